@@ -1,0 +1,90 @@
+"""The command line's front door: lists the commands and loads the one that was asked for.
+
+Each command lives in its own module under `usdtbuild.commands`, as a click command named `command`; this module
+knows only their names and one line about each, so that `usdtbuild --help` imports none of them. Errors of the user's
+making (`UsdtError`) become one line on stderr and their exit code here, in one place.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from . import __version__
+from .errors import UsdtError
+
+# command -> (module under usdtbuild.commands, its line in `usdtbuild --help`)
+COMMANDS = {
+    "header": ("header", "Turn a provider file (.d) into a C and C++ header."),
+    "instrument": ("instrument", "Turn an object's probe calls into NOPs and write the tracers' records."),
+    "cc": ("cc", "Run a compiler and instrument the objects it writes."),
+    "list": ("list_", "Show the probes of a binary, object, folder or process."),
+    "verify": ("verify", "Check that the probes of a finished binary will work."),
+}
+
+
+class _LazyCommands(click.Group):
+    """A group whose commands are imported only when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f".commands.{COMMANDS[cmd_name][0]}", __package__)
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+def _folder_option(name: str, folder: str, text: str) -> click.Option:
+    """An option that prints the absolute path of a folder of the package, bare, for use in scripts."""
+
+    def show(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+        if wanted and not ctx.resilient_parsing:
+            click.echo(str(Path(__file__).resolve().parent / folder))
+            ctx.exit()
+
+    return click.Option([name], is_flag=True, expose_value=False, is_eager=True, callback=show, help=text)
+
+
+@click.command(
+    cls=_LazyCommands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    params=[
+        _folder_option("--cmake-dir", "cmake", "Print the folder with USDTBuildConfig.cmake."),
+        _folder_option("--meson-dir", "meson", "Print the folder with the Meson subproject."),
+        _folder_option("--include-dir", "runtime", "Print the folder with the runtime's C sources."),
+    ],
+    epilog="Exit codes: 0 success; 1 the input is wrong, or a check found an error; 2 the command line is wrong.",
+)
+@click.version_option(__version__, prog_name="usdtbuild")
+def cli() -> None:
+    """Static probes (USDT) for C, C++ and Python extensions, from one provider file."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code; never lets a traceback of the user's making through."""
+    try:
+        result = cli.main(args=arguments, prog_name="usdtbuild", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return 130
+    except UsdtError as error:
+        click.echo(f"usdtbuild: {error}", err=True)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader went away (`usdtbuild list | head`); don't let the interpreter complain while flushing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1

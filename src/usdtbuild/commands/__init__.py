@@ -1,0 +1,1 @@
+"""One module a command of `usdtbuild`; `usdtbuild.cli` loads the one that is asked for and no other."""

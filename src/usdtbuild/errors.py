@@ -1,0 +1,32 @@
+"""What can go wrong, as exceptions whose text is the sentence a user reads.
+
+Every error a user's input can cause derives from `UsdtError`; the command line prints it as one line and exits
+with its `exit_code`. Anything else that escapes is a bug of ours. Rooms define their own subclasses where a test
+or a caller must tell them apart; this module holds the base and the ones that several rooms raise.
+
+Exit codes (documented in docs/exit-codes.md): 0 success, 1 the input is wrong or a check found an error, 2 the
+command line is wrong.
+"""
+
+from __future__ import annotations
+
+
+class UsdtError(Exception):
+    """An error in what the user gave us: what was wrong, where, and what to do about it."""
+
+    exit_code = 1
+
+
+class InputError(UsdtError):
+    """A file can't be read, or isn't what the command takes. `where` is the file, with an offset where one is known."""
+
+    def __init__(self, where: str, what: str, cure: str = "") -> None:
+        """Say that `what` is wrong at `where`, and, if there is one, the `cure`."""
+        self.where, self.what, self.cure = where, what, cure
+        super().__init__(f"{where}: {what}" + (f"; {cure}" if cure else ""))
+
+
+class UsageError(UsdtError):
+    """The command line contradicts itself."""
+
+    exit_code = 2

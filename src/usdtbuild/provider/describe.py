@@ -1,0 +1,129 @@
+r"""The provider's description as it travels: header -> assembler -> section of the object -> instrument.
+
+The generated header makes the assembler put these lines into the section `SECTION` of every object that includes
+it, so that a compile step needs no argument that names the `.d`. The text is ASCII, one record a line, fields
+separated by tabs, so that reading it back is a few `str.split`:
+
+    provider TAB 1 TAB name TAB hash TAB attr,attr,attr,attr,attr NEWLINE
+    probe TAB stub TAB arg;arg;... TAB translated;translated;... NEWLINE
+
+An `arg` is `code|type|name`. The code is a letter (s signed integer, u unsigned integer, p pointer, z pointer to
+char, f floating point), and for s, u and f the size in bytes, or `size64/size32` where the two data models differ.
+A `translated` is `type|name|native index`; the field is `-` where the probe has no translation. The hash is
+`digest` of everything else, so comments and layout of the `.d` don't change it.
+"""
+
+from __future__ import annotations
+
+from .model import FLOAT, INTEGER, POINTER, Argument, Attribute, Attributes, CType, Probe, Provider, Translated
+
+SECTION = ".usdtbuild.provider"
+VERSION = "1"
+_KIND_LETTER = {INTEGER: ("u", "s"), FLOAT: ("f", "f")}
+
+
+class DescriptionError(ValueError):
+    """The description section holds something this version didn't write."""
+
+
+def encode(provider: Provider) -> str:
+    """Return the lines for one provider, with its hash."""
+    attributes = ",".join(f"{attribute.encode():08x}" for attribute in provider.attributes)
+    probes = "".join(_encode_probe(probe) for probe in provider.probes)
+    return f"provider\t{VERSION}\t{provider.name}\t{digest(provider)}\t{attributes}\n{probes}"
+
+
+def digest(provider: Provider) -> str:
+    """Return 16 hex digits that change exactly when what tracers can see of the provider changes."""
+    from hashlib import blake2b
+
+    attributes = ",".join(f"{attribute.encode():08x}" for attribute in provider.attributes)
+    text = provider.name + "\n" + attributes + "\n" + "".join(_encode_probe(probe) for probe in provider.probes)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def decode(text: str) -> dict[str, tuple[Provider, str]]:
+    """Return provider name -> (provider, hash) for every provider in the section's text.
+
+    Linkers may pad between the pieces they concatenate, so NUL bytes are skipped. The first of two descriptions of
+    one provider wins; `conflicts` finds differing ones. Raises DescriptionError.
+    """
+    found: dict[str, tuple[Provider, str]] = {}
+    for name, (provider, hash_) in _decode_all(text):
+        found.setdefault(name, (provider, hash_))
+    return found
+
+
+def conflicts(text: str) -> list[str]:
+    """Return the names of providers that the text describes in two different ways (objects built from two `.d`s)."""
+    hashes: dict[str, set[str]] = {}
+    for name, (_, hash_) in _decode_all(text):
+        hashes.setdefault(name, set()).add(hash_)
+    return sorted(name for name, seen in hashes.items() if len(seen) > 1)
+
+
+def _decode_all(text: str) -> list[tuple[str, tuple[Provider, str]]]:
+    providers: list[tuple[str, str, Attributes, list[Probe]]] = []
+    for line in text.replace("\0", "").split("\n"):
+        if not line:
+            continue
+        fields = line.split("\t")
+        try:
+            if fields[0] == "provider" and fields[1] == VERSION:
+                _, _, name, hash_, attributes = fields
+                providers.append((name, hash_, _decode_attributes(attributes), []))
+            elif fields[0] == "probe":
+                providers[-1][3].append(_decode_probe(fields))
+            else:
+                raise DescriptionError(f"line {line[:60]!r} is of no known kind or version")
+        except (ValueError, IndexError) as error:
+            if isinstance(error, DescriptionError):
+                raise
+            raise DescriptionError(f"line {line[:60]!r} can't be read") from None
+    return [(name, (Provider(name, tuple(probes), attrs), hash_)) for name, hash_, attrs, probes in providers]
+
+
+def _encode_probe(probe: Probe) -> str:
+    native = ";".join(f"{_code(a.type)}|{a.type.spelling}|{a.name}" for a in probe.arguments)
+    translated = "-"
+    if probe.translated is not None:
+        translated = ";".join(f"{t.type}|{t.name}|{t.native}" for t in probe.translated)
+    return f"probe\t{probe.stub}\t{native}\t{translated}\n"
+
+
+def _code(ctype: CType) -> str:
+    if ctype.kind == POINTER:
+        return "z" if ctype.is_string else "p"
+    letter = _KIND_LETTER[ctype.kind][ctype.signed]
+    if ctype.size64 == ctype.size32:
+        return f"{letter}{ctype.size64}"
+    return f"{letter}{ctype.size64}/{ctype.size32}"
+
+
+def _decode_probe(fields: list[str]) -> Probe:
+    _, stub, native, translated = fields
+    arguments = tuple(_decode_argument(item) for item in native.split(";")) if native else ()
+    if translated == "-":
+        return Probe(stub, arguments)
+    items = [item.rsplit("|", 2) for item in translated.split(";")] if translated else []
+    return Probe(stub, arguments, tuple(Translated(type_, name, int(index)) for type_, name, index in items))
+
+
+def _decode_argument(item: str) -> Argument:
+    code, rest = item.split("|", 1)
+    spelling, name = rest.rsplit("|", 1)
+    letter, sizes = code[0], code[1:]
+    if letter in "pz":
+        return Argument(CType(spelling, POINTER, False, 8, 4, letter == "z"), name)
+    if letter not in "suf":
+        raise DescriptionError(f"argument code {code!r} is unknown")
+    size64, _, size32 = sizes.partition("/")
+    kind = FLOAT if letter == "f" else INTEGER
+    return Argument(CType(spelling, kind, letter != "u", int(size64), int(size32 or size64)), name)
+
+
+def _decode_attributes(text: str) -> Attributes:
+    words = [int(word, 16) for word in text.split(",")]
+    if len(words) != 5:
+        raise DescriptionError(f"{len(words)} attributes where there are five")
+    return Attributes(*(Attribute(word >> 24 & 0xFF, word >> 16 & 0xFF, word >> 8 & 0xFF) for word in words))
