@@ -1,0 +1,168 @@
+"""What every room's tests share: running commands, the compilers and linkers of this machine, and the live marker.
+
+A test that attaches a real tracer carries `@pytest.mark.live`. Such tests are skipped, with the reason, only where
+the machine can't trace: no root, or a kernel without uprobes. `@pytest.mark.live("gdb")` is for a tracer that needs
+neither. A tracer that is missing on a machine that could run it is a failure: `make test` installs it. All live
+tests run in one worker, one after the other, because perf's list of events and its build-id cache are global to the
+machine.
+Not here: helpers that only one room uses; those are in that room's conftest.py.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SYSTEM_FOLDERS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"))
+COMPILERS = {"gcc": "g++", "clang": "clang++"}
+LINKERS = {"bfd": "ld.bfd", "gold": "ld.gold", "lld": "ld.lld", "mold": "ld.mold"}
+TRACERS_WITHOUT_ROOT = {"gdb"}
+TRACEFS = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
+
+
+def find_tool(name: str) -> str | None:
+    """Return the path of a program, also from the system folders that a user's PATH lacks."""
+    return shutil.which(name, path=SYSTEM_FOLDERS)
+
+
+def why_not_live() -> str:
+    """Return why no uprobe can be placed here, or '' if it can."""
+    if os.geteuid() != 0:
+        return "tracing with uprobes needs root"
+    if not Path("/sys/bus/event_source/devices/uprobe").exists():
+        return "this kernel has no uprobes (no /sys/bus/event_source/devices/uprobe)"
+    if not any(Path(folder, "uprobe_events").exists() for folder in TRACEFS):
+        return "tracefs is not mounted, or this kernel has no uprobes (no uprobe_events)"
+    return ""
+
+
+# --- the live marker ------------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put live tests into one worker, and skip those that this machine can't run."""
+    reason = why_not_live()
+    for item in items:
+        marker = item.get_closest_marker("live")
+        if marker is None:
+            continue
+        item.user_properties.append(("live", True))
+        item.add_marker(pytest.mark.xdist_group("live"))
+        if reason and not TRACERS_WITHOUT_ROOT.intersection(marker.args):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many tests really attached a tracer: a run that skipped them all must not look like one that didn't."""
+    ran = skipped = 0
+    for outcome, reports in terminalreporter.stats.items():
+        for report in reports:
+            if ("live", True) not in getattr(report, "user_properties", ()):
+                continue
+            ran += outcome in ("passed", "failed") and report.when == "call"
+            skipped += outcome == "skipped"
+    tail = f", {skipped} were skipped" if skipped else ""
+    terminalreporter.write_line(f"{ran} live tests ran against real tracers{tail}")
+
+
+# --- running things -------------------------------------------------------------------------------------------
+
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def run() -> Run:
+    """Run a command and return what it printed; fails the test, showing everything, if its exit code isn't `code`."""
+
+    def run_command(*command: Any, code: int | None = 0, timeout: float = 300, **more: Any) -> Any:
+        words = [str(word) for word in command]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False, **more)
+        if code is not None and done.returncode != code:
+            pytest.fail(
+                f"{' '.join(words)}\nexited with {done.returncode}, not {code}\n"
+                f"--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}",
+                pytrace=False,
+            )
+        return done
+
+    return run_command
+
+
+@pytest.fixture(scope="session")
+def usdtbuild(run: Run) -> Run:
+    """Run this checkout's `usdtbuild` as a user does, in a process of its own: `usdtbuild("list", binary)`."""
+
+    def run_usdtbuild(*arguments: Any, **more: Any) -> Any:
+        return run(sys.executable, "-m", "usdtbuild", *arguments, **more)
+
+    return run_usdtbuild
+
+
+@pytest.fixture(scope="session")
+def need() -> Callable[[str], str]:
+    """Return a program's path; skip the test if the machine hasn't got it: `need("ccache")`."""
+
+    def path_or_skip(name: str) -> str:
+        path = find_tool(name)
+        if path is None:
+            pytest.skip(f"{name} is not installed")
+        return path
+
+    return path_or_skip
+
+
+# --- compilers, linkers, tracers ------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=list(COMPILERS))
+def cc(request: pytest.FixtureRequest, need: Callable[[str], str]) -> str:
+    """Each C compiler of this machine in turn."""
+    return need(request.param)
+
+
+@pytest.fixture(params=list(COMPILERS.values()))
+def cxx(request: pytest.FixtureRequest, need: Callable[[str], str]) -> str:
+    """Each C++ compiler of this machine in turn."""
+    return need(request.param)
+
+
+@pytest.fixture(params=list(LINKERS))
+def linker(request: pytest.FixtureRequest, need: Callable[[str], str]) -> str:
+    """Each linker of this machine in turn, as the word that `-fuse-ld=` takes."""
+    need(LINKERS[request.param])
+    return str(request.param)
+
+
+def _tracer(name: str) -> str:
+    path = find_tool(name)
+    if path is None:
+        pytest.fail(f"{name} is not installed on a machine that could run it; `make test` installs it", pytrace=False)
+    return path
+
+
+@pytest.fixture(scope="session")
+def bpftrace() -> str:
+    """The path of bpftrace."""
+    return _tracer("bpftrace")
+
+
+@pytest.fixture(scope="session")
+def perf() -> str:
+    """The path of perf."""
+    return _tracer("perf")
+
+
+@pytest.fixture(scope="session")
+def gdb() -> str:
+    """The path of gdb."""
+    return _tracer("gdb")
