@@ -1,0 +1,150 @@
+"""x86-64, as System V's psABI has it: Linux, the BSDs and illumos on PCs and servers since 2003.
+
+Instructions are 1 to 15 bytes long and start anywhere. A call to a function in reach is `e8` and a 32-bit distance
+from the end of the instruction; a jump is `e9`, a conditional one `0f 80`...`0f 8f`. With -fno-plt compilers call
+through a slot of the global offset table: `ff 15` (call) and `ff 25` (jump). The first six integer arguments are in
+rdi, rsi, rdx, rcx, r8 and r9, the others on the stack in 8-byte slots: at a call the seventh is at 0(%rsp), and after
+the call instruction, or where a tail call has already popped the frame, at 8(%rsp), above the return address. The
+result is in eax. A call may change the flags and rax, rcx, rdx, rsi, rdi, r8-r11.
+
+ABI: https://gitlab.com/x86-psABIs/x86-64-ABI, 3.2.3 (parameters), 4.4 (relocation types).
+
+A reference is taken for a branch only where its relocation is PC-relative with addend -4, so that the four bytes end
+the instruction, and the byte before it is one of the opcodes above. That can't be mistaken: before a RIP-relative
+operand there stands a ModRM byte, which is 05, 0d, 15, ... 3d and none of these opcodes.
+"""
+
+from __future__ import annotations
+
+from .machine import CLASSIC, NOP5, Machine, Replacement, Stub, StubRelocation
+
+# Relocation types (psABI table 4.9).
+R_64, R_PC32, R_PLT32, R_GOTPCREL, R_GOTPCRELX, R_NONE = 1, 2, 4, 9, 41, 0
+
+# What replaces a branch: form -> NOP style -> (bytes, offset of the site in them). Each row is the disassembly.
+#
+# "safe" has a one-byte NOP first: every kernel emulates it under a uprobe, while longer NOPs are single-stepped
+# before Linux 6.16. "nop5" is what newer kernels turn into a call, 1.2 to 1.3 times cheaper a hit. "classic" is what
+# illumos and FreeBSD tools write.
+_PROBE = {
+    "call": {
+        "safe": (bytes.fromhex("90 0f1f4000"), 0),  # nop; nopl 0(%rax)
+        "nop5": (bytes.fromhex("0f1f440000"), 0),  # nopl 0(%rax,%rax,1)
+        "classic": (bytes.fromhex("90 90 90 90 90"), 0),  # nop; nop; nop; nop; nop
+    },
+    "tail": {
+        "safe": (bytes.fromhex("90 0f1f00 c3"), 0),  # nop; nopl (%rax); ret
+        "nop5": (bytes.fromhex("90 0f1f00 c3"), 0),  # five bytes hold no five-byte NOP and a ret
+        "classic": (bytes.fromhex("c3 90 90 90 90"), 0),  # ret; nop; nop; nop; nop
+    },
+    "got call": {
+        "safe": (bytes.fromhex("90 0f1f440000"), 0),  # nop; nopl 0(%rax,%rax,1)
+        "nop5": (bytes.fromhex("0f1f440000 90"), 0),  # nopl 0(%rax,%rax,1); nop
+        "classic": (bytes.fromhex("90 90 90 90 90 90"), 0),
+    },
+    "got tail": {
+        "safe": (bytes.fromhex("90 c3 0f1f4000"), 0),  # nop; ret; nopl 0(%rax)
+        "nop5": (bytes.fromhex("0f1f440000 c3"), 0),  # nopl 0(%rax,%rax,1); ret
+        "classic": (bytes.fromhex("c3 90 90 90 90 90"), 0),
+    },
+}
+_ENABLED = {
+    "call": {
+        "safe": (bytes.fromhex("31c0 0f1f00"), 2),  # xor %eax,%eax; nopl (%rax)
+        "nop5": (bytes.fromhex("31c0 0f1f00"), 2),
+        "classic": (bytes.fromhex("4833c0 90 90"), 3),  # xor %rax,%rax; nop; nop
+    },
+    "tail": {
+        "safe": (bytes.fromhex("31c0 90 c3 90"), 2),  # xor %eax,%eax; nop; ret; nop
+        "nop5": (bytes.fromhex("31c0 90 c3 90"), 2),
+        "classic": (bytes.fromhex("4833c0 c3 90"), 3),  # xor %rax,%rax; ret; nop
+    },
+    "got call": {
+        "safe": (bytes.fromhex("31c0 0f1f4000"), 2),  # xor %eax,%eax; nopl 0(%rax)
+        "nop5": (bytes.fromhex("31c0 0f1f4000"), 2),
+        "classic": (bytes.fromhex("4833c0 90 90 90"), 3),
+    },
+    "got tail": {
+        "safe": (bytes.fromhex("31c0 90 c3 6690"), 2),  # xor %eax,%eax; nop; ret; xchg %ax,%ax
+        "nop5": (bytes.fromhex("31c0 90 c3 6690"), 2),
+        "classic": (bytes.fromhex("4833c0 c3 90 90"), 3),
+    },
+}
+# A conditional tail call `jcc stub` becomes the opposite short jump over four bytes: 7x 04, then these, with the site
+# counted from the short jump.
+_CONDITIONAL_PROBE = (bytes.fromhex("90 c3 6690"), 2)  # nop; ret; xchg %ax,%ax
+_CONDITIONAL_ENABLED = (bytes.fromhex("31c0 90 c3"), 4)  # xor %eax,%eax; nop; ret
+
+# 64-, 32- and 16-bit names of the argument registers, as GNU as spells them. The 8-bit ones are left out on purpose:
+# not every reader of SDT notes knows them, and the size before the @ already says how much counts.
+_REGISTERS = {
+    8: ("rdi", "rsi", "rdx", "rcx", "r8", "r9"),
+    4: ("edi", "esi", "edx", "ecx", "r8d", "r9d"),
+}
+
+
+def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+    """Return x86-64; the parameters only exist for machines that come in several kinds."""
+    del is64, little, flags
+    return Machine(name="x86-64", none=R_NONE, absolute=R_64, replace=_replace, stub=_stub, operands=_operands)
+
+
+def _replace(
+    code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
+) -> Replacement | None:
+    """See `Machine.replace`."""
+    if addend != -4 or offset < 1 or offset + 4 > len(code):
+        return None
+    before = code[offset - 1]
+    if type_ in {R_PLT32, R_PC32}:
+        if before == 0xE8:
+            return _from_table("call", offset - 1, enabled, nop)
+        if before == 0xE9:
+            return _from_table("tail", offset - 1, enabled, nop)
+        if offset >= 2 and code[offset - 2] == 0x0F and before & 0xF0 == 0x80:
+            return _conditional(before & 0x0F, offset - 2, enabled)
+    elif type_ in {R_GOTPCRELX, R_GOTPCREL} and offset >= 2 and code[offset - 2] == 0xFF:
+        if before == 0x15:
+            return _from_table("got call", offset - 2, enabled, nop)
+        if before == 0x25:
+            return _from_table("got tail", offset - 2, enabled, nop)
+    return None
+
+
+def _from_table(form: str, start: int, enabled: bool, nop: str) -> Replacement:
+    code, site = (_ENABLED if enabled else _PROBE)[form][nop]
+    return Replacement(start, code, start + site, form.endswith("tail"))
+
+
+def _conditional(condition: int, start: int, enabled: bool) -> Replacement:
+    rest, site = _CONDITIONAL_ENABLED if enabled else _CONDITIONAL_PROBE
+    return Replacement(start, bytes((0x70 | condition ^ 1, 4)) + rest, start + site, True)
+
+
+def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+    """See `Machine.stub`. Each begins with a landing pad, since its address may be called through a pointer."""
+    landing = bytes.fromhex("f30f1efa")  # endbr64
+    place = bytes.fromhex("0f1f440000") if nop == NOP5 else bytes.fromhex("90")  # nopl 0(%rax,%rax,1) / nop
+    if nop == CLASSIC:
+        place = b""  # the site is the ret itself
+    end = bytes.fromhex("c3")  # ret
+    if not enabled:
+        return Stub(landing + place + end, len(landing), 16)
+    if semaphore:
+        body = bytes.fromhex("0fb705 00000000")  # movzwl semaphore(%rip),%eax
+        relocations = (StubRelocation(len(landing) + 3, R_PC32, -4),)
+        return Stub(landing + body + place + end, len(landing + body), 16, relocations)
+    body = bytes.fromhex("31c0")  # xor %eax,%eax
+    return Stub(landing + body + place + end, len(landing + body), 16)
+
+
+def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str | None, ...]:
+    """See `Machine.operands`: `-4@%edi`, `8@%rsi`, `2@8(%rsp)`."""
+    found = []
+    for index, (size, signed) in enumerate(arguments):
+        prefix = f"-{size}" if signed else f"{size}"
+        if index < 6:
+            found.append(f"{prefix}@%{_REGISTERS[8 if size == 8 else 4][index]}")
+        else:
+            found.append(f"{prefix}@{8 * (index - 6) + (8 if tail else 0)}(%rsp)")
+    return tuple(found)

@@ -1,0 +1,63 @@
+"""Constants and record layouts of ELF, as the System V gABI (chapters 4 and 5) and binutils' elf/common.h give them.
+
+Only numbers and struct formats; reading is `read`, writing is `write`.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+ET_REL = 1
+ELFOSABI_NONE, ELFOSABI_GNU, ELFOSABI_SOLARIS, ELFOSABI_FREEBSD = 0, 3, 6, 9
+
+SHN_UNDEF, SHN_LORESERVE, SHN_ABS, SHN_COMMON, SHN_XINDEX = 0, 0xFF00, 0xFFF1, 0xFFF2, 0xFFFF
+SHT_NULL, SHT_PROGBITS, SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_NOTE, SHT_NOBITS, SHT_REL = 0, 1, 2, 3, 4, 7, 8, 9
+SHT_GROUP, SHT_SYMTAB_SHNDX = 17, 18
+SHT_LLVM_ADDRSIG, SHT_LLVM_CALL_GRAPH_OLD = 0x6FFF4C03, 0x6FFF4C02
+SHT_LLVM_LTO, SHT_SUNW_DOF = 0x6FFF4C0C, 0x6FFFFFF4
+
+SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR, SHF_INFO_LINK, SHF_LINK_ORDER, SHF_GROUP = 1, 2, 4, 0x40, 0x80, 0x200
+SHF_GNU_RETAIN, SHF_EXCLUDE = 0x200000, 0x80000000
+GRP_COMDAT = 1
+
+STB_LOCAL, STB_GLOBAL, STB_WEAK = 0, 1, 2
+STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_SECTION = 0, 1, 2, 3
+STV_DEFAULT, STV_HIDDEN = 0, 2
+
+EM_386, EM_MIPS, EM_PPC64, EM_X86_64 = 3, 8, 21, 62
+
+
+class Layout(NamedTuple):
+    """How the records of one ELF class and byte order lie in the file."""
+
+    is64: bool
+    little: bool
+    header: Struct  # from e_type on: type machine version entry phoff shoff flags ehsize phentsize phnum shentsize ...
+    section: Struct  # name type flags addr offset size link info addralign entsize
+    symbol: Struct
+    word: Struct  # an address-sized word
+    u32: Struct
+    rel: Struct  # offset info
+    rela: Struct  # offset info addend
+
+    @property
+    def address_size(self) -> int:
+        """Bytes in an address, 4 or 8."""
+        return 8 if self.is64 else 4
+
+
+def _make(is64: bool, little: bool) -> Layout:
+    order = "<" if little else ">"
+    if is64:
+        return Layout(
+            True, little, Struct(order + "HHIQQQIHHHHHH"), Struct(order + "IIQQQQIIQQ"), Struct(order + "IBBHQQ"),
+            Struct(order + "Q"), Struct(order + "I"), Struct(order + "QQ"), Struct(order + "QQq"),
+        )  # fmt: skip
+    return Layout(
+        False, little, Struct(order + "HHIIIIIHHHHHH"), Struct(order + "IIIIIIIIII"), Struct(order + "IIIBBH"),
+        Struct(order + "I"), Struct(order + "I"), Struct(order + "II"), Struct(order + "IIi"),
+    )  # fmt: skip
+
+
+LAYOUTS = {(is64, little): _make(is64, little) for is64 in (True, False) for little in (True, False)}

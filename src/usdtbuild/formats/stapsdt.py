@@ -1,0 +1,100 @@
+"""SystemTap SDT notes (`.note.stapsdt`): what bpftrace, perf, bcc, SystemTap, gdb, LTTng and libbpf read on Linux.
+
+A note is namesz 8, descsz, type 3, the owner `stapsdt\\0`, and a description of three addresses (pc, base,
+semaphore) followed by `provider\\0name\\0arguments\\0`, padded to four bytes. Source: SystemTap's `sys/sdt.h` and its
+wiki page "UserSpaceProbeImplementation"; limits of the readers: reference/sdt-notes.md.
+
+This module turns notes into bytes and back. It doesn't know where the bytes go or who relocates the addresses.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from ..errors import UsdtError
+
+SECTION = ".note.stapsdt"
+BASE_SECTION = ".stapsdt.base"
+BASE_SYMBOL = "_.stapsdt.base"
+SEMAPHORE_SECTION = ".probes"
+OWNER = b"stapsdt\0"
+TYPE = 3
+# bpftrace, bcc and libbpf refuse a probe with more; perf and gdb read any number.
+MAX_ARGUMENTS = 12
+_HEADER_SIZE = 12 + len(OWNER)
+
+
+class NoteError(UsdtError):
+    """The bytes are no sequence of SDT notes."""
+
+
+class Note(NamedTuple):
+    """One note: three addresses and three strings. `arguments` is the operand string, e.g. `-4@%edi 8@%rsi`."""
+
+    pc: int
+    base: int
+    semaphore: int
+    provider: str
+    name: str
+    arguments: str
+
+
+class Fields(NamedTuple):
+    """Where, in bytes from the note's start, its three addresses stand: these get relocations in an object."""
+
+    pc: int
+    base: int
+    semaphore: int
+
+
+def fields(address_size: int) -> Fields:
+    """Return the offsets of the address fields for 4- or 8-byte addresses."""
+    return Fields(_HEADER_SIZE, _HEADER_SIZE + address_size, _HEADER_SIZE + 2 * address_size)
+
+
+def encode(note: Note, address_size: int, *, little: bool) -> bytes:
+    """Return the note's bytes, padded to a multiple of four."""
+    order = "<" if little else ">"
+    strings = b"".join(text.encode() + b"\0" for text in (note.provider, note.name, note.arguments))
+    addresses = Struct(order + ("QQQ" if address_size == 8 else "III")).pack(note.pc, note.base, note.semaphore)
+    size = len(addresses) + len(strings)
+    header = Struct(order + "III").pack(len(OWNER), size, TYPE)
+    return header + OWNER + addresses + strings + bytes(-size % 4)
+
+
+def decode(data: bytes, address_size: int, *, little: bool) -> list[Note]:
+    """Return the SDT notes in a section's bytes; notes of other owners are passed over. Raises NoteError."""
+    return [note for _, note in decode_with_offsets(data, address_size, little=little)]
+
+
+def decode_with_offsets(data: bytes, address_size: int, *, little: bool) -> list[tuple[int, Note]]:
+    """Return (offset of the note, note) for each SDT note in a section's bytes. Raises NoteError."""
+    header = Struct(("<" if little else ">") + "III")
+    found = []
+    offset = 0
+    while offset + header.size <= len(data):
+        name_size, size, type_ = header.unpack_from(data, offset)
+        name_start = offset + header.size
+        start = name_start + (name_size + 3 & ~3)
+        end = start + size
+        if end > len(data):
+            raise NoteError(f"note at offset {offset:#x} is {size:#x} bytes long and runs out of its section")
+        if type_ == TYPE and data[name_start : name_start + name_size] == OWNER:
+            found.append((offset, _decode_one(bytes(data[start:end]), address_size, offset, little=little)))
+        offset = start + (size + 3 & ~3)
+    if data[offset:].strip(b"\0"):
+        raise NoteError(f"{len(data) - offset} bytes at offset {offset:#x} are no note")
+    return found
+
+
+def _decode_one(description: bytes, address_size: int, offset: int, *, little: bool) -> Note:
+    addresses = Struct(("<" if little else ">") + ("QQQ" if address_size == 8 else "III"))
+    if len(description) < addresses.size:
+        raise NoteError(f"note at offset {offset:#x} is too short for its three addresses")
+    strings = description[addresses.size :].split(b"\0")
+    if len(strings) < 4:
+        raise NoteError(f"note at offset {offset:#x} doesn't hold three NUL-terminated strings")
+    provider, name, arguments = (text.decode("utf-8", "backslashreplace") for text in strings[:3])
+    pc, base, semaphore = addresses.unpack_from(description)
+    return Note(pc, base, semaphore, provider, name, arguments)
