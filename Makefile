@@ -1,0 +1,43 @@
+# Two commands do everything on a machine that has Python 3 and make:
+#   make demo    build a sample with CMake and watch its probes fire
+#   make test    install what the tests need, check the sources, run the tests
+# As root, missing system packages are installed with apt; as a user they are named.
+
+PYTHON ?= python3
+BIN := .venv/bin
+# Tests that attach tracers all run in one of these workers, one after the other.
+WORKERS ?= 2
+PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
+
+.PHONY: help demo test test-all test-projects lint clean prepare-test
+
+help:
+	@echo "make demo           build a sample with CMake and watch its probes fire"
+	@echo "make test           install what the tests need, check the sources, run the tests"
+	@echo "make test-all       the same, with the slow tests"
+	@echo "make test-projects  only the tests that build whole sample projects"
+	@echo "make lint           check the sources (ruff, mypy)"
+	@echo "make clean          remove what building and testing left behind"
+
+demo:
+	@$(PYTHON) tools/prepare.py demo
+	@$(BIN)/python tools/demo.py
+
+prepare-test:
+	@$(PYTHON) tools/prepare.py test
+
+lint: prepare-test
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+test: lint
+	$(PYTEST) -m "not slow"
+
+test-all: lint
+	$(PYTEST)
+
+test-projects: prepare-test
+	$(PYTEST) -m project
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

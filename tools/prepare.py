@@ -1,0 +1,225 @@
+"""Get a machine ready for `make demo` and `make test`: system packages, the virtual environment, tracefs.
+
+    python3 tools/prepare.py demo     what the demonstration needs
+    python3 tools/prepare.py test     what the tests need
+
+Runs on a machine that has Python 3 and nothing else of ours, so it imports the standard library only. As root it
+installs missing Debian or Ubuntu packages with apt; as a user it names them in one line and goes on where the rest is
+enough. A second run finds everything in place and takes a fraction of a second. It is not part of the product.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+SEARCH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"))
+TRACEFS = Path("/sys/kernel/tracing")
+
+
+class Need(NamedTuple):
+    """One thing the system must have.
+
+    `found` is a program, or a header's path below an include folder; `packages` are the apt packages that bring it,
+    the first that apt knows is taken; `must` means that nothing can be shown without it; `root` that only root can
+    use it; `pip` is a package of Python's index that does as well.
+    """
+
+    found: str
+    packages: tuple[str, ...]
+    must: bool = False
+    root: bool = False
+    pip: str = ""
+
+
+DEMO = (
+    Need("gcc", ("gcc",), must=True),
+    Need("g++", ("g++",), must=True),
+    Need("include:stdio.h", ("libc6-dev",), must=True),
+    Need("cmake", ("cmake",), pip="cmake"),
+    Need("ninja", ("ninja-build",), pip="ninja"),
+    Need("gdb", ("gdb",)),
+    Need("bpftrace", ("bpftrace",), root=True),
+)
+# Package names are Debian's; the later ones of a row are Ubuntu's, or those of newer releases.
+TEST = (
+    *DEMO,
+    Need("ld.gold", ("binutils-gold", "binutils")),
+    Need("clang", ("clang",)),
+    Need("ld.lld", ("lld",)),
+    Need("llvm-objcopy", ("llvm",)),
+    Need("ld.mold", ("mold",)),
+    Need("make", ("make",), must=True),
+    Need("perf", ("linux-perf", "linux-tools-generic"), root=True),
+    Need("tplist-bpfcc", ("bpfcc-tools",), root=True),
+    Need("include:sys/sdt.h", ("systemtap-sdt-dev",)),
+    Need("valgrind", ("valgrind",)),
+    Need("ccache", ("ccache",)),
+    Need("pkg-config", ("pkg-config",)),
+)
+NEEDS = {"demo": DEMO, "test": TEST}
+
+
+def main(arguments: list[str]) -> int:
+    """Prepare the machine for the purpose named on the command line; return the exit code."""
+    if len(arguments) != 1 or arguments[0] not in NEEDS:
+        print(__doc__, file=sys.stderr)
+        return 2
+    if sys.version_info < (3, 9):  # noqa: UP036 - this file meets whatever python3 the machine has
+        return fail(f"Python 3.9 or newer is needed, and {sys.executable} is {sys.version.split()[0]}.")
+    purpose = arguments[0]
+    is_root = os.geteuid() == 0
+    missing = [need for need in NEEDS[purpose] if not is_there(need) and (is_root or not need.root)]
+    packages = [need.packages[0] for need in missing]
+    if not (VENV / "bin/python").exists() and not can_make_venv():
+        packages.append("python3-venv")
+    if packages and is_root and shutil.which("apt-get"):
+        missing = install(missing, packages)
+    elif packages:
+        name_missing(packages)
+    without = [need.found for need in missing if need.must and not is_there(need)]
+    if without:
+        return fail(f"Nothing can be built without {' and '.join(without)}.")
+    if not (VENV / "bin/python").exists() and not can_make_venv():
+        return fail("Python's venv module is missing (Debian and Ubuntu: python3-venv).")
+    make_venv(purpose, [need.pip for need in missing if need.pip and not is_there(need)])
+    if is_root:
+        mount_tracefs()
+    return 0
+
+
+def is_there(need: Need) -> bool:
+    """Tell whether the machine has the program or header."""
+    if need.found.startswith("include:"):
+        header = need.found[len("include:") :]
+        folders = (Path("/usr/include"), Path("/usr/local/include"), *Path("/usr/include").glob("*-linux-gnu*"))
+        return any((folder / header).exists() for folder in folders)
+    if need.found == "perf":
+        # Ubuntu's /usr/bin/perf is a script that fails without the tools of the running kernel.
+        return runs("perf", "--version")
+    return bool(shutil.which(need.found, path=SEARCH) or (need.pip and (VENV / "bin" / need.found).exists()))
+
+
+def can_make_venv() -> bool:
+    """Tell whether this Python can make an environment with pip in it; Debian's can't without python3-venv."""
+    return runs(sys.executable, "-c", "import ensurepip, venv")
+
+
+def runs(*command: str) -> bool:
+    """Run a command for its exit code alone."""
+    try:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+# --- system packages ------------------------------------------------------------------------------------------
+
+
+def install(missing: list[Need], packages: list[str]) -> list[Need]:
+    """Install with apt; return what is still missing, having named it."""
+    print(f"Installing with apt: {' '.join(packages)}", flush=True)
+    alternatives = {need.packages[0]: need.packages for need in missing}
+    wanted = known(packages, alternatives)
+    if len(wanted) < len(packages) or not apt("install", *wanted):
+        # Package lists that are empty, or so old that their files are gone from the mirror.
+        apt("update")
+        wanted = known(packages, alternatives)
+        if not apt("install", *wanted):
+            for package in wanted:  # one that can't be had must not cost us the others
+                apt("install", package)
+    still = [need for need in missing if not is_there(need)]
+    if still:
+        name_missing([need.packages[0] for need in still])
+    return still
+
+
+def known(packages: list[str], alternatives: dict[str, tuple[str, ...]]) -> list[str]:
+    """Return, for each package, the first of its alternatives that apt can install; none where there is none."""
+    names = [name for package in packages for name in alternatives.get(package, (package,))]
+    shown = subprocess.run(
+        ["apt-cache", "--no-all-versions", "show", *names], capture_output=True, text=True, check=False
+    )
+    available = {line.split()[1] for line in shown.stdout.splitlines() if line.startswith("Package: ")}
+    chosen = []
+    for package in packages:
+        chosen += [name for name in alternatives.get(package, (package,)) if name in available][:1]
+    return chosen
+
+
+def apt(verb: str, *packages: str) -> bool:
+    """Run apt-get quietly and without questions; show its last lines if it fails."""
+    environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
+    options = ["--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"] if verb == "install" else []
+    done = subprocess.run(
+        ["apt-get", "-y", "-qq", verb, *options, *packages],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    if done.returncode != 0:
+        print("\n".join((done.stdout + done.stderr).splitlines()[-5:]), file=sys.stderr, flush=True)
+    return done.returncode == 0
+
+
+def name_missing(packages: list[str]) -> None:
+    """Say in one line what is missing; the names are Debian's."""
+    names = " ".join(packages)
+    print(f"Missing, install as root for the whole picture: apt-get install {names}", file=sys.stderr, flush=True)
+
+
+# --- the virtual environment ----------------------------------------------------------------------------------
+
+
+def make_venv(purpose: str, extra: list[str]) -> None:
+    """Make `.venv` with this checkout installed in it, editable; do nothing where that has been done already."""
+    target = f"{ROOT}[test]" if purpose == "test" else str(ROOT)
+    recipe = f"{sys.version} {target}\n".encode() + (ROOT / "pyproject.toml").read_bytes()
+    digest = hashlib.sha256(recipe).hexdigest()
+    stamp = VENV / f".prepared-{purpose}"
+    done = stamp.exists() and stamp.read_text() == digest and runs(str(VENV / "bin/python"), "-c", "import usdtbuild")
+    if done and not extra:
+        return
+    if not runs(str(VENV / "bin/python"), "-m", "pip", "--version"):
+        print("Making a virtual environment in .venv", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True)
+    print("Installing the Python packages into .venv", flush=True)
+    environment = dict(os.environ, PIP_ROOT_USER_ACTION="ignore", PIP_DISABLE_PIP_VERSION_CHECK="1")
+    subprocess.run(
+        [str(VENV / "bin/python"), "-m", "pip", "install", "--quiet", "--no-input", "-e", target, *extra],
+        env=environment,
+        check=True,
+    )
+    stamp.write_text(digest)
+
+
+# --- tracing --------------------------------------------------------------------------------------------------
+
+
+def mount_tracefs() -> None:
+    """Mount tracefs, which perf and bpftrace need, where a minimal system or container hasn't."""
+    if TRACEFS.is_dir() and not (TRACEFS / "README").exists():
+        runs("mount", "-t", "tracefs", "nodev", str(TRACEFS))
+
+
+def fail(message: str) -> int:
+    """Print why nothing more can be done; return exit code 1."""
+    print(message, file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except subprocess.CalledProcessError as error:
+        command = " ".join(map(str, error.cmd))
+        sys.exit(fail(f"This command failed, with exit code {error.returncode}: {command}"))
