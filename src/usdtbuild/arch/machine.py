@@ -58,6 +58,6 @@ class Machine(NamedTuple):
     name: str
     none: int
     absolute: int
-    replace: Callable[[memoryview, int, int, "int | None", bool, str], "Replacement | None"]
+    replace: Callable[[memoryview, int, int, int | None, bool, str], Replacement | None]
     stub: Callable[[bool, bool, str], Stub]
-    operands: Callable[["tuple[tuple[int, bool], ...]", bool], "tuple[str | None, ...]"]
+    operands: Callable[[tuple[tuple[int, bool], ...], bool], tuple[str | None, ...]]

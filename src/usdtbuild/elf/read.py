@@ -19,7 +19,7 @@ from ..errors import InputError
 from . import layout as L
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Container, Iterable, Iterator
     from mmap import mmap
 
     Data = Union[bytes, bytearray, mmap]
@@ -324,7 +324,13 @@ class ElfObject:
             symbol, type_ = info >> 32, info & 0xFFFFFFFF
         return Reference(index, entry, fields[0], type_, symbol, fields[2] if rela else None)
 
-    def references(self, wanted: set[int] | dict[int, str]) -> list[Reference]:
+    def relocations_at(self, index: int, offset: int) -> list[Reference]:
+        """Return the entries of relocation section `index` that apply at `offset` (more than one on RISC-V)."""
+        count = self.sections[index].size // self.sections[index].entsize
+        entries = (self.relocation(index, entry) for entry in range(count))
+        return [entry for entry in entries if entry.offset == offset]
+
+    def references(self, wanted: Container[int]) -> list[Reference]:
         """Return every relocation against one of the `wanted` symbols, in file order."""
         found = []
         for index in self.relocation_sections():

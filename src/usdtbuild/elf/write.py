@@ -16,9 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import layout as L
+from .read import Section
 
 if TYPE_CHECKING:
-    from .read import ElfObject, Reference, Section
+    from .read import ElfObject, Reference
 
 # A symbol that the object doesn't have yet is named by a negative number until `finish` knows its place:
 # -2, -4, ... are new local labels, -1, -3, ... new global symbols.
@@ -36,6 +37,8 @@ class NewRelocation(NamedTuple):
 class _Label(NamedTuple):
     section: int
     value: int
+    type: int
+    other: int
 
 
 class _Global(NamedTuple):
@@ -73,6 +76,7 @@ class ObjectEditor:
         self._relocations: dict[int, tuple[int, list[NewRelocation]]] = {}
         self._group_members: dict[int, list[int]] = {}
         self._new_groups: dict[int, tuple[int, list[int]]] = {}
+        self._dropped: list[int] = []
         self._osabi: int | None = None
         self._rela = self._uses_rela()
 
@@ -101,9 +105,19 @@ class ObjectEditor:
         if self.source.osabi == L.ELFOSABI_NONE:
             self._osabi = L.ELFOSABI_GNU
 
+    @property
+    def next_section(self) -> int:
+        """The index that the next `add_section` or `add_group` will return."""
+        return len(self.source.sections) + len(self._sections)
+
     def add_label(self, section: int, value: int) -> int:
         """Add a nameless local label; return its handle."""
-        self._labels.append(_Label(section, value))
+        self._labels.append(_Label(section, value, L.STT_NOTYPE, L.STV_HIDDEN))
+        return -2 * len(self._labels)
+
+    def add_section_symbol(self, section: int) -> int:
+        """Add the local symbol that stands for a section and lends it its name; return its handle."""
+        self._labels.append(_Label(section, 0, L.STT_SECTION, L.STV_DEFAULT))
         return -2 * len(self._labels)
 
     def add_global(
@@ -143,7 +157,7 @@ class ObjectEditor:
         """
         if group:
             flags |= L.SHF_GROUP
-        index = len(self.source.sections) + len(self._sections)
+        index = self.next_section
         self._sections.append(_NewSection(name, type_, flags, data, link, info, align, entsize))
         self._join(group, index)
         if relocations:
@@ -154,7 +168,7 @@ class ObjectEditor:
         entry = self.layout.rela if self._rela else self.layout.rel
         prefix, type_ = (".rela", L.SHT_RELA) if self._rela else (".rel", L.SHT_REL)
         flags = L.SHF_INFO_LINK | (L.SHF_GROUP if group else 0)
-        index = len(self.source.sections) + len(self._sections)
+        index = self.next_section
         header = _NewSection(
             prefix + name, type_, flags, b"", self.source.symtab, target, self.layout.address_size, entry.size
         )
@@ -167,6 +181,10 @@ class ObjectEditor:
             self._new_groups[group][1].append(index)
         elif group:
             self._group_members.setdefault(group, []).append(index)
+
+    def drop_section(self, index: int) -> None:
+        """Turn an existing section into an empty SHT_NULL one, which every tool passes over."""
+        self._dropped.append(index)
 
     def add_group(self, signature: int) -> int:
         """Append a COMDAT group whose signature is the symbol (index or handle) `signature`; return its index."""
@@ -208,6 +226,8 @@ class _Finisher:
         self._write_groups()
         self._write_address_significance()
         self._write_symbols()
+        for index in self.editor._dropped:
+            self.headers[index] = self.headers[index]._replace(type=L.SHT_NULL, flags=0, size=0, link=0, info=0)
         self._write_headers()
         return self.patches, bytes(self.tail)
 
@@ -220,8 +240,11 @@ class _Finisher:
         return self.first_new_global + (-symbol - 1) // 2
 
     def _append(self, data: bytes | bytearray, align: int) -> int:
-        """Append to the tail at an aligned file offset, and return that offset."""
-        self.tail.extend(bytes(-(self.base + len(self.tail)) % max(align, 1)))
+        """Append to the tail at an aligned file offset, and return that offset.
+
+        Sixteen bytes are enough for any record; a section aligned to a page needs no page of padding in an object.
+        """
+        self.tail.extend(bytes(-(self.base + len(self.tail)) % min(max(align, 1), 16)))
         offset = self.base + len(self.tail)
         self.tail.extend(data)
         return offset
@@ -274,11 +297,9 @@ class _Finisher:
                 data = b"".join(self.layout.u32.pack(word) for word in (L.GRP_COMDAT, *members))
                 info = self.number(signature)
             offset = self._append(data, section.align)
+            header = _header(section.name, section.type, offset, len(data), section.link, self.names)
             self.headers.append(
-                _header(
-                    section.name, section.type, section.flags, offset, len(data), section.link, info, section.align,
-                    section.entsize, self.names,
-                )  # fmt: skip
+                header._replace(flags=section.flags, info=info, align=section.align, entsize=section.entsize)
             )
 
     # -- what else holds symbol and section numbers ------------------------------------------------------------------
@@ -322,7 +343,7 @@ class _Finisher:
         old = source.content(source.symtab)
         table = bytearray(old[: self.first_global * size])
         for label in editor._labels:
-            table += self._pack_symbol(0, L.STT_NOTYPE, L.STV_HIDDEN, label.section, label.value, 0)
+            table += self._pack_symbol(0, label.type, label.other, label.section, label.value, 0)
         stop = self.first_global + len(self.moved)
         table += old[stop * size :]
         table += old[self.first_global * size : stop * size]
@@ -374,9 +395,8 @@ class _Finisher:
         if table:
             self.headers[table] = source.sections[table]._replace(offset=offset, size=len(data))
         else:
-            self.headers.append(
-                _header(".symtab_shndx", L.SHT_SYMTAB_SHNDX, 0, offset, len(data), source.symtab, 0, 4, 4, self.names)
-            )
+            header = _header(".symtab_shndx", L.SHT_SYMTAB_SHNDX, offset, len(data), source.symtab, self.names)
+            self.headers.append(header._replace(align=4, entsize=4))
 
     def _write_strings(self, strtab: int, strings: bytearray) -> None:
         """Append the grown symbol and section name tables, which may be one and the same section (clang)."""
@@ -415,15 +435,10 @@ class _Finisher:
             self.patches.append((7, bytes([self.editor._osabi])))
 
 
-def _header(
-    name: str, type_: int, flags: int, offset: int, size: int, link: int, info: int, align: int, entsize: int,
-    names: dict[str, int],
-) -> Section:  # fmt: skip
+def _header(name: str, type_: int, offset: int, size: int, link: int, names: dict[str, int]) -> Section:
     """A header whose name field is, until the name table is written, the name's number in `names`."""
-    from .read import Section
-
     number = names.setdefault(name, len(names))
-    return Section(number, type_, flags, 0, offset, size, link, info, align, entsize)
+    return Section(number, type_, 0, 0, offset, size, link, 0, 0, 0)
 
 
 def decode_uleb(data: bytes) -> list[int]:

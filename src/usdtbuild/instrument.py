@@ -1,0 +1,348 @@
+"""An object's way from input to output, top to bottom: read, find the sites, patch them, write the records.
+
+What is a site is `sites`' business, what bytes replace it `arch`'s, how a record looks `formats`', and how an object
+grows `elf.write`'s. This module decides which of these go together and where records live: beside the code they
+describe, in its COMDAT group if it has one, tied to it so that a linker keeps or drops both
+(reference/call-sites.md, "What must hold").
+
+It knows no command line. The input is never modified; the output appears complete or not at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from . import arch, sites
+from .arch.machine import SAFE
+from .elf import layout as L
+from .elf.read import ElfObject
+from .elf.write import NewRelocation, ObjectEditor
+from .errors import UsdtError
+from .files import open_input, write_edited
+from .formats import stapsdt
+from .provider import describe
+from .provider.model import Provider
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from mmap import mmap
+    from typing import Union
+
+    from .arch.machine import Machine
+    from .sites import Site, StubSymbol
+
+    Data = Union[bytes, mmap]
+
+# One hidden symbol whose section makes the linked `.probes` begin on a page of its own (see _Writer._anchor).
+_ANCHOR_SYMBOL = "usdtbuild.probes.page"
+_PAGE = 4096
+
+
+class Options(NamedTuple):
+    """What a caller may choose. `providers` are known besides those that the object itself describes."""
+
+    nop: str = SAFE
+    formats: tuple[str, ...] = ("stapsdt",)
+    providers: tuple[Provider, ...] = ()
+    lto: str = "error"
+    target_os: str = ""
+
+
+class SiteReport(NamedTuple):
+    """One site as it was written: its probe, where it is in the object, and whether it stands in a stub."""
+
+    provider: str
+    probe: str
+    enabled: bool
+    section: str
+    offset: int
+    in_stub: bool
+
+
+class Report(NamedTuple):
+    """What happened to an object. With `changed` false nothing was written, for the `reason` given."""
+
+    changed: bool
+    sites: tuple[SiteReport, ...] = ()
+    reason: str = ""
+
+
+class LtoObjectError(UsdtError):
+    """The object holds no machine code yet, so its probes can't be found."""
+
+
+def mentions_probes(data: Data) -> bool:
+    """Return whether an object file's bytes hold the name of a stub or of a semaphore of ours."""
+    if data.find(b"__dtrace") >= 0:
+        return True
+    return data.find(b"_semaphore") >= 0 and data.find(describe.SECTION.encode()) >= 0
+
+
+DEFAULTS = Options()
+
+
+def instrument_file(source: str, target: str, options: Options = DEFAULTS) -> Report:
+    """Instrument the object `source` and write the result to `target`.
+
+    `target` may be `source`: it is replaced at once, by renaming. Where there is nothing to do, nothing is written.
+    Raises UsdtError for anything wrong with the object; then `target` is as it was.
+    """
+    with open_input(source) as data:
+        patches, tail, report = instrument(data.view, source, options)
+        if report.changed:
+            write_edited(data, patches, tail, target)
+    return report
+
+
+def instrument(data: Data, path: str, options: Options = DEFAULTS) -> tuple[list[tuple[int, bytes]], bytes, Report]:
+    """Return (bytes to overwrite, bytes to append, report) for the object file content `data`.
+
+    `path` is what errors call it. Raises UsdtError.
+    """
+    source = ElfObject(data, path)
+    fat_ir = _refuse_slim_lto(source)
+    if not mentions_probes(data):
+        return [], b"", Report(False, reason="no probe calls")
+    machine = arch.for_object(
+        source.machine, is64=source.layout.is64, little=source.layout.little, flags=source.flags, path=path
+    )
+    providers = _known_providers(source, options)
+    found = sites.find(source, machine, providers, options.nop, patch_enabled="stapsdt" not in options.formats)
+    if not found:
+        return [], b"", Report(False, reason=_why_nothing(source, found))
+    writer = _Writer(source, machine, options, found)
+    report = writer.run()
+    writer.drop_intermediate_code(fat_ir)
+    patches, tail = writer.editor.finish()
+    return patches, tail, report
+
+
+def _why_nothing(source: ElfObject, found: sites.Found) -> str:
+    if source.sections_named(stapsdt.SECTION):
+        return "already instrumented"
+    return "its probes are declared, but never called" if found.stubs else "no probe calls"
+
+
+def _known_providers(source: ElfObject, options: Options) -> dict[str, Provider]:
+    try:
+        described = describe.decode(sites.description(source))
+    except describe.DescriptionError as error:
+        raise UsdtError(f"{source.path}: section {describe.SECTION}: {error}; make the header again") from None
+    providers = {name: provider for name, (provider, _) in described.items()}
+    for provider in options.providers:
+        providers.setdefault(provider.name, provider)
+    return providers
+
+
+def _refuse_slim_lto(source: ElfObject) -> list[int]:
+    """Return the sections with intermediate code of a fat LTO object; raise LtoObjectError for a slim one."""
+    names = source.sections[source.shstrndx]
+    has_gcc = source.data.find(b".gnu.lto_", names.offset, names.offset + names.size) >= 0
+    code = [i for i, s in enumerate(source.sections) if s.type == L.SHT_LLVM_LTO]
+    if has_gcc:
+        code += [i for i in range(1, len(source.sections)) if source.section_name(i).startswith(".gnu.lto_")]
+        if source.find_symbols((b"__gnu_lto_slim\0",)):
+            raise LtoObjectError(
+                f"{source.path}: is a slim LTO object, which holds no machine code to put probes into; "
+                "compile this file with -fno-lto, or with -ffat-lto-objects"
+            )
+    return code
+
+
+class _Writer:
+    """Turns what `sites.find` found into edits: one use, one object."""
+
+    def __init__(self, source: ElfObject, machine: Machine, options: Options, found: sites.Found) -> None:
+        self.source, self.machine, self.options, self.found = source, machine, options, found
+        self.editor = ObjectEditor(source)
+        self.groups = source.groups()
+        self.address_size = source.layout.address_size
+        self.by_semaphore = "stapsdt" in options.formats
+        self.reports: list[SiteReport] = []
+        self.semaphores = dict(found.semaphores)  # name -> symbol or handle
+        self.base_symbol = 0
+        self.anchor = 0
+
+    def run(self) -> Report:
+        self._define_semaphores()
+        by_section: dict[int, list[Site]] = {}
+        for site in self.found.sites:
+            self.editor.patch(site.section, site.replacement.start, site.replacement.code)
+            by_section.setdefault(site.section, []).append(site)
+        for section, members in by_section.items():
+            self._record_section(section, members)
+        for index in sorted(self.found.indirect):
+            self._define_stub(self.found.stubs[index])
+        for index in sorted(self.found.leftover - self.found.indirect):
+            # The one form of a leftover that every linker takes in every mode (call-sites.md, item 5).
+            self.editor.change_symbol(index, L.STB_WEAK, L.STT_NOTYPE)
+        return Report(True, tuple(self.reports))
+
+    def drop_intermediate_code(self, sections: Sequence[int]) -> None:
+        """Neutralise sections with intermediate code, or the linker plugin would use it instead of our code."""
+        for index in sections:
+            self.editor.drop_section(index)
+
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    def _record_section(self, section: int, members: Sequence[Site]) -> None:
+        """Write the records of one text section's sites, and tie each neutralised relocation to its record."""
+        places = [(site.stub, site.replacement.site, site.replacement.tail) for site in members]
+        labels = self._notes(section, places, self.groups.get(section, 0))
+        for site, label in zip(members, labels):
+            self.editor.retarget(site.reference, self.machine.none, label)
+            for offset in site.replacement.extra_relocations:
+                self._neutralise(site, offset, label)
+            self.reports.append(
+                SiteReport(
+                    site.stub.provider, site.stub.probe.name, site.stub.enabled,
+                    self.source.section_name(section), site.replacement.site, False,
+                )
+            )  # fmt: skip
+
+    def _neutralise(self, site: Site, offset: int, label: int) -> None:
+        """Neutralise a further relocation of the same instruction (linker relaxation marks)."""
+        for entry in self.source.relocations_at(site.reference.relocations, offset):
+            if entry.entry != site.reference.entry:
+                self.editor.retarget(entry, self.machine.none, label)
+
+    def _notes(self, section: int, places: Sequence[tuple[StubSymbol, int, bool]], group: int) -> list[int]:
+        """Append one `.note.stapsdt` for the sites of `section`; return a label on each note.
+
+        The section is linked to the code (SHF_LINK_ORDER) and a member of its group, so that bfd and lld drop it with
+        the code; the labels are what the neutralised relocations point to, so that it is kept with the code.
+        """
+        data = bytearray()
+        relocations: list[NewRelocation] = []
+        starts = []
+        fields = stapsdt.fields(self.address_size)
+        for stub, offset, tail in places:
+            start = len(data)
+            starts.append(start)
+            note = stapsdt.Note(0, 0, 0, stub.provider, stub.probe.name, self._operands(stub, tail))
+            data += stapsdt.encode(note, self.address_size, little=self.source.layout.little)
+            for field, symbol in (
+                (fields.pc, self.editor.add_label(section, offset)),
+                (fields.base, self._base()),
+                (fields.semaphore, self._semaphore_reference(stub)),
+            ):
+                relocations.append(NewRelocation(start + field, self.machine.absolute, symbol, 0))
+        notes = self.editor.add_section(
+            stapsdt.SECTION, L.SHT_NOTE, L.SHF_LINK_ORDER, bytes(data),
+            align=4, link=section, relocations=relocations, group=group,
+        )  # fmt: skip
+        return [self.editor.add_label(notes, start) for start in starts]
+
+    def _operands(self, stub: StubSymbol, tail: bool) -> str:
+        arguments = stub.probe.arguments[: stapsdt.MAX_ARGUMENTS]
+        types = tuple((a.type.size(self.address_size), a.type.signed and a.type.kind != "float") for a in arguments)
+        operands = self.machine.operands(types, tail)
+        for argument, operand in zip(arguments, operands):
+            if operand is None:
+                raise UsdtError(
+                    f"{self.source.path}: argument {argument.name or argument.type.spelling} of probe "
+                    f"{stub.provider}:{stub.probe.name} can't be described to tracers on {self.machine.name}; "
+                    "pass a pointer to it, or a type no wider than a register"
+                )
+        return " ".join(operand for operand in operands if operand)
+
+    def _symbol(self, name: str) -> int:
+        """Return the index of an existing symbol called `name`, or 0."""
+        for index, found in self.source.find_symbols((name.encode() + b"\0",)).items():
+            if found == name and self.source.symbol(index).binding != L.STB_LOCAL:
+                return index
+        return 0
+
+    def _base(self) -> int:
+        """Return the symbol of `.stapsdt.base`, whose address tells readers how far a prelinked file was moved.
+
+        The section is retained (SHF_GNU_RETAIN) because a file without it shows no probe to gdb and perf, and shared
+        with objects that use SystemTap's header by the same group signature.
+        """
+        if not self.base_symbol:
+            self.base_symbol = self._symbol(stapsdt.BASE_SYMBOL)
+        if not self.base_symbol:
+            self.editor.set_osabi_gnu()
+            section = self.editor.next_section + 1
+            self.base_symbol = self.editor.add_global(stapsdt.BASE_SYMBOL, L.STB_WEAK, section, 0, 1)
+            group = self.editor.add_group(self.editor.add_section_symbol(section))
+            self.editor.add_section(
+                stapsdt.BASE_SECTION, L.SHT_PROGBITS, L.SHF_ALLOC | L.SHF_GNU_RETAIN, b"\0", align=1, group=group
+            )
+        return self.base_symbol
+
+    # -- semaphores --------------------------------------------------------------------------------------------------
+
+    def _define_semaphores(self) -> None:
+        """Define every semaphore that this object's code or stubs read, each in a group that objects can share."""
+        wanted = set(self.found.undefined_semaphores)
+        for index in self.found.indirect if self.by_semaphore else ():
+            stub = self.found.stubs[index]
+            name = sites.semaphore_name(stub.provider, stub.probe)
+            if stub.enabled and name not in self.found.semaphores:
+                wanted.add(name)
+        for name in sorted(wanted):
+            self._define_semaphore(name)
+
+    def _define_semaphore(self, name: str) -> None:
+        tie = NewRelocation(0, self.machine.none, self._anchor(), 0)
+        section = self.editor.next_section + 1
+        if name in self.found.semaphores:
+            symbol = self.found.semaphores[name]
+            self.editor.change_symbol(symbol, L.STB_WEAK, L.STT_OBJECT, section, 0, 2)
+        else:
+            symbol = self.editor.add_global(name, L.STB_WEAK, section, 0, 2, L.STT_OBJECT)
+        self.semaphores[name] = symbol
+        self.editor.add_section(
+            stapsdt.SEMAPHORE_SECTION, L.SHT_PROGBITS, L.SHF_ALLOC | L.SHF_WRITE, b"\0\0",
+            align=2, relocations=[tie], group=self.editor.add_group(symbol),
+        )  # fmt: skip
+
+    def _anchor(self) -> int:
+        """Return a symbol whose section aligns the linked `.probes` to a page; every semaphore refers to it.
+
+        Without it lld and mold put the semaphores on a file page that RELRO has too, and a tracer that starts before
+        the program increments the other mapping's copy (reference/sdt-notes.md). One anchor aligns them all.
+        """
+        if not self.anchor:
+            section = self.editor.next_section + 1
+            self.anchor = self.editor.add_global(_ANCHOR_SYMBOL, L.STB_WEAK, section, 0, 2, L.STT_OBJECT)
+            group = self.editor.add_group(self.anchor)
+            self.editor.add_section(
+                stapsdt.SEMAPHORE_SECTION, L.SHT_PROGBITS, L.SHF_ALLOC | L.SHF_WRITE, b"\0\0", align=_PAGE, group=group
+            )
+        return self.anchor
+
+    def _semaphore_reference(self, stub: StubSymbol) -> int:
+        """Return the semaphore's symbol; a weak undefined one if this object doesn't read it.
+
+        Where no object of the program tests whether the probe is enabled, the reference stays 0 and the probe has no
+        semaphore. Where one does, all sites of the module show the semaphore, whichever object they are in.
+        """
+        name = sites.semaphore_name(stub.provider, stub.probe)
+        if name not in self.semaphores:
+            self.semaphores[name] = self.editor.add_global(name, L.STB_WEAK)
+        return self.semaphores[name]
+
+    # -- stubs -------------------------------------------------------------------------------------------------------
+
+    def _define_stub(self, stub: StubSymbol) -> None:
+        """Define a stub that is referred to by more than branches; its body is then a site itself.
+
+        It stands in a COMDAT group of its own, so that any number of objects may define it.
+        """
+        code = self.machine.stub(stub.enabled, self.by_semaphore, self.options.nop)
+        group = self.editor.add_group(stub.symbol)
+        relocations = [
+            NewRelocation(r.offset, r.type, self._semaphore_reference(stub), r.addend) for r in code.relocations
+        ]
+        section = self.editor.add_section(
+            f".text.{stub.name}", L.SHT_PROGBITS, L.SHF_ALLOC | L.SHF_EXECINSTR, code.code,
+            align=code.align, relocations=relocations, group=group,
+        )  # fmt: skip
+        self.editor.change_symbol(stub.symbol, L.STB_WEAK, L.STT_FUNC, section, 0, len(code.code))
+        if not stub.enabled:
+            self._notes(section, [(stub, code.site, True)], group)
+            self.reports.append(
+                SiteReport(stub.provider, stub.probe.name, False, f".text.{stub.name}", code.site, True)
+            )

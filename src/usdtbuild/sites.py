@@ -1,0 +1,189 @@
+"""Finding probe sites: which references in an object are probe calls, and what each of them becomes.
+
+Reads an object and the machine's tables; writes nothing. `find` is the step between the ELF reader and
+`instrument`, which does with the sites what the record formats ask for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from .elf import layout as L
+from .errors import UsdtError
+from .provider import describe
+
+if TYPE_CHECKING:
+    from .arch.machine import Machine, Replacement
+    from .elf.read import ElfObject, Reference
+    from .provider.model import Probe, Provider
+
+PROBE_PREFIX = "__dtrace_"
+ENABLED_PREFIX = "__dtraceenabled_"
+SEMAPHORE_SUFFIX = "_semaphore"
+
+
+class UndescribedProbeError(UsdtError):
+    """A stub's provider or probe is not described in the object, so its arguments are unknown."""
+
+
+class MangledStubError(UsdtError):
+    """A stub was declared in C++ without `extern "C"`."""
+
+
+class StubSymbol(NamedTuple):
+    """An undefined symbol that stands for a probe (or, with `enabled`, for its is-enabled test).
+
+    `symbol` is its number in the symbol table.
+    """
+
+    symbol: int
+    name: str
+    provider: str
+    probe: Probe
+    enabled: bool
+
+
+class Site(NamedTuple):
+    """A reference that becomes a probe site: where it is, what it calls, and what replaces it."""
+
+    stub: StubSymbol
+    section: int
+    reference: Reference
+    replacement: Replacement
+
+
+class Found(NamedTuple):
+    """Everything of an object that concerns probes.
+
+    `sites` are direct branches, `indirect` the stubs with a reference that no branch is: these must be defined.
+    `stubs` are all undefined stubs, `leftover` those of them that a linker would still report. `semaphores` maps the
+    name of each semaphore that is in the symbol table to its index, `undefined_semaphores` are those that
+    no object has defined yet.
+    """
+
+    stubs: dict[int, StubSymbol]
+    sites: list[Site]
+    indirect: set[int]
+    leftover: set[int]
+    semaphores: dict[str, int]
+    undefined_semaphores: list[str]
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.sites or self.indirect or self.leftover or self.undefined_semaphores)
+
+
+def semaphore_name(provider: str, probe: Probe) -> str:
+    """Return the name of a probe's semaphore, as SystemTap's `dtrace -h` spells it."""
+    return f"{provider}_{probe.stub}{SEMAPHORE_SUFFIX}"
+
+
+def description(source: ElfObject) -> str:
+    """Return the text of the object's provider description sections."""
+    return "".join(
+        str(bytes(source.content(i)), "utf-8", "replace") for i in source.sections_named(describe.SECTION)
+    )
+
+
+def find(source: ElfObject, machine: Machine, providers: dict[str, Provider], nop: str, patch_enabled: bool) -> Found:
+    """Find the stubs, sites and semaphores of an object.
+
+    `providers` are those known by name; `patch_enabled` says whether an is-enabled call may become a NOP, which it
+    may not where a semaphore decides. Raises UndescribedProbeError, MangledStubError, ElfError.
+    """
+    semaphores = {semaphore_name(p.name, probe).encode() for p in providers.values() for probe in p.probes}
+    names = source.find_symbols((b"__dtrace",), semaphores, SEMAPHORE_SUFFIX.encode())
+    stubs: dict[int, StubSymbol] = {}
+    leftover: set[int] = set()
+    found_semaphores: dict[str, int] = {}
+    undefined: list[str] = []
+    for index, name in names.items():
+        symbol = source.symbol(index)
+        if name.endswith(SEMAPHORE_SUFFIX) and name.encode() in semaphores:
+            if symbol.binding != L.STB_LOCAL:
+                found_semaphores[name] = index
+                # A weak undefined one is a note's own reference, which this module wrote earlier.
+                if symbol.section == L.SHN_UNDEF and symbol.binding != L.STB_WEAK:
+                    undefined.append(name)
+        elif symbol.section == L.SHN_UNDEF and name.startswith((PROBE_PREFIX, ENABLED_PREFIX)):
+            stubs[index] = _identify(source, index, name, providers)
+            if symbol.binding != L.STB_WEAK:
+                leftover.add(index)
+    _refuse_mangled(source)
+    places, indirect = _classify(source, machine, stubs, nop, patch_enabled)
+    return Found(stubs, places, indirect, leftover, found_semaphores, undefined)
+
+
+def _identify(source: ElfObject, index: int, name: str, providers: dict[str, Provider]) -> StubSymbol:
+    """Say which probe a stub's name means: `__dtrace_PROVIDER___PROBE`."""
+    enabled = name.startswith(ENABLED_PREFIX)
+    rest = name[len(ENABLED_PREFIX if enabled else PROBE_PREFIX) :]
+    fitting = [p for p in providers.values() if rest.startswith(p.name + "___")]
+    for provider in sorted(fitting, key=lambda p: -len(p.name)):
+        stub = rest[len(provider.name) + 3 :]
+        for probe in provider.probes:
+            if probe.stub == stub:
+                return StubSymbol(index, name, provider.name, probe, enabled)
+    provider_name, _, stub = rest.partition("___")
+    if fitting:
+        what = f"provider {provider_name} has no probe {stub}, which {name} calls for"
+        cure = "the header is older or newer than the provider file; make it again and compile this file again"
+    else:
+        what = f"nothing in it describes provider {provider_name}, which {name} calls for"
+        cure = "include a header made by `usdtbuild header`, or name the provider file with --provider"
+    raise UndescribedProbeError(f"{source.path}: {what}; {cure}")
+
+
+def _refuse_mangled(source: ElfObject) -> None:
+    """Raise where a stub went through C++ name mangling: nothing would ever define or patch it."""
+    if not source.symtab:
+        return
+    table = source.sections[source.sections[source.symtab].link]
+    end = table.offset + table.size
+    position = source.data.find(b"__dtrace", table.offset, end)
+    while position >= 0:
+        start = source.data.rfind(b"\0", table.offset, position) + 1
+        name = bytes(source.data[start : source.data.find(b"\0", position, end)])
+        if name.startswith(b"_Z") and b"___" in name and _is_undefined(source, name):
+            raise MangledStubError(
+                f'{source.path}: {name.decode("utf-8", "replace")} is a probe declared without extern "C"; '
+                "include the header that `usdtbuild header` made instead of declaring the probe by hand"
+            )
+        position = source.data.find(b"__dtrace", position + 1, end)
+
+
+def _is_undefined(source: ElfObject, name: bytes) -> bool:
+    return any(source.symbol(i).section == L.SHN_UNDEF for i in source.find_symbols((name,)))
+
+
+def _classify(
+    source: ElfObject, machine: Machine, stubs: dict[int, StubSymbol], nop: str, patch_enabled: bool
+) -> tuple[list[Site], set[int]]:
+    sites: list[Site] = []
+    indirect: set[int] = set()
+    if not stubs:
+        return sites, indirect
+    for reference in source.references(stubs):
+        if reference.type == machine.none:
+            continue
+        stub = stubs[reference.symbol]
+        target = source.sections[reference.relocations].info
+        section = source.sections[target]
+        if not section.flags & L.SHF_ALLOC:
+            continue  # debug information and the like: reads as 0 once the stub is gone
+        if reference.offset >= section.size:
+            raise source.error(f"relocation at {reference.offset:#x} lies outside section {target}")
+        replacement = None
+        if section.flags & L.SHF_EXECINSTR and (patch_enabled or not stub.enabled):
+            replacement = machine.replace(
+                source.content(target), reference.offset, reference.type, reference.addend, stub.enabled, nop
+            )
+        if replacement is None:
+            indirect.add(stub.symbol)
+        else:
+            sites.append(Site(stub, target, reference, replacement))
+    sites.sort(key=lambda site: (site.section, site.replacement.site))
+    return sites, indirect
+
+
+__all__ = ["Found", "Site", "StubSymbol", "description", "find", "semaphore_name"]
