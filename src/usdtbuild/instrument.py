@@ -160,6 +160,8 @@ class _Writer:
         self.by_semaphore = "stapsdt" in options.formats
         self.reports: list[SiteReport] = []
         self.semaphores = dict(found.semaphores)  # name -> symbol or handle
+        self.alias_counts: dict[str, int] = {}
+        self.unique_names: dict[int, str] = {}  # group (0 for none) -> prefix of its aliases' names
         self.base_symbol = 0
         self.anchor = 0
 
@@ -216,22 +218,46 @@ class _Writer:
         relocations: list[NewRelocation] = []
         starts = []
         fields = stapsdt.fields(self.address_size)
+        code = self._alias(section, group)
         for stub, offset, tail in places:
             start = len(data)
             starts.append(start)
             note = stapsdt.Note(0, 0, 0, stub.provider, stub.probe.name, self._operands(stub, tail))
             data += stapsdt.encode(note, self.address_size, little=self.source.layout.little)
-            for field, symbol in (
-                (fields.pc, self.editor.add_label(section, offset)),
-                (fields.base, self._base()),
-                (fields.semaphore, self._semaphore_reference(stub)),
+            for field, symbol, addend in (
+                (fields.pc, code, offset),
+                (fields.base, self._base(), 0),
+                (fields.semaphore, self._semaphore_reference(stub), 0),
             ):
-                relocations.append(NewRelocation(start + field, self.machine.absolute, symbol, 0))
+                relocations.append(NewRelocation(start + field, self.machine.absolute, symbol, addend))
         notes = self.editor.add_section(
             stapsdt.SECTION, L.SHT_NOTE, L.SHF_LINK_ORDER, bytes(data),
             align=4, link=section, relocations=relocations, group=group,
         )  # fmt: skip
         return [self.editor.add_label(notes, start) for start in starts]
+
+    def _alias(self, section: int, group: int) -> int:
+        """Return a symbol at the start of a text section, for records to count from.
+
+        The section's own symbol would do, but for gold, which refuses a link in which a record points to a local
+        symbol of a function that --gc-sections dropped, and takes a global one. A global alias needs a name that no
+        other object has: in a COMDAT group the group's signature gives one, elsewhere any symbol that only this
+        object may define. Without type and size, and at the function's own address, it is what debuggers and
+        symbolizers never prefer to the function (a label at the site they would).
+        """
+        prefix = self._unique_name(group)
+        if not prefix:
+            return self.editor.add_section_symbol(section)
+        count = self.alias_counts[prefix] = self.alias_counts.get(prefix, -1) + 1
+        binding = L.STB_WEAK if group else L.STB_GLOBAL
+        return self.editor.add_global(f"{prefix}.usdt{count}", binding, section, 0)
+
+    def _unique_name(self, group: int) -> str:
+        if group not in self.unique_names:
+            get_unique = self.source.first_strong_definition
+            symbol = self.source.sections[group].info if group else get_unique(self.groups)
+            self.unique_names[group] = self.source.symbol_name(symbol) if symbol else ""
+        return self.unique_names[group]
 
     def _operands(self, stub: StubSymbol, tail: bool) -> str:
         arguments = stub.probe.arguments[: stapsdt.MAX_ARGUMENTS]
@@ -333,6 +359,7 @@ class _Writer:
         """
         code = self.machine.stub(stub.enabled, self.by_semaphore, self.options.nop)
         group = self.editor.add_group(stub.symbol)
+        self.unique_names[group] = stub.name
         relocations = [
             NewRelocation(r.offset, r.type, self._semaphore_reference(stub), r.addend) for r in code.relocations
         ]

@@ -266,6 +266,19 @@ class ElfObject:
             symbol = symbol._replace(section=self._extended_index(index))
         return symbol
 
+    def first_strong_definition(self, grouped: Container[int]) -> int:
+        """Return the first symbol that no other object of a link may define too, or 0 if there is none.
+
+        That is a global, not weak definition in a section that is in none of the `grouped` sections.
+        """
+        for index in range(self.sections[self.symtab].info, self.symbol_count):
+            symbol = self.symbol(index)
+            # Of 65,280 sections some have the numbers of SHN_ABS and SHN_COMMON; passing over them does no harm.
+            special = symbol.section in {L.SHN_ABS, L.SHN_COMMON} or not 0 < symbol.section < len(self.sections)
+            if symbol.binding == L.STB_GLOBAL and not special and symbol.section not in grouped:
+                return index
+        return 0
+
     def symbol_name(self, index: int) -> str:
         """Return the name of symbol `index`."""
         return self.string(self.sections[self.symtab].link, self.symbol(index).name)

@@ -1,0 +1,116 @@
+"""`usdtbuild instrument`: objects in, instrumented objects out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from ..arch.machine import NOP_STYLES, SAFE
+from ..errors import UsageError
+from ..instrument import Options, Report, instrument_file
+from ..provider.model import Provider
+
+FORMATS = ("stapsdt", "dof", "usdt")
+
+
+@click.command(name="instrument", short_help="Turn an object's probe calls into NOPs and write the tracers' records.")
+@click.argument("objects", nargs=-1, required=True, metavar="OBJECT...")
+@click.option("-o", "--output", metavar="FILE", help="Where to write the instrumented object (one OBJECT only).")
+@click.option("--output-dir", metavar="DIR", help="Where to write several objects, under their own names.")
+@click.option(
+    "--nop",
+    type=click.Choice(NOP_STYLES),
+    default=SAFE,
+    show_default=True,
+    help="What takes a call's place: cheapest on every kernel, on kernels from 6.16, or as FreeBSD writes it.",
+)
+@click.option("--formats", default="", metavar="LIST", help="Records to write: stapsdt, dof, usdt, with commas.")
+@click.option("--target-os", default="", metavar="OS", help="linux, freebsd, illumos or oracle; else as the object says.")
+@click.option(
+    "--provider", "providers", multiple=True, metavar="FILE.d", help="Describe probes of objects that don't do so."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Say what was done to each object.")
+def command(
+    objects: tuple[str, ...],
+    output: str | None,
+    output_dir: str | None,
+    nop: str,
+    formats: str,
+    target_os: str,
+    providers: tuple[str, ...],
+    verbose: bool,
+) -> None:
+    """Turn probe calls in OBJECTs into NOPs, and add the records that tracers read.
+
+    Inputs are never modified. An object without probe calls is copied as it is, and so is one that is instrumented
+    already.
+    """
+    options = Options(nop, _formats(formats), _parse(providers), target_os=target_os)
+    for source, target in _pairs(objects, output, output_dir):
+        report = instrument_file(source, target, options)
+        if not report.changed:
+            _copy(source, target)
+        if verbose:
+            _tell(source, report)
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    chosen = tuple(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
+    unknown = [item for item in chosen if item not in FORMATS]
+    if unknown:
+        raise UsageError(f"--formats: {', '.join(unknown)} is no record format; there are {', '.join(FORMATS)}")
+    return chosen
+
+
+def _parse(paths: tuple[str, ...]) -> tuple[Provider, ...]:
+    if not paths:
+        return ()
+    from ..provider.parser import parse_file
+
+    return tuple(provider for path in paths for provider in parse_file(path))
+
+
+def _pairs(objects: tuple[str, ...], output: str | None, output_dir: str | None) -> list[tuple[str, str]]:
+    if (output is None) == (output_dir is None):
+        raise UsageError("give either -o FILE, for one object, or --output-dir DIR")
+    if output is not None:
+        if len(objects) > 1:
+            raise UsageError(f"-o takes one object, and there are {len(objects)}; use --output-dir")
+        pairs = [(objects[0], output)]
+    else:
+        pairs = [(path, str(Path(str(output_dir)) / Path(path).name)) for path in objects]
+    _refuse_overwriting(pairs)
+    return pairs
+
+
+def _refuse_overwriting(pairs: list[tuple[str, str]]) -> None:
+    seen: dict[str, str] = {}
+    for source, target in pairs:
+        if target in seen:
+            raise UsageError(f"{seen[target]} and {source} would both be written to {target}")
+        seen[target] = source
+        if os.path.exists(target) and os.path.exists(source) and os.path.samefile(source, target):  # noqa: PTH110, PTH121
+            raise UsageError(f"{target} is the input itself, which is never modified; write to another file")
+
+
+def _copy(source: str, target: str) -> None:
+    """Copy an object that needs no change, so that a build rule's output exists."""
+    from ..files import open_input, write_edited
+
+    with open_input(source) as data:
+        write_edited(data, [], b"", target)
+
+
+def _tell(source: str, report: Report) -> None:
+    if not report.changed:
+        click.echo(f"{source}: left alone: {report.reason}")
+        return
+    click.echo(f"{source}: {len(report.sites)} sites")
+    for site in report.sites:
+        kind = " (is-enabled)" if site.enabled else ""
+        place = "stub" if site.in_stub else "call"
+        click.echo(f"  {site.provider}:{site.probe}{kind} {place} at {site.section}+{site.offset:#x}")
+
+
