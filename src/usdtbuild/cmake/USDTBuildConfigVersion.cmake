@@ -1,0 +1,25 @@
+# The version that find_package(USDTBuild 1.2) asks about, read from the Python package around this folder, so that
+# it stands in one place only. A version fits where the major number is the same and the rest is not older.
+
+file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/../_version.py" _usdtbuild_line REGEX "^__version__ = ")
+string(REGEX MATCH "[0-9]+\\.[0-9]+(\\.[0-9]+)?" PACKAGE_VERSION "${_usdtbuild_line}")
+string(REGEX MATCH "^[0-9]+" _usdtbuild_major "${PACKAGE_VERSION}")
+unset(_usdtbuild_line)
+
+set(PACKAGE_VERSION_COMPATIBLE FALSE)
+set(PACKAGE_VERSION_EXACT FALSE)
+if(PACKAGE_FIND_VERSION_RANGE)
+  if(PACKAGE_VERSION VERSION_GREATER_EQUAL PACKAGE_FIND_VERSION_MIN
+     AND ((PACKAGE_FIND_VERSION_RANGE_MAX STREQUAL "INCLUDE" AND PACKAGE_VERSION VERSION_LESS_EQUAL PACKAGE_FIND_VERSION_MAX)
+          OR (PACKAGE_FIND_VERSION_RANGE_MAX STREQUAL "EXCLUDE" AND PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION_MAX)))
+    set(PACKAGE_VERSION_COMPATIBLE TRUE)
+  endif()
+elseif(NOT PACKAGE_FIND_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+elseif(PACKAGE_VERSION VERSION_EQUAL PACKAGE_FIND_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+  set(PACKAGE_VERSION_EXACT TRUE)
+elseif(PACKAGE_VERSION VERSION_GREATER PACKAGE_FIND_VERSION AND _usdtbuild_major EQUAL PACKAGE_FIND_VERSION_MAJOR)
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+endif()
+unset(_usdtbuild_major)
