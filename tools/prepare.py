@@ -65,6 +65,8 @@ TEST = (
     Need("pkg-config", ("pkg-config",)),
 )
 NEEDS = {"demo": DEMO, "test": TEST}
+# The CMakes that the sample projects are built with beside the distribution's: folder below .cache, and what pip takes.
+CMAKES = {"cmake-oldest": "cmake==3.16.*", "cmake-newest": "cmake>=4"}
 
 
 def main(arguments: list[str]) -> int:
@@ -90,6 +92,8 @@ def main(arguments: list[str]) -> int:
     if not (VENV / "bin/python").exists() and not can_make_venv():
         return fail("Python's venv module is missing (Debian and Ubuntu: python3-venv).")
     make_venv(purpose, [need.pip for need in missing if need.pip and not is_there(need)])
+    if purpose == "test":
+        fetch_cmakes()
     if is_root:
         mount_tracefs()
     return 0
@@ -193,13 +197,30 @@ def make_venv(purpose: str, extra: list[str]) -> None:
         print("Making a virtual environment in .venv", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True)
     print("Installing the Python packages into .venv", flush=True)
-    environment = dict(os.environ, PIP_ROOT_USER_ACTION="ignore", PIP_DISABLE_PIP_VERSION_CHECK="1")
-    subprocess.run(
-        [str(VENV / "bin/python"), "-m", "pip", "install", "--quiet", "--no-input", "-e", target, *extra],
-        env=environment,
-        check=True,
-    )
+    if pip("install", "-e", target, *extra) != 0:
+        raise SystemExit("pip could not install the Python packages; its message is above.")
     stamp.write_text(digest)
+
+
+def fetch_cmakes() -> None:
+    """Put the oldest CMake we support and the newest there is where the tests look for them; do so once."""
+    for name, wanted in CMAKES.items():
+        folder = ROOT / ".cache" / name
+        if folder.exists():
+            continue
+        print(f"Fetching {wanted} for the tests", flush=True)
+        unfinished = folder.with_suffix(f".{os.getpid()}")
+        if pip("install", "--no-deps", "--only-binary", ":all:", "--target", str(unfinished), wanted) == 0:
+            unfinished.rename(folder)
+        else:  # a machine that this version was never built for; the tests that need it are skipped
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def pip(*arguments: str) -> int:
+    """Run the environment's pip, quietly; return its exit code."""
+    environment = dict(os.environ, PIP_ROOT_USER_ACTION="ignore", PIP_DISABLE_PIP_VERSION_CHECK="1")
+    command = [str(VENV / "bin/python"), "-m", "pip", "--quiet", "--no-input", *arguments]
+    return subprocess.run(command, env=environment, check=False).returncode
 
 
 # --- tracing --------------------------------------------------------------------------------------------------

@@ -1,0 +1,185 @@
+"""The sample cmake-hello from the first build to the thousandth: what is compiled when, and what the result can do.
+
+Each CMake and generator builds the sample once; the tests then edit it and count what is compiled. They may run in
+any order, and each leaves the build up to date.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.project
+
+ALL_SOURCES = ["greeting.c", "journal.cpp", "main.c"]
+# One worker builds a variant and runs its tests.
+VARIANTS = [
+    pytest.param((cmake, generator), id=f"{cmake}-{generator}", marks=pytest.mark.xdist_group(f"{cmake}-{generator}"))
+    for cmake, generator in (
+        ("oldest", "Ninja"),
+        ("oldest", "Unix Makefiles"),
+        ("system", "Ninja"),
+        ("system", "Unix Makefiles"),
+        ("system", "Ninja Multi-Config"),
+        ("newest", "Ninja"),
+        ("newest", "Unix Makefiles"),
+    )
+]
+_fresh = itertools.count()
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def hello(
+    request: pytest.FixtureRequest, tmp_path_factory: Any, make_project: Any, copy_sample: Callable[[str, Path], None]
+) -> Any:
+    """cmake-hello, built."""
+    cmake, generator = request.param
+    project = make_project(tmp_path_factory.mktemp("hello"), cmake, generator)
+    copy_sample("cmake-hello", project.source)
+    project.configure()
+    project.make()
+    project.first_build = project.compiled()
+    return project
+
+
+def is_idle(output: str) -> bool:
+    """Tell from a build tool's output that it ran no command."""
+    return "no work to do" in output or not re.search(r"Building|Generating|Linking", output)
+
+
+def test_first_build_compiles_each_source_once(hello: Any) -> None:
+    assert hello.first_build == ALL_SOURCES
+
+
+def test_program_does_its_work(hello: Any, run: Any) -> None:
+    assert run(hello.binary("hello"), "Ada", "Grace").stdout == "Hello, Ada!\nHello, Grace!\n"
+
+
+def test_second_build_runs_nothing(hello: Any) -> None:
+    assert is_idle(hello.make())
+    assert hello.compiled() == []
+
+
+def test_editing_a_source_compiles_that_source(hello: Any) -> None:
+    hello.edit("greeting.c", "strlen(text);\n}", f"strlen(text) + 0 * {next(_fresh)};\n}}")
+    hello.make()
+    assert hello.compiled() == ["greeting.c"]
+    assert is_idle(hello.make())
+
+
+def test_new_probe_compiles_the_users_of_its_header(hello: Any) -> None:
+    hello.edit("hello.d", "provider hello {", f"provider hello {{\n\tprobe more{next(_fresh)}(long);")
+    hello.make()
+    assert hello.compiled() == ["greeting.c", "main.c"]
+    assert is_idle(hello.make())
+
+
+def test_changed_type_in_the_other_provider_compiles_its_one_user(hello: Any) -> None:
+    hello.edit("journal.d", "unsigned int lines", "unsigned  long lines")
+    hello.make()
+    assert hello.compiled() == ["journal.cpp"]
+    hello.edit("journal.d", "unsigned  long lines", "unsigned int lines")
+    hello.make()
+    assert hello.compiled() == ["journal.cpp"]
+
+
+def test_comment_in_the_provider_compiles_nothing(hello: Any) -> None:
+    hello.edit("hello.d", "/* The program ends. */", "/* The program comes to its end. */")
+    hello.make()
+    hello.edit("hello.d", "/* The program comes to its end. */", "/* The program ends. */")
+    hello.make()
+    assert hello.compiled() == []
+    assert is_idle(hello.make())
+
+
+def test_touched_provider_compiles_nothing(hello: Any) -> None:
+    time.sleep(0.05)
+    (hello.source / "journal.d").touch()
+    hello.make()
+    assert hello.compiled() == []
+    assert is_idle(hello.make())
+
+
+def test_provider_with_an_error_stops_the_build_until_it_is_mended(hello: Any) -> None:
+    hello.edit("journal.d", "probe append(", "probe append((")
+    output = hello.make(code=None)
+    assert re.search(r"journal\.d:\d+:\d+", output), output
+    hello.edit("journal.d", "probe append((", "probe append(")
+    hello.make()
+    assert is_idle(hello.make())
+    hello.compiled()
+
+
+def test_wrong_argument_stops_the_build_until_it_is_mended(hello: Any) -> None:
+    hello.edit("journal.cpp", "JOURNAL_APPEND(line, lines)", "JOURNAL_APPEND(line)")
+    output = hello.make(code=None)
+    assert "JOURNAL_APPEND" in output
+    hello.edit("journal.cpp", "JOURNAL_APPEND(line)", "JOURNAL_APPEND(line, lines)")
+    hello.make()
+    assert is_idle(hello.make())
+    hello.compiled()
+
+
+def test_a_build_that_was_killed_goes_on_where_it_stopped(hello: Any, run: Any) -> None:
+    hello.edit("hello.d", "provider hello {", f"provider hello {{\n\tprobe killed{next(_fresh)}(long);")
+    building = subprocess.Popen(
+        [hello.cmake, "--build", hello.build], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    time.sleep(0.15)
+    os.killpg(building.pid, signal.SIGKILL)
+    building.wait()
+    hello.make()
+    hello.compiled()
+    assert run(hello.binary("hello"), "Ada").stdout == "Hello, Ada!\n"
+    assert is_idle(hello.make())
+
+
+def test_cleaning_and_building_makes_everything_again(hello: Any, run: Any) -> None:
+    hello.make("--target", "clean")
+    hello.make()
+    assert hello.compiled() == ALL_SOURCES
+    assert run(hello.binary("hello"), "Ada").stdout == "Hello, Ada!\n"
+
+
+def test_list_shows_the_probes_of_every_target(hello: Any, usdtbuild: Any) -> None:
+    shown = usdtbuild("list", hello.binary("hello")).stdout
+    for probe in ("start", "greet__begin", "greet__done", "finish"):
+        assert re.search(rf"\bhello\b.*\b{probe}\b", shown), shown
+    assert re.search(r"\bjournal\b.*\bappend\b", usdtbuild("list", hello.binary("libjournal.so")).stdout)
+
+
+def test_verify_tests_pass(hello: Any, run: Any) -> None:
+    configuration = ["-C", "Debug"] if hello.generator == "Ninja Multi-Config" else []
+    ctest = Path(hello.cmake).with_name("ctest")
+    said = run(ctest, "--output-on-failure", *configuration, cwd=hello.build).stdout
+    assert "2 tests passed" in said or "tests passed, 0 tests failed out of 2" in said
+
+
+@pytest.mark.live
+def test_bpftrace_counts_every_hit(hello: Any, bpftrace: str, run: Any) -> None:
+    program, library = hello.binary("hello"), hello.binary("libjournal.so")
+    script = f"""
+        usdt:{program}:hello:start {{ printf("start %d %s\\n", arg0, str(arg1)); }}
+        usdt:{program}:hello:greet__done {{ printf("done %s %d %d\\n", str(arg0), arg1, arg2); }}
+        usdt:{library}:journal:append {{ printf("append %s %d\\n", str(arg0), arg1); }}
+        usdt:{program}:hello:finish {{ printf("finish %d %d\\n", arg0, arg1); }}
+    """
+    said = run(bpftrace, "-e", script, "-c", f"{program} Ada Grace").stdout.splitlines()
+    assert [line for line in said if line.split(" ")[0] in ("start", "done", "append", "finish")] == [
+        "start 2 Ada",
+        "done Ada 1 11",
+        "append Hello, Ada! 1",
+        "done Grace 2 13",
+        "append Hello, Grace! 2",
+        "finish 2 24",
+    ]
