@@ -1,0 +1,7 @@
+"""Function entries made by `-fpatchable-function-entry`: which there are, and whether they can be patched safely.
+
+One module for each question: `image` and `pe` read files, `symbols` names functions, `table` reads
+`__patchable_function_entries`, `machines` knows what NOPs look like, `entry` checks bytes, `jumps` looks for branches
+into them, `explain` judges ordinary prologues, `flags` and `probe` choose the compiler's option. Static probes are
+another matter: nothing here knows of them.
+"""

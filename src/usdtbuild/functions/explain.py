@@ -1,0 +1,154 @@
+"""What a dynamic patcher would have to do with an ordinary prologue, one that was compiled without NOPs.
+
+Such patchers overwrite the first instructions with a jump and run copies of them elsewhere (x86: `jmp rel32`, 5 bytes;
+aarch64: one `b`). This says whether that could work here: which instructions are covered, which of them have to be
+fixed up because they mean something relative to where they stand, and what forbids it. Nothing is patched.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from . import machines as M
+from .jumps import disassembler, find_jumps
+
+if TYPE_CHECKING:
+    from .entry import Starts
+    from .image import Image
+
+_RELATIVE_X86 = re.compile(r"\[[re]ip([^\]]*)\]")
+_TARGET = re.compile(r"#?(-?0x[0-9a-f]+|-?\d+)$")
+_TERMINAL_X86 = frozenset({"ret", "retf", "jmp", "ud2", "hlt", "int3", "iretq", "iretd"})
+_COUNTED = frozenset({"loop", "loope", "loopne", "jcxz", "jecxz", "jrcxz"})
+_TERMINAL_ARM = frozenset({"ret", "retaa", "retab", "br", "b", "braa", "brab", "udf", "brk"})
+
+
+class Instruction(NamedTuple):
+    """One covered instruction; `fix` says what its copy must be changed into, "" if it can be copied as it is."""
+
+    address: int
+    code: str
+    text: str
+    fix: str = ""
+
+
+class Explanation(NamedTuple):
+    """Whether a prologue could be relocated, what it covers, and the reasons against it."""
+
+    possible: bool
+    needed: int
+    covered: int
+    instructions: tuple[Instruction, ...]
+    against: tuple[str, ...]
+
+
+class _Verdict(NamedTuple):
+    fix: str = ""
+    against: str = ""
+    ends: bool = False
+
+
+def explain(image: Image, starts: Starts, address: int, size: int, thumb: bool = False) -> Explanation:
+    """Judge the prologue of the function at `address`; a `size` of 0 is unknown and ends at the next function."""
+    machine = M.machine_for(image.machine, image.layout.is64, image.layout.little)
+    if machine is None or not machine.prologue or thumb:
+        name = machine.name if machine else f"ELF machine {image.machine}"
+        return Explanation(False, 0, 0, (), (f"prologue patches are known for x86 and aarch64, not for {name}",))
+    following = starts.at_or_after(address + 1)
+    end = address + size if size else (following.address if following else address + 4096)
+    code = image.read(address, min(max(end - address, 0), 64))
+    judge_one = _judge_aarch64 if image.machine == M.EM_AARCH64 else _judge_x86
+    relocated = _relocated(image, address, len(code))
+    needed, covered, against = machine.prologue, 0, []
+    instructions: list[Instruction] = []
+    skip = M.landing_pad(machine, code)[0]  # a patch goes behind it: indirect calls must still find it
+    decoder = disassembler(image.machine, image.layout.is64, image.layout.little)
+    for at, length, mnemonic, operands in decoder.disasm_lite(code[skip:], address + skip):
+        if covered >= needed:
+            break
+        text = f"{mnemonic} {operands}".strip()
+        if mnemonic.startswith("."):
+            against.append(f"{text} at {at:#x} is no known instruction")
+            break
+        verdict = judge_one(image, at, length, mnemonic, operands)
+        if not verdict.against and any(at < place < at + length for place in relocated):
+            verdict = verdict._replace(fix=verdict.fix or "the linker fills it in")
+        instructions.append(Instruction(at, code[at - address : at - address + length].hex(), text, verdict.fix))
+        covered += length
+        if verdict.against:
+            against.append(verdict.against)
+        if verdict.ends:
+            if covered < needed:
+                against.append(f"{mnemonic} inside: it ends after {covered} bytes, and a patch needs {needed}")
+            break
+    if covered < needed and not any("inside" in reason or "known" in reason for reason in against):
+        against.append(f"too short: {covered} bytes of instructions, and a patch needs {needed}")
+    against += _branches_back(image, starts, address + skip, covered)
+    return Explanation(not against, needed, covered, tuple(instructions), tuple(against))
+
+
+def _branches_back(image: Image, starts: Starts, first: int, covered: int) -> list[str]:
+    """Say where a branch, from anywhere, goes between the covered instructions."""
+    jumps = find_jumps(image, starts, set(range(first + 1, first + covered)))
+    return [
+        f"jump back into the patched bytes: {jump.text} at {jump.source:#x}"
+        for _, jump in sorted(jumps.items())
+    ]  # fmt: skip
+
+
+def _relocated(image: Image, address: int, size: int) -> set[int]:
+    """In an object: the addresses near the function that the linker will fill in."""
+    found: set[int] = set()
+    if not image.relocatable:
+        return found
+    for section in image.sections:
+        if section.type in (4, 9) and section.info < len(image.sections):
+            base = image.sections[section.info].address
+            if base and base <= address < base + image.sections[section.info].size:
+                record = image.layout.rela if section.type == 4 else image.layout.rel
+                found.update(base + fields[0] for fields in record.iter_unpack(image.content(section)))
+    return {place for place in found if address <= place < address + size}
+
+
+def _judge_x86(image: Image, at: int, length: int, mnemonic: str, operands: str) -> _Verdict:
+    bare = mnemonic.rsplit(maxsplit=1)[-1]
+    if bare in _COUNTED:
+        return _Verdict(against=f"{mnemonic} at {at:#x} reaches 127 bytes only, and has no longer form")
+    if bare == "call":
+        return _Verdict(against=f"call in the first bytes, at {at:#x}: its return address would be the copy's")
+    if bare.startswith("ret"):
+        return _Verdict(ends=True)
+    target = _TARGET.search(operands)
+    if bare.startswith("j") and target and "[" not in operands:
+        goal = int(target.group(1), 0)
+        return _Verdict(fix=f"branch to {goal:#x}: give the copy its 32-bit form", ends=bare == "jmp")
+    relative = _RELATIVE_X86.search(operands)
+    if relative:
+        distance = int(relative.group(1).replace(" ", "") or "0", 0)
+        goal = at + length + distance
+        if _out_of_reach(image, goal):
+            return _Verdict(against=f"the PC-relative operand at {at:#x} is out of a copy's reach ({goal:#x})")
+        return _Verdict(fix=f"PC-relative operand {goal:#x}: correct the copy's displacement")
+    return _Verdict(ends=bare in _TERMINAL_X86)
+
+
+def _out_of_reach(image: Image, goal: int) -> bool:
+    """Whether neither the page after the image nor the one before it reaches `goal` with 32 bits."""
+    low, high = image.spans[0].start, max(span.end for span in image.spans)
+    return all(abs(goal - place) >= (1 << 31) - 0x2000 for place in (high + 0x1000, low - 0x1000))
+
+
+def _judge_aarch64(image: Image, at: int, length: int, mnemonic: str, operands: str) -> _Verdict:
+    target = _TARGET.search(operands)
+    if mnemonic in ("adr", "adrp") and target:
+        goal = int(target.group(1), 0)
+        return _Verdict(fix=f"PC-relative address {goal:#x}: give the copy the whole address")
+    if mnemonic.startswith("ldr") and target and "[" not in operands:
+        return _Verdict(against=f"literal load at {at:#x}: the literal is out of a copy's reach")
+    if mnemonic in ("bl", "blr") or mnemonic.startswith("blra"):
+        return _Verdict(against=f"call in the first bytes, at {at:#x}: its return address would be the copy's")
+    if mnemonic == "b" or mnemonic.startswith(("b.", "cbz", "cbnz", "tbz", "tbnz")):
+        return _Verdict(against=f"branch at {at:#x}: {mnemonic} may be out of a copy's reach")
+    return _Verdict(ends=mnemonic in _TERMINAL_ARM)
+

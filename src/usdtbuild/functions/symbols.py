@@ -1,0 +1,236 @@
+"""The functions a file names: its symbol tables, separate debug files, and unwind tables where names are gone.
+
+Symbols are unpacked a table at a time and kept as small tuples: a program of 10,000 functions takes hundredths of a
+second. What is not a function (objects, labels, undefined symbols) is left out here, except the labels that say where a
+function's cold part is, which compilers type as functions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import lzma
+import zlib
+from pathlib import Path
+from struct import error as struct_error
+from struct import unpack_from
+from typing import NamedTuple
+
+from ..elf import layout as L
+from ..errors import InputError
+from .image import SHT_DYNSYM, Image, Section, map_file
+from .machines import EM_386, EM_ARM, EM_PPC64, EM_X86_64
+
+STT_FUNC, STT_GNU_IFUNC = 2, 10
+_FUNCTIONS = frozenset({STT_FUNC, STT_GNU_IFUNC})
+_BINDING_RANK = {1: 0, 10: 0, 2: 1, 0: 2}  # GLOBAL and GNU_UNIQUE, WEAK, LOCAL: whose name a row shows
+DEBUG_FOLDER = "/usr/lib/debug"
+
+
+class Symbol(NamedTuple):
+    """One function symbol. `local_entry` is the distance of ppc64le's second entry point."""
+
+    address: int
+    size: int
+    name: str
+    rank: int
+    source: str  # symtab, dynsym, debug file, debug data
+    thumb: bool = False
+    ifunc: bool = False
+    local_entry: int = 0
+
+
+class Symbols(NamedTuple):
+    """All function symbols, by address and then by how well a name stands for the function."""
+
+    symbols: list[Symbol]
+    complete: bool  # whether local functions are named too; False when only exported ones are
+    debug_file: str
+
+
+def read_symbols(image: Image, debug_folder: str = DEBUG_FOLDER) -> Symbols:
+    """Return the function symbols of `image`, from its symbol table, or a debug file's, and the dynamic ones."""
+    complete, debug_file = True, ""
+    symbols = _table(image, L.SHT_SYMTAB, "symtab")
+    if not symbols and not _has_symtab(image):
+        found = _from_debug_file(image, debug_folder)
+        if found is not None:
+            symbols, debug_file = found
+        else:
+            symbols, complete = _from_debug_data(image), False
+    if not image.relocatable:
+        known = {(s.address, s.name) for s in symbols}
+        symbols += [s for s in _table(image, SHT_DYNSYM, "dynsym") if (s.address, s.name) not in known]
+    symbols.sort(key=lambda s: (s.address, s.rank, s.name.startswith("_GLOBAL_"), len(s.name), s.name))
+    return Symbols(symbols, complete, debug_file)
+
+
+def _has_symtab(image: Image) -> bool:
+    return any(section.type == L.SHT_SYMTAB for section in image.sections)
+
+
+def _table(image: Image, kind: int, source: str, file: Image | None = None) -> list[Symbol]:
+    """Return the functions of every symbol table of type `kind` in `file`, whose addresses are those of `image`."""
+    file = file or image
+    found: list[Symbol] = []
+    for section in file.sections:
+        if section.type == kind:
+            try:
+                found += _functions(image, file, section, source)
+            except (struct_error, IndexError):
+                raise file.error(f"its symbol table {section.name} is damaged") from None
+    return found
+
+
+def _functions(image: Image, file: Image, section: Section, source: str) -> list[Symbol]:
+    record = file.layout.symbol
+    if section.entsize != record.size or section.link >= len(file.sections):
+        raise file.error(f"its symbol table {section.name} has entries of {section.entsize} bytes, not {record.size}")
+    data = file.content(section)
+    strings = file.content(file.sections[section.link])
+    is64, bases = file.layout.is64, [s.address for s in image.sections] if image.relocatable else []
+    arm, elf_v2 = image.machine == EM_ARM, image.machine == EM_PPC64 and image.layout.little
+    descriptors = _descriptors(image)
+    extended = _extended_indices(file, file.sections.index(section))
+    found = []
+    for index, fields in enumerate(record.iter_unpack(data[: len(data) - len(data) % record.size])):
+        if is64:
+            name, info, other, shndx, value, size = fields
+        else:
+            name, value, size, info, other, shndx = fields
+        kind = info & 15
+        if kind not in _FUNCTIONS or shndx == 0:
+            continue
+        if shndx == L.SHN_XINDEX:
+            shndx = extended[index]
+        elif shndx >= L.SHN_LORESERVE:
+            continue  # SHN_ABS: the number is no address of this file
+        if bases:
+            if shndx >= len(bases) or not bases[shndx]:
+                continue
+            value += bases[shndx]
+        thumb = arm and bool(value & 1)
+        if descriptors is not None:
+            value = descriptors.get(value, value)
+        end = strings.find(b"\0", name)
+        text = strings[name:end].decode("utf-8", "surrogateescape")
+        local = _local_entry(other) if elf_v2 else 0
+        rank = _BINDING_RANK.get(info >> 4, 2)
+        found.append(
+            Symbol(value - thumb, size, text, rank, source, thumb, kind == STT_GNU_IFUNC, local)
+        )
+    return found
+
+
+def _local_entry(other: int) -> int:
+    """ELFv2 ABI, 3.4.1: three bits of st_other hold the distance to the local entry point, as a power of two."""
+    bits = other >> 5
+    return 1 << bits if 2 <= bits <= 6 else 0
+
+
+def _extended_indices(file: Image, table: int) -> tuple[int, ...]:
+    for section in file.sections:
+        if section.type == L.SHT_SYMTAB_SHNDX and section.link == table:
+            return unpack_from(f"{file.order}{section.size // 4}I", file.content(section))
+    return ()
+
+
+def _descriptors(image: Image) -> dict[int, int] | None:
+    """ppc64 ELFv1: function symbols are addresses of descriptors in .opd; return descriptor -> code address."""
+    if image.machine != EM_PPC64 or image.layout.little or image.relocatable:
+        return None
+    found = {}
+    for index in image.named(".opd"):
+        section = image.sections[index]
+        data = image.content(section)
+        for at in range(0, len(data) - 23, 8):
+            found[section.address + at] = unpack_from(">Q", data, at)[0]
+    return found
+
+
+# -- files that hold what was stripped -------------------------------------------------------------------------------
+
+
+def build_id(image: Image) -> str:
+    """Return the file's build id in hexadecimal, empty if it has none."""
+    for index in image.named(".note.gnu.build-id"):
+        note = image.content(image.sections[index])
+        if len(note) >= 16:
+            name_size, size, kind = unpack_from(image.order + "III", note)
+            start = 12 + -(-name_size // 4) * 4
+            if kind == 3 and note[12:16] == b"GNU\0":
+                return note[start : start + size].hex()
+    return ""
+
+
+def _debug_link(image: Image) -> tuple[str, int] | None:
+    """Return the name and CRC that .gnu_debuglink gives."""
+    for index in image.named(".gnu_debuglink"):
+        data = image.content(image.sections[index])
+        end = data.find(b"\0")
+        at = -(-(end + 1) // 4) * 4
+        if end > 0 and at + 4 <= len(data):
+            return data[:end].decode("utf-8", "surrogateescape"), unpack_from(image.order + "I", data, at)[0]
+    return None
+
+
+def _candidates(image: Image, folder: str) -> list[tuple[Path, int | None]]:
+    """Return where a debug file may be, as gdb looks for it (its manual, Separate Debug Files), with its CRC."""
+    found: list[tuple[Path, int | None]] = []
+    identity = build_id(image)
+    if identity:
+        found.append((Path(folder, ".build-id", identity[:2], identity[2:] + ".debug"), None))
+    link = _debug_link(image)
+    if link:
+        beside = Path(image.path).resolve().parent
+        places = (beside, beside / ".debug", Path(folder, *beside.parts[1:]))
+        found += [(place / Path(link[0]).name, link[1]) for place in places]
+    return found
+
+
+def _from_debug_file(image: Image, folder: str) -> tuple[list[Symbol], str] | None:
+    """Return the symbols of the file's own debug file; one with another build id or CRC is not its own."""
+    identity = build_id(image)
+    for path, crc in _candidates(image, folder):
+        if not path.is_file() or path.resolve() == Path(image.path).resolve():
+            continue
+        try:
+            debug = Image(map_file(str(path)), str(path))
+        except InputError:
+            continue
+        other = build_id(debug)
+        same = identity == other if identity and other else crc is not None and zlib.crc32(debug.data) == crc
+        if same and debug.machine == image.machine and _has_symtab(debug):
+            return _table(image, L.SHT_SYMTAB, "debug file", debug), str(path)
+    return None
+
+
+def _from_debug_data(image: Image) -> list[Symbol]:
+    """Return the symbols of .gnu_debugdata, an xz-compressed ELF file that some distributions leave in programs."""
+    for index in image.named(".gnu_debugdata")[:1]:
+        with contextlib.suppress(lzma.LZMAError, InputError):
+            data = lzma.decompress(image.content(image.sections[index]))
+            return _table(image, L.SHT_SYMTAB, "debug data", Image(data, image.path))
+    return []
+
+
+# -- unwind tables ---------------------------------------------------------------------------------------------------
+
+
+def unwind_starts(image: Image) -> list[int]:
+    """Return the sorted addresses where unwind records start, on machines where that is the function's symbol.
+
+    They survive strip. Only x86 is answered: elsewhere gcc starts the record after the entry's NOPs. Read from the
+    search table of .eh_frame_hdr (Linux Standard Base, 10.6.2) in its one form that linkers write.
+    """
+    if image.machine not in (EM_X86_64, EM_386) or image.relocatable:
+        return []
+    for index in image.named(".eh_frame_hdr"):
+        section = image.sections[index]
+        data = image.content(section)
+        # version 1, pointer pcrel sdata4, count udata4, table datarel sdata4
+        if len(data) >= 12 and data[0] == 1 and data[2:4] == b"\x03\x3b":
+            count = unpack_from(image.order + "I", data, 8)[0]
+            if 12 + 8 * count <= len(data):
+                column = unpack_from(f"{image.order}{2 * count}i", data, 12)[::2]
+                return sorted(section.address + offset for offset in column)
+    return []

@@ -1,0 +1,278 @@
+"""Reading the tables of patchable entries: the compilers' absolute one, and our PC-relative one, relocated or not.
+
+gcc and clang write an address a function into `__patchable_function_entries`. In an executable at a fixed address the
+section's bytes are those addresses. In a PIE or library they are what the dynamic linker makes of them: the addend of
+an R_*_RELATIVE relocation (the bytes may be zero), or the bytes themselves where relocations have no addend (REL and
+RELR). In an object they are what the linker will make of them. `__usdtbuild_function_entries` holds 32-bit distances from each
+entry to its function, which need none of that after the link.
+
+Every way in which a table is not what it should be ends in a problem with a code, never in a guess.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from struct import error as struct_error
+from struct import unpack_from
+from typing import NamedTuple
+
+from ..elf import layout as L
+from . import machines as M
+from .image import ET_DYN, SHT_DYNSYM, SHT_RELR, Image, Section
+
+STANDARD = "__patchable_function_entries"
+RELATIVE = "__usdtbuild_function_entries"
+
+# machine -> (R_*_RELATIVE, the absolute relocation of an address, the PC-relative one of 32 bits), ELF psABIs
+_TYPES = {
+    M.EM_X86_64: (8, 1, 2), M.EM_386: (8, 1, 2), M.EM_AARCH64: (1027, 257, 261), M.EM_ARM: (23, 2, 3),
+    M.EM_RISCV: (3, 2, 57), M.EM_PPC64: (22, 38, 26), M.EM_PPC: (22, 1, 26), M.EM_S390: (12, 22, 5),
+}  # fmt: skip
+_RISCV_32_IN_64 = 1  # R_RISCV_32: what a 32-bit object uses for an address
+SHT_ANDROID_RELR = 0x6FFFFF00
+
+
+class Entry(NamedTuple):
+    """One entry: the address it names, and what is wrong with the entry itself ("" if nothing)."""
+
+    address: int
+    table: int
+    number: int
+    problem: str = ""
+    detail: str = ""
+
+
+class Table(NamedTuple):
+    """One section of entries. `relocations` counts the dynamic relocations that it costs at start-up."""
+
+    name: str
+    address: int
+    entries: int
+    relative: bool
+    relocations: int
+    problem: str = ""
+    detail: str = ""
+
+
+def read_tables(image: Image) -> tuple[list[Table], list[Entry]]:
+    """Return every table of `image` and all their entries, in file order. Raises InputError for a damaged file."""
+    tables: list[Table] = []
+    entries: list[Entry] = []
+    dynamic: _Dynamic | None = None
+    applied = _relocation_sections(image) if image.relocatable else {}
+    for name in (STANDARD, RELATIVE):
+        for index in image.named(name):
+            section = image.sections[index]
+            relative = name == RELATIVE
+            size = 4 if relative else image.layout.address_size
+            problem, detail = _shape(image, section, size)
+            try:
+                if image.relocatable:
+                    values = _through_relocations(image, section, applied.get(index, []), size, relative)
+                    relocations = 0
+                else:
+                    dynamic = dynamic or _Dynamic(image)
+                    values, relocations = _finished(image, section, size, relative, dynamic)
+            except (struct_error, IndexError, OverflowError):
+                raise image.error(f"the relocations of {name} are damaged") from None
+            number = len(tables)
+            tables.append(Table(name, section.address, len(values), relative, relocations, problem, detail))
+            entries += [
+                Entry(address, number, at, wrong, why)
+                for at, (address, wrong, why) in enumerate(values)
+            ]  # fmt: skip
+    return tables, entries
+
+
+def _shape(image: Image, section: Section, size: int) -> tuple[str, str]:
+    """Say what is wrong with the section as a whole, as a reason code and a sentence."""
+    if section.type == L.SHT_NOBITS:
+        return "table-truncated", "the table's bytes are not in this file"
+    if section.size % size:
+        return "table-truncated", f"the table has {section.size} bytes, which is no multiple of {size}"
+    if not section.flags & L.SHF_ALLOC:
+        return "table-not-loaded", "the table is not loaded with the program (no SHF_ALLOC)"
+    if section.address % size or (image.relocatable and section.align % size):
+        where = f"is aligned to {section.align}" if image.relocatable else f"lies at {section.address:#x}"
+        return "table-misaligned", f"the table {where}, and its entries have {size} bytes"
+    return "", ""
+
+
+_Value = tuple[int, str, str]
+
+
+def _words(image: Image, data: bytes, size: int) -> array[int]:
+    """Return `data` as unsigned words of `size` bytes; a ragged end is cut off."""
+    words = array("Q" if size == 8 else "I")
+    words.frombytes(data[: len(data) - len(data) % size])
+    if image.layout.little != (sys.byteorder == "little"):
+        words.byteswap()
+    return words
+
+
+def _null(address: int) -> _Value:
+    if address:
+        return address, "", ""
+    return 0, "null-entry", "the entry is null: the linker dropped the function, or its copy that the entry stood for"
+
+
+# -- finished files --------------------------------------------------------------------------------------------------
+
+
+class _Dynamic:
+    """The dynamic relocations of a finished file, by the address they apply to; only those inside tables are kept."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+        self.values: dict[int, tuple[int, str] | None] = {}  # None: the addend lies in the relocated bytes
+        spans = [(s.address, s.address + s.size) for s in image.sections if s.name == STANDARD]
+        for section in image.sections:
+            if not section.flags & L.SHF_ALLOC or not spans:
+                continue
+            if section.type in (L.SHT_RELA, L.SHT_REL):
+                self._read(section, min(spans)[0], max(end for _, end in spans))
+            elif section.type in (SHT_RELR, SHT_ANDROID_RELR):
+                self._read_relr(section, min(spans)[0], max(end for _, end in spans))
+
+    def _read(self, section: Section, low: int, high: int) -> None:
+        image = self.image
+        size = image.layout.address_size
+        rela = section.type == L.SHT_RELA
+        step = 3 if rela else 2
+        words = _words(image, image.content(section), size)
+        shift, mask = (32, 0xFFFFFFFF) if size == 8 else (8, 0xFF)
+        relative, absolute, _ = _TYPES.get(image.machine, (-1, -1, -1))
+        for at, offset in enumerate(words[::step]):
+            if not low <= offset < high:
+                continue
+            info = words[at * step + 1]
+            addend = words[at * step + 2] if rela else None
+            kind = info & mask
+            if kind == relative:
+                self.values[offset] = None if addend is None else (addend, "")
+            elif kind in (absolute, _RISCV_32_IN_64) and info >> shift:
+                symbol = self._symbol(section, info >> shift)
+                add = addend if addend is not None else _words(image, image.read(offset, size), size)[0]
+                self.values[offset] = ((symbol + add) & (1 << 8 * size) - 1, "" if symbol else "unresolved")
+            else:
+                self.values[offset] = (0, "unresolved")
+
+    def _symbol(self, section: Section, index: int) -> int:
+        """Return the value of dynamic symbol `index`; 0 when another file defines it."""
+        table = self.image.sections[section.link] if section.link < len(self.image.sections) else None
+        if table is None or table.type != SHT_DYNSYM:
+            return 0
+        fields = self.image.layout.symbol.unpack_from(self.image.data, table.offset + index * table.entsize)
+        return int(fields[4] if self.image.layout.is64 else fields[1])
+
+    def _read_relr(self, section: Section, low: int, high: int) -> None:
+        """RELR (gABI, Relative Relocation Table): an address, then bitmaps of the words that follow it."""
+        size = self.image.layout.address_size
+        place = 0
+        for word in _words(self.image, self.image.content(section), size):
+            if not word & 1:
+                if low <= word < high:
+                    self.values[word] = None
+                place = word + size
+                continue
+            if place < high and place + 8 * size * size > low:
+                for bit in range(8 * size - 1):
+                    if word >> (bit + 1) & 1:
+                        self.values[place + bit * size] = None
+            place += (8 * size - 1) * size
+
+
+def _finished(
+    image: Image, section: Section, size: int, relative: bool, dynamic: _Dynamic
+) -> tuple[list[_Value], int]:
+    """Return the addresses of a linked file's table, and how many dynamic relocations make them."""
+    raw = _words(image, image.content(section), size)
+    start = section.address
+    if relative:
+        signed = (word - (word >> 31 << 32) for word in raw)
+        return [_null(start + 4 * at + distance if distance else 0) for at, distance in enumerate(signed)], 0
+    movable = image.type == ET_DYN
+    values: list[_Value] = []
+    count = 0
+    known = dynamic.values
+    for at, word in enumerate(raw):
+        place = start + at * size
+        if place not in known:
+            if movable and word:
+                what = "no dynamic relocation makes this entry an address of the loaded program"
+                values.append((word, "entry-not-relocated", what))
+            else:
+                values.append(_null(word))
+            continue
+        count += 1
+        found = known[place]
+        if found is None:
+            values.append(_null(word))
+        elif found[1]:
+            values.append((found[0], found[1], "another file's symbol, or an unknown relocation, makes this entry"))
+        else:
+            values.append(_null(found[0]))
+    return values, count
+
+
+# -- objects ---------------------------------------------------------------------------------------------------------
+
+
+def _relocation_sections(image: Image) -> dict[int, list[Section]]:
+    """Return section index -> the relocation sections that apply to it."""
+    found: dict[int, list[Section]] = {}
+    for section in image.sections:
+        if section.type in (L.SHT_RELA, L.SHT_REL):
+            found.setdefault(section.info, []).append(section)
+    return found
+
+
+def _through_relocations(
+    image: Image, section: Section, applied: list[Section], size: int, relative: bool
+) -> list[_Value]:
+    """Return the addresses that the linker will put into a table section of an object."""
+    slots: dict[int, _Value] = {}
+    for relocations in applied:
+        record = image.layout.rela if relocations.type == L.SHT_RELA else image.layout.rel
+        for fields in record.iter_unpack(image.content(relocations)):
+            symbol, kind = (fields[1] >> 32, fields[1] & 0xFFFFFFFF) if image.layout.is64 else (
+                fields[1] >> 8, fields[1] & 0xFF)  # fmt: skip
+            if kind == 0:
+                continue  # R_*_NONE ties the entry to its function
+            addend = fields[2] if len(fields) == 3 else _in_place(image, section, fields[0], size)
+            slots[fields[0]] = _slot(image, relocations, symbol, kind, addend, relative)
+    missing = (0, "null-entry", "no relocation makes this entry an address")
+    return [slots.get(offset, missing) for offset in range(0, section.size - size + 1, size)]
+
+
+def _in_place(image: Image, section: Section, offset: int, size: int) -> int:
+    if offset + size > section.size:
+        return 0
+    return _words(image, bytes(image.data[section.offset + offset : section.offset + offset + size]), size)[0]
+
+
+def _slot(image: Image, relocations: Section, symbol: int, kind: int, addend: int, relative: bool) -> _Value:
+    """Return the address that one relocation stands for."""
+    _, absolute, pc32 = _TYPES.get(image.machine, (-1, -1, -1))
+    wanted = {pc32} if relative else {absolute}
+    if image.machine == M.EM_RISCV and not image.layout.is64:
+        wanted = {pc32} if relative else {_RISCV_32_IN_64}
+    if kind not in wanted:
+        return 0, "unresolved", f"relocation type {kind} makes this entry, which is not an address"
+    symtab = image.sections[relocations.link]
+    fields = unpack_from(image.layout.symbol.format, image.data, symtab.offset + symbol * symtab.entsize)
+    value, shndx = (fields[4], fields[3]) if image.layout.is64 else (fields[1], fields[5])
+    if shndx == L.SHN_XINDEX:
+        shndx = _extended(image, relocations.link, symbol)
+    if shndx == 0 or shndx >= len(image.sections) or not image.sections[shndx].address:
+        return 0, "unresolved", "the entry's symbol is not defined in this object"
+    address = image.sections[shndx].address + value + addend
+    return address & 0xFFFFFFFFFFFFFFFF, "", ""
+
+
+def _extended(image: Image, symtab: int, symbol: int) -> int:
+    for section in image.sections:
+        if section.type == L.SHT_SYMTAB_SHNDX and section.link == symtab:
+            return int(image.layout.u32.unpack_from(image.data, section.offset + 4 * symbol)[0])
+    return 0
