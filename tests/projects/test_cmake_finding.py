@@ -1,0 +1,169 @@
+"""Ways to find the CMake package: from a wheel in an environment, from an installed prefix, as part of a project."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.project
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PACKAGE = ROOT / "src" / "usdtbuild"
+FINDING = """
+cmake_minimum_required(VERSION 3.16...4.0)
+project(finding LANGUAGES NONE)
+find_package(USDTBuild ${WANTED})
+get_property(python GLOBAL PROPERTY USDTBUILD_PYTHON)
+get_property(package GLOBAL PROPERTY USDTBUILD_PACKAGE)
+message(STATUS "found=${USDTBuild_FOUND} version=${USDTBuild_VERSION} python=${python} package=${package}")
+"""
+
+
+@pytest.fixture(scope="session")
+def wheel(run: Any, tmp_path_factory: Any) -> Path:
+    """A wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="session")
+def environment(run: Any, wheel: Path, tmp_path_factory: Any) -> Path:
+    """A virtual environment with the wheel in it; what the wheel depends on is borrowed from ours."""
+    folder = Path(tmp_path_factory.mktemp("environment"), "venv")
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    install = ("install", "--quiet", "--no-deps", "--no-index", wheel)
+    run(sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", folder / "bin/python", *install)
+    (site_packages(folder) / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return folder
+
+
+def site_packages(environment: Path) -> Path:
+    return next(environment.glob("lib/python3*/site-packages"))
+
+
+@pytest.fixture
+def finding(project: Any) -> Any:
+    """A project that does nothing but look for the package."""
+    project.write(CMakeLists__txt=FINDING)
+    return project
+
+
+def path_of(folder: Path) -> dict[str, str]:
+    """The environment variables of a shell in which `folder` was activated."""
+    return {"PATH": f"{folder}/bin:/usr/bin:/bin", "HOME": "/nonexistent"}
+
+
+@pytest.mark.parametrize("way", ["activated", "prefix", "root", "root-package", "dir"])
+def test_found_from_a_wheel_in_an_environment(finding: Any, environment: Path, way: str) -> None:
+    site = site_packages(environment)
+    options = {
+        "activated": [],
+        "prefix": [f"-DCMAKE_PREFIX_PATH={site}"],
+        "root": [f"-DUSDTBuild_ROOT={environment}"],
+        "root-package": [f"-DUSDTBuild_ROOT={site}/usdtbuild/cmake"],
+        "dir": [f"-DUSDTBuild_DIR={site}/usdtbuild/cmake"],
+    }[way]
+    variables = path_of(environment) if way == "activated" else path_of(Path("/usr"))
+    said = finding.configure(*options, count=False, find=False, env=variables)
+    assert "found=1" in said
+    assert f"python={environment}/bin/python" in said
+    assert f"package={site}/usdtbuild" in said
+
+
+def test_found_by_cross_compilers_through_its_folder(finding: Any, environment: Path) -> None:
+    root = ["-DCMAKE_FIND_ROOT_PATH=/nonexistent", "-DCMAKE_FIND_ROOT_PATH_MODE_PACKAGE=ONLY"]
+    folder = f"-DUSDTBuild_DIR={site_packages(environment)}/usdtbuild/cmake"
+    said = finding.configure(*root, folder, count=False, find=False, env=path_of(Path("/usr")))
+    assert "found=1" in said
+    assert f"python={environment}/bin/python" in said
+
+
+def test_entry_points_of_scikit_build_core_name_the_folder(environment: Path, run: Any) -> None:
+    code = (
+        "from importlib.metadata import entry_points, distribution\n"
+        "for point in distribution('usdtbuild').entry_points:\n"
+        "    if point.group.startswith('cmake.'): print(point.group, point.name, point.load().__path__[0])\n"
+    )
+    folder = site_packages(environment) / "usdtbuild/cmake"
+    said = run(environment / "bin/python", "-I", "-c", code).stdout.splitlines()
+    assert sorted(said) == [f"cmake.prefix usdtbuild {folder}", f"cmake.root USDTBuild {folder}"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [
+        ("0.1", True),
+        ("0.1.0;EXACT", True),
+        ("0.0.9", True),
+        ("0.1...2.0", True),
+        ("99.0", False),
+        ("0.99", False),
+        ("0.0.9;EXACT", False),
+        ("0.1;COMPONENTS;Build;Verify", True),
+        ("0.1;OPTIONAL_COMPONENTS;Nonsense", True),
+        ("0.1;COMPONENTS;Nonsense", False),
+    ],
+)
+def test_version_and_components_are_checked(finding: Any, wanted: str, fits: bool) -> None:
+    assert f"found={int(fits)}" in finding.configure(f"-DWANTED={wanted}", count=False)
+
+
+def test_shim_is_resolved_to_the_interpreter_behind_it(finding: Any, tmp_path: Path) -> None:
+    shim = tmp_path / "shims" / "python3"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    shim.chmod(0o755)
+    said = finding.configure(f"-DUSDTBuild_PYTHON={shim}", count=False)
+    assert f"python={sys.executable} " in said
+
+
+# --- without find_package -------------------------------------------------------------------------------------
+
+WITHOUT = """
+cmake_minimum_required(VERSION 3.16...4.0)
+project(without LANGUAGES C)
+{way}
+usdt_add_provider(probes app.d)
+add_executable(app main.c)
+target_usdt_providers(app probes)
+"""
+SOURCES = {
+    "main__c": '#include "app.h"\nint main(int count, char **names) { (void)names; APP_GO(count); return 0; }\n',
+    "app__d": "provider app { probe go(int); };\n",
+}
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        f'add_subdirectory("{PACKAGE}/cmake" usdtbuild)',
+        "include(FetchContent)\n"
+        f'FetchContent_Declare(usdtbuild SOURCE_DIR "{ROOT}" SOURCE_SUBDIR src/usdtbuild/cmake)\n'
+        "FetchContent_MakeAvailable(usdtbuild)",
+    ],
+    ids=["subdirectory", "FetchContent"],
+)
+def test_part_of_the_project(project: Any, usdtbuild: Any, way: str) -> None:
+    project.write(CMakeLists__txt=WITHOUT.format(way=way), **SOURCES)
+    project.configure(f"-DUSDTBuild_PYTHON={sys.executable}", find=False)
+    project.make()
+    assert "go" in usdtbuild("list", project.binary("app")).stdout
+
+
+def test_installed_by_cmake(project: Any, run: Any, make_project: Any, tmp_path: Path) -> None:
+    prefix = tmp_path / "prefix"
+    tool = make_project(tmp_path / "tool")
+    tool.source = PACKAGE / "cmake"
+    tool.configure(count=False)
+    run(tool.cmake, "--install", tool.build, "--prefix", prefix)
+    assert "0.1.0" in run(prefix / "bin/usdtbuild", "--version").stdout
+
+    project.write(CMakeLists__txt=WITHOUT.format(way="find_package(USDTBuild REQUIRED)"), **SOURCES)
+    project.configure(f"-DCMAKE_PREFIX_PATH={prefix}", find=False, env=path_of(Path("/usr")))
+    project.make()
+    assert "go" in run(prefix / "bin/usdtbuild", "list", project.binary("app")).stdout

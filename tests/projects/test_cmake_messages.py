@@ -1,0 +1,120 @@
+"""Wrong use of the CMake functions: each is rejected at configure time with a sentence that says what to do."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.project
+
+PROVIDER = "provider app { probe go(int); };\n"
+WRONG = {
+    "no file": ("usdt_add_provider(probes)", "needs a name for the target and a provider file"),
+    "file that isn't there": ("usdt_add_provider(probes missing.d)", "there is no provider file"),
+    "folder for a file": ("usdt_add_provider(probes ${CMAKE_SOURCE_DIR})", "there is no provider file"),
+    "unknown option": ("usdt_add_provider(probes app.d LANGUAGE C)", "don't know what to do with 'LANGUAGE C'"),
+    "option without value": ("usdt_add_provider(probes app.d HEADER)", "HEADER needs a value"),
+    "header without a header's name": ("usdt_add_provider(probes app.d HEADER probes)", "is not the name of a header"),
+    "unknown format": ("usdt_add_provider(probes app.d FORMATS elf)", "there is no record format 'elf'"),
+    "name taken": ("usdt_add_provider(app app.d)", "there is a target named app already"),
+    "no provider": ("target_usdt_providers(app)", "needs a target and one or more providers"),
+    "file for a provider": ("target_usdt_providers(app app.d)", "usdt_add_provider(NAME app.d) makes a target"),
+    "unknown provider": ("target_usdt_providers(app probes)", "usdt_add_provider() must come first"),
+    "target that is no provider": ("target_usdt_providers(app app)", "not one that usdt_add_provider() made"),
+    "unknown target": (
+        "usdt_add_provider(p app.d)\ntarget_usdt_providers(nobody p)",
+        "there is no target nobody; call this after add_executable() or add_library()",
+    ),
+    "interface target": (
+        "usdt_add_provider(p app.d)\nadd_library(i INTERFACE)\ntarget_usdt_providers(i p)",
+        "has no sources of its own to compile",
+    ),
+    "imported target": (
+        "usdt_add_provider(p app.d)\nadd_library(i STATIC IMPORTED)\ntarget_usdt_providers(i p)",
+        "i is imported, so nothing of it is built here",
+    ),
+    "public": (
+        "usdt_add_provider(p app.d)\ntarget_usdt_providers(app PUBLIC p)",
+        "PUBLIC and INTERFACE don't work here",
+    ),
+    "patchable without numbers": (
+        "usdt_add_provider(p app.d)\ntarget_usdt_providers(app p PATCHABLE_FUNCTION_ENTRY)",
+        "PATCHABLE_FUNCTION_ENTRY needs numbers",
+    ),
+    "patchable with more before the entry than there are": (
+        "usdt_add_provider(p app.d)\ntarget_usdt_providers(app p PATCHABLE_FUNCTION_ENTRY 2,3)",
+        "which can't be more",
+    ),
+    "launcher replaced afterwards": (
+        "usdt_add_provider(p app.d)\ntarget_usdt_providers(app p)\n"
+        "set_target_properties(app PROPERTIES C_COMPILER_LAUNCHER time)",
+        "C_COMPILER_LAUNCHER was changed afterwards, to 'time'",
+    ),
+    "generator that ignores launchers": (
+        "set(CMAKE_GENERATOR Xcode)\nusdt_add_provider(p app.d)",
+        'Configure with -G Ninja or -G "Unix Makefiles", or with -DUSDTBUILD_DISABLED=ON',
+    ),
+    "verifying nothing": ("usdt_verify()", "usdt_verify needs a target"),
+    "verifying an archive": (
+        "add_library(archive STATIC main.c)\nusdt_verify(archive)",
+        "verify the executable or shared library that contains it",
+    ),
+}
+
+
+@pytest.fixture
+def one_target(project: Any) -> Any:
+    """A project with an executable `app`, for which no compiler is looked up: that takes longer than the test."""
+    project.write(main__c="int main(void) { return 0; }\n", app__d=PROVIDER)
+
+    def write(commands: str) -> Any:
+        project.write(
+            CMakeLists__txt="cmake_minimum_required(VERSION 3.16...4.0)\nproject(wrong LANGUAGES NONE)\n"
+            f"find_package(USDTBuild REQUIRED)\nadd_executable(app main.c)\n{commands}\n"
+        )
+        return project
+
+    return write
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_use_says_what_to_do(one_target: Any, name: str) -> None:
+    commands, message = WRONG[name]
+    said = one_target(commands).configure(code=1)
+    assert "CMake Error" in said
+    assert message in said
+
+
+def test_unsuitable_generator_is_welcome_where_probes_are_disabled(one_target: Any) -> None:
+    said = one_target("set(CMAKE_GENERATOR Xcode)\nusdt_add_provider(p app.d)").configure(
+        "-DUSDTBUILD_DISABLED=ON", code=None
+    )
+    assert "ignores compiler launchers" not in said
+
+
+def test_ccache_as_a_rule_launcher_is_warned_of(one_target: Any) -> None:
+    said = one_target(
+        "set_property(GLOBAL PROPERTY RULE_LAUNCH_COMPILE ccache)\n"
+        "usdt_add_provider(p app.d)\ntarget_usdt_providers(app p)"
+    ).configure(code=None)
+    assert "CMake Warning" in said
+    assert "Use CMAKE_C_COMPILER_LAUNCHER and CMAKE_CXX_COMPILER_LAUNCHER instead" in said
+
+
+def test_python_that_lacks_what_we_need_is_named_with_the_command_that_helps(one_target: Any, tmp_path: Path) -> None:
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # no site-packages: nothing installed
+    python.chmod(0o755)
+    said = one_target("").configure(f"-DUSDTBuild_PYTHON={python}", code=1)
+    assert f"{python}: lacks click rich pyelftools capstone ({python} -m pip install" in said
+
+
+def test_python_that_is_too_old_is_named(one_target: Any, tmp_path: Path) -> None:
+    python = tmp_path / "python3"
+    python.write_text("#!/bin/sh\nprintf '/usr/bin/python3\\n3.8.10\\n\\n'\n")
+    python.chmod(0o755)
+    said = one_target("").configure(f"-DUSDTBuild_PYTHON={python}", code=1)
+    assert f"{python}: is Python 3.8.10, and usdtbuild needs 3.9 or newer" in said
