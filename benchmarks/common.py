@@ -1,0 +1,68 @@
+"""What the benchmarks share: measuring commands in turns, and printing what came out."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+USDTBUILD = str(Path(sys.executable).with_name("usdtbuild"))
+PACKAGE = Path(__file__).resolve().parent.parent / "src" / "usdtbuild"
+
+
+@contextmanager
+def workspace() -> Iterator[Path]:
+    """Give a private folder that is removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="usdtbuild-bench-") as name:
+        yield Path(name)
+
+
+def run(command: Sequence[str | Path], folder: Path) -> str:
+    """Run a command in `folder`, and return its output; stop with its messages if it fails."""
+    result = subprocess.run([str(word) for word in command], cwd=folder, capture_output=True, text=True, check=False)
+    if result.returncode:
+        sys.exit(f"{' '.join(map(str, command))}: exit code {result.returncode}\n{result.stdout}{result.stderr}")
+    return result.stdout
+
+
+def cpu_seconds(command: Sequence[str | Path], folder: Path) -> float:
+    """Return user and system CPU seconds that one run of a command takes, its children included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run(command, folder)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def in_turns(commands: dict[str, Sequence[str | Path]], folder: Path, rounds: int = 15) -> dict[str, float]:
+    """Run the commands in turns; return the least CPU seconds of each."""
+    best = dict.fromkeys(commands, float("inf"))
+    for _ in range(rounds):
+        for name, command in commands.items():
+            best[name] = min(best[name], cpu_seconds(command, folder))
+    return best
+
+
+def report(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table."""
+    table = Table(title=title, title_justify="left")
+    for index, name in enumerate(header):
+        table.add_column(name, justify="left" if index == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+def have(program: str) -> bool:
+    """Return whether a program is on PATH."""
+    return any(os.access(os.path.join(folder, program), os.X_OK) for folder in os.environ["PATH"].split(":"))

@@ -1,0 +1,92 @@
+"""CPU time and memory of instrumenting: many small objects, one with much debug information, one with many symbols."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from common import PACKAGE, USDTBUILD, cpu_seconds, report, run, workspace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROVIDER = "provider app {\n" + "".join(f"  probe req{i}(int fd, char *name);\n" for i in range(7)) + "};\n"
+SEVEN = (
+    '#include "app.h"\nint work(int x, const char *s)\n{\n'
+    + "".join(f"    APP_REQ{i}(x, s); x = x * 3 + {i};\n" for i in range(7))
+    + "    return x;\n}\n"
+)
+
+
+def many_objects(folder: Path, count: int) -> list[str]:
+    """Make `count` objects with seven sites each."""
+    run(["gcc", "-O2", "-g", "-c", "seven.c", "-o", "seven.o"], folder)
+    (folder / "many").mkdir()
+    names = [f"many/object{i}.o" for i in range(count)]
+    for name in names:
+        shutil.copyfile(folder / "seven.o", folder / name)
+    (folder / "out").mkdir()
+    return names
+
+
+def large_object(folder: Path) -> None:
+    """Make an object of about 50 MB, most of it debug information, with seven sites."""
+    structs = "".join(
+        f"struct s{i} {{ int a{i}; long b{i}; struct s{i} *next{i}; char c{i}[{i % 64 + 1}]; }};\n"
+        f"int f{i}(struct s{i} *p, int n) {{ int k{i} = n; for (int j = 0; j < n; j++) k{i} += p->c{i}[0] + j;"
+        f" return k{i}; }}\n"
+        for i in range(60000)
+    )
+    (folder / "large.c").write_text(SEVEN + structs)
+    run(["gcc", "-O0", "-g3", "-c", "large.c", "-o", "large.o"], folder)
+
+
+def million_symbols(folder: Path) -> None:
+    """Make an object with a million symbols, a million relocations and one site."""
+    run(["gcc", "-S", "-O2", "seven.c", "-o", "million.s"], folder)
+    with (folder / "million.s").open("a") as file:
+        file.write("\t.data\n")
+        for i in range(1_000_000):
+            file.write(f"\t.globl s{i}\ns{i}:\t.quad s{i * 7 % 1_000_000}\n")
+    run(["as", "million.s", "-o", "million.o"], folder)
+
+
+def memory_of(folder: Path, name: str) -> int:
+    """Return the peak memory in MiB of instrumenting one object in a fresh process."""
+    code = (
+        "import resource, sys; from usdtbuild.instrument import instrument_file;"
+        f"instrument_file({name!r}, 'x.o'); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    return int(out.stdout) // 1024
+
+
+def main() -> None:
+    """Measure and print."""
+    with workspace() as folder:
+        (folder / "app.d").write_text(PROVIDER)
+        (folder / "seven.c").write_text(SEVEN)
+        run([USDTBUILD, "header", "app.d", "-o", "app.h"], folder)
+        names = many_objects(folder, 1000)
+        large_object(folder)
+        million_symbols(folder)
+        start = min(cpu_seconds([USDTBUILD, "instrument", "--help"], folder) for _ in range(5))
+        rows = []
+        cases = {
+            "1,000 objects x 7 sites": ([*names], ["--output-dir", "out"], "1.0 s"),
+            "one object with debug information": (["large.o"], ["-o", "y.o"], ""),
+            "one object with a million symbols": (["million.o"], ["-o", "z.o"], "0.6 s"),
+        }
+        for title, (inputs, output, target) in cases.items():
+            seconds = min(cpu_seconds([USDTBUILD, "instrument", *inputs, *output], folder) for _ in range(3))
+            size = sum((folder / name).stat().st_size for name in inputs) / 2**20
+            memory = f"{memory_of(folder, inputs[0])} MiB" if len(inputs) == 1 else ""
+            rows.append((title, f"{size:.0f} MiB", f"{seconds:.2f} s", f"{seconds - start:.2f} s", memory, target))
+        header = ("input", "size", "CPU, command", "CPU less start-up", "peak memory", "target")
+        report(f"usdtbuild instrument ({PACKAGE.name})", header, rows)
+
+
+if __name__ == "__main__":
+    main()
