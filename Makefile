@@ -9,13 +9,14 @@ BIN := .venv/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
 
-.PHONY: help demo test test-all test-projects lint clean prepare-test
+.PHONY: help demo test test-all test-projects bench lint clean prepare-test
 
 help:
 	@echo "make demo           build a sample with CMake and watch its probes fire"
 	@echo "make test           install what the tests need, check the sources, run the tests"
 	@echo "make test-all       the same, with the slow tests"
 	@echo "make test-projects  only the tests that build whole sample projects"
+	@echo "make bench          measure what probes and builds cost (benchmarks/README.md)"
 	@echo "make lint           check the sources (ruff, mypy)"
 	@echo "make clean          remove what building and testing left behind"
 
@@ -39,5 +40,9 @@ test-all: lint
 test-projects: prepare-test
 	$(PYTEST) -m project
 
+bench: prepare-test
+	@for file in $(filter-out benchmarks/common.py,$(wildcard benchmarks/*.py)); do \
+		echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

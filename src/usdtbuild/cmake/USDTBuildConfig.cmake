@@ -14,6 +14,7 @@
 #   USDTBuild_PYTHON     the Python that runs usdtbuild; found by itself in most cases
 #   USDTBUILD_DISABLED   ON: all probes compile to nothing, and the build runs no tool beside the compiler
 #   USDTBUILD_FORMATS    the record formats of providers that name none themselves
+#   USDTBUILD_NOP        what takes a probe call's place: safe, nop5 or classic (usdtbuild cc --help)
 
 if(CMAKE_VERSION VERSION_LESS 3.16)
   set(USDTBuild_FOUND FALSE)
@@ -40,6 +41,9 @@ if(USDTBuild_NOT_FOUND_MESSAGE)
   return()
 endif()
 
+if(USDTBUILD_NOP AND NOT USDTBUILD_NOP MATCHES "^(safe|nop5|classic)$")
+  message(FATAL_ERROR "USDTBUILD_NOP is safe, nop5 or classic, not '${USDTBUILD_NOP}'.")
+endif()
 _usdtbuild_define_tool()
 _usdtbuild_check_components()
 _usdtbuild_prepare_linking()

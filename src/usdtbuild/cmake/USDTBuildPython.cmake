@@ -44,6 +44,9 @@ function(_usdtbuild_list_pythons out package)
     return()
   endif()
   set(found "")
+  if(EXISTS "${package}/cmake/python")  # `cmake --install` wrote down which one it was installed with
+    file(STRINGS "${package}/cmake/python" found LIMIT_COUNT 1)
+  endif()
   # lib/python3.11/site-packages/usdtbuild belongs to the Python in the bin folder beside that lib folder. A checkout's
   # own environment is .venv.
   set(beside "")

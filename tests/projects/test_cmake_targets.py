@@ -1,0 +1,359 @@
+"""Every kind of target, and what else a CMake project may switch on: the probes arrive, and the program still works."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.project
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HEAD = """
+cmake_minimum_required(VERSION 3.16...4.0)
+project(targets LANGUAGES {languages})
+find_package(USDTBuild REQUIRED)
+usdt_add_provider(probes app.d)
+"""
+PROVIDER = """
+provider app {
+    probe go(int number, char *where);
+    probe other(long);
+};
+"""
+# Every function fires app:go once and adds one.
+PART = '#include "app.h"\nint {name}(int n);\nint {name}(int n) {{ APP_GO(n, "{name}"); return n + 1; }}\n'
+MAIN = "{declarations}\nint main(int count, char **words) {{ (void)words; return {calls} - count; }}\n"
+
+Notes = Callable[[Path], "Counter[str]"]
+
+
+@pytest.fixture(scope="session")
+def notes(run: Any) -> Notes:
+    """The sites of a binary by `provider:probe`, as readelf, which knows nothing of us, finds them."""
+
+    def count(binary: Path) -> Counter[str]:
+        said = run("readelf", "-n", binary, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}).stdout
+        return Counter(f"{p}:{n}" for p, n in re.findall(r"Provider: (\S+)\n\s*Name: (\S+)", said))
+
+    return count
+
+
+@pytest.fixture
+def parts(project: Any) -> Callable[..., Any]:
+    """Write a project with `main.c`, which calls one function of each of the sources named, and those sources."""
+
+    def write(commands: str, *names: str, languages: str = "C", suffix: str = "c") -> Any:
+        project.write(CMakeLists__txt=HEAD.format(languages=languages) + commands, app__d=PROVIDER)
+        for name in names:
+            project.write(**{f"{name}__{suffix}": PART.format(name=name)})
+        calls = "count"
+        for name in names:
+            calls = f"{name}({calls})"
+        declarations = "\n".join(f"int {name}(int n);" for name in names)
+        project.write(**{f"main__{suffix}": MAIN.format(declarations=declarations, calls=calls)})
+        return project
+
+    return write
+
+
+def test_static_library_used_by_two_programs(parts: Any, notes: Notes, run: Any) -> None:
+    project = parts(
+        "add_library(parts STATIC one.c two.c)\ntarget_usdt_providers(parts probes)\n"
+        "add_executable(first main.c)\ntarget_link_libraries(first parts)\n"
+        "add_executable(second main.c)\ntarget_link_libraries(second parts)\n",
+        "one", "two",
+    )
+    project.configure()
+    project.make()
+    for name in ("first", "second"):
+        run(project.binary(name), code=2)
+        assert notes(project.binary(name)) == {"app:go": 2}
+    assert project.compiled() == ["main.c", "main.c", "one.c", "two.c"]
+
+
+def test_object_library_in_a_program_and_a_shared_library(parts: Any, notes: Notes, run: Any) -> None:
+    project = parts(
+        "add_library(objects OBJECT one.c two.c)\ntarget_usdt_providers(objects probes)\n"
+        "set_target_properties(objects PROPERTIES POSITION_INDEPENDENT_CODE ON)\n"
+        "add_executable(program main.c $<TARGET_OBJECTS:objects>)\n"
+        "add_library(library SHARED $<TARGET_OBJECTS:objects>)\n",
+        "one", "two",
+    )
+    project.configure()
+    project.make()
+    run(project.binary("program"), code=2)
+    assert notes(project.binary("program")) == notes(project.binary("liblibrary.so")) == {"app:go": 2}
+    assert project.compiled() == ["main.c", "one.c", "two.c"]
+
+
+def test_module_loaded_at_run_time(parts: Any, notes: Notes) -> None:
+    project = parts("add_library(module MODULE one.c)\ntarget_usdt_providers(module probes)\n", "one")
+    project.configure()
+    project.make()
+    module = project.binary("libmodule.so")
+    assert notes(module) == {"app:go": 1}
+    assert ctypes.CDLL(str(module)).one(41) == 42
+
+
+def test_unity_build(parts: Any, notes: Notes, run: Any) -> None:
+    project = parts(
+        "add_executable(program main.c one.c two.c)\ntarget_usdt_providers(program probes)\n"
+        "set_target_properties(program PROPERTIES UNITY_BUILD ON)\n",
+        "one", "two",
+    )
+    project.configure()
+    project.make()
+    run(project.binary("program"), code=2)
+    # The compiler may have put the parts' code into main as well.
+    assert notes(project.binary("program"))["app:go"] >= 2
+    assert project.compiled() == ["unity_0_c.c"]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_probes_in_a_precompiled_header(parts: Any, notes: Notes, run: Any, need: Any, compiler: str) -> None:
+    project = parts(
+        "add_executable(program main.c one.c two.c)\ntarget_usdt_providers(program probes)\n"
+        'target_precompile_headers(program PRIVATE "<app.h>")\n',
+        "one", "two",
+    )
+    project.configure(f"-DCMAKE_C_COMPILER={need(compiler)}")
+    project.make()
+    run(project.binary("program"), code=2)
+    assert notes(project.binary("program")) == {"app:go": 2}
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_link_time_optimization(parts: Any, notes: Notes, run: Any, need: Any, compiler: str) -> None:
+    project = parts(
+        "add_executable(program main.c one.c two.c)\ntarget_usdt_providers(program probes)\n"
+        "set_target_properties(program PROPERTIES INTERPROCEDURAL_OPTIMIZATION ON)\n",
+        "one", "two",
+    )
+    project.configure(f"-DCMAKE_C_COMPILER={need(compiler)}", "-DCMAKE_BUILD_TYPE=Release")
+    project.make()
+    run(project.binary("program"), code=2)
+    assert notes(project.binary("program")) == {"app:go": 2}
+
+
+def test_cplusplus_with_an_inline_function_in_two_sources(parts: Any, notes: Notes, run: Any) -> None:
+    project = parts(
+        "add_executable(program main.cpp one.cpp two.cpp)\ntarget_usdt_providers(program probes)\n",
+        "one", "two", languages="CXX", suffix="cpp",
+    )
+    project.write(
+        shared__h='#include "app.h"\n'
+        "inline __attribute__((noinline)) int shared(int n) { APP_OTHER(n); return n; }\n"
+    )
+    for name in ("one", "two"):
+        source = project.source / f"{name}.cpp"
+        source.write_text('#include "shared.h"\n' + source.read_text().replace("return n + 1", "return shared(n) + 1"))
+    project.configure()
+    project.make()
+    run(project.binary("program"), code=2)
+    assert notes(project.binary("program")) == {"app:go": 2, "app:other": 1}
+
+
+def test_two_providers_for_one_target(parts: Any, notes: Notes, run: Any) -> None:
+    project = parts(
+        "usdt_add_provider(more more.d)\nadd_executable(program main.c one.c)\n"
+        "target_usdt_providers(program probes)\ntarget_usdt_providers(program more)\n",
+        "one",
+    )
+    project.write(more__d="provider more { probe step(int); };")
+    project.edit("one.c", '#include "app.h"', '#include "app.h"\n#include "more.h"')
+    project.edit("one.c", "return n + 1", "MORE_STEP(n); return n + 1")
+    project.configure()
+    project.make()
+    run(project.binary("program"), code=1)
+    assert notes(project.binary("program")) == {"app:go": 1, "more:step": 1}
+    # One launcher, however often the function was called.
+    rules = "".join(path.read_text() for path in project.build.glob("**/*.ninja"))
+    launched = [line for line in rules.splitlines() if "launcher.py" in line]
+    assert [line.count("launcher.py") for line in launched] == [1] * len(launched) != []
+
+
+def test_provider_of_a_subdirectory_is_known_everywhere(project: Any, notes: Notes, run: Any) -> None:
+    project.write(
+        CMakeLists__txt="cmake_minimum_required(VERSION 3.16...4.0)\nproject(tree LANGUAGES C)\n"
+        "add_subdirectory(probes)\nadd_subdirectory(program)\n",
+    )
+    for folder in ("probes", "program"):
+        (project.source / folder).mkdir()
+    (project.source / "probes/CMakeLists.txt").write_text(
+        "find_package(USDTBuild REQUIRED)\nusdt_add_provider(probes app.d HEADER tree/probes.h)\n"
+        "add_library(tree::probes ALIAS probes)\n"
+    )
+    (project.source / "probes/app.d").write_text(PROVIDER)
+    (project.source / "program/CMakeLists.txt").write_text(
+        "add_executable(program main.c)\ntarget_usdt_providers(program tree::probes)\n"
+    )
+    (project.source / "program/main.c").write_text(
+        '#include "tree/probes.h"\nint main(void) { APP_GO(1, "main"); return 0; }\n'
+    )
+    project.configure()
+    project.make()
+    run(project.build / "program/program")
+    assert notes(project.build / "program/program") == {"app:go": 1}
+
+
+def test_one_provider_of_a_file_with_two(parts: Any, notes: Notes) -> None:
+    project = parts(
+        "usdt_add_provider(second both.d PROVIDERS second)\nadd_executable(program main.c)\n"
+        "target_usdt_providers(program second)\n"
+    )
+    project.write(
+        both__d="provider first { probe go(int); };\nprovider second { probe go(int); };\n",
+        main__c='#include "both.h"\n#ifdef FIRST_GO\n#error both\n#endif\nint main(void) { SECOND_GO(1); return 0; }\n',
+    )
+    project.configure()
+    project.make()
+    assert notes(project.binary("program")) == {"second:go": 1}
+
+
+# --- what else is in front of a compiler, or changes what is built -------------------------------------------
+
+
+def test_ccache_behind_us_finds_what_it_cached(parts: Any, notes: Notes, need: Any, tmp_path: Path) -> None:
+    ccache = need("ccache")
+    project = parts("add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\n", "one")
+    project.configure(f"-DCMAKE_C_COMPILER_LAUNCHER={ccache}", count=False)
+    variables = {"PATH": "/usr/bin:/bin", "CCACHE_DIR": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+    project.make(env=variables)
+    project.make("--target", "clean", env=variables)
+    project.make(env=variables)
+    hits = project.run(ccache, "--print-stats", env=variables).stdout
+    assert re.search(r"^(direct|preprocessed)_cache_hit\t2$", hits, re.M), hits
+    assert notes(project.binary("program")) == {"app:go": 1}
+
+
+@pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
+def test_probes_can_be_switched_off_and_on(parts: Any, notes: Notes, run: Any, generator: str) -> None:
+    project = parts("add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\n", "one")
+    project.generator = generator
+    for disabled, expected in (("OFF", {"app:go": 1}), ("ON", {}), ("OFF", {"app:go": 1})):
+        project.configure(f"-DUSDTBUILD_DISABLED={disabled}")
+        project.make()
+        assert notes(project.binary("program")) == expected
+        run(project.binary("program"), code=1)
+
+
+def test_system_without_tracers_gets_probes_that_do_nothing(project: Any) -> None:
+    project.write(CMakeLists__txt=HEAD.format(languages="NONE"), app__d=PROVIDER)
+    said = project.configure("-DCMAKE_SYSTEM_NAME=Windows")
+    assert "usdtbuild: no probes on Windows; they compile to nothing" in said
+    project.make("--target", "usdt-header-probes")
+    assert "__dtrace" not in (project.build / "usdt/probes/app.h").read_text()
+
+
+@pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
+def test_new_version_of_the_tool_compiles_the_users_of_probes(parts: Any, tmp_path: Path, generator: str) -> None:
+    package = tmp_path / "usdtbuild"
+    shutil.copytree(ROOT / "src/usdtbuild", package, ignore=shutil.ignore_patterns("__pycache__"))
+    project = parts(
+        "add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\nadd_library(plain main.c)\n",
+        "one",
+    )
+    project.generator = generator
+    project.configure(f"-DUSDTBuild_DIR={package}/cmake")
+    project.make()
+    project.compiled()
+    (package / "_version.py").write_text('__version__ = "0.1.99"\n')
+    project.make()
+    assert project.compiled() == ["main.c", "one.c"]
+
+
+def test_formats_reach_the_launcher(parts: Any) -> None:
+    project = parts(
+        "usdt_add_provider(both app.d FORMATS stapsdt dof)\nadd_library(one one.c)\ntarget_usdt_providers(one both)\n",
+        "one",
+    )
+    project.configure()
+    rules = "".join(path.read_text() for path in project.build.glob("**/*.ninja"))
+    assert "--formats=stapsdt,dof" in rules
+
+
+def test_compile_commands_show_the_compiler_alone(parts: Any) -> None:
+    project = parts("add_library(one one.c)\ntarget_usdt_providers(one probes)\n", "one")
+    project.configure("-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+    assert "launcher" not in (project.build / "compile_commands.json").read_text()
+
+
+def test_patchable_function_entries(parts: Any, run: Any) -> None:
+    project = parts(
+        "add_executable(program main.c one.c)\ntarget_usdt_providers(program probes PATCHABLE_FUNCTION_ENTRY 7,5)\n",
+        "one",
+    )
+    project.configure()
+    project.make()
+    assert "__patchable_function_entries" in run("readelf", "-SW", project.binary("program")).stdout
+
+
+# --- installing, linking ----------------------------------------------------------------------------------------
+
+LIBRARY = """
+add_library(parts STATIC one.c)
+target_usdt_providers(parts probes)
+install(TARGETS parts EXPORT parts ARCHIVE DESTINATION lib)
+install(EXPORT parts FILE PartsConfig.cmake NAMESPACE parts:: DESTINATION lib/cmake/Parts)
+"""
+CONSUMER = """
+cmake_minimum_required(VERSION 3.16...4.0)
+project(consumer LANGUAGES C)
+find_package(Parts REQUIRED)
+add_executable(program main.c)
+target_link_libraries(program PRIVATE parts::parts)
+install(TARGETS program DESTINATION bin)
+"""
+
+
+@pytest.mark.parametrize("strip", [False, True], ids=["plain", "stripped"])
+def test_installed_library_brings_its_probes_to_projects_that_know_nothing_of_us(
+    parts: Any, make_project: Any, notes: Notes, run: Any, tmp_path: Path, strip: bool
+) -> None:
+    library = parts(LIBRARY, "one")
+    library.configure()
+    library.make()
+    run(library.cmake, "--install", library.build, "--prefix", tmp_path / "prefix")
+    assert "USDT" not in (tmp_path / "prefix/lib/cmake/Parts/PartsConfig.cmake").read_text().upper()
+
+    consumer = make_project(tmp_path / "consumer")
+    consumer.source.mkdir()
+    consumer.write(CMakeLists__txt=CONSUMER)
+    shutil.copy(library.source / "main.c", consumer.source)
+    consumer.configure(f"-DCMAKE_PREFIX_PATH={tmp_path / 'prefix'}", find=False)
+    consumer.make()
+    run(consumer.cmake, "--install", consumer.build, "--prefix", tmp_path / "out", *(["--strip"] if strip else []))
+    program = tmp_path / "out/bin/program"
+    run(program, code=1)
+    assert notes(program) == {"app:go": 1}
+
+
+@pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
+def test_plain_linking_does_it_from_cmake_3_30(
+    parts: Any, make_project: Any, notes: Notes, run: Any, generator: str, cmake_of: Any
+) -> None:
+    project = parts(
+        "add_library(parts STATIC one.c)\ntarget_link_libraries(parts PUBLIC probes)\n"
+        "add_executable(program main.c two.c)\ntarget_link_libraries(program PRIVATE parts)\n"
+        "add_library(plain STATIC main.c)\n"
+        "add_executable(both main.c one.c two.c)\ntarget_link_libraries(both PRIVATE probes)\n"
+        "target_usdt_providers(both probes)\n",
+        "one", "two",
+    )
+    project.cmake, project.generator = cmake_of("newest"), generator
+    project.configure()
+    project.make()
+    for name in ("program", "both"):
+        run(project.binary(name), code=2)
+        assert notes(project.binary(name)) == {"app:go": 2}
+    assert project.compiled() == ["main.c", "main.c", "main.c", "one.c", "one.c", "two.c", "two.c"]
+    project.edit("app.d", "probe other(long)", "probe other(short)")
+    project.make()
+    assert project.compiled() == ["one.c", "one.c", "two.c", "two.c"]
