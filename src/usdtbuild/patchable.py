@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .functions.entry import Measured
+    from .functions.explain import Explanation
     from .functions.machines import Machine
     from .functions.table import Entry, Table
 
@@ -105,7 +106,7 @@ class Options(NamedTuple):
     debug_folder: str = DEBUG_FOLDER
 
 
-def read_functions(path: str, options: Options = Options(), memory: ReadMemory | None = None) -> Report:  # noqa: B008
+def read_functions(path: str, options: Options | None = None, memory: ReadMemory | None = None) -> Report:
     """Return the report about the file at `path`; `memory` reads a running process that has it loaded.
 
     Raises InputError if the file can't be read or is damaged.
@@ -117,7 +118,7 @@ def read_functions(path: str, options: Options = Options(), memory: ReadMemory |
         return read_pe(data, path)
     image = Image(data, path)
     try:
-        return _Reader(image, options, memory).report()
+        return _Reader(image, options or Options(), memory).report()
     finally:
         image.close()
 
@@ -333,6 +334,23 @@ class _Reader:
                 return False
             total += length
         return total == wanted
+
+
+def explain_functions(path: str, functions: Sequence[Function], options: Options | None = None) -> list[Explanation]:
+    """Return what a patcher would do with the prologue of each of `functions`, which `read_functions` gave for `path`.
+
+    Raises InputError if the file can't be read, is damaged, or is no ELF file.
+    """
+    from .functions.explain import Subject, explain
+
+    image = Image(map_file(path), path)
+    try:
+        reader = _Reader(image, options or Options(), None)
+        starts = reader.starts.by_address
+        subjects = [Subject(f.entry, f.size, f.entry in starts and starts[f.entry].thumb) for f in functions]
+        return explain(image, reader.starts, subjects)
+    finally:
+        image.close()
 
 
 # -- for `usdtbuild verify` ------------------------------------------------------------------------------------------

@@ -10,12 +10,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..elf import layout as L
 from . import machines as M
 from .jumps import disassembler, find_jumps
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .entry import Starts
     from .image import Image
+    from .machines import Machine
 
 _RELATIVE_X86 = re.compile(r"\[[re]ip([^\]]*)\]")
 _TARGET = re.compile(r"#?(-?0x[0-9a-f]+|-?\d+)$")
@@ -49,18 +53,47 @@ class _Verdict(NamedTuple):
     ends: bool = False
 
 
-def explain(image: Image, starts: Starts, address: int, size: int, thumb: bool = False) -> Explanation:
-    """Judge the prologue of the function at `address`; a `size` of 0 is unknown and ends at the next function."""
+class Subject(NamedTuple):
+    """A function to explain; a `size` of 0 is unknown, and ends at the next function."""
+
+    address: int
+    size: int
+    thumb: bool = False
+
+
+def explain(image: Image, starts: Starts, subjects: Sequence[Subject]) -> list[Explanation]:
+    """Judge the prologue of every function in `subjects`, in their order."""
     machine = M.machine_for(image.machine, image.layout.is64, image.layout.little)
-    if machine is None or not machine.prologue or thumb:
+    if machine is None or not machine.prologue:
         name = machine.name if machine else f"ELF machine {image.machine}"
-        return Explanation(False, 0, 0, (), (f"prologue patches are known for x86 and aarch64, not for {name}",))
+        why = f"prologue patches are known for x86 and aarch64, not for {name}"
+        return [Explanation(False, 0, 0, (), (why,)) for _ in subjects]
+    relocated = _relocated(image)
+    explained = [_prologue(image, starts, subject, machine, relocated) for subject in subjects]
+    # Branches into the covered bytes are looked for once, for all functions together.
+    inside = [range(e.instructions[0].address + 1, e.instructions[0].address + e.covered) if e.instructions else range(0)
+              for e in explained]  # fmt: skip
+    jumps = find_jumps(image, starts, {address for addresses in inside for address in addresses})
+    found = []
+    for explanation, addresses in zip(explained, inside):
+        back = tuple(
+            f"jump back into the patched bytes: {jumps[a].text} at {jumps[a].source:#x} goes to {a:#x}"
+            for a in addresses if a in jumps
+        )  # fmt: skip
+        against = explanation.against + back
+        found.append(explanation._replace(possible=not against, against=against))
+    return found
+
+
+def _prologue(image: Image, starts: Starts, subject: Subject, machine: Machine, relocated: set[int]) -> Explanation:
+    """Judge one prologue by its own instructions."""
+    address = subject.address
     following = starts.at_or_after(address + 1)
-    end = address + size if size else (following.address if following else address + 4096)
+    end = address + subject.size if subject.size else (following.address if following else address + 4096)
     code = image.read(address, min(max(end - address, 0), 64))
     judge_one = _judge_aarch64 if image.machine == M.EM_AARCH64 else _judge_x86
-    relocated = _relocated(image, address, len(code))
-    needed, covered, against = machine.prologue, 0, []
+    needed, covered = machine.prologue, 0
+    against: list[str] = []
     instructions: list[Instruction] = []
     skip = M.landing_pad(machine, code)[0]  # a patch goes behind it: indirect calls must still find it
     decoder = disassembler(image.machine, image.layout.is64, image.layout.little)
@@ -72,8 +105,8 @@ def explain(image: Image, starts: Starts, address: int, size: int, thumb: bool =
             against.append(f"{text} at {at:#x} is no known instruction")
             break
         verdict = judge_one(image, at, length, mnemonic, operands)
-        if not verdict.against and any(at < place < at + length for place in relocated):
-            verdict = verdict._replace(fix=verdict.fix or "the linker fills it in")
+        if not relocated.isdisjoint(range(at, at + length)):
+            verdict = verdict._replace(fix="the linker fills it in: correct the copy's distance")
         instructions.append(Instruction(at, code[at - address : at - address + length].hex(), text, verdict.fix))
         covered += length
         if verdict.against:
@@ -82,33 +115,23 @@ def explain(image: Image, starts: Starts, address: int, size: int, thumb: bool =
             if covered < needed:
                 against.append(f"{mnemonic} inside: it ends after {covered} bytes, and a patch needs {needed}")
             break
-    if covered < needed and not any("inside" in reason or "known" in reason for reason in against):
+    if covered < needed and not against:
         against.append(f"too short: {covered} bytes of instructions, and a patch needs {needed}")
-    against += _branches_back(image, starts, address + skip, covered)
     return Explanation(not against, needed, covered, tuple(instructions), tuple(against))
 
 
-def _branches_back(image: Image, starts: Starts, first: int, covered: int) -> list[str]:
-    """Say where a branch, from anywhere, goes between the covered instructions."""
-    jumps = find_jumps(image, starts, set(range(first + 1, first + covered)))
-    return [
-        f"jump back into the patched bytes: {jump.text} at {jump.source:#x}"
-        for _, jump in sorted(jumps.items())
-    ]  # fmt: skip
-
-
-def _relocated(image: Image, address: int, size: int) -> set[int]:
-    """In an object: the addresses near the function that the linker will fill in."""
+def _relocated(image: Image) -> set[int]:
+    """In an object: every address in code that the linker will fill in."""
     found: set[int] = set()
     if not image.relocatable:
         return found
     for section in image.sections:
-        if section.type in (4, 9) and section.info < len(image.sections):
-            base = image.sections[section.info].address
-            if base and base <= address < base + image.sections[section.info].size:
-                record = image.layout.rela if section.type == 4 else image.layout.rel
-                found.update(base + fields[0] for fields in record.iter_unpack(image.content(section)))
-    return {place for place in found if address <= place < address + size}
+        if section.type in (L.SHT_RELA, L.SHT_REL) and section.info < len(image.sections):
+            target = image.sections[section.info]
+            if target.flags & L.SHF_EXECINSTR:
+                record = image.layout.rela if section.type == L.SHT_RELA else image.layout.rel
+                found.update(target.address + fields[0] for fields in record.iter_unpack(image.content(section)))
+    return found
 
 
 def _judge_x86(image: Image, at: int, length: int, mnemonic: str, operands: str) -> _Verdict:

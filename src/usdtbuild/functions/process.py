@@ -6,11 +6,15 @@ the memory, files alone are read, and the caller is told so.
 
 from __future__ import annotations
 
+import mmap
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
+
+if TYPE_CHECKING:
+    from .image import Image
 
 
 class Module(NamedTuple):
@@ -20,6 +24,13 @@ class Module(NamedTuple):
     readable: str
     start: int  # lowest address of the file's mappings
     offset: int  # file offset of that mapping
+
+    def bias(self, image: Image) -> int:
+        """Return what the loader added to the addresses of `image`, this module's file."""
+        for span in image.spans:
+            if span.offset - self.offset < mmap.PAGESIZE and span.offset >= self.offset:
+                return self.start - (span.start - (span.offset - self.offset))
+        return 0
 
 
 def modules(pid: int) -> list[Module]:
@@ -54,7 +65,7 @@ def _readable(pid: int, path: str, span: str) -> str:
 
 
 class Memory:
-    """The process's memory, seen with the addresses of one of its files. `readable` is False without the permission."""
+    """The process's memory, with the addresses of one of its files. `readable` is False without the permission."""
 
     def __init__(self, pid: int, bias: int) -> None:
         """Open the memory of process `pid`; `bias` is what the loader added to the file's addresses."""
@@ -63,11 +74,7 @@ class Memory:
             self._file = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
         except OSError:
             self._file = -1
-
-    @property
-    def readable(self) -> bool:
-        """Whether the memory can be read."""
-        return self._file >= 0
+        self.readable = self._file >= 0
 
     def read(self, address: int, size: int) -> bytes | None:
         """Return `size` bytes at the file's `address`, None if they can't be read."""

@@ -1,0 +1,247 @@
+"""The compiler's option for patchable entries: which one, for which machine, and whether it may be used at all.
+
+Right at configure time or not at all: the pair is checked against the machine's table, the other options against what
+can't work together, and then a probe is compiled, its entries are checked byte by byte, and it is run, because some
+compilers accept the option and miscompile it. Prints nothing; `usdtbuild flags` and the build plugins do.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import UsageError, UsdtError
+from . import machines as M
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .machines import Machine
+
+OPTION = "-fpatchable-function-entry="
+S390_OPTION = "-mhotpatch=4,2"
+TIMEOUT = 120  # seconds for one run of a compiler or a probe
+
+
+class FlagsError(UsdtError):
+    """The option can't be used with this compiler, machine, pair or other options; the text says why."""
+
+
+class Target(NamedTuple):
+    """What a compiler with its options builds for. `unit` is the bytes of its one NOP."""
+
+    command: tuple[str, ...]
+    options: tuple[str, ...]
+    language: str  # c or c++
+    name: str  # the compiler and its version, for messages
+    machine: Machine
+    unit: int
+    landing_pads: bool  # whether functions may start with one
+
+
+class Choice(NamedTuple):
+    """The options to compile with, and what the user should know."""
+
+    flags: tuple[str, ...]
+    machine: str
+    pair: tuple[int, int] | None
+    warnings: tuple[str, ...]
+    ran: bool  # whether the probe was run, not only compiled and checked
+
+
+# -- the pair --------------------------------------------------------------------------------------------------------
+
+
+def parse_pair(text: str, where: str) -> tuple[int, int]:
+    """Return N and M of `text`, which is N,M or N (then M is 0, as for the compilers). Raises UsageError."""
+    match = re.fullmatch(r"(\d+)(?:,(\d+))?", text.strip())
+    if not match:
+        raise UsageError(f"{where}: {text!r} is not N,M, two numbers like 7,5")
+    n, m = int(match.group(1)), int(match.group(2) or 0)
+    if n > 65535:
+        raise UsageError(f"{where}: {n} NOPs are more than compilers take (65535)")
+    if m > n:
+        raise UsageError(f"{where}: of {n} NOPs {m} can't be before the entry; N counts all of them")
+    return n, m
+
+
+def check_pair(pair: tuple[int, int], target: Target) -> None:
+    """Raise FlagsError if no safe patch fits N,M on the target's machine."""
+    n, m = pair
+    machine, unit = target.machine, target.unit
+    said = f"{OPTION}{n},{m}"
+    usual = f"{machine.scheme[0]},{machine.scheme[1]}"
+    if not machine.ways:
+        small = M.too_small(machine, m * unit, (n - m) * unit)
+        raise FlagsError(f"{said} can't be patched on {machine.name}: {small}; give no N,M, for {S390_OPTION}")
+    small = M.too_small(machine, m * unit, (n - m) * unit)
+    if small:
+        raise FlagsError(f"{said} is too small: {small}; use {usual}")
+    if M.is_x86(machine):
+        for landing in (0, 4) if target.landing_pads else (0,):
+            hazard = M.second_byte_hazard(m, landing)
+            if hazard:
+                pad = " behind a landing pad" if landing else ""
+                raise FlagsError(
+                    f"{said} can't be patched safely: the second byte of the jump from an entry{pad} to its padding "
+                    f"would be {hazard}, which a thread between the NOPs would run; use {usual}"
+                )
+
+
+# -- the other options -----------------------------------------------------------------------------------------------
+
+_CONFLICTS = {
+    "-pg": "its call of mcount comes first at every entry, where the NOPs should stand for a patcher",
+    "-p": "its call of mcount comes first at every entry, where the NOPs should stand for a patcher",
+    "-mfentry": "its call of __fentry__ stands at the entry",
+    "-mnop-mcount": "its NOPs stand at the entry too, and no table tells them apart",
+    "-mrecord-mcount": "its table is of other entries",
+    "-fxray-instrument": "XRay's sleds are patched at the entry too",
+}
+
+
+def check_options(options: Sequence[str], pair: tuple[int, int]) -> None:
+    """Raise FlagsError if one of the `options` can't go together with patchable entries of `pair`."""
+    for option in options:
+        if option in _CONFLICTS:
+            raise FlagsError(f"{option} and {OPTION}{pair[0]},{pair[1]} can't go together: {_CONFLICTS[option]}")
+        if option.startswith("-mhotpatch") and option != S390_OPTION:
+            raise FlagsError(f"{option} puts its own NOPs at the entry; leave it away")
+        if option.startswith(OPTION):
+            other = parse_pair(option[len(OPTION) :], option)
+            if other != pair:
+                raise FlagsError(f"the options already have {option}, and {OPTION}{pair[0]},{pair[1]} was asked for")
+
+
+def without_outputs(options: Sequence[str]) -> tuple[str, ...]:
+    """Leave out the options that say what to write, which a probe has its own of."""
+    kept: list[str] = []
+    skip = False
+    for option in options:
+        if skip:
+            skip = False
+        elif option in ("-o", "-MF", "-MT", "-MQ", "-MJ"):
+            skip = True
+        elif option not in ("-c", "-S", "-E", "-fsyntax-only") and not re.match(r"-MM?D?P?$|-save-temps", option):
+            kept.append(option)
+    return tuple(kept)
+
+
+# -- the compiler ----------------------------------------------------------------------------------------------------
+
+
+def run(command: Sequence[str], **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a compiler or a probe and return what it said. Raises FlagsError if it can't be started or doesn't end."""
+    try:
+        return subprocess.run(
+            list(command), capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False,
+            input=more.get("text", ""), cwd=more.get("folder"),
+        )  # fmt: skip
+    except OSError as error:
+        raise FlagsError(f"{command[0]} can't be run: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise FlagsError(f"{shlex.join(command)} did not end within {TIMEOUT} s") from None
+
+
+def identify(compiler: str, options: Sequence[str], language: str = "") -> Target:
+    """Ask the compiler what it builds for: its predefined macros. Raises FlagsError."""
+    command = tuple(shlex.split(compiler))
+    if not command:
+        raise UsageError("--compiler: names no compiler")
+    language = language or ("c++" if command[-1].rsplit("/", 1)[-1].rstrip("0123456789.-").endswith("++") else "c")
+    kept = without_outputs(options)
+    done = run([*command, *kept, "-x", language, "-dM", "-E", "-"])
+    if done.returncode:
+        raise FlagsError(f"{compiler} does not preprocess: {last_line(done.stderr)}")
+    macros = dict(re.findall(r"^#define (\w+) ?(.*)$", done.stdout, re.MULTILINE))
+    machine, unit = _machine(macros)
+    if machine is None:
+        raise FlagsError(f"{compiler} builds for a machine whose patchable entries are not known")
+    pads = int(macros.get("__CET__", "0")) & 1 or "__ARM_FEATURE_BTI_DEFAULT" in macros
+    return Target(command, kept, language, _name(macros), machine, unit, bool(pads))
+
+
+def last_line(text: str) -> str:
+    """Return the line of a compiler's complaint that says most: the first with the word error, else the last."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "it said nothing")
+
+
+def _name(macros: dict[str, str]) -> str:
+    if "__clang__" in macros:
+        return "clang " + ".".join(macros.get(f"__clang_{part}__", "?") for part in ("major", "minor", "patchlevel"))
+    if "__GNUC__" in macros:
+        return "gcc " + ".".join(
+            macros.get(name, "?") for name in ("__GNUC__", "__GNUC_MINOR__", "__GNUC_PATCHLEVEL__")
+        )
+    return "the compiler"
+
+
+def _machine(macros: dict[str, str]) -> tuple[Machine | None, int]:
+    """Return the machine that the macros tell, and the bytes of the NOP that the compiler repeats."""
+    little = macros.get("__BYTE_ORDER__") != "__ORDER_BIG_ENDIAN__"
+    name = ""
+    if "__x86_64__" in macros:
+        name = "x86-64"
+    elif "__i386__" in macros:
+        name = "i386"
+    elif "__aarch64__" in macros:
+        name = "aarch64"
+    elif "__riscv" in macros:
+        name = "riscv64" if macros.get("__riscv_xlen") == "64" else ""
+    elif "__powerpc64__" in macros:
+        name = "ppc64le" if little else "ppc64"
+    elif "__powerpc__" in macros or "__PPC__" in macros:
+        name = "ppc32"
+    elif "__s390x__" in macros:
+        name = "s390x"
+    elif "__arm__" in macros and little:
+        name = "thumb" if "__thumb__" in macros else "arm"
+    machine = M.BY_NAME.get(name)
+    if machine is None:
+        return None, 0
+    compressed = name == "riscv64" and "__riscv_compressed" not in macros
+    return machine, 4 if compressed else machine.units[0]
+
+
+# -- everything together ---------------------------------------------------------------------------------------------
+
+
+def choose(
+    pair: tuple[int, int] | None,
+    compiler: str,
+    options: Sequence[str] = (),
+    language: str = "",
+    emulator: str = "",
+    probe: bool = True,
+) -> Choice:
+    """Return the options that make patchable entries with this compiler.
+
+    `pair` is N,M or None for the machine's own; `options` are the others it will be compiled with; `emulator` runs
+    programs of another machine. Without `probe`, no compilation tells whether the compiler does it right. Raises
+    FlagsError with the reason where it can't work, and UsageError.
+    """
+    target = identify(compiler, options, language)
+    machine = target.machine
+    wanted = pair or machine.scheme
+    if machine.ways or pair:
+        check_pair(wanted, target)
+        flags: tuple[str, ...] = (f"{OPTION}{wanted[0]},{wanted[1]}",)
+        if machine.name == "thumb" and "gcc" in target.name and wanted[1]:
+            # gcc writes a file's first padding before it says .thumb; the assembler must know by itself.
+            flags = (*flags, "-Wa,-mthumb")
+        found: tuple[int, int] | None = wanted
+    else:
+        flags, found = (S390_OPTION,), None
+    check_options(options, wanted)
+    warnings: list[str] = []
+    ran = False
+    if probe:
+        from .probe import check_comdat, check_compiler
+
+        ran = check_compiler(target, flags, found, emulator, warnings)
+        if target.language == "c++":
+            check_comdat(target, flags, found, warnings)
+    return Choice(flags, machine.name, found, tuple(warnings), ran)
