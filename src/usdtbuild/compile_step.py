@@ -1,0 +1,342 @@
+"""One compile step: run the compiler, then see to it that the objects it wrote carry their probes.
+
+This is the path of every object of a build, with probes or without. It imports nothing but `posix` and `_signal`,
+which are built into the interpreter, and the reader of command lines; what objects with probes need is in
+`object_step`, what compiling and linking in one go needs is in `link_step`, both loaded when they are needed.
+
+When is an object at its final path without its probes? As short as can be: the compiler writes to the path it was
+told, because dependency files, split debug information, coverage and profile data and compiler caches all take their
+names from it. As soon as the compiler has ended, its output is renamed to a name beside, read there, and comes back
+when it is complete (docs/commands/cc.md has what this means when a build is interrupted).
+"""
+
+from __future__ import annotations
+
+import posix
+
+from .compiler_line import COMPILE, PASS, CompilerLine, Source, understand
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal as _signal
+    from typing import Any
+else:
+    import _signal  # `signal` makes enums of the numbers, which takes 4 ms
+
+NOT_FOUND = 127  # what shells return for a program that doesn't exist
+NOT_EXECUTABLE = 126  # ... and for one that can't be run
+USAGE = 2
+BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")  # how files of LLVM's intermediate code begin, bare or wrapped
+
+_CHOICES = {
+    "--nop": ("classic", "safe", "nop5"),
+    "--formats": (),
+    "--lto": ("recompile", "keep", "error"),
+    "--provider": (),
+    "--target-os": (),
+    "--tool-version": (),
+}
+_FORMATS = ("stapsdt", "dof", "usdt")
+
+
+class Settings:
+    """The launcher's own options, and the compiler's command line."""
+
+    __slots__ = ("formats", "lto", "nop", "providers", "target_os", "verbose", "words")
+
+    def __init__(self) -> None:
+        """Start with the defaults; an empty string or list leaves the choice to `instrument`."""
+        self.nop = ""
+        self.formats: list[str] = []
+        self.lto = "recompile"
+        self.providers: list[str] = []  # paths of .d files
+        self.target_os = ""
+        self.verbose = False
+        self.words: list[str] = []  # COMPILER ARGS
+
+
+def run(arguments: list[str]) -> int:
+    """Carry out `usdtbuild cc` with its `arguments`; return its exit code."""
+    try:
+        settings = read_options(arguments)
+    except ValueError as problem:
+        say(f"usdtbuild cc: {problem}; try 'usdtbuild cc --help'")
+        return USAGE
+    if not settings.words:
+        from .cli import main as command_line
+
+        return command_line(["cc", "--help"])
+    program = find_program(settings.words[0])
+    if not program:
+        say(f"usdtbuild cc: compiler {settings.words[0]}: not found")
+        return NOT_FOUND
+    line = understand(settings.words)
+    if line.action == PASS:
+        return execute(program, settings.words, posix.environ)
+    if line.action == COMPILE:
+        return _Compilation(settings, line, program).run()
+    from .link_step import compile_and_link
+
+    return compile_and_link(settings, line, program, arguments)
+
+
+def read_options(arguments: list[str]) -> Settings:
+    """Return the settings that `[OPTIONS] [--] COMPILER ARGS` gives; no words mean that help is wanted.
+
+    Raises ValueError, with what is wrong.
+    """
+    settings = Settings()
+    position = 0
+    while position < len(arguments):
+        word = arguments[position]
+        position += 1
+        if word == "--":
+            settings.words = arguments[position:]
+            break
+        if word[:1] != "-":
+            settings.words = arguments[position - 1 :]
+            break
+        if word in ("-h", "--help"):
+            return settings
+        if word in ("-v", "--verbose"):
+            settings.verbose = True
+            continue
+        name, equals, value = word.partition("=")
+        if name not in _CHOICES:
+            raise ValueError(f"there is no option {name}")
+        if not equals:
+            if position == len(arguments):
+                raise ValueError(f"{name} needs a value")
+            value = arguments[position]
+            position += 1
+        _set_option(settings, name, value)
+    if not settings.words:
+        raise ValueError("there is no compiler to run")
+    return settings
+
+
+def _set_option(settings: Settings, name: str, value: str) -> None:
+    choices = _CHOICES[name]
+    if choices and value not in choices:
+        raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+    if name == "--nop":
+        settings.nop = value
+    elif name == "--lto":
+        settings.lto = value
+    elif name == "--target-os":
+        settings.target_os = value
+    elif name == "--provider":
+        settings.providers.append(value)
+    elif name == "--formats":
+        for item in value.split(","):
+            if item not in _FORMATS:
+                raise ValueError(f"--formats takes some of {', '.join(_FORMATS)}, with commas, not {item!r}")
+            settings.formats.append(item)
+
+
+# --- running programs ----------------------------------------------------------------------------------------------
+
+
+def say(text: str) -> None:
+    """Write a line to standard error at once."""
+    posix.write(2, (text + "\n").encode("utf-8", "surrogateescape"))
+
+
+def find_program(name: str) -> str:
+    """Return the path of a program as execvp would find it, or ''."""
+    if "/" in name:
+        return name if _exists(name) else ""
+    path = posix.environ.get(b"PATH", b"/bin:/usr/bin").decode("utf-8", "surrogateescape")
+    for folder in path.split(":"):
+        candidate = f"{folder or '.'}/{name}"
+        if _exists(candidate) and posix.access(candidate, posix.X_OK):
+            return candidate
+    return ""
+
+
+def _exists(path: str) -> bool:
+    try:
+        return posix.stat(path).st_mode & 0o170000 != 0o040000
+    except (OSError, ValueError):
+        return False
+
+
+def execute(program: str, words: list[str], environment: dict[bytes, bytes]) -> int:
+    """Become another program; return an exit code only if that fails."""
+    restore_pipe_signals()
+    try:
+        posix.execve(program, words, environment)
+    except OSError as error:
+        say(f"usdtbuild cc: can't run {program}: {error.strerror}")
+    return NOT_EXECUTABLE
+
+
+def restore_pipe_signals() -> None:
+    """Undo what Python did to two signals at its start, which an exec would hand on."""
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+        _signal.signal(number, _signal.SIG_DFL)
+
+
+class Signals:
+    """Signals that end a build step, held back until no half-done object lies around.
+
+    They are passed on to the compiler; what the compiler had finished is finished by us; then we die of the signal,
+    as whoever sent it expects.
+    """
+
+    def __init__(self) -> None:
+        """Begin to hold signals back, but for those that are ignored (nohup, a shell's background jobs)."""
+        self.received = 0
+        self.child = 0
+        for number in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGTERM):
+            if _signal.getsignal(number) != _signal.SIG_IGN:
+                _signal.signal(number, self._take)
+
+    def _take(self, number: int, _: object) -> None:
+        self.received = number
+        if self.child:
+            _send(self.child, number)
+
+    def run(self, program: str, words: list[str], file_actions: list[tuple[Any, ...]]) -> int:
+        """Run a program to its end; return its exit code, 128 + n if signal n killed it. Raises OSError."""
+        defaults = (_signal.SIGPIPE, _signal.SIGXFSZ)
+        self.child = child = posix.posix_spawn(
+            program, words, posix.environ, file_actions=file_actions, setsigdef=defaults
+        )
+        if self.received:  # it came between the fork and the assignment
+            _send(child, self.received)
+        _, status = posix.waitpid(child, 0)
+        self.child = 0
+        return 128 + posix.WTERMSIG(status) if posix.WIFSIGNALED(status) else posix.WEXITSTATUS(status)
+
+    def die(self) -> None:
+        """Die of the signal that was held back, if there was one."""
+        if self.received:
+            _signal.signal(self.received, _signal.SIG_DFL)
+            posix.kill(posix.getpid(), self.received)
+
+
+def _send(process: int, number: int) -> None:
+    try:
+        posix.kill(process, number)
+    except OSError:
+        return  # it has ended already
+
+
+# --- the objects ---------------------------------------------------------------------------------------------------
+
+
+class _Compilation:
+    """A command line with -c, from the start of the compiler to finished objects."""
+
+    def __init__(self, settings: Settings, line: CompilerLine, program: str) -> None:
+        self.settings, self.line, self.program = settings, line, program
+        self.signals = Signals()
+
+    def run(self) -> int:
+        """Compile, and finish every object that was written, also where another source of the line failed."""
+        if self.line.output == "-":
+            from .object_step import compile_to_stdout
+
+            code = compile_to_stdout(self.settings, self.line, self.program, self.signals)
+            self.signals.die()
+            return code
+        before = {source.object: _stamp(source.object) for source in self.line.sources}
+        try:
+            code = self.signals.run(self.program, self.settings.words, [])
+        except OSError as error:
+            say(f"usdtbuild cc: can't run {self.program}: {error.strerror}")
+            return NOT_EXECUTABLE
+        for source in self.line.sources:
+            # A failing compiler may have left an object of an earlier build alone, which isn't ours to touch.
+            if source.object in before and (code == 0 or _stamp(source.object) != before[source.object]):
+                del before[source.object]
+                if not self._finish(source):
+                    code = code or 1
+        self.signals.die()
+        return code
+
+    def _finish(self, source: Source) -> bool:
+        """Complete a source's object; return False if that failed, after removing the object and saying why."""
+        path = source.object
+        held = hold(path)
+        try:
+            if held and may_have_probes(held):
+                from .object_step import complete
+
+                return complete(self.settings, self.line, self.program, self.signals, held, path, source)
+            if held not in ("", path):
+                posix.rename(held, path)
+        except OSError as error:
+            say(f"usdtbuild: {path}: {error.strerror}")
+            return False
+        return True
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = posix.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def hold(path: str) -> str:
+    """Rename a freshly written object to a name beside it, so that nobody takes it for complete; return that name.
+
+    Returns '' where there is no regular file (the compiler wrote nothing, or to /dev/null), and the path itself
+    where it can't be renamed (the longer name is too long, for one).
+    """
+    try:
+        mode = posix.lstat(path).st_mode & 0o170000
+    except (OSError, ValueError):
+        return ""
+    if mode != 0o100000:
+        return path if mode == 0o120000 and is_regular(path) else ""
+    slash = path.rfind("/") + 1
+    held = f"{path[:slash]}.{path[slash:]}.usdtbuild"
+    try:
+        posix.rename(path, held)
+    except OSError:
+        return path
+    return held
+
+
+def is_regular(path: str) -> bool:
+    """Tell whether there is a regular file at `path`, be it through a symbolic link."""
+    try:
+        return posix.stat(path).st_mode & 0o170000 == 0o100000
+    except (OSError, ValueError):
+        return False
+
+
+def may_have_probes(path: str) -> bool:
+    """Tell from an object's bytes whether it may call probes or test whether one is enabled.
+
+    All names stand in the object as they are: in the string table, and also in LTO objects of GCC (its symbol table
+    section is never compressed) and in LLVM bitcode (the string table blob). Only the section that the generated
+    header adds does not show in LTO objects.
+    """
+    stub, semaphore = _find(path, (b"__dtrace", b"_semaphore"))
+    if stub or not semaphore:
+        return stub
+    described, gcc_lto, bitcode = _find(path, (b".usdtbuild.provider", b".gnu.lto_", b"BC\xc0\xde"))
+    return described or gcc_lto or bitcode
+
+
+def _find(path: str, needles: tuple[bytes, ...]) -> list[bool]:
+    """Return for each needle whether the file has it; once the first is found, the others count as not found."""
+    found = [False] * len(needles)
+    descriptor = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    try:
+        tail = b""
+        while piece := posix.read(descriptor, 1 << 20):
+            window = tail + piece if tail else piece
+            for index, needle in enumerate(needles):
+                found[index] = found[index] or needle in window
+            if found[0]:
+                break
+            tail = window[-32:]
+    finally:
+        posix.close(descriptor)
+    return found

@@ -1,0 +1,34 @@
+"""The compiler launcher's door: `usdtbuild cc`, and the file that build systems run as `python -I -S launcher.py`.
+
+Started as a script, this file is compiled anew each time, and the package around it is not on the path; so it holds
+nothing but the way to `compile_step`, which does the work and is cached like any module. `-I -S` leave out the user's
+environment and site-packages: together with importing almost nothing this is what makes a compile step cheap.
+"""
+
+import sys
+
+
+def main(arguments: "list[str]") -> int:
+    """Run one compile step (`[OPTIONS] -- COMPILER ARGS`); return the exit code of `usdtbuild cc`."""
+    from usdtbuild.compile_step import run
+
+    return run(arguments)
+
+
+def _run_as_script() -> int:
+    package = __file__[: __file__.rfind("/")]
+    # Last, so that nothing in the folder around the package hides a module of Python's own; and never the package
+    # itself, which Python puts first without -I, and which has modules named like some of Python's.
+    sys.path[:] = [folder for folder in sys.path if folder != package]
+    sys.path.append(package[: package.rfind("/")])
+    if sys.argv[1:2] == ["--link-step"]:
+        from usdtbuild.link_step import link
+
+        return link(sys.argv[2], sys.argv[3:])
+    return main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    from posix import _exit
+
+    _exit(_run_as_script())  # nothing is buffered, and tearing the interpreter down takes a millisecond

@@ -1,0 +1,228 @@
+"""Completing an object that has probes: instrument it, or compile it once more if it holds no machine code.
+
+The part of a compile step that only objects with probes need; `compile_step` loads it for them. It knows nothing of
+ELF: it hands bytes to `instrument` and writes what comes back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posix
+from typing import TYPE_CHECKING, Any
+
+from . import instrument as instrumenting
+from .compile_step import BITCODE, Settings, Signals, hold, is_regular, may_have_probes, say
+from .compiler_line import append_options, only_source
+from .errors import UsdtError
+from .files import open_input, write_edited
+
+if TYPE_CHECKING:
+    from mmap import mmap
+    from typing import Union
+
+    from .compiler_line import CompilerLine, Source
+
+    Data = Union[bytes, mmap]
+
+
+def complete(
+    settings: Settings, line: CompilerLine, program: str, signals: Signals, held: str, path: str, source: Source | None
+) -> bool:
+    """Write the complete form of the object `held` to `path`, and remove `held` if that is another file.
+
+    `source` is what it was compiled from, in case it must be compiled once more. Returns False where that failed:
+    then neither file is left, and standard error says why.
+    """
+    step = _ObjectStep(settings, line, program, signals, path, source)
+    try:
+        step.complete(held)
+    except UsdtError as error:
+        say(f"usdtbuild: {error}")
+        return False
+    finally:
+        if not step.done:
+            _remove(path)
+        if held != path:
+            _remove(held)
+    return True
+
+
+class _ObjectStep:
+    """One object's completion."""
+
+    def __init__(
+        self, settings: Settings, line: CompilerLine, program: str, signals: Signals, path: str, source: Source | None
+    ) -> None:
+        self.settings, self.line, self.program, self.signals = settings, line, program, signals
+        self.path, self.source = path, source
+        self.done = False
+        self.recompiled = False
+
+    def complete(self, held: str) -> None:
+        """Instrument `held`, or compile it again. Raises UsdtError."""
+        try:
+            self._instrument(held)
+        except instrumenting.LtoObjectError as error:
+            self._without_machine_code(held, error)
+        self.done = True
+
+    def _instrument(self, held: str) -> None:
+        with open_input(held) as data:
+            if data.view[:4] in BITCODE:
+                raise instrumenting.LtoObjectError(
+                    f"{self.path}: is LLVM bitcode, which holds no machine code to put probes into; "
+                    "compile this file with -fno-lto"
+                )
+            if self.settings.lto == "recompile" and _is_fat(data.view):
+                raise instrumenting.LtoObjectError(f"{self.path}: is a fat LTO object")
+            patches, tail, report = instrumenting.instrument(data.view, self.path, _options(self.settings))
+            if report.changed:
+                write_edited(data, patches, tail, self.path)
+            elif held != self.path:
+                posix.replace(held, self.path)
+        if self.settings.verbose:
+            count = len(report.sites)
+            done = f"{count} probe site{'s' * (count != 1)}" if report.changed else f"left alone: {report.reason}"
+            say(f"usdtbuild: {self.path}: {done}")
+
+    # -- LTO ---------------------------------------------------------------------------------------------------------
+
+    def _without_machine_code(self, held: str, error: UsdtError) -> None:
+        if self.settings.lto == "keep":
+            _keep_lto(held, self.path, self.settings)
+            return
+        if self.settings.lto == "error" or self.recompiled:
+            raise error
+        if self._only_looks_like_it(held):
+            if held != self.path:
+                posix.replace(held, self.path)
+            return
+        if self.settings.verbose:
+            say(f"usdtbuild: {self.path}: has probes, so it is compiled again with -fno-lto")
+        self._compile_again()
+        self.recompiled = True
+        self._instrument_again()
+
+    def _instrument_again(self) -> None:
+        held = hold(self.path)
+        if not held:
+            raise UsdtError(f"{self.path}: wasn't written when it was compiled again with -fno-lto")
+        try:
+            self.complete(held)
+        finally:
+            if held != self.path:
+                _remove(held)
+
+    def _only_looks_like_it(self, held: str) -> bool:
+        """Whether an LTO object that mentions a semaphore, but no probe call, has nothing to do with us.
+
+        In an LTO object nothing but the names shows, and `_semaphore` is a common ending. The object without LTO has
+        the section that the generated header makes. Where there is no such object, nothing is lost: a semaphore of
+        ours is hidden and undefined, so that the link fails.
+        """
+        from tempfile import TemporaryDirectory
+
+        with open_input(held) as data:
+            if data.view.find(b"__dtrace") >= 0:
+                return False
+        with TemporaryDirectory(prefix="usdtbuild-") as folder:
+            plain = f"{folder}/plain.o"
+            return not self._source_is_file() or self._compile(plain)[0] != 0 or not may_have_probes(plain)
+
+    def _compile_again(self) -> None:
+        """Compile the object's source without LTO. Raises UsdtError."""
+        if not self._source_is_file():
+            raise UsdtError(
+                f"{self.path}: is an LTO object with probes, and can't be compiled again without LTO because its "
+                "source isn't a file; compile it with -fno-lto"
+            )
+        code, output = self._compile(self.path)
+        if code:
+            posix.write(2, output)
+            raise UsdtError(
+                f"{self.path}: is an LTO object with probes, and compiling it with -fno-lto failed (exit code "
+                f"{code}); options that need LTO, such as -fsanitize=cfi, can't be used on a file with probes"
+            )
+
+    def _source_is_file(self) -> bool:
+        return self.source is not None and is_regular(self.source.path)  # not standard input, and not a pipe
+
+    def _compile(self, target: str) -> tuple[int, bytes]:
+        """Compile the source without LTO to `target`; return the exit code and what the compiler said.
+
+        It said the same when it ran first, so nobody needs to hear it again unless it fails.
+        """
+        from tempfile import TemporaryFile
+
+        if self.signals.received:
+            raise UsdtError(f"{self.path}: interrupted")
+        with TemporaryFile() as output:
+            descriptor = output.fileno()
+            to_file = [(posix.POSIX_SPAWN_DUP2, descriptor, 1), (posix.POSIX_SPAWN_DUP2, descriptor, 2)]
+            code = self.signals.run(self.program, self._words_without_lto(target), to_file)
+            output.seek(0)
+            return code, output.read()
+
+    def _words_without_lto(self, target: str) -> list[str]:
+        assert self.source is not None
+        options = ["-fno-lto"]
+        if "-fwhole-program" in self.line.words:
+            # Harmless with LTO, which takes it as a word on the whole program; without, it makes all functions local.
+            options.append("-fno-whole-program")
+        if len(self.line.inputs) == 1 and target == self.source.object == self.path:
+            return append_options(self.settings.words, options)
+        return only_source(self.line, self.source, target, [*options, "-Wno-unused-command-line-argument"])
+
+
+def _is_fat(data: Data) -> bool:
+    """Tell whether an object holds intermediate code beside machine code (GCC's, or Clang's from version 17 on).
+
+    A linker's LTO plugin would use the first and ignore what we did to the second.
+    """
+    return data.find(b".gnu.lto_") >= 0 or data.find(b".llvm.lto\0") >= 0
+
+
+def _keep_lto(held: str, path: str, settings: Settings) -> None:
+    keep: Any = getattr(instrumenting, "keep_lto_object", None)
+    if keep is None:
+        raise UsdtError(f"{path}: is an LTO object with probes, which --lto=keep can't carry; use --lto=recompile")
+    keep(held, path, _options(settings))
+
+
+def _options(settings: Settings) -> instrumenting.Options:
+    chosen: dict[str, Any] = {"lto": settings.lto, "target_os": settings.target_os}
+    if settings.nop:
+        chosen["nop"] = settings.nop
+    if settings.formats:
+        chosen["formats"] = tuple(settings.formats)
+    if settings.providers:
+        from .provider.parser import parse_file
+
+        chosen["providers"] = tuple(provider for path in settings.providers for provider in parse_file(path))
+    return instrumenting.Options(**chosen)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        posix.unlink(path)
+
+
+# --- objects on standard output --------------------------------------------------------------------------------------
+
+
+def compile_to_stdout(settings: Settings, line: CompilerLine, program: str, signals: Signals) -> int:
+    """Carry out `-c -o -`, which makes Clang write the object to standard output; return the exit code."""
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="usdtbuild-") as folder:
+        path = f"{folder}/stdout.o"
+        to_file = (posix.POSIX_SPAWN_OPEN, 1, path, posix.O_WRONLY | posix.O_CREAT, 0o600)
+        code = signals.run(program, settings.words, [to_file])
+        if may_have_probes(path) and not complete(settings, line, program, signals, path, path, line.sources[0]):
+            return code or 1
+        with open_input(path) as finished:
+            rest = memoryview(finished.view)
+            while rest:
+                rest = rest[posix.write(1, rest) :]
+            rest.release()
+    return code
