@@ -1,7 +1,7 @@
 """The entry point: hands compiler launches to the launcher at once, everything else to the command line.
 
 A compile step runs this once per source file, so the launcher's path imports nothing that it doesn't use; click
-alone would triple its cost.
+alone would triple its cost. Plain `header` commands, which builds run too, skip click as well.
 """
 
 from __future__ import annotations
@@ -15,6 +15,12 @@ def main() -> int:
         from .launcher import main as launch
 
         return launch(sys.argv[2:])
+    if len(sys.argv) > 1 and sys.argv[1] == "header":
+        from .provider.fast import main as header
+
+        code = header(sys.argv[2:])
+        if code is not None:
+            return code
     from .cli import main as command_line
 
     return command_line()

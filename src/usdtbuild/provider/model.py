@@ -19,7 +19,8 @@ class CType(NamedTuple):
 
     `spelling` is what the provider file wrote, with single spaces; `kind` is one of INTEGER, POINTER, FLOAT, STRUCT;
     `size64` and `size32` are its sizes in bytes under LP64 and ILP32. Pointers to char, `string` included, have
-    `is_string`.
+    `is_string`. `parameter` is the C type that the generated header takes for it, with typedefs resolved; it is
+    known only where the provider file was read, since descriptions in objects don't carry it.
     """
 
     spelling: str
@@ -28,6 +29,7 @@ class CType(NamedTuple):
     size64: int
     size32: int
     is_string: bool = False
+    parameter: str = ""
 
     def size(self, address_size: int) -> int:
         """Bytes this type takes where addresses have `address_size` (4 or 8) bytes."""
@@ -96,3 +98,12 @@ class Provider(NamedTuple):
     probes: tuple[Probe, ...]
     attributes: Attributes = Attributes()
     comment: str = ""
+
+    def bare(self) -> Provider:
+        """Return the provider without what only its file knows (comments, C parameter types): what objects carry."""
+        probes = tuple(probe._replace(arguments=_bare(probe.arguments), comment="") for probe in self.probes)
+        return self._replace(probes=probes, comment="")
+
+
+def _bare(arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
+    return tuple(argument._replace(type=argument.type._replace(parameter="")) for argument in arguments)

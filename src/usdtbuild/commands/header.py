@@ -1,0 +1,52 @@
+"""`usdtbuild header`: the command line of `provider.generate`, with help and checks.
+
+Plain command lines don't come here, see `provider.fast`.
+"""
+
+from __future__ import annotations
+
+import click
+
+from ..errors import UsageError
+from ..provider.generate import Request, run
+
+
+@click.command()
+@click.argument("source", metavar="FILE.d")
+@click.option("-o", "--output", metavar="FILE.h", default="", help="The header; default: FILE.h here; - for stdout.")
+@click.option("--none", is_flag=True, help="Macros that do nothing, on any platform; arguments are type-checked.")
+@click.option("--doc", "documentation", metavar="FILE.md", default="", help="Also write documentation in Markdown.")
+@click.option("--stamp", metavar="FILE", default="", help="Touch this file, also when the header stays as it is.")
+@click.option("--depfile", metavar="FILE", default="", help="Write what the header depends on, for Make and Ninja.")
+@click.option("-C", "preprocess", is_flag=True, help="Run the C preprocessor first (CPP, CC, CPPFLAGS, CFLAGS).")
+@click.option("-I", "include", metavar="DIR", multiple=True, help="With -C: search included files here.")
+@click.option("-D", "define", metavar="NAME[=VALUE]", multiple=True, help="With -C: define a macro.")
+@click.option("-U", "undefine", metavar="NAME", multiple=True, help="With -C: undefine a macro.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    source: str,
+    output: str,
+    none: bool,
+    documentation: str,
+    stamp: str,
+    depfile: str,
+    preprocess: bool,
+    include: tuple[str, ...],
+    define: tuple[str, ...],
+    undefine: tuple[str, ...],
+) -> None:
+    """Turn a provider file into a header for C and C++.
+
+    For provider app and probe req__done the header has the macros APP_REQ_DONE(...) and APP_REQ_DONE_ENABLED().
+    Compile what includes it with `usdtbuild cc`. With -DUSDT_DISABLED the macros do nothing.
+    """
+    if (include or define or undefine) and not preprocess:
+        raise UsageError("-I, -D and -U are for the C preprocessor; add -C")
+    both = {word.partition("=")[0] for word in define}.intersection(undefine)
+    if both:
+        raise UsageError(f"macro {min(both)} is both defined (-D) and undefined (-U)")
+    given = {"-I": include, "-D": define, "-U": undefine}
+    options = tuple(f"{letter}{word}" for letter, words in given.items() for word in words)
+    request = Request(source, output, none, documentation, stamp, depfile, options if preprocess else None)
+    ctx.exit(run(request))

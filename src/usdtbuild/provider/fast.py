@@ -1,0 +1,51 @@
+"""The quick way into `usdtbuild header` for the plain command lines that builds use.
+
+Importing the command line's libraries would double the command's time, so the entry point asks here first. Whatever is
+not a plain `FILE`, `-o FILE`, `--none`, `--stamp FILE`, `--depfile FILE` or `--doc FILE` is left to the command line
+proper (`usdtbuild.commands.header`), help and usage errors included; both end in `generate.run`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ..errors import UsdtError
+from .generate import Request, run
+
+_WITH_FILE = {
+    "-o": "output", "--output": "output", "--stamp": "stamp", "--depfile": "depfile", "--doc": "documentation",
+}  # fmt: skip
+
+
+def main(arguments: list[str]) -> int | None:
+    """Run `usdtbuild header` with these arguments and return the exit code, or None to leave it to others."""
+    request = read(arguments)
+    if request is None:
+        return None
+    try:
+        return run(request)
+    except UsdtError as error:
+        sys.stderr.write(f"usdtbuild: {error}\n")
+        return error.exit_code
+
+
+def read(arguments: list[str]) -> Request | None:
+    """Return what a plain command line asks for, or None for one that isn't plain."""
+    values: dict[str, Any] = {}
+    none = False
+    words = iter(arguments)
+    for word in words:
+        if word == "--none":
+            none = True
+            continue
+        name, value = "source", word
+        if word in _WITH_FILE:
+            name, value = _WITH_FILE[word], next(words, "")
+        # Any other option, the standard input and output, and what makes no sense need the proper command line.
+        if name in values or not value or value.startswith("-"):
+            return None
+        values[name] = value
+    if "source" not in values:
+        return None
+    return Request(none=none, **values)

@@ -1,0 +1,142 @@
+"""`usdtbuild header`, from a request to the files it writes. The command line's two ways in both end here.
+
+Everything is read and made before anything is written, so an error leaves no file behind, and a stamp is touched last.
+A header that would not change is not written: its date decides what a build compiles again.
+"""
+
+# Importing pathlib would cost more than parsing.
+# ruff: noqa: PTH110, PTH112, PTH113, PTH119, PTH123
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NamedTuple
+
+from .. import files
+from ..errors import InputError, UsageError
+from . import header
+from .model import Provider
+from .parser import ParseError, parse_bytes, read_file
+
+
+class Request(NamedTuple):
+    """What one run of `usdtbuild header` shall do; '' for a file that isn't wanted.
+
+    `output` may be `-` for the standard output. `preprocessor` is None without -C, else the -I, -D and -U words.
+    """
+
+    source: str
+    output: str = ""
+    none: bool = False
+    documentation: str = ""
+    stamp: str = ""
+    depfile: str = ""
+    preprocessor: tuple[str, ...] | None = None
+
+
+def run(request: Request) -> int:
+    """Do what is asked, print diagnostics as a compiler does, and return the exit code. Raises UsdtError."""
+    try:
+        generate(request)
+    except ParseError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+def generate(request: Request) -> None:
+    """Write the header and whatever else is asked for. Raises UsdtError."""
+    output = request.output or _default_output(request.source)
+    _check_outputs(request, output)
+    data, dependencies = _read(request)
+    providers = parse_bytes(data, "<stdin>" if request.source == "-" else request.source)
+    if not providers:
+        sys.stderr.write(f"{request.source}: warning: no provider in this file; the header declares no probe\n")
+    name = os.path.basename(output if output != "-" else _default_output(request.source))
+    text = header.write(providers, name, request.none)
+    documentation = _documentation(request, providers)
+    if output == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        _write(output, text, keep=True)
+    if request.documentation:
+        _write(request.documentation, documentation, keep=True)
+    if request.depfile:
+        _write(request.depfile, _dependency_rule(request.stamp or output, dependencies), keep=False)
+    if request.stamp:
+        _touch(request.stamp)
+
+
+def _default_output(source: str) -> str:
+    """Return `app.h` for `some/where/app.d`: in the working directory, as `dtrace -h` has it."""
+    base = os.path.basename(source) if source != "-" else "stdin"
+    return (base[:-2] if base.endswith(".d") else base) + ".h"
+
+
+def _check_outputs(request: Request, output: str) -> None:
+    """Refuse to write two things to one file, or over the source. Raises UsageError."""
+    if request.depfile and output == "-" and not request.stamp:
+        raise UsageError("--depfile says what a file depends on; name that file with -o or --stamp")
+    wanted = [request.source, output, request.documentation, request.stamp, request.depfile]
+    paths = [os.path.realpath(path) for path in wanted if path and path != "-"]
+    for index, path in enumerate(paths):
+        if path in paths[:index]:
+            raise UsageError(f"{path} is named twice: each file that is read or written needs a name of its own")
+
+
+def _read(request: Request) -> tuple[bytes, list[str]]:
+    """Return the text to parse, and the files it came from."""
+    if request.preprocessor is not None:
+        from . import preprocess
+
+        if request.source == "-":
+            raise UsageError("-C reads a file, not the standard input")
+        data = preprocess.preprocess(request.source, request.preprocessor, bool(request.documentation))
+        included = [path for path in preprocess.included_files(data) if path != request.source]
+        return data, [request.source, *included]
+    if request.source == "-":
+        return sys.stdin.buffer.read(), []
+    return read_file(request.source), [request.source]
+
+
+def _documentation(request: Request, providers: tuple[Provider, ...]) -> str:
+    if not request.documentation:
+        return ""
+    from .documentation import write
+
+    return write(providers)
+
+
+def _dependency_rule(target: str, dependencies: list[str]) -> str:
+    """Return the rule for Make and Ninja that says what the header was made from."""
+    words = [word.replace("$", "$$").replace("#", "\\#").replace(" ", "\\ ") for word in (target, *dependencies)]
+    return f"{words[0]}: " + " \\\n  ".join(words[1:]) + "\n"
+
+
+def _write(path: str, text: str, keep: bool) -> None:
+    """Write a file at once; with `keep`, leave one alone that has this content. Raises InputError."""
+    content = text.encode()
+    if os.path.isdir(path):
+        raise InputError(path, "can't be written: is a directory")
+    try:
+        with open(path, "rb") as file:
+            if keep and file.read(len(content) + 1) == content:
+                return
+    except OSError:
+        pass  # it isn't there yet, or the writing will say what is wrong with it
+    if os.path.exists(path) and not os.path.isfile(path):
+        # A device or a pipe (/dev/stdout, /dev/null) must not be replaced by a file.
+        with open(path, "wb") as file:
+            file.write(content)
+        return
+    files.write_whole(path, content)
+
+
+def _touch(path: str) -> None:
+    try:
+        with open(path, "ab"):
+            os.utime(path)
+    except OSError as error:
+        raise InputError(path, f"can't be written: {(error.strerror or str(error)).lower()}") from None

@@ -1,0 +1,290 @@
+"""Writes the C and C++ header of a provider file: one pair of macros and the stubs behind them for each probe.
+
+The layout of the macros is that of DTrace's `dtrace -h`, because projects edit such headers with sed (a line begins
+with `#define`, a tab and the macro; the expansion is on the next line; a macro's name stands once on a line). The text
+depends on the providers' content and on nothing else: not on comments, not on where the file lies.
+
+What the header must bear: C89 to C17 and C++98 to C++20, warnings as errors, two headers in one file, one header in
+two languages, unity builds, precompiled headers, compilers that are not GNU, and assembler sources. Knows no ELF
+beyond the one section that carries the provider's description (see `describe`).
+"""
+
+from __future__ import annotations
+
+from .._version import __version__
+from . import describe
+from .model import FLOAT, INTEGER, CType, Probe, Provider
+from .parser import macro_name
+from .types import ANY, FUNCTION, INT64, LLONG, SIZE, SSIZE, UINT64, ULLONG
+
+# C89 promises 509 characters in a string, and `-Woverlength-strings` counts them. An assembler statement around a
+# piece of the description takes at most 168, with a provider's name of 53.
+_MAX_PIECE = 330
+
+# Parameters that aren't passed as they are declared: the stub's C type, and how the macro converts. Floating point
+# travels as its bits; C89 has no bool; and no pointer to a function converts to `void *` in ISO C.
+_CONVERTED = {
+    "double": (UINT64, "usdtbuild_double_bits(%s)"),
+    "float": ("unsigned int", "usdtbuild_float_bits(%s)"),
+    "bool": ("unsigned char", "((%s) ? 1 : 0)"),
+    FUNCTION: (FUNCTION, "USDTBUILD_FUNCTION(%s)"),
+}
+_BY_SIZE = {
+    (True, 1): "signed char", (True, 2): "short", (True, 4): "int", (True, 8): INT64,
+    (False, 1): "unsigned char", (False, 2): "unsigned short", (False, 4): "unsigned int", (False, 8): UINT64,
+}  # fmt: skip
+
+_PLATFORM = """\
+#if !defined(USDT_DISABLED) && (defined(_WIN32) || (defined(__GNUC__) && !defined(__ELF__)))
+#error "no probes on this platform: compile with -DUSDT_DISABLED, or use a header made by usdtbuild header --none"
+#endif
+
+"""
+
+# Macros that every header needs. Any number of headers may be included: the first one defines them, and a change
+# of their meaning changes the number.
+_COMMON = """\
+#ifndef USDTBUILD_COMMON_1
+#define USDTBUILD_COMMON_1
+#if defined(__GNUC__)
+#define USDTBUILD_HIDDEN __attribute__((__visibility__("hidden")))
+#define USDTBUILD_STUB __attribute__((__visibility__("hidden"), __nothrow__))
+#else
+#define USDTBUILD_HIDDEN
+#define USDTBUILD_STUB
+#endif
+#if defined(__linux__) && defined(__GNUC__) && !defined(USDT_ENABLED_BY_CALL)
+#define USDTBUILD_ENABLED(semaphore, stub) (__builtin_expect(semaphore, 0) != 0)
+#else
+#define USDTBUILD_ENABLED(semaphore, stub) (stub() != 0)
+#endif
+#endif
+"""
+# Functions that no object shall contain. C99's `static inline` may not be used in an `inline` function, so GNU C gets
+# a form that exists only where it is inlined.
+_INLINE = """\
+#ifndef USDTBUILD_INLINE
+#if defined(__cplusplus) && defined(__GNUC__)
+#define USDTBUILD_INLINE inline __attribute__((__always_inline__, __no_instrument_function__))
+#elif defined(__cplusplus)
+#define USDTBUILD_INLINE inline
+#elif defined(__GNUC__)
+#define USDTBUILD_INLINE extern __inline__ \\
+	__attribute__((__gnu_inline__, __always_inline__, __no_instrument_function__))
+#elif defined(_MSC_VER)
+#define USDTBUILD_INLINE static __inline
+#elif defined(__STDC_VERSION__)
+#define USDTBUILD_INLINE static inline
+#else
+#define USDTBUILD_INLINE static
+#endif
+#endif
+"""
+_TYPE = """\
+#ifndef {guard}
+#define {guard}
+#if defined({predefined})
+__extension__ typedef {predefined} {name};
+#elif defined({microsoft_if})
+typedef {microsoft} {name};
+#else
+typedef {plain} {name};
+#endif
+#endif
+"""
+_TYPES = {
+    INT64: ("__INT64_TYPE__", "_MSC_VER", "__int64", "long long"),
+    UINT64: ("__UINT64_TYPE__", "_MSC_VER", "unsigned __int64", "unsigned long long"),
+    SIZE: ("__SIZE_TYPE__", "_WIN64", "unsigned __int64", "unsigned long"),
+    SSIZE: ("__INTPTR_TYPE__", "_WIN64", "__int64", "long"),
+}
+_LONG_LONG = """\
+#ifndef {guard}
+#define {guard}
+#if defined(__GNUC__)
+__extension__ typedef {plain} {name};
+#else
+typedef {plain} {name};
+#endif
+#endif
+"""
+_FUNCTION = """\
+#ifndef USDTBUILD_FUNCTION
+typedef void (*usdtbuild_function)(void);
+#if defined(__cplusplus)
+#define USDTBUILD_FUNCTION(function) usdtbuild_function(function)
+#else
+#define USDTBUILD_FUNCTION(function) (usdtbuild_function)(function)
+#endif
+#endif
+"""
+_BITS = """\
+#ifndef {guard}
+#define {guard}
+USDTBUILD_INLINE {integer} usdtbuild_{name}_bits({name} value)
+{{
+	union {{ {name} value; {integer} bits; }} both;
+	both.value = value;
+	return both.bits;
+}}
+#endif
+"""
+
+
+def write(providers: tuple[Provider, ...], file_name: str, none: bool = False) -> str:
+    """Return the header's text for these providers.
+
+    `file_name` is the header's own, which its include guard is made of. With `none` the macros do nothing, on any
+    platform, but still check their arguments' types.
+    """
+    guard = "_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in file_name.upper())
+    used = {_parameter(a.type) for p in providers for probe in p.probes for a in probe.arguments}
+    names = ", ".join(provider.name for provider in providers) or "none"
+    pieces = [
+        f"/* Written by usdtbuild {__version__}; do not edit. Providers: {names}. */\n\n"
+        f"#ifndef\t{guard}\n#define\t{guard}\n\n#ifndef __ASSEMBLER__\n\n",
+        "" if none else _PLATFORM,
+        *_helpers(used, none),
+        '#ifdef __cplusplus\nextern "C" {\n#endif\n\n',
+        "".join(f"{tag};\n" for tag in sorted(filter(None, map(_tag, used)))),
+        *(_provider(provider, none) for provider in providers),
+        "\n#ifdef __cplusplus\n}\n#endif\n\n#endif /* __ASSEMBLER__ */\n\n",
+        f"#endif /* {guard} */\n",
+    ]
+    return "".join(pieces)
+
+
+def _helpers(used: set[str], none: bool) -> list[str]:
+    """Return the definitions that these parameters need."""
+    pieces = [] if none else [_COMMON]
+    pieces.append(_INLINE)
+    needed = {word for parameter in used for word in _converted(parameter, none).split()}
+    for name, (predefined, microsoft_if, microsoft, plain) in _TYPES.items():
+        if name in needed:
+            pieces.append(_TYPE.format(guard=name.upper(), name=name, predefined=predefined, plain=plain,
+                                       microsoft_if=microsoft_if, microsoft=microsoft))
+    for name, plain in ((LLONG, "long long"), (ULLONG, "unsigned long long")):
+        if name in needed:
+            pieces.append(_LONG_LONG.format(guard=name.upper(), name=name, plain=plain))
+    if FUNCTION in needed:
+        pieces.append(_FUNCTION)
+    for name, integer in (("double", UINT64), ("float", "unsigned int")):
+        if name in used and not none:
+            pieces.append(_BITS.format(guard=f"USDTBUILD_{name.upper()}_BITS", name=name, integer=integer))
+    return [*pieces, "\n"]
+
+
+def _parameter(ctype: CType) -> str:
+    """Return a parameter's C type; one that came from an object, and not from a file, is known by its size only."""
+    if ctype.parameter:
+        return ctype.parameter
+    if ctype.kind == INTEGER:
+        if ctype.size64 != ctype.size32:
+            return SSIZE if ctype.signed else SIZE
+        return _BY_SIZE[ctype.signed, ctype.size64]
+    if ctype.kind == FLOAT:
+        return "double" if ctype.size64 == 8 else "float"
+    return "const char *" if ctype.is_string else ANY
+
+
+def _converted(parameter: str, none: bool) -> str:
+    """Return the C type that the stub takes for a parameter; where nothing is called, floating point stays so."""
+    if none and parameter in ("double", "float"):
+        return parameter
+    return _CONVERTED[parameter][0] if parameter in _CONVERTED else parameter
+
+
+def _tag(parameter: str) -> str:
+    """Return `struct x` for a parameter that points to one; it is declared ahead, not inside a prototype."""
+    words = parameter.split()
+    return " ".join(words[-3:-1]) if len(words) > 3 and words[-3] in ("struct", "union") else ""
+
+
+def _provider(provider: Provider, none: bool) -> str:
+    mark = f"USDTBUILD_PROVIDER_{provider.name}"
+    version = f"0x{describe.digest(provider)[:7]}"
+    off = "".join(_off(provider.name, probe) for probe in provider.probes)
+    if not none:
+        live = "".join(_live(provider.name, probe) for probe in provider.probes)
+        off = f"#if defined(USDT_DISABLED)\n\n{off}\n#else\n\n{live}\n{_description(provider)}\n#endif\n"
+    return (
+        f"\n/* provider {provider.name} */\n#ifndef {mark}\n#define {mark} {version}\n\n{off}\n"
+        f"#elif {mark} != {version}\n"
+        f'#error "two headers describe provider {provider.name} differently; make both from the same provider file"\n'
+        f"#endif\n"
+    )
+
+
+def _macro(provider: str, probe: Probe, none: bool, expansion: str) -> str:
+    """Return a probe's macro; `expansion` has a %s for the converted arguments."""
+    names = [f"arg{index}" for index in range(len(probe.arguments))]
+    passed = []
+    for name, argument in zip(names, probe.arguments):
+        parameter = _parameter(argument.type)
+        converts = parameter == FUNCTION or _converted(parameter, none) != parameter
+        passed.append(_CONVERTED[parameter][1] % name if converts else name)
+    call = expansion % ", ".join(passed)
+    return f"#define\t{macro_name(provider, probe.stub)}({', '.join(names)}) \\\n\t{call}\n"
+
+
+def _live(provider: str, probe: Probe) -> str:
+    stub = f"{provider}___{probe.stub}"
+    types = ", ".join(_converted(_parameter(a.type), False) for a in probe.arguments) or "void"
+    semaphore = f"{provider}_{probe.stub}_semaphore"
+    return (
+        _macro(provider, probe, False, f"__dtrace_{stub}(%s)")
+        + f"#define\t{macro_name(provider, probe.stub)}_ENABLED() \\\n"
+        f"\tUSDTBUILD_ENABLED({semaphore}, __dtraceenabled_{stub})\n"
+        f"extern void __dtrace_{stub}({types}) USDTBUILD_STUB;\n"
+        f"extern int __dtraceenabled_{stub}(void) USDTBUILD_STUB;\n"
+        f"extern volatile unsigned short {semaphore} USDTBUILD_HIDDEN;\n"
+    )
+
+
+def _off(provider: str, probe: Probe) -> str:
+    """Return a probe's macros for a program without probes: the arguments are checked and never evaluated."""
+    function = f"usdtbuild_off_{provider}___{probe.stub}"
+    types = [_converted(_parameter(argument.type), True) for argument in probe.arguments]
+    parameters = ", ".join(_declare(type_, f"arg{index}") for index, type_ in enumerate(types))
+    body = " ".join(f"(void)arg{index};" for index in range(len(types)))
+    head = f"USDTBUILD_INLINE void {function}"
+    return (
+        _macro(provider, probe, True, f"(0 ? {function}(%s) : (void)0)")
+        + f"#define\t{macro_name(provider, probe.stub)}_ENABLED() \\\n\t(0)\n"
+        f"{head}({parameters or 'void'}) {{ {body} }}\n".replace("{  }", "{ }")
+    )
+
+
+def _declare(type_: str, name: str) -> str:
+    return type_ + name if type_.endswith("*") else f"{type_} {name}"
+
+
+def _description(provider: Provider) -> str:
+    """Return the assembler statements that put the provider's description into every object, once.
+
+    The section is a COMDAT group named by the description's hash, so that an executable, too, holds one copy.
+    `%progbits` and not `@progbits`, because `@` begins a comment on ARM.
+    """
+    group = f"usdtbuild.provider.{provider.name}.{describe.digest(provider)}"
+    statements = []
+    for line in describe.encode(provider).splitlines(keepends=True):
+        escaped = line.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t").replace("\n", "\\n")
+        for start, end in _cuts(escaped):
+            text = escaped[start:end].replace("\\", "\\\\").replace('"', '\\"')
+            statements.append(
+                f'__asm__(".pushsection {describe.SECTION},\\"G\\",%progbits,{group},comdat\\n"\n'
+                f'\t"\\t.ascii \\"{text}\\"\\n"\n\t"\\t.popsection");\n'
+            )
+    return "#if defined(__GNUC__)\n" + "".join(statements) + "#endif\n"
+
+
+def _cuts(escaped: str) -> list[tuple[int, int]]:
+    """Return where to cut an assembler string so that each piece fits a C string and no escape is torn apart."""
+    cuts, start = [], 0
+    while start < len(escaped):
+        end = min(start + _MAX_PIECE, len(escaped))
+        while end < len(escaped) and escaped[end - 1] == "\\":
+            end -= 1
+        cuts.append((start, end))
+        start = end
+    return cuts

@@ -1,0 +1,79 @@
+"""Runs the user's C preprocessor over a provider file (`-C`), the way the build's own compiler would be run.
+
+The command is `$CPP`, else `$CC -E`, else the first compiler found; `$CPPFLAGS` and `$CFLAGS` follow, then the -I, -D
+and -U of our own command line. Each variable may hold several words, quoted as for a shell, but no shell runs. Not
+here: what the language means; the parser follows the line markers that the preprocessor leaves.
+"""
+
+# ruff: noqa: PTH113
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+
+from ..errors import InputError, UsdtError
+
+_COMPILERS = ("cc", "gcc", "clang")
+
+
+class PreprocessorError(UsdtError):
+    """The preprocessor could not be run, or found an error; the text holds its command and what it printed."""
+
+
+def preprocess(source: str, options: tuple[str, ...], keep_comments: bool = False) -> bytes:
+    """Return what the preprocessor makes of the file `source`; its warnings go to stderr.
+
+    `options` are -I, -D and -U words. `keep_comments` asks for comments to stay, for documentation. Raises
+    InputError for a file that can't be read, PreprocessorError.
+    """
+    if not os.path.isfile(source):
+        raise InputError(source, "is not a file that the C preprocessor could read")
+    command = [*_program(), *_words("CPPFLAGS"), *_words("CFLAGS"), *options]
+    # The compiler takes a file's language from its name, and `.d` would be an object to it.
+    command += [*(["-C"] if keep_comments else []), "-x", "c", source]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise PreprocessorError(f"can't run the C preprocessor {command[0]}: {reason}; set CC or CPP") from None
+    messages = done.stderr.decode("utf-8", "replace")
+    if done.returncode:
+        what = f"exit code {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+        indented = "".join(f"\n  {line}" for line in messages.splitlines())
+        raise PreprocessorError(f"the C preprocessor failed ({what}): {shlex.join(command)}{indented}")
+    sys.stderr.write(messages)
+    return done.stdout
+
+
+def included_files(output: bytes) -> list[str]:
+    """Return the files that a preprocessor's line markers name, each once, in order."""
+    found: dict[str, None] = {}
+    for line in output.decode("utf-8", "replace").split("\n"):
+        if line.startswith(("# ", "#line ")):
+            name = line.partition('"')[2].rpartition('"')[0].replace("\\\\", "\\").replace('\\"', '"')
+            # <built-in>, <command-line>, and the compiler's working directory (it ends in two slashes).
+            if name and not name.startswith("<") and not name.endswith("//"):
+                found[name] = None
+    return list(found)
+
+
+def _program() -> list[str]:
+    words = _words("CPP")
+    if words:
+        return words
+    words = _words("CC")
+    if not words:
+        words = [next(filter(shutil.which, _COMPILERS), _COMPILERS[0])]
+    return [*words, "-E"]
+
+
+def _words(variable: str) -> list[str]:
+    text = os.environ.get(variable, "")
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise PreprocessorError(f"the environment variable {variable} can't be split into words: {error}") from None
