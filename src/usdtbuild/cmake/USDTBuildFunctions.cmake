@@ -223,11 +223,10 @@ function(_usdtbuild_launch target formats)
   list(REMOVE_DUPLICATES all)
   set_property(TARGET ${target} PROPERTY USDTBUILD_TARGET_FORMATS "${all}")
   _usdtbuild_launcher(launcher "${all}")
-  _usdtbuild_linking_launcher(linking)
   foreach(language C CXX)
-    get_property(present TARGET ${target} PROPERTY ${language}_COMPILER_LAUNCHER)
-    _usdtbuild_strip_launcher(others "${present}")
-    list(REMOVE_ITEM others "${linking}")
+    get_property(others TARGET ${target} PROPERTY ${language}_COMPILER_LAUNCHER)
+    _usdtbuild_strip_linking_launcher(others "${others}")
+    _usdtbuild_strip_launcher(others "${others}")
     set_property(TARGET ${target} PROPERTY ${language}_COMPILER_LAUNCHER ${launcher} ${others})
   endforeach()
   get_property(checked TARGET ${target} PROPERTY USDTBUILD_CHECKED)
@@ -443,9 +442,13 @@ endmacro()
 
 # --- plain target_link_libraries(), CMake 3.30 and newer --------------------------------------------------------------
 
-# One element for a launcher property: nothing for targets that link no provider, else the launcher's words.
-function(_usdtbuild_linking_launcher out)
+# What stands in a launcher property in front of `others`: nothing for targets that link no provider, else the
+# launcher's words. The separator belongs to the words, because an empty element would be run as a program.
+function(_usdtbuild_linking_launcher out others)
   _usdtbuild_launcher(words "@formats@")
+  if(others)
+    list(APPEND words "")
+  endif()
   string(REPLACE ";" "$<SEMICOLON>" words "${words}")
   set(formats "$<TARGET_PROPERTY:USDTBUILD_FORMATS>")
   string(REPLACE "--formats=@formats@$<SEMICOLON>"
@@ -453,17 +456,27 @@ function(_usdtbuild_linking_launcher out)
   set(${out} "$<$<BOOL:$<TARGET_PROPERTY:USDTBUILD_LAUNCH>>:${words}>" PARENT_SCOPE)
 endfunction()
 
+# A launcher property without that.
+function(_usdtbuild_strip_linking_launcher out words)
+  foreach(others TRUE FALSE)
+    _usdtbuild_linking_launcher(linking ${others})
+    string(REPLACE "${linking}" "" words "${words}")
+  endforeach()
+  set(${out} "${words}" PARENT_SCOPE)
+endfunction()
+
 # Let every target that is made after this point look at what it links. A macro: it sets the caller's variables, from
 # which targets take their launchers.
 macro(_usdtbuild_prepare_linking)
   if(NOT CMAKE_VERSION VERSION_LESS 3.30 AND CMAKE_GENERATOR MATCHES "^Ninja|Makefiles")
-    _usdtbuild_linking_launcher(_usdtbuild_linking)
     foreach(_usdtbuild_language C CXX)
-      if(NOT _usdtbuild_linking IN_LIST CMAKE_${_usdtbuild_language}_COMPILER_LAUNCHER)
-        list(INSERT CMAKE_${_usdtbuild_language}_COMPILER_LAUNCHER 0 "${_usdtbuild_linking}")
-      endif()
+      # Without what an earlier find_package() in this directory or above put there.
+      _usdtbuild_strip_linking_launcher(_usdtbuild_others "${CMAKE_${_usdtbuild_language}_COMPILER_LAUNCHER}")
+      _usdtbuild_linking_launcher(_usdtbuild_linking "${_usdtbuild_others}")
+      set(CMAKE_${_usdtbuild_language}_COMPILER_LAUNCHER "${_usdtbuild_linking}${_usdtbuild_others}")
     endforeach()
     unset(_usdtbuild_language)
     unset(_usdtbuild_linking)
+    unset(_usdtbuild_others)
   endif()
 endmacro()
