@@ -1,0 +1,158 @@
+"""Running processes: which ELF files one has mapped, where they are in its memory, and what its memory holds.
+
+Reads `/proc` (proc(5)) and nothing else: it attaches to nothing and stops nothing. Files are opened through
+`/proc/PID/map_files`, which leads to deleted files and into other mount namespaces, and without the permission for
+that through `/proc/PID/root`. Nothing here knows probes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from .errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from .elf.image import Image
+
+_CURE = "run it as root, or as the user that the process belongs to"
+
+
+class Mapping(NamedTuple):
+    """One line of `/proc/PID/maps` that has a file behind it."""
+
+    start: int
+    end: int
+    executable: bool
+    offset: int
+    inode: int
+
+
+class MappedFile(NamedTuple):
+    """A file that is mapped as code: the path the process knows it by, and its mappings by address."""
+
+    path: str
+    deleted: bool
+    mappings: tuple[Mapping, ...]
+
+
+def mapped_files(pid: int) -> list[MappedFile]:
+    """Return the files that a process has mapped as code, in order of address. Raises InputError."""
+    found: dict[tuple[str, int], list[Mapping]] = {}
+    for line in _maps(pid).split("\n"):
+        fields = line.split(None, 5)
+        if len(fields) < 6 or fields[4] == "0":
+            continue
+        start, end = (int(number, 16) for number in fields[0].split("-"))
+        mapping = Mapping(start, end, "x" in fields[1], int(fields[2], 16), int(fields[4]))
+        found.setdefault((fields[5], mapping.inode), []).append(mapping)
+    files = []
+    for (name, _), mappings in found.items():
+        if any(mapping.executable for mapping in mappings):
+            path = name.replace("\\012", "\n")
+            deleted = path.endswith(" (deleted)")
+            files.append(MappedFile(path[: -len(" (deleted)")] if deleted else path, deleted, tuple(mappings)))
+    return files
+
+
+def _maps(pid: int) -> str:
+    name = f"process {pid}"
+    try:
+        text = Path(f"/proc/{pid}/maps").read_bytes().decode("utf-8", "surrogateescape")
+    except (FileNotFoundError, ProcessLookupError):
+        raise InputError(name, "there is no such process", f"a file of this name is given as ./{pid}") from None
+    except OSError as error:
+        raise InputError(name, f"can't be read: {(error.strerror or str(error)).lower()}", _CURE) from None
+    if not text:
+        raise InputError(name, "has no program in memory: it is a kernel thread, or has ended")
+    return text
+
+
+def ways_to(pid: int, file: MappedFile) -> Iterator[str]:
+    """Yield paths that may open a mapped file, the surest first."""
+    yield f"/proc/{pid}/map_files/{file.mappings[0].start:x}-{file.mappings[0].end:x}"
+    with contextlib.suppress(OSError):
+        program = str(Path(f"/proc/{pid}/exe").readlink())
+        if program == file.path + (" (deleted)" if file.deleted else ""):
+            yield f"/proc/{pid}/exe"
+    if not file.deleted:
+        yield f"/proc/{pid}/root{file.path}"
+
+
+def open_mapped(pid: int, file: MappedFile) -> str:
+    """Return a path that opens a mapped file, the very one and not another that took its name. Raises InputError."""
+    reason = "was deleted, and can't be opened without more rights" if file.deleted else "can't be opened"
+    for path in ways_to(pid, file):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue
+        inode = os.fstat(descriptor).st_ino
+        os.close(descriptor)
+        if inode == file.mappings[0].inode or "/map_files/" in path or path.endswith("/exe"):
+            return path
+        reason = "was replaced on disk since the process loaded it"
+    raise InputError(file.path, reason, _CURE)
+
+
+def load_biases(image: Image, mappings: Sequence[Mapping]) -> list[int]:
+    """Return what must be added to the addresses in `image` to get addresses of the process.
+
+    One number for each time the file is loaded: usually one, more with dlmopen(3), none if it is mapped but not as a
+    program. Each executable mapping proposes one; a proposal counts if it explains every executable segment.
+    """
+    segments = [segment for segment in image.loads if segment.flags & 1 and segment.file_size]
+    executable = [mapping for mapping in mappings if mapping.executable]
+    proposals = {
+        mapping.start - mapping.offset - (segment.address - segment.offset)
+        for mapping in executable
+        for segment in segments
+        if mapping.offset < segment.offset + segment.file_size and segment.offset < mapping.offset + _length(mapping)
+    }
+    return sorted(
+        bias
+        for bias in proposals
+        if all(
+            any(
+                mapping.start <= bias + segment.address < mapping.end
+                and bias + segment.address - mapping.start + mapping.offset == segment.offset
+                for mapping in executable
+            )
+            for segment in segments
+        )
+    )
+
+
+def _length(mapping: Mapping) -> int:
+    return mapping.end - mapping.start
+
+
+class Memory:
+    """The memory of a process, as far as it may be read."""
+
+    def __init__(self, pid: int) -> None:
+        """Open the memory of a process; without the permission every read gives None."""
+        self._descriptor = -1
+        with contextlib.suppress(OSError):
+            self._descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def read(self, address: int, size: int) -> bytes | None:
+        """Return `size` bytes at an address of the process, or None where they can't be read."""
+        if self._descriptor < 0:
+            return None
+        try:
+            data = os.pread(self._descriptor, size, address)
+        except (OSError, OverflowError, ValueError):
+            return None
+        return data if len(data) == size else None
