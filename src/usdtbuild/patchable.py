@@ -155,7 +155,7 @@ class _Reader:
         name = self.machine.name if self.machine else f"ELF machine {self.image.machine}"
         return Report(
             self.image.path, "ELF", name, _TYPES.get(self.image.type, f"ELF type {self.image.type}"),
-            self.promise, tuple(self.tables), tuple(rows), self.symbols.debug_file,
+            self.promise if self.tables else None, tuple(self.tables), tuple(rows), self.symbols.debug_file,
         )  # fmt: skip
 
     # -- entries -----------------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class _Reader:
         now = memory(first, size)
         if now is None or now == self.image.read(first, size):
             return "", ""
-        return "changed-in-memory", f"the process has {now.hex()} at {first:#x}, where the file has NOPs"
+        return "changed-in-memory", f"the process has {now.hex()} there, where the file has NOPs"
 
     def _without_entry(self, start: Start) -> Function:
         place = self.image.place(start.address)

@@ -1,4 +1,4 @@
-"""`usdtbuild functions`: which functions of a file or process can be patched at their entry, and why the others can't."""
+"""`usdtbuild functions`: which functions of a file or process can be patched at their entry, and why not the others."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def _as_json(file: _File) -> dict[str, Any]:
 
 
 def _row_as_json(function: Function, file: _File, explanation: Explanation | None) -> dict[str, Any]:
-    row = {
+    row: dict[str, Any] = {
         "name": file.names.get(function.name, function.name) or None,
         "symbol": function.name or None,
         "aliases": [file.names.get(name, name) for name in function.aliases],
@@ -262,10 +262,7 @@ def _print(file: _File, apart: bool) -> None:
     lines.append(click.style(report.path, bold=True) + f": {report.format} {report.type}, {report.machine}")
     if report.debug_file:
         lines.append(f"names from {report.debug_file}")
-    lines += [_table_line(table.name, table.entries, table.relocations) for table in report.tables[:8]]
-    if len(report.tables) > 8:
-        rest = report.tables[8:]
-        lines.append(_table_line(f"{len(rest)} more", sum(table.entries for table in rest), 0))
+    lines += [_tables(name, report) for name in dict.fromkeys(table.name for table in report.tables)]
     if report.promise:
         origin = {"given": "as given", "found": "what most entries have", "usual": "the machine's usual"}
         lines.append(f"held to N,M = {report.promise} ({origin[report.promise.origin]})")
@@ -277,9 +274,13 @@ def _print(file: _File, apart: bool) -> None:
     _print_totals(file)
 
 
-def _table_line(name: str, entries: int, relocations: int) -> str:
+def _tables(name: str, report: Report) -> str:
+    """Return the line about all sections called `name`; an object has one for each of its functions' sections."""
+    tables = [table for table in report.tables if table.name == name]
+    relocations = sum(table.relocations for table in tables)
+    several = f" in {len(tables)} sections" if len(tables) > 1 else ""
     cost = f", {relocations} dynamic relocations at every start" if relocations else ""
-    return f"table {name}: {entries} entries{cost}"
+    return f"table {name}: {sum(table.entries for table in tables)} entries{several}{cost}"
 
 
 def _rows(file: _File) -> list[str]:
@@ -311,7 +312,7 @@ def _row(function: Function, file: _File) -> tuple[str, ...]:
     return (
         f"{function.section}+{place}" if function.section else place,
         str(function.size),
-        "yes" if function.hotpatchable else function.reason,
+        "yes" if function.hotpatchable else f"no: {function.reason}",
         str(function.padding),
         str(function.nops),
         function.form or "-",
@@ -330,10 +331,11 @@ def _explanation(explanation: Explanation, bias: int) -> list[str]:
         head = f"a prologue patch of {explanation.needed} bytes would cover {explanation.covered}, and could be made"
     else:
         head = "no prologue patch: " + "; ".join(explanation.against)
-    lines = [f"    {head}"]
-    for i in explanation.instructions:
-        lines.append(f"      {i.address + bias:#x}  {i.code:<16}  {i.text}" + (f"    <- {i.fix}" if i.fix else ""))
-    return lines
+    covered = [
+        f"      {i.address + bias:#x}  {i.code:<16}  {i.text}" + (f"    <- {i.fix}" if i.fix else "")
+        for i in explanation.instructions
+    ]
+    return [f"    {head}", *covered]
 
 
 def _print_totals(file: _File) -> None:
@@ -349,6 +351,6 @@ def _print_totals(file: _File) -> None:
     for reason, count in totals.items():
         if reason:
             table.add_row(str(count), reason, REASONS[reason])
-    console = Console(file=sys.stdout, highlight=False, markup=False, soft_wrap=not sys.stdout.isatty())
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
     console.print(f"\n{len(file.functions)} functions")
-    console.print(table, soft_wrap=False, width=None if sys.stdout.isatty() else 160)
+    console.print(table)

@@ -265,9 +265,9 @@ def _nameless(address: int, machine: Machine, read: Read) -> Measured:
 
 
 def settle(found: Measured, promise: Promise) -> Measured:
-    """Divide a nameless entry's NOPs as the promise says."""
+    """Divide a nameless entry's NOPs as the promise says. NOPs at an entry that was promised none are not its own."""
     if found.entry != -1:
-        return found
+        return found._replace(pieces=()) if promise.n == promise.m else found
     count = len(found.pieces)
     padding = found.pieces[: min(promise.m, count)]
     entry = found.table_address + sum(padding)
@@ -331,14 +331,18 @@ def _lengths(found: Measured, promise: Promise, padding: int, nops: int) -> tupl
     own = f"its own N,M is {','.join(str(number) for number in pair(found))}, not {promise}"
     wrong_padding, wrong_nops = found.padding != padding, found.nops != nops
     if wrong_padding and wrong_nops:
-        return "other-nm", f"{found.padding} bytes of padding and {found.nops} at the entry: {own}"
+        return "other-nm", f"{_bytes(found.padding)} of padding and {found.nops} at the entry: {own}"
     if wrong_padding:
         code = "padding-short" if found.padding < padding else "padding-long"
-        return code, f"{found.padding} bytes of padding, not {padding}: {own}"
+        return code, f"{_bytes(found.padding)} of padding, not {padding}: {own}"
     if wrong_nops:
         code = "entry-short" if found.nops < nops else "entry-long"
-        return code, f"{found.nops} bytes of NOPs at the entry, not {nops}: {own}"
+        return code, f"{_bytes(found.nops)} of NOPs at the entry, not {nops}: {own}"
     return None
+
+
+def _bytes(count: int) -> str:
+    return f"{count} byte{'s' * (count != 1)}"
 
 
 def _room(found: Measured, machine: Machine) -> tuple[str, str]:

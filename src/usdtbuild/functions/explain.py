@@ -71,8 +71,7 @@ def explain(image: Image, starts: Starts, subjects: Sequence[Subject]) -> list[E
     relocated = _relocated(image)
     explained = [_prologue(image, starts, subject, machine, relocated) for subject in subjects]
     # Branches into the covered bytes are looked for once, for all functions together.
-    inside = [range(e.instructions[0].address + 1, e.instructions[0].address + e.covered) if e.instructions else range(0)
-              for e in explained]  # fmt: skip
+    inside = [_inside(explanation) for explanation in explained]
     jumps = find_jumps(image, starts, {address for addresses in inside for address in addresses})
     found = []
     for explanation, addresses in zip(explained, inside):
@@ -83,6 +82,14 @@ def explain(image: Image, starts: Starts, subjects: Sequence[Subject]) -> list[E
         against = explanation.against + back
         found.append(explanation._replace(possible=not against, against=against))
     return found
+
+
+def _inside(explanation: Explanation) -> range:
+    """Return the addresses that a branch may not go to: all that are covered but the first."""
+    if not explanation.instructions:
+        return range(0)
+    first = explanation.instructions[0].address
+    return range(first + 1, first + explanation.covered)
 
 
 def _prologue(image: Image, starts: Starts, subject: Subject, machine: Machine, relocated: set[int]) -> Explanation:

@@ -29,6 +29,10 @@ class FlagsError(UsdtError):
     """The option can't be used with this compiler, machine, pair or other options; the text says why."""
 
 
+class CannotStartError(FlagsError):
+    """A program can't be started here at all."""
+
+
 class Target(NamedTuple):
     """What a compiler with its options builds for. `unit` is the bytes of its one NOP."""
 
@@ -140,7 +144,7 @@ def run(command: Sequence[str], **more: str) -> subprocess.CompletedProcess[str]
             input=more.get("text", ""), cwd=more.get("folder"),
         )  # fmt: skip
     except OSError as error:
-        raise FlagsError(f"{command[0]} can't be run: {error.strerror}") from None
+        raise CannotStartError(f"{command[0]} can't be run: {error.strerror}") from None
     except subprocess.TimeoutExpired:
         raise FlagsError(f"{shlex.join(command)} did not end within {TIMEOUT} s") from None
 

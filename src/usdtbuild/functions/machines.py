@@ -48,9 +48,10 @@ class Machine(NamedTuple):
     prologue: int = 0  # bytes a patch of an ordinary prologue needs; 0: not known here
 
 
-# 66* 90, and 66* [2e] 0f 1f /0 in its seven lengths (Intel SDM volume 2, NOP, table 4-12; gas and LLVM add 66 and 2e)
+# 66* 90, and 0f 1f /0 in its lengths (Intel SDM volume 2, NOP, table 4-12). gas and LLVM put 66 and 2e before it, and
+# clang's entries have a displacement, of 8 or 512, which makes no difference to a NOP.
 X86_NOP = re.compile(
-    rb"\x66{0,14}(?:\x90|\x2e?\x0f\x1f(?:\x00|\x40\x00|\x44\x00\x00|\x80\x00{4}|\x84\x00{5}))", re.DOTALL
+    rb"\x66{0,14}\x90|[\x66\x2e]{0,12}\x0f\x1f(?:\x00|\x40.|\x44..|\x80.{4}|\x84.{5})", re.DOTALL
 )
 _X86_WAY = (Scheme(5, 2, "five bytes of padding for jmp rel32, two at the entry for a short jump to it"),)
 _X86 = Machine(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from ..patchable import Options, read_functions
 from .entry import REASONS
-from .flags import FlagsError, last_line, run
+from .flags import CannotStartError, FlagsError, last_line, run
 from .image import Image, map_file
 from .table import STANDARD
 
@@ -85,12 +85,17 @@ def check_compiler(
             warnings.append(f"the probe was checked but not run: no emulator for {target.machine.name} was found")
             return False
         program = str(Path(folder, "probe"))
-        static = ["-static"] if runner else []  # no need for the emulator to find the other machine's libraries
+        # Another machine's program is linked statically, so that it needs no libraries where it is run.
+        static = [] if _HOSTS.get(os.uname().machine, ("",))[0] == target.machine.name else ["-static"]
         done = run([*target.command, *target.options, *_QUIET, *static, built, "-o", program])
         if done.returncode:
             warnings.append(f"the probe was checked but not run: it doesn't link: {last_line(done.stderr)}")
             return False
-        done = run([*runner, program])
+        try:
+            done = run([*runner, program])
+        except CannotStartError as error:
+            warnings.append(f"the probe was checked but not run: {error}")
+            return False
         if done.returncode:
             raise FlagsError(
                 f"{target.name} miscompiles {' '.join(flags)} on {target.machine.name}: "
@@ -106,8 +111,9 @@ def _compile(target: Target, flags: Sequence[str], folder: str, name: str, sourc
     path.write_text(source)
     done = run([*target.command, *target.options, *_QUIET, *flags, "-c", str(path), "-o", built])
     if done.returncode:
+        cure = "; gcc can from version 13 on" if target.machine.name == "ppc64le" else ""
         raise FlagsError(
-            f"{target.name} does not take {' '.join(flags)} for {target.machine.name}: {last_line(done.stderr)}"
+            f"{target.name} does not take {' '.join(flags)} for {target.machine.name}: {last_line(done.stderr)}{cure}"
         )
     return built
 
