@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -154,6 +155,48 @@ def _tracer(name: str) -> str:
 def bpftrace() -> str:
     """The path of bpftrace."""
     return _tracer("bpftrace")
+
+
+@pytest.fixture(scope="session")
+def trace(bpftrace: str) -> Callable[..., list[str]]:
+    """Attach bpftrace, run a command, and return the lines that the script printed: `trace(script, program, "Ada")`.
+
+    The tracer comes first and looks at files, not at a process: `bpftrace -c` would look into the new process, where
+    shared libraries are not loaded yet.
+    """
+
+    def trace_command(script: str, *command: Any, **more: Any) -> list[str]:
+        # The interval is attached last, so that its first tick says that all is in place.
+        words = [bpftrace, "-q", "-B", "none", "-e", script + '\ninterval:ms:50 { printf("tick\\n"); }']
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tracer:
+            assert tracer.stdout is not None
+            try:
+                seen = _until_ticks(tracer.stdout, 1)
+                program = [str(word) for word in command]
+                done = subprocess.run(program, capture_output=True, text=True, check=False, **more)
+                assert done.returncode == 0, done.stderr
+                # bpftrace drops what it hasn't printed yet when it is interrupted.
+                seen += _until_ticks(tracer.stdout, 3)
+                tracer.send_signal(signal.SIGINT)
+                rest, errors = tracer.communicate(timeout=60)
+            finally:
+                tracer.kill()
+        assert tracer.returncode == 0, errors
+        return seen + [line for line in rest.splitlines() if line and line != "tick"]
+
+    return trace_command
+
+
+def _until_ticks(output: IO[str], count: int) -> list[str]:
+    seen = []
+    for line in output:
+        if line == "tick\n":
+            count -= 1
+            if count == 0:
+                return seen
+        elif line != "\n":
+            seen.append(line.rstrip("\n"))
+    pytest.fail("bpftrace ended before it was told to")
 
 
 @pytest.fixture(scope="session")

@@ -59,12 +59,37 @@ def watch_with_bpftrace() -> bool:
     if not shutil.which("bpftrace", path=SEARCH):
         print("bpftrace is missing, so gdb does it.")
         return watch_with_gdb()
-    print("Attaching takes bpftrace some seconds.")
+    print("bpftrace comes first and attaches to the files, which takes it a second or two; then the program runs.")
     script = ""
     for binary, probe, text, kinds in PROBES:
         arguments = ", ".join(f"str(arg{i})" if kind == "s" else f"arg{i}" for i, kind in enumerate(kinds))
         script += f'usdt:./{BUILD}/{binary}:{probe} {{ printf("{text}\\n", {arguments}); }}\n'
-    return trace(["bpftrace", "-e", script, "-c", " ".join(PROGRAM)])
+    print(f"$ {shlex.join(['bpftrace', '-e', script])}\n$ {shlex.join(PROGRAM)}", flush=True)
+    return judge("bpftrace", *run_under_bpftrace(script))
+
+
+def run_under_bpftrace(script: str) -> tuple[str, str]:
+    """Attach to the files, run the program, and return what the tracer printed on stdout and stderr.
+
+    Not with `bpftrace -c`, which looks for probes in the new process, where the shared library isn't loaded yet.
+    """
+    # The interval is attached last: its first tick says that the probes are in place, and the last but one that what
+    # they said has been printed.
+    command = ["bpftrace", "-q", "-B", "none", "-e", script + 'interval:ms:100 { printf("tick\\n"); }']
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tracer:
+        assert tracer.stdout is not None
+        seen, ticks = "", 0
+        for line in tracer.stdout:
+            if line == "tick\n":
+                ticks += 1
+                if ticks == 1:
+                    subprocess.run(PROGRAM, stdin=subprocess.DEVNULL, check=True)
+                elif ticks == 4:
+                    break
+            else:
+                seen += line
+        tracer.terminate()
+        return seen, tracer.communicate()[1]
 
 
 def watch_with_gdb() -> bool:
@@ -74,26 +99,28 @@ def watch_with_gdb() -> bool:
         return False
     print("Without root gdb does the watching. As root, bpftrace and perf see the same probes a hundred times cheaper,")
     print("in processes that run already, and in all processes at once: try `sudo make demo`.")
-    command = ["gdb", "-q", "-batch", "-nx", "-ex", "set debuginfod enabled off", "-ex", "set startup-with-shell off"]
-    command += ["-ex", "set breakpoint pending on"]
+    lines = ["set debuginfod enabled off", "set startup-with-shell off", "set breakpoint pending on"]
     for _, probe, text, kinds in PROBES:
-        arguments = ", ".join(f"$_probe_arg{i}" for i in range(len(kinds)))
-        command += ["-ex", f'dprintf -probe-stap {probe},"{text}\\n", {arguments}']
-    command += ["-ex", "run", "--args", *PROGRAM]
-    return trace(command)
-
-
-def trace(command: list[str]) -> bool:
-    """Run a tracer, show its command and output, and tell whether it saw what it had to see."""
+        arguments = ", ".join(f"{'(char *)' * (kind == 's')}$_probe_arg{i}" for i, kind in enumerate(kinds))
+        lines += [f"break -probe-stap {probe}", "commands", "silent", f'printf "{text}\\n", {arguments}']
+        lines += ["continue", "end"]
+    script = BUILD / "probes.gdb"
+    script.write_text("\n".join([*lines, "run"]) + "\n")
+    command = ["gdb", "-q", "-batch", "-nx", "-x", str(script), "--args", *PROGRAM]
     print(f"$ {shlex.join(command)}", flush=True)
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120)
-    for line in done.stdout.splitlines():
-        if line and not line.startswith("Attaching"):
+    return judge("gdb", done.stdout, done.stderr)
+
+
+def judge(tracer: str, output: str, errors: str) -> bool:
+    """Show what a tracer said, and tell whether it saw what it had to see."""
+    for line in output.splitlines():
+        if line and not line.startswith(("Breakpoint ", "[", "Using host libthread_db")):
             print(f"  {line}")
-    if all(line in done.stdout for line in EXPECTED):
+    if all(line in output for line in EXPECTED):
         return True
-    print(done.stderr, file=sys.stderr)
-    print(f"{command[0]} did not see the probes fire.", file=sys.stderr)
+    print(errors, file=sys.stderr)
+    print(f"{tracer} did not see the probes fire.", file=sys.stderr)
     return False
 
 
