@@ -16,9 +16,9 @@ pytestmark = pytest.mark.live("gdb")
 def values(run: Any, gdb: str, tracee: Any, probe: str, count: int) -> tuple[int, list[int]]:
     """Run to the first hit of a probe; return gdb's argument count and the values."""
     prints = [word for i in range(count) for word in ("-ex", f"p (long)$_probe_arg{i}")]
+    stop = ("-ex", "set breakpoint pending on", "-ex", f"break -probe-stap live:{probe}", "-ex", "run")
     done = run(
-        gdb, "-nx", "-batch", "-ex", "set breakpoint pending on", "-ex", f"break -probe-stap live:{probe}", "-ex", "run",
-        "-ex", "p $_probe_argc", *prints, "--args", *tracee.command, cwd=tracee.folder,
+        gdb, "-nx", "-batch", *stop, "-ex", "p $_probe_argc", *prints, "--args", *tracee.command, cwd=tracee.folder,
         env={**os.environ, "LC_ALL": "C", "DEBUGINFOD_URLS": ""},
     )  # fmt: skip
     found = [int(value) for value in re.findall(r"^\$\d+ = (-?\d+)", done.stdout, re.MULTILINE)]
