@@ -63,9 +63,7 @@ def run(arguments: list[str]) -> int:
         say(f"usdtbuild cc: {problem}; try 'usdtbuild cc --help'")
         return USAGE
     if not settings.words:
-        from .cli import main as command_line
-
-        return command_line(["cc", "--help"])
+        return _help()
     program = find_program(settings.words[0])
     if not program:
         say(f"usdtbuild cc: compiler {settings.words[0]}: not found")
@@ -78,6 +76,19 @@ def run(arguments: list[str]) -> int:
     from .link_step import compile_and_link
 
     return compile_and_link(settings, line, program, arguments)
+
+
+def _help() -> int:
+    import sys
+
+    try:
+        from .cli import main as command_line
+    except ModuleNotFoundError:  # started with -S, by a build system
+        say("usdtbuild cc [OPTIONS] -- COMPILER ARGS; run 'usdtbuild cc --help' without Python's -S for the options")
+        return 0
+    code = command_line(["cc", "--help"])
+    sys.stdout.flush()
+    return code
 
 
 def read_options(arguments: list[str]) -> Settings:

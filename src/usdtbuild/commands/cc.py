@@ -1,0 +1,66 @@
+"""`usdtbuild cc`: its help; the work is `launcher`'s, which `__main__` runs without coming here.
+
+The options are declared so that the help shows them. They are read by `compile_step.read_options`, because loading a
+parser for command lines would cost more than a whole compile step may.
+"""
+
+from __future__ import annotations
+
+import click
+
+from ..launcher import main
+
+
+class _Launcher(click.Command):
+    """A command that hands its words on as they are, unless help is wanted."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = args[: args.index("--")] if "--" in args else args[:1]
+        if not args or "--help" in own or "-h" in own:
+            return super().parse_args(ctx, ["--help"])
+        ctx.args = args
+        return args
+
+    def invoke(self, ctx: click.Context) -> int:
+        return main(ctx.args)
+
+
+@click.command(
+    cls=_Launcher,
+    options_metavar="[OPTIONS] --",
+    epilog="Exit codes: the compiler's own, 128 + n where signal n killed it; 1 an object can't be instrumented (it is "
+    "removed); 2 usage; 126 the compiler can't be run; 127 there is no such compiler.",
+)
+@click.argument("compiler", metavar="COMPILER")
+@click.argument("args", metavar="ARGS...", nargs=-1)
+@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what was done to each object with probes.")
+@click.option(
+    "--nop",
+    type=click.Choice(["classic", "safe", "nop5"]),
+    default="safe",
+    show_default=True,
+    help="What takes a call's place: see usdtbuild instrument.",
+)
+@click.option("--formats", metavar="LIST", help="Records to write: stapsdt, dof, usdt, with commas.")
+@click.option("--target-os", metavar="OS", help="linux, freebsd, illumos or oracle; else as the object says.")
+@click.option(
+    "--lto",
+    type=click.Choice(["recompile", "keep", "error"]),
+    default="recompile",
+    show_default=True,
+    help="What to do with an LTO object that has probes: compile it again without LTO, let the probes stand in "
+    "functions of their own, or stop.",
+)
+@click.option("--provider", metavar="FILE.d", multiple=True, help="Describe probes of objects that don't do so.")
+@click.option("--tool-version", metavar="TEXT", help="Ignored; makes a build system rebuild when it changes.")
+def command() -> None:
+    """Run a compiler, and instrument the objects that it writes.
+
+    COMPILER ARGS is a whole command line of GCC, Clang or a compiler with their options, ccache and the like before
+    it included. Everything about it stays as it is: messages, exit code, names of all files. With -c each object is
+    complete when the command ends; without, objects are completed on their way to the linker.
+
+    \b
+      usdtbuild cc -- gcc -O2 -c main.c -o main.o
+      make CC="usdtbuild cc -- gcc"
+    """

@@ -1,0 +1,701 @@
+"""`usdtbuild cc` beside the bare compiler: what it changes (objects with probes) and what it must not change.
+
+Every form of command line runs twice in the same folder, bare and through the launcher. Sources without probes must
+come out the same to the byte, with the same files, messages and exit code; sources with probes must come out complete.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+PACKAGE = Path(__file__).resolve().parent.parent / "src" / "usdtbuild"
+LAUNCHER = [sys.executable, "-I", "-S", str(PACKAGE / "launcher.py")]
+
+SOURCES = {
+    "main.c": '#include "app.h"\nint util(int);\nint main(int argc, char **argv) {\n'
+    "  (void)argv;\n  APP_REQ_DONE(argc, \"main\");\n  return util(argc) - 2;\n}\n",
+    "util.c": '#include "app.h"\nint util(int a) {\n'
+    '  if (APP_REQ_DONE_ENABLED()) APP_REQ_DONE(a, "util");\n  return a + 1;\n}\n',
+    "warn.c": '#include "app.h"\nint warn(int a) { int unused; APP_REQ_DONE(a, "warn"); return a; }\n',
+    "error.c": "int error(void) { return nowhere_to_be_found; }\n",
+    "cxx.cpp": '#include "app.h"\ntemplate <class T> T twice(T t) { APP_REQ_DONE(1, "twice"); return t + t; }\n'
+    "int twice_int(int a) { return twice(a); }\n",
+    "whole.c": '#include "app.h"\nint main(void) { APP_REQ_DONE(1, "whole"); return 0; }\n',
+    "only_semaphore.c": '#include "app.h"\nint tested(void) { return APP_REQ_DONE_ENABLED(); }\n',
+    "no_call.c": '#include "app.h"\nint nothing(void) { return 1; }\n',
+}
+PROVIDER = "provider app { probe req__done(int fd, char *what); };\n"
+
+
+class Outcome(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: bytes
+    err: str
+    files: dict[str, bytes]
+
+
+@pytest.fixture(scope="session")
+def headers(usdtbuild, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the provider's header, once with probes and once with macros that do nothing."""
+    folder = tmp_path_factory.mktemp("headers")
+    (folder / "app.d").write_text(PROVIDER)
+    usdtbuild("header", folder / "app.d", "-o", folder / "probes.h")
+    usdtbuild("header", "--none", folder / "app.d", "-o", folder / "plain.h")
+    return folder
+
+
+@pytest.fixture
+def work(tmp_path: Path, headers: Path) -> Callable[[str], Path]:
+    """Fill a folder with fresh sources; always the same folder, because its path gets into objects."""
+
+    def fill(header: str) -> Path:
+        folder = tmp_path / "work"
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "sub").mkdir(parents=True)
+        shutil.copy(headers / header, folder / "app.h")
+        shutil.copy(headers / "app.d", folder / "app.d")
+        for name, text in SOURCES.items():
+            (folder / name).write_text(text)
+        shutil.copy(folder / "whole.c", folder / "program")
+        (folder / "compile.rsp").write_text("-c @more.rsp")
+        (folder / "more.rsp").write_text("'main.c' -DX=\"a b\" -o \"sub/with\\ space.o\"")
+        (folder / "link.rsp").write_text("main.c util.c -o app")
+        subprocess.run(["gcc", "-DUSDT_DISABLED", "-O1", "-S", "util.c", "-o", "plain.s"], cwd=folder, check=True)
+        subprocess.run(["gcc", "-O1", "-S", "util.c", "-o", "util.s"], cwd=folder, check=True)
+        return folder
+
+    return fill
+
+
+def execute(folder: Path, words: list[str], stdin: bytes = b"", **more: object) -> Outcome:
+    before = {path for path in folder.rglob("*") if path.is_file()}
+    done = subprocess.run(words, cwd=folder, input=stdin, capture_output=True, timeout=120, check=False, **more)
+    written = {path for path in folder.rglob("*") if path.is_file()} - before
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(written)}
+    return Outcome(done.returncode, done.stdout, _steady(done.stderr.decode()), files)
+
+
+def _steady(text: str) -> str:
+    """Compilers' temporary files have random names."""
+    return re.sub(r"/tmp/(cc\w{6}|[\w-]+-[0-9a-f]{6})", "/tmp/TEMPORARY", text)
+
+
+def split(line: str, compiler: str) -> list[str]:
+    return [compiler if word == "CC" else word for word in line.split()]
+
+
+COMPILER_FORMS = {
+    "no-o": "CC -c main.c",
+    "o": "CC -O2 -c main.c -o sub/out.o",
+    "o-joined": "CC -c -osub/out.o main.c",
+    "o-long": "CC -c --output=out.o main.c",
+    "o-long-separate": "CC --compile main.c --output out.o",
+    "several": "CC -c main.c util.c whole.c",
+    "cxx": "CC -x c++ -c cxx.cpp -O1",
+    "response": "CC @compile.rsp",
+    "language": "CC -x c -c program",
+    "language-none": "CC -c -x c program -x none util.c",
+    "stdin": "CC -x c -c - -o out.o",
+    "stdin-no-o": "CC -c -x c -",
+    "assembler": "CC -c plain.s",
+    "dependencies": "CC -MD -c main.c -o sub/main.o",
+    "dependencies-named": "CC -MMD -MP -MF deps.d -MT target -c main.c util.c",
+    "debug": "CC -g -c main.c",
+    "split-dwarf": "CC -g -gsplit-dwarf -c main.c -o sub/main.o",
+    "coverage": "CC --coverage -frandom-seed=1 -c main.c -o sub/main.o",
+    "save-temps": "CC -save-temps -c main.c",
+    "stack-usage": "CC -fstack-usage -c main.c -o sub/main.o",
+    "warning": "CC -Wall -c warn.c",
+    "werror": "CC -Wall -Werror -c warn.c",
+    "error": "CC -c error.c",
+    "error-between": "CC -c main.c error.c util.c",
+    "missing": "CC -c nowhere.c",
+    "no-folder": "CC -c main.c -o nowhere/main.o",
+    "o-with-several": "CC -c main.c util.c -o out.o",
+    "dev-null": "CC -c main.c -o /dev/null",
+    "stdout": "CC -c main.c -o -",
+    "pipe": "CC -pipe -c main.c",
+    "preprocess": "CC -E main.c",
+    "assembly": "CC -S main.c",
+    "dependencies-only": "CC -M main.c",
+    "syntax": "CC -fsyntax-only warn.c -Wall",
+    "version": "CC --version",
+    "dumpversion": "CC -dumpversion",
+    "nothing": "CC",
+    "unknown-option": "CC -c --no-such-option main.c",
+    "header": "CC -c app.h",
+    "header-x": "CC -x c-header app.h -o app.pch",
+    "lto": "CC -flto -frandom-seed=1 -c main.c",
+    "patchable": "CC -fpatchable-function-entry=2 -c main.c",
+}
+LINK_FORMS = {
+    "o": "CC -O1 main.c util.c -o app",
+    "a-out": "CC main.c util.c",
+    "one": "CC whole.c -o app",
+    "response": "CC @link.rsp",
+    "language": "CC -x c program -o app",
+    "stdin": "CC -x c - -o app",
+    "assembler": "CC main.c plain.s -o app",
+    "dependencies": "CC -MD main.c util.c -o app",
+    "dependencies-named": "CC -MD -MF app.dep whole.c -o app",
+    "debug": "CC -g main.c util.c -o app",
+    "split-dwarf": "CC -g -gsplit-dwarf main.c util.c -o app",
+    "save-temps": "CC -save-temps main.c util.c -o app",
+    "warning": "CC -Wall warn.c whole.c -o app -lm",
+    "unused": "CC -Wall whole.c -o app -O2 -fPIC -DUNUSED -Inowhere",
+    "shared": "CC -shared -fPIC util.c -o libutil.so",
+    "static": "CC -static whole.c -o app",
+    "relocatable": "CC -r -nostdlib main.c util.c -o both.o",
+    "error": "CC main.c error.c util.c -o app",
+    "undefined": "CC main.c -o app",
+    "no-library": "CC whole.c -lnowhere -o app",
+    "bfd": "CC -fuse-ld=bfd main.c util.c -o app",
+    "gold": "CC -fuse-ld=gold main.c util.c -o app",
+    "lld": "CC -fuse-ld=lld main.c util.c -o app",
+    "mold": "CC -fuse-ld=mold main.c util.c -o app",
+}
+
+
+def _compare(form: str, cc: str, work, stdin: bytes) -> tuple[Outcome, Outcome]:
+    bare = execute(work("plain.h"), split(form, cc), stdin)
+    ours = execute(work("plain.h"), [*LAUNCHER, "--", *split(form, cc)], stdin)
+    assert ours.code == bare.code
+    assert ours.err == bare.err
+    assert ours.out == bare.out
+    assert sorted(ours.files) == sorted(bare.files)
+    return bare, ours
+
+
+@pytest.mark.parametrize("form", COMPILER_FORMS.values(), ids=COMPILER_FORMS)
+def test_compiling_without_probes_is_as_if_we_were_not_there(form: str, cc: str, work) -> None:
+    bare, ours = _compare(form, cc, work, SOURCES["whole.c"].encode())
+    differing = [name for name in bare.files if bare.files[name] != ours.files[name]]
+    assert [name for name in differing if not name.endswith((".gch", ".pch"))] == []  # they hold times and addresses
+
+
+@pytest.mark.parametrize("form", LINK_FORMS.values(), ids=LINK_FORMS)
+def test_linking_in_one_go_without_probes_is_as_if_we_were_not_there(form: str, cc: str, work) -> None:
+    bare, ours = _compare(form, cc, work, SOURCES["whole.c"].encode())
+    assert [name for name in bare.files if bare.files[name] != ours.files[name]] == []
+
+
+# --- objects and programs with probes --------------------------------------------------------------------------------
+
+
+def probes_of(content: bytes, folder: Path) -> int:
+    """Return the number of SDT notes in an ELF file; fail if it still calls a probe's stub."""
+    path = folder / "probed.elf"
+    path.write_bytes(content)
+    with path.open("rb") as stream:
+        elf = ELFFile(stream)
+        symbols = elf.get_section_by_name(".symtab")
+        for symbol in symbols.iter_symbols() if symbols else ():
+            waiting = symbol["st_shndx"] == "SHN_UNDEF" and symbol["st_info"]["bind"] == "STB_GLOBAL"
+            assert not (waiting and re.search("__dtrace|_semaphore", symbol.name)), symbol.name
+        return sum(
+            note["n_name"] == "stapsdt"
+            for section in elf.iter_sections("SHT_NOTE")
+            if section.name == ".note.stapsdt"
+            for note in section.iter_notes()
+        )
+
+
+# form -> probe sites per object
+WITH_PROBES = {
+    "no-o": ("CC -c main.c", {"main.o": 1}),
+    "o": ("CC -O2 -c main.c -o sub/out.o", {"sub/out.o": 1}),
+    "o-joined": ("CC -c -osub/out.o main.c", {"sub/out.o": 1}),
+    "several": ("CC -c main.c util.c no_call.c", {"main.o": 1, "util.o": 1, "no_call.o": 0}),
+    "response": ("CC @compile.rsp", {"sub/with space.o": 1}),
+    "language": ("CC -x c -c program", {"program.o": 1}),
+    "stdin": ("CC -x c -c - -o out.o", {"out.o": 1}),
+    "stdin-no-o": ("CC -c -x c -", {"-.o": 1}),
+    "assembler": ("CC -c util.s", {"util.o": 1}),
+    "split-dwarf": ("CC -g -gsplit-dwarf -c main.c -o sub/main.o", {"sub/main.o": 1}),
+    "coverage": ("CC --coverage -c main.c", {"main.o": 1}),
+    "save-temps": ("CC -save-temps -c main.c", {"main.o": 1}),
+    "semaphore": ("CC -c only_semaphore.c", {"only_semaphore.o": 0}),
+    "cxx": ("CC -O1 -x c++ -c cxx.cpp", {"cxx.o": 1}),
+    "error-after": ("CC -c main.c error.c", {"main.o": 1}),
+    "error-before": ("CC -c error.c main.c", {"main.o": 1}),
+    "lto": ("CC -flto -c main.c", {"main.o": 1}),
+    "lto-several": ("CC -flto -O2 -c main.c util.c", {"main.o": 1, "util.o": 1}),
+    "lto-whole": ("CC -flto -O2 -fwhole-program -Wno-ignored-optimization-argument -c util.c", {"util.o": 1}),
+    "lto-debug": ("CC -flto -g -MD -c main.c -o sub/x.o", {"sub/x.o": 1}),
+    "lto-semaphore": ("CC -flto -c only_semaphore.c", {"only_semaphore.o": 0}),
+}
+PROGRAMS = {
+    "o": ("CC -O1 main.c util.c -o app", 2),
+    "a-out": ("CC main.c util.c", 2),
+    "response": ("CC @link.rsp", 2),
+    "stdin": ("CC -x c - -o app", 1),
+    "assembler": ("CC main.c util.s -o app", 2),
+    "save-temps": ("CC -save-temps main.c util.c -o app", 2),
+    "static": ("CC -static whole.c -o app", 1),
+    "cxx": ("CC -O1 -x c++ cxx.cpp whole.c -o app", 2),
+    "lto": ("CC -flto -O2 main.c util.c -o app LLD", 2),
+    "lto-save-temps": ("CC -flto -save-temps main.c util.c -o app LLD", 2),
+    "bfd": ("CC -fuse-ld=bfd main.c util.c -o app", 2),
+    "gold": ("CC -fuse-ld=gold main.c util.c -o app", 2),
+    "lld": ("CC -fuse-ld=lld main.c util.c -o app", 2),
+    "mold": ("CC -fuse-ld=mold main.c util.c -o app", 2),
+}
+
+
+@pytest.mark.parametrize(("form", "sites"), WITH_PROBES.values(), ids=WITH_PROBES)
+def test_objects_with_probes_are_complete(form: str, sites: dict[str, int], cc: str, work, tmp_path: Path) -> None:
+    stdin = SOURCES["whole.c"].encode()
+    bare = execute(work("probes.h"), split(form, cc), stdin)
+    ours = execute(work("probes.h"), [*LAUNCHER, *split(form, cc)], stdin)
+    assert (ours.code, ours.out, ours.err) == (bare.code, bare.out, bare.err)
+    assert sorted(ours.files) == sorted(bare.files)
+    assert {name: probes_of(ours.files[name], tmp_path) for name in sites} == sites
+    dependencies = [name for name in bare.files if name.endswith(".d")]
+    assert [ours.files[name] for name in dependencies] == [bare.files[name] for name in dependencies]
+
+
+@pytest.mark.parametrize(("form", "sites"), PROGRAMS.values(), ids=PROGRAMS)
+def test_programs_made_in_one_go_have_their_probes(form: str, sites: int, cc: str, work, tmp_path: Path) -> None:
+    form = form.replace("LLD", "-fuse-ld=lld" if "clang" in cc else "")
+    ours = execute(work("probes.h"), [*LAUNCHER, "--", *split(form, cc)], SOURCES["whole.c"].encode())
+    assert (ours.code, ours.err) == (0, "")
+    program = "a.out" if "a.out" in ours.files else "app"
+    assert probes_of(ours.files[program], tmp_path) == sites
+    subprocess.run([tmp_path / "work" / program], check=True)
+
+
+def test_clangs_linker_given_by_path_is_used(need, work, tmp_path: Path) -> None:
+    for option in ("--ld-path=", "-fuse-ld="):
+        folder = work("probes.h")
+        line = [need("clang"), option + need("ld.lld"), "main.c", "util.c", "-o", "app"]
+        assert execute(folder, [*LAUNCHER, *line]).code == 0
+        assert b"LLD" in (folder / "app").read_bytes()
+        assert probes_of((folder / "app").read_bytes(), tmp_path) == 2
+
+
+def test_objects_the_user_links_are_not_touched(cc: str, work) -> None:
+    """A finished object on the line of a compile and link in one go stays as it is, even an unprocessed one."""
+    folder = work("probes.h")
+    subprocess.run([cc, "-c", "util.c"], cwd=folder, check=True)
+    before = (folder / "util.o").read_bytes()
+    done = execute(folder, [*LAUNCHER, cc, "main.c", "util.o", "-o", "app"])
+    assert done.code == 1
+    assert "app_req__done_semaphore" in done.err
+    assert (folder / "util.o").read_bytes() == before
+
+
+def test_an_object_instrumented_twice_stays_the_same(cc: str, work) -> None:
+    folder = work("probes.h")
+    line = [*LAUNCHER, "--", *LAUNCHER, "--", cc, "-c", "main.c"]
+    twice = execute(folder, line).files["main.o"]
+    assert execute(work("probes.h"), [*LAUNCHER, "--", cc, "-c", "main.c"]).files["main.o"] == twice
+
+
+def test_object_on_standard_output_is_complete(need, work, tmp_path: Path) -> None:
+    for more in ([], ["-flto"]):
+        done = execute(work("probes.h"), [*LAUNCHER, need("clang"), *more, "-c", "main.c", "-o", "-"])
+        assert (done.code, done.err, done.files) == (0, "", {})
+        assert probes_of(done.out, tmp_path) == 1
+
+
+def test_cached_objects_stay_pristine_and_come_out_complete(need, work, tmp_path: Path) -> None:
+    environment = {**os.environ, "CCACHE_DIR": str(tmp_path / "cache"), "CCACHE_HARDLINK": "1"}
+    line = [need("ccache"), "gcc", "-c", "main.c"]
+    for _ in range(2):
+        done = execute(work("probes.h"), [*LAUNCHER, "--", *line], env=environment)
+        assert probes_of(done.files["main.o"], tmp_path) == 1
+    pristine = execute(work("probes.h"), line, env=environment)
+    assert b"stapsdt" not in pristine.files["main.o"]
+    statistics = subprocess.run([line[0], "-s"], env=environment, capture_output=True, text=True, check=True).stdout
+    assert re.search(r"Hits: +2 / +3", statistics), statistics
+
+
+def test_a_one_go_link_through_ccache_works(need, work, tmp_path: Path) -> None:
+    environment = {**os.environ, "CCACHE_DIR": str(tmp_path / "cache")}
+    done = execute(work("probes.h"), [*LAUNCHER, "--", need("ccache"), "gcc", "main.c", "util.c"], env=environment)
+    assert probes_of(done.files["a.out"], tmp_path) == 2
+
+
+# --- options, messages, exit codes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--nop=fast", "--", "gcc"], "--nop is one of classic, safe, nop5, not 'fast'"),
+        (["--lto", "maybe", "gcc"], "--lto is one of recompile, keep, error, not 'maybe'"),
+        (["--formats=stapsdt,elf", "gcc"], "--formats takes some of stapsdt, dof, usdt, with commas, not 'elf'"),
+        (["--frobnicate", "gcc"], "there is no option --frobnicate"),
+        (["--provider"], "--provider needs a value"),
+        (["-v", "--"], "there is no compiler to run"),
+        ([], "there is no compiler to run"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_code_2(arguments: list[str], says: str, tmp_path: Path) -> None:
+    done = execute(tmp_path, [*LAUNCHER, *arguments])
+    assert (done.code, done.err) == (2, f"usdtbuild cc: {says}; try 'usdtbuild cc --help'\n")
+
+
+def test_help_documents_every_option(usdtbuild, tmp_path: Path) -> None:
+    text = usdtbuild("cc", "--help").stdout
+    for option in ("--verbose", "--nop", "--formats", "--target-os", "--lto", "--provider", "--tool-version"):
+        assert option in text
+    assert usdtbuild("cc", "-h").stdout == text
+    assert execute(tmp_path, [sys.executable, *LAUNCHER[3:], "--help"]).out.decode() == text
+    isolated = execute(tmp_path, [*LAUNCHER, "--help"])  # no site-packages, and so no click
+    assert (isolated.code, isolated.err[:13]) == (0, "usdtbuild cc ")
+
+
+def test_a_missing_compiler_is_127(tmp_path: Path) -> None:
+    done = execute(tmp_path, [*LAUNCHER, "--", "no-such-compiler", "-c", "a.c"])
+    assert (done.code, done.err) == (127, "usdtbuild cc: compiler no-such-compiler: not found\n")
+    (tmp_path / "text").write_text("")
+    for line in (["./text"], ["./text", "-c", "a.c"], ["./text", "a.c"]):
+        done = execute(tmp_path, [*LAUNCHER, "--", *line])
+        assert (done.code, done.err) == (126, "usdtbuild cc: can't run ./text: Permission denied\n")
+
+
+def test_the_command_is_the_launcher(usdtbuild, work, tmp_path: Path) -> None:
+    folder = work("probes.h")
+    usdtbuild("cc", "--", "gcc", "-c", "main.c", cwd=folder)
+    assert probes_of((folder / "main.o").read_bytes(), tmp_path) == 1
+    assert usdtbuild("cc", "gcc", "-c", "error.c", cwd=folder, code=1).stdout == ""
+
+
+def test_verbose_tells_what_was_done(work) -> None:
+    line = [*LAUNCHER, "-v", "--tool-version=1.2", "--", "gcc"]
+    assert execute(work("probes.h"), [*line, "-c", "main.c"]).err == "usdtbuild: main.o: 1 probe site\n"
+    assert execute(work("plain.h"), [*line, "-c", "main.c"]).err == ""
+    done = execute(work("probes.h"), [*line, "-flto", "-c", "main.c"])
+    assert done.err == (
+        "usdtbuild: main.o: has probes, so it is compiled again with -fno-lto\nusdtbuild: main.o: 1 probe site\n"
+    )
+
+
+def test_nop_style_reaches_the_object(work) -> None:
+    classic, safe, nop5 = (
+        execute(work("probes.h"), [*LAUNCHER, f"--nop={style}", "gcc", "-c", "main.c"]).files["main.o"]
+        for style in ("classic", "safe", "nop5")
+    )
+    assert b"\x90\x90\x90\x90\x90" in classic
+    assert b"\x90\x0f\x1f\x40\x00" in safe
+    assert b"\x0f\x1f\x44\x00\x00" in nop5
+
+
+def test_an_object_that_cannot_be_instrumented_is_removed(work, cc: str) -> None:
+    """Here the section with the provider's description is damaged."""
+    folder = work("probes.h")
+    (folder / "app.h").write_text((folder / "app.h").read_text().replace("provider\\\\t1", "provider\\\\tX"))
+    (folder / "main.o").write_text("from an earlier build")
+    done = execute(folder, [*LAUNCHER, "--", cc, "-c", "main.c", "no_call.c"])
+    assert done.code == 1
+    assert re.fullmatch(r"usdtbuild: main\.o: .*\n", done.err)
+    assert not (folder / "main.o").exists()
+    assert sorted(done.files) == ["no_call.o"]
+    linked = execute(folder, [*LAUNCHER, "--", cc, "whole.c", "-o", "app"])
+    assert linked.code == 1
+    assert linked.files == {}
+    assert re.match(r"usdtbuild: /tmp/TEMPORARY\.o: .*\n", linked.err)
+
+
+def test_a_provider_named_on_the_command_line_is_read(work) -> None:
+    (folder := work("probes.h")).joinpath("bad.d").write_text("provider {")
+    done = execute(folder, [*LAUNCHER, "--provider=bad.d", "gcc", "-c", "main.c"])
+    assert done.code == 1
+    assert "bad.d" in done.err
+    assert done.files == {}
+    assert execute(folder, [*LAUNCHER, "--provider", "app.d", "gcc", "-c", "main.c"]).code == 0
+
+
+def test_a_failing_compiler_leaves_old_objects_to_the_compiler(work) -> None:
+    """An object that this run didn't write isn't ours, whatever is in it."""
+    folder = work("probes.h")
+    subprocess.run(["gcc", "-c", "main.c", "-o", "old.o"], cwd=folder, check=True)
+    before = (folder / "old.o").read_bytes()
+    script(folder, "failing", "exit 3")
+    assert execute(folder, [*LAUNCHER, "./failing", "-c", "main.c", "-o", "old.o"]).code == 3
+    assert (folder / "old.o").read_bytes() == before
+
+
+# --- LTO ---------------------------------------------------------------------------------------------------------
+
+
+def test_lto_objects_without_probes_stay_lto(cc: str, work) -> None:
+    folder = work("probes.h")
+    (folder / "sem.c").write_text("extern short my_semaphore; int f(void) { return my_semaphore; }\n")
+    done = execute(folder, [*LAUNCHER, "--", cc, "-flto", "-c", "no_call.c", "sem.c"])
+    assert done.code == 0
+    for name in ("no_call.o", "sem.o"):
+        content = done.files[name]
+        assert b"__gnu_lto_slim" in content or content[:4] == b"BC\xc0\xde"
+
+
+def test_fat_lto_objects_keep_their_probes_when_linked_with_lto(work, linker: str, tmp_path: Path) -> None:
+    folder = work("probes.h")
+    options = ["-O2", "-flto", "-ffat-lto-objects"]
+    assert execute(folder, [*LAUNCHER, "--", "gcc", *options, "-c", "main.c", "util.c"]).code == 0
+    linked = execute(folder, ["gcc", f"-fuse-ld={linker}", *options, "main.o", "util.o", "-o", "app"])
+    assert linked.code == 0, linked.err
+    assert probes_of(linked.files["app"], tmp_path) == 2
+
+
+def test_mixed_lto_links(cc: str, work, tmp_path: Path) -> None:
+    folder = work("probes.h")
+    lld = ["-fuse-ld=lld"] if "clang" in cc else []
+    assert execute(folder, [*LAUNCHER, "--", cc, "-flto", "-O2", "-c", "main.c", "util.c", "no_call.c"]).code == 0
+    linked = execute(folder, [cc, "-flto", "-O2", *lld, "main.o", "util.o", "no_call.o", "-o", "app"])
+    assert linked.code == 0, linked.err
+    assert probes_of(linked.files["app"], tmp_path) == 2
+    subprocess.run([folder / "app"], check=True)
+
+
+def test_lto_error_refuses(cc: str, work) -> None:
+    done = execute(work("probes.h"), [*LAUNCHER, "--lto=error", cc, "-flto", "-c", "main.c", "no_call.c"])
+    assert done.code == 1
+    assert re.fullmatch(r"usdtbuild: main\.o: is (a slim LTO object|LLVM bitcode), .*-fno-lto.*\n", done.err)
+    assert sorted(done.files) == ["no_call.o"]
+
+
+def test_lto_of_what_cannot_be_read_again_is_an_error(cc: str, work) -> None:
+    source = SOURCES["whole.c"].encode()
+    for line in (["-c", "-x", "c", "-"], ["-x", "c", "-", "-o", "app"]):
+        done = execute(work("probes.h"), [*LAUNCHER, cc, "-flto", *line], source)
+        assert done.code == 1
+        assert "its source isn't a file; compile it with -fno-lto\n" in done.err
+        assert done.files == {}
+
+
+def test_lto_that_an_option_insists_on_is_an_error_with_the_compilers_words(need, work) -> None:
+    options = ["-flto", "-fvisibility=hidden", "-fwhole-program-vtables"]
+    done = execute(work("probes.h"), [*LAUNCHER, need("clang"), *options, "-c", "main.c"])
+    assert done.code == 1
+    assert "'-fwhole-program-vtables' only allowed with '-flto'" in done.err
+    assert "usdtbuild: main.o: is an LTO object with probes, and compiling it with -fno-lto failed" in done.err
+    assert done.files == {}
+
+
+def test_warnings_of_a_recompiled_source_appear_once(cc: str, work) -> None:
+    done = execute(work("probes.h"), [*LAUNCHER, cc, "-flto", "-Wall", "-c", "warn.c"])
+    assert done.err.count("unused variable") == 1
+
+
+# --- interruptions ---------------------------------------------------------------------------------------------------
+
+
+def script(folder: Path, name: str, text: str) -> None:
+    """A compiler of our own, in shell."""
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} never happened"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def slow(work) -> Path:
+    """A folder with a compiler that waits before and after it writes: phase `before`, then `after`."""
+    folder = work("probes.h")
+    script(
+        folder,
+        "slowcc",
+        "trap 'echo signalled > caught; exit 1' TERM INT HUP\n"
+        'echo $$ > before; while [ -e hold-before ]; do sleep 0.02; done\n'
+        'gcc "$@" || exit\n'
+        'echo $$ > after; while [ -e hold-after ]; do sleep 0.02; done\n'
+        "exit 0",
+    )
+    return folder
+
+
+def start(folder: Path, *arguments: str, **more: object) -> subprocess.Popen[bytes]:
+    words = [*LAUNCHER, *arguments, "--", "./slowcc", "-c", "main.c"]
+    return subprocess.Popen(words, cwd=folder, stdin=subprocess.DEVNULL, **more)
+
+
+def complete_or_absent(folder: Path, tmp_path: Path) -> bool:
+    """Whether main.o is complete; False if it isn't there; an object that still calls stubs fails the test."""
+    path = folder / "main.o"
+    if path.exists():
+        assert probes_of(path.read_bytes(), tmp_path) == 1
+    return path.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("phase", ["before", "after"])
+def test_a_signal_while_compiling_ends_both_and_leaves_no_raw_object(
+    number: signal.Signals, phase: str, slow: Path, tmp_path: Path
+) -> None:
+    (slow / f"hold-{phase}").touch()
+    process = start(slow)
+    wait_for((slow / phase).exists, phase)
+    process.send_signal(number)
+    assert process.wait(20) == -number
+    assert (slow / "caught").exists()
+    assert complete_or_absent(slow, tmp_path) == (phase == "after")
+    assert not list(slow.glob(".*"))
+
+
+def test_a_compiler_that_ignores_the_signal_is_waited_for(slow: Path, tmp_path: Path) -> None:
+    text = (slow / "slowcc").read_text().replace("'echo signalled > caught; exit 1'", "'echo > caught'")
+    (slow / "slowcc").write_text(text)
+    (slow / "hold-before").touch()
+    process = start(slow)
+    wait_for((slow / "before").exists, "before")
+    process.send_signal(signal.SIGTERM)
+    wait_for((slow / "caught").exists, "the signal")
+    (slow / "hold-before").unlink()
+    assert process.wait(20) == -signal.SIGTERM
+    assert complete_or_absent(slow, tmp_path)
+
+
+def test_ignored_signals_stay_ignored(slow: Path, tmp_path: Path) -> None:
+    (slow / "hold-before").touch()
+    process = start(slow, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    wait_for((slow / "before").exists, "before")
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.1)
+    (slow / "hold-before").unlink()
+    assert process.wait(20) == 0
+    assert complete_or_absent(slow, tmp_path)
+
+
+def test_killed_while_instrumenting_no_object_is_there_and_the_next_build_makes_it(slow: Path, tmp_path: Path) -> None:
+    """The launcher hangs at a provider file that is a pipe, which is after the compiler has ended."""
+    shutil.copy(slow / "app.d", slow / "good.d")
+    (slow / "app.d").unlink()
+    os.mkfifo(slow / "app.d")
+    process = start(slow, "--provider=app.d")
+    wait_for((slow / ".main.o.usdtbuild").exists, "the object being held")
+    process.kill()
+    assert process.wait(20) == -signal.SIGKILL
+    assert not (slow / "main.o").exists()
+    (slow / "app.d").unlink()
+    (slow / "good.d").rename(slow / "app.d")
+    assert start(slow, "--provider=app.d").wait(20) == 0
+    assert complete_or_absent(slow, tmp_path)
+    assert not list(slow.glob(".*"))
+
+
+def test_make_killed_as_a_whole_rebuilds(slow: Path, need, tmp_path: Path) -> None:
+    """Make takes a target that is there and new for done, so that a killed build must leave none."""
+    (slow / "Makefile").write_text(f"main.o: main.c\n\t{' '.join(LAUNCHER)} --provider=app.d -- ./slowcc -c main.c\n")
+    shutil.copy(slow / "app.d", slow / "good.d")
+    (slow / "app.d").unlink()
+    os.mkfifo(slow / "app.d")
+    make = subprocess.Popen([need("make")], cwd=slow, start_new_session=True, stdout=subprocess.DEVNULL)
+    wait_for((slow / ".main.o.usdtbuild").exists, "the object being held")
+    os.killpg(make.pid, signal.SIGKILL)
+    make.wait(20)
+    (slow / "app.d").unlink()
+    (slow / "good.d").rename(slow / "app.d")
+    subprocess.run([need("make")], cwd=slow, check=True, capture_output=True, timeout=60)
+    assert complete_or_absent(slow, tmp_path)
+
+
+def test_the_exit_code_of_a_killed_compiler_is_the_shells(work) -> None:
+    folder = work("probes.h")
+    script(folder, "crashing", "kill -SEGV $$")
+    assert execute(folder, [*LAUNCHER, "./crashing", "-c", "main.c"]).code == 128 + signal.SIGSEGV
+    script(folder, "odd", "exit 77")
+    assert execute(folder, [*LAUNCHER, "./odd", "-c", "main.c"]).code == 77
+
+
+def test_the_compiler_gets_its_pipe_signal_back(work) -> None:
+    """Python ignores SIGPIPE from its start, and what is ignored stays so across exec."""
+    folder = work("probes.h")
+    script(folder, "show", "grep SigIgn /proc/self/status")
+    ignored = [execute(folder, [*LAUNCHER, "./show", *words]).out for words in ([], ["-c", "a.c"], ["a.c"])]
+    real_time = 1 << 31  # signals from 32 on, which the C library keeps for itself
+    assert {int(line.split()[1], 16) % real_time for line in ignored} == {0}
+
+
+# --- odd outputs ---------------------------------------------------------------------------------------------------
+
+
+def test_an_output_with_a_name_too_long_to_rename_beside(work, tmp_path: Path) -> None:
+    name = "n" * 250 + ".o"
+    done = execute(work("probes.h"), [*LAUNCHER, "gcc", "-c", "main.c", "-o", name])
+    assert (done.code, sorted(done.files)) == (0, [name])
+    assert probes_of(done.files[name], tmp_path) == 1
+
+
+def test_an_output_behind_a_symbolic_link(cc: str, work, tmp_path: Path) -> None:
+    folder = work("probes.h")
+    (folder / "main.o").symlink_to("real.o")
+    assert execute(folder, [*LAUNCHER, cc, "-c", "main.c"]).code == 0
+    assert probes_of((folder / "main.o").read_bytes(), tmp_path) == 1
+
+
+def test_the_object_keeps_its_mode(work) -> None:
+    folder = work("probes.h")
+    execute(folder, [*LAUNCHER, "gcc", "-c", "main.c"], umask=0o027)
+    assert stat.S_IMODE((folder / "main.o").stat().st_mode) == 0o640
+
+
+def test_file_names_that_are_no_utf8(work, tmp_path: Path) -> None:
+    folder = os.fsencode(work("probes.h"))
+    os.rename(folder + b"/main.c", folder + b"/\xff.c")  # noqa: PTH104
+    words = [*(os.fsencode(word) for word in LAUNCHER), b"gcc", b"-c", b"\xff.c"]
+    assert subprocess.run(words, cwd=folder, check=False).returncode == 0
+    with open(folder + b"/\xff.o", "rb") as stream:  # noqa: PTH123
+        assert probes_of(stream.read(), tmp_path) == 1
+
+
+# --- the launcher itself -------------------------------------------------------------------------------------------
+
+
+def test_a_compile_without_probes_loads_next_to_nothing(work) -> None:
+    """Every module costs each object of a build; the targets in docs/performance.md rest on this list."""
+    words = [sys.executable, "-I", "-S", "-X", "importtime", str(PACKAGE / "launcher.py"), "gcc", "-c", "main.c"]
+    listing = execute(work("plain.h"), words).err
+    loaded = {line.rpartition("|")[2].strip() for line in listing.splitlines()}
+    baseline = execute(work("plain.h"), [sys.executable, "-I", "-S", "-X", "importtime", "-c", ""]).err
+    known = {line.rpartition("|")[2].strip() for line in baseline.splitlines()}
+    own = {"usdtbuild", "usdtbuild._version", "usdtbuild.compile_step", "usdtbuild.compiler_line"}
+    assert loaded - known == {"__future__", *own}
+
+
+def test_modules_named_like_pythons_own_do_not_hide_them(work, tmp_path: Path) -> None:
+    """Also without -I, where Python puts the script's folder, with our inspect.py in it, first on the path."""
+    words = [sys.executable, str(PACKAGE / "launcher.py"), "gcc", "-flto", "-c", "main.c"]
+    assert probes_of(execute(work("probes.h"), words).files["main.o"], tmp_path) == 1
+
+
+def test_the_linkers_stand_ins_are_programs_and_all_the_same() -> None:
+    stand_ins = sorted((PACKAGE / "linker_hook").iterdir())
+    assert [path.name for path in stand_ins] == ["ld", "ld.bfd", "ld.gold", "ld.lld", "ld.mold"]
+    assert all(os.access(path, os.X_OK) for path in stand_ins)
+    assert len({path.read_bytes() for path in stand_ins}) == 1
+
+
+def test_a_stand_in_run_by_mistake_says_so(tmp_path: Path) -> None:
+    done = execute(tmp_path, [str(PACKAGE / "linker_hook" / "ld"), "--version"])
+    assert done.code != 0
+    assert "only usdtbuild cc runs this program" in done.err
+
+
+def test_long_command_lines_reach_the_linker_step(work, tmp_path: Path) -> None:
+    """One environment string holds 128 KiB at most."""
+    many = ["--tool-version=" + "\N{LATIN SMALL LETTER E WITH ACUTE}" * 200] * 400
+    done = execute(work("probes.h"), [*LAUNCHER, *many, "gcc", "main.c", "util.c"])
+    assert (done.code, done.err) == (0, "")
+    assert probes_of(done.files["a.out"], tmp_path) == 2
