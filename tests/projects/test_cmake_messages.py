@@ -19,6 +19,7 @@ WRONG = {
     "option without value": ("usdt_add_provider(probes app.d HEADER)", "HEADER needs a value"),
     "header without a header's name": ("usdt_add_provider(probes app.d HEADER probes)", "is not the name of a header"),
     "unknown format": ("usdt_add_provider(probes app.d FORMATS elf)", "there is no record format 'elf'"),
+    "includes without the preprocessor": ("usdt_add_provider(p app.d INCLUDES .)", "add PREPROCESS"),
     "name taken": ("usdt_add_provider(app app.d)", "there is a target named app already"),
     "no provider": ("target_usdt_providers(app)", "needs a target and one or more providers"),
     "file for a provider": ("target_usdt_providers(app app.d)", "usdt_add_provider(NAME app.d) makes a target"),

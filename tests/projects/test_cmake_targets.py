@@ -217,6 +217,41 @@ def test_one_provider_of_a_file_with_two(parts: Any, notes: Notes) -> None:
     assert notes(project.binary("program")) == {"second:go": 1}
 
 
+@pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
+@pytest.mark.parametrize("cmake", ["system", "oldest"])
+def test_preprocessed_provider_file(parts: Any, notes: Notes, cmake_of: Any, cmake: str, generator: str) -> None:
+    project = parts(
+        "usdt_add_provider(pre pre.d PREPROCESS INCLUDES types DEFINES WITH_IT LIMIT=3)\n"
+        "add_executable(program main.c)\ntarget_usdt_providers(program pre)\n"
+    )
+    project.cmake, project.generator = cmake_of(cmake), generator
+    (project.source / "types").mkdir()
+    (project.source / "types/number.h").write_text("typedef int number;\n")
+    project.write(
+        pre__d='#include "number.h"\nprovider pre {\n#if defined(WITH_IT) && LIMIT == 3\n'
+        "probe it(number);\n#endif\n};\n",
+        main__c='#include "pre.h"\nint main(void) { PRE_IT(1); return 0; }\n',
+    )
+    project.configure()
+    project.make()
+    assert notes(project.binary("program")) == {"pre:it": 1}
+    project.compiled()
+    if (cmake, generator) != ("oldest", "Unix Makefiles"):
+        project.edit("types/number.h", "int", "long")
+        project.make()
+        assert project.compiled() == ["main.c"]
+    project.make()
+    assert project.compiled() == []
+
+
+def test_project_written_for_the_policies_of_long_ago(parts: Any, notes: Notes) -> None:
+    project = parts("add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\n", "one")
+    project.edit("CMakeLists.txt", "VERSION 3.16...4.0", "VERSION 3.1")
+    project.configure()
+    project.make()
+    assert notes(project.binary("program")) == {"app:go": 1}
+
+
 # --- what else is in front of a compiler, or changes what is built -------------------------------------------
 
 

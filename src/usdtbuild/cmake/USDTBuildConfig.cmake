@@ -22,6 +22,9 @@ if(CMAKE_VERSION VERSION_LESS 3.16)
   return()
 endif()
 
+# Whatever the project around us was written for. Functions keep the policies they were defined under.
+cmake_policy(VERSION 3.16...4.0)
+
 if(NOT USDTBuild_VERSION)  # add_subdirectory() and FetchContent come here without find_package()
   include("${CMAKE_CURRENT_LIST_DIR}/USDTBuildConfigVersion.cmake")
   set(USDTBuild_VERSION "${PACKAGE_VERSION}")

@@ -9,6 +9,9 @@
 #                   [HEADER path/of/header.h]     how sources include it; FILE.h if not given
 #                   [PROVIDERS name...]           only these providers of the file; all if not given
 #                   [FORMATS stapsdt|dof|usdt...] which records to write; the target system's own if not given
+#                   [PREPROCESS]                  run the C preprocessor over the file first, with
+#                   [INCLUDES folder...]          these folders, relative to the current source folder, and
+#                   [DEFINES NAME[=VALUE]...]     these macros
 #                   [DISABLED])                   probes compile to nothing, arguments are still checked
 #
 # Makes NAME, an INTERFACE target that stands for the provider file. Its header is generated at build time and written
@@ -19,8 +22,11 @@ function(usdt_add_provider)
   endif()
   set(name "${ARGV0}")
   set(where "usdt_add_provider(${name})")
-  cmake_parse_arguments(PARSE_ARGV 2 arg "DISABLED" "HEADER" "PROVIDERS;FORMATS")
-  _usdtbuild_reject_stray("${where}" "HEADER, PROVIDERS, FORMATS and DISABLED")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "DISABLED;PREPROCESS" "HEADER" "PROVIDERS;FORMATS;INCLUDES;DEFINES")
+  _usdtbuild_reject_stray("${where}" "HEADER, PROVIDERS, FORMATS, PREPROCESS, INCLUDES, DEFINES and DISABLED")
+  if((arg_INCLUDES OR arg_DEFINES) AND NOT arg_PREPROCESS)
+    message(FATAL_ERROR "${where}: INCLUDES and DEFINES are for the preprocessor; add PREPROCESS.")
+  endif()
   if(TARGET "${name}")
     message(FATAL_ERROR "${where}: there is a target named ${name} already; a provider needs a name of its own, such as ${name}-probes.")
   endif()
@@ -36,7 +42,18 @@ function(usdt_add_provider)
     _usdtbuild_require_generator("${where}")
   endif()
 
-  _usdtbuild_add_header_rule("${name}" "${file}" "${header}" "${disabled}" "${arg_PROVIDERS}")
+  set(options "")
+  foreach(provider IN LISTS arg_PROVIDERS)
+    list(APPEND options --provider ${provider})
+  endforeach()
+  if(disabled)
+    list(APPEND options --none)
+  endif()
+  if(arg_PREPROCESS)
+    _usdtbuild_preprocessor_options(words "${arg_INCLUDES}" "${arg_DEFINES}")
+    list(APPEND options ${words})
+  endif()
+  _usdtbuild_add_header_rule("${name}" "${file}" "${header}" "${options}" "${arg_PREPROCESS}")
 
   add_library(${name} INTERFACE)
   set_target_properties(${name} PROPERTIES
@@ -186,19 +203,38 @@ function(_usdtbuild_require_generator where)
   endif()
 endfunction()
 
+# PREPROCESS as options of `usdtbuild header`.
+function(_usdtbuild_preprocessor_options out includes defines)
+  set(options -C)
+  foreach(folder IN LISTS includes)
+    get_filename_component(folder "${folder}" ABSOLUTE)
+    list(APPEND options -I "${folder}")
+  endforeach()
+  foreach(define IN LISTS defines)
+    list(APPEND options -D "${define}")
+  endforeach()
+  set(${out} "${options}" PARENT_SCOPE)
+endfunction()
+
 # The rule that makes the header, and the target usdt-header-NAME that others can depend on.
-function(_usdtbuild_add_header_rule name file header disabled providers)
+function(_usdtbuild_add_header_rule name file header options preprocess)
   get_filename_component(shown "${header}" NAME)
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/usdt/${name}")
-  set(options "")
-  if(disabled)
-    list(APPEND options --none)
-  endif()
-  foreach(provider IN LISTS providers)
-    list(APPEND options --provider ${provider})
-  endforeach()
   _usdtbuild_command(command)
   list(APPEND command header "${file}" -o "${header}" --stamp "${folder}/stamp" ${options})
+  set(watch_includes "")
+  if(preprocess)
+    set(compiler "${CMAKE_C_COMPILER}")
+    if(NOT compiler)
+      set(compiler "${CMAKE_CXX_COMPILER}")
+    endif()
+    set(command "${CMAKE_COMMAND}" -E env "CC=${compiler}" ${command})
+    # Older CMakes with Make have no way to watch what is included; there a changed .d alone makes the header anew.
+    if(CMAKE_GENERATOR MATCHES "^Ninja" OR NOT CMAKE_VERSION VERSION_LESS 3.20)
+      list(APPEND command --depfile "${folder}/depends")
+      set(watch_includes DEPFILE "${folder}/depends")
+    endif()
+  endif()
   # Make doesn't notice that a command has changed; this file, rewritten only when it has, tells it.
   get_property(version GLOBAL PROPERTY USDTBUILD_VERSION)
   file(GENERATE OUTPUT "${folder}/command" CONTENT "usdtbuild ${version}\n${command}\n")
@@ -209,6 +245,7 @@ function(_usdtbuild_add_header_rule name file header disabled providers)
     BYPRODUCTS "${header}"
     COMMAND ${command}
     DEPENDS "${file}" "${folder}/command"
+    ${watch_includes}
     COMMENT "Generating probe header ${shown}"
     VERBATIM)
   add_custom_target(usdt-header-${name} DEPENDS "${folder}/stamp")
