@@ -95,7 +95,7 @@ def _x86(code: bytes, base: int, targets: Collection[int], mask: int) -> Iterato
     for match in _X86_BRANCH.finditer(code):
         at = match.start()
         opcode = code[at]
-        if opcode < 0x80 or opcode == 0xEB or 0xE0 <= opcode <= 0xE3:
+        if 0x70 <= opcode < 0x80 or opcode == 0xEB or 0xE0 <= opcode <= 0xE3:
             if at + 2 > end:
                 continue
             distance = code[at + 1]
