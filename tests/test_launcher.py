@@ -288,6 +288,14 @@ def test_clangs_linker_given_by_path_is_used(need, work, tmp_path: Path) -> None
         assert probes_of((folder / "app").read_bytes(), tmp_path) == 2
 
 
+def test_a_compiler_by_another_name_is_asked_whether_it_finds_our_linker(work, tmp_path: Path) -> None:
+    folder = work("probes.h")
+    script(folder, "wrapped", 'exec gcc "$@"')
+    assert probes_of(execute(folder, [*LAUNCHER, "./wrapped", "main.c", "util.c"]).files["a.out"], tmp_path) == 2
+    script(folder, "another", 'case "$*" in *-B*) exit 1;; esac; echo "called: $*"')
+    assert execute(folder, [*LAUNCHER, "./another", "main.c"]).out == b"called: main.c\n"
+
+
 def test_objects_the_user_links_are_not_touched(cc: str, work) -> None:
     """A finished object on the line of a compile and link in one go stays as it is, even an unprocessed one."""
     folder = work("probes.h")

@@ -39,6 +39,7 @@ HOOK = "linker_hook"  # the folder beside this file
 _PYTHON = b"USDTBUILD_LINK_PYTHON"
 _LAUNCHER = b"USDTBUILD_LINK_LAUNCHER"
 _PART = b"USDTBUILD_LINK_"  # + 0, 1, ...: the rest, in parts as long as an environment string may be
+_KNOWN_COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "gfortran")
 _CLOCK_SKEW = 60  # seconds that a file server's clock may be behind
 _PART_LENGTH = 30_000  # characters of up to 4 bytes; Linux allows 128 KiB
 
@@ -49,11 +50,13 @@ _PART_LENGTH = 30_000  # characters of up to 4 bytes; Linux allows 128 KiB
 def compile_and_link(settings: Settings, line: CompilerLine, program: str, arguments: list[str]) -> int:
     """Become the compiler, with our linker in front of its own; return an exit code only if that fails."""
     folder = hook_folder()
+    if not _looks_for_linkers_there(words_to_compiler(settings.words), folder):
+        return execute(program, settings.words, posix.environ)
     if not posix.access(f"{folder}/ld", posix.X_OK):
         say(f"usdtbuild cc: {folder}/ld can't be run; install usdtbuild where programs may be run, with its modes")
         return NOT_EXECUTABLE
     real, words = _take_linker_path(line, settings.words, folder)
-    at = compiler_position(words) + 1
+    at = len(words_to_compiler(words))
     environment = dict(posix.environ)
     environment[_PYTHON] = sys.executable.encode("utf-8", "surrogateescape")
     environment[_LAUNCHER] = f"{folder[: -len(HOOK)]}launcher.py".encode("utf-8", "surrogateescape")
@@ -62,6 +65,26 @@ def compile_and_link(settings: Settings, line: CompilerLine, program: str, argum
         part = packed[number : number + _PART_LENGTH]
         environment[_PART + b"%d" % (number // _PART_LENGTH)] = part.encode("utf-8", "surrogateescape")
     return execute(program, [*words[:at], f"-B{folder}", *words[at:]], environment)
+
+
+def words_to_compiler(words: list[str]) -> list[str]:
+    """Return the beginning of a command line, up to and with the compiler itself."""
+    return words[: compiler_position(words) + 1]
+
+
+def _looks_for_linkers_there(compiler: list[str], folder: str) -> bool:
+    """Tell whether `-B` makes this compiler look for its linker in a folder.
+
+    GCC and Clang are known by their names, with a prefix and a version around it. Others are asked, because to some
+    (tcc, nvcc) `-B` means something else; what they link in one go has no probes, and if it needs some, the linker
+    says that they are undefined.
+    """
+    parts = compiler[-1][compiler[-1].rfind("/") + 1 :].split("-")
+    while len(parts) > 1 and parts[-1].replace(".", "").isdigit():
+        parts.pop()
+    if parts[-1] in _KNOWN_COMPILERS:
+        return True
+    return _ask([*compiler, f"-B{folder}", "-print-prog-name=ld"]) == f"{folder}/ld"
 
 
 def hook_folder() -> str:
@@ -112,7 +135,7 @@ def link(name: str, arguments: list[str]) -> int:
     if not _complete_objects(settings, line, signals, _made_objects(line, arguments, int(started) - _CLOCK_SKEW)):
         return 1
     signals.die()
-    linker = real or _real_linker(name[name.rfind("/") + 1 :], settings, line)
+    linker = real or _real_linker(name[name.rfind("/") + 1 :], settings)
     program = find_program(linker)
     if not program:
         say(f"usdtbuild cc: linker {linker}: not found")
@@ -166,33 +189,35 @@ def _is_object(path: str, since: int) -> bool:
     return modified >= since and (relocatable or start[:4] in BITCODE)
 
 
-def _real_linker(name: str, settings: Settings, line: CompilerLine) -> str:
+def _real_linker(name: str, settings: Settings) -> str:
     """Return the linker that the compiler finds without our `-B`: it is asked for it, with all its options."""
-    answer = _ask(settings, f"-print-prog-name={name}")
+    answer = _ask([*settings.words, f"-print-prog-name={name}"])
     if answer[: answer.rfind("/")] == hook_folder():
         answer = name
     if "/" in answer:
         return answer
     # A bare name: GCC's own search continues along PATH, for a cross compiler with its prefix first.
-    compiler = settings.words[compiler_position(settings.words)]
+    compiler = words_to_compiler(settings.words)[-1]
     prefix = compiler[compiler.rfind("/") + 1 :].rpartition("-")[0]
     if prefix and find_program(f"{prefix}-{name}"):
         return f"{prefix}-{name}"
     return answer or name
 
 
-def _ask(settings: Settings, question: str) -> str:
-    """Run the compiler with one more option, which makes it print a word; return that, or ''."""
+def _ask(words: list[str]) -> str:
+    """Run a command that prints a word; return that, or ''."""
     read_end, write_end = posix.pipe()
     actions: list[tuple[Any, ...]] = [
         (posix.POSIX_SPAWN_DUP2, write_end, 1),
         (posix.POSIX_SPAWN_OPEN, 0, "/dev/null", posix.O_RDONLY, 0),
         (posix.POSIX_SPAWN_OPEN, 2, "/dev/null", posix.O_WRONLY, 0),
     ]
-    child = posix.posix_spawn(
-        find_program(settings.words[0]), [*settings.words, question], posix.environ, file_actions=actions
-    )
-    posix.close(write_end)
+    try:
+        child = posix.posix_spawn(find_program(words[0]), words, posix.environ, file_actions=actions)
+    except OSError:
+        return ""
+    finally:
+        posix.close(write_end)
     answer = b""
     while piece := posix.read(read_end, 4096):
         answer += piece
