@@ -53,6 +53,8 @@ class Machine(NamedTuple):
     - `stub(enabled, semaphore, nop)` returns the stub; `semaphore` says whether an is-enabled stub reads one.
     - `operands(arguments, tail)` returns how SDT notes spell the arguments, given as (bytes, signed) in order: one
       operand each, or None where the format has no word for one.
+
+    `absolute32` is the relocation for a 32-bit word at any alignment, known where addresses have 64 bits.
     """
 
     name: str
@@ -61,3 +63,4 @@ class Machine(NamedTuple):
     replace: Callable[[memoryview, int, int, int | None, bool, str], Replacement | None]
     stub: Callable[[bool, bool, str], Stub]
     operands: Callable[[tuple[tuple[int, bool], ...], bool], tuple[str | None, ...]]
+    absolute32: int | None = None

@@ -19,7 +19,7 @@ from __future__ import annotations
 from .machine import CLASSIC, NOP5, Machine, Replacement, Stub, StubRelocation
 
 # Relocation types (psABI table 4.9).
-R_64, R_PC32, R_PLT32, R_GOTPCREL, R_GOTPCRELX, R_NONE = 1, 2, 4, 9, 41, 0
+R_64, R_32, R_PC32, R_PLT32, R_GOTPCREL, R_GOTPCRELX, R_NONE = 1, 10, 2, 4, 9, 41, 0
 
 # What replaces a branch: form -> NOP style -> (bytes, offset of the site in them). Each row is the disassembly.
 #
@@ -86,7 +86,9 @@ _REGISTERS = {
 def machine(*, is64: bool, little: bool, flags: int) -> Machine:
     """Return x86-64; the parameters only exist for machines that come in several kinds."""
     del is64, little, flags
-    return Machine(name="x86-64", none=R_NONE, absolute=R_64, replace=_replace, stub=_stub, operands=_operands)
+    return Machine(
+        name="x86-64", none=R_NONE, absolute=R_64, replace=_replace, stub=_stub, operands=_operands, absolute32=R_32
+    )
 
 
 def _replace(
