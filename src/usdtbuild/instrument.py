@@ -10,7 +10,7 @@ It knows no command line. The input is never modified; the output appears comple
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from . import arch, sites
 from .arch.machine import SAFE
@@ -226,6 +226,7 @@ class _Writer:
             # perf 6.1 shows no event at all of a file that has a note with a dash.
             note = stapsdt.Note(0, 0, 0, stub.provider, stub.probe.stub, self._operands(stub, tail))
             data += stapsdt.encode(note, self.address_size, little=self.source.layout.little)
+            relocations += self._void_if_dropped(data, start, code)
             for field, symbol, addend in (
                 (fields.pc, code, offset),
                 (fields.base, self._base(), 0),
@@ -237,6 +238,27 @@ class _Writer:
             align=4, link=section, relocations=relocations, group=group,
         )  # fmt: skip
         return [self.editor.add_label(notes, start) for start in starts]
+
+    def _void_if_dropped(self, data: bytearray, start: int, code: int) -> list[NewRelocation]:
+        """Return relocations that make a note of another type if the linker drops the code that it describes.
+
+        gold and mold keep notes that aren't loaded, whatever becomes of the code; the code's symbol is 0 then. A note
+        at a small address spoils the whole file for perf and the probe for libbpf, while a type that isn't SDT's is
+        passed over by every reader. So the address is added to `type << 56`, less one, in an eight-byte word whose
+        top byte is the note's type: any address from 1 on carries into it, 0 doesn't, and the type is one less. The
+        seven bytes that this spoils are then written again, by relocations without a symbol. They come after it in
+        file order and in the order of offsets, because bfd sorts relocations (stably) when it links with -r.
+        """
+        type32, type64 = self.machine.absolute32, self.machine.absolute
+        if type32 is None:
+            return []
+        header = bytes(data[start : start + stapsdt.HEADER_SIZE])
+        little = self.source.layout.little
+        word, again = (1, (1, 4)) if little else (11, (12, 15))
+        test = NewRelocation(start + word, type64, code, (stapsdt.TYPE << 56) - 1)
+        order: Literal["little", "big"] = "little" if little else "big"
+        values = [(offset, int.from_bytes(header[offset : offset + 4], order)) for offset in again]
+        return [test, *(NewRelocation(start + offset, type32, 0, value) for offset, value in values)]
 
     def _alias(self, section: int, group: int) -> int:
         """Return a symbol at the start of a text section, for records to count from.
@@ -293,7 +315,8 @@ class _Writer:
             self.editor.set_osabi_gnu()
             section = self.editor.next_section + 1
             self.base_symbol = self.editor.add_global(stapsdt.BASE_SYMBOL, L.STB_WEAK, section, 0, 1)
-            group = self.editor.add_group(self.editor.add_section_symbol(section))
+            # The signature's name is what SystemTap's header gives it; a section symbol in its place crashes mold -r.
+            group = self.editor.add_group(self.editor.add_label(section, 0, stapsdt.BASE_SECTION))
             self.editor.add_section(
                 stapsdt.BASE_SECTION, L.SHT_PROGBITS, L.SHF_ALLOC | L.SHF_GNU_RETAIN, b"\0", align=1, group=group
             )

@@ -35,6 +35,7 @@ class NewRelocation(NamedTuple):
 
 
 class _Label(NamedTuple):
+    name: str
     section: int
     value: int
     type: int
@@ -110,14 +111,14 @@ class ObjectEditor:
         """The index that the next `add_section` or `add_group` will return."""
         return len(self.source.sections) + len(self._sections)
 
-    def add_label(self, section: int, value: int) -> int:
-        """Add a nameless local label; return its handle."""
-        self._labels.append(_Label(section, value, L.STT_NOTYPE, L.STV_HIDDEN))
+    def add_label(self, section: int, value: int, name: str = "") -> int:
+        """Add a local label, usually a nameless one; return its handle."""
+        self._labels.append(_Label(name, section, value, L.STT_NOTYPE, L.STV_HIDDEN))
         return -2 * len(self._labels)
 
     def add_section_symbol(self, section: int) -> int:
         """Add the local symbol that stands for a section and lends it its name; return its handle."""
-        self._labels.append(_Label(section, 0, L.STT_SECTION, L.STV_DEFAULT))
+        self._labels.append(_Label("", section, 0, L.STT_SECTION, L.STV_DEFAULT))
         return -2 * len(self._labels)
 
     def add_global(
@@ -343,13 +344,13 @@ class _Finisher:
         old = source.content(source.symtab)
         table = bytearray(old[: self.first_global * size])
         for label in editor._labels:
-            table += self._pack_symbol(0, label.type, label.other, label.section, label.value, 0)
+            name = self._add_string(strings, string_base, label.name) if label.name else 0
+            table += self._pack_symbol(name, label.type, label.other, label.section, label.value, 0)
         stop = self.first_global + len(self.moved)
         table += old[stop * size :]
         table += old[self.first_global * size : stop * size]
         for new in editor._globals:
-            name = string_base + len(strings)
-            strings += new.name.encode("utf-8", "surrogateescape") + b"\0"
+            name = self._add_string(strings, string_base, new.name)
             table += self._pack_symbol(name, new.info, L.STV_HIDDEN, new.section, new.value, new.size)
         self._apply_symbol_changes(table)
         offset = self._append(table, self.layout.address_size)
@@ -358,6 +359,12 @@ class _Finisher:
         )
         self._write_extended_indices(len(table) // size)
         self._write_strings(strtab, strings)
+
+    @staticmethod
+    def _add_string(strings: bytearray, base: int, text: str) -> int:
+        place = base + len(strings)
+        strings += text.encode("utf-8", "surrogateescape") + b"\0"
+        return place
 
     def _apply_symbol_changes(self, table: bytearray) -> None:
         size = self.layout.symbol.size

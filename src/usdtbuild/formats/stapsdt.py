@@ -22,7 +22,7 @@ OWNER = b"stapsdt\0"
 TYPE = 3
 # bpftrace, bcc and libbpf refuse a probe with more; perf and gdb read any number.
 MAX_ARGUMENTS = 12
-_HEADER_SIZE = 12 + len(OWNER)
+HEADER_SIZE = 12 + len(OWNER)
 
 
 class NoteError(UsdtError):
@@ -50,7 +50,7 @@ class Fields(NamedTuple):
 
 def fields(address_size: int) -> Fields:
     """Return the offsets of the address fields for 4- or 8-byte addresses."""
-    return Fields(_HEADER_SIZE, _HEADER_SIZE + address_size, _HEADER_SIZE + 2 * address_size)
+    return Fields(HEADER_SIZE, HEADER_SIZE + address_size, HEADER_SIZE + 2 * address_size)
 
 
 def encode(note: Note, address_size: int, *, little: bool) -> bytes:

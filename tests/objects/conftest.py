@@ -1,0 +1,377 @@
+"""Compiling, instrumenting and linking small programs, and an oracle that says where their probe sites must be.
+
+The oracle is a second link of the same objects, not instrumented, with every stub defined as a real function. There each
+probe is a call that the disassembler finds: function, offset in it, and which stub it reaches. The instrumented link
+must have exactly these places as records. Both files are read with pyelftools and capstone, not with our own reader.
+
+What a record is depends on its format: `READERS` has one function a format that turns a finished file into `Record`s,
+and everything below works on these.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+import subprocess
+import sys
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import capstone
+import pytest
+from elftools.elf.elffile import ELFFile
+from elftools.elf.relocation import RelocationSection, RelrRelocationSection
+from elftools.elf.sections import SymbolTableSection
+
+from usdtbuild.instrument import Options, Report, instrument_file
+
+SAMPLES = Path(__file__).resolve().parent / "samples"
+STUB, ENABLED = "__dtrace_", "__dtraceenabled_"
+# The sections that instrumenting adds to a program, with the flags that they may have.
+OUR_SECTIONS = {".note.stapsdt": 0, ".stapsdt.base": 2, ".probes": 3, ".usdtbuild.provider": 0}
+OURS = ("app", "sample")
+PROVIDER = """
+provider app {
+    probe start();
+    probe req(int fd, char *name);
+    probe req__done(int fd, char *name, long bytes);
+    probe wide(int a, char *b, uint8_t c, int64_t d, short e, int f, int g, uint64_t h);
+};
+"""
+
+
+# --- records, one reader a format -----------------------------------------------------------------------------
+
+
+class Record(NamedTuple):
+    """A probe that a tracer sees in a file: `address` is where it would put its breakpoint."""
+
+    provider: str
+    probe: str
+    address: int
+    semaphore: int = 0
+    arguments: str = ""
+
+
+def read_stapsdt(binary: Binary) -> list[Record]:
+    """Return the records in `.note.stapsdt`, as the tracers' sources read them."""
+    base_section = binary.section(".stapsdt.base")
+    found = []
+    for section in binary.elf.iter_sections():
+        if section.name != ".note.stapsdt":
+            continue
+        data, offset = section.data(), 0
+        while offset < len(data):
+            name_size, size, type_ = struct.unpack_from("<III", data, offset)
+            owner = data[offset + 12 : offset + 12 + name_size]
+            start = offset + 12 + (name_size + 3 & ~3)
+            offset = start + (size + 3 & ~3)
+            assert offset <= len(data), "a note runs out of its section"
+            if owner == b"stapsdt\0" and type_ == 3:
+                pc, base, semaphore = struct.unpack_from("<QQQ", data, start)
+                provider, probe, arguments, end = data[start + 24 : start + size].decode().split("\0")
+                assert end == ""
+                shift = base_section["sh_addr"] - base
+                found.append(Record(provider, probe, pc + shift, semaphore and semaphore + shift, arguments))
+    return found
+
+
+READERS: dict[str, Callable[[Binary], list[Record]]] = {"stapsdt": read_stapsdt}
+
+
+# --- a finished file ------------------------------------------------------------------------------------------
+
+
+class Site(NamedTuple):
+    """A place in a program: offset `offset` of function `function` is a site of `probe`."""
+
+    function: str
+    offset: int
+    probe: str
+
+
+class Binary:
+    """A linked file, read with pyelftools and capstone."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.elf = ELFFile(io.BytesIO(path.read_bytes()))
+
+    def section(self, name: str) -> Any:
+        found = self.elf.get_section_by_name(name)
+        assert found is not None, f"{self.path} has no {name}"
+        return found
+
+    @cached_property
+    def symbols(self) -> list[Any]:
+        table = self.elf.get_section_by_name(".symtab")
+        return list(table.iter_symbols()) if table else []
+
+    @cached_property
+    def functions(self) -> dict[int, list[str]]:
+        """Address -> names of the functions there; assembler's functions have neither type nor size, only a name."""
+        found: dict[int, list[str]] = {}
+        for symbol in self.symbols:
+            kind = symbol["st_info"]["type"]
+            if kind == "STT_FUNC" or (kind == "STT_NOTYPE" and symbol.name.startswith("untyped_")):
+                if symbol["st_shndx"] != "SHN_UNDEF":
+                    found.setdefault(symbol["st_value"], []).append(symbol.name)
+        return found
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return sorted(self.functions)
+
+    def owner(self, address: int) -> int:
+        """Return the start of the function that holds `address`."""
+        index = bisect_right(self._starts, address)
+        assert index, f"{address:#x} of {self.path} is in no function"
+        return self._starts[index - 1]
+
+    @cached_property
+    def _code(self) -> list[tuple[int, bytes]]:
+        return [(s["sh_addr"], s.data()) for s in self.elf.iter_sections() if s["sh_flags"] & 4 and s["sh_size"]]
+
+    def bytes_from(self, address: int) -> bytes:
+        for start, data in self._code:
+            if start <= address < start + len(data):
+                return data[address - start :]
+        raise AssertionError(f"{address:#x} of {self.path} is not in an executable section")
+
+    def instruction(self, address: int) -> str:
+        """Return the mnemonic at `address`, after disassembling its function from the start up to there."""
+        start = self.owner(address)
+        for at, mnemonic, _ in self.disassemble(start):
+            if at == address:
+                return mnemonic
+            assert at < address, f"{address:#x} of {self.path} is in the middle of an instruction"
+        raise AssertionError(f"{address:#x} of {self.path} can't be disassembled")
+
+    def sites(self, address: int, probe: str) -> set[Site]:
+        start = self.owner(address)
+        return {Site(name, address - start, probe) for name in self.functions[start]}
+
+    def calls(self) -> Iterator[tuple[int, str]]:
+        """Yield the address and the probe of every direct call of a stub, also of one that can't be reached."""
+        stubs = {s["st_value"]: s.name for s in self.symbols if s.name.startswith(STUB) and s["st_value"]}
+        for function in sorted(set(self._callers(stubs))):
+            for address, mnemonic, operand in self.disassemble(function):
+                if mnemonic.split()[-1][0] in "jc" and operand.startswith("0x") and int(operand, 16) in stubs:
+                    yield address, stubs[int(operand, 16)].partition("___")[2]
+
+    def _callers(self, stubs: dict[int, str]) -> Iterator[int]:
+        """Yield functions with bytes that look like a branch to a stub: disassembling all functions would be slow."""
+        for start, data in self._code:
+            for opcode in re.finditer(rb"\xe8|\xe9|\x0f[\x80-\x8f]", data):
+                end = opcode.end() + 4
+                if start + end + int.from_bytes(data[end - 4 : end], "little", signed=True) in stubs:
+                    yield self.owner(start + opcode.start())
+
+    def disassemble(self, function: int) -> Iterator[tuple[int, str, str]]:
+        """Yield address, mnemonic and operands of each instruction from `function` to where the next one starts."""
+        following = bisect_right(self._starts, function)
+        size = self._starts[following] - function if following < len(self._starts) else None
+        for address, _, mnemonic, operands in _disassembler().disasm_lite(self.bytes_from(function)[:size], function):
+            yield address, mnemonic, operands
+
+    @cached_property
+    def dynamic_relocations(self) -> Counter[tuple[int, str]]:
+        """How often each kind of dynamic relocation occurs, by type and symbol."""
+        found: Counter[tuple[int, str]] = Counter()
+        for section in self.elf.iter_sections():
+            if isinstance(section, RelocationSection) and section["sh_flags"] & 2:
+                symbols = self.elf.get_section(section["sh_link"])
+                for relocation in section.iter_relocations():
+                    index = relocation["r_info_sym"]
+                    name = symbols.get_symbol(index).name if isinstance(symbols, SymbolTableSection) else ""
+                    found[relocation["r_info_type"], name] += 1
+            elif isinstance(section, RelrRelocationSection):
+                found[-1, ""] += section.num_relocations()
+        return found
+
+    @property
+    def dynamic_symbols(self) -> set[str]:
+        table = self.elf.get_section_by_name(".dynsym")
+        return {symbol.name for symbol in table.iter_symbols()} if table else set()
+
+    @property
+    def section_flags(self) -> dict[str, int]:
+        """Name -> all flags of the sections so called, but for those that say nothing about memory."""
+        found: dict[str, int] = {}
+        for section in self.elf.iter_sections():
+            found[section.name] = found.get(section.name, 0) | section["sh_flags"] & 7
+        return found
+
+    def records(self, format_: str = "stapsdt", *providers: str) -> list[Record]:
+        """Return the records of the given providers: a static program also holds those of the C and C++ libraries."""
+        return [record for record in READERS[format_](self) if record.provider in (providers or OURS)]
+
+
+def _disassembler() -> Any:
+    return capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+
+
+# --- making them ----------------------------------------------------------------------------------------------
+
+
+class Bench:
+    """A folder to compile, instrument and link in."""
+
+    def __init__(self, folder: Path, run: Any) -> None:
+        self.folder, self._run = folder, run
+        self._count = 0
+
+    def run(self, *command: Any, **more: Any) -> Any:
+        return self._run(*command, cwd=self.folder, **more)
+
+    def usdtbuild(self, *arguments: Any, **more: Any) -> Any:
+        return self.run(sys.executable, "-m", "usdtbuild", *arguments, **more)
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def header(self, provider: str = PROVIDER, name: str = "app") -> None:
+        self.write(f"{name}.d", provider)
+        self.usdtbuild("header", f"{name}.d", "-o", f"{name}.h")
+
+    def fresh(self, name: str) -> Path:
+        """Return a path that nothing uses yet."""
+        self._count += 1
+        return self.folder / f"{self._count}-{name}"
+
+    def compile(self, compiler: str, source: str | Path, *flags: str, suffix: str = ".c", **more: Any) -> Path:
+        """Compile a file, or a text, with the header `app.h` included; return the object."""
+        if isinstance(source, str):
+            text, source = source, self.fresh("source" + suffix)
+            source.write_text(text if suffix == ".s" else '#include "app.h"\n' + text)
+        target = self.fresh(source.stem + ".o")
+        self.run(compiler, *flags, f"-I{self.folder}", "-c", source, "-o", target, **more)
+        return target
+
+    def instrument(self, source: Path, options: Options | None = None) -> Path:
+        """Instrument in this process; a test of the command line itself uses `usdtbuild`."""
+        target, _ = self.instrument_report(source, options)
+        return target
+
+    def instrument_report(self, source: Path, options: Options | None = None) -> tuple[Path, Report]:
+        target = self.fresh("instrumented.o")
+        report = instrument_file(str(source), str(target), options or Options())
+        assert report.changed, report.reason
+        return target, report
+
+    def stubs(self, objects: Iterable[Path]) -> Path:
+        """Return an object that defines every stub and semaphore that the objects want: for the link without probes."""
+        names = set()
+        for path in objects:
+            names |= undefined(path)
+        lines = ['.section .note.GNU-stack,"",@progbits']
+        for name in sorted(n for n in names if n.startswith(("__dtrace_", "__dtraceenabled_"))):
+            lines += [f'.section .text.{name},"ax",@progbits', f".globl {name}", f".hidden {name}"]
+            lines += [f".type {name},@function", f"{name}:", "xor %eax,%eax", "ret", f".size {name}, .-{name}"]
+        for name in sorted(n for n in names if n.endswith("_semaphore")):
+            lines += [f".section .probes,\"aw\",@progbits", f".globl {name}", f".hidden {name}", f".type {name},@object", f"{name}: .short 0"]
+        return self.compile("gcc", "\n".join(lines) + "\n", suffix=".s")
+
+    def link(self, *words: Any, driver: str = "gcc", name: str = "program", **more: Any) -> Path:
+        target = self.fresh(name)
+        self.run(driver, *words, "-o", target, **more)
+        return target
+
+    def output(self, program: Path, *arguments: str) -> str:
+        done = subprocess.run([str(program), *arguments], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, f"{program} ended with {done.returncode}: {done.stderr}"
+        return done.stdout
+
+
+def undefined(path: Path) -> set[str]:
+    """Return the names of an object's undefined symbols."""
+    table = ELFFile(io.BytesIO(path.read_bytes())).get_section_by_name(".symtab")
+    return {s.name for s in table.iter_symbols() if s["st_shndx"] == "SHN_UNDEF"}
+
+
+# --- the comparison -------------------------------------------------------------------------------------------
+
+
+def check_records(program: Binary, reference: Binary, format_: str = "stapsdt", folded: bool = False) -> list[Record]:
+    """Check that the program's records are exactly the calls of the reference; return the records in stubs.
+
+    With `folded` (--icf) functions share addresses, and records are compared by name and offset only.
+    """
+    in_stubs = []
+    actual: set[Site] = set()
+    places: Counter[tuple[int, str]] = Counter()
+    for record in program.records(format_):
+        mnemonic = program.instruction(record.address)
+        assert mnemonic in ("nop", "ret"), f"{record} is at {mnemonic}"
+        names = program.functions[program.owner(record.address)]
+        if any(name.startswith(STUB) for name in names):
+            assert f"{STUB}{record.provider}___{record.probe}" in names
+            in_stubs.append(record)
+            continue
+        places[record.address, record.probe] += 1
+        actual |= program.sites(record.address, record.probe)
+    expected: set[Site] = set()
+    calls = list(reference.calls())
+    for address, probe in calls:
+        expected |= reference.sites(address, probe)
+    assert actual == expected
+    assert max(places.values(), default=1) == 1, "two records say the same"
+    if not folded:
+        assert len(places) == len(calls)
+    return in_stubs
+
+
+def check_nothing_added(program: Binary, reference: Binary) -> None:
+    """Check that instrumenting added no dynamic relocation, no dynamic symbol, and no section but its own."""
+    assert program.dynamic_relocations == reference.dynamic_relocations
+    assert program.dynamic_symbols == reference.dynamic_symbols
+    flags = program.section_flags
+    for name, allowed in OUR_SECTIONS.items():
+        assert flags.get(name, allowed) == allowed, f"{name} has flags {flags[name]}"
+    others = {name: each for name, each in flags.items() if name not in OUR_SECTIONS}
+    assert others == {name: each for name, each in reference.section_flags.items() if name not in OUR_SECTIONS}
+    assert not any(each & 5 == 5 for each in flags.values()), "a section is both writable and executable"
+
+
+# --- fixtures -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def session_bench(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Bench:
+    """A folder for the whole run, with the headers of the `app` provider and of the samples."""
+    bench = Bench(tmp_path_factory.mktemp("bench"), run)
+    bench.header()
+    bench.header((SAMPLES / "sample.d").read_text(), "sample")
+    return bench
+
+
+@pytest.fixture
+def bench(session_bench: Bench, tmp_path: Path, run: Any) -> Bench:
+    """A folder for one test, with the header `app.h`."""
+    made = Bench(tmp_path, run)
+    for name in ("app.d", "app.h"):
+        made.write(name, (session_bench.folder / name).read_text())
+    return made
+
+
+class Check(NamedTuple):
+    """What tests need of this file, which they can't import."""
+
+    binary: type[Binary]
+    record: type[Record]
+    records: Callable[..., list[Record]]
+    nothing_added: Callable[..., None]
+    samples: Path
+
+
+@pytest.fixture(scope="session")
+def check() -> Check:
+    """The comparison of an instrumented program with the oracle."""
+    return Check(Binary, Record, check_records, check_nothing_added, SAMPLES)
