@@ -21,6 +21,8 @@ from typing import NamedTuple
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from usdtbuild.compile_step import may_have_probes
+
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "usdtbuild"
 LAUNCHER = [sys.executable, "-I", "-S", str(PACKAGE / "launcher.py")]
 
@@ -680,6 +682,21 @@ def test_a_compile_without_probes_loads_next_to_nothing(work) -> None:
     known = {line.rpartition("|")[2].strip() for line in baseline.splitlines()}
     own = {"usdtbuild", "usdtbuild._version", "usdtbuild.compile_step", "usdtbuild.compiler_line"}
     assert loaded - known == {"__future__", *own}
+
+
+def test_names_across_the_pieces_that_a_large_object_is_read_in_are_found(tmp_path: Path) -> None:
+    piece = 1 << 20
+    for content, answer in (
+        (b"x" * (piece - 4) + b"__dtrace_app___go" + b"x" * piece, True),
+        (b"x" * (piece - 4) + b"__dtra" + b"x" * piece, False),
+        (b"x" * (piece - 4) + b"_semaphore" + b"x" * (piece - 15) + b".usdtbuild.provider", True),
+        (b"_semaphore" + b"x" * (2 * piece - 13) + b"BC\xc0\xde", True),
+        (b"_semaphore" + b"x" * piece, False),
+        (b".usdtbuild.provider" + b"x" * piece, False),
+        (b"", False),
+    ):
+        (tmp_path / "object").write_bytes(content)
+        assert may_have_probes(str(tmp_path / "object")) == answer
 
 
 def test_modules_named_like_pythons_own_do_not_hide_them(work, tmp_path: Path) -> None:

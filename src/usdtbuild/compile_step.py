@@ -216,8 +216,9 @@ class Signals:
         )
         if self.received:  # it came between the fork and the assignment
             _send(child, self.received)
+        posix.waitid(posix.P_PID, child, posix.WEXITED | posix.WNOWAIT)
+        self.child = 0  # while the number is still the child's
         _, status = posix.waitpid(child, 0)
-        self.child = 0
         return 128 + posix.WTERMSIG(status) if posix.WIFSIGNALED(status) else posix.WEXITSTATUS(status)
 
     def die(self) -> None:
@@ -246,40 +247,44 @@ class _Compilation:
 
     def run(self) -> int:
         """Compile, and finish every object that was written, also where another source of the line failed."""
-        if self.line.output == "-":
-            from .object_step import compile_to_stdout
-
-            code = compile_to_stdout(self.settings, self.line, self.program, self.signals)
-            self.signals.die()
-            return code
-        before = {source.object: _stamp(source.object) for source in self.line.sources}
         try:
-            code = self.signals.run(self.program, self.settings.words, [])
+            code = self._compile_to_stdout() if self.line.output == "-" else self._compile()
         except OSError as error:
             say(f"usdtbuild cc: can't run {self.program}: {error.strerror}")
             return NOT_EXECUTABLE
+        self.signals.die()
+        return code
+
+    def _compile_to_stdout(self) -> int:
+        from .object_step import compile_to_stdout
+
+        return compile_to_stdout(self.settings, self.line, self.program, self.signals)
+
+    def _compile(self) -> int:
+        before = {source.object: _stamp(source.object) for source in self.line.sources}
+        code = self.signals.run(self.program, self.settings.words, [])
+        held = []
         for source in self.line.sources:
             # A failing compiler may have left an object of an earlier build alone, which isn't ours to touch.
             if source.object in before and (code == 0 or _stamp(source.object) != before[source.object]):
                 del before[source.object]
-                if not self._finish(source):
-                    code = code or 1
-        self.signals.die()
+                held.append((hold(source.object), source))
+        for name, source in held:
+            if name and not self._finish(name, source):
+                code = code or 1
         return code
 
-    def _finish(self, source: Source) -> bool:
+    def _finish(self, held: str, source: Source) -> bool:
         """Complete a source's object; return False if that failed, after removing the object and saying why."""
-        path = source.object
-        held = hold(path)
         try:
-            if held and may_have_probes(held):
+            if may_have_probes(held):
                 from .object_step import complete
 
-                return complete(self.settings, self.line, self.program, self.signals, held, path, source)
-            if held not in ("", path):
-                posix.rename(held, path)
+                return complete(self.settings, self.line, self.program, self.signals, held, source.object, source)
+            if held != source.object:
+                posix.rename(held, source.object)
         except OSError as error:
-            say(f"usdtbuild: {path}: {error.strerror}")
+            say(f"usdtbuild: {source.object}: {error.strerror}")
             return False
         return True
 
