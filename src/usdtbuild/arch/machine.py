@@ -1,12 +1,13 @@
 """What every machine module offers, as records: the vocabulary that the machines share, and no behaviour of any.
 
 `instrument` asks a `Machine` four things: may this reference be patched, and with what (`replace`); what does a stub
-look like (`stub`); how does a tracer spell an argument (`operand`); and which relocation types to write.
+look like (`stub`); how does a tracer spell the arguments (`operands`); and which relocation types to write. Beside
+the records there are only the few lines of code that every machine would have written again.
 """
 
 from __future__ import annotations
 
-from typing import Callable, NamedTuple
+from typing import Callable, Literal, NamedTuple
 
 # NOP styles a user can choose (`--nop`); what they mean is each machine's own business.
 SAFE, NOP5, CLASSIC = "safe", "nop5", "classic"
@@ -16,9 +17,10 @@ NOP_STYLES = (SAFE, NOP5, CLASSIC)
 class Replacement(NamedTuple):
     """Bytes that take a branch's place. Offsets are in bytes from the start of the section.
 
-    `site` is the address that tracers get. `tail` says that the branch was a jump, so the caller's frame is gone and
-    stack arguments lie behind a return address. `extra_relocations` are further relocations of the same instructions
-    that must be neutralised, as offsets.
+    `site` is the address that tracers get. `tail` says that the site lies where the branch was a jump, so that the
+    caller's frame is gone: `Machine.operands` spells arguments differently there, where the machine needs it.
+    `extra_relocations` are the offsets of further relocations of the same instructions that must be neutralised,
+    `moved_relocations` pairs of old and new offset for instructions that changed places (delay slots).
     """
 
     start: int
@@ -26,23 +28,48 @@ class Replacement(NamedTuple):
     site: int
     tail: bool
     extra_relocations: tuple[int, ...] = ()
+    moved_relocations: tuple[tuple[int, int], ...] = ()
 
 
 class StubRelocation(NamedTuple):
-    """A relocation inside a stub: offset, type and addend. Its symbol is the probe's semaphore."""
+    """A relocation inside a stub: offset, type and addend.
+
+    Its symbol is the probe's semaphore, or, where `label` is given, a local symbol at that offset of the stub.
+    """
 
     offset: int
     type: int
     addend: int
+    label: int | None = None
 
 
 class Stub(NamedTuple):
-    """A function that stands in where a reference can't be patched: its code, its site's offset, its relocations."""
+    """A function that stands in where a reference can't be patched: its code, its site's offset, its relocations.
+
+    `mapping` are the mapping symbols that the ABI wants in code, as (name, offset); `entry` is what the function's
+    symbol has for a value (1 in Thumb code); `tail` as in Replacement.
+    """
 
     code: bytes
     site: int
     align: int
     relocations: tuple[StubRelocation, ...] = ()
+    mapping: tuple[tuple[str, int], ...] = ()
+    entry: int = 0
+    tail: bool = True
+
+
+class PlaceRelocation(NamedTuple):
+    """One of the relocations that make an eight-byte field hold the distance from the field to a function.
+
+    `offset` is in bytes from the field's start. The symbol is the function's, or, with `place`, a local symbol at
+    the field's start (machines that take a difference as two relocations).
+    """
+
+    type: int
+    offset: int
+    addend: int
+    place: bool = False
 
 
 class Machine(NamedTuple):
@@ -50,10 +77,18 @@ class Machine(NamedTuple):
 
     - `replace(code, offset, type, addend, enabled, nop)` returns the Replacement for a branch whose relocation stands
       at `offset` of the section's bytes `code`, or None where the reference is no direct branch of a known form.
+      `addend` is None where it lies in the bytes (SHT_REL).
     - `stub(enabled, semaphore, nop)` returns the stub; `semaphore` says whether an is-enabled stub reads one.
     - `operands(arguments, tail)` returns how SDT notes spell the arguments, given as (bytes, signed) in order: one
-      operand each, or None where the format has no word for one.
+      operand each, or None where the format has no word for one. An operand of fewer bytes than its argument shows
+      the argument's low bytes only: no operand can name a pair of registers.
 
+    `none` is the relocation that does nothing, `absolute` the one for a word of an address's size at any alignment.
+    `pc_relative` are the relocations for a field of DOF; with `pc_relative_bits` 32 they fill only the low half.
+    `relaxes` says that linkers delete code bytes, so that a place in code must be a symbol, not a distance; there
+    `difference` are the types that add and subtract a symbol in a 32-bit word.
+    `descriptor` are the types for the code address and the TOC in a function descriptor (ppc64 ELFv1); `thumb_stub` is
+    what `stub` is for objects whose mapping symbols say that all their code is Thumb (ARM).
     `absolute32` is the relocation for a 32-bit word at any alignment, known where addresses have 64 bits.
     """
 
@@ -63,4 +98,26 @@ class Machine(NamedTuple):
     replace: Callable[[memoryview, int, int, int | None, bool, str], Replacement | None]
     stub: Callable[[bool, bool, str], Stub]
     operands: Callable[[tuple[tuple[int, bool], ...], bool], tuple[str | None, ...]]
+    pc_relative: tuple[PlaceRelocation, ...] = ()
+    pc_relative_bits: int = 64
+    relaxes: bool = False
+    difference: tuple[int, int] | None = None
+    descriptor: tuple[int, int] | None = None
+    thumb_stub: Callable[[bool, bool, str], Stub] | None = None
     absolute32: int | None = None
+
+
+def word(code: memoryview, offset: int, little: bool) -> int:
+    """Return the 32-bit word at `offset`."""
+    return int.from_bytes(code[offset : offset + 4], "little" if little else "big")
+
+
+def words(little: bool, *values: int) -> bytes:
+    """Return 32-bit instruction words in the byte order of the code."""
+    order: Literal["little", "big"] = "little" if little else "big"
+    return b"".join(value.to_bytes(4, order) for value in values)
+
+
+def prefix(size: int, signed: bool) -> str:
+    """Return the part of an operand before its register or memory: `-4@`."""
+    return f"-{size}@" if signed else f"{size}@"

@@ -5,7 +5,8 @@ from the end of the instruction; a jump is `e9`, a conditional one `0f 80`...`0f
 through a slot of the global offset table: `ff 15` (call) and `ff 25` (jump). The first six integer arguments are in
 rdi, rsi, rdx, rcx, r8 and r9, the others on the stack in 8-byte slots: at a call the seventh is at 0(%rsp), and after
 the call instruction, or where a tail call has already popped the frame, at 8(%rsp), above the return address. The
-result is in eax. A call may change the flags and rax, rcx, rdx, rsi, rdi, r8-r11.
+result is in eax. A call may change the flags and rax, rcx, rdx, rsi, rdi, r8-r11. x32 is the same machine with 32-bit
+pointers, in a 32-bit ELF file: only the relocation for an address differs.
 
 ABI: https://gitlab.com/x86-psABIs/x86-64-ABI, 3.2.3 (parameters), 4.4 (relocation types).
 
@@ -16,10 +17,10 @@ operand there stands a ModRM byte, which is 05, 0d, 15, ... 3d and none of these
 
 from __future__ import annotations
 
-from .machine import CLASSIC, NOP5, Machine, Replacement, Stub, StubRelocation
+from .machine import CLASSIC, NOP5, Machine, PlaceRelocation, Replacement, Stub, StubRelocation
 
 # Relocation types (psABI table 4.9).
-R_64, R_32, R_PC32, R_PLT32, R_GOTPCREL, R_GOTPCRELX, R_NONE = 1, 10, 2, 4, 9, 41, 0
+R_NONE, R_64, R_PC32, R_PLT32, R_GOTPCREL, R_32, R_PC64, R_GOTPCRELX = 0, 1, 2, 4, 9, 10, 24, 41
 
 # What replaces a branch: form -> NOP style -> (bytes, offset of the site in them). Each row is the disassembly.
 #
@@ -84,14 +85,16 @@ _REGISTERS = {
 
 
 def machine(*, is64: bool, little: bool, flags: int) -> Machine:
-    """Return x86-64; the parameters only exist for machines that come in several kinds."""
-    del is64, little, flags
+    """Return x86-64, or x32 for a 32-bit object; the other parameters only exist for other machines."""
+    del little, flags
     return Machine(
-        name="x86-64", none=R_NONE, absolute=R_64, replace=_replace, stub=_stub, operands=_operands, absolute32=R_32
-    )
+        name="x86-64" if is64 else "x32", none=R_NONE, absolute=R_64 if is64 else R_32,
+        replace=replace, stub=stub, operands=_operands, pc_relative=(PlaceRelocation(R_PC64, 0, 0),),
+        absolute32=R_32 if is64 else None,
+    )  # fmt: skip
 
 
-def _replace(
+def replace(
     code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
 ) -> Replacement | None:
     """See `Machine.replace`."""
@@ -100,20 +103,21 @@ def _replace(
     before = code[offset - 1]
     if type_ in {R_PLT32, R_PC32}:
         if before == 0xE8:
-            return _from_table("call", offset - 1, enabled, nop)
+            return from_table("call", offset - 1, enabled, nop)
         if before == 0xE9:
-            return _from_table("tail", offset - 1, enabled, nop)
+            return from_table("tail", offset - 1, enabled, nop)
         if offset >= 2 and code[offset - 2] == 0x0F and before & 0xF0 == 0x80:
             return _conditional(before & 0x0F, offset - 2, enabled)
     elif type_ in {R_GOTPCRELX, R_GOTPCREL} and offset >= 2 and code[offset - 2] == 0xFF:
         if before == 0x15:
-            return _from_table("got call", offset - 2, enabled, nop)
+            return from_table("got call", offset - 2, enabled, nop)
         if before == 0x25:
-            return _from_table("got tail", offset - 2, enabled, nop)
+            return from_table("got tail", offset - 2, enabled, nop)
     return None
 
 
-def _from_table(form: str, start: int, enabled: bool, nop: str) -> Replacement:
+def from_table(form: str, start: int, enabled: bool, nop: str) -> Replacement:
+    """Return the replacement of one form of branch, whose instruction begins at `start`."""
     code, site = (_ENABLED if enabled else _PROBE)[form][nop]
     return Replacement(start, code, start + site, form.endswith("tail"))
 
@@ -123,9 +127,9 @@ def _conditional(condition: int, start: int, enabled: bool) -> Replacement:
     return Replacement(start, bytes((0x70 | condition ^ 1, 4)) + rest, start + site, True)
 
 
-def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+def stub(enabled: bool, semaphore: bool, nop: str, pad: str = "f30f1efa") -> Stub:  # endbr64
     """See `Machine.stub`. Each begins with a landing pad, since its address may be called through a pointer."""
-    landing = bytes.fromhex("f30f1efa")  # endbr64
+    landing = bytes.fromhex(pad)
     place = bytes.fromhex("0f1f440000") if nop == NOP5 else bytes.fromhex("90")  # nopl 0(%rax,%rax,1) / nop
     if nop == CLASSIC:
         place = b""  # the site is the ret itself

@@ -1,0 +1,88 @@
+"""aarch64: 64-bit Arm, as AAPCS64 has it: phones, Raspberry Pis, Apple's and the clouds' servers, since 2013.
+
+Every instruction is one 32-bit word, and the words are little-endian even in a big-endian object. A call is `bl`, a
+jump `b`, each with the distance in words in its low 26 bits. The linker fills these, so in an object they are 0 and
+the relocation has the target. Arguments are in x0...x7, the others on the stack in 8-byte slots from [sp] on; a call
+puts the return address into x30, not on the stack, so stack arguments are at the same place at a call and behind it.
+The result is in w0. An address that may be called through a pointer starts with `bti c` where branch targets are
+protected, and elsewhere that word is a NOP.
+
+ILP32 is the same machine with 32-bit pointers, in a 32-bit ELF file with relocation numbers of its own.
+
+ABI: https://github.com/ARM-software/abi-aa, aapcs64 6.8.2 (parameters), aaelf64 5.7 (relocation types).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .arguments import Convention, spell
+from .machine import Machine, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+
+# Instruction words.
+_BL, _B = 0x94000000, 0x14000000  # bl 0; b 0
+_NOP = 0xD503201F
+_RET = 0xD65F03C0
+_CLEAR = 0x52800000  # mov w0, #0
+_BTI = 0xD503245F  # bti c
+_ADRP = 0x90000000  # adrp x0, semaphore
+_LDRH = 0x79400000  # ldrh w0, [x0, #:lo12:semaphore]
+
+
+class _Types(NamedTuple):
+    """Relocation types (aaelf64 5.7), which ILP32 numbers differently."""
+
+    none: int
+    absolute: int
+    prel64: int
+    call: int
+    jump: int
+    page: int
+    load16: int
+
+
+_LP64 = _Types(none=0, absolute=257, prel64=260, call=283, jump=282, page=275, load16=284)
+_ILP32 = _Types(none=0, absolute=1, prel64=3, call=21, jump=20, page=11, load16=14)  # prel64: there is PREL32 only
+
+_REGISTERS = tuple(f"x{i}" for i in range(8))
+
+
+def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+    """Return aarch64 in one of its two data models and byte orders; `flags` say nothing."""
+    del flags
+    types = _LP64 if is64 else _ILP32
+    # Slots have 8 bytes in either data model; slot 8 is the first on the stack.
+    convention = Convention(_REGISTERS, "[sp, {}]", "[sp]", -8 * 8, 8, big=not little)
+
+    def replace(
+        code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
+    ) -> Replacement | None:
+        del nop
+        if addend or offset + 4 > len(code):
+            return None
+        instruction = word(code, offset, little=True)
+        if type_ == types.call and instruction == _BL:
+            return Replacement(offset, words(True, _CLEAR if enabled else _NOP), offset, False)
+        if type_ == types.jump and instruction == _B and not enabled:
+            return Replacement(offset, words(True, _RET), offset, True)
+        return None
+
+    def stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+        del nop
+        if not enabled:
+            return _make_stub(words(True, _BTI))
+        if not semaphore:
+            return _make_stub(words(True, _BTI, _CLEAR))
+        relocations = (StubRelocation(4, types.page, 0), StubRelocation(8, types.load16, 0))
+        return _make_stub(words(True, _BTI, _ADRP, _LDRH), relocations)
+
+    return Machine(
+        name="aarch64" if is64 else "aarch64 ilp32", none=types.none, absolute=types.absolute, replace=replace,
+        stub=stub, operands=lambda arguments, tail: spell(convention, arguments),
+        pc_relative=(PlaceRelocation(types.prel64, 0 if is64 or little else 4, 0 if is64 or little else 4),),
+        pc_relative_bits=64 if is64 else 32,
+    )  # fmt: skip
+
+
+def _make_stub(body: bytes, relocations: tuple[StubRelocation, ...] = ()) -> Stub:
+    return Stub(body + words(True, _NOP, _RET), len(body), 4, relocations, (("$x", 0),))

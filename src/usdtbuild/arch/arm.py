@@ -1,0 +1,164 @@
+"""ARM, 32 bits, as AAPCS has it: A32 and Thumb; Raspberry Pi OS and Debian's armhf and armel, and microcontrollers.
+
+Two instruction sets, and one object may hold both. A32 instructions are one 32-bit word whose top four bits are a
+condition (`e` is always); `bl` calls, `b` jumps, with the distance in their low 24 bits. Thumb instructions are one or
+two 16-bit halves; `bl` and `b.w` have two, with the distance spread over both. In Thumb an `it` instruction makes up to
+four instructions after it conditional. Which set a branch is in, its relocation type says. A Thumb function's symbol
+has bit 0 set; addresses of sites have not.
+
+Relocations carry no addend of their own (SHT_REL): it is in the distance bits, and is -8 (A32) or -4 (Thumb), since
+the program counter runs ahead. Other values are no call to the stub itself, and are left alone.
+
+Arguments are in r0...r3, the others on the stack in 4-byte slots from [sp] on; one of eight bytes takes two slots
+beginning with an even one. The return address is in lr. The result is in r0.
+
+A conditional branch (`blne`, `bne`, a `bl` in an `it` block) can't become one conditional NOP: a breakpoint on it
+would stop whatever the condition. It stays, and goes to the stub. Only Thumb's conditional jump is long enough to
+become a jump around a return.
+
+ABI: https://github.com/ARM-software/abi-aa, aapcs32 6.5 (parameters), aaelf32 5.6 (relocation types).
+"""
+
+from __future__ import annotations
+
+from .arguments import Convention, spell
+from .machine import Machine, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+
+# Relocation types (aaelf32 5.6).
+R_NONE, R_PC24, R_ABS32, R_REL32, R_THM_CALL, R_PLT32, R_CALL, R_JUMP24, R_THM_JUMP24 = 0, 1, 2, 3, 10, 27, 28, 29, 30
+R_THM_JUMP19 = 51
+_ARM_BRANCHES = {R_PC24, R_PLT32, R_CALL, R_JUMP24}
+
+# A32 words.
+_BL, _B = 0xEBFFFFFE, 0xEAFFFFFE  # bl .; b .: distance -8
+_NOP = 0xE1A00000  # mov r0, r0
+_RETURN = 0xE12FFF1E  # bx lr
+_CLEAR = 0xE3A00000  # mov r0, #0
+_SEMAPHORE_A32 = (
+    0xE59F000C,  # ldr r0, [pc, #12]: the word behind this code
+    0xE08F0000,  # add r0, pc, r0: pc is this instruction + 8
+    0xE1D000B0,  # ldrh r0, [r0]
+    _NOP,
+    _RETURN,
+)
+
+# Thumb halves. These NOPs exist on every processor with Thumb, the ones that are named `nop` only since ARMv6T2.
+_T_NOP = 0x46C0  # mov r8, r8
+_T_RETURN = 0x4770  # bx lr
+_T_CLEAR = 0x2000  # movs r0, #0
+_T_CLEAR_WIDE = (0xF04F, 0x0000)  # mov.w r0, #0
+_SEMAPHORE_THUMB = (
+    0x4802,  # ldr r0, [pc, #8]: the word behind this code
+    0x4478,  # add r0, pc: pc is this instruction + 4
+    0x8800,  # ldrh r0, [r0]
+    _T_NOP,
+    _T_RETURN,
+    _T_NOP,  # fills up to a word
+)
+
+_CONVENTION = Convention(("r0", "r1", "r2", "r3"), "[sp, #{}]", "[sp]", -4 * 4, 4, even_registers=True)
+
+
+def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+    """Return ARM in either byte order. In big-endian objects instructions are too; the linker turns them for BE8."""
+    del is64, flags
+    convention = _CONVENTION._replace(big=not little)
+
+    def replace(
+        code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
+    ) -> Replacement | None:
+        del nop
+        if addend is not None or offset + 4 > len(code):
+            return None
+        if type_ in _ARM_BRANCHES:
+            return _replace_a32(word(code, offset, little), offset, little, enabled)
+        if type_ in {R_THM_CALL, R_THM_JUMP24, R_THM_JUMP19}:
+            return _replace_thumb(code, offset, little, enabled)
+        return None
+
+    def stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+        del nop
+        return _stub_a32(enabled, semaphore, little)
+
+    def thumb_stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+        del nop
+        return _stub_thumb(enabled, semaphore, little)
+
+    return Machine(
+        name="arm", none=R_NONE, absolute=R_ABS32, replace=replace, stub=stub, thumb_stub=thumb_stub,
+        operands=lambda arguments, tail: spell(convention, arguments),
+        pc_relative=(PlaceRelocation(R_REL32, 0 if little else 4, 0 if little else 4),), pc_relative_bits=32,
+    )  # fmt: skip
+
+
+def _replace_a32(instruction: int, offset: int, little: bool, enabled: bool) -> Replacement | None:
+    if instruction == _BL:
+        return Replacement(offset, words(little, _CLEAR if enabled else _NOP), offset, False)
+    if instruction == _B and not enabled:
+        return Replacement(offset, words(little, _RETURN), offset, True)
+    return None
+
+
+def _replace_thumb(code: memoryview, offset: int, little: bool, enabled: bool) -> Replacement | None:
+    first, second = _half(code, offset, little), _half(code, offset + 2, little)
+    if (first, second) == (0xF7FF, 0xFFFE) and not _may_be_in_it_block(code, offset, little):  # bl .
+        halves = _T_CLEAR_WIDE if enabled else (_T_NOP, _T_NOP)
+        return Replacement(offset, _halves(little, *halves), offset, False)
+    if (first, second) == (0xF7FF, 0xBFFE) and not _may_be_in_it_block(code, offset, little):  # b.w .
+        if enabled:
+            return Replacement(offset, _halves(little, _T_CLEAR, _T_RETURN), offset, True)
+        return Replacement(offset, _halves(little, _T_RETURN, _T_NOP), offset, True)
+    condition = first >> 6 & 15
+    if first & 0xFC3F == 0xF43F and second == 0xAFFE and condition < 14 and not enabled:  # b<condition>.w .
+        around = 0xD000 | (condition ^ 1) << 8  # b<opposite> .+4
+        return Replacement(offset, _halves(little, around, _T_RETURN), offset + 2, True)
+    return None
+
+
+def _may_be_in_it_block(code: memoryview, offset: int, little: bool) -> bool:
+    """Whether an `it` instruction may make the instruction at `offset` conditional.
+
+    Thumb can't be decoded backwards. But an `it` stands at most three instructions before, and decoding from a real one
+    leads exactly to `offset`; so of all halves before that look like an `it`, only those count that do. What is none,
+    but looks like it, costs a stub instead of a NOP.
+    """
+    for start in range(max(offset - 14, offset & 1), offset, 2):
+        half = _half(code, start, little)
+        if half & 0xFF00 != 0xBF00 or half & 15 == 0:
+            continue
+        length = 4 - ((half & -half & 15).bit_length() - 1)  # the mask's lowest set bit ends the block
+        position = start + 2
+        for _ in range(length):
+            if position == offset:
+                return True
+            position += 4 if _half(code, position, little) >= 0xE800 else 2
+    return False
+
+
+def _half(code: memoryview, offset: int, little: bool) -> int:
+    return int.from_bytes(code[offset : offset + 2], "little" if little else "big")
+
+
+def _halves(little: bool, *values: int) -> bytes:
+    return b"".join(value.to_bytes(2, "little" if little else "big") for value in values)
+
+
+def _stub_a32(enabled: bool, semaphore: bool, little: bool) -> Stub:
+    mapping = (("$a", 0),)
+    if not enabled:
+        return Stub(words(little, _NOP, _RETURN), 0, 4, (), mapping)
+    if not semaphore:
+        return Stub(words(little, _CLEAR, _NOP, _RETURN), 4, 4, (), mapping)
+    # The word at 20 is the distance from the pc that `add` sees, 4 + 8, to the semaphore.
+    code = words(little, *_SEMAPHORE_A32, 0)
+    return Stub(code, 12, 4, (StubRelocation(20, R_REL32, 20 - 12),), (*mapping, ("$d", 20)))
+
+
+def _stub_thumb(enabled: bool, semaphore: bool, little: bool) -> Stub:
+    mapping = (("$t", 0),)
+    if not enabled:
+        return Stub(_halves(little, _T_NOP, _T_RETURN), 0, 4, (), mapping, entry=1)
+    if not semaphore:
+        return Stub(_halves(little, _T_CLEAR, _T_NOP, _T_RETURN), 2, 4, (), mapping, entry=1)
+    code = _halves(little, *_SEMAPHORE_THUMB) + words(little, 0)  # as above: `add` at 2 sees pc 6
+    return Stub(code, 6, 4, (StubRelocation(12, R_REL32, 12 - 6),), (*mapping, ("$d", 12)), entry=1)

@@ -1,0 +1,97 @@
+"""i386: the 32-bit PC, as System V's psABI for it has it; all x86 before 2003, and 32-bit programs since.
+
+Branches are those of x86-64 (`e8`, `e9`, `0f 80`...), since both are one instruction set. What differs: relocations
+carry no addend of their own (SHT_REL), so it is the four bytes that are relocated; there is no addressing relative to
+the instruction pointer, so the way to the global offset table is a register, `ff 90`...`ff 97` (call) and `ff a0`...
+`ff a7` (jump) with a 32-bit displacement; and every argument is on the stack, in 4-byte slots: at a call the first is
+at 0(%esp), behind a return address at 4(%esp). The result is in eax; a call may change eax, ecx, edx and the flags.
+
+ABI: https://gitlab.com/x86-psABIs/i386-ABI, 2.2.3 (parameters), table 4.9 (relocation types).
+"""
+
+from __future__ import annotations
+
+from . import x86_64
+from .arguments import Convention, spell
+from .machine import CLASSIC, Machine, PlaceRelocation, Replacement, Stub, StubRelocation
+
+# Relocation types.
+R_NONE, R_32, R_PC32, R_GOT32, R_PLT32, R_GOT32X = 0, 1, 2, 3, 4, 43
+
+# The same bytes as on x86-64 but for "classic", where illumos' and FreeBSD's tools write no REX prefix.
+_CLASSIC_ENABLED = {
+    "call": (bytes.fromhex("33c0 90 90 90"), 2),  # xor %eax,%eax; nop; nop; nop
+    "tail": (bytes.fromhex("33c0 c3 90 90"), 2),  # xor %eax,%eax; ret; nop; nop
+    "got call": (bytes.fromhex("33c0 90 90 90 90"), 2),
+    "got tail": (bytes.fromhex("33c0 c3 90 90 90"), 2),
+}
+
+_ENDBR32 = "f30f1efb"
+
+_ESP = Convention((), "{}(%esp)", "0(%esp)", 0, 4)
+_AT_CALL, _BEHIND_RETURN_ADDRESS = _ESP, _ESP._replace(stack=4)
+
+
+def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+    """Return i386; the parameters only exist for machines that come in several kinds."""
+    del is64, little, flags
+    return Machine(
+        name="i386", none=R_NONE, absolute=R_32, replace=_replace, stub=_stub, operands=_operands,
+        pc_relative=(PlaceRelocation(R_PC32, 0, 0),), pc_relative_bits=32,
+    )  # fmt: skip
+
+
+def _replace(
+    code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
+) -> Replacement | None:
+    """See `Machine.replace`."""
+    if offset < 1 or offset + 4 > len(code):
+        return None
+    if addend is None:
+        addend = int.from_bytes(code[offset : offset + 4], "little", signed=True)
+    if type_ in {R_PC32, R_PLT32}:
+        direct = x86_64.R_PLT32 if type_ == R_PLT32 else x86_64.R_PC32
+        found = x86_64.replace(code, offset, direct, addend, enabled, nop)
+    elif type_ in {R_GOT32X, R_GOT32} and addend == 0 and offset >= 2 and code[offset - 2] == 0xFF:
+        # ModRM: 10 010 rm is a call through memory at rm + disp32, 10 100 rm a jump; rm 4 would be a SIB byte.
+        modrm = code[offset - 1]
+        form = {0x90: "got call", 0xA0: "got tail"}.get(modrm & 0xF8) if modrm & 7 != 4 else None
+        found = x86_64.from_table(form, offset - 2, enabled, nop) if form else None
+    else:
+        found = None
+    if found and enabled and nop == CLASSIC:
+        return _with_short_xor(code, found)
+    return found
+
+
+def _with_short_xor(code: memoryview, found: Replacement) -> Replacement:
+    """Return the classic is-enabled form without REX prefix; a conditional jump has no classic form of its own."""
+    if len(found.code) == 6 and code[found.start] == 0x0F:
+        return found
+    form = ("got " if len(found.code) == 6 else "") + ("tail" if found.tail else "call")
+    classic, site = _CLASSIC_ENABLED[form]
+    return found._replace(code=classic, site=found.start + site)
+
+
+def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+    """See `Machine.stub`.
+
+    The semaphore's address is found by a call to the next instruction, which processors with a shadow stack take for
+    no call; an absolute address would need a text relocation in a shared library.
+    """
+    if not (enabled and semaphore):
+        return x86_64.stub(enabled, semaphore, nop, pad=_ENDBR32)
+    landing = bytes.fromhex(_ENDBR32)
+    body = bytes.fromhex(
+        "e8 00000000"  # call .+5
+        "59"  # pop %ecx
+        "0fb781 00000000"  # movzwl semaphore-1b(%ecx),%eax: the displacement, 4 bytes behind the pop, counts from it
+    )
+    end = bytes.fromhex("c3" if nop == CLASSIC else "90 c3")  # nop; ret
+    relocation = StubRelocation(len(landing) + 9, R_PC32, 4)
+    return Stub(landing + body + end, len(landing + body), 16, (relocation,))
+
+
+def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str | None, ...]:
+    """See `Machine.operands`: `-4@0(%esp)`, `8@4(%esp)`."""
+    return spell(_BEHIND_RETURN_ADDRESS if tail else _AT_CALL, arguments)

@@ -1,0 +1,83 @@
+"""LoongArch, 64 bits: Loongson's processors since 2021, little-endian.
+
+Every instruction is one 32-bit word. A call is `bl`, a jump `b`, with the distance in words in 26 bits, or with
+-mcmodel=medium a pair `pcaddu18i` and `jirl`, for which one relocation (CALL36) stands, and usually a second one at the
+same place (RELAX), which allows the linker to shorten the pair. As on RISC-V, linkers delete bytes, so an address in
+code must be a symbol of its own, and a distance a pair of relocations.
+
+Arguments are in $a0...$a7, which are $r4...$r11, the others on the stack in 8-byte slots from $sp ($r3) on. The return
+address is in $ra ($r1), the result in $a0.
+
+ABI: https://github.com/loongson/la-abi-specs, lapcs (parameters), laelf (relocation types).
+"""
+
+from __future__ import annotations
+
+from .arguments import Convention, spell
+from .machine import Machine, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+
+# Relocation types.
+R_NONE, R_64, R_ADD32, R_SUB32, R_B26, R_PCALA_HI20, R_PCALA_LO12 = 0, 2, 50, 55, 66, 71, 72
+R_RELAX, R_64_PCREL, R_CALL36 = 100, 109, 110
+
+# Instruction words.
+_BL, _B = 0x54000000, 0x50000000
+_PCADDU18I, _JIRL = 0x1E000000, 0x4C000000  # register in bits 0-4; link in bits 0-4, base in bits 5-9
+_NOP = 0x03400000  # andi $zero, $zero, 0
+_RETURN = 0x4C000020  # jirl $zero, $ra, 0
+_CLEAR = 0x00150004  # or $a0, $zero, $zero
+_PCALAU12I = 0x1A000004  # pcalau12i $a0, %pc_hi20(semaphore)
+_LD_HU = 0x2A400084  # ld.hu $a0, $a0, %pc_lo12(semaphore)
+
+_CONVENTION = Convention(tuple(f"$r{i}" for i in range(4, 12)), "[$r3, {}]", "[$r3]", -8 * 8, 8)
+
+
+def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+    """Return LoongArch; the parameters only exist for machines that come in several kinds."""
+    del is64, little, flags
+    return Machine(
+        name="loongarch64", none=R_NONE, absolute=R_64, replace=_replace, stub=_stub,
+        operands=lambda arguments, tail: spell(_CONVENTION, arguments),
+        pc_relative=(PlaceRelocation(R_64_PCREL, 0, 0),), relaxes=True, difference=(R_ADD32, R_SUB32),
+    )  # fmt: skip
+
+
+def _replace(
+    code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
+) -> Replacement | None:
+    """See `Machine.replace`."""
+    del nop
+    if addend or offset + 4 > len(code):
+        return None
+    instruction = word(code, offset, little=True)
+    if type_ == R_B26 and instruction == _BL:
+        return Replacement(offset, words(True, _CLEAR if enabled else _NOP), offset, False)
+    if type_ == R_B26 and instruction == _B and not enabled:
+        return Replacement(offset, words(True, _RETURN), offset, True)
+    if type_ == R_CALL36 and offset + 8 <= len(code):
+        return _replace_pair(instruction, word(code, offset + 4, little=True), offset, enabled)
+    return None
+
+
+def _replace_pair(first: int, second: int, offset: int, enabled: bool) -> Replacement | None:
+    register = first & 31
+    link = second & 31  # the register that takes the return address: $ra at a call, none at a jump
+    if first != _PCADDU18I | register or second != _JIRL | register << 5 | link or link not in {0, 1}:
+        return None
+    code = words(True, _CLEAR if enabled else _NOP, _NOP if link else _RETURN)
+    return Replacement(offset, code, offset + 4 * enabled, link == 0, (offset,))
+
+
+def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+    """See `Machine.stub`."""
+    del nop
+    if not enabled:
+        return _make_stub()
+    if not semaphore:
+        return _make_stub(_CLEAR)
+    relocations = (StubRelocation(0, R_PCALA_HI20, 0), StubRelocation(4, R_PCALA_LO12, 0))
+    return _make_stub(_PCALAU12I, _LD_HU, relocations=relocations)
+
+
+def _make_stub(*body: int, relocations: tuple[StubRelocation, ...] = ()) -> Stub:
+    return Stub(words(True, *body, _NOP, _RETURN), 4 * len(body), 4, relocations)

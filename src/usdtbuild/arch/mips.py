@@ -1,0 +1,127 @@
+"""MIPS: o32 (32 bits), n32 and n64 (64 bits), in either byte order: routers, older workstations, Loongson before 2021.
+
+Every instruction is one 32-bit word. In code with fixed addresses a call is `jal`, a jump `j`, with the target in words
+in 26 bits. But Linux code is nearly always position independent ("abicalls"): the target's address is loaded from the
+global offset table into $25, and the call is `jalr $25`. Compilers mark such a call with a relocation (JALR) that
+names its target, so that linkers can make a direct branch of it; that mark is a site for us too. The load stays and
+needs a definition of the stub.
+
+As on SPARC, the instruction behind a branch (the delay slot) is executed before the branch's target. A call's delay
+instruction moves to the call's own place, with its relocation, and the NOP behind it. In a tail call there is no room
+for that, so one whose delay slot isn't empty stays as it is and goes to the stub.
+
+Arguments are in $4...$7 with o32 and in $4...$11 with n32 and n64, the others on the stack: o32 has 32-bit slots, with
+homes for the registers too, so that the fifth is at 16($sp), n32 and n64 64-bit slots from 0($sp) on. With o32 an
+argument of eight bytes takes two slots beginning with an even one. The return address is in $31, the result in $2.
+
+o32 has relocations without addend of their own (SHT_REL). n64 packs three types into one relocation, which are applied
+one after the other; a single one has the others 0.
+
+ABI: "System V ABI MIPS Processor Supplement" 3 and 4; "64-bit ELF Object File Specification" 2.9 (relocations);
+"MIPSpro N32 ABI Handbook" 2 (parameters).
+"""
+
+from __future__ import annotations
+
+from .arguments import Convention, spell
+from .machine import Machine, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+
+# Relocation types.
+R_NONE, R_32, R_26, R_64, R_JALR, R_PC32 = 0, 2, 4, 18, 37, 248
+
+# e_flags.
+EF_ABI2 = 0x20  # n32
+EF_ARCH, ARCH_32R6, ARCH_64R6 = 0xF0000000, 0x90000000, 0xA0000000
+
+# Instruction words.
+_JAL, _J = 0x0C000000, 0x08000000
+_JALR_25 = 0x0320F809  # jalr $25
+_JR_25, _JR_25_R6 = 0x03200008, 0x03200009  # jr $25; release 6 has no `jr` and uses jalr $0, $25
+_NOP = 0
+_CLEAR = 0x00001025  # or $2, $0, $0
+_JR = 0x00000008  # jr $0; the register goes into bits 21-25
+_JALR_0 = 0x00000009  # jalr $0, $0, the same in release 6
+_RA, _T8 = 31, 24
+
+
+def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+    """Return MIPS for the ABI that the object's class and flags say."""
+    long_slots = is64 or bool(flags & EF_ABI2)
+    if long_slots:
+        registers = tuple(f"${i}" for i in range(4, 12))
+        convention = Convention(registers, "{}($sp)", "0($sp)", -8 * 8, 8, big=not little)
+    else:
+        registers = tuple(f"${i}" for i in range(4, 8))
+        convention = Convention(registers, "{}($sp)", "0($sp)", 0, 4, big=not little, even_registers=True)
+    jump = _JALR_0 if flags & EF_ARCH in {ARCH_32R6, ARCH_64R6} else _JR
+
+    def replace(
+        code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
+    ) -> Replacement | None:
+        del nop
+        if addend or type_ not in {R_26, R_JALR} or offset + 8 > len(code):
+            return None
+        instruction, delay = word(code, offset, little), word(code, offset + 4, little)
+        call, tail = (_JAL, {_J}) if type_ == R_26 else (_JALR_25, {_JR_25, _JR_25_R6})
+        if instruction == call and _may_move(delay):
+            moved = words(little, delay, _CLEAR if enabled else _NOP)
+            return Replacement(offset, moved, offset + 4, False, moved_relocations=((offset + 4, offset),))
+        if instruction in tail and delay == _NOP and not enabled:
+            return Replacement(offset, words(little, jump | _RA << 21, _NOP), offset, True)
+        return None
+
+    def stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+        del nop
+        back = words(little, _NOP, jump | _RA << 21, _NOP)
+        if not enabled:
+            return Stub(back, 0, 4)
+        if not semaphore:
+            return Stub(words(little, _CLEAR) + back, 4, 4)
+        return _semaphore_stub(little, long_slots, jump)
+
+    return Machine(
+        name="mips n64" if is64 else "mips n32" if long_slots else "mips o32", none=R_NONE,
+        absolute=R_64 if is64 else R_32, replace=replace, stub=stub,
+        operands=lambda arguments, tail: spell(convention, arguments),
+        pc_relative=(_distance(is64, little),), pc_relative_bits=64 if is64 else 32,
+    )  # fmt: skip
+
+
+def _distance(is64: bool, little: bool) -> PlaceRelocation:
+    """Return the relocation for a field of DOF; n64 can write a 32-bit distance as 64 bits, as its second step."""
+    if is64:
+        return PlaceRelocation(R_64 << 8 | R_PC32, 0, 0)
+    return PlaceRelocation(R_PC32, 0 if little else 4, 0 if little else 4)
+
+
+def _may_move(instruction: int) -> bool:
+    """Whether a delay instruction does the same before the call: is no branch, and doesn't touch $31."""
+    major, rs, rt, rd = instruction >> 26, instruction >> 21 & 31, instruction >> 16 & 31, instruction >> 11 & 31
+    if major == 0:
+        return instruction & 0x3F not in {8, 9} and _RA not in {rs, rt, rd}  # jr, jalr
+    if 1 <= major <= 7 or 20 <= major <= 23 or major in {29, 50, 58}:  # branches and jumps of all releases
+        return False
+    if major == 17 and rs in {8, 9, 10, 13}:  # branches on the floating point unit's condition
+        return False
+    three_registers = major in {17, 18, 19, 28, 31}
+    return _RA not in {rs, rt} and not (three_registers and rd == _RA)
+
+
+def _semaphore_stub(little: bool, long_registers: bool, jump: int) -> Stub:
+    """Return the stub that reads a semaphore by its distance from the code, since $gp may not be set up."""
+    add = 0x005F102D if long_registers else 0x005F1021
+    code = words(
+        little,
+        0x03E0C025,  # or $24, $31, $0
+        0x04110001,  # bal .+8: $31 becomes 12
+        _NOP,
+        0x8FE2001C,  # lw $2, 28($31)
+        _NOP,
+        add,  # addu $2, $2, $31 / daddu
+        0x94420000,  # lhu $2, 0($2)
+        _NOP,
+        jump | _T8 << 21,
+        _NOP,
+        0,  # semaphore - 12: the distance from this word, + 40 - 12
+    )
+    return Stub(code, 28, 4, (StubRelocation(40, R_PC32, 28),))

@@ -1,0 +1,77 @@
+"""s390x: IBM's mainframes in 64-bit mode (z/Architecture), big-endian.
+
+Instructions are 2, 4 or 6 bytes long, at even addresses; distances are counted in halves (2 bytes) from the
+instruction's first byte. A call is `brasl %r14`, a jump `jg`, a conditional jump `jgXX`: six bytes, `c0 X4` or X5 and a
+32-bit distance; since the relocation stands at the distance, two bytes into the instruction, its addend is 2.
+Arguments are in r2...r6, the others on the stack in 8-byte slots from 160(%r15) on; the return address is in r14. The
+result is in r2. Arguments and results shorter than a register are extended to 64 bits.
+
+ABI: https://github.com/IBM/s390x-abi, 1.2.3 (parameters), 2.5 (relocation types).
+"""
+
+from __future__ import annotations
+
+from .arguments import Convention, spell
+from .machine import Machine, PlaceRelocation, Replacement, Stub, StubRelocation
+
+# Relocation types.
+R_NONE, R_PC32DBL, R_PLT32DBL, R_64, R_PC64 = 0, 19, 20, 22, 23
+
+_NOPR = bytes.fromhex("0700")  # nopr
+_RETURN = bytes.fromhex("07fe")  # br %r14
+# (bytes, offset of the site in them)
+_PROBE_CALL = (bytes.fromhex("c004 00000000"), 0)  # jgnop .
+_PROBE_TAIL = (bytes.fromhex("47000000 07fe"), 0)  # nop 0; br %r14
+_ENABLED_CALL = (bytes.fromhex("a7290000 0700"), 4)  # lghi %r2,0; nopr
+_ENABLED_TAIL = (bytes.fromhex("a7290000 07fe"), 4)  # lghi %r2,0; br %r14
+_SEMAPHORE = bytes.fromhex("c010 00000000 e32010000091")  # larl %r1,semaphore; llgh %r2,0(%r1)
+_CLEAR = bytes.fromhex("a7290000")  # lghi %r2,0
+
+_REGISTERS = ("%r2", "%r3", "%r4", "%r5", "%r6")
+_CONVENTION = Convention(_REGISTERS, "{}(%r15)", "0(%r15)", 160 - 5 * 8, 8, big=True)
+
+
+def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+    """Return s390x; the parameters only exist for machines that come in several kinds."""
+    del is64, little, flags
+    return Machine(
+        name="s390x", none=R_NONE, absolute=R_64, replace=_replace, stub=_stub,
+        operands=lambda arguments, tail: spell(_CONVENTION, arguments), pc_relative=(PlaceRelocation(R_PC64, 0, 0),),
+    )  # fmt: skip
+
+
+def _replace(
+    code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
+) -> Replacement | None:
+    """See `Machine.replace`."""
+    del nop
+    start = offset - 2
+    if type_ not in {R_PC32DBL, R_PLT32DBL} or addend != 2 or start < 0 or offset + 4 > len(code):
+        return None
+    if code[start] != 0xC0:
+        return None
+    opcode, condition = code[start + 1], code[start + 1] >> 4
+    if opcode == 0xE5:  # brasl %r14
+        bytes_, site = _ENABLED_CALL if enabled else _PROBE_CALL
+        return Replacement(start, bytes_, start + site, False)
+    if opcode == 0xF4:  # jg
+        bytes_, site = _ENABLED_TAIL if enabled else _PROBE_TAIL
+        return Replacement(start, bytes_, start + site, True)
+    if opcode & 15 == 4 and condition and not enabled:
+        # A jump around the return, on the opposite condition: a conditional return would be a site that is passed
+        # whatever the condition.
+        around = bytes((0xA7, (condition ^ 15) << 4 | 4, 0, 3))  # jXX .+6
+        return Replacement(start, around + _RETURN, start + 4, True)
+    return None
+
+
+def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+    """See `Machine.stub`."""
+    del nop
+    if enabled and semaphore:
+        return _make_stub(_SEMAPHORE, (StubRelocation(2, R_PC32DBL, 2),))
+    return _make_stub(_CLEAR if enabled else b"")
+
+
+def _make_stub(body: bytes, relocations: tuple[StubRelocation, ...] = ()) -> Stub:
+    return Stub(body + _NOPR + _RETURN, len(body), 16, relocations)

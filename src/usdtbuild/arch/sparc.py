@@ -1,0 +1,129 @@
+"""SPARC, 64 bits (V9) and 32 bits (V8, V8+): Sun's, Oracle's and Fujitsu's machines, big-endian.
+
+Every instruction is one 32-bit word. A call is `call`, with the distance in words in 30 bits; a tail call is a `call`
+too. What is peculiar is the delay slot: the instruction behind a branch is executed before the branch's target, so it
+often holds the last step of preparing arguments. A site must come after it, and so a call's delay instruction moves to
+the call's own place, with its relocation, and the NOP behind it.
+
+The other peculiarity are register windows: `save` turns the caller's %o0...%o7 into %i0...%i7, `restore` turns them
+back. A tail call either has `restore` in its delay slot, in a function that has a window of its own, or, in one that
+hasn't, puts a return address it had saved elsewhere back into %o7 there.
+
+Arguments are in %o0...%o5, the others on the stack, where the registers have homes: 64-bit slots counted from
+%sp+2047+128, 32-bit ones from %sp+68. The stack pointer of 64-bit code is 2047 too low on purpose. With 32 bits an
+argument of eight bytes takes two slots, wherever it begins. The return address is %o7+8, the result in %o0.
+
+ABI: "SPARC Compliance Definition 2.4", 3 and appendix (64 bits); "System V ABI SPARC Processor Supplement" 3.
+"""
+
+from __future__ import annotations
+
+from .arguments import Convention, spell
+from .machine import Machine, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+
+# Relocation types. Addresses in notes are aligned to four bytes only, hence the unaligned ones.
+R_NONE, R_DISP32, R_WDISP30, R_PC10, R_PC22, R_WPLT30, R_UA32, R_DISP64, R_UA64 = 0, 6, 7, 16, 17, 18, 23, 46, 54
+
+# Instruction words.
+_CALL = 0x40000000
+_NOP = 0x01000000  # sethi 0, %g0
+_CLEAR = 0x90102000  # or %g0, 0, %o0
+_RET = 0x81C7E008  # jmpl %i7 + 8, %g0
+_RETL = 0x81C3E008  # jmpl %o7 + 8, %g0
+_JUMP_BACK = 0x81C02008  # jmpl %g0 + 8, %g0; the register that holds the return address goes into bits 14-18
+_SEMAPHORE = (
+    0x8210000F,  # or %g0, %o7, %g1
+    0x40000002,  # call .+8: %o7 becomes the address of this instruction
+    0x11000000,  # sethi %pc22(semaphore + 4), %o0
+    0x90122000,  # or %o0, %pc10(semaphore + 8), %o0
+    0x913A2000,  # sra %o0, 0, %o0: extends the sign, in 64-bit registers
+    0xD012000F,  # lduh [%o0 + %o7], %o0
+    _NOP,
+    0x81C06008,  # jmpl %g1 + 8, %g0
+    _NOP,
+)
+_O7 = 15
+
+_REGISTERS = tuple(f"%o{i}" for i in range(6))
+_V9 = Convention(_REGISTERS, "[%sp+{}]", "[%sp]", 2047 + 128, 8, big=True)
+_V8 = Convention(_REGISTERS, "[%sp+{}]", "[%sp]", 68, 4, big=True)
+
+
+def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+    """Return SPARC with registers of 64 or 32 bits; the other parameters change nothing here."""
+    del little, flags
+    convention = _V9 if is64 else _V8
+    # Before a tail call's `restore` the arguments are still in the registers of the function's own window.
+    own_window = convention._replace(registers=tuple(f"%i{i}" for i in range(6)), memory="[%fp+{}]", at_zero="[%fp]")
+    return Machine(
+        name="sparc64" if is64 else "sparc", none=R_NONE, absolute=R_UA64 if is64 else R_UA32, replace=_replace,
+        stub=_stub, operands=lambda arguments, tail: spell(own_window if tail else convention, arguments),
+        pc_relative=(PlaceRelocation(R_DISP64, 0, 0) if is64 else PlaceRelocation(R_DISP32, 4, 4),),
+        pc_relative_bits=64 if is64 else 32,
+    )  # fmt: skip
+
+
+def _replace(
+    code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
+) -> Replacement | None:
+    """See `Machine.replace`; `tail` stands for a tail call whose arguments are in %i0...%i5."""
+    del nop
+    if type_ not in {R_WDISP30, R_WPLT30} or addend or offset + 8 > len(code):
+        return None
+    delay = word(code, offset + 4, little=False)
+    if word(code, offset, little=False) != _CALL:
+        return None
+    if _is_restore(delay):
+        if enabled or _destination(delay):  # the result, or an argument that the restore itself computes
+            return None
+        return Replacement(offset, words(False, _RET, delay), offset, True)
+    saved = _saved_return_address(delay)
+    if saved:
+        if enabled:
+            return None
+        return Replacement(offset, words(False, _JUMP_BACK | saved << 14, delay), offset, False)
+    if not _may_move(delay):
+        return None
+    moved = words(False, delay, _CLEAR if enabled else _NOP)
+    return Replacement(offset, moved, offset + 4, False, moved_relocations=((offset + 4, offset),))
+
+
+def _destination(instruction: int) -> int:
+    return instruction >> 25 & 31
+
+
+def _is_restore(instruction: int) -> bool:
+    return instruction & 0xC1F80000 == 0x81E80000
+
+
+def _saved_return_address(instruction: int) -> int:
+    """Return the register that `or` copies to %o7, or 0; compilers write it as the first or the second operand."""
+    if instruction & 0xFFF82000 != 0x80100000 | _O7 << 25:
+        return 0
+    first, second = instruction >> 14 & 31, instruction & 31
+    return first | second if 0 in {first, second} else 0
+
+
+def _may_move(instruction: int) -> bool:
+    """Whether a delay instruction does the same before the call: is no branch, and doesn't touch %o7."""
+    form = instruction >> 30
+    if form == 0:  # sethi; everything else of this form is a branch or a trap
+        return instruction >> 22 & 7 == 4 and _destination(instruction) != _O7
+    if form == 1 or (form == 2 and instruction >> 19 & 63 >= 0x38):  # call; jmpl, return, trap, save, restore
+        return False
+    used = {_destination(instruction), instruction >> 14 & 31}
+    if not instruction & 1 << 13:  # a second register, not an immediate value
+        used.add(instruction & 31)
+    return _O7 not in used
+
+
+def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+    """See `Machine.stub`. A stub has no window of its own, so its arguments are in %o0...%o5."""
+    del nop
+    if not enabled:
+        return Stub(words(False, _NOP, _RETL, _NOP), 0, 4, tail=False)
+    if not semaphore:
+        return Stub(words(False, _CLEAR, _NOP, _RETL, _NOP), 4, 4, tail=False)
+    # %o7 is the stub + 4, the two parts are counted from the instructions at +8 and +12.
+    relocations = (StubRelocation(8, R_PC22, 4), StubRelocation(12, R_PC10, 8))
+    return Stub(words(False, *_SEMAPHORE), 24, 4, relocations, tail=False)
