@@ -272,8 +272,13 @@ def test_objects_with_probes_are_complete(form: str, sites: dict[str, int], cc: 
 
 
 @pytest.mark.parametrize(("form", "sites"), PROGRAMS.values(), ids=PROGRAMS)
-def test_programs_made_in_one_go_have_their_probes(form: str, sites: int, cc: str, work, tmp_path: Path) -> None:
+def test_programs_made_in_one_go_have_their_probes(
+    form: str, sites: int, cc: str, work, need, tmp_path: Path
+) -> None:
     form = form.replace("LLD", "-fuse-ld=lld" if "clang" in cc else "")
+    for word in form.split():
+        if word.startswith("-fuse-ld="):
+            need("ld." + word[9:])
     ours = execute(work("probes.h"), [*LAUNCHER, "--", *split(form, cc)], SOURCES["whole.c"].encode())
     assert (ours.code, ours.err) == (0, "")
     program = "a.out" if "a.out" in ours.files else "app"
