@@ -215,6 +215,8 @@ def test_one_provider_of_a_file_with_two(parts: Any, notes: Notes) -> None:
     project.configure()
     project.make()
     assert notes(project.binary("program")) == {"second:go": 1}
+    project.edit("CMakeLists.txt", "PROVIDERS second", "PROVIDERS third")
+    assert "both.d: no provider third in this file; it has first, second" in project.make(code=1)
 
 
 @pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])

@@ -14,6 +14,7 @@ from ..provider.generate import Request, run
 @click.command()
 @click.argument("source", metavar="FILE.d")
 @click.option("-o", "--output", metavar="FILE.h", default="", help="The header; default: FILE.h here; - for stdout.")
+@click.option("--provider", "only", metavar="NAME", multiple=True, help="Only this provider of the file; repeatable.")
 @click.option("--none", is_flag=True, help="Macros that do nothing, on any platform; arguments are type-checked.")
 @click.option("--doc", "documentation", metavar="FILE.md", default="", help="Also write documentation in Markdown.")
 @click.option("--stamp", metavar="FILE", default="", help="Touch this file, also when the header stays as it is.")
@@ -27,6 +28,7 @@ def command(
     ctx: click.Context,
     source: str,
     output: str,
+    only: tuple[str, ...],
     none: bool,
     documentation: str,
     stamp: str,
@@ -48,5 +50,5 @@ def command(
         raise UsageError(f"macro {min(both)} is both defined (-D) and undefined (-U)")
     given = {"-I": include, "-D": define, "-U": undefine}
     options = tuple(f"{letter}{word}" for letter, words in given.items() for word in words)
-    request = Request(source, output, none, documentation, stamp, depfile, options if preprocess else None)
+    request = Request(source, output, none, documentation, stamp, depfile, options if preprocess else None, only)
     ctx.exit(run(request))

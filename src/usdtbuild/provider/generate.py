@@ -24,6 +24,7 @@ class Request(NamedTuple):
     """What one run of `usdtbuild header` shall do; '' for a file that isn't wanted.
 
     `output` may be `-` for the standard output. `preprocessor` is None without -C, else the -I, -D and -U words.
+    `only` names the providers to take from the file; empty for all.
     """
 
     source: str
@@ -33,6 +34,7 @@ class Request(NamedTuple):
     stamp: str = ""
     depfile: str = ""
     preprocessor: tuple[str, ...] | None = None
+    only: tuple[str, ...] = ()
 
 
 def run(request: Request) -> int:
@@ -51,6 +53,8 @@ def generate(request: Request) -> None:
     _check_outputs(request, output)
     data, dependencies = _read(request)
     providers = parse_bytes(data, "<stdin>" if request.source == "-" else request.source)
+    if request.only:
+        providers = _choose(providers, request)
     if not providers:
         sys.stderr.write(f"{request.source}: warning: no provider in this file; the header declares no probe\n")
     name = os.path.basename(output if output != "-" else _default_output(request.source))
@@ -99,6 +103,15 @@ def _read(request: Request) -> tuple[bytes, list[str]]:
     if request.source == "-":
         return sys.stdin.buffer.read(), []
     return read_file(request.source), [request.source]
+
+
+def _choose(providers: tuple[Provider, ...], request: Request) -> tuple[Provider, ...]:
+    """Return the providers that were asked for, in the file's order. Raises InputError if one isn't there."""
+    there = [provider.name for provider in providers]
+    for name in request.only:
+        if name not in there:
+            raise InputError(request.source, f"no provider {name} in this file; it has {', '.join(there) or 'none'}")
+    return tuple(provider for provider in providers if provider.name in request.only)
 
 
 def _documentation(request: Request, providers: tuple[Provider, ...]) -> str:
