@@ -195,6 +195,9 @@ class _Writer:
             self.editor.retarget(site.reference, self.machine.none, label)
             for offset in site.replacement.extra_relocations:
                 self._neutralise(site, offset, label)
+            for old, new in site.replacement.moved_relocations:
+                for reference in self.source.relocations_at(site.reference.relocations, old):
+                    self.editor.move(reference, new)
             self.reports.append(
                 SiteReport(
                     site.stub.provider, site.stub.probe.stub, site.stub.enabled,
@@ -218,8 +221,10 @@ class _Writer:
         relocations: list[NewRelocation] = []
         starts = []
         fields = stapsdt.fields(self.address_size)
-        code = self._alias(section, group)
+        # Where linkers delete code, a place in it is a symbol of its own and not a distance (RISC-V, LoongArch).
+        alias = 0 if self.machine.relaxes else self._alias(section, group)
         for stub, offset, tail in places:
+            code, addend = (alias, offset) if alias else (self.editor.add_label(section, offset), 0)
             start = len(data)
             starts.append(start)
             # SystemTap's readers know a probe by the name in its source, `req__done`, where DTrace's say `req-done`;
@@ -227,12 +232,12 @@ class _Writer:
             note = stapsdt.Note(0, 0, 0, stub.provider, stub.probe.stub, self._operands(stub, tail))
             data += stapsdt.encode(note, self.address_size, little=self.source.layout.little)
             relocations += self._void_if_dropped(data, start, code)
-            for field, symbol, addend in (
-                (fields.pc, code, offset),
-                (fields.base, self._base(), 0),
-                (fields.semaphore, self._semaphore_reference(stub), 0),
-            ):
-                relocations.append(NewRelocation(start + field, self.machine.absolute, symbol, addend))
+            absolute = self.machine.absolute
+            relocations += (
+                NewRelocation(start + fields.pc, absolute, code, addend),
+                NewRelocation(start + fields.base, absolute, self._base(), 0),
+                NewRelocation(start + fields.semaphore, absolute, self._semaphore_reference(stub), 0),
+            )
         notes = self.editor.add_section(
             stapsdt.SECTION, L.SHT_NOTE, L.SHF_LINK_ORDER, bytes(data),
             align=4, link=section, relocations=relocations, group=group,
@@ -382,19 +387,43 @@ class _Writer:
 
         It stands in a COMDAT group of its own, so that any number of objects may define it.
         """
-        code = self.machine.stub(stub.enabled, self.by_semaphore, self.options.nop)
+        make = self.machine.thumb_stub if self.machine.thumb_stub and self._is_thumb() else self.machine.stub
+        code = make(stub.enabled, self.by_semaphore, self.options.nop)
         group = self.editor.add_group(stub.symbol)
         self.unique_names[group] = stub.name
-        relocations = [
-            NewRelocation(r.offset, r.type, self._semaphore_reference(stub), r.addend) for r in code.relocations
-        ]
-        section = self.editor.add_section(
+        section = self.editor.next_section
+        relocations = []
+        for r in code.relocations:
+            symbol = self._semaphore_reference(stub) if r.label is None else self.editor.add_label(section, r.label)
+            relocations.append(NewRelocation(r.offset, r.type, symbol, r.addend))
+        self.editor.add_section(
             f".text.{stub.name}", L.SHT_PROGBITS, L.SHF_ALLOC | L.SHF_EXECINSTR, code.code,
             align=code.align, relocations=relocations, group=group,
         )  # fmt: skip
-        self.editor.change_symbol(stub.symbol, L.STB_WEAK, L.STT_FUNC, section, 0, len(code.code))
+        for name, offset in code.mapping:
+            self.editor.add_label(section, offset, name)
+        entry = section if self.machine.descriptor is None else self._describe_function(stub, section, group)
+        self.editor.change_symbol(stub.symbol, L.STB_WEAK, L.STT_FUNC, entry, code.entry, len(code.code))
         if not stub.enabled:
-            self._notes(section, [(stub, code.site, True)], group)
+            self._notes(section, [(stub, code.site, code.tail)], group)
             self.reports.append(
                 SiteReport(stub.provider, stub.probe.stub, False, f".text.{stub.name}", code.site, True)
             )
+
+    def _is_thumb(self) -> bool:
+        """Whether the object's mapping symbols say that it has Thumb code and no A32 (aaelf32, "Mapping symbols")."""
+        found = {name[:2] for name in self.source.find_symbols((b"$a", b"$t")).values()}
+        return found == {"$t"}
+
+    def _describe_function(self, stub: StubSymbol, section: int, group: int) -> int:
+        """Add the function descriptor that a stub's symbol stands for with ELFv1; return its section.
+
+        It has the code's address, the module's TOC and an environment pointer that C doesn't use.
+        """
+        assert self.machine.descriptor is not None
+        address, toc = self.machine.descriptor
+        code = self.editor.add_label(section, 0)
+        relocations = [NewRelocation(0, address, code, 0), NewRelocation(8, toc, 0, 0)]
+        return self.editor.add_section(
+            ".opd", L.SHT_PROGBITS, L.SHF_ALLOC | L.SHF_WRITE, bytes(24), align=8, relocations=relocations, group=group
+        )

@@ -100,6 +100,7 @@ class ElfObject:
             raise self.error(f"is {kind}, not a relocatable object", "give the .o file that the compiler wrote")
         self.sections = self._read_sections()
         self.symtab = self._find_symtab()
+        self._entries_at: dict[int, dict[int, list[int]]] = {}  # relocation section -> offset -> entries
 
     def error(self, what: str, cure: str = "compile it again") -> ElfError:
         """Return an error about this object, for the caller to raise."""
@@ -339,9 +340,12 @@ class ElfObject:
 
     def relocations_at(self, index: int, offset: int) -> list[Reference]:
         """Return the entries of relocation section `index` that apply at `offset` (more than one on RISC-V)."""
-        count = self.sections[index].size // self.sections[index].entsize
-        entries = (self.relocation(index, entry) for entry in range(count))
-        return [entry for entry in entries if entry.offset == offset]
+        if index not in self._entries_at:
+            entries_at = self._entries_at[index] = {}
+            count = self.sections[index].size // self.sections[index].entsize
+            for entry in range(count):
+                entries_at.setdefault(self.relocation(index, entry).offset, []).append(entry)
+        return [self.relocation(index, entry) for entry in self._entries_at[index].get(offset, ())]
 
     def references(self, wanted: Container[int]) -> list[Reference]:
         """Return every relocation against one of the `wanted` symbols, in file order."""

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 class NewRelocation(NamedTuple):
-    """A relocation in a new section. `symbol` is a symbol index of the input or a handle that this module gave."""
+    """A relocation in a new section. `symbol` is a symbol index of the input or a handle that this module gave.
+
+    Where relocations of an object carry no addend (SHT_REL), it is added to the 32-bit word at `offset`.
+    """
 
     offset: int
     type: int
@@ -137,6 +140,11 @@ class ObjectEditor:
     def retarget(self, reference: Reference, type_: int, symbol: int, addend: int = 0) -> None:
         """Turn an existing relocation into one of another type against another symbol."""
         self._retargeted.append((reference, type_, symbol, addend))
+
+    def move(self, reference: Reference, offset: int) -> None:
+        """Let an existing relocation apply at another offset, since its instruction moved there."""
+        moved = reference._replace(offset=offset)
+        self._retargeted.append((moved, moved.type, moved.symbol, moved.addend or 0))
 
     def add_section(
         self,
@@ -281,7 +289,7 @@ class _Finisher:
     def _write_new_sections(self) -> None:
         first = len(self.source.sections)
         for index, section in enumerate(self.editor._sections, first):
-            data: bytes | bytearray = section.data
+            data: bytes | bytearray = self._with_addends(index, section.data)
             if index in self.editor._relocations:
                 data = bytearray()
                 for relocation in self.editor._relocations[index][1]:
@@ -302,6 +310,19 @@ class _Finisher:
             self.headers.append(
                 header._replace(flags=section.flags, info=info, align=section.align, entsize=section.entsize)
             )
+
+    def _with_addends(self, index: int, data: bytes) -> bytes:
+        """Return a new section's bytes; where its relocations carry no addends, with these in the 32-bit words."""
+        header = index + 1
+        if self.editor.uses_rela or header not in self.editor._relocations:
+            return data
+        target, relocations = self.editor._relocations[header]
+        changed = bytearray(data)
+        for relocation in relocations if target == index else ():
+            if relocation.addend:
+                value = self.layout.u32.unpack_from(changed, relocation.offset)[0] + relocation.addend
+                self.layout.u32.pack_into(changed, relocation.offset, value & 0xFFFFFFFF)
+        return bytes(changed)
 
     # -- what else holds symbol and section numbers ------------------------------------------------------------------
 
