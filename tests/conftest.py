@@ -122,6 +122,14 @@ def need() -> Callable[[str], str]:
     return path_or_skip
 
 
+@pytest.fixture(scope="session")
+def wheel(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of this checkout, built without the network."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT)
+    return next(folder.glob("*.whl"))
+
+
 # --- compilers, linkers, tracers ------------------------------------------------------------------------------
 
 

@@ -24,14 +24,6 @@ message(STATUS "found=${USDTBuild_FOUND} version=${USDTBuild_VERSION} python=${p
 
 
 @pytest.fixture(scope="session")
-def wheel(run: Any, tmp_path_factory: Any) -> Path:
-    """A wheel of this checkout."""
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT)
-    return next(folder.glob("*.whl"))
-
-
-@pytest.fixture(scope="session")
 def environment(run: Any, wheel: Path, tmp_path_factory: Any) -> Path:
     """A virtual environment with the wheel in it; what the wheel depends on is borrowed from ours."""
     folder = Path(tmp_path_factory.mktemp("environment"), "venv")

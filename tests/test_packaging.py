@@ -1,0 +1,81 @@
+"""What a wheel and an sdist carry: everything that works in a checkout must work when it is installed."""
+
+from __future__ import annotations
+
+import sys
+import tarfile
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "src"
+FORWARD = Path("usdtbuild/cmake/forward")
+
+
+def source_files() -> set[Path]:
+    """All files of the package in the checkout, relative to `src`."""
+    files = (path.relative_to(SOURCES) for path in (SOURCES / "usdtbuild").rglob("*") if path.is_file())
+    return {path for path in files if "__pycache__" not in path.parts and path.suffix != ".pyc"}
+
+
+@pytest.fixture(scope="module")
+def contents(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def metadata(wheel: Path, name: str) -> str:
+    with zipfile.ZipFile(wheel) as archive:
+        (path,) = (entry for entry in archive.namelist() if entry.endswith(f".dist-info/{name}"))
+        return archive.read(path).decode()
+
+
+def test_wheel_carries_every_file_of_the_package(contents: set[str]) -> None:
+    expected = {path.as_posix() for path in source_files() if FORWARD not in path.parents}
+    assert "usdtbuild/cmake/USDTBuildConfig.cmake" in expected
+    assert expected - contents == set()
+
+
+def test_wheel_puts_the_cmake_package_where_an_activated_environment_has_it(contents: set[str]) -> None:
+    shared = {name.split(".data/data/")[1] for name in contents if ".data/data/" in name}
+    forwarded = {f"share/cmake/USDTBuild/{path.name}" for path in (SOURCES / FORWARD).iterdir()}
+    assert shared == forwarded != set()
+
+
+def test_wheel_has_nothing_outside_its_package(contents: set[str]) -> None:
+    outside = {name.split("/")[0] for name in contents} - {"usdtbuild"}
+    assert all(name.endswith((".dist-info", ".data")) for name in outside)
+
+
+def test_metadata_names_licence_and_entry_points(wheel: Path, contents: set[str]) -> None:
+    said = Parser().parsestr(metadata(wheel, "METADATA"))
+    assert said["License-Expression"] == "Apache-2.0"
+    assert said["Requires-Python"] == ">=3.9"
+    assert said["Description-Content-Type"] == "text/markdown"
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in contents)
+    points = metadata(wheel, "entry_points.txt")
+    for line in ("usdtbuild = usdtbuild.__main__:main", "[cmake.prefix]", "[cmake.root]"):
+        assert line in points
+
+
+def test_sdist_carries_what_is_needed_to_build_and_test_it(run: Any, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path, ROOT)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    wanted = {
+        "Makefile", "README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "docs/index.md", "tools/prepare.py",
+        "tests/conftest.py", "benchmarks/README.md", "sample_projects/cmake-hello/CMakeLists.txt",
+    }
+    wanted |= {f"src/{path.as_posix()}" for path in source_files()}
+    assert wanted - names == set()
+
+
+def test_folders_that_are_printed_hold_what_they_promise(usdtbuild: Any) -> None:
+    folder = usdtbuild("--cmake-dir").stdout.strip()
+    assert Path(folder, "USDTBuildConfig.cmake").is_file()
+    assert usdtbuild("--version").stdout.startswith("usdtbuild, version ")
