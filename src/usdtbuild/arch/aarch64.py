@@ -34,6 +34,7 @@ class _Types(NamedTuple):
 
     none: int
     absolute: int
+    absolute32: int | None
     prel64: int
     call: int
     jump: int
@@ -41,8 +42,8 @@ class _Types(NamedTuple):
     load16: int
 
 
-_LP64 = _Types(none=0, absolute=257, prel64=260, call=283, jump=282, page=275, load16=284)
-_ILP32 = _Types(none=0, absolute=1, prel64=3, call=21, jump=20, page=11, load16=14)  # prel64: there is PREL32 only
+_LP64 = _Types(none=0, absolute=257, absolute32=258, prel64=260, call=283, jump=282, page=275, load16=284)
+_ILP32 = _Types(none=0, absolute=1, absolute32=None, prel64=3, call=21, jump=20, page=11, load16=14)  # prel64: there is PREL32 only
 
 _REGISTERS = tuple(f"x{i}" for i in range(8))
 
@@ -77,8 +78,8 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
         return _make_stub(words(True, _BTI, _ADRP, _LDRH), relocations)
 
     return Machine(
-        name="aarch64" if is64 else "aarch64 ilp32", none=types.none, absolute=types.absolute, replace=replace,
-        stub=stub, operands=lambda arguments, tail: spell(convention, arguments),
+        name="aarch64" if is64 else "aarch64 ilp32", none=types.none, absolute=types.absolute,
+        absolute32=types.absolute32, replace=replace, stub=stub, operands=lambda arguments, tail: spell(convention, arguments),
         pc_relative=(PlaceRelocation(types.prel64, 0 if is64 or little else 4, 0 if is64 or little else 4),),
         pc_relative_bits=64 if is64 else 32,
     )  # fmt: skip

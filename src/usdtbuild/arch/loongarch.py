@@ -17,7 +17,7 @@ from .arguments import Convention, spell
 from .machine import Machine, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
 
 # Relocation types.
-R_NONE, R_64, R_ADD32, R_SUB32, R_B26, R_PCALA_HI20, R_PCALA_LO12 = 0, 2, 50, 55, 66, 71, 72
+R_NONE, R_32, R_64, R_ADD32, R_SUB32, R_B26, R_PCALA_HI20, R_PCALA_LO12 = 0, 1, 2, 50, 55, 66, 71, 72
 R_RELAX, R_64_PCREL, R_CALL36 = 100, 109, 110
 
 # Instruction words.
@@ -36,7 +36,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
     """Return LoongArch; the parameters only exist for machines that come in several kinds."""
     del is64, little, flags
     return Machine(
-        name="loongarch64", none=R_NONE, absolute=R_64, replace=_replace, stub=_stub,
+        name="loongarch64", none=R_NONE, absolute=R_64, absolute32=R_32, replace=_replace, stub=_stub,
         operands=lambda arguments, tail: spell(_CONVENTION, arguments),
         pc_relative=(PlaceRelocation(R_64_PCREL, 0, 0),), relaxes=True, difference=(R_ADD32, R_SUB32),
     )  # fmt: skip

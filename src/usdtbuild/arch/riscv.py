@@ -41,7 +41,8 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
     convention = Convention(_REGISTERS, "{}(sp)", "0(sp)", -8 * slot, slot, even_stack=True)
     return Machine(
         name="riscv64" if is64 else "riscv32", none=R_NONE, absolute=R_64 if is64 else R_32,
-        replace=_replace, stub=_stub, operands=lambda arguments, tail: spell(convention, arguments),
+        absolute32=R_32 if is64 else None, replace=_replace, stub=_stub,
+        operands=lambda arguments, tail: spell(convention, arguments),
         pc_relative=(PlaceRelocation(R_ADD64, 0, 0), PlaceRelocation(R_SUB64, 0, 0, place=True)),
         relaxes=True, difference=(R_ADD32, R_SUB32),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from .arguments import Convention, spell
 from .machine import Machine, PlaceRelocation, Replacement, Stub, StubRelocation
 
 # Relocation types.
-R_NONE, R_PC32DBL, R_PLT32DBL, R_64, R_PC64 = 0, 19, 20, 22, 23
+R_NONE, R_32, R_PC32DBL, R_PLT32DBL, R_64, R_PC64 = 0, 4, 19, 20, 22, 23
 
 _NOPR = bytes.fromhex("0700")  # nopr
 _RETURN = bytes.fromhex("07fe")  # br %r14
@@ -35,7 +35,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
     """Return s390x; the parameters only exist for machines that come in several kinds."""
     del is64, little, flags
     return Machine(
-        name="s390x", none=R_NONE, absolute=R_64, replace=_replace, stub=_stub,
+        name="s390x", none=R_NONE, absolute=R_64, absolute32=R_32, replace=_replace, stub=_stub,
         operands=lambda arguments, tail: spell(_CONVENTION, arguments), pc_relative=(PlaceRelocation(R_PC64, 0, 0),),
     )  # fmt: skip
 

@@ -56,8 +56,9 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
     # Before a tail call's `restore` the arguments are still in the registers of the function's own window.
     own_window = convention._replace(registers=tuple(f"%i{i}" for i in range(6)), memory="[%fp+{}]", at_zero="[%fp]")
     return Machine(
-        name="sparc64" if is64 else "sparc", none=R_NONE, absolute=R_UA64 if is64 else R_UA32, replace=_replace,
-        stub=_stub, operands=lambda arguments, tail: spell(own_window if tail else convention, arguments),
+        name="sparc64" if is64 else "sparc", none=R_NONE, absolute=R_UA64 if is64 else R_UA32,
+        absolute32=R_UA32 if is64 else None, replace=_replace, stub=_stub,
+        operands=lambda arguments, tail: spell(own_window if tail else convention, arguments),
         pc_relative=(PlaceRelocation(R_DISP64, 0, 0) if is64 else PlaceRelocation(R_DISP32, 4, 4),),
         pc_relative_bits=64 if is64 else 32,
     )  # fmt: skip
