@@ -192,7 +192,10 @@ class ObjectEditor:
             self._group_members.setdefault(group, []).append(index)
 
     def drop_section(self, index: int) -> None:
-        """Turn an existing section into an empty SHT_NULL one, which every tool passes over."""
+        """Turn an existing section into an empty, nameless SHT_NULL one, which every tool passes over.
+
+        The name goes too, because gcc's linker plugin looks for `.gnu.lto_` names before it looks at types.
+        """
         self._dropped.append(index)
 
     def add_group(self, signature: int) -> int:
@@ -236,7 +239,7 @@ class _Finisher:
         self._write_address_significance()
         self._write_symbols()
         for index in self.editor._dropped:
-            self.headers[index] = self.headers[index]._replace(type=L.SHT_NULL, flags=0, size=0, link=0, info=0)
+            self.headers[index] = self.headers[index]._replace(name=0, type=L.SHT_NULL, flags=0, size=0, link=0, info=0)
         self._write_headers()
         return self.patches, bytes(self.tail)
 
