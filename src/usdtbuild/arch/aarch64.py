@@ -43,7 +43,7 @@ class _Types(NamedTuple):
 
 
 _LP64 = _Types(none=0, absolute=257, absolute32=258, prel64=260, call=283, jump=282, page=275, load16=284)
-_ILP32 = _Types(none=0, absolute=1, absolute32=None, prel64=3, call=21, jump=20, page=11, load16=14)  # prel64: there is PREL32 only
+_ILP32 = _Types(none=0, absolute=1, absolute32=None, prel64=3, call=21, jump=20, page=11, load16=14)  # no PREL64
 
 _REGISTERS = tuple(f"x{i}" for i in range(8))
 
@@ -79,7 +79,8 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
 
     return Machine(
         name="aarch64" if is64 else "aarch64 ilp32", none=types.none, absolute=types.absolute,
-        absolute32=types.absolute32, replace=replace, stub=stub, operands=lambda arguments, tail: spell(convention, arguments),
+        absolute32=types.absolute32, replace=replace, stub=stub,
+        operands=lambda arguments, tail: spell(convention, arguments),
         pc_relative=(PlaceRelocation(types.prel64, 0 if is64 or little else 4, 0 if is64 or little else 4),),
         pc_relative_bits=64 if is64 else 32,
     )  # fmt: skip
