@@ -258,7 +258,6 @@ class _Reader:
                 done.add(one.measured.start.address)
             rows.append(row)
         rows += [self._without_entry(start) for start in self.starts.by_address.values() if start.address not in done]
-        rows = [row for row in rows if row is not None and (row.name or row.source != "unwind table" or row.nops)]
         rows.sort(key=lambda row: (row.entry, row.name, row.reason))
         return rows
 
@@ -315,11 +314,13 @@ class _Reader:
         return "no-entry", REASONS["no-entry"]
 
     def _looks_patchable(self, start: Start) -> bool:
-        """Whether a function without an entry has the very NOPs of N,M, so that its entry must have been lost."""
+        """Whether a function without an entry has the very NOPs of N,M, so that its entry must have been lost.
+
+        Only x86 can tell: elsewhere the NOPs that align a function look like its padding.
+        """
         machine, promise = self.machine, self.promise
-        if machine is None or promise is None or not machine.ways:
+        if machine is None or promise is None or not M.is_x86(machine) or not promise.m:
             return False
-        machine = M.thumb() if start.thumb else machine
         unit, m = machine.units[0], promise.m
         if m and self.image.read(start.address - m * unit, m * unit) != machine.nops[0][0] * m:
             return False

@@ -43,7 +43,7 @@ def entries_of(assembly: str, nop: int, thumb_assembler: bool = False) -> dict[s
     section, previous, table = ".text", ".text", []
     width = nop if not thumb_assembler else 2
     for raw in assembly.splitlines():
-        line = re.split(r"\s*(?://|@ |# |##|\t#|;#)", raw, maxsplit=1)[0].strip()
+        line = re.split(r"\s*(?:// |@ |# |##)", raw, maxsplit=1)[0].strip()
         if not line or line.startswith("#"):
             continue
         if line.startswith((".section", ".text", ".data", ".bss", ".previous", ".pushsection", ".popsection")):

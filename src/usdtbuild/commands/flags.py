@@ -13,7 +13,6 @@ from ..errors import UsageError
 @click.command(
     name="flags",
     short_help="Print the compiler options for patchable function entries, checked for this compiler.",
-    context_settings={"ignore_unknown_options": True},
 )
 @click.option(
     "--patchable",

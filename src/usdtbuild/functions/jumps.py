@@ -12,6 +12,7 @@ import functools
 import re
 import sys
 from array import array
+from bisect import bisect_right
 from struct import unpack_from
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +20,7 @@ import capstone
 
 from ..elf import layout as L
 from . import machines as M
+from .symbols import mapping_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -43,25 +45,43 @@ def find_jumps(image: Image, starts: Starts, targets: Collection[int]) -> dict[i
     found: dict[int, Jump] = {}
     if not targets:
         return found
-    if image.relocatable:
-        filled_in, relocated = _through_relocations(image, targets)
-        for jump in filled_in:
-            found.setdefault(jump.target, jump)
-    else:
-        relocated = frozenset()
-    by_start: dict[int, list[tuple[int, int]]] = {}
+    jumps, relocated = _through_relocations(image, targets) if image.relocatable else ([], frozenset())
+    grouped = _by_function(image, starts, targets, relocated)
+    if grouped:
+        kinds = _Kinds(image)
+        for start in sorted(grouped):
+            jumps += _instructions(image, starts, start, grouped[start], kinds)
+    for jump in jumps:
+        if jump.target not in found or jump.source < found[jump.target].source:
+            found[jump.target] = jump
+    return found
+
+
+def _by_function(
+    image: Image, starts: Starts, targets: Collection[int], relocated: frozenset[int]
+) -> dict[int, list[tuple[int, int]]]:
+    """Return what looks like a branch to one of `targets`, by where a disassembly of its function starts."""
+    grouped: dict[int, list[tuple[int, int]]] = {}
     for span in image.spans:
         if span.executable:
-            for source, target, field in _candidates(image, span, starts, targets):
+            for source, target, field in _candidates(image, span, targets):
                 if field not in relocated:
                     around = starts.around(source)
                     start = around.address if around else span.start
-                    by_start.setdefault(max(start, source - _REACH, span.start), []).append((source, target))
-    for start in sorted(by_start):
-        for jump in _confirm(image, starts, start, by_start[start]):
-            if jump.target not in found or jump.source < found[jump.target].source:
-                found[jump.target] = jump
-    return found
+                    grouped.setdefault(max(start, source - _REACH, span.start), []).append((source, target))
+    return grouped
+
+
+def _instructions(
+    image: Image, starts: Starts, start: int, candidates: list[tuple[int, int]], kinds: _Kinds
+) -> list[Jump]:
+    """Return the branches among `candidates`, all of one function that is read from `start` on."""
+    candidates = [(source, target) for source, target in candidates if kinds.at(source) != "d"]
+    if not candidates:
+        return []
+    around = starts.around(start)
+    thumb = (kinds.at(candidates[0][0]) or "t" * bool(around and around.thumb)) == "t"
+    return _confirm(image, start, candidates, thumb)
 
 
 # -- what branches look like -----------------------------------------------------------------------------------------
@@ -69,9 +89,7 @@ def find_jumps(image: Image, starts: Starts, targets: Collection[int]) -> dict[i
 _X86_BRANCH = re.compile(rb"[\x70-\x7f\xe0-\xe3\xe8\xe9\xeb]|\x0f(?=[\x80-\x8f])", re.DOTALL)
 
 
-def _candidates(
-    image: Image, span: Span, starts: Starts, targets: Collection[int]
-) -> Iterator[tuple[int, int, int]]:
+def _candidates(image: Image, span: Span, targets: Collection[int]) -> Iterator[tuple[int, int, int]]:
     """Yield address, target and the address of the changeable bytes of what looks like a branch to one of `targets`."""
     code = bytes(image.data[span.offset : span.offset + span.end - span.start])
     if image.machine in (M.EM_X86_64, M.EM_386):
@@ -258,10 +276,21 @@ def disassembler(machine: int, is64: bool, little: bool, thumb: bool = False) ->
     return decoder
 
 
-def _confirm(image: Image, starts: Starts, start: int, candidates: list[tuple[int, int]]) -> list[Jump]:
+class _Kinds:
+    """Which bytes between instructions are data, where the assembler said so."""
+
+    def __init__(self, image: Image) -> None:
+        known = image.machine in (M.EM_ARM, M.EM_AARCH64, M.EM_RISCV)
+        self._addresses, self._kinds = mapping_symbols(image) if known else ([], [])
+
+    def at(self, address: int) -> str:
+        """Return a, t or x for instructions, d for data, "" where nothing is said."""
+        index = bisect_right(self._addresses, address) - 1
+        return self._kinds[index] if index >= 0 else ""
+
+
+def _confirm(image: Image, start: int, candidates: list[tuple[int, int]], thumb: bool) -> list[Jump]:
     """Return those of `candidates` (all in one function) that are instructions, when it is read from its start on."""
-    around = starts.around(start)
-    thumb = bool(around and around.thumb)
     last = max(source for source, _ in candidates)
     wanted = dict(candidates)
     found = []

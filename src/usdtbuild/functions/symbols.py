@@ -147,6 +147,30 @@ def _descriptors(image: Image) -> dict[int, int] | None:
     return found
 
 
+def mapping_symbols(image: Image) -> tuple[list[int], list[str]]:
+    """Return sorted addresses, and what is from each of them on: a (ARM), t (Thumb), x (other code) or d (data).
+
+    Assemblers for ARM, aarch64 and RISC-V put such labels ($a, $t, $x, $d) where literals stand between instructions
+    (ELF for the Arm Architecture, 5.5.5).
+    """
+    found = []
+    bases = [section.address for section in image.sections] if image.relocatable else []
+    for section in image.sections:
+        if section.type != L.SHT_SYMTAB or section.entsize != image.layout.symbol.size:
+            continue
+        strings = image.content(image.sections[section.link])
+        for fields in image.layout.symbol.iter_unpack(image.content(section)):
+            if image.layout.is64:
+                name, info, _, shndx, value, _ = fields
+            else:
+                name, value, _, info, _, shndx = fields
+            if info & 15 == 0 and strings[name : name + 1] == b"$" and strings[name + 2 : name + 3] in (b"\0", b"."):
+                base = bases[shndx] if bases and shndx < len(bases) else 0
+                found.append((base + value, strings[name + 1 : name + 2].decode("ascii", "replace")))
+    found.sort()
+    return [address for address, _ in found], [kind for _, kind in found]
+
+
 # -- files that hold what was stripped -------------------------------------------------------------------------------
 
 
@@ -232,5 +256,7 @@ def unwind_starts(image: Image) -> list[int]:
             count = unpack_from(image.order + "I", data, 8)[0]
             if 12 + 8 * count <= len(data):
                 column = unpack_from(f"{image.order}{2 * count}i", data, 12)[::2]
-                return sorted(section.address + offset for offset in column)
+                plt = [(s.address, s.address + s.size) for s in image.sections if s.name.startswith(".plt")]
+                starts = sorted(section.address + offset for offset in column)
+                return [at for at in starts if not any(low <= at < high for low, high in plt)]
     return []
