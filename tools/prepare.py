@@ -79,16 +79,18 @@ def main(arguments: list[str]) -> int:
     purpose = arguments[0]
     is_root = os.geteuid() == 0
     missing = [need for need in NEEDS[purpose] if not is_there(need) and (is_root or not need.root)]
-    packages = [need.packages[0] for need in missing]
+    wanted = [need.packages for need in missing]
     if not (VENV / "bin/python").exists() and not can_make_venv():
-        packages.append("python3-venv")
-    if packages and is_root and shutil.which("apt-get"):
-        missing = install(missing, packages)
-    elif packages:
-        name_missing(packages)
-    without = [need.found for need in missing if need.must and not is_there(need)]
+        wanted.append(("python3-venv",))
+    if wanted and is_root and shutil.which("apt-get"):
+        install(wanted)
+        missing = [need for need in missing if not is_there(need)]
+        wanted = [need.packages for need in missing]
+    if wanted:
+        name_missing(wanted)
+    without = [need.found.replace("include:", "") for need in missing if need.must]
     if without:
-        return fail(f"Nothing can be built without {' and '.join(without)}.")
+        return fail(f"Nothing can be built without {', '.join(without)}.")
     if not (VENV / "bin/python").exists() and not can_make_venv():
         return fail("Python's venv module is missing (Debian and Ubuntu: python3-venv).")
     make_venv(purpose, [need.pip for need in missing if need.pip and not is_there(need)])
@@ -127,35 +129,30 @@ def runs(*command: str) -> bool:
 # --- system packages ------------------------------------------------------------------------------------------
 
 
-def install(missing: list[Need], packages: list[str]) -> list[Need]:
-    """Install with apt; return what is still missing, having named it."""
-    print(f"Installing with apt: {' '.join(packages)}", flush=True)
-    alternatives = {need.packages[0]: need.packages for need in missing}
-    wanted = known(packages, alternatives)
-    if len(wanted) < len(packages) or not apt("install", *wanted):
-        # Package lists that are empty, or so old that their files are gone from the mirror.
-        apt("update")
-        wanted = known(packages, alternatives)
-        if not apt("install", *wanted):
-            for package in wanted:  # one that can't be had must not cost us the others
-                apt("install", package)
-    still = [need for need in missing if not is_there(need)]
-    if still:
-        name_missing([need.packages[0] for need in still])
-    return still
+def install(wanted: list[tuple[str, ...]]) -> None:
+    """Install with apt one package of each row, as far as apt knows one."""
+    packages = known(wanted)
+    print(f"Installing with apt: {' '.join(packages or [row[0] for row in wanted])}", flush=True)
+    if len(packages) == len(wanted) and apt("install", *packages):
+        return
+    # Package lists that are empty, or so old that their files are gone from the mirror.
+    apt("update")
+    packages = known(wanted)
+    if not apt("install", *packages):
+        for package in packages:  # one that can't be had must not cost us the others
+            apt("install", package)
 
 
-def known(packages: list[str], alternatives: dict[str, tuple[str, ...]]) -> list[str]:
-    """Return, for each package, the first of its alternatives that apt can install; none where there is none."""
-    names = [name for package in packages for name in alternatives.get(package, (package,))]
+def known(wanted: list[tuple[str, ...]]) -> list[str]:
+    """Return, of each row, the first package that apt can install; nothing of rows where there is none."""
+    if not shutil.which("apt-cache"):
+        return []
+    names = [name for row in wanted for name in row]
     shown = subprocess.run(
         ["apt-cache", "--no-all-versions", "show", *names], capture_output=True, text=True, check=False
     )
     available = {line.split()[1] for line in shown.stdout.splitlines() if line.startswith("Package: ")}
-    chosen = []
-    for package in packages:
-        chosen += [name for name in alternatives.get(package, (package,)) if name in available][:1]
-    return chosen
+    return [name for row in wanted for name in [name for name in row if name in available][:1]]
 
 
 def apt(verb: str, *packages: str) -> bool:
@@ -175,9 +172,9 @@ def apt(verb: str, *packages: str) -> bool:
     return done.returncode == 0
 
 
-def name_missing(packages: list[str]) -> None:
-    """Say in one line what is missing; the names are Debian's."""
-    names = " ".join(packages)
+def name_missing(wanted: list[tuple[str, ...]]) -> None:
+    """Say in one line what is missing; where apt doesn't know the packages, under Debian's names."""
+    names = " ".join((known([row]) or row)[0] for row in wanted)
     print(f"Missing, install as root for the whole picture: apt-get install {names}", file=sys.stderr, flush=True)
 
 
