@@ -7,6 +7,7 @@ down what it runs. Our own launcher goes in front of it, so it sees what the com
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -31,7 +32,7 @@ class Project:
         self.log = folder / "compiled"
         self.counter = folder / "counter"
         folder.mkdir(parents=True, exist_ok=True)
-        self.counter.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> "{self.log}"\nexec "$@"\n')
+        self.counter.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {shlex.quote(str(self.log))}\nexec "$@"\n')
         self.counter.chmod(0o755)
 
     def write(self, **files: str) -> None:
@@ -66,7 +67,7 @@ class Project:
             return []
         lines = self.log.read_text().splitlines()
         self.log.unlink()
-        sources = [re.search(r" -c (\S+)$", line) for line in lines if "CMakeScratch" not in line]
+        sources = [re.search(r" -c (.+)$", line) for line in lines if "CMakeScratch" not in line]
         return sorted(Path(found[1]).name for found in sources if found)
 
     def edit(self, name: str, old: str, new: str) -> None:

@@ -246,6 +246,19 @@ def test_preprocessed_provider_file(parts: Any, notes: Notes, cmake_of: Any, cma
     assert project.compiled() == []
 
 
+@pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
+def test_folders_with_spaces_and_other_signs(
+    make_project: Any, copy_sample: Any, notes: Notes, run: Any, tmp_path: Path, generator: str
+) -> None:
+    project = make_project(tmp_path / "a b" / "c+d (e) $f", generator=generator)
+    copy_sample("cmake-hello", project.source)
+    project.configure()
+    project.make()
+    run(project.binary("hello"), "Ada")
+    assert notes(project.binary("hello"))["hello:start"] == 1
+    assert project.compiled() == ["greeting.c", "journal.cpp", "main.c"]
+
+
 def test_project_written_for_the_policies_of_long_ago(parts: Any, notes: Notes) -> None:
     project = parts("add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\n", "one")
     project.edit("CMakeLists.txt", "VERSION 3.16...4.0", "VERSION 3.1")
