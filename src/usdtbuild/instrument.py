@@ -10,6 +10,7 @@ It knows no command line. The input is never modified; the output appears comple
 
 from __future__ import annotations
 
+from binascii import crc32
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from . import arch, sites
@@ -215,7 +216,8 @@ class _Writer:
         """Append one `.note.stapsdt` for the sites of `section`; return a label on each note.
 
         The section is linked to the code (SHF_LINK_ORDER) and a member of its group, so that bfd and lld drop it with
-        the code; the labels are what the neutralised relocations point to, so that it is kept with the code.
+        the code (for gold and mold see `_void_if_dropped`); the labels are what the neutralised relocations point to,
+        so that it is kept with the code.
         """
         data = bytearray()
         relocations: list[NewRelocation] = []
@@ -238,6 +240,8 @@ class _Writer:
                 NewRelocation(start + fields.base, absolute, self._base(), 0),
                 NewRelocation(start + fields.semaphore, absolute, self._semaphore_reference(stub), 0),
             )
+        if not group:  # a group of its own, not COMDAT: bfd's -r would put all notes into one section
+            group = self.editor.add_group(code, 0)
         notes = self.editor.add_section(
             stapsdt.SECTION, L.SHT_NOTE, L.SHF_LINK_ORDER, bytes(data),
             align=4, link=section, relocations=relocations, group=group,
@@ -273,13 +277,18 @@ class _Writer:
         other object has: in a COMDAT group the group's signature gives one, elsewhere any symbol that only this
         object may define. Without type and size, and at the function's own address, it is what debuggers and
         symbolizers never prefer to the function (a label at the site they would).
+
+        llvm-objcopy turns GCC's groups of destructors into ones that aren't COMDAT, so that every object's copy stays.
+        The checksum of the code keeps a copy's records from counting from the start of another.
         """
         prefix = self._unique_name(group)
         if not prefix:
             return self.editor.add_section_symbol(section)
         count = self.alias_counts[prefix] = self.alias_counts.get(prefix, -1) + 1
-        binding = L.STB_WEAK if group else L.STB_GLOBAL
-        return self.editor.add_global(f"{prefix}.usdt{count}", binding, section, 0)
+        if not group:
+            return self.editor.add_global(f"{prefix}.usdt{count}", L.STB_GLOBAL, section, 0)
+        code = self.source.content(section) if section < len(self.source.sections) else b""
+        return self.editor.add_global(f"{prefix}.usdt{count}.{crc32(code):08x}", L.STB_WEAK, section, 0)
 
     def _unique_name(self, group: int) -> str:
         if group not in self.unique_names:

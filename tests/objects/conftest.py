@@ -1,8 +1,9 @@
 """Compiling, instrumenting and linking small programs, and an oracle that says where their probe sites must be.
 
-The oracle is a second link of the same objects, not instrumented, with every stub defined as a real function. There each
-probe is a call that the disassembler finds: function, offset in it, and which stub it reaches. The instrumented link
-must have exactly these places as records. Both files are read with pyelftools and capstone, not with our own reader.
+The oracle is a second link of the same objects, not instrumented, with every stub defined as a real function. There
+each probe is a call that the disassembler finds: function, offset in it, and which stub it reaches. The instrumented
+link must have exactly these places as records. Both files are read with pyelftools and capstone, not with our own
+reader.
 
 What a record is depends on its format: `READERS` has one function a format that turns a finished file into `Record`s,
 and everything below works on these.
@@ -34,6 +35,7 @@ SAMPLES = Path(__file__).resolve().parent / "samples"
 STUB, ENABLED = "__dtrace_", "__dtraceenabled_"
 # The sections that instrumenting adds to a program, with the flags that they may have.
 OUR_SECTIONS = {".note.stapsdt": 0, ".stapsdt.base": 2, ".probes": 3, ".usdtbuild.provider": 0}
+OUR_SECTIONS.update({".rela.note.stapsdt": 0, ".rela.probes": 0})  # with --emit-relocs
 OURS = ("app", "sample")
 PROVIDER = """
 provider app {
@@ -118,9 +120,9 @@ class Binary:
         found: dict[int, list[str]] = {}
         for symbol in self.symbols:
             kind = symbol["st_info"]["type"]
-            if kind == "STT_FUNC" or (kind == "STT_NOTYPE" and symbol.name.startswith("untyped_")):
-                if symbol["st_shndx"] != "SHN_UNDEF":
-                    found.setdefault(symbol["st_value"], []).append(symbol.name)
+            is_function = kind == "STT_FUNC" or (kind == "STT_NOTYPE" and symbol.name.startswith("untyped_"))
+            if is_function and symbol["st_shndx"] != "SHN_UNDEF":
+                found.setdefault(symbol["st_value"], []).append(symbol.name)
         return found
 
     @cached_property
@@ -276,7 +278,8 @@ class Bench:
             lines += [f'.section .text.{name},"ax",@progbits', f".globl {name}", f".hidden {name}"]
             lines += [f".type {name},@function", f"{name}:", "xor %eax,%eax", "ret", f".size {name}, .-{name}"]
         for name in sorted(n for n in names if n.endswith("_semaphore")):
-            lines += [f".section .probes,\"aw\",@progbits", f".globl {name}", f".hidden {name}", f".type {name},@object", f"{name}: .short 0"]
+            lines += ['.section .probes,"aw",@progbits', f".globl {name}", f".hidden {name}"]
+            lines += [f".type {name},@object", f"{name}: .short 0"]
         return self.compile("gcc", "\n".join(lines) + "\n", suffix=".s")
 
     def link(self, *words: Any, driver: str = "gcc", name: str = "program", **more: Any) -> Path:

@@ -198,9 +198,10 @@ class ObjectEditor:
         """
         self._dropped.append(index)
 
-    def add_group(self, signature: int) -> int:
-        """Append a COMDAT group whose signature is the symbol (index or handle) `signature`; return its index."""
-        index = self.add_section(".group", L.SHT_GROUP, 0, b"", align=4, entsize=4, link=self.source.symtab)
+    def add_group(self, signature: int, flags: int = L.GRP_COMDAT) -> int:
+        """Append a group whose signature is the symbol (index or handle) `signature`; return its index."""
+        data = self.layout.u32.pack(flags)
+        index = self.add_section(".group", L.SHT_GROUP, 0, data, align=4, entsize=4, link=self.source.symtab)
         self._new_groups[index] = (signature, [])
         return index
 
@@ -306,7 +307,7 @@ class _Finisher:
             info = section.info
             if index in self.editor._new_groups:
                 signature, members = self.editor._new_groups[index]
-                data = b"".join(self.layout.u32.pack(word) for word in (L.GRP_COMDAT, *members))
+                data = section.data + b"".join(map(self.layout.u32.pack, members))
                 info = self.number(signature)
             offset = self._append(data, section.align)
             header = _header(section.name, section.type, offset, len(data), section.link, self.names)
