@@ -338,14 +338,14 @@ class Image:
                 return section
         return None
 
-    def symbols_with(self, table: Section, text: bytes) -> Iterator[Symbol]:
-        """Yield the symbols of a table whose names contain `text`; cheap where the string table doesn't."""
+    def symbols_with(self, table: Section, text: bytes) -> Iterator[tuple[int, Symbol]]:
+        """Yield (number, symbol) where the name contains `text`; cheap where the whole string table doesn't."""
         strings = self._strings(table)
         if self.data.find(text, strings.offset, strings.offset + strings.size) < 0:
             return
         for number, raw in enumerate(self._raw_symbols(table)):
             if text in self._string(strings, raw[0]):
-                yield self._symbol(table, number, raw)
+                yield number, self._symbol(table, number, raw)
 
     def symbol(self, number: int) -> Symbol | None:
         """Return symbol `number` of SHT_SYMTAB, or None where there is no such symbol."""

@@ -23,8 +23,8 @@ EM_X86_64, EM_AARCH64, EM_RISCV, EM_LOONGARCH = 62, 183, 243, 258
 class Place(NamedTuple):
     """Where an argument is. `kind` says which of the other fields mean something.
 
-    REGISTER: `register`. MEMORY: `base`, `index_register` and `symbol` ('' where absent), `scale` and `displacement` in bytes.
-    CONSTANT: `displacement` is the value. OTHER: none of them, the text is all there is.
+    REGISTER: `register`. MEMORY: `base`, `index_register` and `symbol` ('' where absent), `scale` and `displacement` in
+    bytes. CONSTANT: `displacement` is the value. OTHER: none of them, the text is all there is.
     """
 
     kind: str

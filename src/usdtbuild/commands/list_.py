@@ -1,0 +1,335 @@
+"""`usdtbuild list`: the probes of binaries, objects, archives, folders and running processes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import InputError, UsdtError
+from ..inspect import inspect
+from ..targets import files, loaded, process_number
+from .progress import progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ..inspect import Argument, Inspection, Probe, Semaphore, Site
+    from ..process import Memory
+
+# Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/commands/list.md.
+JSON_VERSION = 1
+_FLOATS = {4: "float", 8: "double", 16: "long double"}
+_COLUMNS = ("PROBE", "NO.", "SITE", "FUNCTION", "ARGUMENTS", "SEMAPHORE")
+
+
+@click.command(name="list", short_help="Show the probes of a binary, object, folder or process.")
+@click.argument("targets", nargs=-1, required=True, metavar="BINARY|OBJECT|ARCHIVE|DIR|PID...")
+@click.option(
+    "-p", "--probe", "patterns", multiple=True, metavar="PROVIDER:PROBE", help="Only these; * and ? match any."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--demangle/--no-demangle", default=True, help="Show C++ and Rust functions as they were written.")
+def command(targets: tuple[str, ...], patterns: tuple[str, ...], as_json: bool, demangle: bool) -> int:
+    """Show what tracers see: each probe's sites, with their arguments and semaphore.
+
+    A number means the process with that number; a file of such a name is given as ./1234.
+    """
+    found: list[Inspection] = []
+    failed = False
+    with progress("Looked at") as tick:
+        for target in targets:
+            inspections = _look(target, tick)
+            failed |= inspections is None
+            if inspections is not None:
+                found += _select(target, inspections, patterns)
+    names = _demangled(found) if demangle else {}
+    if as_json:
+        document = {"format": "usdtbuild-list", "version": JSON_VERSION, "files": [as_record(i, names) for i in found]}
+        click.echo(json.dumps(document, indent=2))
+    else:
+        _print(found, names)
+    return int(failed)
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+def _trouble(error: InputError) -> None:
+    click.echo(f"usdtbuild: {error}", err=True)
+
+
+def _look(target: str, tick: Callable[[str], None]) -> list[Inspection] | None:
+    """Return what a target shows, all of it or, with a line on stderr, None."""
+    try:
+        return list(_inspections(target, tick))
+    except UsdtError as error:
+        click.echo(f"usdtbuild: {error}", err=True)
+        return None
+
+
+def _inspections(target: str, tick: Callable[[str], None]) -> Iterator[Inspection]:
+    pid = process_number(target)
+    if pid is not None:
+        yield from _process(pid, tick)
+        return
+    for image in files(target, _trouble):
+        tick(image.path)
+        yield inspect(image)
+
+
+def _process(pid: int, tick: Callable[[str], None]) -> Iterator[Inspection]:
+    from ..process import Memory
+
+    with Memory(pid) as memory:
+        for image, bias in loaded(pid, _trouble):
+            tick(image.path)
+            try:
+                seen = inspect(image)
+            except InputError as error:
+                _trouble(error)
+                continue
+            probes = tuple(_at_run_time(probe, bias, memory, seen.little) for probe in seen.probes)
+            yield seen._replace(probes=probes, pid=pid, load_bias=bias)
+
+
+def _at_run_time(probe: Probe, bias: int, memory: Memory, little: bool) -> Probe:
+    """Return the probe with its addresses in the process, and what its semaphores hold now."""
+    sites = []
+    for site in probe.sites:
+        semaphore = site.semaphore
+        if semaphore is not None:
+            raw = memory.read(semaphore.location.address + bias, 2)
+            value = int.from_bytes(raw, "little" if little else "big") if raw is not None else None
+            semaphore = semaphore._replace(value=value)
+        sites.append(site._replace(semaphore=semaphore, runtime_address=site.location.address + bias))
+    return probe._replace(sites=tuple(sites))
+
+
+def _select(target: str, inspections: Sequence[Inspection], patterns: Sequence[str]) -> list[Inspection]:
+    """Return the inspections with probes that match; say so on stderr where there are none."""
+    chosen = []
+    for inspection in inspections:
+        probes = tuple(probe for probe in inspection.probes if _matches(probe, patterns))
+        if probes:
+            chosen.append(inspection._replace(probes=probes))
+    if not chosen:
+        any_at_all = any(inspection.probes for inspection in inspections)
+        what = f"no probe matches {' or '.join(patterns)}" if any_at_all else "no probes found"
+        click.echo(f"usdtbuild: {target}: {what}", err=True)
+        if len(inspections) == 1:
+            return [inspections[0]._replace(probes=())]
+    return chosen
+
+
+def _matches(probe: Probe, patterns: Sequence[str]) -> bool:
+    """Whether a probe is wanted; a pattern without a colon is about the probe's own name. `__` is also `-`."""
+    if not patterns:
+        return True
+    names = {probe.name, probe.name.replace("__", "-")}
+    for pattern in patterns:
+        provider, colon, name = pattern.partition(":")
+        if not colon:
+            provider, name = "*", pattern
+        if fnmatchcase(probe.provider, provider or "*") and any(fnmatchcase(text, name or "*") for text in names):
+            return True
+    return False
+
+
+def _demangled(inspections: Sequence[Inspection]) -> dict[str, str]:
+    """Return mangled -> written names of all functions; nothing where no demangler is installed."""
+    from ..functions.demangle import demangle
+
+    sites = (site for found in inspections for probe in found.probes for site in probe.sites)
+    try:
+        return demangle({site.function.name for site in sites if site.function})
+    except UsdtError:
+        return {}
+
+
+# -- text --------------------------------------------------------------------------------------------------------------
+
+
+def _print(inspections: Sequence[Inspection], names: dict[str, str]) -> None:
+    """Print a table for each file: drawn on a terminal; elsewhere columns and blanks, nothing cut off or wrapped."""
+    on_terminal = sys.stdout.isatty()
+    first = True
+    for found in inspections:
+        if not found.probes:
+            continue
+        if not first:
+            click.echo()
+        first = False
+        rows = [_row(found, probe, number, site, names)
+                for probe in found.probes for number, site in enumerate(probe.sites, 1)]  # fmt: skip
+        if on_terminal:
+            _draw(_title(found), rows)
+        else:
+            _write(_title(found), rows)
+
+
+def _title(found: Inspection) -> str:
+    count = f"{_plural(len(found.probes), 'probe')}, {_plural(found.site_count, 'site')}"
+    loaded_at = f", loaded at {found.load_bias:#x} in process {found.pid}" if found.load_bias is not None else ""
+    return f"{found.path}: {found.kind}, {found.machine}{loaded_at}: {count}"
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def _row(found: Inspection, probe: Probe, number: int, site: Site, names: dict[str, str]) -> tuple[str, ...]:
+    where = f"{site.runtime_address:#x}" if site.runtime_address is not None else site.location.text(found.in_object)
+    function = ""
+    if site.function is not None:
+        function = f"{names.get(site.function.name, site.function.name)}+{site.function.offset:#x}"
+    name = f"{probe.provider}:{probe.name}" + ("" if probe.format == "stapsdt" else f" ({probe.format})")
+    arguments = ", ".join(map(_argument, site.arguments))
+    return name, f"{number}/{len(probe.sites)}", where, function, arguments, _semaphore(found, site.semaphore)
+
+
+def _argument(argument: Argument) -> str:
+    """Return `int fd %edi`, or with nothing but the record to go by `int32_t %edi`."""
+    spelling = argument.type or _width(argument)
+    blank = "" if not argument.name or spelling.endswith("*") else " "
+    return f"{spelling}{blank}{argument.name} {argument.operand.place.text}".strip()
+
+
+def _width(argument: Argument) -> str:
+    operand = argument.operand
+    if operand.floating:
+        return _FLOATS.get(operand.size, f"float{8 * operand.size}")
+    return f"{'' if operand.signed else 'u'}int{8 * operand.size}_t" if operand.size else ""
+
+
+def _semaphore(found: Inspection, semaphore: Semaphore | None) -> str:
+    if semaphore is None:
+        return ""
+    where = semaphore.location
+    text = f"{where.address + found.load_bias:#x}" if found.load_bias is not None else where.text(found.in_object)
+    if semaphore.value is not None:
+        text += f" = {semaphore.value}"
+    return text + (" (not in the file)" if semaphore.backed is False else "")
+
+
+def _write(title: str, rows: list[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows)]
+    click.echo(title)
+    for row in [_COLUMNS, *rows]:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths))
+        click.echo(("  " + "  ".join(cells)).rstrip())
+
+
+def _draw(title: str, rows: list[tuple[str, ...]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    styles = ("bold", "dim", "cyan", "", "green", "")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading, style in zip(_COLUMNS, styles):
+        table.add_column(heading, style=style, overflow="fold", no_wrap=heading in {"NO.", "SITE"})
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console = Console(highlight=False)
+    console.print(Text(title), style="bold")
+    console.print(table)
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def as_record(found: Inspection, names: dict[str, str]) -> dict[str, Any]:
+    """Return one file as docs/commands/list.md describes it. Addresses are hexadecimal strings, sizes are numbers."""
+    record: dict[str, Any] = {
+        "path": found.path,
+        "kind": found.kind,
+        "machine": found.machine,
+        "address_size": found.address_size,
+        "byte_order": "little" if found.little else "big",
+        "build_id": found.build_id or None,
+    }
+    if found.load_bias is not None:
+        record["process"] = {"pid": found.pid, "load_bias": f"{found.load_bias:#x}"}
+    record["providers"] = [
+        {"name": provider.name, "hash": hash_, "probes": [_declared(probe) for probe in provider.probes]}
+        for provider, hash_ in found.providers.values()
+    ]
+    record["probes"] = [_probe_record(found, probe, names) for probe in found.probes]
+    return record
+
+
+def _declared(probe: Any) -> dict[str, Any]:
+    arguments = [{"type": argument.type.spelling, "name": argument.name or None} for argument in probe.arguments]
+    return {"name": probe.stub, "arguments": arguments}
+
+
+def _probe_record(found: Inspection, probe: Probe, names: dict[str, str]) -> dict[str, Any]:
+    return {
+        "provider": probe.provider,
+        "name": probe.name,
+        "format": probe.format,
+        "sites": [_site_record(found, site, names) for site in probe.sites],
+    }
+
+
+def _site_record(found: Inspection, site: Site, names: dict[str, str]) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "address": None if found.in_object else f"{site.location.address:#x}",
+        "section": site.location.section or None,
+        "offset": f"{site.location.offset:#x}",
+        "function": None,
+        "operands": site.operands,
+        "arguments": [_argument_record(argument) for argument in site.arguments],
+        "semaphore": None,
+    }
+    if site.runtime_address is not None:
+        record["runtime_address"] = f"{site.runtime_address:#x}"
+    if site.function is not None:
+        name = site.function.name
+        record["function"] = {"name": name, "demangled": names.get(name, name), "offset": f"{site.function.offset:#x}"}
+    if site.semaphore is not None:
+        record["semaphore"] = _semaphore_record(found, site.semaphore)
+    return record
+
+
+def _argument_record(argument: Argument) -> dict[str, Any]:
+    operand, place = argument.operand, argument.operand.place
+    where: dict[str, Any] = {"kind": place.kind, "text": place.text}
+    if place.kind == "register":
+        where["register"] = place.register
+    elif place.kind == "constant":
+        where["value"] = place.displacement
+    elif place.kind == "memory":
+        where["base"] = place.base or None
+        where["displacement"] = place.displacement
+        if place.index_register:
+            where["index"], where["scale"] = place.index_register, place.scale
+        if place.symbol:
+            where["symbol"] = place.symbol
+    return {
+        "size": operand.size or None,
+        "signed": operand.signed,
+        "floating": operand.floating,
+        "place": where,
+        "type": argument.type or None,
+        "name": argument.name or None,
+    }
+
+
+def _semaphore_record(found: Inspection, semaphore: Semaphore) -> dict[str, Any]:
+    where = semaphore.location
+    record: dict[str, Any] = {
+        "address": None if found.in_object else f"{where.address:#x}",
+        "section": where.section or None,
+        "offset": f"{where.offset:#x}",
+        "symbol": where.symbol or None,
+        "backed": semaphore.backed,
+    }
+    if found.load_bias is not None:
+        record["runtime_address"] = f"{where.address + found.load_bias:#x}"
+        record["value"] = semaphore.value
+    return record

@@ -1,0 +1,205 @@
+"""`usdtbuild verify`: will the probes of finished binaries work, with every tracer?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import InputError, UsageError, UsdtError
+from ..targets import files
+from ..verify import ERROR, NAMES, NOTE, WARNING, Finding, Place, Report, missing_everywhere, verify
+from .progress import progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ..provider.model import Provider
+
+# Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/commands/verify.md.
+JSON_VERSION = 1
+_SHOWN_PLACES = 3
+_STYLES = {ERROR: "bold red", WARNING: "bold yellow", NOTE: "bold cyan"}
+
+
+@click.command(name="verify", short_help="Check that the probes of a finished binary will work.")
+@click.argument("targets", nargs=-1, required=True, metavar="BINARY|OBJECT|ARCHIVE|DIR...")
+@click.option("--provider", "provider_files", multiple=True, metavar="FILE.d", help="Its probes must all have a site.")
+@click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
+@click.option("--ignore", "ignored", multiple=True, metavar="NAME", help="Leave out these findings.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def command(
+    targets: tuple[str, ...], provider_files: tuple[str, ...], strict: bool, ignored: tuple[str, ...], as_json: bool
+) -> int:
+    """Check everything that is known to keep probes from being seen or from firing.
+
+    Each finding says what is wrong, where, and what cures it. Exits with 1 if there is an error.
+    """
+    for name in ignored:
+        if name not in NAMES:
+            raise UsageError(f"--ignore {name}: there is no such finding; there are {', '.join(sorted(NAMES))}")
+    expected = _read_providers(provider_files)
+    reports: list[Report] = []
+    failed = False
+    with progress("Verified") as tick:
+        for target in targets:
+            found = _look(target, expected, tick)
+            failed |= found is None
+            reports += found or []
+    if expected and not failed:
+        reports += _missing(reports, expected, provider_files)
+    reports = [_without(report, ignored) for report in reports]
+    counted = [ERROR, WARNING] if strict else [ERROR]
+    failed |= any(report.count(severity) for report in reports for severity in counted)
+    if as_json:
+        document = {
+            "format": "usdtbuild-verify",
+            "version": JSON_VERSION,
+            "passed": not failed,
+            "files": [_as_record(report) for report in reports],
+        }
+        click.echo(json.dumps(document, indent=2))
+    else:
+        _print(reports)
+    return int(failed)
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+def _read_providers(paths: Sequence[str]) -> dict[str, Provider]:
+    """Return the providers of the given provider files by name. Raises InputError and ParseError."""
+    from ..provider.parser import parse
+
+    providers: dict[str, Provider] = {}
+    for path in paths:
+        text = _read(path)
+        for provider in parse(text, path):
+            providers[provider.name] = provider
+    return providers
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_bytes().decode("utf-8", "surrogateescape")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(path, reason.lower()) from None
+
+
+def _look(target: str, expected: dict[str, Provider], tick: Callable[[str], None]) -> list[Report] | None:
+    """Return the reports on a target's files, all of them or, with a line on stderr, None."""
+    try:
+        return list(_reports(target, expected, tick))
+    except UsdtError as error:
+        click.echo(f"usdtbuild: {error}", err=True)
+        return None
+
+
+def _reports(target: str, expected: dict[str, Provider], tick: Callable[[str], None]) -> Iterator[Report]:
+    """Yield a report on each file; in folders and archives only on those that have to do with probes."""
+    for image in files(target, lambda error: click.echo(f"usdtbuild: {error}", err=True)):
+        tick(image.path)
+        report = verify(image, expected)
+        matters = report.probes or any(finding.check != "no-probes" for finding in report.findings)
+        if image.path == target or matters:
+            yield report
+
+
+def _missing(reports: Sequence[Report], expected: dict[str, Provider], paths: Sequence[str]) -> list[Report]:
+    report = missing_everywhere(reports, expected, ", ".join(paths))
+    return [report] if report else []
+
+
+def _without(report: Report, ignored: Sequence[str]) -> Report:
+    return report._replace(findings=tuple(finding for finding in report.findings if finding.check not in ignored))
+
+
+# -- text --------------------------------------------------------------------------------------------------------------
+
+
+def _print(reports: Sequence[Report]) -> None:
+    for report in reports:
+        for finding in report.findings:
+            _print_finding(report, finding)
+        click.echo(_summary(report))
+
+
+def _print_finding(report: Report, finding: Finding) -> None:
+    """Print a finding as compilers do, with its places and its cure below it."""
+    severity = finding.severity
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.text import Text
+
+        line = Text.assemble(f"{report.path}: ", (f"{severity}: ", _STYLES[severity]), finding.what)
+        line.append(f" [{finding.check}]", style="dim")
+        Console(highlight=False).print(line, soft_wrap=True)
+    else:
+        click.echo(f"{report.path}: {severity}: {finding.what} [{finding.check}]")
+    for place in finding.places[:_SHOWN_PLACES]:
+        click.echo(f"    at {_place(place)}")
+    if len(finding.places) > _SHOWN_PLACES:
+        click.echo(f"    and {len(finding.places) - _SHOWN_PLACES} more")
+    click.echo(f"    cure: {finding.cure}")
+
+
+def _place(place: Place) -> str:
+    function = f" in {place.function}" if place.function else ""
+    return f"{place.where}{function}" + (f", probe {place.probe}" if place.probe else "")
+
+
+def _summary(report: Report) -> str:
+    counts = [
+        _plural(report.count(severity), severity) for severity in (ERROR, WARNING, NOTE) if report.count(severity)
+    ]
+    size = (
+        f"{_plural(report.probes, 'probe')}, {_plural(report.sites, 'site')}: "
+        if report.kind != "provider file"
+        else ""
+    )
+    return f"{report.path}: {report.kind}: {size}{', '.join(counts) or 'nothing found'}"
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def _as_record(report: Report) -> dict[str, Any]:
+    """Return one report as docs/commands/verify.md describes it."""
+    return {
+        "path": report.path,
+        "kind": report.kind,
+        "probes": report.probes,
+        "sites": report.sites,
+        "errors": report.count(ERROR),
+        "warnings": report.count(WARNING),
+        "notes": report.count(NOTE),
+        "findings": [
+            {
+                "check": finding.check,
+                "severity": finding.severity,
+                "what": finding.what,
+                "cure": finding.cure,
+                "places": [_place_record(place) for place in finding.places],
+            }
+            for finding in report.findings
+        ],
+    }
+
+
+def _place_record(place: Place) -> dict[str, Any]:
+    return {
+        "probe": place.probe or None,
+        "address": f"{place.address:#x}" if place.address is not None else None,
+        "section": place.section or None,
+        "offset": f"{place.offset:#x}",
+        "function": place.function or None,
+        "text": place.where,
+    }

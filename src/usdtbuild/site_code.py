@@ -1,0 +1,92 @@
+"""What instruction stands at a site: one that tracers and the program can do without, or something else?
+
+x86 is decoded, because its NOPs have a dozen forms; elsewhere a table of bytes is enough, since instructions have a
+fixed size. The table's rows are those of the machines' architecture manuals; tests check them with capstone. Nothing
+here knows ELF.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .formats.operands import EM_386, EM_AARCH64, EM_ARM, EM_LOONGARCH, EM_PPC, EM_PPC64, EM_RISCV, EM_S390, EM_X86_64
+
+# The longest x86 instruction; other machines need less.
+LONGEST = 15
+EM_SPARC, EM_MIPS, EM_SPARCV9 = 2, 8, 43
+
+# machine -> instructions that may stand at a site, as a big-endian number's hexadecimal digits, with their mnemonics
+_QUIET: dict[int, dict[str, str]] = {
+    EM_AARCH64: {"d503201f": "nop", "d65f03c0": "ret"},
+    EM_ARM: {
+        "e1a00000": "mov r0, r0", "e320f000": "nop", "e12fff1e": "bx lr", "e1a0f00e": "mov pc, lr",
+        "bf00": "nop (Thumb)", "46c0": "mov r8, r8 (Thumb)", "4770": "bx lr (Thumb)", "f3af8000": "nop.w (Thumb)",
+    },
+    EM_PPC: {"60000000": "nop", "4e800020": "blr"},
+    EM_PPC64: {"60000000": "nop", "4e800020": "blr"},
+    EM_S390: {
+        "0700": "nopr %r0", "0707": "nopr %r7", "47000000": "nop 0", "c00400000000": "jgnop .", "07fe": "br %r14",
+    },
+    EM_RISCV: {"00000013": "nop", "0001": "c.nop", "00008067": "ret", "8082": "c.ret"},
+    EM_LOONGARCH: {"03400000": "nop", "4c000020": "ret"},
+    EM_SPARC: {"01000000": "nop", "81c7e008": "ret", "81c3e008": "retl"},
+    EM_SPARCV9: {"01000000": "nop", "81c7e008": "ret", "81c3e008": "retl"},
+    EM_MIPS: {"00000000": "nop", "03e00008": "jr ra"},
+}  # fmt: skip
+# x86 prefixes with which kernels up to 6.18 take no uprobe (arch/x86/kernel/uprobes.c, is_prefix_bad)
+_REFUSED_PREFIXES = {0x26: "ES", 0x2E: "CS", 0x36: "SS", 0x3E: "DS", 0xF0: "LOCK"}
+_OTHER_PREFIXES = {0x64, 0x65, 0x66, 0x67, 0xF2, 0xF3, *range(0x40, 0x50)}
+
+
+class Instruction(NamedTuple):
+    """What stands at a site. `quiet`: a NOP or a return. `refused`: why the kernel takes no probe there ('' if so)."""
+
+    text: str
+    quiet: bool
+    refused: str = ""
+
+
+def at_site(code: bytes, machine: int, *, is64: bool, little: bool) -> Instruction | None:
+    """Return the instruction at the start of `code`; None for a machine that isn't known here."""
+    if machine in {EM_386, EM_X86_64}:
+        return _x86(code, is64=is64 and machine == EM_X86_64)
+    table = _QUIET.get(machine)
+    if table is None:
+        return None
+    # AArch64 and RISC-V code is little-endian in big-endian objects too; ARM's is big-endian only before BE8.
+    orders = [True] if machine in {EM_AARCH64, EM_RISCV} else [little, not little] if machine == EM_ARM else [little]
+    for digits, mnemonic in table.items():
+        if any(code.startswith(_in_order(digits, order, machine)) for order in orders):
+            return Instruction(mnemonic, True)
+    return Instruction(f"bytes {code[:4].hex(' ')}", False)
+
+
+def _in_order(digits: str, little: bool, machine: int) -> bytes:
+    raw = bytes.fromhex(digits)
+    if not little:
+        return raw
+    if machine == EM_ARM and digits == "f3af8000":  # a 32-bit Thumb instruction is two halves, each in byte order
+        return raw[1::-1] + raw[:1:-1]
+    return raw[::-1]
+
+
+def _x86(code: bytes, *, is64: bool) -> Instruction:
+    import capstone
+    from capstone import x86_const
+
+    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64 if is64 else capstone.CS_MODE_32)
+    decoded = next(decoder.disasm(code[:LONGEST], 0, 1), None)
+    if decoded is None:
+        return Instruction(f"bytes {code[:4].hex(' ')}, which are no instruction" if code else "nothing", False)
+    quiet = decoded.id in {x86_const.X86_INS_NOP, x86_const.X86_INS_RET}
+    text = f"{decoded.mnemonic} {decoded.op_str}".strip()
+    return Instruction(text, quiet, _refused(bytes(decoded.bytes)))
+
+
+def _refused(code: bytes) -> str:
+    for byte in code:
+        if byte in _REFUSED_PREFIXES:
+            return f"it has the prefix {byte:#04x} ({_REFUSED_PREFIXES[byte]})"
+        if byte not in _OTHER_PREFIXES:
+            break
+    return ""
