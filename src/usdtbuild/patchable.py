@@ -38,11 +38,15 @@ if TYPE_CHECKING:
     from .functions.explain import Explanation
     from .functions.machines import Machine
     from .functions.table import Entry, Table
+    from .verify import Finding
 
     ReadMemory = Callable[[int, int], "bytes | None"]
 
 # Reasons of functions that have no entry: nothing a patcher would touch, so nothing that can go wrong.
 HARMLESS = frozenset({"no-table", "no-entry", "cold-part", "format", "machine"})
+
+# What a hotpatchable function may be flagged with.
+WARNINGS = {"crosses-cache-line": "its patch crosses a cache line: to be written byte by byte, second byte first"}
 
 
 class Function(NamedTuple):
@@ -356,28 +360,48 @@ def explain_functions(path: str, functions: Sequence[Function], options: Options
 
 # -- for `usdtbuild verify` ------------------------------------------------------------------------------------------
 
-
-class Finding(NamedTuple):
-    """One thing that is wrong with an entry: `error` if patching it would go wrong, else a warning."""
-
-    error: bool
-    code: str
-    where: str
-    text: str
+_CURE = "compile it again with what `usdtbuild flags --patchable` gives, and let nothing change its code afterwards"
+_CURES = {
+    "lost-entry": "link with bfd, lld or mold, C++ with clang, or use --patchable-table=relative",
+    "null-entry": "link with lld, or use --patchable-table=relative",
+    "hlt": "compile with 7,5",
+    "too-small": "compile with what `usdtbuild flags --patchable` gives for this machine",
+    "toc": "compile with clang, or with gcc from version 13 on",
+    "padding-arm": "compile with -Wa,-mthumb too",
+    "not-one-store": "compile with -mhotpatch=4,2 instead",
+}
 
 
 def verify_entries(path: str) -> list[Finding]:
-    """Return what is wrong with the patchable entries of the file at `path`; nothing if it has none.
+    """Return what is wrong with the patchable entries of the file at `path`, one finding for each reason.
 
-    Functions without an entry are no finding. Raises InputError if the file can't be read or is damaged.
+    An entry that can't be patched safely is an error; functions without an entry are no finding. Raises InputError if
+    the file can't be read or is damaged.
     """
-    report = read_functions(path)
-    found = []
-    for function in report.functions:
-        where = function.name or f"{function.section}{'+' if function.section else ''}{function.address:#x}"
+    from .verify import ERROR, WARNING, Finding, Place
+
+    places: dict[str, list[Place]] = {}
+    for function in read_functions(path).functions:
         if function.reason and function.reason not in HARMLESS:
-            found.append(Finding(True, function.reason, where, function.detail or REASONS[function.reason]))
-        if "crosses-cache-line" in function.warnings and not function.reason:
-            text = "its patch crosses a cache line: only a patcher that writes byte by byte may touch it"
-            found.append(Finding(False, "crosses-cache-line", where, text))
-    return found
+            code = function.reason
+        elif function.warnings and not function.reason:
+            code = function.warnings[0]
+        else:
+            continue
+        where = f"{function.section}+{function.address:#x}" if function.section else f"{function.address:#x}"
+        where += f" ({function.name})" if function.name else ""
+        detail = function.detail if function.detail not in ("", REASONS.get(code)) else ""
+        where += f": {detail}" if detail else ""
+        address = None if function.section else function.address
+        place = Place("", where, address, function.section, function.address, function.name)
+        places.setdefault(code, []).append(place)
+    return [
+        Finding(
+            f"entry-{code.removeprefix('entry-')}",
+            WARNING if code in WARNINGS else ERROR,
+            "patchable entries: " + (WARNINGS.get(code) or REASONS[code]),
+            tuple(places[code]),
+            _CURES.get(code, _CURE),
+        )
+        for code in sorted(places)
+    ]

@@ -13,12 +13,13 @@ import click
 
 from ..errors import InputError, UsageError
 from ..functions.entry import REASONS
-from ..patchable import Function, Options, Report, explain_functions, read_functions
+from ..patchable import WARNINGS, Function, Options, Report, explain_functions, read_functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..functions.explain import Explanation
+    from ..process import Memory
 
     Match = Callable[[str], bool]
 
@@ -162,25 +163,32 @@ def _one(path: str, shown: str, wanted: _Wanted, memory: Any = None, bias: int =
 
 def _process(pid: int, wanted: _Wanted, all_modules: bool) -> list[_File]:
     """Return a file for every module of a process, with the addresses and the bytes that the process has."""
-    from ..functions.image import ET_DYN, Image, map_file
-    from ..functions.process import Memory, modules
+    from ..elf.image import Image
+    from ..functions.image import map_file
+    from ..process import Memory, load_biases, mapped_files, open_mapped
 
     files = []
-    for module in modules(pid):
-        image = Image(map_file(module.readable), module.path)
-        bias = module.bias(image) if image.type == ET_DYN else 0
-        image.close()
-        memory = Memory(pid, bias)
-        try:
-            file = _one(module.readable, module.path, wanted, memory.read if memory.readable else None, bias)
-        finally:
-            memory.close()
-        note = "" if memory.readable else "the process's memory can't be read: only its files were checked"
-        brief = not all_modules and not file.report.tables
-        files.append(file._replace(note=note, brief=brief))
+    with Memory(pid) as memory:
+        for module in mapped_files(pid):
+            try:
+                path = open_mapped(pid, module)
+                biases = load_biases(Image(bytes(map_file(path)), module.path), module.mappings)
+            except InputError as error:
+                click.echo(f"usdtbuild: warning: {error}", err=True)
+                continue
+            for bias in biases:
+                reads = memory.read(module.mappings[0].start, 1) is not None
+                file = _one(path, module.path, wanted, _at_bias(memory, bias) if reads else None, bias)
+                note = "" if reads else "the process's memory can't be read: only its files were checked"
+                files.append(file._replace(note=note, brief=not all_modules and not file.report.tables))
     if not files:
-        raise InputError(str(pid), "the process has no file mapped as code", "is it a kernel thread?")
+        raise InputError(f"process {pid}", "has no file in memory whose functions can be read")
     return files
+
+
+def _at_bias(memory: Memory, bias: int) -> Callable[[int, int], bytes | None]:
+    """Return a reader of the process's memory that takes the addresses of a file loaded at `bias`."""
+    return lambda address, size: memory.read(address + bias, size)
 
 
 # -- JSON ------------------------------------------------------------------------------------------------------------
@@ -295,13 +303,10 @@ def _rows(file: _File) -> list[str]:
         lines.append(click.style(line, fg="green") if colour and function.hotpatchable else line)
         if function.detail and function.detail != REASONS.get(function.reason):
             lines.append(f"    {function.detail}")
-        lines += [f"    {_WARNINGS[warning]}" for warning in function.warnings]
+        lines += [f"    {WARNINGS[warning]}" for warning in function.warnings]
         if explanation is not None:
             lines += _explanation(explanation, file.bias)
     return lines
-
-
-_WARNINGS = {"crosses-cache-line": "its patch crosses a cache line: to be written byte by byte, second byte first"}
 
 
 def _row(function: Function, file: _File) -> tuple[str, ...]:

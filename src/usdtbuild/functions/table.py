@@ -3,7 +3,7 @@
 gcc and clang write an address a function into `__patchable_function_entries`. In an executable at a fixed address the
 section's bytes are those addresses. In a PIE or library they are what the dynamic linker makes of them: the addend of
 an R_*_RELATIVE relocation (the bytes may be zero), or the bytes themselves where relocations have no addend (REL and
-RELR). In an object they are what the linker will make of them. `__usdtbuild_function_entries` holds 32-bit distances
+RELR). In an object they are what the linker will make of them. `.usdtbuild.functions` holds 32-bit distances
 from each entry to its function, which need none of that after the link.
 
 Every way in which a table is not what it should be ends in a problem with a code, never in a guess.
@@ -22,7 +22,7 @@ from . import machines as M
 from .image import ET_DYN, SHT_DYNSYM, SHT_RELR, Image, Section
 
 STANDARD = "__patchable_function_entries"
-RELATIVE = "__usdtbuild_function_entries"
+RELATIVE = ".usdtbuild.functions"
 
 # machine -> (R_*_RELATIVE, the absolute relocation of an address, the PC-relative one of 32 bits), ELF psABIs
 _TYPES = {

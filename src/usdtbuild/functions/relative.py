@@ -1,0 +1,189 @@
+"""A table of patchable entries that costs nothing at start-up: 32-bit distances instead of addresses.
+
+`__patchable_function_entries` holds an absolute address a function, in a PIE one dynamic relocation each. This replaces
+it in an object by sections `.usdtbuild.functions`, one for each section of code that has entries:
+
+    .long function - .        for each entry, read-only, resolved at link time
+
+Each is linked to its code (SHF_LINK_ORDER), a member of its COMDAT group if it has one, and held by an R_*_NONE
+relocation at the function's entry, so that linkers keep and drop both together (with --gc-sections too). This also
+mends the table of gcc 12, which is outside the groups. The compilers' sections become empty; names and addresses that
+they had stay as they were. The name is no C identifier on purpose: linkers would let `__start_NAME` find such a section,
+and mold would keep all of them alive, and their functions with them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..elf import layout as L
+from ..elf.read import ElfObject
+from ..elf.write import NewRelocation, ObjectEditor, _Finisher
+from ..files import open_input, write_edited
+from . import machines as M
+from .table import RELATIVE, STANDARD
+
+if TYPE_CHECKING:
+    from ..elf.read import Data, Reference
+
+# machine -> (the absolute relocation of an address, the PC-relative one of 32 bits), ELF psABIs; R_*_NONE is 0 for all
+_RELOCATIONS = {
+    M.EM_X86_64: (1, 2), M.EM_386: (1, 2), M.EM_AARCH64: (257, 261), M.EM_ARM: (2, 3), M.EM_PPC64: (38, 26),
+    M.EM_PPC: (1, 26), M.EM_S390: (22, 5), M.EM_RISCV: (2, 57),
+}  # fmt: skip
+_NONE = 0
+_CURE = "leave --patchable-table=relative away"
+
+
+class Entry(NamedTuple):
+    """One entry of the compiler's table: the relocation that makes it, and the code it names."""
+
+    reference: Reference
+    addend: int
+    section: int
+    offset: int
+
+
+def convert_file(source: str, target: str) -> int:
+    """Write the object `source` with a relative table to `target`; return its entries, 0 if nothing was written.
+
+    Raises UsdtError for an object whose table can't be understood; then `target` is as it was.
+    """
+    with open_input(source) as data:
+        patches, tail, count = convert(data.view, source)
+        if count:
+            write_edited(data, patches, tail, target)
+    return count
+
+
+def convert(data: Data, path: str) -> tuple[list[tuple[int, bytes]], bytes, int]:
+    """Return (bytes to overwrite, bytes to append, entries) for the object file content `data`. Raises UsdtError."""
+    source = ElfObject(data, path)
+    tables = [index for index in source.sections_named(STANDARD) if source.sections[index].size]
+    if not tables:
+        return [], b"", 0
+    if source.machine not in _RELOCATIONS:
+        raise source.error(f"what a relative table needs on ELF machine {source.machine} is not known", _CURE)
+    entries = [entry for index in tables for entry in _entries(source, index)]
+    editor = _Editor(source)
+    groups = source.groups()
+    by_section: dict[int, list[Entry]] = {}
+    for entry in sorted(entries, key=lambda entry: (entry.section, entry.offset)):
+        by_section.setdefault(entry.section, []).append(entry)
+    for section, members in by_section.items():
+        _write(editor, section, members, groups.get(section, 0))
+    for index in tables:
+        for unused in (index, *_applied_to(source, index)):
+            if unused in groups:
+                editor.emptied.append(unused)
+            else:
+                editor.drop_section(unused)
+    patches, tail = editor.finish()
+    return patches, tail, len(entries)
+
+
+def _applied_to(source: ElfObject, index: int) -> list[int]:
+    """Return the relocation sections that apply to section `index`."""
+    return [at for at in source.relocation_sections() if source.sections[at].info == index]
+
+
+def _entries(source: ElfObject, index: int) -> list[Entry]:
+    """Return the entries of the compiler's table in section `index`; one that isn't understood is an error."""
+    section = source.sections[index]
+    size = source.layout.address_size
+    absolute = _RELOCATIONS[source.machine][0]
+    if source.machine == M.EM_RISCV and not source.layout.is64:
+        absolute = 1
+    if section.size % size:
+        raise source.error(f"{STANDARD} has {section.size} bytes, which is no multiple of {size}", _CURE)
+    found: dict[int, Entry] = {}
+    for relocations in _applied_to(source, index):
+        for number in range(source.sections[relocations].size // source.sections[relocations].entsize):
+            reference = source.relocation(relocations, number)
+            if reference.type == _NONE:
+                continue
+            symbol = source.symbol(reference.symbol)
+            addend = reference.addend
+            if addend is None:
+                place = section.offset + reference.offset
+                addend = int.from_bytes(source.data[place : place + size], "little" if source.layout.little else "big")
+            target = source.sections[symbol.section] if symbol.section < len(source.sections) else None
+            if reference.type != absolute or target is None or not target.flags & L.SHF_EXECINSTR:
+                raise source.error(
+                    f"entry {reference.offset // size} of {STANDARD} is relocated with type {reference.type} "
+                    "against something that isn't code of this object", _CURE,
+                )  # fmt: skip
+            found[reference.offset] = Entry(reference, addend, symbol.section, symbol.value + addend)
+    if sorted(found) != list(range(0, section.size, size)):
+        raise source.error(f"{STANDARD} has {section.size // size} entries and {len(found)} relocations", _CURE)
+    return [found[offset] for offset in sorted(found)]
+
+
+def _write(editor: _Editor, section: int, members: list[Entry], group: int) -> None:
+    """Append the table of one code section, and the relocation that keeps it with the code."""
+    source = editor.source
+    pc32 = _RELOCATIONS[source.machine][1]
+    relocations = [
+        NewRelocation(4 * at, pc32, entry.reference.symbol, entry.addend) for at, entry in enumerate(members)
+    ]  # fmt: skip
+    flags = L.SHF_ALLOC | L.SHF_LINK_ORDER
+    table = editor.add_section(
+        RELATIVE, L.SHT_PROGBITS, flags, bytes(4 * len(members)),
+        align=4, link=section, relocations=relocations, group=group,
+    )  # fmt: skip
+    tie = NewRelocation(members[0].offset, _NONE, editor.add_label(table, 0), 0)
+    existing = _applied_to(source, section)
+    if existing:
+        editor.more.setdefault(existing[0], []).append(tie)
+    else:
+        editor.add_relocations(section, tie, group)
+
+
+class _Editor(ObjectEditor):
+    """An editor that can also add relocations to code that the object has, and empty sections of groups."""
+
+    def __init__(self, source: ElfObject) -> None:
+        """Start editing `source`."""
+        super().__init__(source)
+        self.more: dict[int, list[NewRelocation]] = {}  # relocation section -> what it gets besides
+        self.emptied: list[int] = []
+
+    def add_relocations(self, section: int, relocation: NewRelocation, group: int) -> None:
+        """Give a code section that has no relocations a relocation section."""
+        self._add_relocation_section(self.source.section_name(section), section, [relocation], group)
+
+    def finish(self) -> tuple[list[tuple[int, bytes]], bytes]:
+        """Return (patches, tail)."""
+        return _TyingFinisher(self).run()
+
+
+class _TyingFinisher(_Finisher):
+    """Writes the grown relocation sections just before the headers, when all symbols have their numbers."""
+
+    def _write_headers(self) -> None:
+        editor = self.editor
+        assert isinstance(editor, _Editor)
+        patches = sorted((offset, data) for offset, data in self.patches)
+        starts = [offset for offset, _ in patches]
+        for index, added in editor.more.items():
+            section = self.source.sections[index]
+            content = bytearray(self.source.content(index))
+            first = bisect_left(starts, section.offset)
+            for offset, data in patches[first : bisect_right(starts, section.offset + section.size - 1)]:
+                content[offset - section.offset : offset - section.offset + len(data)] = data
+            rela = section.type == L.SHT_RELA
+            for new in added:
+                content += self._pack_relocation(new.offset, new.type, self.number(new.symbol), new.addend, rela=rela)
+            offset = self._append(_by_offset(bytes(content), section.entsize, self), section.align)
+            self.headers[index] = section._replace(offset=offset, size=len(content))
+        for index in editor.emptied:
+            self.headers[index] = self.headers[index]._replace(size=0)
+        super()._write_headers()
+
+
+def _by_offset(relocations: bytes, size: int, finisher: _Finisher) -> bytes:
+    """Return relocations in the order of their offsets, those of one offset as they were."""
+    word = finisher.layout.word
+    records = [relocations[at : at + size] for at in range(0, len(relocations), size)]
+    return b"".join(sorted(records, key=lambda record: int(word.unpack_from(record)[0])))
