@@ -319,14 +319,14 @@ def test_new_version_of_the_tool_compiles_the_users_of_probes(parts: Any, tmp_pa
     assert project.compiled() == ["main.c", "one.c"]
 
 
-def test_formats_reach_the_launcher(parts: Any) -> None:
+def test_settings_reach_the_launcher(parts: Any) -> None:
     project = parts(
         "usdt_add_provider(both app.d FORMATS stapsdt dof)\nadd_library(one one.c)\ntarget_usdt_providers(one both)\n",
         "one",
     )
-    project.configure()
+    project.configure("-DCMAKE_SYSTEM_NAME=FreeBSD", "-DUSDTBUILD_NOP=nop5")
     rules = "".join(path.read_text() for path in project.build.glob("**/*.ninja"))
-    assert "--formats=stapsdt,dof" in rules
+    assert "--target-os=freebsd --nop=nop5 --formats=stapsdt,dof -- " in rules
 
 
 def test_compile_commands_show_the_compiler_alone(parts: Any) -> None:
@@ -335,14 +335,41 @@ def test_compile_commands_show_the_compiler_alone(parts: Any) -> None:
     assert "launcher" not in (project.build / "compile_commands.json").read_text()
 
 
-def test_patchable_function_entries(parts: Any, run: Any) -> None:
+@pytest.mark.parametrize(("numbers", "flag"), [("9,5", "=9,5"), ("auto", "=7,5")])
+def test_patchable_function_entries(parts: Any, run: Any, numbers: str, flag: str) -> None:
     project = parts(
-        "add_executable(program main.c one.c)\ntarget_usdt_providers(program probes PATCHABLE_FUNCTION_ENTRY 7,5)\n",
+        f"add_executable(program main.c one.c)\n"
+        f"target_usdt_providers(program probes PATCHABLE_FUNCTION_ENTRY {numbers})\n",
         "one",
     )
     project.configure()
-    project.make()
+    project.make("-v")
+    assert f"-fpatchable-function-entry{flag}\n" in (project.build / "build.ninja").read_text()
     assert "__patchable_function_entries" in run("readelf", "-SW", project.binary("program")).stdout
+
+
+def test_patchable_function_entries_that_no_patch_fits_into_are_refused(parts: Any) -> None:
+    project = parts(
+        "add_executable(program main.c)\ntarget_usdt_providers(program probes PATCHABLE_FUNCTION_ENTRY 2,1)\n"
+    )
+    said = project.configure(code=1)
+    assert "PATCHABLE_FUNCTION_ENTRY can't be had with" in said
+    assert "2,1 is too small" in said
+    assert "use 7,5" in said
+
+
+def test_patchable_component_asks_the_compilers(project: Any, tmp_path: Path) -> None:
+    project.write(
+        CMakeLists__txt="cmake_minimum_required(VERSION 3.16...4.0)\nproject(component LANGUAGES C)\n"
+        "find_package(USDTBuild COMPONENTS PatchableFunctionEntry)\n"
+        'message(STATUS "found=${USDTBuild_FOUND} component=${USDTBuild_PatchableFunctionEntry_FOUND}")\n'
+    )
+    assert "found=1 component=TRUE" in project.configure()
+    compiler = tmp_path / "cc"
+    compiler.write_text('#!/bin/sh\ncase "$*" in *patchable*) exit 1;; esac\nexec gcc "$@"\n')
+    compiler.chmod(0o755)
+    shutil.rmtree(project.build)
+    assert "found=0 component=FALSE" in project.configure(f"-DCMAKE_C_COMPILER={compiler}")
 
 
 # --- installing, linking ----------------------------------------------------------------------------------------
