@@ -38,7 +38,10 @@ OPTIONS = {
 # What a linker doesn't have at all.
 LACKS = {
     "bfd": {"icf-all", "icf-safe", "icf-gc"},
-    "gold": {"static-pie", "separate-code", "no-separate-code"},  # static-pie: "--no-dynamic-linker: unknown option"
+    # "--no-dynamic-linker: unknown option"; "internal error in do_layout", with and without probes
+    "gold": {"static-pie", "separate-code", "no-separate-code", "emit-relocs-gc"},
+    # mold 1.10 stops at an assertion on every C++ program with COMDAT groups, with and without probes
+    "mold": {"emit-relocs", "emit-relocs-gc"},
 }
 
 
@@ -217,3 +220,67 @@ def compare_ways(bench: Any, check: Any, sample: Any, host: Any, linker: str, wa
         check.records(check.binary(program), check.binary(reference))
         check.nothing_added(check.binary(program), check.binary(reference))
         assert host(program, mode) == host(reference, mode)
+
+
+# --- finished programs ----------------------------------------------------------------------------------------
+
+FINISHED = {
+    "strip": ["strip", "-s", "{program}", "-o", "{out}"],
+    "strip-debug": ["strip", "-g", "{program}", "-o", "{out}"],
+    "objcopy": ["objcopy", "{program}", "{out}"],
+    "llvm-objcopy": ["llvm-objcopy", "{program}", "{out}"],
+    "llvm-strip-debug": ["llvm-strip", "-g", "{program}", "-o", "{out}"],
+    "llvm-strip-unneeded": ["llvm-strip", "--strip-unneeded", "{program}", "-o", "{out}"],
+    # Without --keep-section, --strip-all of LLVM's tools deletes every note (docs/linkers.md).
+    "llvm-strip-keep": [
+        "llvm-strip", "-s", "--keep-section=.note.stapsdt", "{program}", "-o", "{out}",
+    ],
+    "eu-strip": ["eu-strip", "{program}", "-o", "{out}"],
+    "eu-strip-split": ["eu-strip", "{program}", "-o", "{out}", "-f", "{out}.debug"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def finished(session_bench: Any, sample: Any) -> Any:
+    """A finished C++ program of a linker."""
+    made: dict[str, Path] = {}
+
+    def make(linker: str) -> Path:
+        if linker not in made:
+            parts = sample("gcc", "c++", "-fPIE")
+            made[linker] = link(session_bench, parts, parts.instrumented, "pie", linker, "-Wl,--gc-sections")
+        return made[linker]
+
+    return make
+
+
+@pytest.mark.parametrize("tool", FINISHED)
+@pytest.mark.parametrize("linker", ["bfd", "gold", "lld", "mold"])
+def test_records_survive_stripping(
+    session_bench: Any, check: Any, finished: Any, need: Any, linker: str, tool: str
+) -> None:
+    need(f"ld.{linker}")
+    need(FINISHED[tool][0])
+    program, out = finished(linker), session_bench.fresh("stripped")
+    session_bench.run(*(word.format(program=program, out=out) for word in FINISHED[tool]))
+    records = check.binary(program).records()
+    assert len(records) > 20
+    assert check.binary(out).records() == records
+    assert session_bench.output(out) == session_bench.output(program)
+
+
+def test_records_survive_split_debug_information(session_bench: Any, check: Any, finished: Any) -> None:
+    program = finished("bfd")
+    debug, stripped = session_bench.fresh("program.debug"), session_bench.fresh("stripped")
+    session_bench.run("objcopy", "--only-keep-debug", program, debug)
+    session_bench.run("objcopy", "--strip-all", f"--add-gnu-debuglink={debug}", program, stripped)
+    assert check.binary(stripped).records() == check.binary(program).records()
+    assert session_bench.output(stripped) == session_bench.output(program)
+
+
+def test_llvm_strip_all_deletes_every_record_and_nothing_else(session_bench: Any, check: Any, finished: Any) -> None:
+    """What docs/linkers.md warns of; when this fails, LLVM has learnt to keep notes."""
+    program, stripped = finished("lld"), session_bench.fresh("stripped")
+    session_bench.run("llvm-strip", "-s", program, "-o", stripped)
+    assert check.binary(stripped).records() == []
+    assert session_bench.output(stripped) == session_bench.output(program)
