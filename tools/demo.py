@@ -37,12 +37,14 @@ def main() -> int:
     usdtbuild = str(TOOLS / "usdtbuild")
     say("1. Build the sample with CMake. Its CMakeLists.txt has one line for each provider file and each target.")
     package = subprocess.run([usdtbuild, "--cmake-dir"], capture_output=True, text=True, check=True).stdout.strip()
+    shutil.rmtree(BUILD, ignore_errors=True)
     generator = ["-G", "Ninja"] if shutil.which("ninja", path=SEARCH) else []
     show("cmake", "-S", SAMPLE, "-B", BUILD, *generator, f"-DUSDTBuild_DIR={package}", quiet=True)
     show("cmake", "--build", BUILD)
 
-    say("2. What a tracer can see in it.")
-    show(usdtbuild, "list", BUILD)
+    say("2. What a tracer can see in it, and whether all is well.")
+    show(usdtbuild, "list", BUILD / "hello", BUILD / "libjournal.so")
+    show(usdtbuild, "verify", BUILD / "hello", BUILD / "libjournal.so")
 
     say("3. The probes fire, with their arguments.")
     fired = watch_with_bpftrace() if os.geteuid() == 0 else watch_with_gdb()

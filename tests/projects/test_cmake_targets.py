@@ -329,6 +329,21 @@ def test_settings_reach_the_launcher(parts: Any) -> None:
     assert "--target-os=freebsd --nop=nop5 --formats=stapsdt,dof -- " in rules
 
 
+def test_verify_fails_where_the_probes_were_stripped_away(parts: Any, need: Any, run: Any) -> None:
+    project = parts(
+        "add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\n"
+        "enable_testing()\nusdt_verify(program NAME probes-of-program)\n",
+        "one",
+    )
+    project.configure()
+    project.make()
+    ctest = Path(project.cmake).with_name("ctest")
+    assert "100% tests passed" in run(ctest, cwd=project.build).stdout
+    run(need("llvm-strip"), "-s", project.binary("program"))
+    said = run(ctest, "--output-on-failure", cwd=project.build, code=8)
+    assert "probes-of-program (Failed)" in said.stdout
+
+
 def test_compile_commands_show_the_compiler_alone(parts: Any) -> None:
     project = parts("add_library(one one.c)\ntarget_usdt_providers(one probes)\n", "one")
     project.configure("-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
