@@ -249,23 +249,24 @@ class _Writer:
         return [self.editor.add_label(notes, start) for start in starts]
 
     def _void_if_dropped(self, data: bytearray, start: int, code: int) -> list[NewRelocation]:
-        """Return relocations that make a note of another type if the linker drops the code that it describes.
+        """Return relocations that give a note another owner if the linker drops the code that it describes.
 
         gold and mold keep notes that aren't loaded, whatever becomes of the code; the code's symbol is 0 then. A note
-        at a small address spoils the whole file for perf and the probe for libbpf, while a type that isn't SDT's is
-        passed over by every reader. So the address is added to `type << 56`, less one, in an eight-byte word whose
-        top byte is the note's type: any address from 1 on carries into it, 0 doesn't, and the type is one less. The
-        seven bytes that this spoils are then written again, by relocations without a symbol. They come after it in
-        file order and in the order of offsets, because bfd sorts relocations (stably) when it links with -r.
+        at a small address spoils the whole file for perf and the probe for libbpf, while notes of other owners are
+        passed over by every reader. (Of another type they aren't: perf stops reading there.) So the address is added
+        to `'s' << 56`, less one, in an eight-byte word whose top byte is the first letter of the owner: any address
+        from 1 on carries into it, 0 doesn't, and the owner is "rtapsdt". The seven bytes that this spoils are then
+        written again, by relocations without a symbol. They come after it in file order and in the order of offsets,
+        because bfd sorts relocations (stably) when it links with -r.
         """
         type32, type64 = self.machine.absolute32, self.machine.absolute
         if type32 is None:
             return []
         header = bytes(data[start : start + stapsdt.HEADER_SIZE])
-        little = self.source.layout.little
-        word, again = (1, (1, 4)) if little else (11, (12, 15))
-        test = NewRelocation(start + word, type64, code, (stapsdt.TYPE << 56) - 1)
-        order: Literal["little", "big"] = "little" if little else "big"
+        owner = stapsdt.HEADER_SIZE - len(stapsdt.OWNER)
+        order: Literal["little", "big"] = "little" if self.source.layout.little else "big"
+        word, again = (owner - 7, (owner - 7, owner - 4)) if order == "little" else (owner, (owner + 1, owner + 4))
+        test = NewRelocation(start + word, type64, code, (stapsdt.OWNER[0] << 56) - 1)
         values = [(offset, int.from_bytes(header[offset : offset + 4], order)) for offset in again]
         return [test, *(NewRelocation(start + offset, type32, 0, value) for offset, value in values)]
 
