@@ -23,6 +23,7 @@ COMMANDS = {
     "instrument": ("instrument", "Turn an object's probe calls into NOPs and write the tracers' records."),
     "cc": ("cc", "Run a compiler and instrument the objects it writes."),
     "list": ("list_", "Show the probes of a binary, object, folder or process."),
+    "dof": ("dof", "Show and check DTrace's object format."),
     "verify": ("verify", "Check that the probes of a finished binary will work."),
     "functions": ("functions", "Show which functions can be patched while the program runs, and why not."),
     "flags": ("flags", "Print the compiler options for patchable function entries, checked for this compiler."),

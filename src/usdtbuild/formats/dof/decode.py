@@ -1,0 +1,188 @@
+"""Reads a DOF: bytes in, records out. Everything is checked against the bytes at hand before it is read.
+
+What makes a DOF readable is checked here; what would make a consumer refuse or ignore it is `check`'s business.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...provider.model import Attribute, Attributes
+from . import layout as L
+from .types import Dof, DofError, DofProbe, DofProvider
+
+
+class Header(NamedTuple):
+    """The fields of a DOF's header that matter; `size` is loadsz."""
+
+    version: int
+    address_size: int
+    little: bool
+    section_count: int
+    section_offset: int
+    section_size: int
+    size: int
+
+
+class Section(NamedTuple):
+    """One section header."""
+
+    type: int
+    align: int
+    flags: int
+    entsize: int
+    offset: int
+    size: int
+
+
+def size_of(data: bytes, offset: int = 0) -> int:
+    """Return how many bytes the DOF at `offset` takes. Raises DofError."""
+    return read_header(data[offset : offset + L.HEADER_SIZE], len(data) - offset).size
+
+
+def read_header(data: bytes, available: int) -> Header:
+    """Read and check the header, of whose DOF `available` bytes are there. Raises DofError."""
+    if len(data) < L.HEADER_SIZE:
+        raise DofError(f"{len(data)} bytes are less than a DOF header's {L.HEADER_SIZE}")
+    if data[:4] != L.MAGIC:
+        raise DofError(f"begins with {data[:4].hex()}, and a DOF begins with 7f444f46")
+    if data[4] not in (1, 2) or data[5] not in (1, 2) or data[6] not in L.PROVIDER_SIZES:
+        raise DofError(f"model {data[4]}, encoding {data[5]}, version {data[6]}: one of them is unknown")
+    little = data[5] == L.ENCODING_LSB
+    _, hdrsize, secsize, secnum, secoff, loadsz, filesz, _ = L.structs(little).header.unpack_from(data, 16)
+    if hdrsize != L.HEADER_SIZE or secsize < L.SECTION_SIZE:
+        raise DofError(f"header of {hdrsize} bytes and section headers of {secsize}")
+    if not L.HEADER_SIZE <= loadsz <= min(filesz, available):
+        raise DofError(f"loadable size {loadsz:#x}, file size {filesz:#x}, and {available:#x} bytes are there")
+    if secoff + secnum * secsize > loadsz:
+        raise DofError(f"{secnum} section headers at offset {secoff:#x} run out of its {loadsz:#x} bytes")
+    return Header(data[6], 8 if data[4] == L.MODEL_LP64 else 4, little, secnum, secoff, secsize, loadsz)
+
+
+def read_sections(data: bytes, header: Header) -> list[Section]:
+    """Return the section headers, each checked to lie within the DOF. Raises DofError."""
+    unpack = L.structs(header.little).section
+    sections = []
+    for index in range(header.section_count):
+        section = Section(*unpack.unpack_from(data, header.section_offset + index * header.section_size))
+        if section.flags & L.FLAG_LOAD and section.offset + section.size > header.size:
+            raise DofError(
+                f"section {index} at offset {section.offset:#x} runs out of the DOF's {header.size:#x} bytes"
+            )
+        sections.append(section)
+    return sections
+
+
+def decode(data: bytes) -> Dof:
+    """Return what the DOF at the start of `data` says. Raises DofError."""
+    header = read_header(data[: L.HEADER_SIZE], len(data))
+    reader = _Reader(data, header)
+    providers = tuple(
+        reader.provider(index) for index, section in enumerate(reader.sections) if section.type == L.PROVIDER
+    )
+    return Dof(header.version, header.address_size, header.little, reader.relocation(), providers)
+
+
+class _Reader:
+    """One DOF being read: gives strings, table entries and providers, or raises DofError."""
+
+    def __init__(self, data: bytes, header: Header) -> None:
+        self.data, self.header = data, header
+        self.structs = L.structs(header.little)
+        self.sections = read_sections(data, header)
+        # Records may share strings and table entries, but what they say in all is bounded, or a few hundred kilobytes
+        # could ask for gigabytes.
+        self.budget = 64 * header.size
+
+    def spend(self, amount: int) -> None:
+        self.budget -= amount
+        if self.budget < 0:
+            raise DofError("its records refer to far more strings and offsets than it holds")
+
+    def section(self, index: int, type_: int, what: str, entsize: int = 0) -> Section:
+        if index >= len(self.sections) or self.sections[index].type != type_:
+            raise DofError(f"{what} is said to be section {index}, which is no {L.NAMES[type_]} section")
+        section = self.sections[index]
+        if not section.flags & L.FLAG_LOAD:
+            raise DofError(f"section {index} ({L.NAMES[type_]}) is not loaded")
+        if entsize and section.entsize != entsize:
+            raise DofError(f"section {index} ({L.NAMES[type_]}) has entries of {section.entsize} bytes, not {entsize}")
+        return section
+
+    def strings(self, table: Section, offset: int, count: int) -> tuple[str, ...]:
+        found = []
+        for _ in range(count):
+            if offset >= table.size:
+                raise DofError(f"string at {offset:#x} lies outside the string table of {table.size:#x} bytes")
+            start = table.offset + offset
+            end = self.data.find(b"\0", start, table.offset + table.size)
+            if end < 0:
+                raise DofError(f"string at {offset:#x} of the string table has no end")
+            self.spend(end - start + 1)
+            found.append(self.data[start:end].decode("utf-8", "backslashreplace"))
+            offset += end - start + 1
+        return tuple(found)
+
+    def numbers(self, table: Section, first: int, count: int, what: str) -> tuple[int, ...]:
+        if (first + count) * table.entsize > table.size:
+            raise DofError(
+                f"{count} {what} from number {first} run out of their table of {table.size // table.entsize}"
+            )
+        self.spend(4 * count)
+        start = table.offset + first * table.entsize
+        if table.entsize == 1:
+            return tuple(self.data[start : start + count])
+        return tuple(self.structs.u32.unpack_from(self.data, start + 4 * i)[0] for i in range(count))
+
+    def provider(self, index: int) -> DofProvider:
+        size = L.PROVIDER_SIZES[self.header.version]
+        section = self.section(index, L.PROVIDER, "the provider")
+        if section.size < size:
+            raise DofError(f"section {index} (PROVIDER) has {section.size} bytes, and needs {size}")
+        fields = self.structs.provider.unpack_from(self.data, section.offset)
+        strtab = self.section(fields[0], L.STRTAB, "the string table")
+        probes = self.section(fields[1], L.PROBES, "the probe table")
+        arguments = self.section(fields[2], L.PRARGS, "the argument table", 1)
+        offsets = self.section(fields[3], L.PROFFS, "the offset table", 4)
+        enabled = None
+        if self.header.version > 1:
+            link = self.structs.u32.unpack_from(self.data, section.offset + 40)[0]
+            enabled = self.section(link, L.PRENOFFS, "the is-enabled offset table", 4) if link else None
+        if probes.entsize < L.PROBE_SIZE:
+            raise DofError(f"section {fields[1]} (PROBES) has entries of {probes.entsize} bytes")
+        found = tuple(
+            self.probe(probes.offset + place, strtab, arguments, offsets, enabled)
+            for place in range(0, probes.size - L.PROBE_SIZE + 1, probes.entsize)
+        )
+        attributes = Attributes(*(Attribute(w >> 24, w >> 16 & 0xFF, w >> 8 & 0xFF) for w in fields[5:10]))
+        return DofProvider(self.strings(strtab, fields[4], 1)[0], attributes, found)
+
+    def probe(
+        self, place: int, strtab: Section, arguments: Section, offsets: Section, enabled: Section | None
+    ) -> DofProbe:
+        fields = self.structs.probe.unpack_from(self.data, place)
+        address, function, name, nargv, xargv, argidx, offidx, nargc, xargc, noffs, enoffidx, nenoffs = fields[:12]
+        if nenoffs and enabled is None:
+            raise DofError("a probe has is-enabled sites, and there is no table of them")
+        return DofProbe(
+            self.strings(strtab, function, 1)[0],
+            self.strings(strtab, name, 1)[0],
+            self.strings(strtab, nargv, nargc),
+            self.strings(strtab, xargv, xargc),
+            self.numbers(arguments, argidx, xargc, "translated arguments"),
+            self.numbers(offsets, offidx, noffs, "offsets"),
+            self.numbers(enabled, enoffidx, nenoffs, "is-enabled offsets") if enabled else (),
+            address,
+        )
+
+    def relocation(self) -> int:
+        """Return the type that all DOF relocations have, or 0 where there are none."""
+        types = {
+            self.structs.relocation.unpack_from(self.data, section.offset + place)[1]
+            for section in self.sections
+            if section.type == L.RELTAB and section.flags & L.FLAG_LOAD and section.entsize >= L.RELOCATION_SIZE
+            for place in range(0, section.size - L.RELOCATION_SIZE + 1, section.entsize)
+        }
+        if len(types) > 1:
+            raise DofError(f"relocations of several types: {', '.join(map(str, sorted(types)))}")
+        return types.pop() if types else 0
