@@ -34,6 +34,7 @@ _CHOICES = {
     "--lto": ("recompile", "keep", "error"),
     "--provider": (),
     "--target-os": (),
+    "--patchable-table": ("absolute", "relative"),
     "--tool-version": (),
 }
 _FORMATS = ("stapsdt", "dof", "usdt")
@@ -42,7 +43,7 @@ _FORMATS = ("stapsdt", "dof", "usdt")
 class Settings:
     """The launcher's own options, and the compiler's command line."""
 
-    __slots__ = ("formats", "lto", "nop", "providers", "target_os", "verbose", "words")
+    __slots__ = ("formats", "lto", "nop", "providers", "relative_table", "target_os", "verbose", "words")
 
     def __init__(self) -> None:
         """Start with the defaults; an empty string or list leaves the choice to `instrument`."""
@@ -51,6 +52,7 @@ class Settings:
         self.lto = "recompile"
         self.providers: list[str] = []  # paths of .d files
         self.target_os = ""
+        self.relative_table = False  # of patchable function entries, in place of the compiler's
         self.verbose = False
         self.words: list[str] = []  # COMPILER ARGS
 
@@ -136,6 +138,8 @@ def _set_option(settings: Settings, name: str, value: str) -> None:
         settings.lto = value
     elif name == "--target-os":
         settings.target_os = value
+    elif name == "--patchable-table":
+        settings.relative_table = value == "relative"
     elif name == "--provider":
         settings.providers.append(value)
     elif name == "--formats":
@@ -277,7 +281,7 @@ class _Compilation:
     def _finish(self, held: str, source: Source) -> bool:
         """Complete a source's object; return False if that failed, after removing the object and saying why."""
         try:
-            if may_have_probes(held):
+            if self.settings.relative_table or may_have_probes(held):
                 from .object_step import complete
 
                 return complete(self.settings, self.line, self.program, self.signals, held, source.object, source)

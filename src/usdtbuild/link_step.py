@@ -149,7 +149,7 @@ def _complete_objects(settings: Settings, line: CompilerLine, signals: Signals, 
     program = find_program(settings.words[0])
     good = True
     for path, source in zip(objects, by_order):
-        if may_have_probes(path):
+        if settings.relative_table or may_have_probes(path):
             from .object_step import complete
 
             good = complete(settings, line, program, signals, path, path, source) and good

@@ -75,6 +75,11 @@ class _ObjectStep:
                 )
             if self.settings.lto == "recompile" and _is_fat(data.view):
                 raise instrumenting.LtoObjectError(f"{self.path}: is a fat LTO object")
+        if self.settings.relative_table:
+            from .functions.relative import convert_file
+
+            convert_file(held, held)
+        with open_input(held) as data:
             patches, tail, report = instrumenting.instrument(data.view, self.path, _options(self.settings))
             if report.changed:
                 write_edited(data, patches, tail, self.path)
@@ -98,7 +103,8 @@ class _ObjectStep:
                 posix.replace(held, self.path)
             return
         if self.settings.verbose:
-            say(f"usdtbuild: {self.path}: has probes, so it is compiled again with -fno-lto")
+            what = "patchable entries" if self.settings.relative_table else "probes"
+            say(f"usdtbuild: {self.path}: has {what}, so it is compiled again with -fno-lto")
         self._compile_again()
         self.recompiled = True
         self._instrument_again()
@@ -127,7 +133,18 @@ class _ObjectStep:
                 return False
         with TemporaryDirectory(prefix="usdtbuild-") as folder:
             plain = f"{folder}/plain.o"
-            return not self._source_is_file() or self._compile(plain)[0] != 0 or not may_have_probes(plain)
+            if not self._source_is_file() or self._compile(plain)[0] != 0:
+                return not self.settings.relative_table
+            return not may_have_probes(plain) and not self._has_entries(plain)
+
+    def _has_entries(self, path: str) -> bool:
+        """Whether an object has patchable function entries whose table is to be replaced."""
+        if not self.settings.relative_table:
+            return False
+        from .functions.relative import may_have_table
+
+        with open_input(path) as data:
+            return may_have_table(data.view)
 
     def _compile_again(self) -> None:
         """Compile the object's source without LTO. Raises UsdtError."""
@@ -218,7 +235,8 @@ def compile_to_stdout(settings: Settings, line: CompilerLine, program: str, sign
         path = f"{folder}/stdout.o"
         to_file = (posix.POSIX_SPAWN_OPEN, 1, path, posix.O_WRONLY | posix.O_CREAT, 0o600)
         code = signals.run(program, settings.words, [to_file])
-        if may_have_probes(path) and not complete(settings, line, program, signals, path, path, line.sources[0]):
+        wanted = settings.relative_table or may_have_probes(path)
+        if wanted and not complete(settings, line, program, signals, path, path, line.sources[0]):
             return code or 1
         with open_input(path) as finished:
             rest = memoryview(finished.view)

@@ -52,6 +52,13 @@ class _Launcher(click.Command):
     "this version), or stop.",
 )
 @click.option("--provider", metavar="FILE.d", multiple=True, help="Describe probes of objects that don't do so.")
+@click.option(
+    "--patchable-table",
+    type=click.Choice(["absolute", "relative"]),
+    default="absolute",
+    show_default=True,
+    help="The table of -fpatchable-function-entry: the compiler's, or one that costs nothing at a program's start.",
+)
 @click.option("--tool-version", metavar="TEXT", help="Ignored; makes a build system rebuild when it changes.")
 def command() -> None:
     """Run a compiler, and instrument the objects that it writes.

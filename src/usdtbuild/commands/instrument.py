@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..arch.machine import NOP_STYLES, SAFE
-from ..errors import UsageError
+from ..errors import UsageError, UsdtError
 from ..instrument import Options, Report, instrument_file
 from ..provider.model import Provider
 
@@ -31,6 +31,13 @@ FORMATS = ("stapsdt", "dof", "usdt")
 @click.option(
     "--provider", "providers", multiple=True, metavar="FILE.d", help="Describe probes of objects that don't do so."
 )
+@click.option(
+    "--patchable-table",
+    type=click.Choice(["absolute", "relative"]),
+    default="absolute",
+    show_default=True,
+    help="The table of -fpatchable-function-entry: the compiler's, or one that costs nothing at a program's start.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Say what was done to each object.")
 def command(
     objects: tuple[str, ...],
@@ -40,6 +47,7 @@ def command(
     formats: str,
     target_os: str,
     providers: tuple[str, ...],
+    patchable_table: str,
     verbose: bool,
 ) -> None:
     """Turn probe calls in OBJECTs into NOPs, and add the records that tracers read.
@@ -52,6 +60,8 @@ def command(
         report = instrument_file(source, target, options)
         if not report.changed:
             _copy(source, target)
+        if patchable_table == "relative":
+            _replace_table(target)
         if verbose:
             _tell(source, report)
 
@@ -101,6 +111,17 @@ def _copy(source: str, target: str) -> None:
 
     with open_input(source) as data:
         write_edited(data, [], b"", target)
+
+
+def _replace_table(target: str) -> None:
+    """Give a finished object the relative table of patchable entries, or remove it."""
+    from ..functions.relative import convert_file
+
+    try:
+        convert_file(target, target)
+    except UsdtError:
+        Path(target).unlink(missing_ok=True)
+        raise
 
 
 def _tell(source: str, report: Report) -> None:

@@ -8,8 +8,8 @@ it in an object by sections `.usdtbuild.functions`, one for each section of code
 Each is linked to its code (SHF_LINK_ORDER), a member of its COMDAT group if it has one, and held by an R_*_NONE
 relocation at the function's entry, so that linkers keep and drop both together (with --gc-sections too). This also
 mends the table of gcc 12, which is outside the groups. The compilers' sections become empty; names and addresses that
-they had stay as they were. The name is no C identifier on purpose: linkers would let `__start_NAME` find such a section,
-and mold would keep all of them alive, and their functions with them.
+they had stay as they were. The name is no C identifier on purpose: `__start_NAME` would find such a section, and mold
+would keep all of them alive for that, and their functions with them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..compile_step import BITCODE
 from ..elf import layout as L
 from ..elf.read import ElfObject
 from ..elf.write import NewRelocation, ObjectEditor, _Finisher
 from ..files import open_input, write_edited
+from ..instrument import LtoObjectError
+from ..instrument import _refuse_slim_lto as refuse_slim_lto
 from . import machines as M
 from .table import RELATIVE, STANDARD
 
@@ -59,7 +62,12 @@ def convert_file(source: str, target: str) -> int:
 
 def convert(data: Data, path: str) -> tuple[list[tuple[int, bytes]], bytes, int]:
     """Return (bytes to overwrite, bytes to append, entries) for the object file content `data`. Raises UsdtError."""
+    if not may_have_table(data):
+        return [], b"", 0
+    if data[:4] in BITCODE:
+        raise LtoObjectError(f"{path}: is LLVM bitcode, which has no table of entries yet; compile it with -fno-lto")
     source = ElfObject(data, path)
+    intermediate = refuse_slim_lto(source)
     tables = [index for index in source.sections_named(STANDARD) if source.sections[index].size]
     if not tables:
         return [], b"", 0
@@ -79,8 +87,18 @@ def convert(data: Data, path: str) -> tuple[list[tuple[int, bytes]], bytes, int]
                 editor.emptied.append(unused)
             else:
                 editor.drop_section(unused)
+    for index in intermediate:  # a linker's plugin would compile it again, and make the other table
+        editor.drop_section(index)
     patches, tail = editor.finish()
     return patches, tail, len(entries)
+
+
+def may_have_table(data: Data) -> bool:
+    """Tell from an object's bytes whether it may have entries, now or, as an LTO object, when it is linked.
+
+    GCC's LTO objects have the compiler's options as text. In LLVM's bitcode nothing shows as it is.
+    """
+    return data.find(b"patchable_function_entries") >= 0 or data.find(b"patchable-function") >= 0 or data[:4] in BITCODE
 
 
 def _applied_to(source: ElfObject, index: int) -> list[int]:
