@@ -12,6 +12,8 @@ from .printer import signature
 
 # SDT notes describe no more arguments than that (reference: systemtap-sdt's STAP_PROBE12).
 _VISIBLE_ARGUMENTS = 12
+# bpftrace knows arg0 to arg5 on x86-64 before it learnt to read the others from SDT notes (0.17 doesn't).
+_PRINTED_ARGUMENTS = 6
 
 
 def write(providers: tuple[Provider, ...]) -> str:
@@ -23,7 +25,7 @@ def write(providers: tuple[Provider, ...]) -> str:
 
 def _provider(provider: Provider) -> str:
     rows = "".join(
-        f"| [`{probe.name}`](#{_anchor(provider, probe)}) | {_cell(signature(probe.arguments)) or '–'} "
+        f"| [`{probe.name}`](#{_anchor(provider, probe)}) | {_code(signature(probe.arguments))} "
         f"| {_text_cell(_first_sentence(probe.comment))} |\n"
         for probe in provider.probes
     )
@@ -61,11 +63,11 @@ def _probe(provider: Provider, probe: Probe) -> str:
 def _arguments(probe: Probe) -> str:
     if not probe.arguments:
         return "It has no arguments.\n\n"
-    shown = {t.native: f"`{_cell(t.type)}`" for t in probe.translated or ()}
+    shown = {t.native: _code(t.type) for t in probe.translated or ()}
     head = "| | Argument | Type | Kind |" + (" DTrace sees |" if shown else "")
     lines = [head, "|---" * (head.count("|") - 1) + "|"]
     for index, argument in enumerate(probe.arguments):
-        line = f"| arg{index} | {argument.name or '–'} | `{_cell(argument.type.spelling)}` | {_kind(argument)} |"
+        line = f"| arg{index} | {argument.name or '–'} | {_code(argument.type.spelling)} | {_kind(argument)} |"
         lines.append(line + (f" {shown.get(index, '–')} |" if shown else ""))
     text = "\n".join(lines) + "\n\n"
     if len(probe.arguments) > _VISIBLE_ARGUMENTS:
@@ -85,15 +87,15 @@ def _kind(argument: Argument) -> str:
 
 
 def _bpftrace(provider: Provider, probe: Probe) -> str:
-    """Return a bpftrace command that prints the probe's arguments (of which bpftrace's printf takes seven)."""
+    """Return a bpftrace command that prints the probe's arguments, or as many as any bpftrace can."""
     formats, values = [], []
-    for index, argument in enumerate(probe.arguments[:7]):
+    for index, argument in enumerate(probe.arguments[:_PRINTED_ARGUMENTS]):
         conversion, value = _conversion(argument, f"arg{index}")
         formats.append(f"{argument.name or f'arg{index}'}={conversion}")
         values.append(value)
-    text = " ".join([probe.name, *formats])
+    text = " ".join([probe.sdt_name, *formats])
     action = f'printf("{text}\\n"{"".join(f", {value}" for value in values)});'
-    return f"bpftrace -e 'usdt:PROGRAM:{provider.name}:{probe.name} {{ {action} }}'"
+    return f"bpftrace -e 'usdt:PROGRAM:{provider.name}:{probe.sdt_name} {{ {action} }}'"
 
 
 def _conversion(argument: Argument, place: str) -> tuple[str, str]:
@@ -107,12 +109,12 @@ def _conversion(argument: Argument, place: str) -> tuple[str, str]:
 
 
 def _perf(provider: Provider, probe: Probe) -> str:
-    event = f"sdt_{provider.name}:{probe.name}"
+    event = f"sdt_{provider.name}:{probe.sdt_name}"
     return f"perf buildid-cache --add PROGRAM && perf probe {event} && perf record -e {event} -a"
 
 
 def _paragraph(text: str) -> str:
-    return f"{text}\n\n" if text else ""
+    return f"{_text(text)}\n\n" if text else ""
 
 
 def _first_sentence(text: str) -> str:
@@ -121,10 +123,17 @@ def _first_sentence(text: str) -> str:
     return sentence + stop.rstrip(" ") if stop else first
 
 
-def _cell(code: str) -> str:
-    """Return code fit for a table's cell; nothing but a bar needs care."""
-    return code.replace("|", "\\|")
+def _code(text: str) -> str:
+    """Return code for a table's cell; a backquote in it needs a longer fence, and a bar would end the cell."""
+    if not text:
+        return "–"
+    return f"`` {text} ``".replace("|", "\\|") if "`" in text else f"`{text}`".replace("|", "\\|")
 
 
 def _text_cell(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|")
+    return _text(text).replace("|", "\\|")
+
+
+def _text(text: str) -> str:
+    """Return a comment's words as Markdown, which takes `<` for the start of a tag."""
+    return text.replace("<", "\\<")

@@ -5,12 +5,13 @@ A header that would not change is not written: its date decides what a build com
 """
 
 # Importing pathlib would cost more than parsing.
-# ruff: noqa: PTH110, PTH112, PTH113, PTH119, PTH123
+# ruff: noqa: PTH110, PTH112, PTH113, PTH119, PTH123, PTH202
 
 from __future__ import annotations
 
 import os
 import sys
+from errno import EISDIR
 from typing import NamedTuple
 
 from .. import files
@@ -131,19 +132,20 @@ def _dependency_rule(target: str, dependencies: list[str]) -> str:
 def _write(path: str, text: str, keep: bool) -> None:
     """Write a file at once; with `keep`, leave one alone that has this content. Raises InputError."""
     content = text.encode()
-    if os.path.isdir(path):
-        raise InputError(path, "can't be written: is a directory")
     try:
-        with open(path, "rb") as file:
-            if keep and file.read(len(content) + 1) == content:
-                return
-    except OSError:
-        pass  # it isn't there yet, or the writing will say what is wrong with it
-    if os.path.exists(path) and not os.path.isfile(path):
-        # A device or a pipe (/dev/stdout, /dev/null) must not be replaced by a file.
-        with open(path, "wb") as file:
-            file.write(content)
-        return
+        if os.path.isdir(path):
+            raise IsADirectoryError(EISDIR, "is a directory")
+        if os.path.exists(path) and not os.path.isfile(path):
+            # A device or a pipe (/dev/stdout, /dev/null) must not be read, and not be replaced by a file.
+            with open(path, "wb") as file:
+                file.write(content)
+            return
+        if keep and os.path.exists(path) and os.path.getsize(path) == len(content):
+            with open(path, "rb") as file:
+                if file.read() == content:
+                    return
+    except OSError as error:
+        raise InputError(path, f"can't be written: {(error.strerror or str(error)).lower()}") from None
     files.write_whole(path, content)
 
 

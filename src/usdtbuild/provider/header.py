@@ -80,12 +80,18 @@ _INLINE = """\
 #endif
 #endif
 """
+# g++ finds `long long` in C++98 even behind __extension__, so the warning is switched off where it could be meant.
+_QUIET = """\
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wlong-long"
+__extension__ typedef {type} {name};
+#pragma GCC diagnostic pop
+"""
 _TYPE = """\
 #ifndef {guard}
 #define {guard}
 #if defined({predefined})
-__extension__ typedef {predefined} {name};
-#elif defined({microsoft_if})
+{quiet}#elif defined({microsoft_if})
 typedef {microsoft} {name};
 #else
 typedef {plain} {name};
@@ -102,8 +108,7 @@ _LONG_LONG = """\
 #ifndef {guard}
 #define {guard}
 #if defined(__GNUC__)
-__extension__ typedef {plain} {name};
-#else
+{quiet}#else
 typedef {plain} {name};
 #endif
 #endif
@@ -161,11 +166,13 @@ def _helpers(used: set[str], none: bool) -> list[str]:
     needed = {word for parameter in used for word in _converted(parameter, none).split()}
     for name, (predefined, microsoft_if, microsoft, plain) in _TYPES.items():
         if name in needed:
-            pieces.append(_TYPE.format(guard=name.upper(), name=name, predefined=predefined, plain=plain,
+            quiet = _QUIET.format(type=predefined, name=name)
+            pieces.append(_TYPE.format(guard=name.upper(), name=name, predefined=predefined, plain=plain, quiet=quiet,
                                        microsoft_if=microsoft_if, microsoft=microsoft))
     for name, plain in ((LLONG, "long long"), (ULLONG, "unsigned long long")):
         if name in needed:
-            pieces.append(_LONG_LONG.format(guard=name.upper(), name=name, plain=plain))
+            quiet = _QUIET.format(type=plain, name=name)
+            pieces.append(_LONG_LONG.format(guard=name.upper(), name=name, plain=plain, quiet=quiet))
     if FUNCTION in needed:
         pieces.append(_FUNCTION)
     for name, integer in (("double", UINT64), ("float", "unsigned int")):

@@ -23,6 +23,7 @@ _PREPROCESSOR = frozenset(
 )
 # A line number with more digits than this is a comment that begins with a number.
 _MAX_LINE_DIGITS = 9
+_ENDLESS_COMMENT = "this comment never ends: '*/' is missing"
 
 
 class Comment(NamedTuple):
@@ -112,7 +113,7 @@ def _comment(text: str, start: int, found: Scan) -> int:
     else:
         end = text.find("*/", start + 2) + 2
         if end < 2:
-            found.problems.append((start, "this comment never ends: '*/' is missing"))
+            found.problems.append((start, _ENDLESS_COMMENT))
             end = len(text)
     found.comments.append(Comment(start, end, len(found.tokens)))
     return end
@@ -180,8 +181,10 @@ def _pragma(text: str, at: int, found: Scan) -> int:
         elif text.startswith("\\\n", at):
             at += 2
         elif text.startswith("/*", at):
-            at = text.find("*/", at + 2) + 2
-            at = at if at > 1 else size
+            start, at = at, text.find("*/", at + 2) + 2
+            if at < 2:
+                found.problems.append((start, _ENDLESS_COMMENT))
+                at = size
         elif text.startswith("//", at):
             at = _line_end(text, at)
         else:

@@ -78,7 +78,7 @@ class Attributes(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """One probe: `stub` is the name as written (`req__done`), `name` the one tracers show (`req-done`)."""
+    """One probe: `stub` is the name as written (`req__done`), `name` the one that DTrace shows (`req-done`)."""
 
     stub: str
     arguments: tuple[Argument, ...]
@@ -89,6 +89,11 @@ class Probe(NamedTuple):
     def name(self) -> str:
         """The probe name with every `__` turned into `-`, left to right, as DTrace does."""
         return self.stub.replace("__", "-")
+
+    @property
+    def sdt_name(self) -> str:
+        """The name in SDT notes: as written, as sys/sdt.h has it. perf takes no name that isn't a C identifier."""
+        return self.stub
 
 
 class Provider(NamedTuple):

@@ -618,12 +618,13 @@ class _Parser:
         below = self.offsets[token]
         for comment in reversed(comments[:low]):
             gap = text[comment.end : below]
-            before = text[text.rfind("\n", 0, comment.start) + 1 : comment.start]
+            # Indentation is short; a file of one line must not be searched to its start for every comment.
+            before = text[max(0, comment.start - _SHOWN_WIDTH) : comment.start].rpartition("\n")[2]
             if comment.token != token or gap.strip() or gap.count("\n") > 1 or before.strip():
                 break
             pieces.append(_comment_text(text[comment.start : comment.end]))
             below = comment.start
-        return "\n".join(piece for piece in reversed(pieces) if piece)
+        return _without_margin("\n".join(piece for piece in reversed(pieces) if piece))
 
     # --- the result -----------------------------------------------------------------------------------------------
 
@@ -745,21 +746,26 @@ def attribute_text(attribute: Attribute) -> str:
 
 
 def _comment_text(comment: str) -> str:
-    """Return what a comment says: without its signs, the stars down its side, and common indentation."""
-    comment = comment.expandtabs()
+    """Return what a comment says: without its signs, and without the stars down its side."""
+    comment = "".join(c if c.isprintable() or c == "\n" else " " for c in comment.expandtabs())
     if comment.startswith("/*"):
         body = comment[3:] if comment[2:3] in ("*", "!") and comment[3:4] != "/" else comment[2:]
         lines = body[:-2].split("\n") if body.endswith("*/") else body.split("\n")
         rest = [line.lstrip(" ") for line in lines[1:]]
         if all(line.startswith("*") or not line for line in rest):
             lines[1:] = [line[1:] for line in rest]
+        lines[1:] = _without_margin("\n".join(lines[1:])).split("\n") if rest else []
+        lines[0] = lines[0].lstrip(" ")
+    elif comment[0] == "#":
+        lines = [comment[1:].removeprefix(" ")]
     else:
-        signs = "#" if comment[0] == "#" else "/"
-        lines = [comment.lstrip(signs) if signs == "/" else comment[1:]]
-        if signs == "/" and lines[0][:1] in ("!", "<"):
-            lines[0] = lines[0][1:]
-    lines = ["".join(c if c.isprintable() else " " for c in line).rstrip(" ") for line in lines]
-    margin = min((len(line) - len(line.lstrip(" ")) for line in lines[1:] if line), default=0)
-    lines[0] = lines[0].lstrip(" ")
-    lines[1:] = [line[margin:] for line in lines[1:]]
-    return "\n".join(lines).strip("\n").replace("*/", "* /")
+        line = comment.lstrip("/")
+        lines = [(line[1:] if line[:1] in ("!", "<") else line).removeprefix(" ")]
+    return "\n".join(line.rstrip(" ") for line in lines).strip("\n").replace("*/", "* /")
+
+
+def _without_margin(text: str) -> str:
+    """Return the text without the indentation that all of its lines have."""
+    lines = [line.rstrip(" ") for line in text.split("\n")]
+    margin = min((len(line) - len(line.lstrip(" ")) for line in lines if line), default=0)
+    return "\n".join(line[margin:] for line in lines)

@@ -133,8 +133,8 @@ def _candidates(name: str, types: dict[str, CType]) -> Iterator[str]:
 
 def _pointer_candidates(name: str, parameter: str) -> Iterator[str]:
     if parameter == FUNCTION:
-        yield f"typedef void {name}(void);"
         yield f"typedef void (*{name})(void);"
+        yield f"typedef void {name}(void);"
         return
     pointed = (parameter or "const void *")[len("const ") : -len(" *")]
     words = pointed.split()

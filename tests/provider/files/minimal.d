@@ -1,0 +1,1 @@
+provider noeol{probe a();probe b(void)}

@@ -1,0 +1,232 @@
+"""`usdtbuild header` as users and build systems run it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from usdtbuild.provider import fast
+from usdtbuild.provider.generate import Request
+
+TEXT = "/* What it does. */\nprovider app {\n  probe req__done(int fd, char *path);\n};\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "app.d").write_text(TEXT)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_header_goes_where_o_says(folder: Path, usdtbuild: Any) -> None:
+    (folder / "made").mkdir()
+    done = usdtbuild("header", "app.d", "-o", "made/probes.h")
+    assert (done.stdout, done.stderr) == ("", "")
+    assert "_PROBES_H" in (folder / "made" / "probes.h").read_text()
+
+
+@pytest.mark.parametrize(("source", "header"), [("app.d", "app.h"), ("sub/app.d", "app.h"), ("sub/probes", "probes.h")])
+def test_without_o_the_header_is_written_here_under_the_providers_name(
+    folder: Path, usdtbuild: Any, source: str, header: str
+) -> None:
+    (folder / "sub").mkdir()
+    (folder / source).write_text(TEXT)
+    usdtbuild("header", source)
+    assert (folder / header).exists()
+    assert sorted(path.name for path in (folder / "sub").iterdir()) == ([Path(source).name] if "/" in source else [])
+
+
+def test_standard_input_and_output(folder: Path, usdtbuild: Any) -> None:
+    usdtbuild("header", "app.d", "-o", "stdin.h")
+    done = usdtbuild("header", "-", "-o", "-", input=TEXT)
+    assert done.stdout == (folder / "stdin.h").read_text()
+    assert sorted(path.name for path in folder.iterdir()) == ["app.d", "stdin.h"]
+
+
+def test_an_unchanged_header_is_not_written_again(folder: Path, usdtbuild: Any) -> None:
+    usdtbuild("header", "app.d", "-o", "app.h")
+    os.utime("app.h", (1, 1))
+    (folder / "app.d").write_text(TEXT.replace("What it does", "Other words"))
+    usdtbuild("header", "app.d", "-o", "app.h")
+    assert Path("app.h").stat().st_mtime == 1
+    (folder / "app.d").write_text(TEXT.replace("int fd", "long fd"))
+    usdtbuild("header", "app.d", "-o", "app.h")
+    assert Path("app.h").stat().st_mtime > 1
+
+
+def test_a_stamp_is_touched_every_time(folder: Path, usdtbuild: Any) -> None:
+    for _ in range(2):
+        usdtbuild("header", "app.d", "-o", "app.h", "--stamp", "app.stamp")
+        assert Path("app.stamp").stat().st_mtime > 1
+        os.utime("app.stamp", (1, 1))
+
+
+def test_the_permissions_are_those_of_the_umask(folder: Path, usdtbuild: Any) -> None:
+    usdtbuild("header", "app.d", "-o", "app.h", umask=0o027)
+    assert stat.S_IMODE(Path("app.h").stat().st_mode) == 0o640
+
+
+def test_a_device_is_written_to_and_not_replaced(folder: Path, usdtbuild: Any) -> None:
+    usdtbuild("header", "app.d", "-o", "/dev/null")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    assert "APP_REQ_DONE" in usdtbuild("header", "app.d", "-o", "/dev/stdout").stdout
+
+
+def test_two_providers_of_one_file_share_a_header(folder: Path, usdtbuild: Any) -> None:
+    (folder / "two.d").write_text("provider one { probe a(); };\nprovider two { probe b(); };")
+    text = usdtbuild("header", "two.d", "-o", "-").stdout
+    assert "#define\tONE_A()" in text
+    assert "#define\tTWO_B()" in text
+
+
+def test_a_file_without_a_provider_is_worth_a_warning(folder: Path, usdtbuild: Any) -> None:
+    (folder / "none.d").write_text("BEGIN{}")
+    done = usdtbuild("header", "none.d", "-o", "none.h")
+    assert done.stderr == "none.d: warning: no provider in this file; the header declares no probe\n"
+    assert (folder / "none.h").exists()
+
+
+# --- dependencies -----------------------------------------------------------------------------------------------------
+
+
+def test_a_depfile_without_the_preprocessor_names_the_source(folder: Path, usdtbuild: Any) -> None:
+    usdtbuild("header", "app.d", "-o", "app.h", "--depfile", "app.dep")
+    assert (folder / "app.dep").read_text() == "app.h: app.d\n"
+
+
+def test_a_depfile_names_every_included_file_and_make_understands_it(folder: Path, usdtbuild: Any, need: Any) -> None:
+    names = ["plain.h", "with space.h", "dol$lar.h", "hash#.h", "nested.h"]
+    for name in names:
+        (folder / name).write_text("\n")
+    (folder / "plain.h").write_text('#include "nested.h"\n')
+    (folder / "app.d").write_text("".join(f'#include "{name}"\n' for name in names[:4]) + TEXT)
+    usdtbuild("header", "-C", "app.d", "-o", "app.h", "--stamp", "app.stamp", "--depfile", "app.dep")
+    (folder / "Makefile").write_text("app.stamp:\n\t@echo 'rebuilt: $?'\ninclude app.dep\n")
+    make = [need("make"), "-s", "app.stamp"]
+    assert "rebuilt" not in subprocess.run(make, capture_output=True, text=True, check=True).stdout
+    for name in names:
+        os.utime("app.stamp")
+        later = Path("app.stamp").stat().st_mtime + 10
+        os.utime(name, (later, later))
+        assert name in subprocess.run(make, capture_output=True, text=True, check=True).stdout
+        os.utime(name, (1, 1))
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_file_is_reported_as_a_compiler_does_and_nothing_is_written(folder: Path, usdtbuild: Any) -> None:
+    (folder / "wrong.d").write_text("provider app {\n  probe a(nonsense x);\n};\n")
+    for more in ((), ("-C",)):
+        outputs = ("-o", "app.h", "--stamp", "s", "--doc", "d.md", "--depfile", "dep")
+        done = usdtbuild("header", "wrong.d", *outputs, *more, code=1)
+        assert done.stdout == ""
+        assert done.stderr == (
+            "wrong.d:2:11: error: unknown type 'nonsense'; declare it in this file (typedef ... nonsense;)\n"
+            "    probe a(nonsense x);\n"
+            "            ^\n"
+        )
+        assert sorted(path.name for path in folder.iterdir()) == ["app.d", "wrong.d"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nowhere.d"], 1, "usdtbuild: nowhere.d: no such file or directory"),
+        (["."], 1, "usdtbuild: .: is a directory"),
+        (["app.d", "-o", "nowhere/app.h"], 1, "usdtbuild: nowhere/app.h: can't be written: no such file or directory"),
+        (["app.d", "-o", "."], 1, "usdtbuild: .: can't be written: is a directory"),
+        (["app.d", "-o", "app.h", "--stamp", "nowhere/s"], 1, "usdtbuild: nowhere/s: can't be written: no such file"),
+        (["app.d", "-o", "app.d"], 2, "is named twice: each file that is read or written needs a name of its own"),
+        (["app.d", "-o", "x", "--doc", "./x"], 2, "is named twice"),
+        (["app.d", "-o", "-", "--depfile", "x"], 2, "--depfile says what a file depends on; name that file"),
+        (["-", "-C"], 2, "-C reads a file, not the standard input"),
+        (["app.d", "-I", "x"], 2, "-I, -D and -U are for the C preprocessor; add -C"),
+        (["app.d", "-C", "-DX", "-U", "X"], 2, "macro X is both defined (-D) and undefined (-U)"),
+        (["app.d", "--nonsense"], 2, "No such option"),
+        (["app.d", "app.d"], 2, "unexpected extra argument"),
+        (["app.d", "-o"], 2, "requires an argument"),
+        ([], 2, "Missing argument"),
+    ],
+)
+def test_errors_are_one_clear_line_without_a_traceback(
+    folder: Path, usdtbuild: Any, arguments: list[str], code: int, message: str
+) -> None:
+    done = usdtbuild("header", *arguments, code=code)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    if code == 2:
+        assert [path.name for path in folder.iterdir()] == ["app.d"]
+
+
+def test_an_unreadable_file(folder: Path, usdtbuild: Any) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    Path("app.d").chmod(0)
+    assert "usdtbuild: app.d: permission denied" in usdtbuild("header", "app.d", code=1).stderr
+
+
+def test_help(usdtbuild: Any) -> None:
+    text = usdtbuild("header", "--help").stdout
+    for word in ("-o, --output", "--none", "--doc", "--stamp", "--depfile", "-C", "-I", "-D", "-U", "USDT_DISABLED"):
+        assert word in text
+
+
+# --- the quick way ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "request_"),
+    [
+        (["a.d"], Request("a.d")),
+        (["a.d", "-o", "a.h"], Request("a.d", "a.h")),
+        (["-o", "a.h", "--none", "a.d"], Request("a.d", "a.h", True)),
+        (["a.d", "--output", "a.h", "--stamp", "s"], Request("a.d", "a.h", stamp="s")),
+        (["--depfile", "d", "--doc", "m", "a.d"], Request("a.d", documentation="m", depfile="d")),
+        (["a.d", "-C"], None), (["a.d", "--help"], None), (["a.d", "b.d"], None), (["a.d", "-o"], None),
+        (["a.d", "-o", "-"], None), (["-"], None), ([], None), (["--none"], None),
+        (["a.d", "-o", "x", "-o", "y"], None),
+        (["a.d", "-oa.h"], None), (["a.d", "--output=a.h"], None), (["a.d", ""], None), (["--", "a.d"], None),
+    ],
+)  # fmt: skip
+def test_plain_command_lines_are_read_without_a_library(arguments: list[str], request_: Request | None) -> None:
+    assert fast.read(arguments) == request_
+
+
+def test_both_ways_do_the_same(folder: Path, usdtbuild: Any) -> None:
+    usdtbuild("header", "app.d", "-o", "app.h", "--doc", "quick.md", "--none")
+    quick = (folder / "app.h").read_bytes(), (folder / "quick.md").read_bytes()
+    (folder / "app.h").unlink()
+    usdtbuild("header", "app.d", "-oapp.h", "--doc=slow.md", "--none")
+    assert quick == ((folder / "app.h").read_bytes(), (folder / "slow.md").read_bytes())
+
+
+def test_a_plain_command_imports_no_library_it_does_not_need(folder: Path) -> None:
+    """Builds run the command often, and each of these costs more than the work."""
+    command = [sys.executable, "-X", "importtime", "-m", "usdtbuild", "header", "app.d", "-o", "app.h"]
+    imports = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    modules = {line.rpartition("|")[2].strip() for line in imports.split("\n") if line.startswith("import time")}
+    assert "usdtbuild.provider.parser" in modules
+    # What the interpreter itself loads at its start (site packages with .pth files) doesn't count.
+    start = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", "pass"], capture_output=True, text=True, check=True
+    )
+    modules -= {line.rpartition("|")[2].strip() for line in start.stderr.split("\n")}
+    assert not modules & {
+        "click",
+        "rich",
+        "dataclasses",
+        "pathlib",
+        "subprocess",
+        "hashlib",
+        "tempfile",
+        "inspect",
+        "json",
+    }
