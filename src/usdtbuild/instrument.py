@@ -193,12 +193,15 @@ class _Writer:
         places = [(site.stub, site.replacement.site, site.replacement.tail) for site in members]
         labels = self._notes(section, places, self.groups.get(section, 0))
         for site, label in zip(members, labels):
-            self.editor.retarget(site.reference, self.machine.none, label)
+            reference = site.reference
+            for old, new in site.replacement.moved_relocations:
+                for moved in self.source.relocations_at(reference.relocations, old):
+                    self.editor.move(moved, new)
+                # The neutralised one makes room: n32 takes relocations at one offset for steps of a single one.
+                reference = reference._replace(offset=old)
+            self.editor.retarget(reference, self.machine.none, label)
             for offset in site.replacement.extra_relocations:
                 self._neutralise(site, offset, label)
-            for old, new in site.replacement.moved_relocations:
-                for reference in self.source.relocations_at(site.reference.relocations, old):
-                    self.editor.move(reference, new)
             self.reports.append(
                 SiteReport(
                     site.stub.provider, site.stub.probe.stub, site.stub.enabled,
