@@ -189,7 +189,9 @@ class _TyingFinisher(_Finisher):
             content = bytearray(self.source.content(index))
             first = bisect_left(starts, section.offset)
             for offset, data in patches[first : bisect_right(starts, section.offset + section.size - 1)]:
-                content[offset - section.offset : offset - section.offset + len(data)] = data
+                at = offset - section.offset
+                if at + len(data) <= section.size:  # in a damaged object, sections may overlap
+                    content[at : at + len(data)] = data
             rela = section.type == L.SHT_RELA
             for new in added:
                 content += self._pack_relocation(new.offset, new.type, self.number(new.symbol), new.addend, rela=rela)
