@@ -17,7 +17,7 @@ from . import arch, sites
 from .arch.machine import SAFE
 from .elf import layout as L
 from .elf.read import ElfObject
-from .elf.write import NewRelocation, ObjectEditor
+from .elf.write import ABSOLUTE, NewRelocation, ObjectEditor
 from .errors import UsdtError
 from .files import open_input, write_edited
 from .formats import stapsdt
@@ -165,6 +165,7 @@ class _Writer:
         self.unique_names: dict[int, str] = {}  # group (0 for none) -> prefix of its aliases' names
         self.base_symbol = 0
         self.anchor = 0
+        self.zero = 0
 
     def run(self) -> Report:
         self._define_semaphores()
@@ -226,10 +227,11 @@ class _Writer:
         relocations: list[NewRelocation] = []
         starts = []
         fields = stapsdt.fields(self.address_size)
-        # Where linkers delete code, a place in it is a symbol of its own and not a distance (RISC-V, LoongArch).
-        alias = 0 if self.machine.relaxes else self._alias(section, group)
+        alias = self._alias(section, group)
         for stub, offset, tail in places:
-            code, addend = (alias, offset) if alias else (self.editor.add_label(section, offset), 0)
+            code, addend = alias, offset
+            if self.machine.relaxes:  # a place in code that linkers shorten is a symbol of its own, not a distance
+                code, addend = self.editor.add_label(section, offset), 0
             start = len(data)
             starts.append(start)
             # SystemTap's readers know a probe by the name in its source, `req__done`, where DTrace's say `req-done`;
@@ -244,7 +246,7 @@ class _Writer:
                 NewRelocation(start + fields.semaphore, absolute, self._semaphore_reference(stub), 0),
             )
         if not group:  # a group of its own, not COMDAT: bfd's -r would put all notes into one section
-            group = self.editor.add_group(code, 0)
+            group = self.editor.add_group(alias, 0)
         notes = self.editor.add_section(
             stapsdt.SECTION, L.SHT_NOTE, L.SHF_LINK_ORDER, bytes(data),
             align=4, link=section, relocations=relocations, group=group,
@@ -271,7 +273,13 @@ class _Writer:
         word, again = (owner - 7, (owner - 7, owner - 4)) if order == "little" else (owner, (owner + 1, owner + 4))
         test = NewRelocation(start + word, type64, code, (stapsdt.OWNER[0] << 56) - 1)
         values = [(offset, int.from_bytes(header[offset : offset + 4], order)) for offset in again]
-        return [test, *(NewRelocation(start + offset, type32, 0, value) for offset, value in values)]
+        return [test, *(NewRelocation(start + offset, type32, self._zero(), value) for offset, value in values)]
+
+    def _zero(self) -> int:
+        """Return a symbol whose value is 0, for relocations that are to write a plain number."""
+        if self.machine.zero_symbol and not self.zero:
+            self.zero = self.editor.add_label(ABSOLUTE, 0)
+        return self.zero
 
     def _alias(self, section: int, group: int) -> int:
         """Return a symbol at the start of a text section, for records to count from.

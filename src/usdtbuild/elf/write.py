@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # -2, -4, ... are new local labels, -1, -3, ... new global symbols.
 
 
+ABSOLUTE = -1  # in place of a section's number: the symbol's value is no address
+
+
 class NewRelocation(NamedTuple):
     """A relocation in a new section. `symbol` is a symbol index of the input or a handle that this module gave.
 
@@ -115,7 +118,7 @@ class ObjectEditor:
         return len(self.source.sections) + len(self._sections)
 
     def add_label(self, section: int, value: int, name: str = "") -> int:
-        """Add a local label, usually a nameless one; return its handle."""
+        """Add a local label, usually a nameless one, in a section or ABSOLUTE; return its handle."""
         self._labels.append(_Label(name, section, value, L.STT_NOTYPE, L.STV_HIDDEN))
         return -2 * len(self._labels)
 
@@ -401,7 +404,7 @@ class _Finisher:
             )
 
     def _pack_symbol(self, name: int, info: int, other: int, section: int, value: int, size: int) -> bytes:
-        short = section if section < L.SHN_LORESERVE else L.SHN_XINDEX
+        short = L.SHN_ABS if section == ABSOLUTE else section if section < L.SHN_LORESERVE else L.SHN_XINDEX
         if self.layout.is64:
             return self.layout.symbol.pack(name, info, other, short, value, size)
         return self.layout.symbol.pack(name, value, size, info, other, short)
