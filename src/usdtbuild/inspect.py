@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from .provider.model import Provider
 
 
+# machine -> relocation type -> what it does to a 32-bit word: R_RISCV_ADD32/SUB32, R_LARCH_ADD32/SUB32
+_DIFFERENCES = {operands.EM_RISCV: {35: 1, 39: -1}, operands.EM_LOONGARCH: {50: 1, 55: -1}}
+
+
 class Location(NamedTuple):
     """A place in a file: a run-time address, and the section and offset it falls into.
 
@@ -241,7 +245,10 @@ def _read_stapsdt(image: Image) -> Iterator[Record]:
 
 def read_notes(image: Image, section: Section) -> Iterator[Record]:
     """Yield the SDT notes of one section. Raises InputError and NoteError."""
-    notes = stapsdt.decode_with_offsets(bytes(image.content(section)), image.address_size, little=image.little)
+    content = bytes(image.content(section))
+    if image.is_object:
+        content = _with_differences(image, section, content)
+    notes = stapsdt.decode_with_offsets(content, image.address_size, little=image.little)
     if image.is_object:
         yield from _object_notes(image, section, notes)
         return
@@ -270,6 +277,25 @@ def _object_notes(image: Image, section: Section, notes: list[tuple[int, stapsdt
             "stapsdt", note.provider, note.name, note.arguments, site or Location(0), base, semaphore,
             Location(0, section.name, offset, section_number=section.number), note.pc, note.base, note.semaphore,
         )  # fmt: skip
+
+
+def _with_differences(image: Image, section: Section, content: bytes) -> bytes:
+    """Return an object's notes with their sizes filled in.
+
+    Assemblers for RISC-V and LoongArch leave differences of labels to the linker, which may move code, even those in
+    a note: two relocations, one that adds a label's value and one that subtracts another's.
+    """
+    signs = _DIFFERENCES.get(image.machine)
+    if signs is None:
+        return content
+    filled = bytearray(content)
+    for relocation in image.relocations(section):
+        symbol = image.symbol(relocation.symbol) if relocation.type in signs else None
+        if symbol is not None and symbol.section == section.number and relocation.offset + 4 <= len(filled):
+            old = image.layout.u32.unpack_from(filled, relocation.offset)[0]
+            change = signs[relocation.type] * (symbol.value + (relocation.addend or 0))
+            image.layout.u32.pack_into(filled, relocation.offset, old + change & 0xFFFFFFFF)
+    return bytes(filled)
 
 
 def _resolve(image: Image, relocation: Relocation | None, written: int) -> Location | None:

@@ -112,6 +112,8 @@ def verify(image: Image, expected: dict[str, Provider] | None = None) -> Report:
     if not unusable:
         for check in CHECKS:
             findings += check(subject)
+    if any(finding.severity == ERROR for finding in findings):  # which says why there are none
+        findings = [finding for finding in findings if finding.check != "no-probes"]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     names = frozenset((probe.provider, probe.name.replace("__", "-")) for probe in seen.probes)
     return Report(image.path, image.kind, len(seen.probes), seen.site_count, tuple(findings), names)
@@ -253,9 +255,9 @@ def _undefined_stubs(image: Image) -> Iterator[Symbol]:
     for number, symbol in image.symbols_with(table, b"__dtrace"):
         if symbol.section:
             continue
-        if symbol.binding != 2:  # STB_WEAK is what instrumenting leaves behind
+        if symbol.binding == 1:  # instrumenting leaves weak ones behind, and mold makes local ones of these
             yield symbol
-        elif image.is_object:
+        elif image.is_object and symbol.binding == 2:
             used = _called_symbols(image) if used is None else used
             if number in used:
                 yield symbol
@@ -810,7 +812,9 @@ def _descriptions(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             "description-conflict", WARNING, what, (place,), "compile everything that includes the header again"
         )
-    gathered = _Gathered("no-site", NOTE, "nothing, if the probe isn't called in this file")
+    if subject.image.is_object:  # which object calls which probe is nobody's business
+        return
+    gathered = _Gathered("no-site", NOTE, "nothing needs to be done if another file of the program calls it")
     present = {(probe.provider, probe.name.replace("__", "-")) for probe in subject.seen.probes}
     for name, (provider, _) in subject.seen.providers.items():
         for probe in provider.probes:
