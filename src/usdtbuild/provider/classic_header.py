@@ -1,7 +1,7 @@
 r"""Writes what `dtrace -h` writes: a header whose macros are complete probes, whatever is done with the objects later.
 
-Projects that call `dtrace -h` often hand no object to `dtrace -G`, install the header, or edit it with sed. So on Linux,
-with GNU-compatible compilers, a macro calls an inline function that holds the site and its record as inline assembly:
+Projects that call `dtrace -h` often hand no object to `dtrace -G`, install the header, or edit it with sed. So on
+Linux, with GNU-compatible compilers, a macro calls an inline function that holds the site and its record as inline assembly:
 one NOP, the arguments in the registers in which a call would pass them, and an SDT note that is tied to the code. The
 operands come from the provider's types and from the machine, not from what the compiler chooses; what has no register
 lies in cells of eight bytes that one register points to. An is-enabled test reads a semaphore, which each object
@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from .._version import __version__
 from ..formats.stapsdt import MAX_ARGUMENTS
-from . import describe, header
-from .model import FLOAT, INTEGER, Probe, Provider
+from . import header
+from .model import FLOAT, Probe, Provider
 from .parser import macro_name
 
 _IN_REGISTERS = 6
@@ -105,7 +105,7 @@ _COMMON = """\
 #else
 #define USDTBUILD_ASM __asm__ __volatile__
 #endif
-#define USDTBUILD_BASE() \\
+{places}#define USDTBUILD_BASE() \\
 	USDTBUILD_ASM("\\t.ifndef _.stapsdt.base\\n" \\
 	"\\t.pushsection .stapsdt.base,\\"" USDTBUILD_BASE_FLAGS "\\",\\"progbits\\",.stapsdt.base,comdat\\n" \\
 	"\\t.weak _.stapsdt.base\\n" \\
@@ -139,7 +139,7 @@ _COMMON = """\
 	USDTBUILD_ASM("\\t.ifndef " semaphore "\\n" \\
 	"\\t.pushsection .probes,\\"awG\\",\\"progbits\\"," semaphore ",comdat\\n" \\
 	"\\t.balign 2\\n" \\
-	USDTBUILD_TIE \\
+	"\\t.reloc .,BFD_RELOC_NONE,usdtbuild.probes.page\\n" \\
 	USDTBUILD_OBJECT(semaphore) \\
 	"\\t.endif\\n" : :)
 #define USDTBUILD_OBJECT(name) \\
@@ -152,7 +152,172 @@ _COMMON = """\
 #endif
 #endif
 """
-_FUNCTIONS_OPEN = """\
+# Where macros do nothing: installed headers reach platforms that have no probes.
+_NO_PROBES = "defined(USDT_DISABLED) || defined(_WIN32) || (defined(__GNUC__) && !defined(__ELF__))"
+_FUNCTIONS = """\
+#if defined(USDTBUILD_COMPLETE)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverlength-strings"
+{complete}#pragma GCC diagnostic pop
+#else
+{called}#endif
 """
+
+
+def write(providers: tuple[Provider, ...], file_name: str) -> str:
+    """Return the header's text for these providers. `file_name` is the header's own, for its include guard."""
+    used = {header.parameter_type(a.type) for p in providers for probe in p.probes for a in probe.arguments}
+    counts = {min(len(probe.arguments), MAX_ARGUMENTS) for p in providers for probe in p.probes}
+    names = ", ".join(provider.name for provider in providers) or "none"
+    return header.frame(
+        f"/* Written by usdtbuild {__version__} as dtrace -h does; do not edit. Providers: {names}. */",
+        file_name,
+        [*header.helpers(used), _common(), *map(_body, sorted(counts)), "\n"],
+        used,
+        [_provider(provider) for provider in providers],
+    )
+
+
+def _common() -> str:
+    machines = "".join(_machine(row, "elif" if index else "if") for index, row in enumerate(_MACHINES)) + "#endif\n"
+    return _COMMON.replace("{machines}", machines).replace("{places}", _places()).replace("{{", "{").replace("}}", "}")
+
+
+def _machine(machine: _Machine, keyword: str) -> str:
+    """Return the macros of one machine: registers and operands of the first arguments, memory for the others."""
+    lines = [
+        f"#{keyword} {machine.condition}",
+        f'#define USDTBUILD_BASE_REGISTER "{machine.base}"',
+        f'#define USDTBUILD_MEMORY_0 "{machine.at_zero}"',
+        "#define USDTBUILD_MEMORY(offset) "
+        + " ".join(word for word in _around_offset(machine.memory) if word != '""'),
+    ]
+    if machine.registers:
+        lines.append("#define USDTBUILD_IN_REGISTERS")
+    for index, (register, narrow, wide) in enumerate(zip(machine.registers, machine.narrow, machine.wide)):
+        lines.append(f'#define USDTBUILD_REGISTER_{index} "{register}"')
+        lines.append(f'#define USDTBUILD_N{index} "{narrow}"')
+        lines.append(f'#define USDTBUILD_W{index} "{wide}"')
+    return "\n".join(lines) + "\n"
+
+
+def _around_offset(memory: str) -> tuple[str, str, str]:
+    before, after = memory.split("{}")
+    return f'"{before}"', "#offset", f'"{after}"'
+
+
+def _places() -> str:
+    """Return where arguments beyond the registers are, on machines with and without registers for the others."""
+    lines = ["#if defined(USDTBUILD_IN_REGISTERS)", *_cell_places(_IN_REGISTERS), "#else", *_cell_places(0), "#endif"]
+    return "\n".join(lines) + "\n"
+
+
+def _cell_places(first: int) -> list[str]:
+    lines = []
+    for index in range(first, MAX_ARGUMENTS):
+        offset = (index - first) * _CELL
+        place = f"USDTBUILD_MEMORY({offset})" if offset else "USDTBUILD_MEMORY_0"
+        lines += [f"#define USDTBUILD_N{index} {place}", f"#define USDTBUILD_W{index} {place}"]
+    return lines
+
+
+def _body(count: int) -> str:
+    """Return the macro with the body of a probe function with so many arguments: it puts them in place at the site."""
+    name = f"USDTBUILD_PROBE_{count}"
+    parameters = ", ".join(["site", *(f"arg{index}" for index in range(count))])
+    in_cells = f"#define {name}({parameters}) \\\n{_continued(_body_lines(count, 0))}"
+    in_registers = f"#define {name}({parameters}) \\\n{_continued(_body_lines(count, _IN_REGISTERS))}"
+    either = f"#if defined(USDTBUILD_IN_REGISTERS)\n{in_registers}#else\n{in_cells}#endif\n" if count else in_cells
+    return f"#if defined(USDTBUILD_COMPLETE) && !defined({name})\n{either}#endif\n"
+
+
+def _continued(lines: list[str]) -> str:
+    return " \\\n".join(f"\t{line}" for line in lines) + "\n"
+
+
+def _body_lines(count: int, registers: int) -> list[str]:
+    """Return a body's lines.
+
+    All values are computed before the first register gets its own (the empty statement holds them): what a compiler
+    computed in between, such as a call for a division, could change registers that are set already.
+    """
+    held, cells = range(min(count, registers)), range(registers, count)
+    lines = []
+    if cells:
+        members = " ".join(f"__typeof__(arg{i}) v{i} __attribute__((__aligned__({_CELL})));" for i in cells)
+        lines.append(f"struct {{ {members} }} usdt_cells;")
+    lines.append("USDTBUILD_BASE();")
+    if held:
+        lines.append("__asm__(\"\" : " + ", ".join(f'"+r"(arg{i})' for i in held) + ");")
+    lines += [f"usdt_cells.v{i} = arg{i};" for i in cells]
+    inputs = [f'"r"(usdt_{i})' for i in held]
+    opening = "{"
+    for i in held:
+        lines.append(f"{opening} register __typeof__(arg{i}) usdt_{i} __asm__(USDTBUILD_REGISTER_{i}) = arg{i};")
+        opening = " "
+    if cells:
+        lines.append(f"{opening} register void *usdt_base __asm__(USDTBUILD_BASE_REGISTER) = &usdt_cells;")
+        inputs += ['"r"(usdt_base)', '"m"(usdt_cells)']
+        opening = " "
+    lines.append(f"{opening} USDTBUILD_ASM(site : : {', '.join(inputs)}); }}")
+    return lines
+
+
+def _provider(provider: Provider) -> str:
+    macros = "".join(_macros(provider.name, probe) for probe in provider.probes)
+    off = "".join(header.disabled(provider.name, probe) for probe in provider.probes)
+    functions = _FUNCTIONS.format(
+        complete="".join(_complete(provider.name, probe) for probe in provider.probes),
+        called="".join(_called(provider.name, probe) for probe in provider.probes),
+    )
+    live = f"{macros}\n{functions}\n{header.description(provider)}"
+    return header.provider_block(provider, f"#if {_NO_PROBES}\n\n{off}\n#else\n\n{live}\n#endif\n")
+
+
+def _macros(provider: str, probe: Probe) -> str:
+    stub = f"{provider}___{probe.stub}"
+    return header.macro(provider, probe, False, f"__dtrace_{stub}(%s)") + (
+        f"#define\t{macro_name(provider, probe.stub)}_ENABLED() \\\n\t__dtraceenabled_{stub}()\n"
+    )
+
+
+def _called(provider: str, probe: Probe) -> str:
+    stub = f"{provider}___{probe.stub}"
+    types = ", ".join(header.stub_types(probe)) or "void"
+    return (
+        f"extern void __dtrace_{stub}({types}) USDTBUILD_STUB;\n"
+        f"extern int __dtraceenabled_{stub}(void) USDTBUILD_STUB;\n"
+    )
+
+
+def _complete(provider: str, probe: Probe) -> str:
+    """Return the functions that are a probe's sites and its is-enabled test, wherever they are inlined."""
+    stub, semaphore = f"{provider}___{probe.stub}", f"{provider}_{probe.stub}_semaphore"
+    names = [f"arg{index}" for index in range(len(probe.arguments))]
+    parameters = ", ".join(map(header.declare, header.stub_types(probe), names)) or "void"
+    shown = names[:MAX_ARGUMENTS]
+    unused = "".join(f" (void){name};" for name in names[MAX_ARGUMENTS:])
+    operands = _operands(probe) or '""'
+    site = f'USDTBUILD_SITE("{provider}", "{probe.stub}", "{semaphore}", {operands})'
+    return (
+        f"extern volatile unsigned short {semaphore} USDTBUILD_HIDDEN;\n"
+        f"USDTBUILD_INLINE void __dtrace_{stub}({parameters})\n"
+        f"{{\n\tUSDTBUILD_PROBE_{len(shown)}({', '.join([site, *shown])}){unused}\n}}\n"
+        f"USDTBUILD_INLINE int __dtraceenabled_{stub}(void)\n"
+        f'{{\n\tUSDTBUILD_SEMAPHORE("{semaphore}");\n\treturn __builtin_expect({semaphore}, 0) != 0;\n}}\n'
+    )
+
+
+def _operands(probe: Probe) -> str:
+    """Return the operands of the note as C strings and macros: `"-4@" USDTBUILD_N0 " " USDTBUILD_P USDTBUILD_W1`."""
+    words = []
+    for index, argument in enumerate(probe.arguments[:MAX_ARGUMENTS]):
+        ctype = argument.type
+        sign = "-" if ctype.signed and ctype.kind != FLOAT else ""
+        before = (" " if index else "") + sign
+        place = f"USDTBUILD_{'W' if ctype.size64 == 8 else 'N'}{index}"
+        if ctype.size64 == ctype.size32:
+            words.append(f'"{before}{ctype.size64}@" {place}')
+        else:
+            words.append((f'"{before}" ' if before else "") + f"USDTBUILD_P {place}")
+    return " ".join(words)

@@ -142,24 +142,36 @@ def write(providers: tuple[Provider, ...], file_name: str, none: bool = False) -
     `file_name` is the header's own, which its include guard is made of. With `none` the macros do nothing, on any
     platform, but still check their arguments' types.
     """
-    guard = "_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in file_name.upper())
-    used = {_parameter(a.type) for p in providers for probe in p.probes for a in probe.arguments}
+    used = {parameter_type(a.type) for p in providers for probe in p.probes for a in probe.arguments}
     names = ", ".join(provider.name for provider in providers) or "none"
+    return frame(
+        f"/* Written by usdtbuild {__version__}; do not edit. Providers: {names}. */",
+        file_name,
+        ["" if none else _PLATFORM, *helpers(used, none)],
+        used,
+        [_provider(provider, none) for provider in providers],
+    )
+
+
+def frame(first_line: str, file_name: str, common: list[str], used: set[str], providers: list[str]) -> str:
+    """Return a header around what is `common` to the probes and the text of each provider.
+
+    `used` are the C types of all parameters.
+    """
+    guard = "_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in file_name.upper())
     pieces = [
-        f"/* Written by usdtbuild {__version__}; do not edit. Providers: {names}. */\n\n"
-        f"#ifndef\t{guard}\n#define\t{guard}\n\n#ifndef __ASSEMBLER__\n\n",
-        "" if none else _PLATFORM,
-        *_helpers(used, none),
+        f"{first_line}\n\n#ifndef\t{guard}\n#define\t{guard}\n\n#ifndef __ASSEMBLER__\n\n",
+        *common,
         '#ifdef __cplusplus\nextern "C" {\n#endif\n\n',
         "".join(f"{tag};\n" for tag in sorted(filter(None, map(_tag, used)))),
-        *(_provider(provider, none) for provider in providers),
+        *providers,
         "\n#ifdef __cplusplus\n}\n#endif\n\n#endif /* __ASSEMBLER__ */\n\n",
         f"#endif /* {guard} */\n",
     ]
     return "".join(pieces)
 
 
-def _helpers(used: set[str], none: bool) -> list[str]:
+def helpers(used: set[str], none: bool = False) -> list[str]:
     """Return the definitions that these parameters need."""
     pieces = [] if none else [_COMMON]
     pieces.append(_INLINE)
@@ -181,7 +193,7 @@ def _helpers(used: set[str], none: bool) -> list[str]:
     return [*pieces, "\n"]
 
 
-def _parameter(ctype: CType) -> str:
+def parameter_type(ctype: CType) -> str:
     """Return a parameter's C type; one that came from an object, and not from a file, is known by its size only."""
     if ctype.parameter:
         return ctype.parameter
@@ -201,6 +213,11 @@ def _converted(parameter: str, none: bool) -> str:
     return _CONVERTED[parameter][0] if parameter in _CONVERTED else parameter
 
 
+def stub_types(probe: Probe, none: bool = False) -> list[str]:
+    """Return the C types that a probe's stub takes."""
+    return [_converted(parameter_type(argument.type), none) for argument in probe.arguments]
+
+
 def _tag(parameter: str) -> str:
     """Return `struct x` for a parameter that points to one; it is declared ahead, not inside a prototype."""
     words = parameter.split()
@@ -208,26 +225,31 @@ def _tag(parameter: str) -> str:
 
 
 def _provider(provider: Provider, none: bool) -> str:
-    mark = f"USDTBUILD_PROVIDER_{provider.name}"
-    version = f"0x{describe.digest(provider)[:7]}"
-    off = "".join(_off(provider.name, probe) for probe in provider.probes)
+    off = "".join(disabled(provider.name, probe) for probe in provider.probes)
     if not none:
         live = "".join(_live(provider.name, probe) for probe in provider.probes)
-        off = f"#if defined(USDT_DISABLED)\n\n{off}\n#else\n\n{live}\n{_description(provider)}\n#endif\n"
+        off = f"#if defined(USDT_DISABLED)\n\n{off}\n#else\n\n{live}\n{description(provider)}\n#endif\n"
+    return provider_block(provider, off)
+
+
+def provider_block(provider: Provider, body: str) -> str:
+    """Return what a header says about a provider, guarded against other headers of the same provider."""
+    mark = f"USDTBUILD_PROVIDER_{provider.name}"
+    version = f"0x{describe.digest(provider)[:7]}"
     return (
-        f"\n/* provider {provider.name} */\n#ifndef {mark}\n#define {mark} {version}\n\n{off}\n"
+        f"\n/* provider {provider.name} */\n#ifndef {mark}\n#define {mark} {version}\n\n{body}\n"
         f"#elif {mark} != {version}\n"
         f'#error "two headers describe provider {provider.name} differently; make both from the same provider file"\n'
         f"#endif\n"
     )
 
 
-def _macro(provider: str, probe: Probe, none: bool, expansion: str) -> str:
+def macro(provider: str, probe: Probe, none: bool, expansion: str) -> str:
     """Return a probe's macro; `expansion` has a %s for the converted arguments."""
     names = [f"arg{index}" for index in range(len(probe.arguments))]
     passed = []
     for name, argument in zip(names, probe.arguments):
-        parameter = _parameter(argument.type)
+        parameter = parameter_type(argument.type)
         converts = parameter == FUNCTION or _converted(parameter, none) != parameter
         passed.append(_CONVERTED[parameter][1] % name if converts else name)
     call = expansion % ", ".join(passed)
@@ -236,10 +258,10 @@ def _macro(provider: str, probe: Probe, none: bool, expansion: str) -> str:
 
 def _live(provider: str, probe: Probe) -> str:
     stub = f"{provider}___{probe.stub}"
-    types = ", ".join(_converted(_parameter(a.type), False) for a in probe.arguments) or "void"
+    types = ", ".join(stub_types(probe)) or "void"
     semaphore = f"{provider}_{probe.stub}_semaphore"
     return (
-        _macro(provider, probe, False, f"__dtrace_{stub}(%s)")
+        macro(provider, probe, False, f"__dtrace_{stub}(%s)")
         + f"#define\t{macro_name(provider, probe.stub)}_ENABLED() \\\n"
         f"\tUSDTBUILD_ENABLED({semaphore}, __dtraceenabled_{stub})\n"
         f"extern void __dtrace_{stub}({types}) USDTBUILD_STUB;\n"
@@ -248,25 +270,26 @@ def _live(provider: str, probe: Probe) -> str:
     )
 
 
-def _off(provider: str, probe: Probe) -> str:
+def disabled(provider: str, probe: Probe) -> str:
     """Return a probe's macros for a program without probes: the arguments are checked and never evaluated."""
     function = f"usdtbuild_off_{provider}___{probe.stub}"
-    types = [_converted(_parameter(argument.type), True) for argument in probe.arguments]
-    parameters = ", ".join(_declare(type_, f"arg{index}") for index, type_ in enumerate(types))
+    types = stub_types(probe, none=True)
+    parameters = ", ".join(declare(type_, f"arg{index}") for index, type_ in enumerate(types))
     body = " ".join(f"(void)arg{index};" for index in range(len(types)))
     head = f"USDTBUILD_INLINE void {function}"
     return (
-        _macro(provider, probe, True, f"(0 ? {function}(%s) : (void)0)")
+        macro(provider, probe, True, f"(0 ? {function}(%s) : (void)0)")
         + f"#define\t{macro_name(provider, probe.stub)}_ENABLED() \\\n\t(0)\n"
         f"{head}({parameters or 'void'}) {{ {body} }}\n".replace("{  }", "{ }")
     )
 
 
-def _declare(type_: str, name: str) -> str:
+def declare(type_: str, name: str) -> str:
+    """Return the declaration of a parameter."""
     return type_ + name if type_.endswith("*") else f"{type_} {name}"
 
 
-def _description(provider: Provider) -> str:
+def description(provider: Provider) -> str:
     """Return the assembler statements that put the provider's description into every object, once.
 
     The section is a COMDAT group named by the description's hash, so that an executable, too, holds one copy.
