@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 REGISTER, MEMORY, CONSTANT, OTHER = "register", "memory", "constant", "other"
 
-EM_386, EM_PPC, EM_PPC64, EM_S390, EM_ARM = 3, 20, 21, 22, 40
-EM_X86_64, EM_AARCH64, EM_RISCV, EM_LOONGARCH = 62, 183, 243, 258
+EM_SPARC, EM_386, EM_MIPS, EM_SPARC32PLUS, EM_PPC, EM_PPC64, EM_S390, EM_ARM = 2, 3, 8, 18, 20, 21, 22, 40
+EM_SPARCV9, EM_X86_64, EM_AARCH64, EM_RISCV, EM_LOONGARCH = 43, 62, 183, 243, 258
 
 
 class Place(NamedTuple):
@@ -78,7 +78,12 @@ _X86 = _grammar(
 )
 _BRACKETS = r"\[(?P<base>REG)(?:, ?#?(?P<front>NUMBER))?\]"
 _PARENTHESES = r"(?P<front>NUMBER)?\((?P<base>REG)(?:,(?P<index>REG))?\)"
+_SPARC = _grammar(r"%(?:[goli][0-7]|sp|fp)", r"\[(?P<base>REG)(?P<front>[-+][0-9]{1,20})?\]", r"(?P<constant>NUMBER)")
 _GRAMMARS = {
+    EM_SPARC: _SPARC,
+    EM_SPARC32PLUS: _SPARC,
+    EM_SPARCV9: _SPARC,
+    EM_MIPS: _grammar(r"\$\w+", r"(?P<front>NUMBER)?\((?P<base>REG)\)", r"(?P<constant>NUMBER)"),
     EM_386: _X86,
     EM_X86_64: _X86,
     EM_AARCH64: _grammar(r"(?:[xwbhsdqv]\d{1,2}|w?sp|[xw]zr)", _BRACKETS, r"(?P<constant>NUMBER)"),
@@ -87,7 +92,10 @@ _GRAMMARS = {
     EM_PPC64: _grammar(r"(?:%?[rf]?\d{1,2})", r"(?P<front>NUMBER)\((?P<base>REG)\)", r"i(?P<constant>NUMBER)"),
     EM_S390: _grammar(r"%[rfav]\d{1,2}", _PARENTHESES, r"(?P<constant>NUMBER)"),
     EM_RISCV: _grammar(r"(?:[astfx]\d{1,2}|f[ast]\d{1,2}|ra|sp|gp|tp|zero)", _PARENTHESES, r"(?P<constant>NUMBER)"),
-    EM_LOONGARCH: _grammar(r"\$\w+", r"(?P<base>REG),(?P<front>NUMBER)", r"(?P<constant>NUMBER)"),
+    # gcc prints `$r3,16`, and bcc reads `[$r3, 16]`.
+    EM_LOONGARCH: _grammar(
+        r"\$\w+", r"(?P<open>\[)?(?P<base>REG)(?:, ?(?P<front>NUMBER))?(?(open)\])", r"(?P<constant>NUMBER)"
+    ),
 }
 
 
