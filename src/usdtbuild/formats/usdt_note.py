@@ -1,8 +1,8 @@
 """`.note.usdt`: the notes that current Oracle DTrace reads in place of DOF.
 
 Two kinds share the section. A `usdt` note (type 1 a probe, type 2 an is-enabled test) is one site: its address, the
-address of the function's name, provider, probe, and the arguments as SystemTap spells operands. A `prov` note declares a
-provider: stability, and its probes with native and translated types. A site whose provider or probe isn't declared, a
+address of the function's name, provider, probe, and the arguments as SystemTap spells operands. A `prov` note declares
+a provider: stability, and its probes with native and translated types. A site whose provider or probe isn't declared, a
 provider declared twice, and a site with another number of arguments than declared make DTrace refuse the whole file.
 Source: Oracle's dtrace-utils, `sys/usdt_note_defs.h` and the parser of `dtprobed`.
 
