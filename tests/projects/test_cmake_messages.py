@@ -49,6 +49,10 @@ WRONG = {
         "usdt_add_provider(p app.d)\ntarget_usdt_providers(app p PATCHABLE_FUNCTION_ENTRY 2,3)",
         "which can't be more",
     ),
+    "patchable table alone": (
+        "usdt_add_provider(p app.d)\ntarget_usdt_providers(app p PATCHABLE_TABLE relative)",
+        "goes with PATCHABLE_FUNCTION_ENTRY",
+    ),
     "launcher replaced afterwards": (
         "usdt_add_provider(p app.d)\ntarget_usdt_providers(app p)\n"
         "set_target_properties(app PROPERTIES C_COMPILER_LAUNCHER time)",

@@ -363,6 +363,18 @@ def test_patchable_function_entries(parts: Any, run: Any, numbers: str, flag: st
     assert "__patchable_function_entries" in run("readelf", "-SW", project.binary("program")).stdout
 
 
+def test_table_of_patchable_function_entries_reaches_the_launcher(parts: Any) -> None:
+    project = parts(
+        "add_library(one one.c)\n"
+        "target_usdt_providers(one probes PATCHABLE_FUNCTION_ENTRY auto PATCHABLE_TABLE relative)\n",
+        "one",
+    )
+    project.configure()
+    rules = "".join(path.read_text() for path in project.build.glob("**/*.ninja"))
+    assert " --patchable-table=relative -" in rules
+    project.make()
+
+
 def test_patchable_function_entries_that_no_patch_fits_into_are_refused(parts: Any) -> None:
     project = parts(
         "add_executable(program main.c)\ntarget_usdt_providers(program probes PATCHABLE_FUNCTION_ENTRY 2,1)\n"

@@ -83,7 +83,8 @@ function(usdt_add_provider)
 endfunction()
 
 # target_usdt_providers(TARGET PROVIDER...
-#                       [PATCHABLE_FUNCTION_ENTRY N[,M]|auto])  also -fpatchable-function-entry=N,M
+#                       [PATCHABLE_FUNCTION_ENTRY N[,M]|auto   also -fpatchable-function-entry=N,M,
+#                       [PATCHABLE_TABLE absolute|relative]])  with the compiler's table or our own
 #
 # Lets the C and C++ sources of TARGET include the providers' headers and use their probes. TARGET is an executable or
 # any kind of library that is compiled here. May be called more than once for one target.
@@ -91,15 +92,24 @@ function(target_usdt_providers)
   if(ARGC LESS 2)
     message(FATAL_ERROR "target_usdt_providers needs a target and one or more providers: target_usdt_providers(app app-probes)")
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "PRIVATE;PUBLIC;INTERFACE" "PATCHABLE_FUNCTION_ENTRY" "")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "PRIVATE;PUBLIC;INTERFACE" "PATCHABLE_FUNCTION_ENTRY;PATCHABLE_TABLE" "")
   set(target "${ARGV0}")
   set(where "target_usdt_providers(${target})")
   _usdtbuild_resolve_target(target "${where}" "${target}")
   if(arg_PUBLIC OR arg_INTERFACE)
     message(FATAL_ERROR "${where}: PUBLIC and INTERFACE don't work here, because sources that use probes are compiled by a launcher, which each target needs for itself. Call target_usdt_providers for each target whose sources include the header; from CMake 3.30, target_link_libraries(${target} PUBLIC provider) does that.")
   endif()
-  if(arg_KEYWORDS_MISSING_VALUES)
+  if("PATCHABLE_FUNCTION_ENTRY" IN_LIST arg_KEYWORDS_MISSING_VALUES)
     message(FATAL_ERROR "${where}: PATCHABLE_FUNCTION_ENTRY needs numbers, such as PATCHABLE_FUNCTION_ENTRY 7,5.")
+  endif()
+  if(DEFINED arg_PATCHABLE_TABLE OR arg_KEYWORDS_MISSING_VALUES)
+    if(NOT arg_PATCHABLE_TABLE MATCHES "^(absolute|relative)$" OR NOT arg_PATCHABLE_FUNCTION_ENTRY)
+      message(FATAL_ERROR "${where}: PATCHABLE_TABLE is absolute or relative, and goes with PATCHABLE_FUNCTION_ENTRY.")
+    endif()
+    set_property(TARGET ${target} PROPERTY USDTBUILD_PATCHABLE_TABLE ${arg_PATCHABLE_TABLE})
+    if(CMAKE_GENERATOR MATCHES "Makefiles")  # which look at definitions, see usdt_add_provider
+      target_compile_definitions(${target} PRIVATE USDTBUILD_TABLE_${arg_PATCHABLE_TABLE})
+    endif()
   endif()
 
   foreach(provider IN LISTS arg_UNPARSED_ARGUMENTS)
@@ -260,6 +270,10 @@ function(_usdtbuild_launch target formats)
   list(REMOVE_DUPLICATES all)
   set_property(TARGET ${target} PROPERTY USDTBUILD_TARGET_FORMATS "${all}")
   _usdtbuild_launcher(launcher "${all}")
+  get_property(table TARGET ${target} PROPERTY USDTBUILD_PATCHABLE_TABLE)
+  if(table)
+    list(INSERT launcher 4 --patchable-table=${table})
+  endif()
   foreach(language C CXX)
     get_property(others TARGET ${target} PROPERTY ${language}_COMPILER_LAUNCHER)
     _usdtbuild_strip_linking_launcher(others "${others}")
