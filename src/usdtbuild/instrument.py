@@ -118,6 +118,26 @@ def instrument(data: Data, path: str, options: Options = DEFAULTS) -> tuple[list
     return patches, tail, report
 
 
+def define(
+    data: Data, path: str, semaphores: Sequence[str], options: Options
+) -> tuple[list[tuple[int, bytes]], bytes]:
+    """Return (patches, tail) that make an object define the stubs it refers to, and these semaphores.
+
+    It needs no code of its own: this is how an object is made that others are linked with. The providers are those of
+    `options`. Raises UsdtError.
+    """
+    source = ElfObject(data, path)
+    machine = arch.for_object(
+        source.machine, is64=source.layout.is64, little=source.layout.little, flags=source.flags, path=path
+    )
+    providers = _known_providers(source, options)
+    found = sites.find(source, machine, providers, options.nop, patch_enabled=False)
+    wanted = found._replace(indirect=set(found.stubs), undefined_semaphores=list(semaphores))
+    writer = _Writer(source, machine, options, wanted)
+    writer.run()
+    return writer.editor.finish()
+
+
 def _why_nothing(source: ElfObject, found: sites.Found) -> str:
     if source.sections_named(stapsdt.SECTION):
         return "already instrumented"
@@ -273,11 +293,13 @@ class _Writer:
         word, again = (owner - 7, (owner - 7, owner - 4)) if order == "little" else (owner, (owner + 1, owner + 4))
         test = NewRelocation(start + word, type64, code, (stapsdt.OWNER[0] << 56) - 1)
         values = [(offset, int.from_bytes(header[offset : offset + 4], order)) for offset in again]
-        return [test, *(NewRelocation(start + offset, type32, self._zero(), value) for offset, value in values)]
+        again32 = [NewRelocation(start + offset, type32, self._zero(), value) for offset, value in values]
+        end = [NewRelocation(test.offset, self.machine.none, 0, 0)] if self.machine.chains else []
+        return [test, *end, *again32]
 
     def _zero(self) -> int:
         """Return a symbol whose value is 0, for relocations that are to write a plain number."""
-        if self.machine.zero_symbol and not self.zero:
+        if self.machine.chains and not self.zero:
             self.zero = self.editor.add_label(ABSOLUTE, 0)
         return self.zero
 
@@ -381,6 +403,8 @@ class _Writer:
         Without it lld and mold put the semaphores on a file page that RELRO has too, and a tracer that starts before
         the program increments the other mapping's copy (reference/sdt-notes.md). One anchor aligns them all.
         """
+        if not self.anchor:
+            self.anchor = self._symbol(_ANCHOR_SYMBOL)  # the header of the classic tool brings one
         if not self.anchor:
             section = self.editor.next_section + 1
             self.anchor = self.editor.add_global(_ANCHOR_SYMBOL, L.STB_WEAK, section, 0, 2, L.STT_OBJECT)

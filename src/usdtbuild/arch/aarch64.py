@@ -79,7 +79,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
 
     return Machine(
         name="aarch64" if is64 else "aarch64 ilp32", none=types.none, absolute=types.absolute,
-        absolute32=types.absolute32, zero_symbol=True, replace=replace, stub=stub,
+        absolute32=types.absolute32, chains=True, replace=replace, stub=stub,
         operands=lambda arguments, tail: spell(convention, arguments),
         pc_relative=(PlaceRelocation(types.prel64, 0 if is64 or little else 4, 0 if is64 or little else 4),),
         pc_relative_bits=64 if is64 else 32,

@@ -90,7 +90,8 @@ class Machine(NamedTuple):
     `descriptor` are the types for the code address and the TOC in a function descriptor (ppc64 ELFv1); `thumb_stub` is
     what `stub` is for objects whose mapping symbols say that all their code is Thumb (ARM).
     `absolute32` is the relocation for a 32-bit word at any alignment, known where addresses have 64 bits;
-    with `zero_symbol` it needs a symbol even for a plain number, since bfd takes symbol 0 for undefined there.
+    with `chains` bfd takes relocations at one offset for steps of a single one, until one that does nothing, and
+    symbol 0 for an undefined one.
     """
 
     name: str
@@ -106,7 +107,7 @@ class Machine(NamedTuple):
     descriptor: tuple[int, int] | None = None
     thumb_stub: Callable[[bool, bool, str], Stub] | None = None
     absolute32: int | None = None
-    zero_symbol: bool = False
+    chains: bool = False
 
 
 def word(code: memoryview, offset: int, little: bool) -> int:

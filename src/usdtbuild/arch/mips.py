@@ -81,7 +81,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
 
     return Machine(
         name="mips n64" if is64 else "mips n32" if long_slots else "mips o32", none=R_NONE,
-        absolute=R_64 if is64 else R_32, absolute32=R_32 if is64 else None, replace=replace, stub=stub,
+        absolute=R_64 if is64 else R_32, absolute32=R_32 if is64 else None, chains=True, replace=replace, stub=stub,
         operands=lambda arguments, tail: spell(convention, arguments),
         pc_relative=(_distance(is64, little),), pc_relative_bits=64 if is64 else 32,
     )  # fmt: skip
