@@ -146,6 +146,7 @@ def test_a_wrong_file_is_reported_as_a_compiler_does_and_nothing_is_written(fold
         (["app.d", "-o", "app.d"], 2, "is named twice: each file that is read or written needs a name of its own"),
         (["app.d", "-o", "x", "--doc", "./x"], 2, "is named twice"),
         (["app.d", "-o", "-", "--depfile", "x"], 2, "--depfile says what a file depends on; name that file"),
+        (["app.d", "--doc", "-"], 2, "only the header can go to the standard output, with -o -"),
         (["-", "-C"], 2, "-C reads a file, not the standard input"),
         (["app.d", "-I", "x"], 2, "-I, -D and -U are for the C preprocessor; add -C"),
         (["app.d", "-C", "-DX", "-U", "X"], 2, "macro X is both defined (-D) and undefined (-U)"),

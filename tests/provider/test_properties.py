@@ -91,8 +91,8 @@ DECLARATORS = st.sampled_from(
 BLANKS = st.sampled_from([" ", "\n", "\t", " /* c */ ", " // c\n", "  "])
 COMMENTS = st.one_of(
     st.just(""),
-    st.text(max_size=40).map(lambda text: "/*" + text.replace("*/", "").replace("\r", "") + " */\n"),
-    st.text(alphabet=" *a/\n!#", max_size=20).map(lambda text: "/*" + text.replace("*/", "") + " */\n"),
+    st.text(max_size=40).map(lambda text: "/*" + text.replace("*/", "* ").replace("\r", "") + " */\n"),
+    st.text(alphabet=" *a/\n!#", max_size=20).map(lambda text: "/*" + text.replace("*/", "* ") + " */\n"),
     st.text(max_size=30).map(lambda text: "// " + text.replace("\n", "").replace("\r", "") + "\n"),
     st.lists(st.text(alphabet="abc */ -", max_size=8), max_size=3).map(
         lambda ls: "".join(f"  # {line}\n" for line in ls)

@@ -82,6 +82,8 @@ def _default_output(source: str) -> str:
 
 def _check_outputs(request: Request, output: str) -> None:
     """Refuse to write two things to one file, or over the source. Raises UsageError."""
+    if "-" in (request.documentation, request.stamp, request.depfile):
+        raise UsageError("only the header can go to the standard output, with -o -")
     if request.depfile and output == "-" and not request.stamp:
         raise UsageError("--depfile says what a file depends on; name that file with -o or --stamp")
     wanted = [request.source, output, request.documentation, request.stamp, request.depfile]
