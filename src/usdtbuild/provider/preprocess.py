@@ -14,29 +14,33 @@ import shlex
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 from ..errors import InputError, UsdtError
 
-_COMPILERS = ("cc", "gcc", "clang")
+COMPILERS = ("cc", "gcc", "clang")
 
 
 class PreprocessorError(UsdtError):
     """The preprocessor could not be run, or found an error; the text holds its command and what it printed."""
 
 
-def preprocess(source: str, options: tuple[str, ...], keep_comments: bool = False) -> bytes:
+def preprocess(
+    source: str, options: tuple[str, ...], keep_comments: bool = False, content: bytes | None = None
+) -> bytes:
     """Return what the preprocessor makes of the file `source`; its warnings go to stderr.
 
-    `options` are -I, -D and -U words. `keep_comments` asks for comments to stay, for documentation. Raises
-    InputError for a file that can't be read, PreprocessorError.
+    `options` are -I, -D and -U words. `keep_comments` asks for comments to stay, for documentation. `content` is the
+    text, where it isn't in a file. Raises InputError for a file that can't be read, PreprocessorError.
     """
-    if not os.path.isfile(source):
+    if content is None and not os.path.isfile(source):
         raise InputError(source, "is not a file that the C preprocessor could read")
-    command = [*_program(), *_words("CPPFLAGS"), *_words("CFLAGS"), *options]
+    command = [*_program(), *words_of("CPPFLAGS"), *words_of("CFLAGS"), *options]
     # The compiler takes a file's language from its name, and `.d` would be an object to it.
-    command += [*(["-C"] if keep_comments else []), "-x", "c", source]
+    command += [*(["-C"] if keep_comments else []), "-x", "c", source if content is None else "-"]
+    given: Any = {"stdin": subprocess.DEVNULL} if content is None else {"input": content}
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        done = subprocess.run(command, capture_output=True, check=False, **given)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise PreprocessorError(f"can't run the C preprocessor {command[0]}: {reason}; set CC or CPP") from None
@@ -46,7 +50,8 @@ def preprocess(source: str, options: tuple[str, ...], keep_comments: bool = Fals
         indented = "".join(f"\n  {line}" for line in messages.splitlines())
         raise PreprocessorError(f"the C preprocessor failed ({what}): {shlex.join(command)}{indented}")
     sys.stderr.write(messages)
-    return done.stdout
+    output: bytes = done.stdout
+    return output
 
 
 def included_files(output: bytes) -> list[str]:
@@ -62,16 +67,17 @@ def included_files(output: bytes) -> list[str]:
 
 
 def _program() -> list[str]:
-    words = _words("CPP")
+    words = words_of("CPP")
     if words:
         return words
-    words = _words("CC")
+    words = words_of("CC")
     if not words:
-        words = [next(filter(shutil.which, _COMPILERS), _COMPILERS[0])]
+        words = [next(filter(shutil.which, COMPILERS), COMPILERS[0])]
     return [*words, "-E"]
 
 
-def _words(variable: str) -> list[str]:
+def words_of(variable: str) -> list[str]:
+    """Return the words of an environment variable. Raises PreprocessorError where its quotes don't match."""
     text = os.environ.get(variable, "")
     try:
         return shlex.split(text)
