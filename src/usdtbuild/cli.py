@@ -22,6 +22,7 @@ COMMANDS = {
     "header": ("header", "Turn a provider file (.d) into a C and C++ header."),
     "instrument": ("instrument", "Turn an object's probe calls into NOPs and write the tracers' records."),
     "cc": ("cc", "Run a compiler and instrument the objects it writes."),
+    "install-dtrace": ("install_dtrace", "Put a program named dtrace into a folder, for builds that call one."),
     "list": ("list_", "Show the probes of a binary, object, folder or process."),
     "dof": ("dof", "Show and check DTrace's object format."),
     "verify": ("verify", "Check that the probes of a finished binary will work."),

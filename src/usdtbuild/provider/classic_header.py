@@ -1,11 +1,11 @@
 r"""Writes what `dtrace -h` writes: a header whose macros are complete probes, whatever is done with the objects later.
 
 Projects that call `dtrace -h` often hand no object to `dtrace -G`, install the header, or edit it with sed. So on
-Linux, with GNU-compatible compilers, a macro calls an inline function that holds the site and its record as inline assembly:
-one NOP, the arguments in the registers in which a call would pass them, and an SDT note that is tied to the code. The
-operands come from the provider's types and from the machine, not from what the compiler chooses; what has no register
-lies in cells of eight bytes that one register points to. An is-enabled test reads a semaphore, which each object
-that reads it defines (in a COMDAT group, as `instrument` does).
+Linux, with GNU-compatible compilers, a macro calls an inline function that holds the site and its record as inline
+assembly: one NOP, the arguments in the registers in which a call would pass them, and an SDT note that is tied to
+the code. The operands come from the provider's types and from the machine, not from what the compiler chooses; what
+has no register lies in cells of eight bytes that one register points to. An is-enabled test reads a semaphore, which
+each object that reads it defines (in a COMDAT group, as `instrument` does).
 
 Elsewhere, on machines without a row in `_MACHINES`, and with -DUSDT_PROBES_BY_CALL, the macros call the classic stubs,
 which the launcher (`usdtbuild cc`) or `dtrace -G` complete. With -DUSDT_DISABLED they do nothing.

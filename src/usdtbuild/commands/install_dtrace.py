@@ -1,0 +1,55 @@
+"""`usdtbuild install-dtrace`: puts an executable `dtrace` into a folder, for builds that find it by that name.
+
+It is a few lines of shell that start this interpreter on this package, by absolute paths and without the user's Python
+environment; so it works from any folder, as any user, and however the build sets PATH or PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+from ..errors import InputError
+from ..files import write_whole
+
+NAME = "dtrace"
+# -I and -S leave out the user's variables, the working directory and site-packages, none of which is needed.
+_SCRIPT = """\
+#!/bin/sh
+# Written by `usdtbuild install-dtrace`: runs usdtbuild-dtrace, which makes USDT headers (-h) and objects (-G).
+exec {interpreter} -I -S -c '
+import sys
+sys.path.append(sys.argv.pop(1))
+from usdtbuild.dtrace import main
+sys.exit(main())
+' {folder} "$@"
+"""
+
+
+@click.command()
+@click.argument("folder", metavar="DIR")
+@click.option("--force", is_flag=True, help="Replace a program that is there and isn't ours.")
+def command(folder: str, force: bool) -> None:
+    """Put an executable `dtrace` into DIR, which a build then finds with PATH=DIR:$PATH or DTRACE=DIR/dtrace.
+
+    DIR is made if it isn't there.
+    """
+    target = Path(folder, NAME)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        foreign = target.exists() and b"usdtbuild" not in target.read_bytes()[:4096]
+    except OSError as error:
+        raise InputError(str(target), f"can't be made: {(error.strerror or str(error)).lower()}") from None
+    if foreign and not force:
+        raise InputError(str(target), "is there and isn't ours", "choose another folder, or give --force")
+    write_whole(str(target), script().encode("utf-8", "surrogateescape"), 0o777)
+    click.echo(str(target.absolute()))
+
+
+def script() -> str:
+    """Return the program's text."""
+    folder = Path(__file__).resolve().parent.parent.parent
+    return _SCRIPT.format(interpreter=shlex.quote(sys.executable), folder=shlex.quote(str(folder)))

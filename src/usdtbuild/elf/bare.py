@@ -1,0 +1,94 @@
+"""An object without code, made to resemble another: same machine, same ABI marks, and a list of undefined symbols.
+
+It is what `elf.write` can then add to. The marks are the sections by which linkers decide whether two objects go
+together, or what the whole program supports; an object without them would spoil them for the program. The stack
+is marked as not executable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from . import layout as L
+
+if TYPE_CHECKING:
+    from .read import ElfObject
+
+# Control-flow protection (x86, AArch64), floating point and other ABI variants (ARM, RISC-V, MIPS, PowerPC).
+_MARKS = (
+    ".note.gnu.property", ".ARM.attributes", ".riscv.attributes", ".MIPS.abiflags", ".reginfo", ".MIPS.options",
+    ".gnu.attributes",
+)  # fmt: skip
+_STACK = ".note.GNU-stack"
+
+
+class _Section(NamedTuple):
+    name: str
+    type: int
+    flags: int
+    data: bytes
+    link: int = 0
+    info: int = 0
+    align: int = 1
+    entsize: int = 0
+
+
+def bare_object(template: ElfObject, undefined: list[str]) -> bytes:
+    """Return the bytes of an object like `template` that refers to the global hidden symbols `undefined`."""
+    marks = [
+        _Section(name, s.type, s.flags & ~L.SHF_GROUP, bytes(template.content(i)), 0, 0, s.align, s.entsize)
+        for i, s in enumerate(template.sections)
+        for name in (template.section_name(i),)
+        if name in _MARKS
+    ]
+    strings = bytearray(b"\0")
+    symbols = bytearray(template.layout.symbol.size)
+    for name in undefined:
+        symbols += _undefined(template, len(strings))
+        strings += name.encode() + b"\0"
+    tables = 2 + len(marks)
+    sections = [
+        _Section("", L.SHT_NULL, 0, b"", align=0),
+        *marks,
+        _Section(_STACK, L.SHT_PROGBITS, 0, b""),
+        _Section(".symtab", L.SHT_SYMTAB, 0, bytes(symbols), tables + 1, 1, template.layout.address_size,
+                 template.layout.symbol.size),
+        _Section(".strtab", L.SHT_STRTAB, 0, bytes(strings)),
+    ]  # fmt: skip
+    return _lay_out(template, sections)
+
+
+def _undefined(template: ElfObject, name: int) -> bytes:
+    info = L.STB_GLOBAL << 4 | L.STT_NOTYPE
+    if template.layout.is64:
+        return template.layout.symbol.pack(name, info, L.STV_HIDDEN, L.SHN_UNDEF, 0, 0)
+    return template.layout.symbol.pack(name, 0, 0, info, L.STV_HIDDEN, L.SHN_UNDEF)
+
+
+def _lay_out(template: ElfObject, sections: list[_Section]) -> bytes:
+    """Return the file: ELF header, the sections' contents, their names, their headers."""
+    layout = template.layout
+    names = bytearray(b"\0")
+    header_size = 16 + layout.header.size
+    body = bytearray(header_size)
+    headers = bytearray()
+    index_of_names = len(sections)
+    for section in [*sections, _Section(".shstrtab", L.SHT_STRTAB, 0, b"")]:
+        name = len(names) if section.name else 0
+        if section.name:
+            names += section.name.encode() + b"\0"
+        data = bytes(names) if section.name == ".shstrtab" else section.data
+        body += bytes(-len(body) % max(section.align, 1))
+        offset = len(body) if section.type else 0
+        body += data
+        headers += layout.section.pack(
+            name, section.type, section.flags, 0, offset, len(data), section.link, section.info, section.align,
+            section.entsize,
+        )  # fmt: skip
+    body += bytes(-len(body) % layout.address_size)
+    ident = bytes(template.data[:7]) + bytes((template.osabi, template.data[8])) + bytes(7)
+    count = index_of_names + 1
+    fields = (L.ET_REL, template.machine, 1, 0, 0, len(body), template.flags, header_size, 0, 0, layout.section.size,
+              count, index_of_names)  # fmt: skip
+    body[:header_size] = ident + layout.header.pack(*fields)
+    return bytes(body + headers)
