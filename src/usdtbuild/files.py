@@ -30,6 +30,11 @@ class Opened:
         self.descriptor = descriptor
         status = os.fstat(descriptor)
         self.mode, self.size = status.st_mode & 0o777, status.st_size
+        kind = status.st_mode & 0o170000
+        if kind in (0o020000, 0o060000):  # /dev/zero never ends
+            raise InputError(path, "is a device, not a file")
+        if kind == 0o010000:
+            os.set_blocking(descriptor, True)
         self.mapping: mmap | None = None
         self.view: Data
         if self.size < _MAPPED_FROM:
@@ -47,12 +52,22 @@ class Opened:
 
 
 def open_input(path: str) -> Opened:
-    """Open a file for reading, for use in a `with`. Raises InputError."""
+    """Open a file for reading, for use in a `with`. Raises InputError, also for a device.
+
+    A pipe is read to its end; one that nobody writes to counts as empty, instead of waiting for ever.
+    """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        return Opened(descriptor, path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise InputError(path, _reason(error)) from None
+    try:
+        return Opened(descriptor, path)
+    except OSError as error:
+        os.close(descriptor)
+        raise InputError(path, _reason(error)) from None
+    except InputError:
+        os.close(descriptor)
+        raise
 
 
 def _read_all(descriptor: int, path: str) -> bytes:

@@ -62,7 +62,6 @@ class Record(NamedTuple):
 
 def read_stapsdt(binary: Binary) -> list[Record]:
     """Return the records in `.note.stapsdt`, as the tracers' sources read them."""
-    base_section = binary.section(".stapsdt.base")
     found = []
     for section in binary.elf.iter_sections():
         if section.name != ".note.stapsdt":
@@ -78,7 +77,7 @@ def read_stapsdt(binary: Binary) -> list[Record]:
                 pc, base, semaphore = struct.unpack_from("<QQQ", data, start)
                 provider, probe, arguments, end = data[start + 24 : start + size].decode().split("\0")
                 assert end == ""
-                shift = base_section["sh_addr"] - base
+                shift = binary.section(".stapsdt.base")["sh_addr"] - base
                 found.append(Record(provider, probe, pc + shift, semaphore and semaphore + shift, arguments))
     return found
 
@@ -159,12 +158,16 @@ class Binary:
         return {Site(name, address - start, probe) for name in self.functions[start]}
 
     def calls(self) -> Iterator[tuple[int, str]]:
-        """Yield the address and the probe of every direct call of a stub, also of one that can't be reached."""
+        """Yield the site and the probe of every direct call of a stub, also of one that can't be reached.
+
+        The site is where the call begins; for a conditional jump it is behind the two-byte one that takes its place.
+        """
         stubs = {s["st_value"]: s.name for s in self.symbols if s.name.startswith(STUB) and s["st_value"]}
         for function in sorted(set(self._callers(stubs))):
             for address, mnemonic, operand in self.disassemble(function):
                 if mnemonic.split()[-1][0] in "jc" and operand.startswith("0x") and int(operand, 16) in stubs:
-                    yield address, stubs[int(operand, 16)].partition("___")[2]
+                    conditional = mnemonic.split()[-1] not in ("call", "jmp")
+                    yield address + 2 * conditional, stubs[int(operand, 16)].partition("___")[2]
 
     def _callers(self, stubs: dict[int, str]) -> Iterator[int]:
         """Yield functions with bytes that look like a branch to a stub: disassembling all functions would be slow."""
