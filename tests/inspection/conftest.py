@@ -1,7 +1,7 @@
 """Binaries with every defect a tracer can trip over, made from a few lines of assembly.
 
-`program(...)` builds an executable whose `main` has sites `.Lsite0`, `.Lsite1`, ...; each `note(...)` is one record. What
-a test doesn't say is as `sys/sdt.h` would write it, so that a test shows the one thing that is different.
+`program(...)` builds an executable whose `main` has sites `.Lsite0`, `.Lsite1`, ...; each `note(...)` is one record.
+What a test doesn't say is as `sys/sdt.h` would write it, so that a test shows the one thing that is different.
 """
 
 from __future__ import annotations

@@ -187,8 +187,8 @@ def test_a_short_symbol_inside_a_function_does_not_hide_it(program: Any, note: A
 
 @pytest.mark.slow
 def test_more_sections_than_sixteen_bits_can_count(note: Any, tmp_path: Path, run: Any, need: Any) -> None:
-    many = "".join(f' .section .text.f{i},"ax",@progbits\n .globl f{i}\n .type f{i},@function\nf{i}: nop\n .size f{i},1\n'
-                   for i in range(66000))  # fmt: skip
+    one = ' .section .text.f{0},"ax",@progbits\n .globl f{0}\n .type f{0},@function\nf{0}: nop\n .size f{0},1\n'
+    many = "".join(one.format(number) for number in range(66000))
     source = tmp_path / "many.s"
     source.write_text(many + note(site="f65999") + ' .section .stapsdt.base,"a"\n_.stapsdt.base: .byte 0\n')
     run(need("clang"), "-c", source, "-o", tmp_path / "many.o")

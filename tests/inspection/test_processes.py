@@ -77,7 +77,7 @@ def test_a_semaphore_that_was_incremented_shows_its_value(sdt_program: Any, usdt
     with running(sdt_program()) as pid:
         (site,) = listed(usdtbuild, pid, "-p", "app:guarded")["app"]["probes"][0]["sites"]
         assert site["semaphore"]["value"] == 0
-        with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+        with Path(f"/proc/{pid}/mem").open("r+b", buffering=0) as memory:
             memory.seek(int(site["semaphore"]["runtime_address"], 16))
             memory.write(b"\x02\x01")
         (site,) = listed(usdtbuild, pid, "-p", "app:guarded")["app"]["probes"][0]["sites"]
