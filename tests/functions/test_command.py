@@ -353,6 +353,7 @@ def test_explain_says_what_a_prologue_patch_would_need(
     assert explained["plain"]["covered"] == 8
     assert [i["text"] for i in explained["plain"]["instructions"]] == ["push rbp", "mov rbp, rsp", "sub rsp, 0x10"]
     assert [i["text"] for i in explained["lands"]["instructions"]] == ["push rbx", "sub rsp, 0x20"]
+    assert explained["plain"]["instructions"][0]["address"] == by_name(built)["plain"]["address"]
     (fix,) = [i["fix"] for i in explained["relative"]["instructions"]]
     assert ("PC-relative operand" if linked else "the linker fills it in") in fix
     assert any(i["fix"] and "branch to" in i["fix"] for i in explained["branches"]["instructions"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -117,6 +118,9 @@ def test_a_wrong_entry_is_refused_with_its_own_reason(build: Any, by_name: Any, 
     assert words in rows["wrong"]["detail"]
     for name in SOUND:
         assert rows[name]["hotpatchable"], (name, rows[name])
+    if reason.startswith("jump-into"):
+        own = rows["wrong"]["address"] + (1 if reason == "jump-into-entry" else -4)
+        assert re.match(rf"jne {own:#x} at ", rows["wrong"]["detail"])
 
 
 def test_a_branch_from_the_preceding_function_into_the_padding_is_found(build: Any, by_name: Any) -> None:

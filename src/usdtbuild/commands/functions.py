@@ -55,7 +55,7 @@ class _Wanted(NamedTuple):
 @click.argument("targets", nargs=-1, required=True, metavar="BINARY|OBJECT|PID...")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("-P", "--pattern", "include", multiple=True, metavar="PATTERN", help="Only functions with such a name.")
-@click.option("-U", "--unpatch", "exclude", multiple=True, metavar="PATTERN", help="Without functions of such a name.")
+@click.option("-U", "--exclude", multiple=True, metavar="PATTERN", help="Without functions of such a name.")
 @click.option(
     "--match",
     type=click.Choice(["auto", "glob", "regex"]),
@@ -357,5 +357,6 @@ def _print_totals(file: _File) -> None:
         if reason:
             table.add_row(str(count), reason, REASONS[reason])
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
-    console.print(f"\n{len(file.functions)} functions")
+    count = len(file.functions)
+    console.print(f"\n{count} function{'s' * (count != 1)}")
     console.print(table)

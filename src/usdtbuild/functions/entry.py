@@ -331,18 +331,14 @@ def _lengths(found: Measured, promise: Promise, padding: int, nops: int) -> tupl
     own = f"its own N,M is {','.join(str(number) for number in pair(found))}, not {promise}"
     wrong_padding, wrong_nops = found.padding != padding, found.nops != nops
     if wrong_padding and wrong_nops:
-        return "other-nm", f"{_bytes(found.padding)} of padding and {found.nops} at the entry: {own}"
+        return "other-nm", f"{M.in_bytes(found.padding)} of padding and {found.nops} at the entry: {own}"
     if wrong_padding:
         code = "padding-short" if found.padding < padding else "padding-long"
-        return code, f"{_bytes(found.padding)} of padding, not {padding}: {own}"
+        return code, f"{M.in_bytes(found.padding)} of padding, not {padding}: {own}"
     if wrong_nops:
         code = "entry-short" if found.nops < nops else "entry-long"
-        return code, f"{_bytes(found.nops)} of NOPs at the entry, not {nops}: {own}"
+        return code, f"{M.in_bytes(found.nops)} of NOPs at the entry, not {nops}: {own}"
     return None
-
-
-def _bytes(count: int) -> str:
-    return f"{count} byte{'s' * (count != 1)}"
 
 
 def _room(found: Measured, machine: Machine) -> tuple[str, str]:

@@ -38,13 +38,18 @@ class Instruction(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """Whether a prologue could be relocated, what it covers, and the reasons against it."""
+    """Whether a prologue could be relocated, what it covers, and the reasons against it.
+
+    `start` is where the covered bytes start in the image; `instructions` have the addresses that a reader of the file
+    sees, in an object offsets.
+    """
 
     possible: bool
     needed: int
     covered: int
     instructions: tuple[Instruction, ...]
     against: tuple[str, ...]
+    start: int = 0
 
 
 class _Verdict(NamedTuple):
@@ -76,7 +81,7 @@ def explain(image: Image, starts: Starts, subjects: Sequence[Subject]) -> list[E
     found = []
     for explanation, addresses in zip(explained, inside):
         back = tuple(
-            f"jump back into the patched bytes: {jumps[a].text} at {jumps[a].source:#x} goes to {a:#x}"
+            f"jump back into the patched bytes: {jumps[a].text} at {image.place(jumps[a].source).address:#x}"
             for a in addresses if a in jumps
         )  # fmt: skip
         against = explanation.against + back
@@ -86,10 +91,7 @@ def explain(image: Image, starts: Starts, subjects: Sequence[Subject]) -> list[E
 
 def _inside(explanation: Explanation) -> range:
     """Return the addresses that a branch may not go to: all that are covered but the first."""
-    if not explanation.instructions:
-        return range(0)
-    first = explanation.instructions[0].address
-    return range(first + 1, first + explanation.covered)
+    return range(explanation.start + 1, explanation.start + explanation.covered)
 
 
 def _prologue(image: Image, starts: Starts, subject: Subject, machine: Machine, relocated: set[int]) -> Explanation:
@@ -104,7 +106,8 @@ def _prologue(image: Image, starts: Starts, subject: Subject, machine: Machine, 
     instructions: list[Instruction] = []
     skip = M.landing_pad(machine, code)[0]  # a patch goes behind it: indirect calls must still find it
     decoder = disassembler(image.machine, image.layout.is64, image.layout.little)
-    for at, length, mnemonic, operands in decoder.disasm_lite(code[skip:], address + skip):
+    shown = image.place(address).address
+    for at, length, mnemonic, operands in decoder.disasm_lite(code[skip:], shown + skip):
         if covered >= needed:
             break
         text = f"{mnemonic} {operands}".strip()
@@ -112,9 +115,10 @@ def _prologue(image: Image, starts: Starts, subject: Subject, machine: Machine, 
             against.append(f"{text} at {at:#x} is no known instruction")
             break
         verdict = judge_one(image, at, length, mnemonic, operands)
-        if not relocated.isdisjoint(range(at, at + length)):
+        place = at - shown + address
+        if not relocated.isdisjoint(range(place, place + length)):
             verdict = verdict._replace(fix="the linker fills it in: correct the copy's distance")
-        instructions.append(Instruction(at, code[at - address : at - address + length].hex(), text, verdict.fix))
+        instructions.append(Instruction(at, code[at - shown : at - shown + length].hex(), text, verdict.fix))
         covered += length
         if verdict.against:
             against.append(verdict.against)
@@ -124,7 +128,7 @@ def _prologue(image: Image, starts: Starts, subject: Subject, machine: Machine, 
             break
     if covered < needed and not against:
         against.append(f"too short: {covered} bytes of instructions, and a patch needs {needed}")
-    return Explanation(not against, needed, covered, tuple(instructions), tuple(against))
+    return Explanation(not against, needed, covered, tuple(instructions), tuple(against), address + skip)
 
 
 def _relocated(image: Image) -> set[int]:

@@ -295,8 +295,10 @@ def _confirm(image: Image, start: int, candidates: list[tuple[int, int]], thumb:
     wanted = dict(candidates)
     found = []
     decoder = disassembler(image.machine, image.layout.is64, image.layout.little, thumb)
-    for address, _, mnemonic, operands in decoder.disasm_lite(image.read(start, last - start + 16), start):
-        if address in wanted and _goes_to(operands, address, wanted[address]):
+    shift = start - image.place(start).address  # an object's reader knows offsets, not our addresses
+    for shown, _, mnemonic, operands in decoder.disasm_lite(image.read(start, last - start + 16), start - shift):
+        address = shown + shift
+        if address in wanted and _goes_to(operands, shown, wanted[address] - shift):
             found.append(Jump(address, wanted[address], f"{mnemonic} {operands}".strip()))
         if address >= last:
             break

@@ -171,4 +171,9 @@ def too_small(machine: Machine, padding: int, entry: int) -> str:
     if any(padding >= way.padding and entry >= way.entry for way in machine.ways):
         return ""
     needs = ", or ".join(way.what for way in machine.ways)
-    return f"{padding} bytes of padding and {entry} at the entry are too little: {machine.name} needs {needs}"
+    return f"{in_bytes(padding)} of padding and {entry} at the entry are too little: {machine.name} needs {needs}"
+
+
+def in_bytes(count: int) -> str:
+    """Return a number of bytes in words."""
+    return f"{count} byte{'s' * (count != 1)}"
