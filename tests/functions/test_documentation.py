@@ -1,0 +1,45 @@
+"""The documentation's worked example, command by command, and its list of reasons against the program's."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+
+
+def squeezed(text: str) -> list[str]:
+    """Return lines without trailing blanks, which depend on the width of a terminal."""
+    return [line.rstrip() for line in text.strip().splitlines()]
+
+
+def test_the_worked_example_prints_what_it_says(run: Any, usdtbuild: Any, need: Any, tmp_path: Any) -> None:
+    need("gcc")
+    text = (DOCS / "functions.md").read_text()
+    (source,) = re.findall(r"```c\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "two.c").write_text(source)
+    (session,) = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE)
+    assert len(steps) == 3
+    for command, expected in steps:
+        program, *arguments = shlex.split(command)
+        done = usdtbuild(*arguments, cwd=tmp_path) if program == "usdtbuild" else run(program, *arguments, cwd=tmp_path)
+        assert squeezed(done.stdout) == squeezed(expected), command
+
+
+def test_every_reason_is_documented() -> None:
+    from usdtbuild.functions.entry import REASONS
+    from usdtbuild.patchable import WARNINGS
+
+    text = (DOCS / "functions.md").read_text()
+    for code in (*REASONS, *WARNINGS):
+        assert f"`{code}`" in text, code
+
+
+def test_every_option_is_documented(usdtbuild: Any) -> None:
+    for name in ("functions", "flags"):
+        text = (DOCS / "commands" / f"{name}.md").read_text()
+        for option in re.findall(r"(--[a-z][a-z-]+)", usdtbuild(name, "--help").stdout):
+            assert option == "--help" or option in text, (name, option)
