@@ -74,6 +74,11 @@ def encode(dof: Dof) -> Encoded:
     return Encoded(data, addresses, offsets_found)
 
 
+def with_trailer(data: bytes, *, little: bool) -> bytes:
+    """Return an encoded DOF as it stands in an object's section, aligned to 8: followed by its size, for the runtime."""
+    return data + L.TRAILER_MAGIC + L.structs(little).u32.pack(len(data))
+
+
 def _places(sections: list[_Section]) -> tuple[list[int], int]:
     """Return the file offset of each section's data but the string table's, and where that may begin."""
     position = L.HEADER_SIZE + L.SECTION_SIZE * len(sections)

@@ -31,6 +31,10 @@ RELOCATION_NAMES = {0: "none", SETX: "SETX", DOFREL: "DOFREL"}
 PROBE_SIZE, RELOCATION_SIZE, URELHDR_SIZE = 48, 24, 12
 PROVIDER_SIZES = {1: 40, 2: 44, 3: 44}
 
+# What follows each DOF of ours in its ELF section, outside of the DOF: these bytes and the DOF's size as a 32-bit word.
+# Linkers put the DOFs of a module's objects in a row, which the registration runtime can so walk backwards, too.
+TRAILER_MAGIC, TRAILER_SIZE = b"UDOF", 8
+
 # What consumers take at most (dof.md, "What consumers check").
 MAX_SIZE = 8 << 20
 MAX_PROVIDER, MAX_FUNCTION, MAX_FUNCTION_ORACLE, MAX_PROBE, MAX_TYPE = 53, 191, 127, 63, 127
