@@ -9,12 +9,12 @@ BIN := .venv/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
 
-.PHONY: help demo test test-all test-projects bench lint clean prepare-test
+.PHONY: help demo test test-all test-projects bench lint clean prepare-test prepare-all
 
 help:
 	@echo "make demo           build a sample with CMake and watch its probes fire"
 	@echo "make test           install what the tests need, check the sources, run the tests"
-	@echo "make test-all       the same, with the slow tests"
+	@echo "make test-all       the same, with the slow tests and all machines (compilers and qemu are installed)"
 	@echo "make test-projects  only the tests that build whole sample projects"
 	@echo "make bench          measure what probes and builds cost (benchmarks/README.md)"
 	@echo "make lint           check the sources (ruff, mypy)"
@@ -27,6 +27,9 @@ demo:
 prepare-test:
 	@$(PYTHON) tools/prepare.py test
 
+prepare-all:
+	@$(PYTHON) tools/prepare.py all
+
 lint: prepare-test
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -34,7 +37,7 @@ lint: prepare-test
 test: lint
 	$(PYTEST) -m "not slow"
 
-test-all: lint
+test-all: prepare-all lint
 	$(PYTEST)
 
 test-projects: prepare-test

@@ -2,6 +2,7 @@
 
     python3 tools/prepare.py demo     what the demonstration needs
     python3 tools/prepare.py test     what the tests need
+    python3 tools/prepare.py all      what all tests need: also the other machines' compilers, and qemu
 
 Runs on a machine that has Python 3 and nothing else of ours, so it imports the standard library only. As root it
 installs missing Debian or Ubuntu packages with apt; as a user it names them in one line and goes on where the rest is
@@ -27,7 +28,7 @@ TRACEFS = Path("/sys/kernel/tracing")
 class Need(NamedTuple):
     """One thing the system must have.
 
-    `found` is a program, or a header's path below an include folder; `packages` are the apt packages that bring it,
+    `found` is a program, an absolute path, or a header's path below an include folder; `packages` are the apt packages that bring it,
     the first that apt knows is taken; `must` means that nothing can be shown without it; `root` that only root can
     use it; `pip` is a package of Python's index that does as well.
     """
@@ -63,8 +64,32 @@ TEST = (
     Need("valgrind", ("valgrind",)),
     Need("ccache", ("ccache",)),
     Need("pkg-config", ("pkg-config",)),
+    Need("eu-strip", ("elfutils",)),
 )
-NEEDS = {"demo": DEMO, "test": TEST}
+# The other machines: what their compilers are called, and their C libraries' packages.
+MACHINES = {
+    "aarch64-linux-gnu": "arm64",
+    "arm-linux-gnueabi": "armel",
+    "arm-linux-gnueabihf": "armhf",
+    "i686-linux-gnu": "i386",
+    "mips-linux-gnu": "mips",
+    "mips64-linux-gnuabi64": "mips64",
+    "mips64el-linux-gnuabi64": "mips64el",
+    "mipsel-linux-gnu": "mipsel",
+    "powerpc-linux-gnu": "powerpc",
+    "powerpc64-linux-gnu": "ppc64",
+    "powerpc64le-linux-gnu": "ppc64el",
+    "riscv64-linux-gnu": "riscv64",
+    "s390x-linux-gnu": "s390x",
+    "sparc64-linux-gnu": "sparc64",
+}
+ALL = (
+    *TEST,
+    Need("qemu-aarch64", ("qemu-user",)),
+    *(Need(f"{machine}-gcc", (f"gcc-{machine}",)) for machine in MACHINES),
+    *(Need(f"/usr/{machine}/include/stdio.h", (f"libc6-dev-{port}-cross",)) for machine, port in MACHINES.items()),
+)
+NEEDS = {"demo": DEMO, "test": TEST, "all": ALL}
 # The CMakes that the sample projects are built with beside the distribution's: folder below .cache, and what pip takes.
 CMAKES = {"cmake-oldest": "cmake==3.16.*", "cmake-newest": "cmake>=4"}
 
@@ -94,7 +119,7 @@ def main(arguments: list[str]) -> int:
     if not (VENV / "bin/python").exists() and not can_make_venv():
         return fail("Python's venv module is missing (Debian and Ubuntu: python3-venv).")
     make_venv(purpose, [need.pip for need in missing if need.pip and not is_there(need)])
-    if purpose == "test":
+    if purpose != "demo":
         fetch_cmakes()
     if is_root:
         mount_tracefs()
@@ -102,7 +127,9 @@ def main(arguments: list[str]) -> int:
 
 
 def is_there(need: Need) -> bool:
-    """Tell whether the machine has the program or header."""
+    """Tell whether the machine has the program, file or header."""
+    if need.found.startswith("/"):
+        return Path(need.found).exists()
     if need.found.startswith("include:"):
         header = need.found[len("include:") :]
         folders = (Path("/usr/include"), Path("/usr/local/include"), *Path("/usr/include").glob("*-linux-gnu*"))
@@ -183,10 +210,10 @@ def name_missing(wanted: list[tuple[str, ...]]) -> None:
 
 def make_venv(purpose: str, extra: list[str]) -> None:
     """Make `.venv` with this checkout installed in it, editable; do nothing where that has been done already."""
-    target = f"{ROOT}[test]" if purpose == "test" else str(ROOT)
+    target = str(ROOT) if purpose == "demo" else f"{ROOT}[test]"
     recipe = f"{sys.version} {target}\n".encode() + (ROOT / "pyproject.toml").read_bytes()
     digest = hashlib.sha256(recipe).hexdigest()
-    stamp = VENV / f".prepared-{purpose}"
+    stamp = VENV / (".prepared-demo" if purpose == "demo" else ".prepared-test")
     done = stamp.exists() and stamp.read_text() == digest and runs(str(VENV / "bin/python"), "-c", "import usdtbuild")
     if done and not extra:
         return
