@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from .functions.entry import Measured
     from .functions.explain import Explanation
+    from .functions.image import Data
     from .functions.machines import Machine
     from .functions.table import Entry, Table
     from .verify import Finding
@@ -110,12 +111,15 @@ class Options(NamedTuple):
     debug_folder: str = DEBUG_FOLDER
 
 
-def read_functions(path: str, options: Options | None = None, memory: ReadMemory | None = None) -> Report:
+def read_functions(
+    path: str, options: Options | None = None, memory: ReadMemory | None = None, data: Data | None = None
+) -> Report:
     """Return the report about the file at `path`; `memory` reads a running process that has it loaded.
 
-    Raises InputError if the file can't be read or is damaged.
+    `data` is the file's content, if the caller has it. Raises InputError if the file can't be read or is damaged.
     """
-    data = map_file(path)
+    given = data
+    data = map_file(path) if data is None else data
     if data[:2] in {b"MZ", b"\x64\x86", b"\x4c\x01", b"\x64\xaa"}:
         from .functions.pe import read_pe
 
@@ -124,10 +128,11 @@ def read_functions(path: str, options: Options | None = None, memory: ReadMemory
     try:
         return _Reader(image, options or Options(), memory).report()
     finally:
-        image.close()
+        if given is None:
+            image.close()
 
 
-_TYPES = {1: "object", ET_EXEC: "executable", ET_DYN: "PIE or shared library", 4: "core dump"}
+_TYPES = {1: "object", ET_EXEC: "executable", ET_DYN: "PIE or shared library"}
 
 
 class _Judged(NamedTuple):
@@ -372,16 +377,17 @@ _CURES = {
 }
 
 
-def verify_entries(path: str) -> list[Finding]:
+def verify_entries(path: str, data: Data | None = None) -> list[Finding]:
     """Return what is wrong with the patchable entries of the file at `path`, one finding for each reason.
 
-    An entry that can't be patched safely is an error; functions without an entry are no finding. Raises InputError if
-    the file can't be read or is damaged.
+    `data` is its content, if the caller has it. An entry that can't be patched safely is an error, one to be patched
+    with care a warning; functions without an entry are no finding. Raises InputError if the file can't be read or is
+    damaged.
     """
     from .verify import ERROR, WARNING, Finding, Place
 
     places: dict[str, list[Place]] = {}
-    for function in read_functions(path).functions:
+    for function in read_functions(path, data=data).functions:
         if function.reason and function.reason not in HARMLESS:
             code = function.reason
         elif function.warnings and not function.reason:
@@ -398,7 +404,7 @@ def verify_entries(path: str) -> list[Finding]:
     return [
         Finding(
             f"entry-{code.removeprefix('entry-')}",
-            WARNING if code in WARNINGS else ERROR,
+            WARNING if code in WARNINGS or code == "duplicate" else ERROR,
             "patchable entries: " + (WARNINGS.get(code) or REASONS[code]),
             tuple(places[code]),
             _CURES.get(code, _CURE),

@@ -413,3 +413,66 @@ def test_processes_that_are_gone_are_an_error(usdtbuild: Any) -> None:
     done = usdtbuild("functions", process.pid, code=1)
     assert "there is no such process" in done.stderr
     assert done.stdout == ""
+
+
+# -- for `usdtbuild verify` ------------------------------------------------------------------------------------------
+
+
+def test_verify_reports_each_reason_once_with_its_places(build: Any, run: Any, cc: str, tmp_path: Any) -> None:
+    from usdtbuild.patchable import verify_entries
+
+    wrong = "function wrong 3 2\n finish wrong\n function other 2 2\n finish other\n entry 0"
+    found = {finding.check: finding for finding in verify_entries(str(build(wrong)))}
+    assert set(found) == {"entry-padding-short", "entry-null-entry"}
+    assert all(finding.severity == "error" for finding in found.values())
+    short = found["entry-padding-short"]
+    assert [place.function for place in short.places] == ["wrong", "other"]
+    assert "its own N,M is 5,3, not 7,5" in short.places[0].where
+    assert short.cure
+    source, built = tmp_path / "a.c", tmp_path / "a.o"
+    source.write_text("int one(int x) { return x; }\n")
+    for options in ([], ["-fpatchable-function-entry=7,5"]):
+        run(cc, "-O2", *options, "-c", source, "-o", built)
+        assert verify_entries(str(built)) == []
+        assert verify_entries("elsewhere", built.read_bytes()) == []
+
+
+def test_folded_functions_are_listed_once_and_no_error(run: Any, need: Any, by_name: Any, tmp_path: Any) -> None:
+    from usdtbuild.patchable import verify_entries
+
+    need("ld.lld")
+    source, library = tmp_path / "a.c", tmp_path / "a.so"
+    body = "(int x) { return x * 3; }\n"
+    source.write_text(f"int one{body}int two{body}int more(int x) {{ return x; }}\n")
+    words = ["-O2", "-fPIC", "-ffunction-sections", "-fpatchable-function-entry=7,5", "-shared", "-nostdlib"]
+    run(need("clang"), *words, "-fuse-ld=lld", "-Wl,--icf=all", source, "-o", library)
+    rows = by_name(library)
+    assert rows["one"] is rows["two"]
+    assert rows["one"]["hotpatchable"]
+    assert rows["more"]["hotpatchable"]
+    assert {finding.severity for finding in verify_entries(str(library))} <= {"warning"}
+
+
+def test_branches_with_prefixes_and_transactions_are_found(build: Any, by_name: Any) -> None:
+    # 3e 75 rel8 (a hint), f2 eb rel8 (bnd), xbegin rel32: all to wrong + 1.
+    hint, bound = (f"1: .byte {code}, wrong + 1 - 1b - 3" for code in ("0x3e, 0x75", "0xf2, 0xeb"))
+    for branch in (hint, bound, "xbegin wrong + 1"):
+        text = f"function wrong 5 2\n mov %eax, %eax\n {branch}\n finish wrong"
+        assert by_name(build(text))["wrong"]["reason"] == "jump-into-entry", branch
+    assert by_name(build("function wrong 5 2\n xbegin 1f\n1: finish wrong"))["wrong"]["hotpatchable"]
+
+
+def test_names_that_are_no_text_do_no_harm(usdtbuild: Any, build: Any, functions: Any) -> None:
+    import shutil
+
+    program = build('function wrong 5 2\n .globl "odd"\n .type odd, @function\n .set odd, wrong\n finish wrong')
+    data = program.read_bytes()
+    assert b"\0odd\0" in data
+    odd = shutil.copy(program, program.with_name("odd"))
+    odd.write_bytes(data.replace(b"\0odd\0", b"\0\x1b\xffd\0"))
+    assert "odd" not in usdtbuild("functions", odd).stdout.split("NAME")[1]
+    text = usdtbuild("functions", odd).stdout
+    assert "\x1b" not in text
+    assert "\\x1b" in text
+    (row,) = [row for row in functions(odd)["functions"] if row["symbol"] == "wrong"]
+    assert row["aliases"] == ["\x1b\\xffd"]

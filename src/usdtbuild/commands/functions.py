@@ -311,9 +311,9 @@ def _rows(file: _File) -> list[str]:
 
 def _row(function: Function, file: _File) -> tuple[str, ...]:
     place = f"{function.address + file.bias:#x}"
-    name = file.names.get(function.name, function.name) or "-"
-    if function.aliases:
-        name += " = " + " = ".join(file.names.get(alias, alias) for alias in function.aliases)
+    name = " = ".join(file.names.get(name, name) for name in function.names) or "-"
+    if not name.isprintable():  # a name may hold anything, also what a terminal takes for orders
+        name = ascii(name)
     return (
         f"{function.section}+{place}" if function.section else place,
         str(function.size),

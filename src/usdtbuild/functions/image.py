@@ -20,7 +20,7 @@ from ..errors import InputError
 if TYPE_CHECKING:
     Data = Union[bytes, mmap.mmap]
 
-ET_EXEC, ET_DYN = 2, 3
+ET_EXEC, ET_DYN, ET_CORE = 2, 3, 4
 PT_LOAD, PF_X = 1, 1
 SHT_DYNSYM, SHT_RELR = 11, 19
 
@@ -73,8 +73,8 @@ class Place(NamedTuple):
 class Image:
     """One ELF file, mapped. `path` is what messages call it. Raises InputError when it is damaged or no ELF file."""
 
-    def __init__(self, data: Data, path: str) -> None:
-        """Read the headers of `data`."""
+    def __init__(self, data: Data, path: str, *, debug_file: bool = False) -> None:
+        """Read the headers of `data`. Only a `debug_file` may be without its code."""
         self.data, self.path = data, path
         if len(data) < 20 or data[:4] != b"\x7fELF":
             raise not_readable(path, bytes(data[:16]))
@@ -90,6 +90,11 @@ class Image:
             self.spans = self._spans(fields)
         except (struct_error, IndexError, OverflowError):
             raise self.error("the file ends inside its headers") from None
+        code = [section for section in self.sections if section.flags & L.SHF_EXECINSTR and section.size]
+        if self.type == ET_CORE:
+            raise self.error("is a core dump", "give the program that dumped it")
+        if code and all(section.type == L.SHT_NOBITS for section in code) and not debug_file:
+            raise self.error("is a separate debug file, without the code", "give the program it belongs to")
         self._starts = [span.start for span in self.spans]
         self._names = {section.address: section.name for section in self.sections} if self.relocatable else {}
 

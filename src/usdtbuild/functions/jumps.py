@@ -86,7 +86,8 @@ def _instructions(
 
 # -- what branches look like -----------------------------------------------------------------------------------------
 
-_X86_BRANCH = re.compile(rb"[\x70-\x7f\xe0-\xe3\xe8\xe9\xeb]|\x0f(?=[\x80-\x8f])", re.DOTALL)
+_X86_BRANCH = re.compile(rb"[\x70-\x7f\xe0-\xe3\xe8\xe9\xeb]|\x0f(?=[\x80-\x8f])|\xc7(?=\xf8)", re.DOTALL)
+_X86_PREFIXES = 3  # of a branch: 67, 66, a hint, bnd
 
 
 def _candidates(image: Image, span: Span, targets: Collection[int]) -> Iterator[tuple[int, int, int]]:
@@ -108,7 +109,7 @@ def _candidates(image: Image, span: Span, targets: Collection[int]) -> Iterator[
 
 
 def _x86(code: bytes, base: int, targets: Collection[int], mask: int) -> Iterator[tuple[int, int, int]]:
-    """Intel SDM volume 2: Jcc rel8 70-7f, LOOP and JCXZ e0-e3, CALL e8, JMP e9 and eb, Jcc rel32 0f 80-8f."""
+    """Intel SDM volume 2: Jcc 70-7f and 0f 80-8f, LOOP and JCXZ e0-e3, CALL e8, JMP e9 and eb, XBEGIN c7 f8."""
     end = len(code)
     for match in _X86_BRANCH.finditer(code):
         at = match.start()
@@ -121,7 +122,7 @@ def _x86(code: bytes, base: int, targets: Collection[int], mask: int) -> Iterato
             if target in targets:
                 yield base + at, target, base + at + 1
             continue
-        if opcode == 0x0F:
+        if opcode in (0x0F, 0xC7):
             at += 1
         if at + 5 > end:
             continue
@@ -296,10 +297,14 @@ def _confirm(image: Image, start: int, candidates: list[tuple[int, int]], thumb:
     found = []
     decoder = disassembler(image.machine, image.layout.is64, image.layout.little, thumb)
     shift = start - image.place(start).address  # an object's reader knows offsets, not our addresses
-    for shown, _, mnemonic, operands in decoder.disasm_lite(image.read(start, last - start + 16), start - shift):
+    prefixes = _X86_PREFIXES if image.machine in (M.EM_X86_64, M.EM_386) else 0
+    for shown, size, mnemonic, operands in decoder.disasm_lite(image.read(start, last - start + 16), start - shift):
         address = shown + shift
-        if address in wanted and _goes_to(operands, shown, wanted[address] - shift):
-            found.append(Jump(address, wanted[address], f"{mnemonic} {operands}".strip()))
+        found += [
+            Jump(address, wanted[place], f"{mnemonic} {operands}".strip())
+            for place in range(address, address + min(size, prefixes + 1))
+            if place in wanted and _goes_to(operands, shown, wanted[place] - shift)
+        ]
         if address >= last:
             break
     return found

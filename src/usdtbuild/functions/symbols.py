@@ -112,7 +112,7 @@ def _functions(image: Image, file: Image, section: Section, source: str) -> list
         if descriptors is not None:
             value = descriptors.get(value, value)
         end = strings.find(b"\0", name)
-        text = strings[name:end].decode("utf-8", "surrogateescape")
+        text = strings[name:end].decode("utf-8", "backslashreplace")
         local = _local_entry(other) if elf_v2 else 0
         rank = _BINDING_RANK.get(info >> 4, 2)
         found.append(
@@ -218,7 +218,7 @@ def _from_debug_file(image: Image, folder: str) -> tuple[list[Symbol], str] | No
         if not path.is_file() or path.resolve() == Path(image.path).resolve():
             continue
         try:
-            debug = Image(map_file(str(path)), str(path))
+            debug = Image(map_file(str(path)), str(path), debug_file=True)
         except InputError:
             continue
         other = build_id(debug)
@@ -233,7 +233,7 @@ def _from_debug_data(image: Image) -> list[Symbol]:
     for index in image.named(".gnu_debugdata")[:1]:
         with contextlib.suppress(lzma.LZMAError, InputError):
             data = lzma.decompress(image.content(image.sections[index]))
-            return _table(image, L.SHT_SYMTAB, "debug data", Image(data, image.path))
+            return _table(image, L.SHT_SYMTAB, "debug data", Image(data, image.path, debug_file=True))
     return []
 
 
