@@ -28,9 +28,9 @@ TRACEFS = Path("/sys/kernel/tracing")
 class Need(NamedTuple):
     """One thing the system must have.
 
-    `found` is a program, an absolute path, or a header's path below an include folder; `packages` are the apt packages that bring it,
-    the first that apt knows is taken; `must` means that nothing can be shown without it; `root` that only root can
-    use it; `pip` is a package of Python's index that does as well.
+    `found` is a program, an absolute path, or a header's path below an include folder; `packages` are the apt packages
+    that bring it, the first that apt knows is taken; `must` means that nothing can be shown without it; `root` that
+    only root can use it; `pip` is a package of Python's index that does as well.
     """
 
     found: str
