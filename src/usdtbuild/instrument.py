@@ -13,14 +13,17 @@ from __future__ import annotations
 from binascii import crc32
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from . import arch, sites
+from . import arch, dof_records, sites
 from .arch.machine import SAFE
+from .dof_records import Function, FunctionTable
 from .elf import layout as L
 from .elf.read import ElfObject
 from .elf.write import ABSOLUTE, NewRelocation, ObjectEditor
 from .errors import UsdtError
 from .files import open_input, write_edited
 from .formats import stapsdt
+from .formats.dof.encode import encode as encode_dof
+from .formats.dof.types import DofError
 from .provider import describe
 from .provider.model import Provider
 
@@ -37,16 +40,27 @@ if TYPE_CHECKING:
 # One hidden symbol whose section makes the linked `.probes` begin on a page of its own (see _Writer._anchor).
 _ANCHOR_SYMBOL = "usdtbuild.probes.page"
 _PAGE = 4096
+_DOF_SECTION = ".SUNW_dof"
 
 
 class Options(NamedTuple):
-    """What a caller may choose. `providers` are known besides those that the object itself describes."""
+    """What a caller may choose. `providers` are known besides those that the object itself describes.
+
+    `formats` are the records to write; none means what the tracers of the target system read. `target_os` is one of
+    SYSTEMS, or '' for what the object says of itself.
+    """
 
     nop: str = SAFE
-    formats: tuple[str, ...] = ("stapsdt",)
+    formats: tuple[str, ...] = ()
     providers: tuple[Provider, ...] = ()
     lto: str = "error"
     target_os: str = ""
+
+
+# System -> the records its tracers read. The objects of FreeBSD and illumos name their system (EI_OSABI).
+SYSTEMS = {"linux": ("stapsdt",), "freebsd": ("dof",), "illumos": ("dof",), "oracle": ("dof",)}
+FORMATS = ("stapsdt", "dof", "usdt")
+_SYSTEM_OF = {L.ELFOSABI_FREEBSD: "freebsd", L.ELFOSABI_SOLARIS: "illumos"}
 
 
 class SiteReport(NamedTuple):
@@ -108,10 +122,13 @@ def instrument(data: Data, path: str, options: Options = DEFAULTS) -> tuple[list
         source.machine, is64=source.layout.is64, little=source.layout.little, flags=source.flags, path=path
     )
     providers = _known_providers(source, options)
-    found = sites.find(source, machine, providers, options.nop, patch_enabled="stapsdt" not in options.formats)
+    options = _with_target(source, options)
+    # FreeBSD's and illumos' tracers change what an is-enabled site returns; no other can.
+    patch_enabled = options.formats == ("dof",) and options.target_os in {"freebsd", "illumos"}
+    found = sites.find(source, machine, providers, options.nop, patch_enabled=patch_enabled)
     if not found:
         return [], b"", Report(False, reason=_why_nothing(source, found))
-    writer = _Writer(source, machine, options, found)
+    writer = _Writer(source, machine, options, found, providers)
     report = writer.run()
     writer.drop_intermediate_code(fat_ir)
     patches, tail = writer.editor.finish()
@@ -138,8 +155,22 @@ def define(
     return writer.editor.finish()
 
 
+def _with_target(source: ElfObject, options: Options) -> Options:
+    """Return the options with target system and formats filled in. Raises UsdtError on what doesn't go together."""
+    system = options.target_os or _SYSTEM_OF.get(source.osabi, "linux")
+    if system not in SYSTEMS:
+        raise UsdtError(f"target system {system} is unknown; there are {', '.join(SYSTEMS)}")
+    formats = options.formats or SYSTEMS[system]
+    unknown = [name for name in formats if name not in FORMATS]
+    if unknown:
+        raise UsdtError(f"{unknown[0]} is no record format; there are {', '.join(FORMATS)}")
+    if "usdt" in formats:
+        raise UsdtError(f"{source.path}: records of format usdt can't be written yet; use stapsdt, which DTrace reads too")
+    return options._replace(formats=tuple(name for name in FORMATS if name in formats), target_os=system)
+
+
 def _why_nothing(source: ElfObject, found: sites.Found) -> str:
-    if source.sections_named(stapsdt.SECTION):
+    if source.sections_named(stapsdt.SECTION) or source.sections_named(_DOF_SECTION):
         return "already instrumented"
     return "its probes are declared, but never called" if found.stubs else "no probe calls"
 
@@ -173,8 +204,11 @@ def _refuse_slim_lto(source: ElfObject) -> list[int]:
 class _Writer:
     """Turns what `sites.find` found into edits: one use, one object."""
 
-    def __init__(self, source: ElfObject, machine: Machine, options: Options, found: sites.Found) -> None:
+    def __init__(
+        self, source: ElfObject, machine: Machine, options: Options, found: sites.Found, providers: dict[str, Provider]
+    ) -> None:
         self.source, self.machine, self.options, self.found = source, machine, options, found
+        self.providers = providers
         self.editor = ObjectEditor(source)
         self.groups = source.groups()
         self.address_size = source.layout.address_size
@@ -183,6 +217,8 @@ class _Writer:
         self.semaphores = dict(found.semaphores)  # name -> symbol or handle
         self.alias_counts: dict[str, int] = {}
         self.unique_names: dict[int, str] = {}  # group (0 for none) -> prefix of its aliases' names
+        self.aliases: dict[int, int] = {}  # text section -> the symbol at its start
+        self.functions: FunctionTable | None = None
         self.base_symbol = 0
         self.anchor = 0
         self.zero = 0
@@ -212,7 +248,7 @@ class _Writer:
     def _record_section(self, section: int, members: Sequence[Site]) -> None:
         """Write the records of one text section's sites, and tie each neutralised relocation to its record."""
         places = [(site.stub, site.replacement.site, site.replacement.tail) for site in members]
-        labels = self._notes(section, places, self.groups.get(section, 0))
+        labels = self._records(section, places, self.groups.get(section, 0))
         for site, label in zip(members, labels):
             reference = site.reference
             for old, new in site.replacement.moved_relocations:
@@ -236,22 +272,31 @@ class _Writer:
             if entry.entry != site.reference.entry:
                 self.editor.retarget(entry, self.machine.none, label)
 
-    def _notes(self, section: int, places: Sequence[tuple[StubSymbol, int, bool]], group: int) -> list[int]:
-        """Append one `.note.stapsdt` for the sites of `section`; return a label on each note.
+    def _records(self, section: int, places: Sequence[tuple[StubSymbol, int, bool]], group: int) -> list[int]:
+        """Append the records of the sites of `section` in every format; return a label on a record of each site.
 
-        The section is linked to the code (SHF_LINK_ORDER) and a member of its group, so that bfd and lld drop it with
-        the code (for gold and mold see `_void_if_dropped`); the labels are what the neutralised relocations point to,
-        so that it is kept with the code.
+        Record sections are linked to the code (SHF_LINK_ORDER) and members of its group, so that bfd and lld drop them
+        with the code (for notes in gold and mold see `_void_if_dropped`); the labels are what the neutralised
+        relocations point to, so that a record is kept with the code. DOF comes last because it is loaded: only of
+        loaded sections do linkers ask whether anything refers to them.
         """
+        if not group:  # a group of its own, not COMDAT: bfd's -r would put all record sections into one
+            group = self.editor.add_group(self._alias(section, 0), 0)
+        labels: list[int] = []
+        if "stapsdt" in self.options.formats:
+            labels = self._notes(section, places, group)
+        if "dof" in self.options.formats:
+            labels = self._dof(section, places, group)
+        return labels
+
+    def _notes(self, section: int, places: Sequence[tuple[StubSymbol, int, bool]], group: int) -> list[int]:
+        """Append one `.note.stapsdt` for the sites of `section`; return a label on each note."""
         data = bytearray()
         relocations: list[NewRelocation] = []
         starts = []
         fields = stapsdt.fields(self.address_size)
-        alias = self._alias(section, group)
         for stub, offset, tail in places:
-            code, addend = alias, offset
-            if self.machine.relaxes:  # a place in code that linkers shorten is a symbol of its own, not a distance
-                code, addend = self.editor.add_label(section, offset), 0
+            code, addend = self._place(section, offset, group)
             start = len(data)
             starts.append(start)
             # SystemTap's readers know a probe by the name in its source, `req__done`, where DTrace's say `req-done`;
@@ -265,13 +310,82 @@ class _Writer:
                 NewRelocation(start + fields.base, absolute, self._base(), 0),
                 NewRelocation(start + fields.semaphore, absolute, self._semaphore_reference(stub), 0),
             )
-        if not group:  # a group of its own, not COMDAT: bfd's -r would put all notes into one section
-            group = self.editor.add_group(alias, 0)
         notes = self.editor.add_section(
             stapsdt.SECTION, L.SHT_NOTE, L.SHF_LINK_ORDER, bytes(data),
             align=4, link=section, relocations=relocations, group=group,
         )  # fmt: skip
         return [self.editor.add_label(notes, start) for start in starts]
+
+    def _place(self, section: int, offset: int, group: int) -> tuple[int, int]:
+        """Return a symbol and an addend that together mean a place in code.
+
+        Where linkers delete code, that is a symbol of its own and not a distance (RISC-V, LoongArch).
+        """
+        if self.machine.relaxes:
+            return self.editor.add_label(section, offset), 0
+        return self._alias(section, group), offset
+
+    def _dof(self, section: int, places: Sequence[tuple[StubSymbol, int, bool]], group: int) -> list[int]:
+        """Append a `.SUNW_dof` for the sites of `section`; return a label on each site's entry."""
+        if self.functions is None:
+            self.functions = FunctionTable(self.source, {site.section for site in self.found.sites})
+        members = [(stub, offset, self._function(section, stub, offset)) for stub, offset, _ in places]
+        little = self.source.layout.little
+        described = dof_records.describe(
+            members, self.providers, self.options.target_os, self.address_size, little
+        )
+        try:
+            encoded = encode_dof(described.dof)
+        except DofError as error:
+            raise UsdtError(f"{self.source.path}: {error}") from None
+        dof_section = self.editor.next_section
+        starts = {(i, j): self._place(section, f.start, group) for i, row in enumerate(described.functions)
+                  for j, f in enumerate(row)}  # fmt: skip
+        relocations = []
+        for field in encoded.addresses:
+            relocations += self._dof_address(dof_section, field.offset, *starts[field.provider, field.probe])
+        data = bytearray(encoded.data)
+        if self.machine.relaxes:
+            for place in encoded.offsets:
+                function = described.functions[place.provider][place.probe]
+                value = int.from_bytes(data[place.offset : place.offset + 4], "little" if little else "big")
+                data[place.offset : place.offset + 4] = bytes(4)
+                site = self.editor.add_label(section, function.start + value)
+                add, subtract = self.machine.difference or (0, 0)
+                relocations.append(NewRelocation(place.offset, add, site, 0))
+                relocations.append(NewRelocation(place.offset, subtract, starts[place.provider, place.probe][0], 0))
+        data += dof_records.TRAILER + len(encoded.data).to_bytes(4, "little" if little else "big")
+        self.editor.add_section(
+            _DOF_SECTION, L.SHT_SUNW_DOF, L.SHF_ALLOC | L.SHF_LINK_ORDER, bytes(data),
+            align=8, link=section, relocations=relocations, group=group,
+        )  # fmt: skip
+        entries = {(field.provider, field.probe): field.offset for field in encoded.addresses}
+        return [self.editor.add_label(dof_section, entries[place]) for place in described.places]
+
+    def _function(self, section: int, stub: StubSymbol, offset: int) -> Function:
+        """Return the function that a site is in; a stub that this object defines is one itself."""
+        if section >= len(self.source.sections):
+            return Function(0, 0, stub.name)
+        assert self.functions is not None
+        return self.functions.at(section, offset)
+
+    def _dof_address(self, section: int, offset: int, symbol: int, addend: int) -> list[NewRelocation]:
+        """Return the relocations that fill a DOF address field, 8 bytes in any class, with a function's address.
+
+        For FreeBSD it is the distance from the field, which needs no dynamic relocation; elsewhere the address itself.
+        """
+        if self.options.target_os != "freebsd":
+            low = 0 if self.address_size == 8 or self.source.layout.little else 4
+            return [NewRelocation(offset + low, self.machine.absolute, symbol, addend)]
+        if not self.machine.pc_relative:
+            raise UsdtError(f"{self.source.path}: DOF can't be written for {self.machine.name} on FreeBSD")
+        place = self.editor.add_label(section, offset) if any(r.place for r in self.machine.pc_relative) else 0
+        return [
+            NewRelocation(offset + r.offset, r.type, place, r.addend)
+            if r.place
+            else NewRelocation(offset + r.offset, r.type, symbol, addend + r.addend)
+            for r in self.machine.pc_relative
+        ]
 
     def _void_if_dropped(self, data: bytearray, start: int, code: int) -> list[NewRelocation]:
         """Return relocations that give a note another owner if the linker drops the code that it describes.
@@ -315,6 +429,13 @@ class _Writer:
         llvm-objcopy turns GCC's groups of destructors into ones that aren't COMDAT, so that every object's copy stays.
         The checksum of the code keeps a copy's records from counting from the start of another.
         """
+        if section not in self.aliases:
+            self.aliases[section] = self._new_alias(section, group)
+        return self.aliases[section]
+
+    def _new_alias(self, section: int, group: int) -> int:
+        if group not in self.groups.values() and group < len(self.source.sections):
+            group = 0
         prefix = self._unique_name(group)
         if not prefix:
             return self.editor.add_section_symbol(section)
@@ -449,11 +570,12 @@ class _Writer:
             self.editor.add_label(section, offset, name)
         entry = section if self.machine.descriptor is None else self._describe_function(stub, section, group)
         self.editor.change_symbol(stub.symbol, L.STB_WEAK, L.STT_FUNC, entry, code.entry, len(code.code))
-        if not stub.enabled:
-            self._notes(section, [(stub, code.site, code.tail)], group)
-            self.reports.append(
-                SiteReport(stub.provider, stub.probe.stub, False, f".text.{stub.name}", code.site, True)
-            )
+        if stub.enabled and "stapsdt" in self.options.formats:
+            return  # it reads the semaphore, and nobody patches it
+        self._records(section, [(stub, code.site, code.tail)], group)
+        self.reports.append(
+            SiteReport(stub.provider, stub.probe.stub, stub.enabled, f".text.{stub.name}", code.site, True)
+        )
 
     def _is_thumb(self) -> bool:
         """Whether the object's mapping symbols say that it has Thumb code and no A32 (aaelf32, "Mapping symbols")."""
