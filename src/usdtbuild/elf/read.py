@@ -143,6 +143,8 @@ class ElfObject:
                     f"section {index} at offset {section.offset:#x} with {section.size:#x} bytes "
                     f"ends after the file's {size:#x} bytes"
                 )
+        if sections[self.shstrndx].type != L.SHT_STRTAB:
+            raise self.error(f"section {self.shstrndx} should hold the section names, and is no string table")
         return sections
 
     def _find_symtab(self) -> int:
@@ -150,7 +152,9 @@ class ElfObject:
             if section.type == L.SHT_SYMTAB:
                 if section.entsize != self.layout.symbol.size or section.size % section.entsize:
                     raise self.error(f"symbol table (section {index}) has entries of {section.entsize} bytes")
-                if section.link >= len(self.sections) or section.info > section.size // section.entsize:
+                tables = range(1, len(self.sections))
+                has_strings = section.link in tables and self.sections[section.link].type == L.SHT_STRTAB
+                if not has_strings or section.info > section.size // section.entsize:
                     raise self.error(f"symbol table (section {index}) has a bad link or info field")
                 return index
         return 0

@@ -1,0 +1,183 @@
+"""Reading objects: sections, symbols and relocations as pyelftools sees them, and errors that say what is damaged."""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from usdtbuild.elf import layout as L
+from usdtbuild.elf.read import ElfError, ElfObject
+
+TEXT = """
+    .text
+    .globl work
+    .type work,@function
+work:
+    call __dtrace_app___req
+    call __dtrace_app___start
+    ret
+    .data
+    .quad work
+    .quad mydtrace_app___req
+    .section .text.inline,"axG",@progbits,inline,comdat
+    .weak inline
+inline: ret
+"""
+
+
+def read(path: Path) -> ElfObject:
+    return ElfObject(path.read_bytes(), str(path))
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_sections_symbols_and_relocations_are_those_that_pyelftools_reads(
+    assemble: Any, need: Any, compiler: str
+) -> None:
+    need(compiler)
+    path = assemble(TEXT, compiler)
+    ours, theirs = read(path), ELFFile(io.BytesIO(path.read_bytes()))
+    names = [section.name for section in theirs.iter_sections()]
+    assert [ours.section_name(i) for i in range(len(ours.sections))] == names
+    symbols = list(theirs.get_section_by_name(".symtab").iter_symbols())
+    assert ours.symbol_count == len(symbols)
+    for index, symbol in enumerate(symbols):
+        assert ours.symbol(index).value == symbol["st_value"]
+        if symbol["st_info"]["type"] != "STT_SECTION":
+            assert ours.symbol_name(index) == symbol.name
+    index = next(i for i, symbol in enumerate(symbols) if symbol.name == "__dtrace_app___req")
+    reference = ours.references({index})[0]
+    relocations = list(theirs.get_section_by_name(".rela.text").iter_relocations())
+    entry = relocations[reference.entry]
+    assert (reference.offset, reference.type, reference.addend) == (
+        entry["r_offset"], entry["r_info_type"], entry["r_addend"],
+    )  # fmt: skip
+
+
+def test_a_name_inside_another_is_no_match(assemble: Any) -> None:
+    """Assemblers share the ends of names, so a name may begin in the middle of a string; it must not just end one."""
+    source = read(assemble(TEXT))
+    assert sorted(source.find_symbols((b"__dtrace",)).values()) == ["__dtrace_app___req", "__dtrace_app___start"]
+
+
+def test_a_name_that_shares_the_end_of_another_is_found(assemble: Any) -> None:
+    path = assemble(".globl x__dtrace_p___q\n.quad x__dtrace_p___q\n.globl __dtrace_p___q\n.quad __dtrace_p___q")
+    assert path.read_bytes().count(b"__dtrace_p___q\0") == 1, "the assembler no longer shares the ends of names"
+    assert list(read(path).find_symbols((b"__dtrace",)).values()) == ["__dtrace_p___q"]
+
+
+def test_names_are_found_whole(assemble: Any) -> None:
+    source = read(assemble(".quad a_req_semaphore\n.quad req_semaphore\n.quad b_semaphore\n.quad req_semaphore2"))
+    found = source.find_symbols(names={b"req_semaphore"}, ending=b"_semaphore")
+    assert list(found.values()) == ["req_semaphore"]
+
+
+def test_members_of_groups(assemble: Any) -> None:
+    source = read(assemble(TEXT))
+    inline = source.sections_named(".text.inline")[0]
+    group = source.groups()[inline]
+    assert source.sections[group].type == L.SHT_GROUP
+    assert source.symbol_name(source.sections[group].info) == "inline"
+
+
+def test_the_first_strong_definition_is_neither_weak_nor_in_a_group(assemble: Any) -> None:
+    source = read(assemble(".weak weak\nweak: .globl undefined\n.quad undefined\n.comm common,4\n" + TEXT))
+    assert source.symbol_name(source.first_strong_definition(source.groups())) == "work"
+
+
+def test_an_object_with_nothing_strong_has_no_such_definition(assemble: Any) -> None:
+    source = read(assemble(".weak weak\nweak: ret\nlocal: ret\n.comm common,4\n.globl absolute\nabsolute = 5"))
+    assert source.first_strong_definition(source.groups()) == 0
+
+
+# --- damage ---------------------------------------------------------------------------------------------------
+
+
+def header(content: bytes, index: int) -> int:
+    """Return where section header `index` is in the file."""
+    return int(struct.unpack_from("<Q", content, 40)[0]) + 64 * index
+
+
+def with_field(content: bytes, index: int, offset: int, layout: str, value: int) -> bytes:
+    """Return the object with one field of a section header changed; `offset` is the field's in the header."""
+    changed = bytearray(content)
+    struct.pack_into(layout, changed, header(content, index) + offset, value)
+    return bytes(changed)
+
+
+@pytest.fixture
+def content(assemble: Any) -> bytes:
+    return bytes(assemble(TEXT).read_bytes())
+
+
+def section(content: bytes, type_: int) -> int:
+    return next(i for i, s in enumerate(ElfObject(content, "x.o").sections) if s.type == type_)
+
+
+def read_all(content: bytes) -> None:
+    source = ElfObject(content, "x.o")
+    source.references({1, 2, 3, 4, 5})
+    for index in range(source.symbol_count):
+        source.symbol_name(index)
+
+
+def refused(content: bytes, pattern: str) -> None:
+    with pytest.raises(ElfError) as caught:
+        read_all(content)
+    assert str(caught.value).startswith("x.o: ")
+    assert re.search(pattern, str(caught.value))
+
+
+def test_a_section_that_ends_after_the_file(content: bytes) -> None:
+    text = section(content, L.SHT_PROGBITS)
+    refused(with_field(content, text, 32, "<Q", 1 << 40), rf"section {text} at offset .* ends after the file's")
+
+
+def test_a_string_table_without_bytes(content: bytes) -> None:
+    """A section of type NOBITS may have any size; as a string table it would grow by that size."""
+    for index in (read_link(content), int.from_bytes(content[62:64], "little")):
+        nobits = with_field(content, index, 4, "<I", L.SHT_NOBITS)
+        refused(with_field(nobits, index, 32, "<Q", 1 << 63), "string table|bad link")
+
+
+def read_link(content: bytes) -> int:
+    return ElfObject(content, "x.o").sections[section(content, L.SHT_SYMTAB)].link
+
+
+def test_a_symbol_table_with_odd_entries(content: bytes) -> None:
+    refused(with_field(content, section(content, L.SHT_SYMTAB), 56, "<Q", 25), "has entries of 25 bytes")
+
+
+def test_a_symbol_table_without_strings(content: bytes) -> None:
+    refused(with_field(content, section(content, L.SHT_SYMTAB), 40, "<I", 0xFFFF), "bad link or info")
+
+
+def test_a_symbol_table_with_more_local_symbols_than_it_has(content: bytes) -> None:
+    refused(with_field(content, section(content, L.SHT_SYMTAB), 44, "<I", 1000), "bad link or info")
+
+
+def test_relocations_with_odd_entries(content: bytes) -> None:
+    refused(with_field(content, section(content, L.SHT_RELA), 56, "<Q", 16), "relocation section .* entries of 16")
+
+
+def test_relocations_of_a_section_that_is_not_there(content: bytes) -> None:
+    refused(with_field(content, section(content, L.SHT_RELA), 44, "<I", 999), "section 999, which isn't there")
+
+
+def test_a_symbol_s_name_outside_its_table(content: bytes) -> None:
+    symtab = ElfObject(content, "x.o").sections[section(content, L.SHT_SYMTAB)]
+    changed = bytearray(content)
+    struct.pack_into("<I", changed, symtab.offset + symtab.size - 24, 0xFFFFFF)
+    refused(bytes(changed), r"string at 0xffffff of section \d+ runs out")
+
+
+def test_an_extended_section_index_without_a_table(content: bytes) -> None:
+    symtab = ElfObject(content, "x.o").sections[section(content, L.SHT_SYMTAB)]
+    changed = bytearray(content)
+    struct.pack_into("<H", changed, symtab.offset + symtab.size - 24 + 6, L.SHN_XINDEX)
+    refused(bytes(changed), "needs an extended section index")
