@@ -119,9 +119,12 @@ def _x86_register(name: str, floating: bool) -> list[Trouble]:
         return [Trouble("perf", "perf reads another byte"), _BCC_DROPS, _LIBBPF_REFUSES]
     if name == "rip":
         return [_PERF_REFUSES]
+    if name == "eip":
+        return [_PERF_REFUSES, _GDB_CANNOT, _BCC_DROPS]
     if name.startswith("xmm") and not floating:
         return [_PERF_REFUSES, _BPFTRACE_ABORTS, _LIBBPF_REFUSES]
-    return [_PERF_REFUSES, _BCC_DROPS, _LIBBPF_REFUSES]
+    known_to_gdb = re.fullmatch(r"[xyz]mm\d+|k\d|[c-gs]s", name)
+    return [_PERF_REFUSES, *([] if known_to_gdb else [_GDB_CANNOT]), _BCC_DROPS, _LIBBPF_REFUSES]
 
 
 def _x86_memory(place: Place) -> list[Trouble]:

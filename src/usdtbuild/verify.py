@@ -503,11 +503,10 @@ def _same_place(subject: Subject) -> Iterator[Finding]:
         )
         place = _site(subject, record)
         if _name(record) in others:
-            hides = others[_name(record)] == record.operands
-            what = "one probe has two records of one address" + (
-                ", and perf shows no probe of the file" if hides else ""
-            )
-            twice.add(what, place, severity=ERROR if hides else WARNING)
+            what = "one probe has two records of one address, and libbpf counts each hit twice"
+            if others[_name(record)] == record.operands and record is subject.notes[-1]:
+                what += "; these are alike and the last of the file, for which perf shows none of its probes"
+            twice.add(what, place)
         elif others:
             folded.add(f"{_name(record)} and {next(iter(others))} share an address: each fires for the other", place)
         others.setdefault(_name(record), record.operands)

@@ -1,0 +1,152 @@
+"""Damaged files: whatever is changed or missing, the answer is a result or one line, soon, and in little memory."""
+
+from __future__ import annotations
+
+import resource
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from usdtbuild.elf.image import Image
+from usdtbuild.errors import UsdtError
+from usdtbuild.inspect import inspect
+from usdtbuild.verify import verify
+
+SETTINGS = settings(
+    max_examples=400, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+EDGES = st.sampled_from([0, 1, 0x7F, 0x80, 0xFF])
+CHANGES = st.lists(st.tuples(st.floats(0, 1), st.one_of(EDGES, st.integers(0, 255))), min_size=1, max_size=40)
+
+
+@pytest.fixture(params=["executable", "object", "32-bit object", "big-endian"])
+def sample(request: pytest.FixtureRequest, program: Any, note: Any, foreign: Any, semaphore_section: str) -> bytes:
+    """The bytes of a small file with probes and semaphores."""
+    if request.param in {"executable", "object"}:
+        flags = ("-c",) if request.param == "object" else ("-nostdlib", "-Wl,-e,main")
+        notes = note("-4@%edi 8@-8(%rbp)", semaphore="sem") + note("8f@%xmm0", probe="p1")
+        return bytes(program(notes, semaphore_section, flags=flags).read_bytes())
+    target, address = ("i386-linux-gnu", ".4byte") if "32" in request.param else ("powerpc64-linux-gnu", ".8byte")
+    source = f" .text\n .globl _start\n_start:\n.Lsite0: nop\n{note('', address=address)}"
+    source += '\n .section .stapsdt.base,"a",%progbits\n_.stapsdt.base: .byte 0\n'
+    return bytes(foreign(target, source, link=None if "32" in request.param else ()).read_bytes())
+
+
+def look(data: bytes) -> None:
+    """Look at a file in every way; only our own errors may come of it."""
+    for message in (complaint(way, data) for way in (inspect, verify)):
+        assert message == "" or (message.startswith("damaged: ") and "\n" not in message)
+
+
+def complaint(way: Callable[[Image], object], data: bytes) -> str:
+    try:
+        way(Image(data, "damaged"))
+    except UsdtError as error:
+        return str(error)
+    return ""
+
+
+@SETTINGS
+@given(changes=CHANGES)
+def test_changed_bytes_anywhere(sample: bytes, changes: list[tuple[float, int]]) -> None:
+    data = bytearray(sample)
+    for place, value in changes:
+        data[min(int(place * len(data)), len(data) - 1)] = value
+    look(bytes(data))
+
+
+@SETTINGS
+@given(changes=CHANGES)
+def test_changed_bytes_in_the_headers(sample: bytes, changes: list[tuple[float, int]]) -> None:
+    """The ELF header and the section headers, where every byte matters."""
+    data = bytearray(sample)
+    wide, order = sample[4] == 2, "<" if sample[5] == 1 else ">"
+    (start,) = struct.unpack_from(order + ("Q" if wide else "I"), sample, 40 if wide else 32)
+    places = [*range(4, 64), *range(start, len(data))]
+    for place, value in changes:
+        data[places[min(int(place * len(places)), len(places) - 1)]] = value
+    look(bytes(data))
+
+
+@settings(parent=SETTINGS, max_examples=100)
+@given(keep=st.floats(0, 1))
+def test_files_cut_short_anywhere(sample: bytes, keep: float) -> None:
+    look(sample[: int(keep * len(sample))])
+
+
+@settings(max_examples=200)
+@given(data=st.binary(max_size=400))
+def test_any_bytes_behind_the_magic(data: bytes) -> None:
+    look(b"\x7fELF\2\1\1\0" + data)
+
+
+HUGE = {
+    "section count": (60, "<H", 0xFFFF),
+    "section count in the first header": (60, "<H", 0),
+    "segment count": (56, "<H", 0xFFFF),
+    "section table far away": (40, "<Q", 1 << 62),
+    "segment table far away": (32, "<Q", 1 << 62),
+}
+
+
+@pytest.mark.parametrize("case", HUGE)
+def test_huge_numbers_in_the_header_cost_nothing(case: str, program: Any, note: Any) -> None:
+    offset, form, value = HUGE[case]
+    data = bytearray(program(note()).read_bytes())
+    struct.pack_into(form, data, offset, value)
+    if case.endswith("first header"):
+        (start,) = struct.unpack_from("<Q", data, 40)
+        struct.pack_into("<Q", data, start + 32, 1 << 60)  # sh_size
+    check_cost(bytes(data))
+
+
+@pytest.mark.parametrize(
+    "name", [".note.stapsdt", ".symtab", ".strtab", ".dynsym", ".dynamic", ".usdtbuild.provider", ".probes"]
+)
+@pytest.mark.parametrize("field", ["size", "offset", "link", "info", "entsize"])
+def test_huge_numbers_in_a_section_header_cost_nothing(name: str, field: str, program: Any, note: Any) -> None:
+    extra = '\n .section .usdtbuild.provider,"",@progbits\n .ascii "x"\n .section .probes,"aw"\n .byte 0\n .text\n'
+    data = bytearray(program(note(), extra).read_bytes())
+    section = next(section for section in Image(bytes(data), "it").sections if section.name == name)
+    (start,) = struct.unpack_from("<Q", data, 40)
+    at, form = {
+        "size": (32, "<Q"),
+        "offset": (24, "<Q"),
+        "link": (40, "<I"),
+        "info": (44, "<I"),
+        "entsize": (56, "<Q"),
+    }[field]
+    for value in ((1 << (63 if form == "<Q" else 31)) + 1, (1 << (64 if form == "<Q" else 32)) - 1, 0, 1):
+        struct.pack_into(form, data, start + 64 * section.number + at, value)
+        check_cost(bytes(data))
+
+
+def check_cost(data: bytes) -> None:
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    look(data)
+    assert time.process_time() - began < 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
+
+
+def test_a_name_without_end_is_no_name(program: Any, note: Any) -> None:
+    """Section names must end inside their table."""
+    data = bytearray(program(note()).read_bytes())
+    image = Image(bytes(data), "it")
+    names = next(section for section in image.sections if section.name == ".shstrtab")
+    data[names.offset + names.size - 1] = 0x41
+    look(bytes(data))
+
+
+def test_a_symbol_table_that_is_its_own_string_table(program: Any, note: Any, tmp_path: Path) -> None:
+    data = bytearray(program(note()).read_bytes())
+    image = Image(bytes(data), "it")
+    symbols = next(section for section in image.sections if section.name == ".symtab")
+    (start,) = struct.unpack_from("<Q", data, 40)
+    struct.pack_into("<I", data, start + 64 * symbols.number + 40, symbols.number)
+    look(bytes(data))

@@ -1,0 +1,69 @@
+"""The instructions that may stand at a site: each table row is disassembled by capstone."""
+
+from __future__ import annotations
+
+import capstone
+import pytest
+
+from usdtbuild import site_code
+from usdtbuild.formats.operands import EM_AARCH64, EM_ARM, EM_LOONGARCH, EM_PPC, EM_PPC64, EM_RISCV, EM_S390, EM_X86_64
+
+LITTLE, BIG = capstone.CS_MODE_LITTLE_ENDIAN, capstone.CS_MODE_BIG_ENDIAN
+MACHINES = {
+    EM_AARCH64: (capstone.CS_ARCH_ARM64, LITTLE),
+    EM_ARM: (capstone.CS_ARCH_ARM, LITTLE),
+    EM_PPC: (capstone.CS_ARCH_PPC, capstone.CS_MODE_32 | BIG),
+    EM_PPC64: (capstone.CS_ARCH_PPC, capstone.CS_MODE_64 | BIG),
+    EM_S390: (capstone.CS_ARCH_SYSZ, BIG),
+    EM_RISCV: (capstone.CS_ARCH_RISCV, capstone.CS_MODE_RISCV64 | capstone.CS_MODE_RISCVC),
+    site_code.EM_SPARC: (capstone.CS_ARCH_SPARC, BIG),
+    site_code.EM_SPARCV9: (capstone.CS_ARCH_SPARC, capstone.CS_MODE_V9 | BIG),
+    site_code.EM_MIPS: (capstone.CS_ARCH_MIPS, capstone.CS_MODE_MIPS32 | BIG),
+}
+# capstone's words for some rows differ from the manuals'
+SAME = {
+    "nopr %r0": "bcr 0, %r0",
+    "nopr %r7": "bcr 0, %r7",
+    "nop 0": "bc 0, 0",
+    "jgnop .": "brcl 0, 0",
+    "jr ra": "jr $ra",
+}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_tables_say_what_the_bytes_mean(machine: int) -> None:
+    arch, mode = MACHINES[machine]
+    for digits, mnemonic in site_code._QUIET[machine].items():
+        thumb = "Thumb" in mnemonic
+        decoder = capstone.Cs(arch, capstone.CS_MODE_THUMB if thumb else mode)
+        code = site_code._in_order(digits, mode == LITTLE or machine == EM_RISCV, machine)
+        (decoded,) = list(decoder.disasm(code, 0))
+        expected = mnemonic.replace(" (Thumb)", "")
+        shown = f"{decoded.mnemonic} {decoded.op_str}".strip()
+        assert shown.replace("c.jr ra", "c.ret") in {expected, SAME.get(expected), expected.removesuffix(".w")}
+        found = site_code.at_site(code, machine, is64=True, little=mode == LITTLE)
+        assert found == site_code.Instruction(mnemonic, True)
+
+
+def test_every_table_but_loongarch_s_is_checked() -> None:
+    """capstone 5 doesn't know LoongArch; `03400000` is `andi $zero, $zero, 0`, `4c000020` `jirl $zero, $ra, 0`."""
+    assert set(site_code._QUIET) == {*MACHINES, EM_LOONGARCH}
+    assert site_code._QUIET[EM_LOONGARCH] == {"03400000": "nop", "4c000020": "ret"}
+
+
+def test_other_instructions_are_not_quiet() -> None:
+    for machine in site_code._QUIET:
+        found = site_code.at_site(b"\x12\x34\x56\x78" * 4, machine, is64=True, little=True)
+        assert found is not None
+        assert not found.quiet
+
+
+def test_an_unknown_machine_is_not_judged() -> None:
+    assert site_code.at_site(bytes(16), 9999, is64=True, little=True) is None
+
+
+@pytest.mark.parametrize("code", [b"", b"\x66", b"\x0f", b"\x66\x2e\x0f\x1f\x84"])
+def test_a_site_at_the_end_of_its_segment_is_no_instruction(code: bytes) -> None:
+    found = site_code.at_site(code, EM_X86_64, is64=True, little=True)
+    assert found is not None
+    assert not found.quiet
