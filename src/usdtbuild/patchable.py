@@ -22,6 +22,7 @@ from .functions.entry import (
     form,
     judge,
     may_be_alignment,
+    may_be_relaxed,
     measure,
     protected,
     settle,
@@ -214,6 +215,8 @@ class _Reader:
         if judged.reason:
             return judged
         measured = settle(judged.measured, promise)
+        if not self.image.relocatable and may_be_relaxed(measured, promise, judged.machine):
+            measured = without_alignment(measured, promise)
         reason, detail = judge(measured, promise, judged.machine, self.image.executable)
         warnings: tuple[str, ...] = ()
         if not self.image.relocatable and measured.pieces and cache_line(measured, judged.machine):

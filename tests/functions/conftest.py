@@ -63,7 +63,9 @@ def entries_of(assembly: str, nop: int, thumb_assembler: bool = False) -> dict[s
         stream = streams.setdefault(section, [])
         label = re.match(r"([^\s:]+):$", line)
         if label:
-            stream.append(("label", label.group(1)))
+            text = label.group(1)
+            # ppc64's first ABI: `f` is a descriptor in .opd, and the code is called `.L.f`
+            stream.append(("label", text[3:] if text.startswith(".L.") and text[3:] in functions else text))
         elif re.sub(r"\s+", " ", line) in NOPS or line in NOPS:
             size = NOPS.get(re.sub(r"\s+", " ", line), NOPS.get(line))
             stream.append(("nop", width if size is None else size))

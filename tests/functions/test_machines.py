@@ -38,6 +38,8 @@ CROSS = {
     "riscv64": Cross("riscv64-linux-gnu-gcc", "riscv64", "5,4", 2),
     "riscv64-large": Cross("riscv64-linux-gnu-gcc", "riscv64", "5,4", 4, ("-march=rv64g",)),
     "riscv64-clang": Cross("clang --target=riscv64-linux-gnu", "riscv64", "5,4", 2),
+    "ppc64": Cross("powerpc64-linux-gnu-gcc", "ppc64", "1,0", 4),
+    "ppc32": Cross("powerpc-linux-gnu-gcc", "ppc32", "1,0", 4),
     "arm": Cross("arm-linux-gnueabihf-gcc", "arm", "1,0", 4, ("-marm",)),
     "thumb": Cross("arm-linux-gnueabihf-gcc", "arm", "3,2", 2, ("-mthumb", "-Wa,-mthumb")),
     "i386": Cross("i686-linux-gnu-gcc", "i386", "7,5", 1),
@@ -71,7 +73,7 @@ def test_objects_of_other_machines_agree_with_the_assembly(
     agree(by_name(built, "--patchable", cross.pair), expected)
 
 
-LINKED = ["aarch64", "aarch64-far", "riscv64", "arm", "thumb"]
+LINKED = ["aarch64", "aarch64-far", "riscv64", "arm", "thumb", "ppc64", "ppc32"]
 
 
 @pytest.mark.parametrize("name", LINKED)
@@ -253,6 +255,8 @@ def test_branches_into_the_padding_are_found_on_other_machines(
 FLAGS = [
     ("aarch64-linux-gnu-gcc", "aarch64", ["-fpatchable-function-entry=1,0"]),
     ("riscv64-linux-gnu-gcc", "riscv64", ["-fpatchable-function-entry=5,4"]),
+    ("powerpc64-linux-gnu-gcc", "ppc64", ["-fpatchable-function-entry=1,0"]),
+    ("powerpc-linux-gnu-gcc", "ppc32", ["-fpatchable-function-entry=1,0"]),
     ("s390x-linux-gnu-gcc", "s390x", ["-mhotpatch=4,2"]),
     ("arm-linux-gnueabihf-gcc -marm", "arm", ["-fpatchable-function-entry=1,0"]),
     ("arm-linux-gnueabihf-gcc -mthumb", "thumb", ["-fpatchable-function-entry=3,2", "-Wa,-mthumb"]),

@@ -364,8 +364,16 @@ def may_be_alignment(found: Measured, promise: Promise) -> int:
     return end if sums == wanted and found.nops > wanted and end % 8 == 0 else 0
 
 
+def may_be_relaxed(found: Measured, promise: Promise, machine: Machine) -> bool:
+    """Whether the one NOP too many may be the linker's: an `addis` or `adrp` that it found to be needless.
+
+    The Power ABIs and aarch64's let it replace these by a NOP, and they often come first in a function.
+    """
+    return machine.name in ("aarch64", "ppc64", "ppc64le") and found.nops == (promise.n - promise.m) * found.unit + 4
+
+
 def without_alignment(found: Measured, promise: Promise) -> Measured:
-    """Leave out the NOPs that turned out to align a loop."""
+    """Leave out the NOPs that turned out not to be the entry's."""
     wanted = (promise.n - promise.m) * found.unit
     pieces: list[int] = []
     for piece in found.pieces:

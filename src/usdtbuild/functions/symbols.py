@@ -136,11 +136,14 @@ def _extended_indices(file: Image, table: int) -> tuple[int, ...]:
 
 def _descriptors(image: Image) -> dict[int, int] | None:
     """ppc64 ELFv1: function symbols are addresses of descriptors in .opd; return descriptor -> code address."""
-    if image.machine != EM_PPC64 or image.layout.little or image.relocatable:
+    if image.machine != EM_PPC64 or image.layout.little:
         return None
-    found = {}
+    found: dict[int, int] = {}
     for index in image.named(".opd"):
         section = image.sections[index]
+        if image.relocatable:
+            found.update(_relocated_descriptors(image, index))
+            continue
         data = image.content(section)
         for at in range(0, len(data) - 23, 8):
             found[section.address + at] = unpack_from(">Q", data, at)[0]
@@ -169,6 +172,22 @@ def mapping_symbols(image: Image) -> tuple[list[int], list[str]]:
                 found.append((base + value, strings[name + 1 : name + 2].decode("ascii", "replace")))
     found.sort()
     return [address for address, _ in found], [kind for _, kind in found]
+
+
+def _relocated_descriptors(image: Image, index: int) -> dict[int, int]:
+    """Return the same for an object, where relocations (R_PPC64_ADDR64) make the code addresses."""
+    found = {}
+    for relocations in image.sections:
+        if relocations.type != L.SHT_RELA or relocations.info != index:
+            continue
+        symtab = image.sections[relocations.link]
+        for offset, info, addend in image.layout.rela.iter_unpack(image.content(relocations)):
+            if info & 0xFFFFFFFF == 38:
+                fields = image.layout.symbol.unpack_from(image.data, symtab.offset + (info >> 32) * symtab.entsize)
+                if fields[3] < len(image.sections):
+                    code = image.sections[fields[3]].address + fields[4] + addend
+                    found[image.sections[index].address + offset] = code
+    return found
 
 
 # -- files that hold what was stripped -------------------------------------------------------------------------------
