@@ -83,6 +83,7 @@ class ObjectEditor:
         self._relocations: dict[int, tuple[int, list[NewRelocation]]] = {}
         self._group_members: dict[int, list[int]] = {}
         self._new_groups: dict[int, tuple[int, list[int]]] = {}
+        self._extended: dict[int, tuple[bytearray, list[NewRelocation]]] = {}
         self._dropped: list[int] = []
         self._osabi: int | None = None
         self._rela = self._uses_rela()
@@ -176,6 +177,23 @@ class ObjectEditor:
             self._add_relocation_section(name, index, relocations, group)
         return index
 
+    def extend_section(self, section: int, data: bytes, relocations: list[NewRelocation]) -> int:
+        """Add bytes to the end of a section, with relocations whose offsets count from there; return where that is.
+
+        The section is an existing one that has relocations already, or a new one that was added with some.
+        """
+        first_new = len(self.source.sections)
+        if section < first_new:
+            added, more = self._extended.setdefault(section, (bytearray(), []))
+            start = self.source.sections[section].size + len(added)
+            added += data
+        else:
+            new = self._sections[section - first_new]
+            start, more = len(new.data), self._relocations[section + 1][1]
+            self._sections[section - first_new] = new._replace(data=new.data + data)
+        more += [relocation._replace(offset=start + relocation.offset) for relocation in relocations]
+        return start
+
     def _add_relocation_section(self, name: str, target: int, relocations: list[NewRelocation], group: int) -> None:
         entry = self.layout.rela if self._rela else self.layout.rel
         prefix, type_ = (".rela", L.SHT_RELA) if self._rela else (".rel", L.SHT_REL)
@@ -241,6 +259,7 @@ class _Finisher:
         self._write_new_sections()
         self._write_groups()
         self._write_address_significance()
+        self._write_extended_sections()
         self._write_symbols()
         for index in self.editor._dropped:
             self.headers[index] = self.headers[index]._replace(name=0, type=L.SHT_NULL, flags=0, size=0, link=0, info=0)
@@ -330,6 +349,28 @@ class _Finisher:
                 value = self.layout.u32.unpack_from(changed, relocation.offset)[0] + relocation.addend
                 self.layout.u32.pack_into(changed, relocation.offset, value & 0xFFFFFFFF)
         return bytes(changed)
+
+    def _write_extended_sections(self) -> None:
+        """Write existing sections that have grown, and their relocations, with what was patched in them."""
+        for index, (added, relocations) in self.editor._extended.items():
+            self._write_longer(index, added)
+            for number, section in enumerate(self.source.sections):
+                if section.info == index and section.type in {L.SHT_RELA, L.SHT_REL}:
+                    rela = section.type == L.SHT_RELA
+                    packed = (
+                        self._pack_relocation(r.offset, r.type, self.number(r.symbol), r.addend, rela=rela)
+                        for r in relocations
+                    )
+                    self._write_longer(number, b"".join(packed))
+
+    def _write_longer(self, index: int, added: bytes | bytearray) -> None:
+        section = self.source.sections[index]
+        data = bytearray(self.source.content(index))
+        for offset, patch in self.patches:
+            if section.offset <= offset < section.offset + section.size:
+                data[offset - section.offset : offset - section.offset + len(patch)] = patch
+        offset = self._append(data + added, section.align)
+        self.headers[index] = self.headers[index]._replace(offset=offset, size=len(data) + len(added))
 
     # -- what else holds symbol and section numbers ------------------------------------------------------------------
 
