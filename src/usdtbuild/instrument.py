@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 # One hidden symbol whose section makes the linked `.probes` begin on a page of its own (see _Writer._anchor).
 _ANCHOR_SYMBOL = "usdtbuild.probes.page"
 _PAGE = 4096
+# Where ppc64 ELFv1 has its function descriptors.
+_DESCRIPTORS = ".opd"
 _DOF_SECTION = ".SUNW_dof"
 
 
@@ -221,6 +223,7 @@ class _Writer:
         self.functions: FunctionTable | None = None
         self.base_symbol = 0
         self.anchor = 0
+        self.descriptors = 0
         self.zero = 0
 
     def run(self) -> Report:
@@ -568,8 +571,8 @@ class _Writer:
         )  # fmt: skip
         for name, offset in code.mapping:
             self.editor.add_label(section, offset, name)
-        entry = section if self.machine.descriptor is None else self._describe_function(stub, section, group)
-        self.editor.change_symbol(stub.symbol, L.STB_WEAK, L.STT_FUNC, entry, code.entry, len(code.code))
+        entry, value = (section, code.entry) if self.machine.descriptor is None else self._describe_function(section)
+        self.editor.change_symbol(stub.symbol, L.STB_WEAK, L.STT_FUNC, entry, value, len(code.code))
         if stub.enabled and "stapsdt" in self.options.formats:
             return  # it reads the semaphore, and nobody patches it
         self._records(section, [(stub, code.site, code.tail)], group)
@@ -582,15 +585,22 @@ class _Writer:
         found = {name[:2] for name in self.source.find_symbols((b"$a", b"$t")).values()}
         return found == {"$t"}
 
-    def _describe_function(self, stub: StubSymbol, section: int, group: int) -> int:
-        """Add the function descriptor that a stub's symbol stands for with ELFv1; return its section.
+    def _describe_function(self, section: int) -> tuple[int, int]:
+        """Add the descriptor of the function in `section`, which its symbol stands for with ELFv1; return its place.
 
-        It has the code's address, the module's TOC and an environment pointer that C doesn't use.
+        It has the code's address, the module's TOC and an environment pointer that C doesn't use. Linkers look for
+        descriptors in one section of an object only, so it goes to the end of the one that the compiler made.
         """
         assert self.machine.descriptor is not None
         address, toc = self.machine.descriptor
-        code = self.editor.add_label(section, 0)
+        code = self.editor.add_section_symbol(section)  # mold takes no other kind of symbol here
         relocations = [NewRelocation(0, address, code, 0), NewRelocation(8, toc, 0, 0)]
-        return self.editor.add_section(
-            ".opd", L.SHT_PROGBITS, L.SHF_ALLOC | L.SHF_WRITE, bytes(24), align=8, relocations=relocations, group=group
+        if not self.descriptors:
+            self.descriptors = next(iter(self.source.sections_named(_DESCRIPTORS)), 0)
+        if self.descriptors:
+            return self.descriptors, self.editor.extend_section(self.descriptors, bytes(24), relocations)
+        flags = L.SHF_ALLOC | L.SHF_WRITE
+        self.descriptors = self.editor.add_section(
+            _DESCRIPTORS, L.SHT_PROGBITS, flags, bytes(24), align=8, relocations=relocations
         )
+        return self.descriptors, 0
