@@ -10,13 +10,15 @@ each object that reads it defines (in a COMDAT group, as `instrument` does).
 Elsewhere, on machines without a row in `_MACHINES`, and with -DUSDT_PROBES_BY_CALL, the macros call the classic stubs,
 which the launcher (`usdtbuild cc`) or `dtrace -G` complete. With -DUSDT_DISABLED they do nothing.
 
-The layout is DTrace's: a line begins with `#define`, a tab and the macro, the expansion is on the next line, and
-nothing that sed may look for (`char *`, a provider's name in capitals) stands in the rest. What is common with the
-header of `usdtbuild header` comes from there. No use of sys/sdt.h, and no conflict with it.
+The layout is DTrace's: a line begins with `#define`, a tab and the macro, and the expansion is on the next line. Of
+what projects replace by sed, nothing stands in the rest that must stay: not a provider's name in capitals, and not
+`char *` or `void *`, before which they put a const; so ours stands behind the type. What is common with the header of
+`usdtbuild header` comes from there. No use of sys/sdt.h, and no conflict with it.
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from .._version import __version__
@@ -154,6 +156,7 @@ _COMMON = """\
 """
 # Where macros do nothing: installed headers reach platforms that have no probes.
 _NO_PROBES = "defined(USDT_DISABLED) || defined(_WIN32) || (defined(__GNUC__) && !defined(__ELF__))"
+_CONST_FIRST = re.compile(r"const (volatile )?((?:struct |union )?\w+(?: \w+)*) \*")
 _FUNCTIONS = """\
 #if defined(USDTBUILD_COMPLETE)
 #pragma GCC diagnostic push
@@ -161,6 +164,15 @@ _FUNCTIONS = """\
 {complete}#pragma GCC diagnostic pop
 #else
 {called}#endif
+"""
+_DESCRIPTION = """\
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverlength-strings"
+#endif
+{}#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
 """
 
 
@@ -256,7 +268,7 @@ def _body_lines(count: int, registers: int) -> list[str]:
         lines.append(f"{opening} register __typeof__(arg{i}) usdt_{i} __asm__(USDTBUILD_REGISTER_{i}) = arg{i};")
         opening = " "
     if cells:
-        lines.append(f"{opening} register void *usdt_base __asm__(USDTBUILD_BASE_REGISTER) = &usdt_cells;")
+        lines.append(f"{opening} register void const *usdt_base __asm__(USDTBUILD_BASE_REGISTER) = &usdt_cells;")
         inputs += ['"r"(usdt_base)', '"m"(usdt_cells)']
         opening = " "
     lines.append(f"{opening} USDTBUILD_ASM(site : : {', '.join(inputs)}); }}")
@@ -265,13 +277,20 @@ def _body_lines(count: int, registers: int) -> list[str]:
 
 def _provider(provider: Provider) -> str:
     macros = "".join(_macros(provider.name, probe) for probe in provider.probes)
-    off = "".join(header.disabled(provider.name, probe) for probe in provider.probes)
+    off = _const_last("".join(header.disabled(provider.name, probe) for probe in provider.probes))
     functions = _FUNCTIONS.format(
         complete="".join(_complete(provider.name, probe) for probe in provider.probes),
         called="".join(_called(provider.name, probe) for probe in provider.probes),
     )
-    live = f"{macros}\n{functions}\n{header.description(provider)}"
+    # `char *` in the description is text, which the assembler takes with its blank as a number.
+    description = _DESCRIPTION.format(header.description(provider).replace(" *", r"\\040*"))
+    live = f"{macros}\n{functions}\n{description}"
     return header.provider_block(provider, f"#if {_NO_PROBES}\n\n{off}\n#else\n\n{live}\n#endif\n")
+
+
+def _const_last(declarations: str) -> str:
+    """Return C declarations with `char const *` for `const char *`."""
+    return _CONST_FIRST.sub(r"\2 const \1*", declarations)
 
 
 def _macros(provider: str, probe: Probe) -> str:
@@ -283,7 +302,7 @@ def _macros(provider: str, probe: Probe) -> str:
 
 def _called(provider: str, probe: Probe) -> str:
     stub = f"{provider}___{probe.stub}"
-    types = ", ".join(header.stub_types(probe)) or "void"
+    types = _const_last(", ".join(header.stub_types(probe))) or "void"
     return (
         f"extern void __dtrace_{stub}({types}) USDTBUILD_STUB;\n"
         f"extern int __dtraceenabled_{stub}(void) USDTBUILD_STUB;\n"
@@ -294,7 +313,7 @@ def _complete(provider: str, probe: Probe) -> str:
     """Return the functions that are a probe's sites and its is-enabled test, wherever they are inlined."""
     stub, semaphore = f"{provider}___{probe.stub}", f"{provider}_{probe.stub}_semaphore"
     names = [f"arg{index}" for index in range(len(probe.arguments))]
-    parameters = ", ".join(map(header.declare, header.stub_types(probe), names)) or "void"
+    parameters = _const_last(", ".join(map(header.declare, header.stub_types(probe), names))) or "void"
     shown = names[:MAX_ARGUMENTS]
     unused = "".join(f" (void){name};" for name in names[MAX_ARGUMENTS:])
     operands = _operands(probe) or '""'
