@@ -13,17 +13,14 @@ from __future__ import annotations
 from binascii import crc32
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from . import arch, dof_records, sites
+from . import arch, sites
 from .arch.machine import SAFE
-from .dof_records import Function, FunctionTable
 from .elf import layout as L
 from .elf.read import ElfObject
 from .elf.write import ABSOLUTE, NewRelocation, ObjectEditor
 from .errors import UsdtError
 from .files import open_input, write_edited
 from .formats import stapsdt
-from .formats.dof.encode import encode as encode_dof
-from .formats.dof.types import DofError
 from .provider import describe
 from .provider.model import Provider
 
@@ -33,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Union
 
     from .arch.machine import Machine
+    from .dof_records import Function, FunctionTable
     from .sites import Site, StubSymbol
 
     Data = Union[bytes, mmap]
@@ -150,9 +148,10 @@ def define(
         source.machine, is64=source.layout.is64, little=source.layout.little, flags=source.flags, path=path
     )
     providers = _known_providers(source, options)
+    options = _with_target(source, options)
     found = sites.find(source, machine, providers, options.nop, patch_enabled=False)
     wanted = found._replace(indirect=set(found.stubs), undefined_semaphores=list(semaphores))
-    writer = _Writer(source, machine, options, wanted)
+    writer = _Writer(source, machine, options, wanted, providers)
     writer.run()
     return writer.editor.finish()
 
@@ -167,7 +166,7 @@ def _with_target(source: ElfObject, options: Options) -> Options:
     if unknown:
         raise UsdtError(f"{unknown[0]} is no record format; there are {', '.join(FORMATS)}")
     if "usdt" in formats:
-        raise UsdtError(f"{source.path}: records of format usdt can't be written yet; use stapsdt, which DTrace reads too")
+        raise UsdtError(f"{source.path}: format usdt can't be written yet; use stapsdt, which DTrace reads too")
     return options._replace(formats=tuple(name for name in FORMATS if name in formats), target_os=system)
 
 
@@ -330,17 +329,17 @@ class _Writer:
 
     def _dof(self, section: int, places: Sequence[tuple[StubSymbol, int, bool]], group: int) -> list[int]:
         """Append a `.SUNW_dof` for the sites of `section`; return a label on each site's entry."""
+        from . import dof_records  # only who asks for DOF pays for it
+
         if self.functions is None:
-            self.functions = FunctionTable(self.source, {site.section for site in self.found.sites})
+            self.functions = dof_records.FunctionTable(self.source, {site.section for site in self.found.sites})
         members = [(stub, offset, self._function(section, stub, offset)) for stub, offset, _ in places]
         little = self.source.layout.little
+        system = "oracle" if self.options.target_os == "linux" else self.options.target_os
         described = dof_records.describe(
-            members, self.providers, self.options.target_os, self.address_size, little
+            self.source.path, members, self.providers, system, self.address_size, little
         )
-        try:
-            encoded = encode_dof(described.dof)
-        except DofError as error:
-            raise UsdtError(f"{self.source.path}: {error}") from None
+        encoded = described.encoded
         dof_section = self.editor.next_section
         starts = {(i, j): self._place(section, f.start, group) for i, row in enumerate(described.functions)
                   for j, f in enumerate(row)}  # fmt: skip
@@ -368,6 +367,8 @@ class _Writer:
     def _function(self, section: int, stub: StubSymbol, offset: int) -> Function:
         """Return the function that a site is in; a stub that this object defines is one itself."""
         if section >= len(self.source.sections):
+            from .dof_records import Function
+
             return Function(0, 0, stub.name)
         assert self.functions is not None
         return self.functions.at(section, offset)
@@ -437,8 +438,6 @@ class _Writer:
         return self.aliases[section]
 
     def _new_alias(self, section: int, group: int) -> int:
-        if group not in self.groups.values() and group < len(self.source.sections):
-            group = 0
         prefix = self._unique_name(group)
         if not prefix:
             return self.editor.add_section_symbol(section)

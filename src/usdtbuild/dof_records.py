@@ -1,0 +1,131 @@
+"""Which DOF describes the sites of one text section: the step between sites and `formats.dof`.
+
+Knows which function each site is in, which system wants which flavour, and nothing of how sections are written.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from .elf import layout as L
+from .errors import UsdtError
+from .formats.dof import layout as D
+from .formats.dof.encode import encode
+from .formats.dof.types import Dof, DofError, DofProbe, DofProvider, Encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .elf.read import ElfObject
+    from .provider.model import Probe, Provider
+    from .sites import StubSymbol
+
+# How each system's loader finishes an address: FreeBSD adds the field's own place to a distance, which costs no
+# dynamic relocation; the others add the module's load address.
+RELOCATIONS = {"freebsd": D.DOFREL, "illumos": D.SETX, "oracle": D.SETX}
+# What follows each DOF in its section, so that the runtime can walk a linked section backwards: this and its size.
+TRAILER = b"UDOF"
+
+_RANK = {L.STB_GLOBAL: 0, L.STB_WEAK: 1, L.STB_LOCAL: 2}
+_FUNCTION_TYPES = {L.STT_FUNC, 10}  # and STT_GNU_IFUNC
+
+
+class Function(NamedTuple):
+    """A function of one text section: offset, size in bytes (0 if unknown), and name."""
+
+    start: int
+    size: int
+    name: str
+
+
+class FunctionTable:
+    """The functions of some text sections, found once for an object."""
+
+    def __init__(self, source: ElfObject, sections: set[int]) -> None:
+        """Collect the functions in `sections`. At one address a global symbol counts more than a weak or local one."""
+        best: dict[tuple[int, int], tuple[int, int, int]] = {}  # (section, start) -> (rank, size, symbol)
+        for index in range(1, source.symbol_count):
+            symbol = source.symbol(index)
+            if symbol.section in sections and symbol.type in _FUNCTION_TYPES:
+                start = symbol.value & ~1 if source.machine == L.EM_ARM else symbol.value
+                rank = (_RANK.get(symbol.binding, 3), symbol.size, index)
+                key = (symbol.section, start)
+                if key not in best or rank[0] < best[key][0]:
+                    best[key] = rank
+        self._functions: dict[int, list[Function]] = {section: [] for section in sections}
+        for (section, start), (_, size, index) in sorted(best.items()):
+            self._functions[section].append(Function(start, size, source.symbol_name(index)))
+        self._source = source
+
+    def at(self, section: int, offset: int) -> Function:
+        """Return the function that holds `offset`; one that begins the section and has its name, if there is none."""
+        found = self._functions.get(section, [])
+        place = bisect_right(found, (offset, 1 << 64, ""))
+        while place:
+            function = found[place - 1]
+            if not function.size or offset < function.start + function.size:
+                return function
+            place -= 1
+        return Function(0, 0, self._source.section_name(section).lstrip(".") or "text")
+
+
+class Described(NamedTuple):
+    """A DOF, and which function each of its probes is in, by provider and probe number."""
+
+    encoded: Encoded
+    functions: tuple[tuple[Function, ...], ...]
+    places: tuple[tuple[int, int], ...]  # of each site given: its provider's and probe's number
+
+
+def describe(
+    path: str,
+    members: Sequence[tuple[StubSymbol, int, Function]],
+    providers: dict[str, Provider],
+    system: str,
+    address_size: int,
+    little: bool,
+) -> Described:
+    """Return the DOF for sites given as (stub, offset in the section, function).
+
+    `path` is what errors call the object. Raises UsdtError where a limit of the format is broken.
+    """
+    order: dict[str, dict[tuple[str, Function], tuple[Probe, set[int], set[int]]]] = {}
+    for stub, offset, function in members:
+        probes = order.setdefault(stub.provider, {})
+        _, sites, enabled = probes.setdefault((stub.probe.stub, function), (stub.probe, set(), set()))
+        (enabled if stub.enabled else sites).add(offset - function.start)
+    made = []
+    for name, probes in order.items():
+        entries = [_entry(probe, function, s, e) for (_, function), (probe, s, e) in probes.items()]
+        made.append(DofProvider(name, providers[name].attributes, tuple(entries)))
+    has_enabled = any(probe.enabled_offsets for provider in made for probe in provider.probes)
+    if has_enabled and system == "oracle":
+        raise UsdtError(
+            f"{path}: DOF for Oracle DTrace can't describe is-enabled calls yet; "
+            "leave USDT_ENABLED_BY_CALL undefined, so that the test reads the probe's semaphore"
+        )
+    dof = Dof(2 if has_enabled else 1, address_size, little, RELOCATIONS[system], tuple(made))
+    try:
+        encoded = encode(dof)
+    except DofError as error:
+        raise UsdtError(f"{path}: {error}") from None
+    numbers = {
+        (name, key): (i, j) for i, (name, probes) in enumerate(order.items()) for j, key in enumerate(probes)
+    }
+    return Described(
+        encoded,
+        tuple(tuple(function for _, function in probes) for probes in order.values()),
+        tuple(numbers[stub.provider, (stub.probe.stub, function)] for stub, _, function in members),
+    )
+
+
+def _entry(probe: Probe, function: Function, sites: set[int], enabled: set[int]) -> DofProbe:
+    native = tuple(argument.type.spelling for argument in probe.arguments)
+    translated, mapping = native, tuple(range(len(native)))
+    if probe.translated is not None:
+        translated = tuple(item.type for item in probe.translated)
+        mapping = tuple(item.native for item in probe.translated)
+    return DofProbe(
+        function.name, probe.name, native, translated, mapping, tuple(sorted(sites)), tuple(sorted(enabled))
+    )
