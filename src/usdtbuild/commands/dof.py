@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import click
 
+from ..dof_records import TRAILER
 from ..errors import InputError
 from ..files import open_input
 from ..formats.dof import layout as L
@@ -97,6 +98,8 @@ def _split(path: str, data: bytes, base: int) -> list[Piece]:
             raise InputError(f"{path}, offset {base + offset:#x}", str(error)) from None
         pieces.append(Piece(base + offset, data[offset : offset + size]))
         offset += size + -size % 8
+        if data[offset : offset + 4] == TRAILER:  # ours, for the runtime that registers the DOF
+            offset += 8
     return pieces
 
 
@@ -135,7 +138,9 @@ def _print(entry: dict[str, object], dof: Dof) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None, soft_wrap=True)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=100_000)  # a pipe gets whole lines
     click.echo(
         f"DOF at offset {entry['offset']:#x}: {entry['size']} bytes, version {dof.version}, "
         f"{8 * dof.address_size}-bit, {entry['byte_order']}-endian, relocation {entry['relocation']}"
@@ -145,7 +150,7 @@ def _print(entry: dict[str, object], dof: Dof) -> None:
         click.echo(f"provider {provider.name}  (attributes {attributes})")
         table = Table(box=None, pad_edge=False)
         for name in ("probe", "function", "address", "offsets", "is-enabled", "arguments"):
-            table.add_column(name, overflow="fold", no_wrap=not console.is_terminal)
+            table.add_column(name, overflow="fold")
         for probe in provider.probes:
             arguments = ", ".join(probe.native)
             if probe.translated != probe.native or probe.mapping != tuple(range(len(probe.native))):
