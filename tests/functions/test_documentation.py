@@ -43,3 +43,13 @@ def test_every_option_is_documented(usdtbuild: Any) -> None:
         text = (DOCS / "commands" / f"{name}.md").read_text()
         for option in re.findall(r"(--[a-z][a-z-]+)", usdtbuild(name, "--help").stdout):
             assert option == "--help" or option in text, (name, option)
+
+
+def test_refusals_of_flags_are_quoted_as_they_are(usdtbuild: Any, need: Any) -> None:
+    text = (DOCS / "commands" / "flags.md").read_text()
+    quoted = re.findall(r"^usdtbuild: .*$", text, re.MULTILINE)
+    runs = [("5,0", []), ("8,6", ["-fcf-protection"]), ("7,5", ["-pg"])]
+    assert len(quoted) == len(runs)
+    for line, (pair, options) in zip(quoted, runs):
+        done = usdtbuild("flags", "--patchable", pair, "--compiler", need("gcc"), "--", *options, code=1)
+        assert done.stderr == line + "\n"

@@ -96,13 +96,15 @@ def check_pair(pair: tuple[int, int], target: Target) -> None:
 
 # -- the other options -----------------------------------------------------------------------------------------------
 
+# Compilers take most of these together: the NOPs come first, then the call of mcount or __fentry__.
+_PROFILED = "each entry would call mcount, whatever a patcher does with its NOPs, and tools would instrument it twice"
 _CONFLICTS = {
-    "-pg": "its call of mcount comes first at every entry, where the NOPs should stand for a patcher",
-    "-p": "its call of mcount comes first at every entry, where the NOPs should stand for a patcher",
-    "-mfentry": "its call of __fentry__ stands at the entry",
-    "-mnop-mcount": "its NOPs stand at the entry too, and no table tells them apart",
-    "-mrecord-mcount": "its table is of other entries",
-    "-fxray-instrument": "XRay's sleds are patched at the entry too",
+    "-pg": _PROFILED,
+    "-p": _PROFILED,
+    "-mfentry": "the call of __fentry__ must be a function's first instruction, and the NOPs would come before it",
+    "-mnop-mcount": "its own NOPs must be a function's first instruction, and these would come before them",
+    "-mrecord-mcount": "it makes a table of entries of its own, for tools that know nothing of these NOPs",
+    "-fxray-instrument": "XRay's sleds are patched at the entry, too",
 }
 
 
