@@ -75,7 +75,7 @@ def encode(dof: Dof) -> Encoded:
 
 
 def with_trailer(data: bytes, *, little: bool) -> bytes:
-    """Return an encoded DOF as it stands in an object's section, aligned to 8: followed by its size, for the runtime."""
+    """Return an encoded DOF as it stands in an object's section: followed by its size, for the runtime."""
     return data + L.TRAILER_MAGIC + L.structs(little).u32.pack(len(data))
 
 
