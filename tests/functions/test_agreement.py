@@ -88,7 +88,7 @@ LINKS = [
     "-O2 -shared -fPIC",
     "-O2 -fPIE -pie -ffunction-sections -Wl,--gc-sections",
 ]
-# Linkers that handle the compilers' table right; gold drops it (tested below), mold nulls what gcc's -S can't know of.
+# With --gc-sections, gold drops the table (tested below).
 SOUND = ["bfd", "lld", "mold"]
 
 
@@ -108,6 +108,26 @@ def test_linked_files_agree_with_the_assembly(
         expected = {name: nops for name, nops in expected.items() if name in alive}
         assert "main" in expected
     agree(rows, expected)
+
+
+@pytest.mark.parametrize("options", ["-O2 -fPIE -pie", "-O2 -fPIC -shared", "-O1 -fcf-protection -fno-pie -no-pie"])
+def test_linked_cxx_files_agree_with_the_assembly(
+    cxx: str, linker: str, options: str, program_cc: Any, oracle: Any, by_name: Any, run: Any, tmp_path: Any
+) -> None:
+    words = [*options.split(), PAIR]
+    built = tmp_path / "program"
+    run(cxx, *words, f"-fuse-ld={linker}", program_cc, "-o", built)
+    agree(by_name(built), oracle(cxx, program_cc, *[w for w in words if w not in ("-pie", "-no-pie", "-shared")]))
+
+
+def test_gold_keeps_the_table_when_it_keeps_everything(
+    cc: str, program_c: Any, oracle: Any, by_name: Any, run: Any, need: Any, tmp_path: Any
+) -> None:
+    need("ld.gold")
+    words = ["-O2", "-fPIE", "-ffunction-sections", PAIR, "-DHOSTED"]
+    built = tmp_path / "program"
+    run(cc, *words, "-pie", "-fuse-ld=gold", program_c, "-o", built)
+    agree(by_name(built), oracle(cc, program_c, *words))
 
 
 RELR = [
