@@ -20,7 +20,11 @@ PROVIDER = "provider bench { probe tick(); probe value(uint64_t x); probe gated(
 # variant -> (what stands for the probe without arguments, with one, and behind its is-enabled test)
 VARIANTS = {
     "none": ("", "", ""),
-    "sdt": ("DTRACE_PROBE(bench, tick);", "DTRACE_PROBE1(bench, value, x);", "if (SDT_ENABLED) DTRACE_PROBE1(bench, gated, x);"),
+    "sdt": (
+        "DTRACE_PROBE(bench, tick);",
+        "DTRACE_PROBE1(bench, value, x);",
+        "if (SDT_ENABLED) DTRACE_PROBE1(bench, gated, x);",
+    ),
     "safe": ("BENCH_TICK();", "BENCH_VALUE(x);", "if (BENCH_GATED_ENABLED()) BENCH_GATED(x);"),
     "nop5": ("BENCH_TICK();", "BENCH_VALUE(x);", "if (BENCH_GATED_ENABLED()) BENCH_GATED(x);"),
     "classic": ("BENCH_TICK();", "BENCH_VALUE(x);", "if (BENCH_GATED_ENABLED()) BENCH_GATED(x);"),
@@ -57,7 +61,12 @@ MAIN_HEAD = """\
 #include <stdio.h>
 #include <time.h>
 typedef uint64_t loop(uint64_t);
-static double now(void) { struct timespec t; clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); return t.tv_sec * 1e9 + t.tv_nsec; }
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return t.tv_sec * 1e9 + t.tv_nsec;
+}
 """
 MAIN_TAIL = """\
 enum { COUNT = sizeof loops / sizeof *loops, N = 2000000, ROUNDS = 300 };

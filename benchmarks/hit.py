@@ -97,7 +97,8 @@ def main() -> None:
                     best[name] = min(best[name], measure(folder, name, provider))
             for name, value in best.items():
                 rows.append((tracer, name, f"{value:.0f} ns", f"{best['sdt'] / value:.2f}"))
-        report("A hit (target: nop5 1.2 times cheaper, safe never dearer)", ("tracer", "variant", "a hit", "sdt / this"), rows)
+        header = ("tracer", "variant", "a hit", "sdt / this")
+        report("A hit (target: nop5 1.2 times cheaper, safe never dearer)", header, rows)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ FORMATS = ("stapsdt", "dof", "usdt")
     help="What takes a call's place: cheapest on every kernel, on kernels from 6.16, or as FreeBSD writes it.",
 )
 @click.option("--formats", default="", metavar="LIST", help="Records to write: stapsdt, dof, usdt, with commas.")
-@click.option("--target-os", default="", metavar="OS", help="linux, freebsd, illumos or oracle; else as the object says.")
+@click.option("--target-os", default="", metavar="OS", help="linux, freebsd, illumos or oracle.")
 @click.option(
     "--provider", "providers", multiple=True, metavar="FILE.d", help="Describe probes of objects that don't do so."
 )
