@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -65,4 +65,4 @@ def report(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 def have(program: str) -> bool:
     """Return whether a program is on PATH."""
-    return any(os.access(os.path.join(folder, program), os.X_OK) for folder in os.environ["PATH"].split(":"))
+    return shutil.which(program) is not None
