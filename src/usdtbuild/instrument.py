@@ -217,6 +217,7 @@ class _Writer:
         self.reports: list[SiteReport] = []
         self.semaphores = dict(found.semaphores)  # name -> symbol or handle
         self.alias_counts: dict[str, int] = {}
+        self.has_aliases = source.data.find(b".usdt0\0") >= 0  # an instrumented object was joined to a plain one
         self.unique_names: dict[int, str] = {}  # group (0 for none) -> prefix of its aliases' names
         self.aliases: dict[int, int] = {}  # text section -> the symbol at its start
         self.functions: FunctionTable | None = None
@@ -427,8 +428,9 @@ class _Writer:
         The section's own symbol would do, but for gold, which refuses a link in which a record points to a local
         symbol of a function that --gc-sections dropped, and takes a global one. A global alias needs a name that no
         other object has: in a COMDAT group the group's signature gives one, elsewhere any symbol that only this
-        object may define. Without type and size, and at the function's own address, it is what debuggers and
-        symbolizers never prefer to the function (a label at the site they would).
+        object may define, or, in an object that has none, a digest of the whole. (Linking the very same such object
+        twice fails.) Without type and size, and at the function's own address, it is what debuggers and symbolizers
+        never prefer to the function (a label at the site they would).
 
         llvm-objcopy turns GCC's groups of destructors into ones that aren't COMDAT, so that every object's copy stays.
         The checksum of the code keeps a copy's records from counting from the start of another.
@@ -439,9 +441,10 @@ class _Writer:
 
     def _new_alias(self, section: int, group: int) -> int:
         prefix = self._unique_name(group)
-        if not prefix:
-            return self.editor.add_section_symbol(section)
-        count = self.alias_counts[prefix] = self.alias_counts.get(prefix, -1) + 1
+        count = self.alias_counts.get(prefix, 0)
+        while self.has_aliases and self._symbol(f"{prefix}.usdt{count}"):
+            count += 1
+        self.alias_counts[prefix] = count + 1
         if not group:
             return self.editor.add_global(f"{prefix}.usdt{count}", L.STB_GLOBAL, section, 0)
         code = self.source.content(section) if section < len(self.source.sections) else b""
@@ -451,8 +454,13 @@ class _Writer:
         if group not in self.unique_names:
             get_unique = self.source.first_strong_definition
             symbol = self.source.sections[group].info if group else get_unique(self.groups)
-            self.unique_names[group] = self.source.symbol_name(symbol) if symbol else ""
+            self.unique_names[group] = (self.source.symbol_name(symbol) if symbol else "") or self._digest()
         return self.unique_names[group]
+
+    def _digest(self) -> str:
+        from hashlib import blake2b
+
+        return f"usdtbuild.{blake2b(self.source.data, digest_size=8).hexdigest()}"
 
     def _operands(self, stub: StubSymbol, tail: bool) -> str:
         arguments = stub.probe.arguments[: stapsdt.MAX_ARGUMENTS]
