@@ -1,0 +1,72 @@
+"""Same inputs, same bytes: whoever runs it, wherever, whenever, in whatever language."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SETTINGS = {
+    "again": {},
+    "hash seed 0": {"PYTHONHASHSEED": "0"},
+    "hash seed 1": {"PYTHONHASHSEED": "1"},
+    "hash seed 12345": {"PYTHONHASHSEED": "12345"},
+    "C locale": {"LC_ALL": "C", "PYTHONUTF8": "0"},
+    "Turkish": {"LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8"},
+    "date and time zone": {"TZ": "Pacific/Kiritimati", "SOURCE_DATE_EPOCH": "1"},
+    "no environment": {"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
+}
+
+
+@pytest.fixture(scope="module", params=["first.c", "second.c", "first.cpp", "second.cpp"])
+def plain(request: pytest.FixtureRequest, session_bench: Any, check: Any) -> Path:
+    driver = "g++" if request.param.endswith("pp") else "clang"
+    return Path(session_bench.compile(driver, check.samples / request.param, "-O2", "-g", "-ffunction-sections"))
+
+
+@pytest.fixture(scope="module")
+def expected(session_bench: Any, plain: Path) -> bytes:
+    return instrumented(session_bench, plain, session_bench.fresh("out.o"))
+
+
+def instrumented(bench: Any, source: Path, target: Path, **more: Any) -> bytes:
+    bench.run(sys.executable, "-m", "usdtbuild", "instrument", source, "-o", target, **more)
+    return target.read_bytes()
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_environment(session_bench: Any, plain: Path, expected: bytes, name: str) -> None:
+    environment = SETTINGS[name] if name == "no environment" else {**os.environ, **SETTINGS[name]}
+    assert instrumented(session_bench, plain, session_bench.fresh("out.o"), env=environment) == expected
+
+
+def test_folder_and_name(session_bench: Any, plain: Path, expected: bytes, tmp_path: Path) -> None:
+    folder = tmp_path / "another folder"
+    folder.mkdir()
+    copy = Path(shutil.copy(plain, folder / "another name.o"))
+    assert instrumented(session_bench, copy, folder / "out.o") == expected
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_user(session_bench: Any, plain: Path, expected: bytes) -> None:
+    """The object comes in and goes out through pipes, since temporary folders are private."""
+    script = """if True:
+        import os, sys
+        from usdtbuild.instrument import instrument
+        import usdtbuild.arch.x86_64
+        import usdtbuild.provider.describe
+        os.setgid(65534)
+        os.setuid(65534)
+        content = bytearray(sys.stdin.buffer.read())
+        patches, tail, _ = instrument(bytes(content), "x.o")
+        for offset, data in patches:
+            content[offset : offset + len(data)] = data
+        sys.stdout.write((bytes(content) + tail).hex())
+    """
+    with plain.open("rb") as source:
+        done = session_bench.run(sys.executable, "-c", script, stdin=source)
+    assert bytes.fromhex(done.stdout) == expected
