@@ -76,9 +76,11 @@ class _ObjectStep:
             if self.settings.lto == "recompile" and _is_fat(data.view):
                 raise instrumenting.LtoObjectError(f"{self.path}: is a fat LTO object")
         if self.settings.relative_table:
-            from .functions.relative import convert_file
-
-            convert_file(held, held)
+            self._replace_table(held)
+            if not may_have_probes(held):
+                if held != self.path:
+                    posix.replace(held, self.path)
+                return
         with open_input(held) as data:
             patches, tail, report = instrumenting.instrument(data.view, self.path, _options(self.settings))
             if report.changed:
@@ -89,6 +91,14 @@ class _ObjectStep:
             count = len(report.sites)
             done = f"{count} probe site{'s' * (count != 1)}" if report.changed else f"left alone: {report.reason}"
             say(f"usdtbuild: {self.path}: {done}")
+
+    def _replace_table(self, held: str) -> None:
+        """Give the object the relative table of its patchable function entries, if it has any."""
+        from .functions.relative import convert_file
+
+        count = convert_file(held, held)
+        if count and self.settings.verbose:
+            say(f"usdtbuild: {self.path}: {count} patchable entr{'ies' if count > 1 else 'y'} in a relative table")
 
     # -- LTO ---------------------------------------------------------------------------------------------------------
 

@@ -257,12 +257,15 @@ def _halfwords(
 @functools.cache
 def disassembler(machine: int, is64: bool, little: bool, thumb: bool = False) -> capstone.Cs:
     """Return a disassembler for ELF machine number `machine`, which skips what it doesn't know."""
+    # capstone 6 calls two machines by other names than 5.
+    arm64 = getattr(capstone, "CS_ARCH_ARM64", None) or capstone.CS_ARCH_AARCH64
+    system_z = getattr(capstone, "CS_ARCH_SYSZ", None) or capstone.CS_ARCH_SYSTEMZ
     order = capstone.CS_MODE_LITTLE_ENDIAN if little else capstone.CS_MODE_BIG_ENDIAN
     power = capstone.CS_MODE_64 if is64 else capstone.CS_MODE_32
     found = {
         M.EM_X86_64: (capstone.CS_ARCH_X86, capstone.CS_MODE_64),
         M.EM_386: (capstone.CS_ARCH_X86, capstone.CS_MODE_32),
-        M.EM_AARCH64: (capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM),
+        M.EM_AARCH64: (arm64, capstone.CS_MODE_ARM),
         M.EM_ARM: (capstone.CS_ARCH_ARM, capstone.CS_MODE_THUMB if thumb else capstone.CS_MODE_ARM),
         M.EM_RISCV: (
             capstone.CS_ARCH_RISCV,
@@ -270,7 +273,7 @@ def disassembler(machine: int, is64: bool, little: bool, thumb: bool = False) ->
         ),
         M.EM_PPC64: (capstone.CS_ARCH_PPC, power | order),
         M.EM_PPC: (capstone.CS_ARCH_PPC, power | order),
-        M.EM_S390: (capstone.CS_ARCH_SYSZ, capstone.CS_MODE_BIG_ENDIAN),
+        M.EM_S390: (system_z, capstone.CS_MODE_BIG_ENDIAN),
     }[machine]
     decoder = capstone.Cs(*found)
     decoder.skipdata = True
