@@ -344,6 +344,30 @@ def test_verify_fails_where_the_probes_were_stripped_away(parts: Any, need: Any,
     assert "probes-of-program (Failed)" in said.stdout
 
 
+def test_verify_fails_where_a_declared_probe_is_missing(parts: Any, run: Any) -> None:
+    project = parts(
+        "add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\n"
+        "enable_testing()\nusdt_verify(program PROVIDERS probes)\n",
+        "one",
+    )
+    project.configure()
+    project.make()
+    ctest = Path(project.cmake).with_name("ctest")
+    assert "app:other" in run(ctest, "--output-on-failure", cwd=project.build, code=8).stdout
+    project.edit("one.c", "return n + 1", "APP_OTHER(n); return n + 1")
+    project.make()
+    run(ctest, cwd=project.build)
+
+
+def test_no_verify_test_is_added_where_probes_are_disabled(parts: Any, run: Any) -> None:
+    project = parts(
+        "add_executable(program main.c)\ntarget_usdt_providers(program probes)\n"
+        "enable_testing()\nusdt_verify(program PROVIDERS probes)\n"
+    )
+    project.configure("-DUSDTBUILD_DISABLED=ON")
+    assert "Total Tests: 0" in run(Path(project.cmake).with_name("ctest"), "-N", cwd=project.build).stdout
+
+
 def test_compile_commands_show_the_compiler_alone(parts: Any) -> None:
     project = parts("add_library(one one.c)\ntarget_usdt_providers(one probes)\n", "one")
     project.configure("-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")

@@ -59,6 +59,8 @@ function(usdt_add_provider)
   set_target_properties(${name} PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES "$<BUILD_INTERFACE:${include_dir}>"
     INTERFACE_USDTBUILD_PROVIDER_INCLUDE_DIR "${include_dir}"
+    INTERFACE_USDTBUILD_PROVIDER_FILE "${file}"
+    INTERFACE_USDTBUILD_PROVIDER_PREPROCESS "${arg_PREPROCESS}"
     INTERFACE_USDTBUILD_PROVIDER_HEADER "${header}"
     INTERFACE_USDTBUILD_FORMATS "${formats}")
   if(NOT CMAKE_VERSION VERSION_LESS 3.19)  # before that, INTERFACE targets can't depend on anything
@@ -129,18 +131,20 @@ function(target_usdt_providers)
 endfunction()
 
 # usdt_verify(TARGET
-#             [NAME test-name]     usdt-verify-TARGET if not given
-#             [ARGS option...])    options of `usdtbuild verify`
+#             [PROVIDERS provider...]  whose probes must all be there
+#             [NAME test-name]         usdt-verify-TARGET if not given
+#             [ARGS option...])        options of `usdtbuild verify`
 #
 # Adds a test: `usdtbuild verify` looks at the finished binary and fails where a tracer would not see or not fire a
-# probe. Needs enable_testing() or include(CTest) in the top CMakeLists.txt, as every test does.
+# probe. Needs enable_testing() or include(CTest) in the top CMakeLists.txt, as every test does. No test is added where
+# probes are disabled.
 function(usdt_verify)
   if(ARGC LESS 1)
     message(FATAL_ERROR "usdt_verify needs a target: usdt_verify(app)")
   endif()
   set(where "usdt_verify(${ARGV0})")
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAME" "ARGS")
-  _usdtbuild_reject_stray("${where}" "NAME and ARGS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAME" "PROVIDERS;ARGS")
+  _usdtbuild_reject_stray("${where}" "PROVIDERS, NAME and ARGS")
   _usdtbuild_resolve_target(target "${where}" "${ARGV0}")
   get_target_property(type ${target} TYPE)
   if(NOT type MATCHES "^(EXECUTABLE|SHARED_LIBRARY|MODULE_LIBRARY)$")
@@ -149,9 +153,26 @@ function(usdt_verify)
   if(NOT arg_NAME)
     set(arg_NAME "usdt-verify-${ARGV0}")
   endif()
+  set(options "")
+  foreach(provider IN LISTS arg_PROVIDERS)
+    _usdtbuild_resolve_provider(provider "${where}" "${provider}")
+    get_property(preprocess TARGET ${provider} PROPERTY INTERFACE_USDTBUILD_PROVIDER_PREPROCESS)
+    if(preprocess)
+      message(FATAL_ERROR "${where}: ${provider} is made with PREPROCESS, and verify reads plain provider files; leave it out of PROVIDERS.")
+    endif()
+    get_property(launch TARGET ${provider} PROPERTY INTERFACE_USDTBUILD_LAUNCH)
+    if(launch)  # a disabled provider's probes are nowhere
+      get_property(file TARGET ${provider} PROPERTY INTERFACE_USDTBUILD_PROVIDER_FILE)
+      list(APPEND options --provider "${file}")
+    endif()
+  endforeach()
+  _usdtbuild_decide_disabled(disabled FALSE)
+  if(disabled)
+    return()
+  endif()
   # The interpreter and not USDTBuild::usdtbuild: add_test() would run a target under CMAKE_CROSSCOMPILING_EMULATOR.
   _usdtbuild_command(command)
-  add_test(NAME "${arg_NAME}" COMMAND ${command} verify ${arg_ARGS} $<TARGET_FILE:${target}>)
+  add_test(NAME "${arg_NAME}" COMMAND ${command} verify ${options} ${arg_ARGS} $<TARGET_FILE:${target}>)
 endfunction()
 
 # --- providers ------------------------------------------------------------------------------------------------------
