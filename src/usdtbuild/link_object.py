@@ -21,11 +21,12 @@ from . import instrument as instrumenting
 from . import sites
 from .elf import archive
 from .elf import layout as L
-from .elf.bare import bare_object
+from .elf.bare import Text, bare_object
 from .elf.read import ElfObject
 from .errors import InputError
 from .files import open_input
 from .formats import stapsdt
+from .provider import describe, header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,7 +149,11 @@ def make(wanted: Wanted, warn: Callable[[str], None]) -> bytes:
 
 
 def _complete(template: ElfObject, scan: _Scan, providers: tuple[Provider, ...]) -> bytes:
-    bare = bare_object(template, sorted(scan.stubs))
+    texts = [
+        Text(describe.SECTION, header.description_group(provider), describe.encode(provider).encode())
+        for provider in providers
+    ]
+    bare = bare_object(template, texts, sorted(scan.stubs))
     options = instrumenting.Options(providers=providers)
     patches, tail = instrumenting.define(bare, "the object to write", sorted(scan.semaphores), options)
     content = bytearray(bare)

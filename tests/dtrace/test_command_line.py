@@ -101,7 +101,7 @@ def test_file_without_a_provider(mode: str, tmp_path: Path, dtrace: Any, run: An
 
 @pytest.mark.parametrize("compiler", ["gcc", "gcc -m64 -O2", "'gcc' -DSPACE='a b'", "clang -target x86_64-linux-gnu"])
 def test_environment_with_several_words(compiler: str, app: Path, dtrace: Any, run: Any, need: Any) -> None:
-    need(compiler.split()[0].strip("'"))
+    need(compiler.split(maxsplit=1)[0].strip("'"))
     environment = {**os.environ, "CC": compiler, "CFLAGS": "-O2 -g -flto -DX='y z'", "CPPFLAGS": f"-I{app} -DNAME=path"}
     (app / "cpp.d").write_text('#include "types.h"\nprovider app { probe req__start(number fd, char *NAME); };\n')
     (app / "types.h").write_text("#define number int\n")
@@ -186,7 +186,9 @@ def test_wrong_use(line: str, message: str, app: Path, dtrace: Any) -> None:
     assert sorted(app.iterdir()) == before
 
 
-@pytest.mark.parametrize("text", ["provider app { probe a(nonsense x); };", "provider 1 {", f"provider {'p' * 64} {{}};"])
+@pytest.mark.parametrize(
+    "text", ["provider app { probe a(nonsense x); };", "provider 1 {", f"provider {'p' * 64} {{}};"]
+)
 def test_wrong_provider_file(text: str, tmp_path: Path, dtrace: Any) -> None:
     (tmp_path / "app.d").write_text(text)
     for mode, output in (("-h", "app.h"), ("-G", "app.o")):
@@ -218,7 +220,8 @@ def test_corrupt_environment(variables: dict[str, str], message: str, app: Path,
 def test_the_users_python_environment_has_no_effect(app: Path, dtrace: Any) -> None:
     (app / "struct.py").write_text("raise SystemExit(99)\n")
     (app / "usdtbuild").mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(app), "PYTHONHOME": "/nowhere", "PYTHONSTARTUP": "x", "TMPDIR": "/no"}
+    variables = {"PYTHONPATH": str(app), "PYTHONHOME": "/nowhere", "PYTHONSTARTUP": "x", "TMPDIR": "/no"}
+    environment = {**os.environ, **variables}
     dtrace("-h", "-s", "app.d", cwd=app, env=environment)
 
 

@@ -1,4 +1,4 @@
-"""An object without code, made to resemble another: same machine, same ABI marks, and a list of undefined symbols.
+"""An object without code, made to resemble another: same machine, same ABI marks, texts, and undefined symbols.
 
 It is what `elf.write` can then add to. The marks are the sections by which linkers decide whether two objects go
 together, or what the whole program supports; an object without them would spoil them for the program. The stack
@@ -22,6 +22,14 @@ _MARKS = (
 _STACK = ".note.GNU-stack"
 
 
+class Text(NamedTuple):
+    """A section that isn't loaded, in a COMDAT group of its own with the name `signature`."""
+
+    name: str
+    signature: str
+    content: bytes
+
+
 class _Section(NamedTuple):
     name: str
     type: int
@@ -33,7 +41,7 @@ class _Section(NamedTuple):
     entsize: int = 0
 
 
-def bare_object(template: ElfObject, undefined: list[str]) -> bytes:
+def bare_object(template: ElfObject, texts: list[Text], undefined: list[str]) -> bytes:
     """Return the bytes of an object like `template` that refers to the global hidden symbols `undefined`."""
     marks = [
         _Section(name, s.type, s.flags & ~L.SHF_GROUP, bytes(template.content(i)), 0, 0, s.align, s.entsize)
@@ -43,26 +51,38 @@ def bare_object(template: ElfObject, undefined: list[str]) -> bytes:
     ]
     strings = bytearray(b"\0")
     symbols = bytearray(template.layout.symbol.size)
+    first_text = 2 + len(marks)
+    table = first_text + 2 * len(texts)
+    groups = []
+    for number, text in enumerate(texts):  # a group stands before its members
+        group = first_text + 2 * number
+        word = template.layout.u32.pack
+        groups += [
+            _Section(".group", L.SHT_GROUP, 0, word(L.GRP_COMDAT) + word(group + 1), table, number + 1, 4, 4),
+            _Section(text.name, L.SHT_PROGBITS, L.SHF_GROUP, text.content),
+        ]
+        symbols += _symbol(template, len(strings), L.STB_LOCAL, L.STV_DEFAULT, group)
+        strings += text.signature.encode() + b"\0"
     for name in undefined:
-        symbols += _undefined(template, len(strings))
+        symbols += _symbol(template, len(strings), L.STB_GLOBAL, L.STV_HIDDEN, L.SHN_UNDEF)
         strings += name.encode() + b"\0"
-    tables = 2 + len(marks)
     sections = [
         _Section("", L.SHT_NULL, 0, b"", align=0),
         *marks,
         _Section(_STACK, L.SHT_PROGBITS, 0, b""),
-        _Section(".symtab", L.SHT_SYMTAB, 0, bytes(symbols), tables + 1, 1, template.layout.address_size,
+        *groups,
+        _Section(".symtab", L.SHT_SYMTAB, 0, bytes(symbols), table + 1, 1 + len(texts), template.layout.address_size,
                  template.layout.symbol.size),
         _Section(".strtab", L.SHT_STRTAB, 0, bytes(strings)),
     ]  # fmt: skip
     return _lay_out(template, sections)
 
 
-def _undefined(template: ElfObject, name: int) -> bytes:
-    info = L.STB_GLOBAL << 4 | L.STT_NOTYPE
+def _symbol(template: ElfObject, name: int, binding: int, visibility: int, section: int) -> bytes:
+    info = binding << 4 | L.STT_NOTYPE
     if template.layout.is64:
-        return template.layout.symbol.pack(name, info, L.STV_HIDDEN, L.SHN_UNDEF, 0, 0)
-    return template.layout.symbol.pack(name, 0, 0, info, L.STV_HIDDEN, L.SHN_UNDEF)
+        return template.layout.symbol.pack(name, info, visibility, section, 0, 0)
+    return template.layout.symbol.pack(name, 0, 0, info, visibility, section)
 
 
 def _lay_out(template: ElfObject, sections: list[_Section]) -> bytes:

@@ -289,13 +289,18 @@ def declare(type_: str, name: str) -> str:
     return type_ + name if type_.endswith("*") else f"{type_} {name}"
 
 
+def description_group(provider: Provider) -> str:
+    """Return the name of the COMDAT group that holds a provider's description."""
+    return f"usdtbuild.provider.{provider.name}.{describe.digest(provider)}"
+
+
 def description(provider: Provider) -> str:
     """Return the assembler statements that put the provider's description into every object, once.
 
     The section is a COMDAT group named by the description's hash, so that an executable, too, holds one copy.
     `%progbits` and not `@progbits`, because `@` begins a comment on ARM.
     """
-    group = f"usdtbuild.provider.{provider.name}.{describe.digest(provider)}"
+    group = description_group(provider)
     statements = []
     for line in describe.encode(provider).splitlines(keepends=True):
         escaped = line.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t").replace("\n", "\\n")

@@ -1,0 +1,456 @@
+"""The header alone: its macros are complete probes before any -G, after any sed, in any program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import APP, MAIN, SITES
+
+COMPILERS = [
+    "gcc -O0 -g", "gcc -O2 -std=c89 -pedantic -Wall -Wextra -Wshadow -Werror", "gcc -O3 -fPIE -pie", "gcc -Os -no-pie",
+    "gcc -O2 -flto", "gcc -O1 -fno-inline -fsanitize=undefined", "gcc -O2 -masm=intel", "gcc -O2 -static",
+    "clang -O0", "clang -O2 -std=c99 -pedantic -Wall -Wextra -Werror", "clang -O2 -flto -fuse-ld=lld",
+    "clang -O2 -fno-integrated-as", "g++ -x c++ -O2 -std=c++98 -pedantic -Wall -Wextra -Werror",
+    "g++ -x c++ -O2 -std=c++20 -Wall -Wextra -Werror", "clang++ -x c++ -O1 -std=c++17 -Wall -Wextra -Werror",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", COMPILERS)
+def test_header_alone(line: str, app: Path, run: Any, need: Any, notes: Any) -> None:
+    words = line.split()
+    need(words[0])
+    run(*words, "main.c", "-o", "program", cwd=app)
+    run("./program", cwd=app)
+    found = notes(app / "program")
+    assert sorted(note.what for note in found) == sorted(SITES)
+    assert [bool(note.semaphore) for note in found] == [note.name == "req__done" for note in found]
+    assert len({note.base for note in found}) == 1
+    assert all(note.base and note.location for note in found)
+
+
+def test_it_asks_for_no_executable_stack(app: Path, run: Any) -> None:
+    run("gcc", "-O2", "main.c", "-o", "program", cwd=app)
+    assert re.search(r"GNU_STACK .* RW +0x", run("readelf", "-lW", "program", cwd=app).stdout)
+
+
+def test_verify_finds_nothing(app: Path, run: Any, usdtbuild: Any, linker: str) -> None:
+    run("gcc", "-O2", f"-fuse-ld={linker}", "-Wl,-z,separate-loadable-segments,--build-id=sha1" if linker in (
+        "lld", "mold") else "-Wl,--build-id=sha1", "main.c", "-o", "program", cwd=app)  # fmt: skip
+    assert "nothing found" in usdtbuild("verify", "program", cwd=app).stdout
+
+
+def test_no_header_of_systemtap_is_needed(app: Path) -> None:
+    assert "#include" not in (app / "app.h").read_text()
+
+
+THEIRS, OURS = "#include <sys/sdt.h>\n", '#include "app.h"\n'
+
+
+@pytest.mark.parametrize("order", [THEIRS + OURS, OURS + THEIRS])
+def test_beside_systemtaps_header(order: str, app: Path, run: Any, notes: Any) -> None:
+    if not Path("/usr/include/x86_64-linux-gnu/sys/sdt.h").exists():
+        pytest.skip("sys/sdt.h is not installed (systemtap-sdt-dev)")
+    text = MAIN.replace(OURS, order).replace("return 0;", "STAP_PROBE1(theirs, probe, argc);\n\treturn 0;")
+    (app / "main.c").write_text(text)
+    run("gcc", "-O2", "-Wall", "-Werror", "main.c", "-o", "program", cwd=app)
+    found = notes(app / "program")
+    assert [note.name for note in found] == ["idle", "req__done", "req__start", "probe"]
+    assert len({note.base for note in found}) == 1
+
+
+# --- values -----------------------------------------------------------------------------------------------------
+
+TYPES = ["int", "char *", "unsigned char", "short", "int64_t", "unsigned int", "long", "int8_t", "uint16_t", "char *",
+         "uint64_t", "size_t"]  # fmt: skip
+VALUES = ["-1", '"one"', "200", "-3", "-(int64_t)4 << 40", "4000000000u", "-6L", "-7", "65000", '"nine"',
+          "(uint64_t)10 << 60", "11"]  # fmt: skip
+SHOWN = ["-1", '"one"', "200", "-3", str(-4 << 40), "4000000000", "-6", "-7", "65000", '"nine"',
+         str(10 << 60 & (1 << 64) - 1), "11"]  # fmt: skip
+
+
+@pytest.mark.live("gdb")
+@pytest.mark.parametrize("line", ["gcc -O0", "gcc -O2 -fPIE -pie", "clang -O0", "clang -O2", "g++ -x c++ -O2"])
+def test_no_to_twelve_arguments_arrive(line: str, tmp_path: Path, dtrace: Any, run: Any, need: Any, gdb: str) -> None:
+    words = line.split()
+    need(words[0])
+    probes = "".join(f"  probe p{n}({', '.join(TYPES[:n])});\n" for n in range(13))
+    (tmp_path / "count.d").write_text(f"provider count {{\n{probes}}};\n")
+    dtrace("-h", "-s", "count.d", cwd=tmp_path)
+    calls = "".join(f"\tCOUNT_P{n}({', '.join(f'v{i}' for i in range(n))});\n" for n in range(13))
+    locals_ = "".join(
+        f"\t{'const ' if '*' in t else ''}{t} v{i} = argc ? {v} : 0;\n" for i, (t, v) in enumerate(zip(TYPES, VALUES))
+    )
+    (tmp_path / "main.c").write_text(
+        f'#include <stddef.h>\n#include <stdint.h>\n#include "count.h"\nint main(int argc, char **argv)\n'
+        f"{{\n{locals_}\t(void)argv;\n{calls}\treturn 0;\n}}\n"
+    )
+    run(*words, "-w", "main.c", "-o", "program", cwd=tmp_path)
+    script = ["set breakpoint pending off", *(f"break -probe-stap count:p{n}" for n in range(13)), "run"]
+    for n in range(13):
+        script.append('printf "argc %d\\n", $_probe_argc')
+        script += [
+            f'printf "{"%s" if "*" in TYPES[i] else "%ld" if SHOWN[i][0] == "-" else "%lu"}\\n", '
+            f"{'(char *)' if '*' in TYPES[i] else ''}$_probe_arg{i}"
+            for i in range(n)
+        ]
+        script.append("continue")
+    (tmp_path / "script").write_text("\n".join(script) + "\n")
+    done = run(gdb, "-nx", "-batch", "-x", "script", "program", cwd=tmp_path)
+    lines = done.stdout.splitlines()
+    for n in range(13):
+        start = lines.index(f"argc {n}")
+        assert lines[start + 1 : start + 1 + n] == [shown.strip('"') for shown in SHOWN[:n]]
+
+
+def test_values_are_computed_before_the_first_register_is_set(tmp_path: Path, dtrace: Any, run: Any, gdb: str) -> None:
+    """Calls and divisions among the arguments use the same registers."""
+    (tmp_path / "app.d").write_text("provider app { probe six(long, long, long, long, long, long, long); };\n")
+    dtrace("-h", "-s", "app.d", cwd=tmp_path)
+    (tmp_path / "main.c").write_text("""\
+#include "app.h"
+static long __attribute__((noinline)) twice(long value) { __asm__ volatile("" : "+r"(value)); return 2 * value; }
+int main(int argc, char **argv)
+{
+	long value = argc + 99;
+	(void)argv;
+	APP_SIX(value / 7, twice(value), value % 7, value << argc, twice(twice(value)), value * value / (argc + 2), (long)
+		((double)value / 8));
+	return 0;
+}
+""")
+    for words in (["gcc", "-O2"], ["gcc", "-O0"], ["clang", "-O2"]):
+        run(*words, "-w", "main.c", "-o", "program", cwd=tmp_path)
+        show = 'printf "%ld %ld %ld %ld %ld %ld %ld\\n", ' + ", ".join(f"$_probe_arg{i}" for i in range(7))
+        done = run(gdb, "-nx", "-batch", "-ex", "break -probe-stap app:six", "-ex", "run", "-ex", show, "program",
+                   cwd=tmp_path)  # fmt: skip
+        assert done.stdout.splitlines()[-1] == "14 200 2 200 400 3333 12"
+
+
+@pytest.mark.live
+def test_bpftrace_sees_values_and_semaphores(app: Path, run: Any, trace: Callable[..., list[str]]) -> None:
+    run("gcc", "-O2", "main.c", "-o", "program", cwd=app)
+    script = "\n".join(
+        f'usdt:{app}/program:app:{name} {{ printf("{name} %d %d\\n", {first}, {third}); }}'
+        for name, first, third in (("req__start", "arg0", "0"), ("req__done", "arg0", "arg2"), ("idle", "0", "0"))
+    )
+    assert sorted(trace(script, app / "program")) == ["idle 0 0", "req__done 1 1234", "req__start 42 0"]
+
+
+# --- is-enabled -------------------------------------------------------------------------------------------------
+
+FORMS = """\
+#include "app.h"
+static int pass(int x) { return x; }
+static int give(void) { return APP_REQ_DONE_ENABLED(); }
+int main(int argc, char **argv)
+{
+	int count = 0, i, a[2] = { 0, 10 };
+	(void)argv;
+	app_req__done_semaphore = (unsigned short)(argc > 1);
+	if (APP_REQ_DONE_ENABLED()) count += 1;
+	if (!APP_REQ_DONE_ENABLED()) count += 2;
+	count += APP_REQ_DONE_ENABLED() ? 4 : 8;
+	if (argc && APP_REQ_DONE_ENABLED()) count += 16;
+	if (argc == 77 || APP_REQ_DONE_ENABLED()) count += 32;
+	count += pass(APP_REQ_DONE_ENABLED()) * 64;
+	count += give() * 128;
+	count += (APP_REQ_DONE_ENABLED() != 0) * 256;
+	for (i = 0; APP_REQ_DONE_ENABLED() && i < 3; i++) count += 512;
+	do { count += 2048; } while (APP_REQ_DONE_ENABLED() && count < 9000);
+	switch (APP_REQ_DONE_ENABLED()) { case 0: count += 100000; break; default: count += 200000; }
+	count += a[APP_REQ_DONE_ENABLED()] * 100000;
+	count += (APP_IDLE_ENABLED(), APP_REQ_DONE_ENABLED()) ? 2000000 : 0;
+	while (APP_REQ_DONE_ENABLED()) { count += 4000000; break; }
+	return (APP_REQ_DONE_ENABLED() ? count != %d : count != %d) || app_idle_semaphore;
+}
+"""
+ON = 1 + 4 + 16 + 32 + 64 + 128 + 256 + 3 * 512 + 4 * 2048 + 200000 + 1000000 + 2000000 + 4000000
+OFF = 2 + 8 + 2048 + 100000
+
+
+@pytest.mark.parametrize("words", ["gcc -O2", "gcc -O0", "clang -O2", "g++ -x c++ -O2", "gcc -O3 -flto"])
+@pytest.mark.parametrize("by_call", [False, True])
+def test_is_enabled_in_every_form(words: str, by_call: bool, app: Path, dtrace: Any, run: Any, need: Any) -> None:
+    line = words.split()
+    need(line[0])
+    text = FORMS % (ON, OFF)
+    if by_call:
+        line = [word for word in line if word != "-flto"]
+        line.append("-DUSDT_PROBES_BY_CALL")
+        declaration = "extern volatile unsigned short {} __attribute__((visibility(\"hidden\")));\n"
+        extern = "".join(declaration.format(f"app_{name}_semaphore") for name in ("req__done", "idle"))
+        wrapped = f'#ifdef __cplusplus\nextern "C" {{\n#endif\n{extern}#ifdef __cplusplus\n}}\n#endif\n'
+        text = text.replace('#include "app.h"\n', f'#include "app.h"\n{wrapped}')
+    (app / "main.c").write_text(text)
+    run(*line, "-c", "main.c", "-o", "main.o", cwd=app)
+    objects = ["main.o"]
+    if by_call:
+        dtrace("-G", "-s", "app.d", "main.o", "-o", "app.o", cwd=app)
+        objects.append("app.o")
+    driver = [word for word in line if word not in ("-x", "c++")]
+    run(*driver, *objects, "-o", "program", cwd=app)
+    run("./program", cwd=app)
+    run("./program", "on", cwd=app)
+
+
+def test_only_is_enabled_sites(app: Path, run: Any, dtrace: Any, notes: Any) -> None:
+    (app / "main.c").write_text('#include "app.h"\nint main(void) { return APP_IDLE_ENABLED(); }\n')
+    run("gcc", "-O2", "main.c", "-o", "program", cwd=app)
+    run("./program", cwd=app)
+    assert notes(app / "program") == []
+    run("gcc", "-O2", "-DUSDT_PROBES_BY_CALL", "-c", "main.c", cwd=app)
+    dtrace("-G", "-s", "app.d", "main.o", "-o", "app.o", cwd=app)
+    run("gcc", "main.o", "app.o", "-o", "program", cwd=app)
+    run("./program", cwd=app)
+
+
+# --- sed --------------------------------------------------------------------------------------------------------
+
+SEDS = {
+    "cpython": ("python", ["sed", "-e", "s/PYTHON_/PyDTrace_/"], "PyDTrace"),
+    "postgresql": ("postgresql", ["sed", "-e", "s/POSTGRESQL_/TRACE_POSTGRESQL_/g"], "TRACE_POSTGRESQL"),
+    "mariadb": ("mysql", ["sed", "-e", r"/const/!s/char \*/const char */g"], "MYSQL"),
+    "memcached": (
+        "memcached", ["sed", "-e", r"s,void \*,const void \*,", "-e", r"s,char \*,const char \*,g"], "MEMCACHED"
+    ),
+    "php": ("php", ["sed", "-e", "s,PHP_,DTRACE_,g"], "DTRACE"),
+    "berkeley db": (
+        "bdb",
+        ["sed", "-e", "/^#define[ \t]*BDB_[A-Z_]*(.*)/y/ABCDEFGHIJKLMNOPQRSTUVWXYZ/abcdefghijklmnopqrstuvwxyz/"],
+        "bdb",
+    ),
+    "tabs": ("app", ["tr", "\\t", " "], "APP"),
+    "all enabled": ("app", ["sed", "-e", "s/#define[ \t]*APP_/#define OUR_/"], "OUR"),
+}
+
+
+@pytest.mark.parametrize("name", list(SEDS))
+@pytest.mark.parametrize("by_call", [False, True])
+def test_header_survives_what_projects_do_to_it(name: str, by_call: bool, tmp_path: Path, dtrace: Any, run: Any,
+                                                notes: Any) -> None:  # fmt: skip
+    provider, command, prefix = SEDS[name]
+    (tmp_path / "p.d").write_text(
+        f"provider {provider} {{ probe function__entry(const char *, char *name, int line); "
+        "probe raw(void *p, struct s *s); probe gone(); };\n"
+    )
+    dtrace("-h", "-C", "-s", "p.d", "-o", "p.h.tmp", cwd=tmp_path)
+    changed = run(*command, cwd=tmp_path, input=(tmp_path / "p.h.tmp").read_text()).stdout
+    assert (changed == (tmp_path / "p.h.tmp").read_text()) == (name in ("mariadb", "memcached"))
+    (tmp_path / "p.h").write_text(changed)
+    names = [f"{prefix}_{probe}" for probe in ("FUNCTION_ENTRY", "RAW", "GONE", "FUNCTION_ENTRY_ENABLED")]
+    entry, raw, gone, enabled = (word.lower() if prefix == "bdb" else word for word in names)
+    (tmp_path / "main.c").write_text(f"""\
+#include "p.h"
+int main(int argc, char **argv)
+{{
+	const char *constant = "x";
+	const void *pointer = argv;
+	if ({enabled}())
+		{entry}(constant, argv[0], argc);
+	{raw}(pointer, (const struct s *)pointer);
+	{gone}();
+	return 0;
+}}
+""")
+    more = ["-DUSDT_PROBES_BY_CALL"] if by_call else []
+    for words in (["g++", "-x", "c++", "-O2"], ["gcc", "-O2", "-std=c99", "-pedantic"]):
+        run(*words, *more, "-Wall", "-Wextra", "-Werror", "-c", "main.c", "-o", "main.o", cwd=tmp_path)
+    objects = ["main.o"]
+    if by_call:
+        dtrace("-G", "-s", "p.d", "main.o", "-o", "p.o", cwd=tmp_path)
+        objects.append("p.o")
+    run("gcc", *objects, "-o", "program", cwd=tmp_path)
+    run("./program", cwd=tmp_path)
+    assert [(note.provider, note.name) for note in notes(tmp_path / "program")] == [
+        (provider, "function__entry"), (provider, "gone"), (provider, "raw")
+    ]  # fmt: skip
+
+
+# --- programs ---------------------------------------------------------------------------------------------------
+
+
+def test_installed_header_compiles_elsewhere(app: Path, run: Any, notes: Any, tmp_path: Path) -> None:
+    include = tmp_path / "usr" / "include" / "pkg"
+    include.mkdir(parents=True)
+    (app / "app.h").rename(include / "app.h")
+    run("gcc", "-O2", "-Wall", "-Wsystem-headers", "-Werror", "-isystem", include, "main.c", "-o", "program", cwd=app)
+    assert len(notes(app / "program")) == 3
+
+
+def test_static_and_inline_functions_and_templates(app: Path, run: Any, notes: Any, linker: str) -> None:
+    """Code that several objects share has its sites once, and code that is dropped takes its notes along."""
+    (app / "shared.h").write_text("""\
+#include "app.h"
+static void local(int x) { APP_REQ_START(x, "local"); }
+template <typename T> void shared(T x) { if (APP_REQ_DONE_ENABLED()) APP_REQ_DONE(1, "shared", x); }
+struct thing { void method(int x) { APP_REQ_DONE(x, "method", 2); } };
+""")
+    (app / "one.cc").write_text(
+        '#include "shared.h"\nvoid two();\nint main() { local(1); shared(1L); thing().method(1); two(); }\n'
+    )
+    (app / "two.cc").write_text('#include "shared.h"\nvoid two() { local(2); shared(2L); thing().method(2); }\n')
+    run("g++", "-O0", f"-fuse-ld={linker}", "one.cc", "two.cc", "-o", "program", cwd=app)
+    run("./program", cwd=app)
+    found = notes(app / "program")
+    assert [note.name for note in found] == ["req__done", "req__done", "req__start", "req__start"]
+    assert len({note.semaphore for note in found[:2]}) == 1
+
+
+@pytest.mark.parametrize("linker", ["bfd", "lld"])
+def test_dropped_functions_leave_no_notes(app: Path, run: Any, notes: Any, need: Any, linker: str) -> None:
+    need(f"ld.{linker}")
+    (app / "main.c").write_text(MAIN + 'void dead(void) { APP_REQ_START(1, "dead"); APP_IDLE(); }\n')
+    words = ["gcc", "-O2", "-ffunction-sections", "-Wl,--gc-sections", f"-fuse-ld={linker}"]
+    run(*words, "main.c", "-o", "program", cwd=app)
+    run("./program", cwd=app)
+    assert sorted(note.what for note in notes(app / "program")) == sorted(SITES)
+    assert "dead" not in run("nm", "program", cwd=app).stdout
+
+
+def test_archive_and_shared_libraries(app: Path, run: Any, notes: Any) -> None:
+    """The same probe in two libraries and in the program: each has its own sites and its own semaphore."""
+    for name in ("one", "two"):
+        (app / f"{name}.c").write_text(
+            f'#include "app.h"\n'
+            f'int {name}(void) {{ if (APP_REQ_DONE_ENABLED()) APP_REQ_DONE(1, "{name}", 1); return 0; }}\n'
+        )
+        run("gcc", "-O2", "-fPIC", "-shared", f"{name}.c", "-o", f"lib{name}.so", cwd=app)
+        run("gcc", "-O2", "-c", f"{name}.c", "-o", f"{name}.o", cwd=app)
+    run("ar", "rcs", "libboth.a", "one.o", "two.o", cwd=app)
+    (app / "main.c").write_text(MAIN.replace("int main", "int one(void); int two(void);\nint main").replace(
+        "return 0", "return one() + two()"))  # fmt: skip
+    run("gcc", "-O2", "main.c", "-L.", "-lone", "-ltwo", "-Wl,-rpath,.", "-o", "program", cwd=app)
+    run("gcc", "-O2", "main.c", "libboth.a", "-o", "static", cwd=app)
+    for name, count in (("libone.so", 1), ("libtwo.so", 1), ("program", 3), ("static", 5)):
+        found = notes(app / name)
+        assert len(found) == count
+        assert len({note.semaphore for note in found if note.name == "req__done"}) == 1
+        assert "semaphore" not in run("readelf", "--dyn-syms", "-W", name, cwd=app).stdout
+    run("./program", cwd=app)
+    run("./static", cwd=app)
+
+
+def test_several_headers_in_one_file(app: Path, dtrace: Any, usdtbuild: Any, run: Any, notes: Any) -> None:
+    (app / "b.d").write_text("provider b { probe x(int, int, int, int, int, int, int); };\n"
+                             "provider c { probe x(double, float, bool); };\n")  # fmt: skip
+    dtrace("-h", "-s", "b.d", cwd=app)
+    (app / "all.d").write_text(APP)
+    usdtbuild("header", "all.d", cwd=app)  # not the classic one, of the same provider
+    (app / "main.c").write_text(MAIN.replace('#include "app.h"', '#include "app.h"\n#include "all.h"\n#include "b.h"')
+                                .replace("return 0", "B_X(1,2,3,4,5,6,7); C_X(1.5, 2.5f, argc); return 0"))  # fmt: skip
+    run("gcc", "-O2", "-Wall", "-Werror", "main.c", "-o", "program", cwd=app)
+    found = [note.what for note in notes(app / "program")]
+    assert ("b", "x", "-4@%edi -4@%esi -4@%edx -4@%ecx -4@%r8d -4@%r9d -4@0(%rax)") in found
+    assert ("c", "x", "8@%rdi 4@%esi 1@%edx") in found
+    assert len(found) == 5
+
+
+@pytest.mark.parametrize("by_call", [False, True])
+def test_under_the_launcher(by_call: bool, app: Path, usdtbuild: Any, run: Any, notes: Any, dtrace: Any) -> None:
+    """Complete probes stay; calls are completed; a plain header in the same file works, too."""
+    (app / "other.d").write_text("provider other { probe x(int); };\n")
+    usdtbuild("header", "other.d", cwd=app)
+    (app / "main.c").write_text(MAIN.replace('#include "app.h"', '#include "app.h"\n#include "other.h"').replace(
+        "return 0;", "if (OTHER_X_ENABLED())\n\t\tOTHER_X(argc);\n\treturn 0;"))  # fmt: skip
+    more = ["-DUSDT_PROBES_BY_CALL"] if by_call else []
+    usdtbuild("cc", "--", "gcc", "-O2", *more, "-c", "main.c", cwd=app)
+    run("gcc", "main.o", "-o", "program", cwd=app)
+    run("./program", cwd=app)
+    found = notes(app / "program")
+    assert sorted(note.what for note in found) == sorted([*SITES, ("other", "x", "-4@%edi")])
+    assert len({note.semaphore for note in found if note.semaphore}) == 2
+    assert "nothing found" in usdtbuild("verify", "program", cwd=app).stdout
+    dtrace("-G", "-s", "app.d", "main.o", "-o", "app.o", cwd=app)  # and -G has nothing left to do
+    run("gcc", "main.o", "app.o", "-o", "program", cwd=app)
+    assert len(notes(app / "program")) == 4
+
+
+def test_partial_link_and_strip(app: Path, run: Any, notes: Any) -> None:
+    run("gcc", "-O2", "-ffunction-sections", "-c", "main.c", cwd=app)
+    run("ld", "-r", "main.o", "-o", "whole.o", cwd=app)
+    run("gcc", "whole.o", "-o", "program", cwd=app)
+    run("strip", "-s", "program", cwd=app)
+    assert sorted(note.what for note in notes(app / "program")) == sorted(SITES)
+
+
+def test_two_thousand_probes(tmp_path: Path, dtrace: Any, run: Any, notes: Any) -> None:
+    probes = "".join(f"  probe p{number}__x(int, char *);\n" for number in range(2000))
+    (tmp_path / "big.d").write_text(f"provider big {{\n{probes}}};\n")
+    dtrace("-h", "-s", "big.d", cwd=tmp_path)
+    calls = "".join(f"\tBIG_P{number}_X(argc, argv[0]);\n" for number in range(2000))
+    (tmp_path / "main.c").write_text(f'#include "big.h"\nint main(int argc, char **argv)\n{{\n{calls}\treturn 0;\n}}\n')
+    run("gcc", "-O1", "-c", "main.c", cwd=tmp_path)
+    dtrace("-G", "-s", "big.d", "main.o", "-o", "big.o", cwd=tmp_path)
+    run("gcc", "main.o", "big.o", "-o", "program", cwd=tmp_path)
+    run("./program", cwd=tmp_path)
+    assert len({note.name for note in notes(tmp_path / "program")}) == 2000
+
+
+def test_disabled(app: Path, run: Any, notes: Any) -> None:
+    (app / "main.c").write_text(MAIN.replace("APP_REQ_START(argc + 41", "APP_REQ_START(argc++").replace(
+        "return 0", "return argc - 1"))  # fmt: skip
+    for words in (["gcc"], ["g++", "-x", "c++"]):
+        run(*words, "-O2", "-Wall", "-Wextra", "-Werror", "-DUSDT_DISABLED", "main.c", "-o", "program", cwd=app)
+        run("./program", cwd=app)
+        assert notes(app / "program") == []
+
+
+def test_const_is_accepted_and_wrong_types_are_not(app: Path, run: Any) -> None:
+    (app / "wrong.c").write_text('#include "app.h"\nvoid f(const char *s) { APP_REQ_START(s, 1); }\n')
+    for words in (["gcc", "-Werror"], ["g++", "-x", "c++"]):
+        done = run(*words, "-c", "wrong.c", "-o", "/dev/null", cwd=app, code=1)
+        assert "APP_REQ_START" in done.stderr
+
+
+def test_old_assembler(app: Path, run: Any, notes: Any) -> None:
+    """Without sections that are linked to others, which assemblers before 2.35 don't know."""
+    run("gcc", "-O2", "-DUSDT_LINKED_SECTIONS=0", "main.c", "-o", "program", cwd=app)
+    assert sorted(note.what for note in notes(app / "program")) == sorted(SITES)
+
+
+# --- other machines ---------------------------------------------------------------------------------------------
+
+MACHINES = {
+    "i686-linux-gnu": "-4@0(%eax) 4@8(%eax) 4@16(%eax) -8@24(%eax) 1@32(%eax) -2@40(%eax) -4@48(%eax) -4@56(%eax)",
+    "x86_64-linux-gnux32": "-4@0(%rax) 4@8(%rax) 4@16(%rax) -8@24(%rax) 1@32(%rax) -2@40(%rax) -4@48(%rax) -4@56(%rax)",
+    "aarch64-linux-gnu": "-4@x0 8@x1 8@x2 -8@x3 1@x4 -2@x5 -8@[x8] -4@[x8, 8]",
+    "arm-linux-gnueabihf": "-4@[r0] 4@[r0, #8] 4@[r0, #16] -8@[r0, #24] 1@[r0, #32] -2@[r0, #40] -4@[r0, #48] "
+    "-4@[r0, #56]",
+    "riscv64-linux-gnu": "-4@a0 8@a1 8@a2 -8@a3 1@a4 -2@a5 -8@0(a6) -4@8(a6)",
+    "s390x-linux-gnu": "-4@%r2 8@%r3 8@%r4 -8@%r5 1@%r6 -2@%r7 -8@0(%r1) -4@8(%r1)",
+    "powerpc64le-linux-gnu": "-4@3 8@4 8@5 -8@6 1@7 -2@8 -8@0(9) -4@8(9)",
+    "powerpc64-linux-gnu": "-4@3 8@4 8@5 -8@6 1@7 -2@8 -8@0(9) -4@8(9)",
+    # no row of its own: calls, which -G completes
+    "sparc64-linux-gnu": "-4@%o0 8@%o1 8@%o2 -8@%o3 1@%o4 -2@%o5 -8@[%sp+2223] -4@[%sp+2235]",
+}
+
+
+@pytest.mark.parametrize("machine", list(MACHINES))
+def test_other_machines(machine: str, tmp_path: Path, dtrace: Any, run: Any, need: Any, notes: Any) -> None:
+    compiler = need(f"{machine}-gcc-12")
+    (tmp_path / "app.d").write_text(
+        "provider app { probe all(int, char *, size_t, int64_t, uint8_t, short, long, int); probe none(); };\n"
+    )
+    dtrace("-h", "-s", "app.d", cwd=tmp_path)
+    (tmp_path / "main.c").write_text("""\
+#include "app.h"
+int main(int argc, char **argv)
+{
+	if (APP_ALL_ENABLED())
+		APP_ALL(argc, argv[0], sizeof argc, 1, 2, 3, 4, 5);
+	APP_NONE();
+	return 0;
+}
+""")
+    for flags in (["-O0"], ["-O2", "-fPIC"]):
+        run(compiler, *flags, "-Wall", "-Werror", "-c", "main.c", cwd=tmp_path)
+        dtrace("-G", "-s", "app.d", "main.o", "-o", "app.o", cwd=tmp_path)
+        run(compiler, "main.o", "app.o", "-o", "program", cwd=tmp_path)
+        found = notes(tmp_path / "program")
+        assert [note.what for note in found] == [("app", "all", MACHINES[machine]), ("app", "none", "")]
+        assert found[0].semaphore
