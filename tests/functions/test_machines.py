@@ -303,3 +303,51 @@ def test_pairs_for_s390x_are_refused(usdtbuild: Any, need: Any) -> None:
     compiler = need("s390x-linux-gnu-gcc")
     done = usdtbuild("flags", "--patchable", "4,2", "--compiler", compiler, code=1)
     assert "no single store can replace them safely; give no N,M, for -mhotpatch=4,2" in done.stderr
+
+
+# -- prologues -------------------------------------------------------------------------------------------------------
+
+AARCH64_PROLOGUES = {
+    "plain": (["stp x29, x30, [sp, -16]!", "ldp x29, x30, [sp], 16", "ret"], True, ""),
+    "page": (["adrp x0, here", "ldr w0, [x0, :lo12:here]", "ret"], True, ""),
+    "literal": (["ldr x0, =0x123456789abcdef", "ret", ".ltorg"], False, "literal load"),
+    "branch": (["cbz x0, 1f", "mov x0, 1", "1: ret"], False, "branch at"),
+    "calls": (["bl plain", "ret"], False, "call in the first bytes"),
+    "lands": (["bti c", "mov x0, 3", "ret"], True, ""),
+    "empty": ([], False, "too short"),
+}
+
+
+@pytest.mark.parametrize("linked", [True, False], ids=["linked", "object"])
+def test_prologues_of_aarch64_are_explained(need: Any, run: Any, by_name: Any, tmp_path: Any, linked: bool) -> None:
+    compiler = need("aarch64-linux-gnu-gcc")
+    source, built = tmp_path / "a.s", tmp_path / "a.o"
+    lines = [".arch armv8.5-a", ".text", ".globl _start", "_start:"]
+    for name, (body, _, _) in AARCH64_PROLOGUES.items():
+        lines += [".balign 64", f".globl {name}", f".type {name}, %function", f"{name}:", *body]
+        lines.append(f".size {name}, . - {name}")
+    source.write_text("\n".join([*lines, ".data", "here: .long 0", ""]))
+    run(compiler, "-c", source, "-o", built)
+    if linked:
+        run(compiler, "-nostdlib", "-static", built, "-o", tmp_path / "a")
+        built = tmp_path / "a"
+    rows = by_name(built, "--explain")
+    for name, (_, possible, words) in AARCH64_PROLOGUES.items():
+        explanation = rows[name]["explain"]
+        assert explanation["possible"] == possible, (name, explanation)
+        assert words in "; ".join(explanation["against"])
+        if possible:
+            assert explanation["needed"] == explanation["covered"] == 4
+    (fix,) = [i["fix"] for i in rows["page"]["explain"]["instructions"]]
+    assert ("PC-relative address" if linked else "the linker fills it in") in fix
+    assert rows["lands"]["explain"]["instructions"][0]["text"].startswith("mov")
+
+
+def test_other_machines_say_that_prologues_are_not_known(
+    need: Any, run: Any, by_name: Any, program_c: Any, tmp_path: Any
+) -> None:
+    built = tmp_path / "a.o"
+    run(need("riscv64-linux-gnu-gcc"), "-O2", "-c", program_c, "-o", built)
+    assert by_name(built, "--explain")["leaf"]["explain"]["against"] == [
+        "prologue patches are known for x86 and aarch64, not for riscv64"
+    ]
