@@ -7,9 +7,13 @@ here knows ELF.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .formats.operands import EM_386, EM_AARCH64, EM_ARM, EM_LOONGARCH, EM_PPC, EM_PPC64, EM_RISCV, EM_S390, EM_X86_64
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 # The longest x86 instruction; other machines need less.
 LONGEST = 15
@@ -46,10 +50,10 @@ class Instruction(NamedTuple):
     refused: str = ""
 
 
-def at_site(code: bytes, machine: int, *, is64: bool, little: bool) -> Instruction | None:
+def at_site(code: bytes, machine: int, *, little: bool) -> Instruction | None:
     """Return the instruction at the start of `code`; None for a machine that isn't known here."""
     if machine in {EM_386, EM_X86_64}:
-        return _x86(code, is64=is64 and machine == EM_X86_64)
+        return _x86(code, is64=machine == EM_X86_64)  # x32 has 4-byte addresses and runs 64-bit code
     table = _QUIET.get(machine)
     if table is None:
         return None
@@ -70,17 +74,23 @@ def _in_order(digits: str, little: bool, machine: int) -> bytes:
     return raw[::-1]
 
 
-def _x86(code: bytes, *, is64: bool) -> Instruction:
+@cache
+def _decoder(is64: bool) -> tuple[Callable[..., Iterator[Any]], frozenset[int]]:
+    """Return what decodes x86 code, and the numbers of its quiet instructions; loading capstone takes a while."""
     import capstone
     from capstone import x86_const
 
     decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64 if is64 else capstone.CS_MODE_32)
-    decoded = next(decoder.disasm(code[:LONGEST], 0, 1), None)
+    return decoder.disasm, frozenset((x86_const.X86_INS_NOP, x86_const.X86_INS_RET))
+
+
+def _x86(code: bytes, *, is64: bool) -> Instruction:
+    disassemble, quiet = _decoder(is64)
+    decoded = next(disassemble(code[:LONGEST], 0, 1), None)
     if decoded is None:
         return Instruction(f"bytes {code[:4].hex(' ')}, which are no instruction" if code else "nothing", False)
-    quiet = decoded.id in {x86_const.X86_INS_NOP, x86_const.X86_INS_RET}
     text = f"{decoded.mnemonic} {decoded.op_str}".strip()
-    return Instruction(text, quiet, _refused(bytes(decoded.bytes)))
+    return Instruction(text, decoded.id in quiet, _refused(bytes(decoded.bytes)))
 
 
 def _refused(code: bytes) -> str:

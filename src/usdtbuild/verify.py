@@ -25,7 +25,8 @@ from .provider.model import FLOAT, INTEGER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from .elf.image import Image, Section, Segment, Symbol
+    from .elf.image import Image, Section, Segment
+    from .elf.symbols import Symbol
     from .formats.operands import Operand
     from .inspect import Inspection, Location, Record
     from .provider.model import Argument as Declared
@@ -248,11 +249,9 @@ def _stubs(subject: Subject) -> Iterator[Finding]:
 
 
 def _undefined_stubs(image: Image) -> Iterator[Symbol]:
-    table = image.symbol_table("SHT_SYMTAB") or image.symbol_table("SHT_DYNSYM")
-    if table is None:
-        return
     used: set[int] | None = None
-    for number, symbol in image.symbols_with(table, b"__dtrace"):
+    kind = "SHT_SYMTAB" if image.has_symbols("SHT_SYMTAB") else "SHT_DYNSYM"
+    for number, symbol in image.symbols_with(kind, b"__dtrace"):
         if symbol.section:
             continue
         if symbol.binding == 1:  # instrumenting leaves weak ones behind, and mold makes local ones of these
@@ -281,8 +280,7 @@ def _intermediate_code(subject: Subject) -> Iterator[Finding]:
     code = [s for s in code if s.size and s.type != "SHT_NULL"]
     if not image.is_object or not code:
         return
-    table = image.symbol_table("SHT_SYMTAB")
-    slim = table is not None and any(s.name == "__gnu_lto_slim" for _, s in image.symbols_with(table, b"__gnu_lto"))
+    slim = any(symbol.name == "__gnu_lto_slim" for _, symbol in image.symbols_with("SHT_SYMTAB", b"__gnu_lto"))
     cure = "compile this file with -fno-lto; `usdtbuild cc` does that by itself for files with probes"
     if slim and image.data.find(b"__dtrace") >= 0:
         what = "holds no machine code yet (slim LTO), so its probe calls can't have become sites"
@@ -305,7 +303,7 @@ def _stripped(subject: Subject) -> Iterator[Finding]:
     ]
     if not traces:
         return
-    if image.symbol_table("SHT_SYMTAB") is None:
+    if not image.has_symbols("SHT_SYMTAB"):
         what = "the records of its probes were stripped away"
         cure = "strip it with binutils' strip, or `llvm-strip --keep-section=.note.stapsdt`"
         yield Finding("notes-stripped", ERROR, what, tuple(map(_section_place, traces)), cure)
@@ -462,7 +460,7 @@ def _instruction(subject: Subject, record: Record) -> site_code.Instruction | No
         code = bytes(content[record.site.offset : record.site.offset + site_code.LONGEST])
     else:
         code = image.bytes_at(record.site.address, site_code.LONGEST)
-    return site_code.at_site(code, image.machine, is64=image.is64, little=image.little)
+    return site_code.at_site(code, image.machine, little=image.little)
 
 
 def _is_quiet(subject: Subject, record: Record) -> bool:
@@ -652,12 +650,11 @@ def _semaphore_values(subject: Subject) -> Iterator[Finding]:
             what = "the semaphore doesn't begin as 0, so the probe is enabled from the start"
             gathered.add(what, _semaphore_place(subject, records[0]))
     yield from gathered
-    table = image.symbol_table("SHT_DYNSYM")
-    if image.kind != "shared library" or table is None:
+    if image.kind != "shared library":
         return
     exported = _Gathered("semaphore-exported", WARNING, 'declare it __attribute__((visibility("hidden")))')
     addresses = {where.address: records[0] for where, records in _semaphores(subject).items()}
-    for _, symbol in image.symbols_with(table, b"_semaphore"):
+    for _, symbol in image.symbols_with("SHT_DYNSYM", b"_semaphore"):
         if symbol.section and symbol.value in addresses and symbol.visibility == 0:
             what = "the semaphore is exported: another module's of the same name takes its place at run time"
             exported.add(what, _semaphore_place(subject, addresses[symbol.value]))

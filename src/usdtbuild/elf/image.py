@@ -1,8 +1,8 @@
 """Finished binaries, and objects as a linker sees them: headers, contents, addresses, symbols, relocations.
 
-pyelftools reads the headers; contents are slices of the file, and the two tables that can hold millions of records,
-symbols and relocations, are unpacked with `struct`. It shares no code with `elf.read`, which `instrument` trusts, so
-that what one of them gets wrong the other shows.
+pyelftools reads the headers; contents are slices of the file, and the two tables that can hold millions of records are
+read as columns (`elf.symbols`) and unpacked with `struct` (relocations). It shares no code with `elf.read`, which
+`instrument` trusts, so that what one of them gets wrong the other shows.
 
 Nothing here knows probes. Every number of the file is checked before it is used: a damaged file raises InputError and
 nothing else, and costs no more memory than it has bytes.
@@ -20,9 +20,10 @@ from elftools.elf.elffile import ELFFile
 
 from ..errors import InputError
 from . import layout as L
+from .symbols import FunctionIndex, Strings, Symbol, SymbolTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from mmap import mmap
 
     Data = Union[bytes, mmap]
@@ -36,8 +37,6 @@ MACHINES = {
     183: "aarch64", 243: "riscv", 258: "loongarch",
 }  # fmt: skip
 _DT_SONAME, _DT_FLAGS_1, _DF_1_PIE = 14, 0x6FFFFFFB, 0x08000000
-_FUNCTION_TYPES = {2, 10}  # STT_FUNC, STT_GNU_IFUNC
-_RANKS = {1: 3, 2: 2, 0: 1}  # STB_GLOBAL, STB_WEAK, STB_LOCAL
 _EM_MIPS, _EM_PPC64, _EM_ARM = 8, 21, 40
 _CUT_SHORT = "the file was cut short or damaged; build or copy it again"
 
@@ -80,18 +79,6 @@ class Segment(NamedTuple):
     align: int
 
 
-class Symbol(NamedTuple):
-    """One symbol: name, type (STT_), binding (STB_), visibility, section number, value, size in bytes."""
-
-    name: str
-    type: int
-    binding: int
-    visibility: int
-    section: int
-    value: int
-    size: int
-
-
 class Relocation(NamedTuple):
     """One relocation of an object: offset in its section, type, symbol number, addend (None where it is in place)."""
 
@@ -124,6 +111,7 @@ class Image:
             raise self.error("is a core dump, not a binary", "give the program that dumped it")
         self.sections: list[Section] = self._guard("the section headers", self._read_sections)
         self.segments: list[Segment] = self._guard("the program headers", self._read_segments)
+        self._loaded_tables: dict[str, SymbolTable] = {}
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
@@ -330,124 +318,68 @@ class Image:
 
     # -- symbols -----------------------------------------------------------------------------------------------------
 
-    def symbol_table(self, kind: str) -> Section | None:
-        """Return the table of type SHT_SYMTAB or SHT_DYNSYM, if it is there and can be read."""
+    @cached_property
+    def _tables(self) -> dict[str | int, Section]:
+        """The symbol tables that can be read, by type; the first of each."""
+        found: dict[str | int, Section] = {}
         for section in self.sections:
-            strings = self.sections[section.link] if section.link < len(self.sections) else None
-            if section.type == kind and strings is not None and strings.type == "SHT_STRTAB":
-                return section
-        return None
+            strings = self.sections[section.link] if section.link < len(self.sections) else section
+            if section.type in {"SHT_SYMTAB", "SHT_DYNSYM"} and strings.type == "SHT_STRTAB":
+                found.setdefault(section.type, section)
+        return found
 
-    def symbols_with(self, table: Section, text: bytes) -> Iterator[tuple[int, Symbol]]:
-        """Yield (number, symbol) where the name contains `text`; cheap where the whole string table doesn't."""
-        strings = self._strings(table)
-        if self.data.find(text, strings.offset, strings.offset + strings.size) < 0:
-            return
-        for number, raw in enumerate(self._raw_symbols(table)):
-            if text in self._string(strings, raw[0]):
-                yield number, self._symbol(table, number, raw)
+    def has_symbols(self, kind: str) -> bool:
+        """Whether there is a table of type SHT_SYMTAB or SHT_DYNSYM."""
+        return kind in self._tables
+
+    def _strings(self, kind: str) -> Strings:
+        strings = self.sections[self._tables[kind].link]
+        self._within(strings.offset, strings.size, f"section {strings.name or strings.number}")
+        return Strings(self.data, strings.offset, strings.offset + strings.size)
+
+    def _columns(self, kind: str) -> SymbolTable:
+        if kind not in self._loaded_tables:
+            table = self._tables[kind]
+            extended = None
+            for section in self.sections:
+                if section.type == "SHT_SYMTAB_SHNDX" and section.link == table.number:
+                    extended = self.content(section)
+            self._loaded_tables[kind] = SymbolTable(self.content(table), self.layout, self._strings(kind), extended)
+        return self._loaded_tables[kind]
+
+    def symbols_with(self, kind: str, text: bytes) -> Iterator[tuple[int, Symbol]]:
+        """Yield (number, symbol) where the name contains `text`; cheap where no name of the table does."""
+        if kind in self._tables and self._strings(kind).holds(text):
+            yield from self._columns(kind).containing(text)
 
     def symbol(self, number: int) -> Symbol | None:
         """Return symbol `number` of SHT_SYMTAB, or None where there is no such symbol."""
-        table = self.symbol_table("SHT_SYMTAB")
-        if table is None:
+        if "SHT_SYMTAB" not in self._tables:
             return None
-        size = self.layout.symbol.size
-        content = self.content(table)
-        if not 0 <= number < len(content) // size:
-            return None
-        return self._symbol(table, number, self._in_order(self.layout.symbol.unpack_from(content, number * size)))
-
-    def _symbol(self, table: Section, number: int, raw: tuple[int, int, int, int, int, int]) -> Symbol:
-        name, info, other, section, value, size = raw
-        text = self._string(self._strings(table), name).decode("utf-8", "backslashreplace")
-        if section == L.SHN_XINDEX:
-            section = self._extended_index(table, number)
-        return Symbol(text, info & 15, info >> 4, other & 3, section, value, size)
-
-    def _strings(self, table: Section) -> Section:
-        strings = self.sections[table.link]
-        self._within(strings.offset, strings.size, f"section {strings.name or strings.number}")
-        return strings
-
-    def _string(self, strings: Section, offset: int) -> bytes:
-        """Return the string at `offset` of a string table; empty where it doesn't end in the table."""
-        start, stop = strings.offset + offset, strings.offset + strings.size
-        end = self.data.find(b"\0", start, stop)
-        return bytes(self.data[start:end]) if end >= 0 else b""
-
-    def _extended_index(self, table: Section, number: int) -> int:
-        for section in self.sections:
-            if section.type == "SHT_SYMTAB_SHNDX" and section.link == table.number:
-                content = self.content(section)
-                if 4 * number + 4 <= len(content):
-                    return int(self.layout.u32.unpack_from(content, 4 * number)[0])
-        return 0
-
-    def _raw_symbols(self, table: Section) -> Iterator[tuple[int, int, int, int, int, int]]:
-        """Yield (name, info, other, section, value, size) of every symbol."""
-        content = self.content(table)
-        size = self.layout.symbol.size
-        records = self.layout.symbol.iter_unpack(content[: len(content) // size * size])
-        if self.is64:
-            yield from records
-            return
-        for name, value, length, info, other, section in records:
-            yield name, info, other, section, value, length
-
-    def _in_order(self, fields: tuple[Any, ...]) -> tuple[int, int, int, int, int, int]:
-        if self.is64:
-            return fields
-        name, value, size, info, other, section = fields
-        return name, info, other, section, value, size
+        table = self._columns("SHT_SYMTAB")
+        return table.symbol(number) if 0 <= number < table.count else None
 
     def function_at(self, address: int, section: int = 0) -> Function | None:
         """Return the function around a run-time address; in an object, around an offset of section `section`."""
-        starts, functions = self._functions.get(section, ((), ()))
-        at = bisect_right(starts, address) - 1
-        # The nearest start may be a shorter symbol inside a longer function (a hand-made entry point).
-        for index in range(at, max(at - 8, -1), -1):
-            size, strings, name = functions[index]
-            if address < starts[index] + size:
-                text = self._string(strings, name).decode("utf-8", "backslashreplace")
-                return Function(text, address - starts[index])
-        return None
+        found = self._functions.find(address, section) if self._functions else None
+        return Function(*found) if found else None
 
     @cached_property
-    def _functions(self) -> dict[int, tuple[list[int], list[tuple[int, Section, int]]]]:
-        """The functions' sorted starts, and (size, string table, name) of each; one at each address.
-
-        By section in an object; under 0 in a linked file. Stripped files have the names of exported functions only.
-        """
-        found: dict[int, dict[int, tuple[int, int, Section, int]]] = {}
+    def _functions(self) -> FunctionIndex | None:
+        """The functions, of stripped files the exported ones."""
         for kind in ("SHT_SYMTAB", "SHT_DYNSYM"):
-            table = self.symbol_table(kind)
-            if table is not None:
-                self._collect_functions(table, found)
-            if found:
-                break
-        index = {}
-        for section, functions in found.items():
-            starts = sorted(functions)
-            index[section] = (starts, [functions[start][1:] for start in starts])
-        return index
+            if kind in self._tables:
+                index = FunctionIndex(self._columns(kind), self.is_object, self._code_address())
+                if index:
+                    return index
+        return None
 
-    def _collect_functions(self, table: Section, found: dict[int, dict[int, tuple[int, int, Section, int]]]) -> None:
-        """Add the functions of a table; at one address GLOBAL goes before WEAK before LOCAL: the source's name."""
-        strings = self._strings(table)
-        mask = ~1 if self.machine == _EM_ARM else ~0  # bit 0 says Thumb
+    def _code_address(self) -> Callable[[int], int] | None:
+        """Return what turns a function symbol's value into its code's address, where they differ."""
+        if self.machine == _EM_ARM:
+            return lambda value: value & ~1  # bit 0 says Thumb
         descriptors = self._descriptors()
-        for number, (name, info, _, section, value, size) in enumerate(self._raw_symbols(table)):
-            if info & 15 not in _FUNCTION_TYPES or not section or not size:
-                continue
-            rank = _RANKS.get(info >> 4, 2)
-            start = descriptors.get(value, value & mask) if descriptors else value & mask
-            home = 0
-            if self.is_object:
-                home = self._extended_index(table, number) if section == L.SHN_XINDEX else section
-            functions = found.setdefault(home, {})
-            if start not in functions or functions[start][0] < rank:
-                functions[start] = (rank, size, strings, name)
+        return (lambda value: descriptors.get(value, value)) if descriptors else None
 
     def _descriptors(self) -> dict[int, int]:
         """Return, for ppc64 ELFv1, the code's address behind each function descriptor in `.opd`."""

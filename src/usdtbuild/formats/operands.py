@@ -11,6 +11,7 @@ operands is the machines' business (`usdtbuild.arch`).
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -99,6 +100,7 @@ _GRAMMARS = {
 }
 
 
+@lru_cache(maxsize=1024)
 def parse(text: str, machine: int) -> tuple[Operand, ...]:
     """Return the operands of a note's argument string, for ELF machine number `machine`; never raises.
 

@@ -1,0 +1,154 @@
+"""A symbol table as columns: fast for a million symbols, of which a handful are asked for.
+
+Columns are slices of arrays, made once; a symbol becomes an object only when it is asked for. `FunctionIndex` finds the
+function around an address. Nothing here knows sections' names or files.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from itertools import compress
+from typing import TYPE_CHECKING, NamedTuple, Union
+
+from . import layout as L
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from mmap import mmap
+
+    Data = Union[bytes, mmap]
+
+_NATIVE_LITTLE = sys.byteorder == "little"
+# st_info -> 1 for STT_FUNC and STT_GNU_IFUNC
+_IS_FUNCTION = bytes(1 if info & 15 in {2, 10} else 0 for info in range(256))
+_RANKS = {1: 3, 2: 2, 0: 1}  # STB_GLOBAL goes before STB_WEAK before STB_LOCAL: the name that the source gives
+# How many symbols in front of an address are looked at: aliases of one function, and entry points inside it.
+_NEIGHBOURS = 64
+
+
+class Symbol(NamedTuple):
+    """One symbol: name, type (STT_), binding (STB_), visibility, section number, value, size in bytes."""
+
+    name: str
+    type: int
+    binding: int
+    visibility: int
+    section: int
+    value: int
+    size: int
+
+
+class Strings(NamedTuple):
+    """Where a string table is in the file."""
+
+    data: Data
+    start: int
+    stop: int
+
+    def at(self, offset: int) -> bytes:
+        """Return the string at `offset`; empty where it doesn't end in the table."""
+        end = self.data.find(b"\0", self.start + offset, self.stop)
+        return bytes(self.data[self.start + offset : end]) if end >= 0 else b""
+
+    def holds(self, text: bytes) -> bool:
+        """Whether the bytes `text` stand anywhere in the table."""
+        return self.data.find(text, self.start, self.stop) >= 0
+
+
+class SymbolTable:
+    """The columns of one table. `extended` gives section numbers that don't fit 16 bits, by symbol."""
+
+    def __init__(self, content: memoryview, layout: L.Layout, strings: Strings, extended: memoryview | None) -> None:
+        """Take the table's bytes; a ragged end is cut off."""
+        self.strings = strings
+        size = layout.symbol.size
+        self.count = len(content) // size
+        raw = bytes(content[: self.count * size])
+        words, halves = _column("I", raw, layout.little), _column("H", raw, layout.little)
+        self.names = words[:: size // 4]
+        if layout.is64:
+            wide = _column("Q", raw, layout.little)
+            self.infos, self.others = raw[4::24], raw[5::24]
+            self.sections, self.values, self.sizes = halves[3::12], wide[1::3], wide[2::3]
+        else:
+            self.infos, self.others = raw[12::16], raw[13::16]
+            self.sections, self.values, self.sizes = halves[7::8], words[1::4], words[2::4]
+        self._extended = _column("I", bytes(extended[: len(extended) & ~3]), layout.little) if extended else array("I")
+
+    def section(self, number: int) -> int:
+        """Return the number of the section that symbol `number` is in; 0 for an undefined one."""
+        section = self.sections[number]
+        if section != L.SHN_XINDEX:
+            return section
+        return self._extended[number] if number < len(self._extended) else 0
+
+    def symbol(self, number: int) -> Symbol:
+        """Return symbol `number`, which must be less than `count`."""
+        info = self.infos[number]
+        name = self.strings.at(self.names[number]).decode("utf-8", "backslashreplace")
+        place = self.section(number), self.values[number], self.sizes[number]
+        return Symbol(name, info & 15, info >> 4, self.others[number] & 3, *place)
+
+    def containing(self, text: bytes) -> Iterator[tuple[int, Symbol]]:
+        """Yield (number, symbol) where the name contains `text`."""
+        for number, name in enumerate(self.names):
+            if text in self.strings.at(name):
+                yield number, self.symbol(number)
+
+    def functions(self) -> list[int]:
+        """Return the numbers of the defined functions that have a size."""
+        numbers = compress(range(self.count), self.infos.translate(_IS_FUNCTION))
+        return [number for number in numbers if self.sections[number] and self.sizes[number]]
+
+
+class FunctionIndex:
+    """The functions of a table by address; in an object, with `by_section`, by section and offset.
+
+    `address` turns a symbol's value into its code's address, for machines where they differ.
+    """
+
+    def __init__(self, table: SymbolTable, by_section: bool, address: Callable[[int], int] | None) -> None:
+        """Sort the functions of `table`."""
+        self._table, self._by_section = table, by_section
+        values: array[int] | dict[int, int] = table.values
+        numbers = table.functions()
+        if address is not None:
+            values = {number: address(table.values[number]) for number in numbers}
+        numbers.sort(key=values.__getitem__)
+        if by_section:
+            numbers.sort(key=table.section)
+            self._keys = [table.section(number) << 64 | values[number] for number in numbers]
+        else:
+            self._keys = [values[number] for number in numbers]
+        self._numbers = numbers
+
+    def __bool__(self) -> bool:
+        """Whether there is any function."""
+        return bool(self._numbers)
+
+    def find(self, address: int, section: int) -> tuple[str, int] | None:
+        """Return the name of the function around an address, and how far into it the address is."""
+        key = section << 64 | address if self._by_section else address
+        best: tuple[int, int, int] | None = None  # start, rank, number
+        at = bisect_right(self._keys, key) - 1
+        for index in range(at, max(at - _NEIGHBOURS, -1), -1):
+            start, number = self._keys[index], self._numbers[index]
+            if best is not None and start < best[0]:
+                break
+            if key < start + self._table.sizes[number]:
+                found = (start, _RANKS.get(self._table.infos[number] >> 4, 2), number)
+                best = found if best is None else max(best, found, key=lambda candidate: candidate[1])
+        if best is None:
+            return None
+        name = self._table.strings.at(self._table.names[best[2]])
+        return name.decode("utf-8", "backslashreplace"), key - best[0]
+
+
+def _column(kind: str, raw: bytes, little: bool) -> array[int]:
+    column: array[int] = array(kind)
+    column.frombytes(raw[: len(raw) // column.itemsize * column.itemsize])
+    if little != _NATIVE_LITTLE:
+        column.byteswap()
+    return column
