@@ -113,11 +113,23 @@ def verify(image: Image, expected: dict[str, Provider] | None = None) -> Report:
     if not unusable:
         for check in CHECKS:
             findings += check(subject)
+        findings += _entries(image)
     if any(finding.severity == ERROR for finding in findings):  # which says why there are none
         findings = [finding for finding in findings if finding.check != "no-probes"]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     names = frozenset((probe.provider, probe.name.replace("__", "-")) for probe in seen.probes)
     return Report(image.path, image.kind, len(seen.probes), seen.site_count, tuple(findings), names)
+
+
+def _entries(image: Image) -> list[Finding]:
+    """Return what is wrong with patchable function entries, where the file has a table of them."""
+    from .functions.table import RELATIVE, STANDARD
+
+    if not any(image.sections_named(name) for name in (STANDARD, RELATIVE)):
+        return []
+    from .patchable import verify_entries
+
+    return verify_entries(image.path, image.data)
 
 
 def missing_everywhere(reports: Iterable[Report], expected: dict[str, Provider], path: str) -> Report | None:
