@@ -93,8 +93,8 @@ def c_source(functions: list[str], pieces: list[Piece], extra: str = "", target:
             f'{linkage}int code_{name}(int) __attribute__((used, alias("{name}"){hidden}));\n'
         )
     for number, piece in enumerate(pieces):
-        lines = assembler(piece, number, target).splitlines()
-        text.append("__asm__(" + "\n".join(f'"{line.replace(chr(34), chr(92) + chr(34))}\\n"' for line in lines) + ");\n")
+        lines = [line.replace('"', '\\"') for line in assembler(piece, number, target).splitlines()]
+        text.append("__asm__(" + "\n".join(f'"{line}\\n"' for line in lines) + ");\n")
     return "".join(text) + extra
 
 

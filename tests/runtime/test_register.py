@@ -28,7 +28,7 @@ int main(void)
 
 
 def one(relocation: int = DOFREL, version: int = 2, target: Target = HOST) -> str:
-    """Return an object with two DOFs, one static function that the other object has too, and a function nobody calls."""
+    """Return an object with two DOFs, and a static function of a name that the other object has too."""
     first = Piece(
         (
             provider("app", probe("one_a", "start", 0, 4), probe("one_a", "stop", 3, types="char *,int"),
@@ -122,7 +122,8 @@ def test_no_relocation_is_left_to_the_loader(linker: str, build: Any, run: Any) 
     counts = [run("readelf", "-rW", path).stdout.count("R_X86_64_RELATIVE") for path in (bare, program)]
     assert counts[1] - counts[0] <= 2  # constructor and destructor
     start = int(re.search(r" \.SUNW_dof\s+\S+\s+([0-9a-f]+)", sections).group(1), 16)
-    places = [int(line.split()[0], 16) for line in run("readelf", "-rW", program).stdout.splitlines() if "R_X86" in line]
+    relocations = run("readelf", "-rW", program).stdout.splitlines()
+    places = [int(line.split()[0], 16) for line in relocations if "R_X86" in line]
     assert not [place for place in places if start <= place < start + 0x400]
 
 
@@ -226,7 +227,8 @@ def test_without_a_device_nothing_happens(platform: str, build: Any, watch: Any)
 def test_illumos_has_a_second_name_for_the_device(build: Any, watch: Any, symbols: Any) -> None:
     program = build({"one": one(), "two": two(), "runtime": "runtime", "main": MAIN}, platform="illumos")
     outcome = watch(program, mode="second")
-    assert [call.split()[0] for call in outcome.calls] == ["open", "open", "add", "close", "open", "open", "remove", "close"]
+    calls = [call.split()[0] for call in outcome.calls]
+    assert calls == ["open", "open", "add", "close", "open", "open", "remove", "close"]
     assert outcome.calls[1] == "open /devices/pseudo/dtrace@0:helper 2 present"
 
 
@@ -352,10 +354,11 @@ def test_forked_children_are_registered_where_the_kernel_forgets_them(
 def test_dofs_of_others_are_left_to_them(build: Any, watch: Any, symbols: Any) -> None:
     """Objects of `dtrace -G` bring their own registration."""
     foreign = c_source(["theirs"], [Piece((provider("theirs", probe("theirs", "go", 0)),), trailer=False)])
-    texts = {"one": one(), "two": two(), "runtime": "runtime", "main": MAIN, "f1": foreign.replace("theirs(", "t1(")}
-    for order in ("f1 one runtime two main", "one f1 runtime two main", "one runtime f1 two main", "one runtime two f1 main"):
-        source = {name: texts[name] if name != "f1" else foreign for name in order.split()}
-        program = build(source)
+    texts = {"one": one(), "two": two(), "runtime": "runtime", "main": MAIN, "their": foreign}
+    for at in range(4):
+        names = ["one", "runtime", "two", "main"]
+        names.insert(at, "their")
+        program = build({name: texts[name] for name in names})
         verify(watch(program), program, symbols)
 
 
