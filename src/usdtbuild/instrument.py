@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from . import arch, sites
 from .arch.machine import SAFE
 from .elf import layout as L
-from .elf.read import ElfObject
+from .elf.read import BITCODE, ElfObject
 from .elf.write import ABSOLUTE, NewRelocation, ObjectEditor
 from .errors import UsdtError
 from .files import open_input, write_edited
 from .formats import stapsdt
 from .provider import describe
-from .provider.model import Provider
+from .provider.model import Probe, Provider
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Data = Union[bytes, mmap]
 
 # One hidden symbol whose section makes the linked `.probes` begin on a page of its own (see _Writer._anchor).
-_ANCHOR_SYMBOL = "usdtbuild.probes.page"
+ANCHOR_SYMBOL = "usdtbuild.probes.page"
 _PAGE = 4096
 # Where ppc64 ELFv1 has its function descriptors.
 _DESCRIPTORS = ".opd"
@@ -86,6 +86,9 @@ class LtoObjectError(UsdtError):
     """The object holds no machine code yet, so its probes can't be found."""
 
 
+_NO_MACHINE_CODE = "which holds no machine code to put probes into"
+
+
 def mentions_probes(data: Data) -> bool:
     """Return whether an object file's bytes hold the name of a stub or of a semaphore of ours."""
     if data.find(b"__dtrace") >= 0:
@@ -114,14 +117,16 @@ def instrument(data: Data, path: str, options: Options = DEFAULTS) -> tuple[list
 
     `path` is what errors call it. Raises UsdtError.
     """
-    source = ElfObject(data, path)
-    fat_ir = _refuse_slim_lto(source)
+    source = None if bytes(data[:4]) in BITCODE else ElfObject(data, path)
     if not mentions_probes(data):
         return [], b"", Report(False, reason="no probe calls")
+    if source is None:
+        raise LtoObjectError(f"{path}: is LLVM bitcode, {_NO_MACHINE_CODE}; compile this file with -fno-lto")
+    fat_ir = _refuse_slim_lto(source)
     machine = arch.for_object(
         source.machine, is64=source.layout.is64, little=source.layout.little, flags=source.flags, path=path
     )
-    providers = _known_providers(source, options)
+    providers = known_providers(source, options)
     options = _with_target(source, options)
     # FreeBSD's and illumos' tracers change what an is-enabled site returns; no other can.
     patch_enabled = options.formats == ("dof",) and options.target_os in {"freebsd", "illumos"}
@@ -147,7 +152,7 @@ def define(
     machine = arch.for_object(
         source.machine, is64=source.layout.is64, little=source.layout.little, flags=source.flags, path=path
     )
-    providers = _known_providers(source, options)
+    providers = known_providers(source, options)
     options = _with_target(source, options)
     found = sites.find(source, machine, providers, options.nop, patch_enabled=False)
     wanted = found._replace(indirect=set(found.stubs), undefined_semaphores=list(semaphores))
@@ -176,7 +181,8 @@ def _why_nothing(source: ElfObject, found: sites.Found) -> str:
     return "its probes are declared, but never called" if found.stubs else "no probe calls"
 
 
-def _known_providers(source: ElfObject, options: Options) -> dict[str, Provider]:
+def known_providers(source: ElfObject, options: Options) -> dict[str, Provider]:
+    """Return provider name -> provider, those that the object describes and those of the options. Raises UsdtError."""
     try:
         described = describe.decode(sites.description(source))
     except describe.DescriptionError as error:
@@ -196,10 +202,26 @@ def _refuse_slim_lto(source: ElfObject) -> list[int]:
         code += [i for i in range(1, len(source.sections)) if source.section_name(i).startswith(".gnu.lto_")]
         if source.find_symbols((b"__gnu_lto_slim\0",)):
             raise LtoObjectError(
-                f"{source.path}: is a slim LTO object, which holds no machine code to put probes into; "
-                "compile this file with -fno-lto, or with -ffat-lto-objects"
+                f"{source.path}: is a slim LTO object, {_NO_MACHINE_CODE}; compile this file with -fno-lto, or with "
+                "-ffat-lto-objects"
             )
     return code
+
+
+def operand_text(
+    path: str, machine: Machine, address_size: int, provider: str, probe: Probe, *, tail: bool
+) -> str:
+    """Return how SDT notes say where a probe's arguments are. Raises UsdtError where they can't."""
+    arguments = probe.arguments[: stapsdt.MAX_ARGUMENTS]
+    types = tuple((a.type.size(address_size), a.type.signed and a.type.kind != "float") for a in arguments)
+    operands = machine.operands(types, tail)
+    for argument, operand in zip(arguments, operands):
+        if operand is None:
+            raise UsdtError(
+                f"{path}: argument {argument.name or argument.type.spelling} of probe {provider}:{probe.stub} can't be "
+                f"described to tracers on {machine.name}; pass a pointer to it, or a type no wider than a register"
+            )
+    return " ".join(operand for operand in operands if operand)
 
 
 class _Writer:
@@ -304,7 +326,10 @@ class _Writer:
             starts.append(start)
             # SystemTap's readers know a probe by the name in its source, `req__done`, where DTrace's say `req-done`;
             # perf 6.1 shows no event at all of a file that has a note with a dash.
-            note = stapsdt.Note(0, 0, 0, stub.provider, stub.probe.stub, self._operands(stub, tail))
+            operands = operand_text(
+                self.source.path, self.machine, self.address_size, stub.provider, stub.probe, tail=tail
+            )
+            note = stapsdt.Note(0, 0, 0, stub.provider, stub.probe.stub, operands)
             data += stapsdt.encode(note, self.address_size, little=self.source.layout.little)
             relocations += self._void_if_dropped(data, start, code)
             absolute = self.machine.absolute
@@ -462,19 +487,6 @@ class _Writer:
 
         return f"usdtbuild.{blake2b(self.source.data, digest_size=8).hexdigest()}"
 
-    def _operands(self, stub: StubSymbol, tail: bool) -> str:
-        arguments = stub.probe.arguments[: stapsdt.MAX_ARGUMENTS]
-        types = tuple((a.type.size(self.address_size), a.type.signed and a.type.kind != "float") for a in arguments)
-        operands = self.machine.operands(types, tail)
-        for argument, operand in zip(arguments, operands):
-            if operand is None:
-                raise UsdtError(
-                    f"{self.source.path}: argument {argument.name or argument.type.spelling} of probe "
-                    f"{stub.provider}:{stub.probe.stub} can't be described to tracers on {self.machine.name}; "
-                    "pass a pointer to it, or a type no wider than a register"
-                )
-        return " ".join(operand for operand in operands if operand)
-
     def _symbol(self, name: str) -> int:
         """Return the index of an existing symbol called `name`, or 0."""
         for index, found in self.source.find_symbols((name.encode() + b"\0",)).items():
@@ -535,10 +547,10 @@ class _Writer:
         the program increments the other mapping's copy (reference/sdt-notes.md). One anchor aligns them all.
         """
         if not self.anchor:
-            self.anchor = self._symbol(_ANCHOR_SYMBOL)  # the header of the classic tool brings one
+            self.anchor = self._symbol(ANCHOR_SYMBOL)  # the header of the classic tool brings one
         if not self.anchor:
             section = self.editor.next_section + 1
-            self.anchor = self.editor.add_global(_ANCHOR_SYMBOL, L.STB_WEAK, section, 0, 2, L.STT_OBJECT)
+            self.anchor = self.editor.add_global(ANCHOR_SYMBOL, L.STB_WEAK, section, 0, 2, L.STT_OBJECT)
             group = self.editor.add_group(self.anchor)
             self.editor.add_section(
                 stapsdt.SEMAPHORE_SECTION, L.SHT_PROGBITS, L.SHF_ALLOC | L.SHF_WRITE, b"\0\0", align=_PAGE, group=group

@@ -73,7 +73,7 @@ class _ObjectStep:
                     f"{self.path}: is LLVM bitcode, which holds no machine code to put probes into; "
                     "compile this file with -fno-lto"
                 )
-            if self.settings.lto == "recompile" and _is_fat(data.view):
+            if self.settings.lto != "error" and _is_fat(data.view):
                 raise instrumenting.LtoObjectError(f"{self.path}: is a fat LTO object")
         if self.settings.relative_table:
             self._replace_table(held)
@@ -104,7 +104,7 @@ class _ObjectStep:
 
     def _without_machine_code(self, held: str, error: UsdtError) -> None:
         if self.settings.lto == "keep":
-            _keep_lto(held, self.path, self.settings)
+            self._keep(held)
             return
         if self.settings.lto == "error" or self.recompiled:
             raise error
@@ -118,6 +118,41 @@ class _ObjectStep:
         self._compile_again()
         self.recompiled = True
         self._instrument_again()
+
+    def _keep(self, held: str) -> None:
+        """Compile the source once more, with LTO and with assembly that defines the stubs. Raises UsdtError.
+
+        That can't be seen in the object that is there: what it says of providers is compressed or bit-packed. So one
+        without LTO is made first, and thrown away.
+        """
+        from tempfile import TemporaryDirectory
+
+        from .files import write_whole
+        from .lto import stub_source
+
+        self._need_source()
+        with TemporaryDirectory(prefix="usdtbuild-") as folder:
+            plain = f"{folder}/plain.o"
+            self._check(self._compile(self._words_without_lto(plain)), "without LTO")
+            if self._has_entries(plain):
+                raise UsdtError(f"{self.path}: its table of patchable entries can't be replaced with --lto=keep")
+            with open_input(held) as intermediate, open_input(plain) as without:
+                text = stub_source(intermediate.view, without.view, self.path, _options(self.settings))
+        if not text:
+            if held != self.path:
+                posix.replace(held, self.path)
+            return
+        # Beside the object, since its name may get into debug information, which must not change with each build.
+        header = f"{self.path}.usdtbuild.h"
+        write_whole(header, text.encode())
+        try:
+            assert self.source is not None
+            words = only_source(self.line, self.source, self.path, ["-include", header, *_QUIET])
+            self._check(self._compile(words), "with its probes' stubs")
+        finally:
+            _remove(header)
+        if self.settings.verbose:
+            say(f"usdtbuild: {self.path}: LTO object with stubs for its probes")
 
     def _instrument_again(self) -> None:
         held = hold(self.path)
@@ -143,7 +178,7 @@ class _ObjectStep:
                 return False
         with TemporaryDirectory(prefix="usdtbuild-") as folder:
             plain = f"{folder}/plain.o"
-            if not self._source_is_file() or self._compile(plain)[0] != 0:
+            if not self._source_is_file() or self._compile(self._words_without_lto(plain))[0] != 0:
                 return not self.settings.relative_table
             return not may_have_probes(plain) and not self._has_entries(plain)
 
@@ -158,24 +193,31 @@ class _ObjectStep:
 
     def _compile_again(self) -> None:
         """Compile the object's source without LTO. Raises UsdtError."""
+        self._need_source()
+        self._check(self._compile(self._words_without_lto(self.path)), "with -fno-lto")
+
+    def _need_source(self) -> None:
         if not self._source_is_file():
             raise UsdtError(
                 f"{self.path}: is an LTO object with probes, and can't be compiled again without LTO because its "
                 "source isn't a file; compile it with -fno-lto"
             )
-        code, output = self._compile(self.path)
+
+    def _check(self, result: tuple[int, bytes], how: str) -> None:
+        """Show what the compiler said, and raise UsdtError, if it failed."""
+        code, output = result
         if code:
             posix.write(2, output)
             raise UsdtError(
-                f"{self.path}: is an LTO object with probes, and compiling it with -fno-lto failed (exit code "
-                f"{code}); options that need LTO, such as -fsanitize=cfi, can't be used on a file with probes"
+                f"{self.path}: is an LTO object with probes, and compiling it {how} failed (exit code {code}); "
+                "options that need LTO, such as -fsanitize=cfi, can't be used on a file with probes"
             )
 
     def _source_is_file(self) -> bool:
         return self.source is not None and is_regular(self.source.path)  # not standard input, and not a pipe
 
-    def _compile(self, target: str) -> tuple[int, bytes]:
-        """Compile the source without LTO to `target`; return the exit code and what the compiler said.
+    def _compile(self, words: list[str]) -> tuple[int, bytes]:
+        """Compile the source again; return the exit code and what the compiler said.
 
         It said the same when it ran first, so nobody needs to hear it again unless it fails.
         """
@@ -186,7 +228,7 @@ class _ObjectStep:
         with TemporaryFile() as output:
             descriptor = output.fileno()
             to_file = [(posix.POSIX_SPAWN_DUP2, descriptor, 1), (posix.POSIX_SPAWN_DUP2, descriptor, 2)]
-            code = self.signals.run(self.program, self._words_without_lto(target), to_file)
+            code = self.signals.run(self.program, words, to_file)
             output.seek(0)
             return code, output.read()
 
@@ -198,7 +240,11 @@ class _ObjectStep:
             options.append("-fno-whole-program")
         if len(self.line.inputs) == 1 and target == self.source.object == self.path:
             return append_options(self.settings.words, options)
-        return only_source(self.line, self.source, target, [*options, "-Wno-unused-command-line-argument"])
+        return only_source(self.line, self.source, target, [*options, *_QUIET])
+
+
+# Clang warns of options that have nothing to do in the shorter command line.
+_QUIET = ("-Wno-unused-command-line-argument",)
 
 
 def _is_fat(data: Data) -> bool:
@@ -207,13 +253,6 @@ def _is_fat(data: Data) -> bool:
     A linker's LTO plugin would use the first and ignore what we did to the second.
     """
     return data.find(b".gnu.lto_") >= 0 or data.find(b".llvm.lto\0") >= 0
-
-
-def _keep_lto(held: str, path: str, settings: Settings) -> None:
-    keep: Any = getattr(instrumenting, "keep_lto_object", None)
-    if keep is None:
-        raise UsdtError(f"{path}: is an LTO object with probes, which --lto=keep can't carry; use --lto=recompile")
-    keep(held, path, _options(settings))
 
 
 def _options(settings: Settings) -> instrumenting.Options:

@@ -369,11 +369,13 @@ def _split_mips64(info: int, little: bool) -> tuple[int, int]:
     return info >> 32, info & 0xFFFFFFFF
 
 
+# How files of LLVM's intermediate code begin, bare or wrapped.
+BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 _FOREIGN = (
     (b"!<arch>\n", "is an archive", "instrument the objects before they are put into it"),
     (b"!<thin>\n", "is a thin archive", "instrument the objects it names"),
-    (b"BC\xc0\xde", "is LLVM bitcode", "compile this file with -fno-lto"),
-    (b"\xde\xc0\x17\x0b", "is wrapped LLVM bitcode", "compile this file with -fno-lto"),
+    (BITCODE[0], "is LLVM bitcode", "compile this file with -fno-lto"),
+    (BITCODE[1], "is wrapped LLVM bitcode", "compile this file with -fno-lto"),
     (b"MZ", "is a Windows (PE) file", "only ELF objects can carry these probes"),
     (b"\xcf\xfa\xed\xfe", "is a Mach-O file", "only ELF objects can carry these probes"),
     (b"\xca\xfe\xba\xbe", "is a Mach-O universal file", "only ELF objects can carry these probes"),
