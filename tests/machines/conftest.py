@@ -206,7 +206,7 @@ class Workshop:
         """Make the header and the reference's source in `folder`."""
         self.name, self.target, self.folder = name, TARGETS[name], folder
         folder.mkdir(parents=True, exist_ok=True)
-        for source in ("corpus.c", "platform.c", "corpus.d"):
+        for source in ("corpus.c", "links.c", "platform.c", "corpus.d"):
             shutil.copy(HERE / source, folder)
         self.call(USDTBUILD, "header", "corpus.d", "-o", "corpus.h")
         (folder / "reference.c").write_text(reference_stubs((folder / "corpus.h").read_text()))
@@ -296,12 +296,18 @@ class Workshop:
         try:
             return self.link(linker, [instrumented, self.platform(build)], name)
         except pytest.fail.Exception:
-            stubs = self.compile(build, "reference.c", "ENABLED=0")
-            try:
-                self.link(linker, [self.compile(build), self.platform(build), stubs], f"{name}-unprobed")
-            except pytest.fail.Exception:
+            if not self.takes(linker, build):
                 return None
             raise
+
+    def takes(self, linker: str, build: Build) -> bool:
+        """Tell whether a linker can link what a compiler writes, without probes."""
+        stubs = self.compile(build, "reference.c", "ENABLED=0")
+        try:
+            self.link(linker, [self.compile(build), self.platform(build), stubs], f"{build.stem}-unprobed")
+        except pytest.fail.Exception:
+            return False
+        return True
 
     def runtime(self) -> list[str]:
         """Return the compiler's own library, for arithmetic that the machine hasn't got."""
@@ -345,6 +351,27 @@ class Workshop:
                 parsed = operands.parse(note.arguments, machine_number(elf))
                 found.append(Site(note.name, note.pc, parsed, note.semaphore))
         return found
+
+    def combine(self, linker: str, objects: list[Path], name: str) -> Path:
+        """Link objects to one object."""
+        output = self.folder / f"{name}.{linker}.o"
+        self.call(*self.linker(linker), "-r", *objects, "-o", output)
+        return output
+
+    def share(self, linker: str, build: Build, instrumented: Path, name: str) -> Path | None:
+        """Link a shared library; return None where that linker can't link one of the unprobed object either."""
+        output = self.folder / f"{name}.{linker}.so"
+        command = [*self.linker(linker), *self.target.options, "-shared"]
+        try:
+            self.call(*command, instrumented, "-o", output)
+        except pytest.fail.Exception:
+            stubs = self.compile(build, "reference.c", "ENABLED=0")
+            try:
+                self.call(*command, self.compile(build), stubs, "-o", f"{output}.unprobed")
+            except pytest.fail.Exception:
+                return None
+            raise
+        return output
 
     def instructions(self, program: Path, addresses: list[int]) -> list[str]:
         """Return the mnemonic of the instruction at each address of a program."""

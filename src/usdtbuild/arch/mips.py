@@ -83,15 +83,9 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
         name="mips n64" if is64 else "mips n32" if long_slots else "mips o32", none=R_NONE,
         absolute=R_64 if is64 else R_32, absolute32=R_32 if is64 else None, chains=True, replace=replace, stub=stub,
         operands=lambda arguments, tail: spell(convention, arguments),
-        pc_relative=(_distance(is64, little),), pc_relative_bits=64 if is64 else 32,
+        # n64 could write a distance as 64 bits in a second step (R_PC32, then R_64), but bfd doesn't extend its sign.
+        pc_relative=(PlaceRelocation(R_PC32, 0 if little else 4, 0 if little else 4),), pc_relative_bits=32,
     )  # fmt: skip
-
-
-def _distance(is64: bool, little: bool) -> PlaceRelocation:
-    """Return the relocation for a field of DOF; n64 can write a 32-bit distance as 64 bits, as its second step."""
-    if is64:
-        return PlaceRelocation(R_64 << 8 | R_PC32, 0, 0)
-    return PlaceRelocation(R_PC32, 0 if little else 4, 0 if little else 4)
 
 
 def _may_move(instruction: int) -> bool:
