@@ -133,8 +133,6 @@ def make(wanted: Wanted, warn: Callable[[str], None]) -> bytes:
         for data, name in _contents(path):
             scan.add(data, name)
     _report_missing(scan, wanted, warn)
-    if scan.unknown:
-        scan.semaphores |= {name.decode() for name in scan.semaphore_names}
     template = scan.template
     if template is None:
         from .empty_object import compile_nothing
@@ -145,6 +143,8 @@ def make(wanted: Wanted, warn: Callable[[str], None]) -> bytes:
             template.path, f"is for {_describe(template)}, and -{wanted.bits} asks for {wanted.bits} bits",
             "leave the option out: the objects say what they are for",
         )  # fmt: skip
+    if scan.unknown and template.osabi not in (L.ELFOSABI_FREEBSD, L.ELFOSABI_SOLARIS):  # which know no semaphores
+        scan.semaphores |= {name.decode() for name in scan.semaphore_names}
     return _complete(template, scan, wanted.providers)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -181,6 +182,21 @@ def test_objects_for_link_time_optimisation(
     run(*words, "main.o", "app.o", "-o", "program", cwd=app)
     run("./program", cwd=app)
     assert len(notes(app / "program")) == 3
+
+
+def test_objects_for_freebsd(app: Path, dtrace: Any, run: Any, need: Any, usdtbuild: Any) -> None:
+    """The header's macros are calls there, and records are in DTrace's own format."""
+    compiler = [need("clang"), "-target", "x86_64-unknown-freebsd13", "-O2"]
+    run(*compiler, "-c", "main.c", cwd=app)
+    before = (app / "main.o").read_bytes()
+    dtrace("-G", "-s", "app.d", "main.o", "-o", "app.o", cwd=app)
+    assert (app / "main.o").read_bytes() == before
+    run(need("ld.lld"), "-e", "main", "main.o", "app.o", "-o", "program", cwd=app)
+    said = usdtbuild("dof", "dump", "program", cwd=app).stdout
+    assert all(name in said for name in ("app", "req-start", "req-done", "idle", "__dtrace_app___idle"))
+    usdtbuild("dof", "check", "--platform", "freebsd", "program", cwd=app)
+    dtrace("-G", "-s", "app.d", "-o", "app.o", cwd=app, env={**os.environ, "CC": " ".join(compiler)})
+    assert ".probes" not in run("readelf", "-SW", "app.o", cwd=app).stdout
 
 
 # --- what is wrong ----------------------------------------------------------------------------------------------

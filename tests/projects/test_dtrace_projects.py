@@ -264,16 +264,12 @@ def test_a_set_of_memcached_fires(
         "s.sendall(b'set greeting 0 0 5\\r\\nhello\\r\\n'); print(s.recv(100))"
     )
     script = f"""
-        usdt:{memcached}:memcached:command__set {{ printf("set %s %d %d\\n", str(arg1, arg2), arg2, arg3); }}
-        usdt:{memcached}:memcached:item__link {{ printf("link %s %d\\n", str(arg0, arg1 + 1), arg1); }}
-        usdt:{memcached}:memcached:process__command__start {{ printf("command %s\\n", str(arg1, 13)); }}
+        usdt:{memcached}:memcached:command__set {{ printf("set %s %d\\n", str(arg1, arg2), arg2); }}
+        usdt:{memcached}:memcached:item__link {{ printf("link %s %d\\n", str(arg0, arg1), arg1); }}
+        usdt:{memcached}:memcached:process__command__start {{ printf("command %s\\n", str(arg1, 12)); }}
     """
     seen = sorted(trace(script, sys.executable, "-c", client, path))
-    assert [line for line in seen if line.startswith("command ")] == ["command set greeting"]
-    assert [line for line in seen if line.startswith("link ")] == ["link greeting 8"]
-    # bpftrace's str() counts the NUL that it puts behind.
-    assert [line.split()[:3] for line in seen if line.startswith("set ")] == [["set", "greetin", "8"]]
-    assert len(seen) == 3
+    assert seen == ["command set greeting", "link greeting 8", "set greeting 8"]
 
 
 @pytest.mark.live
@@ -297,7 +293,8 @@ for key in (b"one", b"two"):
         for name in ("set_start", "set_end", "connect_start", "connect_end", "delete_start")
     )
     seen = trace(script, sys.executable, "-c", client, libmemcached, path)
-    assert sorted(seen) == ["connect_end", "connect_start", "set_end", "set_end", "set_start", "set_start"]
+    # connect_end is for attempts that failed (connect.cc).
+    assert sorted(seen) == ["connect_start", "set_end", "set_end", "set_start", "set_start"]
 
 
 @pytest.mark.live
@@ -317,7 +314,7 @@ def test_a_query_of_postgresql_fires(
     script = f"""
         usdt:{server}:postgresql:query__start {{ printf("start %s\\n", str(arg0)); }}
         usdt:{server}:postgresql:query__done {{ printf("done %s\\n", str(arg0)); }}
-        usdt:{server}:postgresql:sort__start {{ printf("sort %d %d %d\\n", arg0, arg1, arg2); }}
+        usdt:{server}:postgresql:sort__start {{ printf("sort %d %d %d %d\\n", arg0, arg1, arg2, arg3); }}
         usdt:{server}:postgresql:transaction__commit {{ @committed = count(); }}
     """
     command = [postgresql / "psql", "-X", "-h", home, "-U", "tester", "-d", "postgres", "-At", "-c", query]
@@ -326,6 +323,6 @@ def test_a_query_of_postgresql_fires(
     shown = query[:63]  # as much as bpftrace shows of a string
     assert [line for line in seen if line.startswith("start ")] == [f"start {shown}"]
     assert [line for line in seen if line.startswith("done ")] == [f"done {shown}"]
-    # heap sort, not unique, one key (src/backend/utils/sort/tuplesort.c)
-    assert [line for line in seen if line.startswith("sort ")] == ["sort 0 0 1"]
+    # a sort of single values, not unique, with one key, in 4 MB (src/backend/utils/sort/tuplesort.c)
+    assert [line for line in seen if line.startswith("sort ")] == ["sort 2 0 1 4096"]
     assert any(line.startswith("@committed: ") for line in seen)
