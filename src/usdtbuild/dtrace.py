@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ._version import __version__
 from .errors import InputError, UsageError, UsdtError
 from .provider.model import Provider
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _USAGE = """\
 usage: dtrace -h [-C] [-I dir] [-D name[=value]] [-U name] -s file.d ... [-o file.h]
@@ -80,6 +83,8 @@ def main(arguments: list[str] | None = None) -> int:
     except UsdtError as error:
         sys.stderr.write(f"dtrace: {error}\n")
         return error.exit_code
+    except KeyboardInterrupt:
+        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
@@ -123,7 +128,7 @@ def read(arguments: list[str]) -> Request:
 
 
 def _letters(
-    word: str, words: object, mode: str, flags: set[str], values: dict[str, list[str]], definitions: list[str]
+    word: str, words: Iterator[str], mode: str, flags: set[str], values: dict[str, list[str]], definitions: list[str]
 ) -> str:
     """Read one word of option letters (`-Chs`, `-sapp.d`, `-D NAME`), its value in it or in the next word.
 
@@ -137,7 +142,7 @@ def _letters(
         elif letter == "C":
             flags.add("-C")
         elif letter in _WITH_VALUE:
-            value = word[position:] or next(words, "")  # type: ignore[call-overload]
+            value = word[position:] or next(words, "")
             if not value:
                 raise UsageError(f"option -{letter} needs a value")
             if letter in values:
@@ -217,13 +222,14 @@ def _default_output(source: str, ending: str) -> str:
 
 def _providers(request: Request) -> tuple[Provider, ...]:
     """Return the providers of all files, each once. Raises UsdtError, also where two files differ about one."""
+    from .provider.describe import digest
     from .provider.parser import parse_bytes
 
     found: dict[str, tuple[Provider, str]] = {}
     for source in request.sources:
         for provider in parse_bytes(_text(source, request), source):
             same = found.setdefault(provider.name, (provider, source))
-            if same[0] != provider:
+            if digest(same[0]) != digest(provider):
                 raise InputError(source, f"provider {provider.name} differs from the one in {same[1]}")
     return tuple(provider for provider, _ in found.values())
 

@@ -7,6 +7,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -294,6 +295,12 @@ def test_install_refuses_a_foreign_program(tmp_path: Path, usdtbuild: Any) -> No
     usdtbuild("install-dtrace", "--force", tmp_path)
     usdtbuild("install-dtrace", tmp_path)
     assert os.access(tmp_path / "dtrace", os.X_OK)
+
+
+def test_wheel_installs_the_program(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        points = next(name for name in archive.namelist() if name.endswith("entry_points.txt"))
+        assert "\nusdtbuild-dtrace = usdtbuild.dtrace:main\n" in archive.read(points).decode()
 
 
 def test_found_through_path(program: Path, app: Path, run: Any) -> None:
