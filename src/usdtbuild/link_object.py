@@ -135,7 +135,7 @@ def make(wanted: Wanted, warn: Callable[[str], None]) -> bytes:
     _report_missing(scan, wanted, warn)
     template = scan.template
     if template is None:
-        from .empty_object import compile_nothing
+        from .build_compiler import compile_nothing
 
         template = compile_nothing(wanted.bits)
     elif wanted.bits not in (0, template.layout.address_size * 8):
@@ -143,9 +143,22 @@ def make(wanted: Wanted, warn: Callable[[str], None]) -> bytes:
             template.path, f"is for {_describe(template)}, and -{wanted.bits} asks for {wanted.bits} bits",
             "leave the option out: the objects say what they are for",
         )  # fmt: skip
-    if scan.unknown and template.osabi not in (L.ELFOSABI_FREEBSD, L.ELFOSABI_SOLARIS):  # which know no semaphores
+    registers = template.osabi in (L.ELFOSABI_FREEBSD, L.ELFOSABI_SOLARIS)
+    if scan.unknown and not registers:  # where probes are registered, there are no semaphores
         scan.semaphores |= {name.decode() for name in scan.semaphore_names}
-    return _complete(template, scan, wanted.providers)
+    content = _complete(template, scan, wanted.providers)
+    return _registered(content, wanted, warn) if registers and any(p.probes for p in wanted.providers) else content
+
+
+def _registered(content: bytes, wanted: Wanted, warn: Callable[[str], None]) -> bytes:
+    """Return the object with the code that tells DTrace about the probes at start-up, as classic callers expect it."""
+    from .build_compiler import REGISTRATION, CompilerError, with_registration
+
+    try:
+        return with_registration(content, wanted.bits)
+    except CompilerError as error:
+        warn(f"the output won't register its probes with DTrace, so compile {REGISTRATION} and link it, too: {error}")
+        return content
 
 
 def _complete(template: ElfObject, scan: _Scan, providers: tuple[Provider, ...]) -> bytes:

@@ -189,13 +189,24 @@ def test_objects_for_freebsd(app: Path, dtrace: Any, run: Any, need: Any, usdtbu
     compiler = [need("clang"), "-target", "x86_64-unknown-freebsd13", "-O2"]
     run(*compiler, "-c", "main.c", cwd=app)
     before = (app / "main.o").read_bytes()
-    dtrace("-G", "-s", "app.d", "main.o", "-o", "app.o", cwd=app)
+    # There are no headers of that system here; its interface is spoken by what is compiled for this one.
+    (app / "cc").write_text('#!/bin/sh\nexec gcc -DUSDT_DOF_PLATFORM=freebsd "$@"\n')
+    (app / "cc").chmod(0o755)
+    environment = {**os.environ, "CC": f"{app}/cc"}
+    assert dtrace("-G", "-s", "app.d", "main.o", "-o", "app.o", cwd=app, env=environment).stderr == ""
     assert (app / "main.o").read_bytes() == before
+    run("gcc", "main.o", "app.o", "-o", "program", cwd=app)
+    variables = {"DTRACE_DOF_INIT_DEBUG": "1", "DTRACE_DOF_INIT_DEVNAME": "/no/device"}
+    done = run("./program", cwd=app, env={**os.environ, **variables})
+    assert done.stderr == "usdt_dof_register: /no/device: No such file or directory\n"
+    environment["CC"] = " ".join(compiler)
+    done = dtrace("-G", "-s", "app.d", "main.o", "-o", "app.o", cwd=app, env=environment)
+    assert "the output won't register its probes with DTrace, so compile " in done.stderr
     run(need("ld.lld"), "-e", "main", "main.o", "app.o", "-o", "program", cwd=app)
     said = usdtbuild("dof", "dump", "program", cwd=app).stdout
     assert all(name in said for name in ("app", "req-start", "req-done", "idle", "__dtrace_app___idle"))
     usdtbuild("dof", "check", "--platform", "freebsd", "program", cwd=app)
-    dtrace("-G", "-s", "app.d", "-o", "app.o", cwd=app, env={**os.environ, "CC": " ".join(compiler)})
+    dtrace("-G", "-s", "app.d", "-o", "app.o", cwd=app, env=environment)
     assert ".probes" not in run("readelf", "-SW", "app.o", cwd=app).stdout
 
 
