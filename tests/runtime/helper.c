@@ -93,15 +93,34 @@ struct helper {
 	int32_t pid, gen;
 };
 
+static int registered, owner[16]; /* the processes, 0 once removed */
+
+static int forget(int gen)
+{
+	say("remove %d %d\n", gen, (int)getpid());
+	if (gen > 100 && gen <= 100 + registered)
+		owner[gen - 101] = 0;
+	return 0;
+}
+
 static int add(struct helper *helper, int is_freebsd)
 {
-	static int registered;
 	const char *dof = (const char *)(uintptr_t)helper->dof;
+	static uint64_t known[16];
 	uint64_t size;
 	char path[4096];
 	long fd;
+	int i;
 
-	registered++;
+	for (i = 0; i < registered; i++)
+		if (known[i] == helper->dof && owner[i] == getpid()) { /* both kernels do nothing, and tell nobody */
+			say("duplicate of %d\n", i + 1);
+			return is_freebsd ? 0 : 99;
+		}
+	if (registered == 16)
+		abort();
+	owner[registered] = getpid();
+	known[registered++] = helper->dof;
 	memcpy(&size, dof + 40, sizeof(size));
 	say("add %d %s %llx %llx %llx %d %d\n", registered, helper->mod, (unsigned long long)helper->addr,
 	    (unsigned long long)helper->dof, (unsigned long long)size, is_freebsd ? helper->pid : 0, (int)getpid());
@@ -135,12 +154,10 @@ int NAME(ioctl)(int fd, unsigned long request, ...)
 		case 0x4050D803:
 			return add(argument, 0);
 		case 0x80047A02:
-			say("remove %d %d\n", *(int *)argument, (int)getpid());
-			return 0;
+			return forget(*(int *)argument);
 		case 0x64746802:
 		case 0x4004D802:
-			say("remove %d %d\n", (int)(intptr_t)argument, (int)getpid());
-			return 0;
+			return forget((int)(intptr_t)argument);
 		default:
 			say("unknown ioctl %lx\n", request);
 			errno = ENOTTY;

@@ -173,7 +173,7 @@ struct registration {
 	int state; /* 0 none yet, 1 tried, 2 registered */
 	int gen;   /* what the kernel calls it */
 	struct dof_helper helper;
-	size_t size; /* of the DOF, where it is kept (LOST_BY_FORK) */
+	size_t size; /* of the memory that the DOF is in */
 };
 extern struct registration usdt_dof_registration __attribute__((weak, visibility("hidden")));
 struct registration usdt_dof_registration;
@@ -1026,15 +1026,18 @@ static void register_module(struct registration *registration, int fd)
 	memcpy(registration->helper.mod, module.name, sizeof(module.name));
 	registration->helper.addr = base;
 	registration->helper.dof = (uintptr_t)dof;
+	registration->size = space;
 	registration->state += add(registration, fd);
+	/*
+	 * The kernel has its own copy now, but the memory stays: the DOF's address is how FreeBSD and illumos tell a
+	 * new DOF from one that they have, and another module's might come to lie at the same place.
+	 */
+	if (registration->state != 2)
+		munmap(dof, space);
 #ifdef LOST_BY_FORK
-	if (registration->state == 2) {
-		registration->size = space;
+	else
 		watch_forks();
-		return;
-	}
 #endif
-	munmap(dof, space); /* the kernel has its own copy */
 }
 
 /* Before other constructors and after other destructors: their probes count too. */
@@ -1080,7 +1083,6 @@ __attribute__((destructor FIRST_AND_LAST)) static void usdt_dof_unload(void)
 		talk(result == -1 ? "the kernel didn't take the removal" : "removed", registration->helper.mod);
 		close(fd);
 	}
-	if (registration->size > 0)
-		munmap((void *)(uintptr_t)registration->helper.dof, registration->size);
+	munmap((void *)(uintptr_t)registration->helper.dof, registration->size);
 	errno = saved;
 }
