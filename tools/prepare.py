@@ -65,6 +65,7 @@ TEST = (
     Need("ccache", ("ccache",)),
     Need("pkg-config", ("pkg-config",)),
     Need("eu-strip", ("elfutils",)),
+    Need("qemu-aarch64", ("qemu-user",)),
 )
 # The other machines: what their compilers are called, and their C libraries' packages.
 MACHINES = {
@@ -85,7 +86,12 @@ MACHINES = {
 }
 ALL = (
     *TEST,
-    Need("qemu-aarch64", ("qemu-user",)),
+    # The first LLVM that knows all the machines (LoongArch, s390x and SPARC in its linker).
+    Need("clang-19", ("clang-19",)),
+    Need("ld.lld-19", ("lld-19",)),
+    Need("llvm-objdump-19", ("llvm-19",)),
+    Need("gdb-multiarch", ("gdb-multiarch",)),
+    Need("x86_64-linux-gnux32-gcc", ("gcc-x86-64-linux-gnux32",)),
     *(Need(f"{machine}-gcc", (f"gcc-{machine}",)) for machine in MACHINES),
     *(Need(f"/usr/{machine}/include/stdio.h", (f"libc6-dev-{port}-cross",)) for machine, port in MACHINES.items()),
 )
