@@ -86,6 +86,10 @@ TARGETS = {
         "arm-linux-gnueabihf-gcc -mthumb", "clang --target=armv7-linux-gnueabihf -mthumb", "qemu-arm",
         "arm-linux-gnueabihf-", ALL, "armelf_linux_eabi", sdt=True, capstone="ARM THUMB", mnemonics="mov bx",
     ),
+    "thumb-1": Target(
+        "arm-linux-gnueabi-gcc -mthumb -march=armv5te", "clang --target=armv5te-linux-gnueabi -mthumb", "qemu-arm",
+        "arm-linux-gnueabi-", ALL, "armelf_linux_eabi", sdt=True, capstone="ARM THUMB", mnemonics="mov bx",
+    ),
     "armeb": Target(
         "arm-linux-gnueabihf-gcc -marm -mbig-endian", "clang --target=armebv7-linux-gnueabihf", "qemu-armeb",
         "arm-linux-gnueabihf-", ("bfd",), "armelfb_linux_eabi", ("--be8",), libgcc=False, sdt=True,
@@ -142,6 +146,11 @@ TARGETS = {
     "mipsel": Target(
         "mipsel-linux-gnu-gcc", "clang --target=mipsel-linux-gnu", "qemu-mipsel", "mipsel-linux-gnu-",
         ("bfd", "gold", "lld"), "elf32ltsmip", no_pic="-fno-pic -mno-abicalls -G0", capstone="MIPS MIPS32",
+        mnemonics="nop jr",
+    ),
+    "mips r6": Target(
+        "", "clang --target=mipsel-linux-gnu -mips32r6", "qemu-mipsel -cpu mips32r6-generic", "mipsel-linux-gnu-",
+        ("bfd", "lld"), "elf32ltsmip", no_pic="-fno-pic -mno-abicalls -G0", libgcc=False, capstone="MIPS MIPS32R6",
         mnemonics="nop jr",
     ),
     "mips64": Target(

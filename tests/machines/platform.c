@@ -54,7 +54,7 @@ static long call3(long number, long a, long b, long c)
 	return r0;
 #elif defined(__arm__)
 	register long r0 __asm__("r0") = a, r1 __asm__("r1") = b, r2 __asm__("r2") = c;
-	__asm__ volatile ("push {r7}\n\tmov r7, %1\n\tsvc #0\n\tpop {r7}" : "+r"(r0) : "r"(number), "r"(r1), "r"(r2) : "memory");
+	__asm__ volatile ("push {r7}\n\tpush {%1}\n\tpop {r7}\n\tsvc #0\n\tpop {r7}" : "+r"(r0) : "r"(number), "r"(r1), "r"(r2) : "memory");
 	return r0;
 #elif defined(__powerpc__)
 	register long r0 __asm__("r0") = number, r3 __asm__("r3") = a, r4 __asm__("r4") = b, r5 __asm__("r5") = c;

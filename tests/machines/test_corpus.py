@@ -26,13 +26,32 @@ BUILDS = {
         ("-Os -fPIE -fno-plt", BY_CALL), ("-Oz -fno-pic", ""), ("-O3 -fPIC -ffunction-sections -g", ""),
     ),
 }  # fmt: skip
+# What only some machines have: long calls, other code models, no relaxation, landing pads, conditional instructions.
+MORE = {
+    ("x86-64", "gcc"): ("-O2 -fPIE -mcmodel=large", "-O2 -fPIC -fcf-protection=full"),
+    ("x86-64", "clang"): ("-O2 -fno-pic -mretpoline", "-O2 -fPIC -mcmodel=large"),
+    ("i386", "gcc"): ("-O2 -fno-pic -march=i386", "-O2 -fPIC -mregparm=0 -fomit-frame-pointer"),
+    ("aarch64", "gcc"): ("-O2 -fPIC -mbranch-protection=standard", "-O2 -fno-pic -mcmodel=large"),
+    ("arm", "gcc"): ("-O2 -fno-pic -mlong-calls", "-O2 -fno-pic -march=armv7-a -mfloat-abi=soft"),
+    ("thumb-2", "gcc"): ("-O2 -fno-pic -mlong-calls", "-O2 -fno-pic -mno-restrict-it -fno-if-conversion2"),
+    ("ppc32", "gcc"): ("-O2 -fno-pic -mlongcall", "-O2 -fpic -msecure-plt"),
+    ("ppc64", "gcc"): ("-O2 -fPIC -mcmodel=small", "-O2 -fno-pic -mcmodel=large"),
+    ("ppc64le", "gcc"): ("-O2 -fPIC -mcmodel=small", "-O2 -fPIC -mlongcall"),
+    ("s390x", "gcc"): ("-O2 -fno-pic -march=z900", "-O2 -fPIC -mbackchain"),
+    ("riscv64", "gcc"): ("-O2 -fPIC -mno-relax", "-O2 -fno-pic -march=rv64g -mcmodel=medany"),
+    ("riscv64", "clang"): ("-O2 -fPIC -mno-relax", "-O2 -fno-pic -mrelax -g"),
+    ("sparc64", "gcc"): ("-O2 -fno-pic -mcmodel=medany", "-O2 -fno-pic -mno-app-regs"),
+    ("mips", "gcc"): ("-O2 -fno-pic -mlong-calls", "-O2 -fPIC -mno-relax-pic-calls -fno-delayed-branch"),
+    ("mipsel", "clang"): ("-O2 -fPIC -mxgot",),
+    ("loongarch64", "clang"): ("-O2 -fPIC -mcmodel=medium", "-O2 -fPIC -mcmodel=medium -mrelax", "-O2 -mrelax -g"),
+}  # fmt: skip
 # What goes wrong without probes too: clang 19 crashes on x32 with -fno-plt; of power10's calls with -fno-plt bfd 2.40
 # makes half a direct call, which loops for ever.
 BROKEN = {("x32", "clang", "-Os -fPIE -fno-plt"), ("power10", "gcc", "-O3 -fPIC -fno-plt")}
 NAMES = (
-    "x86-64", "i386", "x32", "aarch64", "aarch64_be", "aarch64 ilp32", "arm", "thumb-2", "armeb", "ppc32", "ppc64",
-    "ppc64 elfv2", "ppc64le", "power10", "s390x", "riscv64", "riscv32", "sparc64", "sparc", "mips", "mipsel", "mips64",
-    "mips64el", "mips n32", "loongarch64",
+    "x86-64", "i386", "x32", "aarch64", "aarch64_be", "aarch64 ilp32", "arm", "thumb-2", "thumb-1", "armeb", "ppc32",
+    "ppc64", "ppc64 elfv2", "ppc64le", "power10", "s390x", "riscv64", "riscv32", "sparc64", "sparc", "mips", "mipsel",
+    "mips r6", "mips64", "mips64el", "mips n32", "loongarch64",
 )  # fmt: skip
 
 
@@ -96,7 +115,8 @@ def test_corpus(name, compiler, workshop, build_of, record_property):
     shop = workshop(name)
     if compiler not in shop.compilers():
         pytest.skip(f"{compiler} doesn't know {name}, or isn't installed")
-    chosen = [(flags, way) for flags, way in BUILDS[compiler] if (name, compiler, flags) not in BROKEN]
+    more = [(flags, BY_CALL) for flags in MORE.get((name, compiler), ())]
+    chosen = [(flags, way) for flags, way in (*BUILDS[compiler], *more) if (name, compiler, flags) not in BROKEN]
     builds = [(build_of(compiler, flags), way) for flags, way in chosen]
     objects = [shop.compile(build, "corpus.c", *filter(None, [way])) for build, way in builds]
     expected = ([], "")
