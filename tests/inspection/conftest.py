@@ -10,7 +10,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -218,3 +218,50 @@ def other_user(run: Any, need: Callable[[str], str]) -> tuple[str, ...]:
     if run(*prefix, sys.executable, "-c", "import usdtbuild.cli", code=None, cwd="/").returncode:
         pytest.skip("another user can't read this checkout")
     return prefix
+
+
+class PerfProbes:
+    """Adds probes of files to perf's events, and takes them away again.
+
+    perf adds no event of a name that any other event has, whatever its provider: names are unique, too.
+    """
+
+    def __init__(self, perf: str, folder: Path, run: Any) -> None:
+        self.perf, self.folder, self.run = perf, folder, run
+        self.providers: list[str] = []
+        self.said = ""  # what perf said last
+
+    def provider(self) -> str:
+        """Return a provider's name that no other test has; names of its probes must begin with it."""
+        self.providers.append(f"v{os.getpid()}x{next(_NUMBERS)}")
+        return self.providers[-1]
+
+    def add(self, path: Path, probe: str) -> str:
+        """Let perf add a probe of the last provider; return the event's definition, '' if perf can't."""
+        options = (self.perf, "--buildid-dir", self.folder / self.providers[-1])
+        self.run(*options, "buildid-cache", "--add", path, code=None)
+        self.said = self.run(*options, "probe", f"sdt_{self.providers[-1]}:{probe}", code=None).stderr
+        return next((line for line in self._events() if f"sdt_{self.providers[-1]}/{probe} " in line), "")
+
+    def _events(self) -> list[str]:
+        lines = Path("/sys/kernel/tracing/uprobe_events").read_text().splitlines()
+        return [line for line in lines if any(f"sdt_{provider}/" in line for provider in self.providers)]
+
+    def remove(self) -> None:
+        """Take away what was added; another perf at work may make that fail for a moment."""
+        for _ in range(20):
+            if not self._events():
+                return
+            for provider in self.providers:
+                self.run(self.perf, "probe", "-d", f"sdt_{provider}:*", code=None)
+        raise AssertionError(f"perf's events can't be removed: {self._events()}")
+
+
+@pytest.fixture
+def perf_probes(perf: str, tmp_path: Path, run: Any) -> Iterator[PerfProbes]:
+    """Probes for perf, gone after the test."""
+    probes = PerfProbes(perf, tmp_path, run)
+    try:
+        yield probes
+    finally:
+        probes.remove()

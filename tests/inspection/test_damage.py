@@ -19,7 +19,7 @@ from usdtbuild.inspect import inspect
 from usdtbuild.verify import verify
 
 SETTINGS = settings(
-    max_examples=400, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=200, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 EDGES = st.sampled_from([0, 1, 0x7F, 0x80, 0xFF])
 CHANGES = st.lists(st.tuples(st.floats(0, 1), st.one_of(EDGES, st.integers(0, 255))), min_size=1, max_size=40)

@@ -227,9 +227,9 @@ def test_a_long_walk_shows_its_progress_on_a_terminal(tmp_path: Path, program: A
     built = program(note())
     folder = tmp_path / "many"
     folder.mkdir()
-    for number in range(400):
+    for number in range(150):
         shutil.copy(built, folder / f"copy{number}")
-    shown = in_terminal(sys.executable, "-c", SLOWLY, "list", "-p", "copy399", str(folder))
+    shown = in_terminal(sys.executable, "-c", SLOWLY, "list", "-p", "copy149", str(folder))
     assert re.search(r"Looked at \d+ files: ", shown)
 
 
@@ -238,7 +238,7 @@ SLOWLY = """
 import sys, time
 from usdtbuild import targets, cli
 image = targets.Image
-targets.Image = lambda *arguments: (time.sleep(0.005), image(*arguments))[1]
+targets.Image = lambda *arguments: (time.sleep(0.01), image(*arguments))[1]
 sys.exit(cli.main())
 """
 

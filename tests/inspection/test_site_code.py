@@ -41,7 +41,7 @@ def test_the_tables_say_what_the_bytes_mean(machine: int) -> None:
         expected = mnemonic.replace(" (Thumb)", "")
         shown = f"{decoded.mnemonic} {decoded.op_str}".strip()
         assert shown.replace("c.jr ra", "c.ret") in {expected, SAME.get(expected), expected.removesuffix(".w")}
-        found = site_code.at_site(code, machine, is64=True, little=mode == LITTLE)
+        found = site_code.at_site(code, machine, little=mode == LITTLE)
         assert found == site_code.Instruction(mnemonic, True)
 
 
@@ -53,17 +53,17 @@ def test_every_table_but_loongarch_s_is_checked() -> None:
 
 def test_other_instructions_are_not_quiet() -> None:
     for machine in site_code._QUIET:
-        found = site_code.at_site(b"\x12\x34\x56\x78" * 4, machine, is64=True, little=True)
+        found = site_code.at_site(b"\x12\x34\x56\x78" * 4, machine, little=True)
         assert found is not None
         assert not found.quiet
 
 
 def test_an_unknown_machine_is_not_judged() -> None:
-    assert site_code.at_site(bytes(16), 9999, is64=True, little=True) is None
+    assert site_code.at_site(bytes(16), 9999, little=True) is None
 
 
 @pytest.mark.parametrize("code", [b"", b"\x66", b"\x0f", b"\x66\x2e\x0f\x1f\x84"])
 def test_a_site_at_the_end_of_its_segment_is_no_instruction(code: bytes) -> None:
-    found = site_code.at_site(code, EM_X86_64, is64=True, little=True)
+    found = site_code.at_site(code, EM_X86_64, little=True)
     assert found is not None
     assert not found.quiet

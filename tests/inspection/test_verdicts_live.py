@@ -5,7 +5,6 @@ The program passes a site a hundred times if its semaphore isn't 0; each tracer 
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -91,20 +90,15 @@ def test_bpftrace_agrees(case: str, guarded: Any, bpftrace: str, run: Any, need:
     ("bfd", ()), ("bfd", ("-no-pie",)), ("gold", ()), ("lld", ()), ("mold", ()),
     ("lld", ("-Wl,-z,separate-loadable-segments",)), ("mold", ("-Wl,-z,separate-loadable-segments",)),
 ])  # fmt: skip
-def test_perf_agrees(linker: str, flags: tuple[str, ...], guarded: Any, perf: str, run: Any, tmp_path: Path) -> None:
-    provider = f"vp{os.getpid()}"
-    path = guarded(PROBES, 4096, NOP, linker, ("-Wl,--build-id=sha1", *flags), provider=provider)
+def test_perf_agrees(linker: str, flags: tuple[str, ...], guarded: Any, perf: str, perf_probes: Any, run: Any) -> None:
+    provider = perf_probes.provider()
+    path = guarded(PROBES, 4096, NOP, linker, ("-Wl,--build-id=sha1", *flags), provider=provider, probe=f"{provider}p")
     report = verify(Image(path.read_bytes(), str(path)))
     lost = "perf-offset" in {finding.check for finding in report.findings}
     assert lost == (linker in ("lld", "mold") and not flags)
-    options = (perf, "--buildid-dir", tmp_path / "buildids")
-    run(*options, "buildid-cache", "--add", path)
-    try:
-        run(*options, "probe", f"sdt_{provider}:p0")
-        shown = run(perf, "stat", "-x,", "-e", f"sdt_{provider}:p0", path, code=None).stderr
-        assert int(shown.splitlines()[-1].split(",")[0]) == (0 if lost else ROUNDS)
-    finally:
-        run(perf, "probe", "-d", f"sdt_{provider}:*", code=None)
+    assert perf_probes.add(path, f"{provider}p"), perf_probes.said
+    shown = run(perf, "stat", "-x,", "-e", f"sdt_{provider}:{provider}p", path, code=None).stderr
+    assert int(shown.splitlines()[-1].split(",")[0]) == (0 if lost else ROUNDS)
 
 
 @pytest.mark.live("gdb")
@@ -119,27 +113,18 @@ def test_gdb_agrees(base: bool, program: Any, note: Any, gdb: str, run: Any) -> 
 @pytest.mark.parametrize(
     ("case", "check"), [("alike", "duplicate-site"), ("dash", "name"), ("void", "foreign-note"), ("short", "build-id")]
 )
-def test_perf_shows_no_probe_of_such_a_file(
-    case: str, check: str, program: Any, note: Any, perf: str, run: Any, tmp_path: Path
-) -> None:
-    provider = f"vn{os.getpid()}"
-    good = note(provider=provider, probe="good", site=".Lsite1")
-    bad = {
-        # perf minds if the last record of the file is like an earlier one
-        "alike": note(provider=provider, probe="good", site=".Lsite1"),
-        "dash": note(provider=provider, probe="with-dash"),
-        "void": note(provider=provider, kind=2),
-        "short": "",
-    }[case]
-    flags = ("-Wl,--build-id=0x0123456789abcdef",) if case == "short" else ()
-    for path, works in ((program(good, sites=("nop", "nop")), True),
-                        (program(bad, good, sites=("nop", "nop"), flags=flags), False)):  # fmt: skip
+def test_perf_shows_no_probe_of_such_a_file(case: str, check: str, program: Any, note: Any, perf_probes: Any) -> None:
+    for works in (True, False):
+        provider = perf_probes.provider()
+        good, bad = note(provider=provider, probe=f"{provider}good", site=".Lsite1"), ""
+        if case == "alike":  # perf minds if the last record of the file is like an earlier one
+            bad = note(provider=provider, probe=f"{provider}good", site=".Lsite1")
+        elif case == "dash":
+            bad = note(provider=provider, probe=f"{provider}with-dash")
+        elif case == "void":
+            bad = note(provider=provider, probe=f"{provider}void", kind=2)
+        flags = ("-Wl,--build-id=0x0123456789abcdef",) if case == "short" and not works else ()
+        path = program("" if works else bad, good, sites=("nop", "nop"), flags=flags)
         found = {finding.check for finding in verify(Image(path.read_bytes(), "it")).findings}
         assert (check in found) != works
-        options = (perf, "--buildid-dir", tmp_path / f"buildids-{works}")
-        run(*options, "buildid-cache", "--add", path, code=None)
-        try:
-            added = run(*options, "probe", f"sdt_{provider}:good", code=None).returncode == 0
-            assert added == works
-        finally:
-            run(perf, "probe", "-d", f"sdt_{provider}:*", code=None)
+        assert bool(perf_probes.add(path, f"{provider}good")) == works, perf_probes.said
