@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from usdtbuild.formats.dof import layout as L
-from usdtbuild.formats.dof.check import PLATFORMS, check
+from usdtbuild.formats.dof.check import IGNORED, PLATFORMS, REJECTED, check
 from usdtbuild.formats.dof.decode import decode
 from usdtbuild.formats.dof.encode import encode
+from usdtbuild.formats.dof.merge import merge, resolve
 from usdtbuild.formats.dof.types import Dof, DofError, DofProbe, DofProvider
 from usdtbuild.provider.model import Attribute, Attributes
 
@@ -100,16 +101,44 @@ def test_nothing_of_the_host_is_inside() -> None:
     assert data == encode(SMALL).data
 
 
+def read_all(data: bytes) -> None:
+    """Do all that tools do with a DOF; only our own error may come of it."""
+    for platform in PLATFORMS:
+        check(data, platform)
+    with contextlib.suppress(DofError):
+        encode(decode(data))
+    with contextlib.suppress(DofError):
+        merge([resolve(data, 0x1000), resolve(data, 0x2000)])
+
+
 @pytest.mark.parametrize("value", [0x00, 0x01, 0x7F, 0x80, 0xFF])
 def test_every_changed_byte_is_accepted_or_refused_by_our_own_error(value: int) -> None:
     data = bytearray(encode(SMALL).data)
     for place, old in enumerate(data):
         data[place] = old ^ value if value not in (0, 0xFF) else value
-        for platform in PLATFORMS:
-            check(bytes(data), platform)
-        with contextlib.suppress(DofError):
-            decode(bytes(data))
+        read_all(bytes(data))
         data[place] = old
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("little", [True, False])
+@pytest.mark.parametrize("quarter", range(4))
+def test_every_value_of_every_byte(quarter: int, little: bool) -> None:
+    data = bytearray(encode(SMALL._replace(little=little, address_size=8 if little else 4)).data)
+    for place in range(quarter, len(data), 4):
+        old = data[place]
+        for value in range(256):
+            data[place] = value
+            read_all(bytes(data))
+        data[place] = old
+
+
+@given(st.binary(max_size=400), st.integers(0, 600))
+@settings(max_examples=200, deadline=None)
+def test_garbage_in_the_middle(garbage: bytes, at: int) -> None:
+    data = bytearray(encode(SMALL).data)
+    data[at : at + len(garbage)] = garbage
+    read_all(bytes(data))
 
 
 def test_every_truncation_is_refused() -> None:
@@ -133,10 +162,19 @@ def test_records_that_refer_to_the_same_table_again_and_again_are_refused() -> N
         decode(bytes(data))
 
 
+def test_illumos_and_oracle_take_shorter_function_names_than_freebsd() -> None:
+    name = "f" * 191
+    probe = SMALL.providers[0].probes[0]._replace(function=name)
+    dof = SMALL._replace(relocation=L.DOFREL, providers=(SMALL.providers[0]._replace(probes=(probe,)),))
+    data = encode(dof).data
+    assert check(data, "freebsd") == []
+    assert [finding.effect for finding in check(data, "illumos") if "function name" in finding.what] == [REJECTED]
+
+
 LIMITS = [
-    ({"function": "f" * 192}, "more than 191 characters"),
-    ({"name": "n" * 64}, "1 to 63 characters"),
-    ({"name": ""}, "1 to 63 characters"),
+    ({"function": "f" * 128}, "more than 127 bytes"),
+    ({"name": "n" * 64}, "1 to 63 bytes"),
+    ({"name": ""}, "1 to 63 bytes"),
     ({"offsets": (), "enabled_offsets": ()}, "no site"),
     ({"offsets": (4, 4)}, "two sites at one address"),
     ({"enabled_offsets": (4, 4)}, "two is-enabled sites"),
@@ -145,8 +183,11 @@ LIMITS = [
     ({"native": ("int",) * 256}, "more than 255 arguments"),
     ({"mapping": (0,)}, "needs the index"),
     ({"mapping": (0, 2)}, "none of the native ones"),
-    ({"native": ("x" * 128, "int")}, "more than 127 characters"),
+    ({"native": ("x" * 128, "int")}, "more than 127 bytes"),
     ({"offsets": tuple(range(65536))}, "more than 65535 sites"),
+    ({"name": "\u00e4" * 32}, "1 to 63 bytes"),
+    ({"function": "f\0g"}, "a name with a NUL"),
+    ({"mapping": (-1, 0)}, "none of the native ones"),
 ]
 
 
@@ -171,3 +212,214 @@ def test_provider_without_probes_is_refused() -> None:
 def test_version_1_has_no_is_enabled_sites() -> None:
     with pytest.raises(DofError, match="version 1"):
         encode(SMALL._replace(version=1))
+
+
+# -- what consumers check ------------------------------------------------------------------------------------------
+
+ALL = frozenset(PLATFORMS)
+# Numbers of SMALL's sections
+STRTAB, PROBES, PRARGS, PROFFS, PRENOFFS, PROVIDER, RELTAB, URELHDR = range(8)
+TYPE, ALIGN, FLAGS, ENTSIZE, OFFSET, SIZE = 0, 4, 8, 12, 16, 24
+
+
+def header_of(section: int, field: int) -> int:
+    return 64 + 32 * section + field
+
+
+def inside(section: int, offset: int) -> int:
+    """Return the place of a byte of one of SMALL's sections."""
+    data = encode(SMALL).data
+    return int.from_bytes(data[header_of(section, OFFSET) : header_of(section, OFFSET) + 8], "little") + offset
+
+
+# (what, place, bytes, effect, platforms for which it holds; the others take the DOF)
+RULES = [
+    ("magic", 0, b"x", REJECTED, ALL),
+    ("model", 4, b"\3", REJECTED, ALL),
+    ("encoding", 5, b"\0", REJECTED, ALL),
+    ("version", 6, b"\4", REJECTED, ALL),
+    ("version 3", 6, b"\3", REJECTED, ALL - {"oracle"}),
+    ("DIF version", 7, b"\1", REJECTED, ALL),
+    ("integer registers", 8, b"\11", REJECTED, ALL),
+    ("fewer registers", 8, b"\7", "", ALL),
+    ("tuple registers", 9, b"\11", REJECTED, ALL),
+    ("ident padding", 10, b"\1", REJECTED, ALL),
+    ("last of ident", 15, b"\1", REJECTED, ALL),
+    ("header flags", 16, b"\1", REJECTED, ALL),
+    ("section header size", 24, b"\0", REJECTED, ALL),
+    ("unaligned section headers", 24, b"\44", REJECTED, ALL),
+    ("section headers' place", 32, b"\104", REJECTED, ALL),
+    ("section count", 28, b"\xff\xff\xff\xff", REJECTED, ALL),
+    ("section headers far away", 32, b"\xf8\xff\xff\xff\xff\xff\xff\xff", REJECTED, ALL),
+    ("size 0", 40, b"\0\0", REJECTED, ALL),
+    ("larger than it is", 40, b"\xff\xff", REJECTED, ALL),
+    ("not loaded", header_of(PROFFS, FLAGS), b"\0", REJECTED, ALL),
+    ("comments not loaded", header_of(RELTAB, TYPE), b"\1\0\0\0\10\0\0\0\0", REJECTED, ALL),
+    ("alignment 3", header_of(PRARGS, ALIGN), b"\3", REJECTED, ALL),
+    ("alignment 0", header_of(PRARGS, ALIGN), b"\0", REJECTED, ALL),
+    ("offset against alignment", header_of(PROBES, OFFSET), b"\104", REJECTED, ALL),
+    ("section behind the end", header_of(PROFFS, SIZE), b"\0\0\1", REJECTED, ALL),
+    ("size that overflows", header_of(PROFFS, SIZE), b"\xff" * 8, REJECTED, ALL),
+    ("string table's end", inside(STRTAB, 0) + len(encode(SMALL).data) - inside(STRTAB, 0) - 1, b"x", REJECTED, ALL),
+    ("URELHDR too small", header_of(URELHDR, SIZE), b"\10", REJECTED, ALL),
+    ("URELHDR alignment", header_of(URELHDR, ALIGN), b"\10", REJECTED, ALL),
+    ("URELHDR's strings", inside(URELHDR, 0), b"\1", REJECTED, ALL),
+    ("URELHDR's relocations", inside(URELHDR, 4), b"\1", REJECTED, ALL),
+    ("URELHDR's target", inside(URELHDR, 8), b"\77", REJECTED, ALL),
+    ("RELTAB entries", header_of(RELTAB, ENTSIZE), b"\20", REJECTED, ALL),
+    ("RELTAB alignment", header_of(RELTAB, ALIGN), b"\4", REJECTED, ALL),
+    ("relocation's name", inside(RELTAB, 0), b"\xff\xff", REJECTED, ALL),
+    ("relocation type 3", inside(RELTAB, 4), b"\3", REJECTED, ALL),
+    ("relocations of two types", inside(RELTAB, 4), b"\2", REJECTED, ALL),
+    ("relocation that does nothing", inside(RELTAB, 4), b"\0", "", ALL),
+    ("relocation's offset", inside(RELTAB, 8), b"\4", REJECTED, ALL),
+    ("relocation behind the end", inside(RELTAB, 8), b"\xf8\xff\xff\xff\xff\xff\xff\xff", REJECTED, ALL),
+    ("provider too small", header_of(PROVIDER, SIZE), b"\50", REJECTED, ALL),
+    ("provider's strings", inside(PROVIDER, 0), b"\1", REJECTED, ALL),
+    ("provider's probes", inside(PROVIDER, 4), b"\0", REJECTED, ALL),
+    ("provider's arguments", inside(PROVIDER, 8), b"\1", REJECTED, ALL),
+    ("provider's offsets", inside(PROVIDER, 12), b"\1", REJECTED, ALL),
+    ("provider's is-enabled offsets", inside(PROVIDER, 40), b"\1", REJECTED, ALL),
+    ("no is-enabled offsets", inside(PROVIDER, 40), b"\0", REJECTED, ALL),
+    ("provider's name", inside(PROVIDER, 16), b"\xff\xff", REJECTED, ALL),
+    ("PROBES entry 0", header_of(PROBES, ENTSIZE), b"\0", REJECTED, ALL),
+    ("PROBES entry 52", header_of(PROBES, ENTSIZE), b"\64", REJECTED, ALL),
+    ("PROBES entry too large", header_of(PROBES, ENTSIZE), b"\0\1", REJECTED, ALL),
+    ("PROBES empty", header_of(PROBES, SIZE), b"\0", REJECTED, ALL),
+    ("PRARGS entry", header_of(PRARGS, ENTSIZE), b"\2", REJECTED, ALL),
+    ("PROFFS entry", header_of(PROFFS, ENTSIZE), b"\2", REJECTED, ALL),
+    ("PRENOFFS entry", header_of(PRENOFFS, ENTSIZE), b"\2", REJECTED, ALL),
+    ("function's name", inside(PROBES, 8), b"\xff\xff", REJECTED, ALL),
+    ("probe's name", inside(PROBES, 12), b"\xff\xff", REJECTED, ALL),
+    ("native types", inside(PROBES, 16), b"\xff\xff", REJECTED, ALL),
+    ("translated types", inside(PROBES, 20), b"\xff\xff", REJECTED, ALL),
+    ("argument index", inside(PROBES, 24), b"\xff", REJECTED, ALL),
+    ("offset index", inside(PROBES, 28), b"\xff\xff\xff\xff", REJECTED, ALL),
+    ("native arguments", inside(PROBES, 32), b"\xff", REJECTED, ALL),
+    ("translated arguments", inside(PROBES, 33), b"\xff", REJECTED, ALL),
+    ("offsets", inside(PROBES, 34), b"\xff\xff", REJECTED, ALL),
+    ("is-enabled index", inside(PROBES, 36), b"\xff\xff\xff\xff", REJECTED, ALL),
+    ("is-enabled offsets", inside(PROBES, 40), b"\xff\xff", REJECTED, ALL),
+    ("no site at all", inside(PROBES, 48 + 34), b"\0\0", REJECTED, ALL),
+    ("map far outside", inside(PRARGS, 0), b"\3", REJECTED, ALL),
+    ("map just outside", inside(PRARGS, 0), b"\2", IGNORED, ALL),
+    ("two sites at one offset", inside(PROFFS, 0), b"\74", IGNORED, ALL - {"oracle"}),
+    ("two sites at one offset", inside(PROFFS, 0), b"\74", REJECTED, {"oracle"}),
+    ("the same probe twice", inside(PROBES, 48 + 8), encode(SMALL).data[inside(PROBES, 8) : inside(PROBES, 12)],
+     IGNORED, ALL - {"oracle"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "place", "change", "effect", "platforms"), RULES, ids=[rule[0] for rule in RULES])
+def test_consumers_rules(what: str, place: int, change: bytes, effect: str, platforms: frozenset[str]) -> None:
+    plain = encode(SMALL).data
+    data = plain[:place] + change + plain[place + len(change) :]
+    for platform in PLATFORMS:
+        before = set(check(plain, platform))
+        found = [finding for finding in check(data, platform) if finding not in before]
+        wanted = {effect} if effect and platform in platforms else set()
+        assert {finding.effect for finding in found if effect and finding.effect == effect} == wanted, found
+        if not effect:
+            assert found == []
+
+
+@pytest.mark.parametrize(
+    ("name", "effect"), [("", IGNORED), ("pid", IGNORED), ("p" * 54, IGNORED), ("p" * 64, REJECTED), ("p" * 53, "")]
+)
+def test_provider_names_that_come_to_nothing_are_found(name: str, effect: str, monkeypatch: Any) -> None:
+    from usdtbuild.formats.dof import encode as module
+
+    monkeypatch.setattr(module, "_enforce_limits", lambda dof: None)
+    data = encode(SMALL._replace(providers=(SMALL.providers[0]._replace(name=name),))).data
+    assert [finding.effect for finding in check(data, "freebsd")] == [effect] * bool(effect)
+
+
+def test_only_freebsd_knows_dofrel() -> None:
+    data = encode(SMALL._replace(relocation=L.DOFREL)).data
+    assert check(data, "freebsd") == []
+    assert {finding.effect for finding in check(data, "illumos")} == {REJECTED}
+    assert {finding.effect for finding in check(data, "oracle")} == {REJECTED, IGNORED}
+
+
+def test_oracle_rejects_is_enabled_sites_alone_before_version_3() -> None:
+    probe = SMALL.providers[0].probes[0]._replace(offsets=())
+    dof = SMALL._replace(providers=(SMALL.providers[0]._replace(probes=(probe,)),))
+    assert [finding.what for finding in check(encode(dof).data, "oracle")] == ["app:start in main: it has no site"]
+    assert check(encode(dof._replace(version=3)).data, "oracle") == []
+    assert check(encode(dof).data, "illumos") == []
+
+
+def test_sizes_that_consumers_refuse() -> None:
+    probes = tuple(DofProbe("f" * 100 + str(i), "p", (), (), (), (1,)) for i in range(47000))
+    with pytest.raises(DofError, match="consumers take less than 8388608"):
+        encode(SMALL._replace(version=1, providers=(SMALL.providers[0]._replace(probes=probes),)))
+
+
+# -- several in one ------------------------------------------------------------------------------------------------
+
+
+def test_merging_makes_addresses_absolute_and_loses_no_site() -> None:
+    one = DofProbe("main", "start", ("int",), ("int",), (0,), (4, 60), (12,), 0)
+    dofrel = Dof(2, 8, True, L.DOFREL, (DofProvider("app", Attributes(), (one,)),))
+    first = encode(dofrel)
+    at = first.addresses[0].offset
+    distance = (0x5000 - (0x9000 + at)) % (1 << 64)
+    first = encode(dofrel._replace(providers=(DofProvider("app", Attributes(), (one._replace(address=distance),)),)))
+    resolved = resolve(first.data, 0x9000)
+    assert resolved.providers[0].probes[0].address == 0x5000
+    # another file's static function of the same name, and the very same probe again
+    other = one._replace(address=0x4000, enabled_offsets=())
+    setx = Dof(1, 8, True, L.SETX, (DofProvider("app", Attributes(), (other,)),))
+    second = resolve(encode(setx).data, 0, base=0x800)
+    merged = merge([resolved, second, resolved])
+    (probe,) = merged.providers[0].probes
+    assert probe == one._replace(address=0x4800, offsets=(4, 60, 0x804, 0x83C), enabled_offsets=(0x80C,))
+    assert merged.version == 2
+    assert check(encode(merged).data, "freebsd") == []
+
+
+def test_32_bit_distances_wrap_at_32_bits() -> None:
+    probe = DofProbe("main", "start", (), (), (), (4,), (), 0xFFFFF000)
+    encoded = encode(Dof(1, 4, True, L.DOFREL, (DofProvider("app", Attributes(), (probe,)),)))
+    (resolved,) = resolve(encoded.data, 0x9000).providers[0].probes
+    assert resolved.address == 0x8000 + encoded.addresses[0].offset
+
+
+def test_what_does_not_go_together_is_not_merged() -> None:
+    plain = SMALL._replace(relocation=0)
+    for others, message in (
+        ([], "no DOF"),
+        ([SMALL], "still to be relocated"),
+        ([plain, plain._replace(little=False)], "different machines"),
+        ([plain, plain._replace(address_size=4)], "different machines"),
+        ([plain, plain._replace(version=3)], "versions 2 and 3"),
+    ):
+        with pytest.raises(DofError, match=message):
+            merge(others)
+
+
+@given(st.lists(dofs(), min_size=1, max_size=3))
+@settings(max_examples=50, deadline=None)
+def test_merging_keeps_every_address(some: list[Dof]) -> None:
+    some = [dof._replace(relocation=0, address_size=8, little=True, version=2) for dof in some]
+    some = [
+        dof._replace(providers=tuple(
+            p._replace(probes=tuple(probe._replace(address=probe.address % 2**31) for probe in p.probes))
+            for p in dof.providers
+        ))
+        for dof in some
+    ]  # fmt: skip
+
+    def sites(dof: Dof) -> set[tuple[Any, ...]]:
+        return {
+            (p.name, probe.name, probe.function, probe.native, kind, probe.address + offset)
+            for p in dof.providers
+            for probe in p.probes
+            for kind, offsets in (("site", probe.offsets), ("enabled", probe.enabled_offsets))
+            for offset in offsets
+        }
+
+    merged = merge(some)
+    assert sites(merged) == set().union(*(sites(dof) for dof in some))
+    assert merge([merged]) == merged
+    assert merge(some[::-1]) == merged

@@ -44,111 +44,133 @@ def check(data: bytes, platform: str) -> list[Finding]:
     ]
 
 
+def _reject(what: str) -> Finding:
+    return Finding(REJECTED, what)
+
+
 def _header(data: bytes, header: Header, platform: str) -> Iterator[Finding]:
     fields = L.structs(header.little).header.unpack_from(data, 16)
     expected = (L.DIF_VERSION, L.INTEGER_REGISTERS, L.TUPLE_REGISTERS)
-    if tuple(data[7:8]) != expected[:1] or data[8] > L.INTEGER_REGISTERS or data[9] > L.TUPLE_REGISTERS:
-        yield Finding(REJECTED, f"DIF version {data[7]}, registers {data[8]} and {data[9]}; expected {expected}")
+    if data[7] != L.DIF_VERSION or data[8] > L.INTEGER_REGISTERS or data[9] > L.TUPLE_REGISTERS:
+        yield _reject(f"DIF version {data[7]}, registers {data[8]} and {data[9]}; expected {expected}")
     if any(data[10:16]):
-        yield Finding(REJECTED, "bytes 10 to 15 of the header are not zero")
+        yield _reject("bytes 10 to 15 of the header are not zero")
     if fields[0]:
-        yield Finding(REJECTED, f"header flags {fields[0]:#x} are not zero")
+        yield _reject(f"header flags {fields[0]:#x} are not zero")
     if header.section_size % 8 or header.section_offset % 8:
         where = f"{header.section_size} bytes at {header.section_offset:#x}"
-        yield Finding(REJECTED, f"section headers of {where} are not aligned to 8")
-    limit = 256 << 20 if platform == "oracle" else L.MAX_SIZE
+        yield _reject(f"section headers of {where} are not aligned to 8")
+    limit = L.MAX_SIZE_ORACLE if platform == "oracle" else L.MAX_SIZE
     if header.size >= limit:
-        yield Finding(REJECTED, f"{header.size} bytes are not less than {limit}")
+        yield _reject(f"{header.size} bytes are not less than {limit}")
     if header.version == 3 and platform != "oracle":
-        yield Finding(REJECTED, "version 3 is Oracle's own")
+        yield _reject("version 3 is Oracle's own")
 
 
 def _sections(data: bytes, header: Header, sections: list[Section]) -> Iterator[Finding]:
     for index, section in enumerate(sections):
         name = f"section {index} ({L.NAMES.get(section.type, section.type)})"
-        if section.type in {L.STRTAB, L.RELTAB, L.URELHDR, L.PROVIDER, L.PROBES, L.PRARGS, L.PROFFS, L.PRENOFFS}:
-            if not section.flags & L.FLAG_LOAD:
-                yield Finding(REJECTED, f"{name} is not loaded")
-                continue
-        elif not section.flags & L.FLAG_LOAD:
+        if not section.flags & L.FLAG_LOAD:
+            if section.type in L.LOADABLE:
+                yield _reject(f"{name} is not loaded")
             continue
-        if section.align == 0 or section.align & (section.align - 1):
-            yield Finding(REJECTED, f"{name}: alignment {section.align} is no power of two")
+        if section.align & (section.align - 1) or not section.align:
+            yield _reject(f"{name}: alignment {section.align} is no power of two")
         elif section.offset % section.align:
-            yield Finding(REJECTED, f"{name}: offset {section.offset:#x} is no multiple of {section.align}")
+            yield _reject(f"{name}: offset {section.offset:#x} is no multiple of {section.align}")
         if section.type == L.STRTAB and (not section.size or data[section.offset + section.size - 1]):
-            yield Finding(REJECTED, f"{name} does not end with a NUL")
-        if section.type == L.PROVIDER and section.align % 4:
-            yield Finding(REJECTED, f"{name}: alignment {section.align} is no multiple of 4")
-        if section.type == L.PROBES and not section.size:
-            yield Finding(REJECTED, f"{name} is empty: a provider without probes")
-        if section.type == L.PROBES and (section.entsize % 8 or section.entsize > max(section.size, L.PROBE_SIZE)):
-            yield Finding(REJECTED, f"{name}: entries of {section.entsize} bytes")
+            yield _reject(f"{name} does not end with a NUL")
+        if section.type in {L.PROVIDER, L.PROFFS, L.PRENOFFS} and section.offset % 4:
+            yield _reject(f"{name}: offset {section.offset:#x} is no multiple of 4")
+        if section.type == L.PROBES:
+            if not section.size:
+                yield _reject(f"{name} is empty: a provider without probes")
+            elif section.entsize % 8 or not L.PROBE_SIZE <= section.entsize <= section.size:
+                yield _reject(f"{name}: {section.size} bytes in entries of {section.entsize}")
+            elif section.offset % 8:
+                yield _reject(f"{name}: offset {section.offset:#x} is no multiple of 8")
 
 
 def _relocations(data: bytes, header: Header, sections: list[Section], platform: str) -> Iterator[Finding]:
     structs = L.structs(header.little)
+
+    def is_loaded(index: int, type_: int | None = None) -> bool:
+        if index >= len(sections) or not sections[index].flags & L.FLAG_LOAD:
+            return False
+        return type_ is None or sections[index].type == type_
+
     for index, section in enumerate(sections):
         if section.type != L.URELHDR or not section.flags & L.FLAG_LOAD:
             continue
         if section.size < L.URELHDR_SIZE or section.align != 4:
-            yield Finding(REJECTED, f"section {index} (URELHDR) has {section.size} bytes, aligned to {section.align}")
+            yield _reject(f"section {index} (URELHDR) has {section.size} bytes, aligned to {section.align}")
             continue
-        links = structs.urelhdr.unpack_from(data, section.offset)
-        if any(link >= len(sections) for link in links) or sections[links[1]].type != L.RELTAB:
-            yield Finding(REJECTED, f"section {index} (URELHDR) refers to sections {links} that don't fit")
+        strings, table, target = structs.urelhdr.unpack_from(data, section.offset)
+        if not (is_loaded(strings, L.STRTAB) and is_loaded(table, L.RELTAB) and is_loaded(target)):
+            links = f"{strings}, {table} and {target}"
+            yield _reject(f"section {index} (URELHDR) refers to sections {links}, which don't fit")
             continue
-        if sections[links[0]].type != L.STRTAB:
-            yield Finding(REJECTED, f"section {index} (URELHDR): section {links[0]} is no string table")
-            continue
-        yield from _relocation_table(data, structs, sections, links, platform)
+        linked = (sections[strings], sections[table], sections[target])
+        yield from _relocation_table(data, structs, linked, platform)
 
 
 def _relocation_table(
-    data: bytes, structs: L.Structs, sections: list[Section], links: tuple[int, ...], platform: str
+    data: bytes, structs: L.Structs, linked: tuple[Section, Section, Section], platform: str
 ) -> Iterator[Finding]:
-    strings, table, target = (sections[link] for link in links)
+    strings, table, target = linked
     if table.entsize < L.RELOCATION_SIZE or table.align != 8:
-        yield Finding(REJECTED, f"relocations of {table.entsize} bytes, aligned to {table.align}")
+        yield _reject(f"relocations of {table.entsize} bytes, aligned to {table.align}")
         return
-    for place in range(0, table.size - L.RELOCATION_SIZE + 1, table.entsize):
-        name, type_, offset, _ = structs.relocation.unpack_from(data, table.offset + place)
+    for number in range(table.size // table.entsize):
+        place = table.offset + number * table.entsize
+        name, type_, offset, _ = structs.relocation.unpack_from(data, place)
         if name >= strings.size:
-            yield Finding(REJECTED, f"relocation {place // table.entsize}: its name is outside the string table")
+            yield _reject(f"relocation {number}: its name is outside the string table")
         if type_ not in (0, L.SETX, L.DOFREL):
-            yield Finding(REJECTED, f"relocation {place // table.entsize}: type {type_} is unknown")
+            yield _reject(f"relocation {number}: type {type_} is unknown")
         elif type_ == L.DOFREL and platform != "freebsd":
-            yield Finding(REJECTED, f"relocation {place // table.entsize}: only FreeBSD knows DOFREL")
-        if offset + 8 > target.size or offset % 8:
-            yield Finding(REJECTED, f"relocation {place // table.entsize}: {offset:#x} is no place in its section")
+            yield _reject(f"relocation {number}: only FreeBSD knows DOFREL")
+        if offset + 8 > target.size or (target.offset + offset) % 8:
+            yield _reject(f"relocation {number}: {offset:#x} is no place in its section")
 
 
 def _providers(dof: Dof, platform: str) -> Iterator[Finding]:
     if not dof.providers:
         yield Finding(IGNORED, "it has no provider")
     for provider in dof.providers:
-        if len(provider.name) > 63:
-            yield Finding(REJECTED, f"provider name of {len(provider.name)} characters")
-        elif not provider.name or provider.name == "pid" or len(provider.name) > L.MAX_PROVIDER:
+        size = len(L.encode_text(provider.name))
+        if size > 63:
+            yield _reject(f"provider name of {size} bytes")
+        elif not provider.name or provider.name == "pid" or size > L.MAX_PROVIDER:
             yield Finding(IGNORED, f"no provider comes of the name {provider.name!r}")
+        seen: set[tuple[str, str]] = set()
         for probe in provider.probes:
+            where = f"{provider.name}:{probe.name} in {probe.function[:40]}"
             for finding in _probe(probe, dof.version, platform):
-                yield finding._replace(what=f"{provider.name}:{probe.name} in {probe.function[:40]}: {finding.what}")
+                yield finding._replace(what=f"{where}: {finding.what}")
+            key = (probe.function, probe.name)
+            if key in seen and platform != "oracle":
+                yield Finding(IGNORED, f"{where}: the same probe and function stand there before")
+            seen.add(key)
 
 
 def _probe(probe: DofProbe, version: int, platform: str) -> Iterator[Finding]:
     oracle = platform == "oracle"
-    longest = L.MAX_FUNCTION_ORACLE if oracle else L.MAX_FUNCTION
-    if len(probe.function.encode()) > longest:
-        yield Finding(REJECTED if oracle else IGNORED, f"a function name of more than {longest} characters")
-    if len(probe.name) > L.MAX_PROBE:
-        yield Finding(REJECTED, f"a probe name of more than {L.MAX_PROBE} characters")
+    longest = L.MAX_FUNCTION if platform == "freebsd" else L.MAX_FUNCTION_ELSEWHERE
+    if len(L.encode_text(probe.function)) > longest:
+        yield Finding(IGNORED if platform == "freebsd" else REJECTED, f"a function name of more than {longest} bytes")
+    if len(L.encode_text(probe.name)) > L.MAX_PROBE:
+        yield _reject(f"a probe name of more than {L.MAX_PROBE} bytes")
     if not probe.offsets and (not probe.enabled_offsets or (oracle and version < 3)):
-        yield Finding(REJECTED, "it has no site")
+        yield _reject("it has no site")
+    elif oracle and probe.enabled_offsets and version < 3:
+        yield Finding(IGNORED, "is-enabled sites, which Oracle's DTrace takes from version 3 on")
     for offsets, kind in ((probe.offsets, "site"), (probe.enabled_offsets, "is-enabled site")):
         if len(set(offsets)) < len(offsets):
             yield Finding(REJECTED if oracle else IGNORED, f"two {kind}s at one offset")
-    if any(index >= len(probe.native) for index in probe.mapping):
-        yield Finding(REJECTED, "a translated argument comes from none of the native ones")
-    if any(len(text) > L.MAX_TYPE for text in probe.native + probe.translated):
-        yield Finding(REJECTED, f"a type of more than {L.MAX_TYPE} characters")
+    if any(index > len(probe.native) for index in probe.mapping):
+        yield _reject("a translated argument comes from none of the native ones")
+    elif any(index == len(probe.native) for index in probe.mapping):  # the kernels' comparison is off by one
+        yield Finding(IGNORED, "a translated argument comes from one behind the last of the native ones")
+    if any(len(L.encode_text(text)) > L.MAX_TYPE for text in probe.native + probe.translated):
+        yield _reject(f"a type of more than {L.MAX_TYPE} bytes")

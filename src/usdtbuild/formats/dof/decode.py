@@ -75,12 +75,17 @@ def read_sections(data: bytes, header: Header) -> list[Section]:
 
 def decode(data: bytes) -> Dof:
     """Return what the DOF at the start of `data` says. Raises DofError."""
+    return decode_with_places(data)[0]
+
+
+def decode_with_places(data: bytes) -> tuple[Dof, tuple[tuple[int, ...], ...]]:
+    """Return what the DOF at the start of `data` says, and where in it each probe's address stands, as nested."""
     header = read_header(data[: L.HEADER_SIZE], len(data))
     reader = _Reader(data, header)
-    providers = tuple(
-        reader.provider(index) for index, section in enumerate(reader.sections) if section.type == L.PROVIDER
-    )
-    return Dof(header.version, header.address_size, header.little, reader.relocation(), providers)
+    read = [reader.provider(index) for index, section in enumerate(reader.sections) if section.type == L.PROVIDER]
+    providers = tuple(provider for provider, _ in read)
+    dof = Dof(header.version, header.address_size, header.little, reader.relocation(), providers)
+    return dof, tuple(places for _, places in read)
 
 
 class _Reader:
@@ -119,7 +124,7 @@ class _Reader:
             if end < 0:
                 raise DofError(f"string at {offset:#x} of the string table has no end")
             self.spend(end - start + 1)
-            found.append(self.data[start:end].decode("utf-8", "backslashreplace"))
+            found.append(self.data[start:end].decode("utf-8", "surrogateescape"))
             offset += end - start + 1
         return tuple(found)
 
@@ -134,7 +139,8 @@ class _Reader:
             return tuple(self.data[start : start + count])
         return tuple(self.structs.u32.unpack_from(self.data, start + 4 * i)[0] for i in range(count))
 
-    def provider(self, index: int) -> DofProvider:
+    def provider(self, index: int) -> tuple[DofProvider, tuple[int, ...]]:
+        """Return the provider in section `index`, and where its probes are."""
         size = L.PROVIDER_SIZES[self.header.version]
         section = self.section(index, L.PROVIDER, "the provider")
         if section.size < size:
@@ -150,19 +156,17 @@ class _Reader:
             enabled = self.section(link, L.PRENOFFS, "the is-enabled offset table", 4) if link else None
         if probes.entsize < L.PROBE_SIZE:
             raise DofError(f"section {fields[1]} (PROBES) has entries of {probes.entsize} bytes")
-        found = tuple(
-            self.probe(probes.offset + place, strtab, arguments, offsets, enabled)
-            for place in range(0, probes.size - L.PROBE_SIZE + 1, probes.entsize)
-        )
+        places = range(probes.offset, probes.offset + probes.size - L.PROBE_SIZE + 1, probes.entsize)
+        found = tuple(self.probe(place, strtab, arguments, offsets, enabled) for place in places)
         attributes = Attributes(*(Attribute(w >> 24, w >> 16 & 0xFF, w >> 8 & 0xFF) for w in fields[5:10]))
-        return DofProvider(self.strings(strtab, fields[4], 1)[0], attributes, found)
+        return DofProvider(self.strings(strtab, fields[4], 1)[0], attributes, found), tuple(places)
 
     def probe(
         self, place: int, strtab: Section, arguments: Section, offsets: Section, enabled: Section | None
     ) -> DofProbe:
         fields = self.structs.probe.unpack_from(self.data, place)
         address, function, name, nargv, xargv, argidx, offidx, nargc, xargc, noffs, enoffidx, nenoffs = fields[:12]
-        if nenoffs and enabled is None:
+        if self.header.version > 1 and enabled is None and (nenoffs or enoffidx):
             raise DofError("a probe has is-enabled sites, and there is no table of them")
         return DofProbe(
             self.strings(strtab, function, 1)[0],
@@ -183,6 +187,7 @@ class _Reader:
             if section.type == L.RELTAB and section.flags & L.FLAG_LOAD and section.entsize >= L.RELOCATION_SIZE
             for place in range(0, section.size - L.RELOCATION_SIZE + 1, section.entsize)
         }
+        types.discard(0)  # does nothing
         if len(types) > 1:
             raise DofError(f"relocations of several types: {', '.join(map(str, sorted(types)))}")
         return types.pop() if types else 0

@@ -30,7 +30,7 @@ class _Strings:
 
     def add_list(self, texts: tuple[str, ...]) -> int:
         """Add texts that stand one behind the other; return where the first does (0 for none)."""
-        packed = b"\0".join(text.encode() for text in texts)
+        packed = b"\0".join(L.encode_text(text) for text in texts)
         if not texts:
             return 0
         if packed not in self._places:
@@ -57,7 +57,7 @@ def encode(dof: Dof) -> Encoded:
     sections[0] = sections[0]._replace(data=table)
     places[0] = size
     data = _assemble(dof, structs, sections, places, size + len(table))
-    if len(data) > L.MAX_SIZE:
+    if len(data) >= L.MAX_SIZE:
         raise DofError(
             f"DOF of {len(data)} bytes; consumers take less than {L.MAX_SIZE}: use fewer probes in one object"
         )
@@ -153,10 +153,10 @@ def _enforce_limits(dof: Dof) -> None:
     for provider in dof.providers:
         if not provider.probes:
             raise DofError(f"provider {provider.name} has no probe in this DOF; consumers reject that")
-        if not provider.name or provider.name == "pid" or len(provider.name) > L.MAX_PROVIDER:
+        if provider.name in {"", "pid"} or _is_long(L.MAX_PROVIDER, provider.name):
             raise DofError(
                 f"provider name {provider.name[:60]!r}: DTrace makes no provider of an empty name, of 'pid' "
-                f"or of more than {L.MAX_PROVIDER} characters"
+                f"or of more than {L.MAX_PROVIDER} bytes"
             )
         for probe in provider.probes:
             _enforce_probe(dof, provider, probe)
@@ -164,29 +164,30 @@ def _enforce_limits(dof: Dof) -> None:
 
 def _enforce_probe(dof: Dof, provider: DofProvider, probe: DofProbe) -> None:
     where = f"probe {provider.name}:{probe.name} in function {probe.function[:60]}"
+    function = L.MAX_FUNCTION if dof.relocation == L.DOFREL else L.MAX_FUNCTION_ELSEWHERE
+    types, sites = probe.native + probe.translated, probe.offsets + probe.enabled_offsets
     problems = (
-        (
-            len(probe.function.encode()) > L.MAX_FUNCTION,
-            f"the function's name has more than {L.MAX_FUNCTION} characters",
-        ),
-        (not probe.name or len(probe.name) > L.MAX_PROBE, f"a probe's name has 1 to {L.MAX_PROBE} characters"),
-        (not probe.offsets and not probe.enabled_offsets, "it has no site"),
+        (_is_long(function, probe.function), f"the function's name has more than {function} bytes"),
+        (not probe.name or _is_long(L.MAX_PROBE, probe.name), f"a probe's name has 1 to {L.MAX_PROBE} bytes"),
+        (not sites, "it has no site"),
         (max(len(probe.offsets), len(probe.enabled_offsets)) > L.MAX_OFFSETS, f"more than {L.MAX_OFFSETS} sites"),
         (len(set(probe.offsets)) < len(probe.offsets), "two sites at one address"),
         (len(set(probe.enabled_offsets)) < len(probe.enabled_offsets), "two is-enabled sites at one address"),
+        (any(not 0 <= offset < 1 << 32 for offset in sites), "a site outside its function"),
         (max(len(probe.native), len(probe.translated)) > L.MAX_ARGUMENTS, f"more than {L.MAX_ARGUMENTS} arguments"),
+        (_is_long(L.MAX_TYPE, *types), f"a type of more than {L.MAX_TYPE} bytes"),
         (len(probe.mapping) != len(probe.translated), "each translated argument needs the index of a native one"),
         (
-            any(i >= len(probe.native) for i in probe.mapping),
+            any(not 0 <= index < len(probe.native) for index in probe.mapping),
             "a translated argument comes from none of the native ones",
         ),
-        (
-            any(len(t) > L.MAX_TYPE for t in probe.native + probe.translated),
-            f"a type of more than {L.MAX_TYPE} characters",
-        ),
-        (any(not 0 <= o < 1 << 32 for o in probe.offsets + probe.enabled_offsets), "a site outside its function"),
         (dof.version == 1 and bool(probe.enabled_offsets), "DOF version 1 has no is-enabled sites"),
+        (any("\0" in text for text in (provider.name, probe.name, probe.function, *types)), "a name with a NUL"),
     )
     for broken, what in problems:
         if broken:
             raise DofError(f"{where}: {what}; DTrace would drop it or reject the whole DOF")
+
+
+def _is_long(limit: int, *texts: str) -> bool:
+    return any(len(L.encode_text(text)) > limit for text in texts)

@@ -24,6 +24,9 @@ NAMES = {
     21: "XLTAB", 22: "XLMEMBERS", 23: "XLIMPORT", 24: "XLEXPORT", PREXPORT: "PREXPORT", PRENOFFS: "PRENOFFS",
 }  # fmt: skip
 
+# Those that mean nothing without being loaded: all but comments, sources and the name of the build host.
+LOADABLE = frozenset(range(3, 20)) | frozenset(range(21, 27))
+
 # DOF relocations: SETX adds the module's load address; DOFREL (FreeBSD) adds the field's own address in memory.
 SETX, DOFREL = 1, 2
 RELOCATION_NAMES = {0: "none", SETX: "SETX", DOFREL: "DOFREL"}
@@ -36,8 +39,9 @@ PROVIDER_SIZES = {1: 40, 2: 44, 3: 44}
 TRAILER_MAGIC, TRAILER_SIZE = b"UDOF", 8
 
 # What consumers take at most (dof.md, "What consumers check").
-MAX_SIZE = 8 << 20
-MAX_PROVIDER, MAX_FUNCTION, MAX_FUNCTION_ORACLE, MAX_PROBE, MAX_TYPE = 53, 191, 127, 63, 127
+MAX_SIZE, MAX_SIZE_ORACLE = 8 << 20, 256 << 20
+# Names in bytes. FreeBSD takes longer functions' names than illumos and Oracle.
+MAX_PROVIDER, MAX_FUNCTION, MAX_FUNCTION_ELSEWHERE, MAX_PROBE, MAX_TYPE = 53, 191, 127, 63, 127
 MAX_ARGUMENTS, MAX_OFFSETS = 255, 65535
 
 
@@ -59,3 +63,8 @@ def structs(little: bool) -> Structs:
     return Structs(
         *(Struct(order + text) for text in ("IIIIQQQQ", "IIIIQQ", "10I", "I", "QIIIIIIBBHIHHI", "IIQQ", "III"))
     )
+
+
+def encode_text(text: str) -> bytes:
+    """Return a name's bytes; those that are no UTF-8 are carried as Python carries them in file names."""
+    return text.encode("utf-8", "surrogateescape")
