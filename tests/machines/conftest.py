@@ -32,7 +32,7 @@ class Target(NamedTuple):
     is how to run it, '' where qemu's user mode can't. `prefix` is that of its GNU tools, `linkers` those that know the
     machine, `emulation` what GNU linkers take for -m, `options` what else they need. `no_pic` is what compiles for
     fixed addresses. `libgcc` says whether gcc's own library is there in this kind of code, `gdb` whether gdb knows the
-    machine, `sdt` whether it reads SDT operands there. `llvm19` says that clang, lld or both know it since then only.
+    machine, `sdt` whether it reads SDT operands there. `llvm19` are LLVM's programs that don't know it before 19.
     `mnemonics` are what stands at a site, as `capstone`, named by its constants, or else LLVM's objdump calls it.
     """
 
@@ -47,7 +47,7 @@ class Target(NamedTuple):
     libgcc: bool = True
     gdb: bool = True
     sdt: bool = False
-    llvm19: bool = False
+    llvm19: str = ""
     capstone: str = ""
     mnemonics: str = "nop"
 
@@ -71,7 +71,7 @@ TARGETS = {
     ),
     "aarch64_be": Target(
         "aarch64-linux-gnu-gcc -mbig-endian", "clang --target=aarch64_be-linux-gnu", "qemu-aarch64_be",
-        "aarch64-linux-gnu-", ("bfd", "lld"), "aarch64linuxb", libgcc=False, sdt=True, llvm19=True,
+        "aarch64-linux-gnu-", ("bfd", "lld"), "aarch64linuxb", libgcc=False, sdt=True, llvm19="ld.lld",
         capstone="ARM64 ARM", mnemonics="nop ret",
     ),
     "aarch64 ilp32": Target(
@@ -119,7 +119,7 @@ TARGETS = {
     ),
     "s390x": Target(
         "s390x-linux-gnu-gcc", "clang --target=s390x-linux-gnu", "qemu-s390x", "s390x-linux-gnu-", ALL, "elf64_s390",
-        sdt=True, llvm19=True, capstone="SYSZ BIG_ENDIAN", mnemonics="brcl bc bcr br",
+        sdt=True, llvm19="ld.lld", capstone="SYSZ BIG_ENDIAN", mnemonics="brcl bc bcr br",
     ),
     "riscv64": Target(
         "riscv64-linux-gnu-gcc", "clang --target=riscv64-linux-gnu", "qemu-riscv64", "riscv64-linux-gnu-",
@@ -132,7 +132,7 @@ TARGETS = {
     ),
     "sparc64": Target(
         "sparc64-linux-gnu-gcc", "clang --target=sparc64-linux-gnu", "qemu-sparc64", "sparc64-linux-gnu-", ALL,
-        "elf64_sparc", llvm19=True, capstone="SPARC V9 BIG_ENDIAN", mnemonics="nop ret jmp",
+        "elf64_sparc", llvm19="ld.lld", capstone="SPARC V9 BIG_ENDIAN", mnemonics="nop ret jmp",
     ),
     "sparc": Target(
         "sparc64-linux-gnu-gcc -m32 -mcpu=v8", "clang --target=sparc-linux-gnu", "qemu-sparc", "sparc64-linux-gnu-",
@@ -169,8 +169,8 @@ TARGETS = {
         libgcc=False, capstone="MIPS MIPS64", mnemonics="nop jr",
     ),
     "loongarch64": Target(
-        "", "clang --target=loongarch64-linux-gnu", "qemu-loongarch64", "", ("lld",), gdb=False, llvm19=True,
-        mnemonics="nop ret",
+        "", "clang --target=loongarch64-linux-gnu", "qemu-loongarch64", "", ("lld",), gdb=False,
+        llvm19="clang ld.lld llvm-objdump", mnemonics="nop ret",
     ),
 }  # fmt: skip
 
@@ -257,7 +257,7 @@ class Workshop:
 
     def of_llvm(self, name: str) -> str | None:
         """Return the path of one of LLVM's programs, in a version that knows the target."""
-        return find(f"{name}-19", *(() if self.target.llvm19 else (name,)))
+        return find(f"{name}-19", *(() if name in self.target.llvm19.split() else (name,)))
 
     def linkers(self) -> list[str]:
         """Return the linkers that know the target and are installed."""
@@ -335,7 +335,8 @@ class Workshop:
         name = f"reference{enabled}"
         objects = [self.compile(build), self.compile(build, "platform.c")]
         objects.append(self.compile(build, "reference.c", f"ENABLED={enabled}"))
-        lines = self.run(self.link(self.linkers()[0], objects, name)).splitlines(keepends=True)
+        linker = next(linker for linker in self.linkers() if self.takes(linker, build))
+        lines = self.run(self.link(linker, objects, name)).splitlines(keepends=True)
         events = [event_of(line[2:].rstrip("\n")) for line in lines if line.startswith("> ")]
         return events, "".join(line for line in lines if not line.startswith("> "))
 
