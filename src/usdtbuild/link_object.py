@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     Data = Union[bytes, mmap]
 
 _BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
+_LTO_SYMBOLS = b".gnu.lto_.symtab"
 _LIBTOOL = b"libtool object file"
 
 
@@ -80,8 +81,8 @@ class _Scan:
         self._note_sites(data)
         if data.find(b"__dtrace") >= 0 or data.find(sites.SEMAPHORE_SUFFIX.encode()) >= 0:
             self._note_references(ElfObject(data, path))
-        if data.find(b".gnu.lto_") >= 0:
-            self.unknown = True
+        if data.find(_LTO_SYMBOLS) >= 0:
+            self._note_intermediate_code(ElfObject(data, path))
 
     @staticmethod
     def _refuse_other(found: ElfObject, first: ElfObject) -> None:
@@ -105,6 +106,17 @@ class _Scan:
             # The name as a string of its own is a record's; behind a stub's prefix it is a call.
             if data.find(b"\0" + name + b"\0") >= 0 or data.find(sites.PROBE_PREFIX.encode() + name + b"___") >= 0:
                 self.with_sites.add(provider.name)
+
+    def _note_intermediate_code(self, source: ElfObject) -> None:
+        """Note what an object of gcc for link-time optimisation calls: its plugin's symbol table has the names.
+
+        Semaphores may be read in the code, which is compressed.
+        """
+        self.unknown = True
+        for index in range(1, len(source.sections)):
+            if source.section_name(index).encode().startswith(_LTO_SYMBOLS):
+                names = str(bytes(source.content(index)), "ascii", "replace").split("\0")
+                self.stubs.update(name for name in names if name.startswith(self.prefixes))
 
     def _note_references(self, source: ElfObject) -> None:
         suffix = sites.SEMAPHORE_SUFFIX

@@ -210,6 +210,17 @@ def test_objects_for_freebsd(app: Path, dtrace: Any, run: Any, need: Any, usdtbu
     assert ".probes" not in run("readelf", "-SW", "app.o", cwd=app).stdout
 
 
+@pytest.mark.parametrize("fat", [[], ["-ffat-lto-objects"]])
+def test_calls_in_objects_for_link_time_optimisation(
+    fat: list[str], app: Path, dtrace: Any, run: Any, notes: Any
+) -> None:
+    run("gcc", "-O2", "-g", "-flto", *fat, "-DUSDT_PROBES_BY_CALL", "-c", "main.c", cwd=app)
+    dtrace("-G", "-s", "app.d", "main.o", "-o", "app.o", cwd=app)
+    run("gcc", "-O2", "-flto", "main.o", "app.o", "-o", "program", cwd=app)
+    run("./program", cwd=app)
+    assert sorted(note.what for note in notes(app / "program")) == sorted(SITES)
+
+
 # --- what is wrong ----------------------------------------------------------------------------------------------
 
 
