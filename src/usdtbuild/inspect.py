@@ -1,77 +1,31 @@
 """What will a tracer see? Probes, sites, arguments and semaphores of a finished binary, or of an object.
 
-Each record format has one reader, a row of `READERS`: a function from an `Image` to `Record`s. Everything after that
-is common: records become sites, sites of one name become a probe, and the provider's description, where the file still
-carries it (`provider.describe`), gives arguments their C types and names. Nothing here knows how the file was made,
-and nothing is judged: what is wrong with a record is `verify`'s business.
-
-Addresses are those of the file. In a relocatable object, which has none yet, they are section and offset, read through
-the records' relocations.
+`readers` finds the records, in whatever format; here they become sites, sites of one name become a probe, and the
+provider's description, where the file still carries it (`provider.describe`), gives arguments their C types and names.
+Nothing here knows how the file was made, and nothing is judged: what is wrong with a record is `verify`'s business.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .elf.image import PF_W, Function
-from .formats import operands, stapsdt
-from .formats.operands import Operand
+from .formats import operands
+from .formats.operands import OTHER, Operand, Place
 from .provider import describe
+from .readers import READERS, Location, Record, records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
-    from .elf.image import Image, Relocation, Section
+    from .elf.image import Image
     from .provider.model import Argument as Declared
     from .provider.model import Probe as DeclaredProbe
     from .provider.model import Provider
 
 
-# machine -> relocation type -> what it does to a 32-bit word: R_RISCV_ADD32/SUB32, R_LARCH_ADD32/SUB32
-_DIFFERENCES = {operands.EM_RISCV: {35: 1, 39: -1}, operands.EM_LOONGARCH: {50: 1, 55: -1}}
-
-
-class Location(NamedTuple):
-    """A place in a file: a run-time address, and the section and offset it falls into.
-
-    In an object `address` is 0 and section and offset are all there is; a reference to something that another object
-    defines has a `symbol` instead. `section` is '' where no section holds the address.
-    """
-
-    address: int
-    section: str = ""
-    offset: int = 0
-    symbol: str = ""
-    section_number: int = 0
-
-    def text(self, in_object: bool) -> str:
-        """Return the place as a user writes it: `0x1139`, or `.text+0x19`, or a symbol."""
-        if not in_object:
-            return f"{self.address:#x}"
-        if self.section:
-            return f"{self.section}+{self.offset:#x}"
-        return self.symbol or "nowhere"
-
-
-class Record(NamedTuple):
-    """One record of a tracer format: one site, as it stands in the file.
-
-    `written_site`, `written_base` and `written_semaphore` are the numbers in the record; `site` and `semaphore` are
-    where readers look, after they have corrected for a moved base or an object's relocations. `base` is None and
-    `semaphore` is None where the record has none.
-    """
-
-    format: str
-    provider: str
-    probe: str
-    operands: str
-    site: Location
-    base: Location | None
-    semaphore: Location | None
-    place: Location
-    written_site: int
-    written_base: int
-    written_semaphore: int
+# An argument of a format that leaves the place to the ABI.
+_NO_OPERAND = Operand("", 0, False, False, Place(OTHER, ""))
 
 
 class Argument(NamedTuple):
@@ -144,21 +98,14 @@ class Inspection(NamedTuple):
 
 def inspect(image: Image) -> Inspection:
     """Return what tracers see in a file. Raises InputError where records or the file are damaged."""
-    return summarise(image, [record for reader in READERS for record in _records(image, reader)])
+    return summarise(image, [record for reader in READERS for record in records(image, reader)])
 
 
-def _records(image: Image, reader: Reader) -> list[Record]:
-    try:
-        return list(reader.read(image))
-    except stapsdt.NoteError as error:
-        raise image.error(f"section {reader.section}: {error}") from None
-
-
-def summarise(image: Image, records: list[Record]) -> Inspection:
+def summarise(image: Image, found: Sequence[Record]) -> Inspection:
     """Return the records of a file as probes and sites, with the types that the file's own description gives."""
     providers, problem = description(image)
     grouped: dict[tuple[str, str, str], list[Site]] = {}
-    for record in records:
+    for record in found:
         declared = find_declared(providers, record.provider, record.probe)
         site = _site(image, record, declared)
         grouped.setdefault((record.provider, record.probe, record.format), []).append(site)
@@ -178,17 +125,18 @@ def _site(image: Image, record: Record, declared: DeclaredProbe | None) -> Site:
     semaphore = None
     if record.semaphore is not None:
         semaphore = Semaphore(record.semaphore, None if image.is_object else is_backed(image, record.semaphore.address))
-    parsed = operands.parse(record.operands, image.machine)
+    parsed = operands.parse(record.operands, image.machine) or (_NO_OPERAND,) * len(record.types)
     known = declared.arguments if declared is not None else ()
     arguments = tuple(
-        _argument(operand, known[index] if index < len(known) else None) for index, operand in enumerate(parsed)
+        _argument(operand, known[index] if index < len(known) else None, record.types[index : index + 1])
+        for index, operand in enumerate(parsed)
     )
     return Site(where, function, record.operands, arguments, semaphore, record)
 
 
-def _argument(operand: Operand, declared: Declared | None) -> Argument:
+def _argument(operand: Operand, declared: Declared | None, recorded: tuple[str, ...]) -> Argument:
     if declared is None:
-        return Argument(operand, "", "")
+        return Argument(operand, recorded[0] if recorded else "", "")
     return Argument(operand, declared.type.spelling, declared.name)
 
 
@@ -221,107 +169,3 @@ def find_declared(providers: dict[str, tuple[Provider, str]], provider: str, pro
     found = providers.get(provider)
     wanted = probe.replace("__", "-")
     return next((declared for declared in found[0].probes if declared.name == wanted), None) if found else None
-
-
-# -- readers, one a format ---------------------------------------------------------------------------------------------
-
-
-class Reader(NamedTuple):
-    """One record format: its name, its section's name (for messages), and the function that reads it.
-
-    `read` raises InputError, or NoteError for records that can't be taken apart.
-    """
-
-    format: str
-    section: str
-    read: Callable[[Image], Iterator[Record]]
-
-
-def _read_stapsdt(image: Image) -> Iterator[Record]:
-    """Yield the SDT notes of a file."""
-    for section in image.sections_named(stapsdt.SECTION):
-        yield from read_notes(image, section)
-
-
-def read_notes(image: Image, section: Section) -> Iterator[Record]:
-    """Yield the SDT notes of one section. Raises InputError and NoteError."""
-    content = bytes(image.content(section))
-    if image.is_object:
-        content = _with_differences(image, section, content)
-    notes = stapsdt.decode_with_offsets(content, image.address_size, little=image.little)
-    if image.is_object:
-        yield from _object_notes(image, section, notes)
-        return
-    base = next(iter(image.sections_named(stapsdt.BASE_SECTION)), None)
-    for offset, note in notes:
-        # Readers add how far .stapsdt.base was moved; libbpf skips a note whose own base is 0, and so do we.
-        shift = base.address - note.base if base is not None and note.base else 0
-        semaphore = locate(image, _wrap(image, note.semaphore + shift)) if note.semaphore else None
-        yield Record(
-            "stapsdt", note.provider, note.name, note.arguments, locate(image, _wrap(image, note.pc + shift)),
-            Location(base.address, base.name) if base is not None else None, semaphore,
-            Location(0, section.name, offset, section_number=section.number), note.pc, note.base, note.semaphore,
-        )  # fmt: skip
-
-
-def _object_notes(image: Image, section: Section, notes: list[tuple[int, stapsdt.Note]]) -> Iterator[Record]:
-    """Yield an object's notes: their addresses are 0, or an addend, until the linker applies the relocations."""
-    relocations = {relocation.offset: relocation for relocation in image.relocations(section) if relocation.type}
-    fields = stapsdt.fields(image.address_size)
-    for offset, note in notes:
-        site, base, semaphore = (
-            _resolve(image, relocations.get(offset + field), written)
-            for field, written in zip(fields, (note.pc, note.base, note.semaphore))
-        )
-        yield Record(
-            "stapsdt", note.provider, note.name, note.arguments, site or Location(0), base, semaphore,
-            Location(0, section.name, offset, section_number=section.number), note.pc, note.base, note.semaphore,
-        )  # fmt: skip
-
-
-def _with_differences(image: Image, section: Section, content: bytes) -> bytes:
-    """Return an object's notes with their sizes filled in.
-
-    Assemblers for RISC-V and LoongArch leave differences of labels to the linker, which may move code, even those in
-    a note: two relocations, one that adds a label's value and one that subtracts another's.
-    """
-    signs = _DIFFERENCES.get(image.machine)
-    if signs is None:
-        return content
-    filled = bytearray(content)
-    for relocation in image.relocations(section):
-        symbol = image.symbol(relocation.symbol) if relocation.type in signs else None
-        if symbol is not None and symbol.section == section.number and relocation.offset + 4 <= len(filled):
-            old = image.layout.u32.unpack_from(filled, relocation.offset)[0]
-            change = signs[relocation.type] * (symbol.value + (relocation.addend or 0))
-            image.layout.u32.pack_into(filled, relocation.offset, old + change & 0xFFFFFFFF)
-    return bytes(filled)
-
-
-def _resolve(image: Image, relocation: Relocation | None, written: int) -> Location | None:
-    """Return where an object's relocated address field points; None where nothing relocates it."""
-    if relocation is None:
-        return None
-    symbol = image.symbol(relocation.symbol)
-    addend = written if relocation.addend is None else relocation.addend
-    if symbol is None:
-        return None
-    if 0 < symbol.section < len(image.sections):
-        home = image.sections[symbol.section]
-        return Location(0, home.name, _wrap(image, symbol.value + addend), symbol.name, home.number)
-    return Location(0, "", addend, symbol.name)
-
-
-def locate(image: Image, address: int) -> Location:
-    """Return the Location of a run-time address."""
-    section = image.section_at(address)
-    if section is None:
-        return Location(address)
-    return Location(address, section.name, address - section.address)
-
-
-def _wrap(image: Image, address: int) -> int:
-    return address & (0xFFFFFFFFFFFFFFFF if image.is64 else 0xFFFFFFFF)
-
-
-READERS: tuple[Reader, ...] = (Reader("stapsdt", stapsdt.SECTION, _read_stapsdt),)

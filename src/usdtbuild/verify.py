@@ -14,9 +14,9 @@ import re
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from . import inspect as look
-from . import site_code, tracers
+from . import readers, site_code, tracers
 from .elf.image import PF_W, PF_X
-from .errors import InputError
+from .errors import InputError, UsdtError
 from .formats import stapsdt
 from .formats.operands import parse
 from .provider import describe
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from .elf.image import Image, Section, Segment
     from .elf.symbols import Symbol
     from .formats.operands import Operand
-    from .inspect import Inspection, Location, Record
+    from .inspect import Inspection
     from .provider.model import Argument as Declared
     from .provider.model import Provider
+    from .readers import Location, Record
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
@@ -104,7 +105,8 @@ class Subject(NamedTuple):
 def verify(image: Image, expected: dict[str, Provider] | None = None) -> Report:
     """Run every check on a file. Raises InputError for a file that can't be read at all."""
     notes, damage = _read_notes(image)
-    seen = look.summarise(image, [record for record in _other_records(image) if record.format != "stapsdt"] + notes)
+    others = _read_others(image, damage)
+    seen = look.summarise(image, [*notes, *others])
     base = next(iter(image.sections_named(stapsdt.BASE_SECTION)), None)
     subject = Subject(image, seen, tuple(notes), base, expected or {})
     findings = list(damage)
@@ -168,31 +170,38 @@ class _Gathered:
             yield Finding(self.check, severity, what, tuple(places), cure)
 
 
-def _read_notes(image: Image) -> tuple[list[Record], list[Finding]]:
+def _read_notes(image: Image) -> tuple[list[Record], _Gathered]:
     """Return the SDT notes, and a finding for each section of them that can't be read."""
-    records: list[Record] = []
-    gathered = _Gathered("notes-damaged", ERROR, "link the file again; a tool that rewrote it may have damaged it")
+    found: list[Record] = []
+    damage = _Gathered("notes-damaged", ERROR, "link the file again; a tool that rewrote it may have damaged it")
     for section in image.sections_named(stapsdt.SECTION):
-        found, trouble = _read_section(image, section)
-        records += found
+        notes, trouble = _attempt(readers.read_notes, image, section)
+        found += notes
         if trouble:
-            gathered.add(f"the records can't be read: {trouble}", _section_place(section))
-    return records, list(gathered)
+            damage.add(f"the records can't be read: {trouble}", _section_place(section))
+    return found, damage
 
 
-def _read_section(image: Image, section: Section) -> tuple[list[Record], str]:
+def _read_others(image: Image, damage: _Gathered) -> list[Record]:
+    """Return the records of other formats, which tracers of other systems read."""
+    found: list[Record] = []
+    for reader in readers.READERS:
+        if reader.format != "stapsdt":
+            records, trouble = _attempt(readers.records, image, reader)
+            found += records
+            if trouble:
+                damage.add(f"the records can't be read: {trouble}")
+    return found
+
+
+def _attempt(read: Callable[..., Iterable[Record]], *arguments: object) -> tuple[list[Record], str]:
+    """Return what `read` gives, or nothing and the reason."""
     try:
-        return list(look.read_notes(image, section)), ""
+        return list(read(*arguments)), ""
     except InputError as error:
         return [], error.what
-    except stapsdt.NoteError as error:
+    except UsdtError as error:
         return [], str(error)
-
-
-def _other_records(image: Image) -> Iterator[Record]:
-    for reader in look.READERS:
-        if reader.format != "stapsdt":
-            yield from reader.read(image)
 
 
 def _section_place(section: Section, offset: int = 0) -> Place:
@@ -366,6 +375,8 @@ def _foreign_notes(subject: Subject) -> Iterator[Finding]:
     for section in subject.image.sections_named(stapsdt.SECTION) if not subject.image.is_object else ():
         for offset, owner, type_ in _walk_notes(subject.image, section):
             place = _section_place(section, offset)._replace(where=f"{section.name}+{offset:#x}", address=None)
+            if owner == stapsdt.OWNER[:-1] and type_ == stapsdt.TYPE:
+                continue  # our own separators, and notes of code that was dropped: all readers pass over them
             if owner != stapsdt.OWNER:
                 gathered.add("a note of another owner is among the records: libbpf refuses every probe", place)
             elif type_ != stapsdt.TYPE:
@@ -680,6 +691,8 @@ def _semaphore_agreement(subject: Subject) -> Iterator[Finding]:
     cure = "use one header for all files that call the probe, and compile them all again"
     gathered = _Gathered("semaphore-mixed", WARNING, cure)
     for probe in subject.seen.probes:
+        if probe.format != "stapsdt":
+            continue
         places = {site.semaphore.location.address if site.semaphore else 0 for site in probe.sites}
         if len(places) > 1:
             shown = ", ".join(f"{address:#x}" if address else "none" for address in sorted(places))
@@ -719,6 +732,8 @@ def _argument_counts(subject: Subject) -> Iterator[Finding]:
     mixed = _Gathered("argument-mismatch", WARNING, "use one header for all files that call the probe")
     specs = _Gathered("many-specs", WARNING, "declare the probe in a provider file, so that all its sites are alike")
     for probe in subject.seen.probes:
+        if probe.format != "stapsdt":
+            continue
         first = _site(subject, probe.sites[0].record)
         counts = {len(site.arguments) for site in probe.sites}
         if max(counts) > tracers.LIBBPF_ARGUMENTS:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from usdtbuild.formats import usdt_note
 
 APP_D = """
 provider app {
@@ -140,3 +143,63 @@ def test_stripping_costs_function_names_and_nothing_else(app: Any, usdtbuild: An
     assert after["probes"] == before["probes"]
     assert after["providers"] == before["providers"]
     assert found(usdtbuild, tmp_path / "stripped") == {"no-site": "note"}
+
+
+# -- other formats -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("system", ["freebsd", "illumos"])
+def test_dof_and_notes_of_one_build_show_the_same_sites(system: str, app: Any, usdtbuild: Any, run: Any) -> None:
+    folder = app("gcc", "bfd", "-O2").parent
+    raw, made, linked = (folder / f"{system}{suffix}" for suffix in (".raw.o", ".o", ""))
+    run("gcc", "-O2", "-c", folder / "main.c", "-o", raw)
+    usdtbuild("instrument", raw, "-o", made, "--formats", "stapsdt,dof", "--target-os", system)
+    run("gcc", "-no-pie", made, "-o", linked)
+    for path in (made, linked):
+        shown: dict[str, set[tuple[str, str, str]]] = {"stapsdt": set(), "dof": set()}
+        for probe in listed(usdtbuild, path)["probes"]:
+            for site in probe["sites"]:
+                place = site["address"] or f"{site['section']}+{site['offset']}"
+                function = site["function"]["name"]
+                shown[probe["format"]].add((probe["name"].replace("__", "-"), place, function))
+        assert shown["dof"] == shown["stapsdt"]
+        assert len(shown["dof"]) >= 5
+    types = {probe["name"]: [a["type"] for a in probe["sites"][0]["arguments"]]
+             for probe in listed(usdtbuild, linked)["probes"] if probe["format"] == "dof"}  # fmt: skip
+    assert types["request-start"] == ["int", "char *", "uint64_t"]
+    assert "error" not in found(usdtbuild, linked).values()
+
+
+def test_is_enabled_sites_of_dof_are_marked(app: Any, usdtbuild: Any, run: Any) -> None:
+    folder = app("gcc", "bfd", "-O2").parent
+    raw, made = folder / "called.raw.o", folder / "called.o"
+    run("gcc", "-O2", "-DUSDT_ENABLED_BY_CALL", "-c", folder / "main.c", "-o", raw)
+    usdtbuild("instrument", raw, "-o", made, "--formats", "dof", "--target-os", "freebsd")
+    (idle,) = [probe for probe in listed(usdtbuild, made)["probes"] if probe["name"] == "idle"]
+    assert sorted(site["is_enabled"] for site in idle["sites"]) == [False, True]
+    assert re.search(r"app:idle \(dof, is-enabled\) +1/2 ", usdtbuild("list", made).stdout)
+    assert found(usdtbuild, made) == {}
+
+
+def test_notes_for_oracle_are_shown(program: Any, usdtbuild: Any) -> None:
+    site = usdt_note.SiteNote(0, 0, "pv", "ask", ("-4@%edi", "8@%rsi"))
+    raw = [usdt_note.encode(one, little=True) for one in (site, site._replace(probe="asked", enabled=True))]
+    section = '\n .pushsection .note.usdt,"","note"\n .balign 4\n'
+    for content in raw:
+        before, after = content[: usdt_note.PC_FIELD], content[usdt_note.PC_FIELD + 8 :]
+        section += f" .byte {','.join(map(str, before))}\n .8byte .Lsite0\n .byte {','.join(map(str, after))}\n"
+    for flags in ((), ("-c",)):
+        path = program(section + " .popsection\n", flags=flags)
+        probes = listed(usdtbuild, path)["probes"]
+        assert [(probe["name"], probe["format"]) for probe in probes] == [("ask", "usdt"), ("asked", "usdt")]
+        assert [probe["sites"][0]["is_enabled"] for probe in probes] == [False, True]
+        assert {probe["sites"][0]["function"]["name"] for probe in probes} == {"main"}
+        assert [argument["size"] for argument in probes[0]["sites"][0]["arguments"]] == [4, 8]
+
+
+@pytest.mark.parametrize("section", [".SUNW_dof", ".note.usdt"])
+def test_damaged_records_of_other_formats(section: str, program: Any, usdtbuild: Any) -> None:
+    content = "0x7f,0x44,0x4f,0x46,2,1,2,2,8,8" if "dof" in section else "5,0,0,0,200,0,0,0,1,0,0,0"
+    path = program(f'\n .section {section},"a"\n .byte {content}\n', flags=("-c",))
+    assert f"section {section}: " in usdtbuild("list", path, code=1).stderr
+    assert found(usdtbuild, path)["notes-damaged"] == "error"

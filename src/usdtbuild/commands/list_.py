@@ -186,7 +186,9 @@ def _row(found: Inspection, probe: Probe, number: int, site: Site, names: dict[s
     function = ""
     if site.function is not None:
         function = f"{names.get(site.function.name, site.function.name)}+{site.function.offset:#x}"
-    name = f"{probe.provider}:{probe.name}" + ("" if probe.format == "stapsdt" else f" ({probe.format})")
+    remarks = [probe.format] if probe.format != "stapsdt" else []
+    remarks += ["is-enabled"] if site.record.is_enabled else []
+    name = f"{probe.provider}:{probe.name}" + (f" ({', '.join(remarks)})" if remarks else "")
     arguments = ", ".join(map(_argument, site.arguments))
     return name, f"{number}/{len(probe.sites)}", where, function, arguments, _semaphore(found, site.semaphore)
 
@@ -282,6 +284,7 @@ def _site_record(found: Inspection, site: Site, names: dict[str, str]) -> dict[s
         "section": site.location.section or None,
         "offset": f"{site.location.offset:#x}",
         "function": None,
+        "is_enabled": site.record.is_enabled,
         "operands": site.operands,
         "arguments": [_argument_record(argument) for argument in site.arguments],
         "semaphore": None,

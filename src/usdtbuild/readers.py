@@ -1,0 +1,260 @@
+"""Records of probes in finished binaries and objects: one reader a format, and one kind of record for all.
+
+A reader is a function from an `Image` to `Record`s, and a row of `READERS`: a new format is one of each. What is in a
+record's bytes is known to `formats`; here are its places: which section, which relocation, which address.
+
+Addresses are those of the file. In a relocatable object, which has none yet, they are section and offset, read through
+the records' relocations.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+from .errors import InputError, UsdtError
+from .formats import stapsdt
+from .formats.operands import EM_LOONGARCH, EM_RISCV
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .elf.image import Image, Relocation, Section
+
+# machine -> relocation type -> what it does to a 32-bit word: R_RISCV_ADD32/SUB32, R_LARCH_ADD32/SUB32
+_DIFFERENCES = {EM_RISCV: {35: 1, 39: -1}, EM_LOONGARCH: {50: 1, 55: -1}}
+_SHT_SUNW_DOF = 0x6FFFFFF4
+
+
+class Location(NamedTuple):
+    """A place in a file: a run-time address, and the section and offset it falls into.
+
+    In an object `address` is 0 and section and offset are all there is; a reference to something that another object
+    defines has a `symbol` instead. `section` is '' where no section holds the address.
+    """
+
+    address: int
+    section: str = ""
+    offset: int = 0
+    symbol: str = ""
+    section_number: int = 0
+
+    def text(self, in_object: bool) -> str:
+        """Return the place as a user writes it: `0x1139`, or `.text+0x19`, or a symbol."""
+        if not in_object:
+            return f"{self.address:#x}"
+        if self.section:
+            return f"{self.section}+{self.offset:#x}"
+        return self.symbol or "nowhere"
+
+
+class Record(NamedTuple):
+    """One record of a tracer format: one site, as it stands in the file.
+
+    `written_site`, `written_base` and `written_semaphore` are the numbers in the record; `site` and `semaphore` are
+    where readers look, after they have corrected for a moved base or an object's relocations. `base` is None and
+    `semaphore` is None where the record has none. Formats without operands give `types`, the arguments' C types.
+    `is_enabled` sites don't fire the probe, but ask whether it is traced.
+    """
+
+    format: str
+    provider: str
+    probe: str
+    operands: str
+    site: Location
+    base: Location | None
+    semaphore: Location | None
+    place: Location
+    written_site: int
+    written_base: int
+    written_semaphore: int
+    types: tuple[str, ...] = ()
+    is_enabled: bool = False
+
+
+class Reader(NamedTuple):
+    """One record format: its name, its section's name (for messages), and the function that reads it.
+
+    `read` raises InputError, or for records that can't be taken apart another UsdtError.
+    """
+
+    format: str
+    section: str
+    read: Callable[[Image], Iterator[Record]]
+
+
+def _read_stapsdt(image: Image) -> Iterator[Record]:
+    """Yield the SDT notes of a file."""
+    for section in image.sections_named(stapsdt.SECTION):
+        yield from read_notes(image, section)
+
+
+def read_notes(image: Image, section: Section) -> Iterator[Record]:
+    """Yield the SDT notes of one section. Raises InputError and NoteError."""
+    content = bytes(image.content(section))
+    if image.is_object:
+        content = _with_differences(image, section, content)
+    notes = stapsdt.decode_with_offsets(content, image.address_size, little=image.little)
+    if image.is_object:
+        yield from _object_notes(image, section, notes)
+        return
+    base = next(iter(image.sections_named(stapsdt.BASE_SECTION)), None)
+    for offset, note in notes:
+        # Readers add how far .stapsdt.base was moved; libbpf skips a note whose own base is 0, and so do we.
+        shift = base.address - note.base if base is not None and note.base else 0
+        semaphore = locate(image, _wrap(image, note.semaphore + shift)) if note.semaphore else None
+        yield Record(
+            "stapsdt", note.provider, note.name, note.arguments, locate(image, _wrap(image, note.pc + shift)),
+            Location(base.address, base.name) if base is not None else None, semaphore,
+            Location(0, section.name, offset, section_number=section.number), note.pc, note.base, note.semaphore,
+        )  # fmt: skip
+
+
+def _object_notes(image: Image, section: Section, notes: list[tuple[int, stapsdt.Note]]) -> Iterator[Record]:
+    """Yield an object's notes: their addresses are 0, or an addend, until the linker applies the relocations."""
+    relocations = _by_offset(image, section)
+    fields = stapsdt.fields(image.address_size)
+    for offset, note in notes:
+        site, base, semaphore = (
+            _resolve(image, relocations.get(offset + field), written)
+            for field, written in zip(fields, (note.pc, note.base, note.semaphore))
+        )
+        yield Record(
+            "stapsdt", note.provider, note.name, note.arguments, site or Location(0), base, semaphore,
+            Location(0, section.name, offset, section_number=section.number), note.pc, note.base, note.semaphore,
+        )  # fmt: skip
+
+
+def _with_differences(image: Image, section: Section, content: bytes) -> bytes:
+    """Return an object's notes with their sizes filled in.
+
+    Assemblers for RISC-V and LoongArch leave differences of labels to the linker, which may move code, even those in
+    a note: two relocations, one that adds a label's value and one that subtracts another's.
+    """
+    signs = _DIFFERENCES.get(image.machine)
+    if signs is None:
+        return content
+    filled = bytearray(content)
+    for relocation in image.relocations(section):
+        symbol = image.symbol(relocation.symbol) if relocation.type in signs else None
+        if symbol is not None and symbol.section == section.number and relocation.offset + 4 <= len(filled):
+            old = image.layout.u32.unpack_from(filled, relocation.offset)[0]
+            change = signs[relocation.type] * (symbol.value + (relocation.addend or 0))
+            image.layout.u32.pack_into(filled, relocation.offset, old + change & 0xFFFFFFFF)
+    return bytes(filled)
+
+
+def _resolve(image: Image, relocation: Relocation | None, written: int) -> Location | None:
+    """Return where an object's relocated address field points; None where nothing relocates it."""
+    if relocation is None:
+        return None
+    symbol = image.symbol(relocation.symbol)
+    addend = written if relocation.addend is None else relocation.addend
+    if symbol is None:
+        return None
+    if 0 < symbol.section < len(image.sections):
+        home = image.sections[symbol.section]
+        return Location(0, home.name, _wrap(image, symbol.value + addend), symbol.name, home.number)
+    return Location(0, "", addend, symbol.name)
+
+
+def locate(image: Image, address: int) -> Location:
+    """Return the Location of a run-time address."""
+    section = image.section_at(address)
+    if section is None:
+        return Location(address)
+    return Location(address, section.name, address - section.address)
+
+
+def _wrap(image: Image, address: int) -> int:
+    return address & (0xFFFFFFFFFFFFFFFF if image.is64 else 0xFFFFFFFF)
+
+
+def _read_usdt_notes(image: Image) -> Iterator[Record]:
+    """Yield the sites of `.note.usdt`, one note at a time, since only its offset tells which relocation is its own."""
+    from .formats import usdt_note
+
+    for section in image.sections_named(usdt_note.SECTION):
+        content = bytes(image.content(section))
+        relocations = _by_offset(image, section) if image.is_object else {}
+        for offset, stop in _note_extents(image, content):
+            for note in usdt_note.decode(content[offset:stop], little=image.little):
+                if not isinstance(note, usdt_note.SiteNote):
+                    continue
+                site: Location | None = locate(image, note.pc)
+                if image.is_object:
+                    site = _resolve(image, relocations.get(offset + usdt_note.PC_FIELD), note.pc)
+                yield Record(
+                    "usdt", note.provider, note.probe, " ".join(note.arguments), site or Location(0), None, None,
+                    Location(0, section.name, offset, section_number=section.number), note.pc, 0, 0,
+                    is_enabled=note.enabled,
+                )  # fmt: skip
+
+
+def _note_extents(image: Image, content: bytes) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of each note of a section; a last one that runs out of it gets what there is."""
+    offset = 0
+    while offset + 12 <= len(content):
+        name_size, size = (image.layout.u32.unpack_from(content, offset + at)[0] for at in (0, 4))
+        stop = offset + 12 + (name_size + 3 & ~3) + (size + 3 & ~3)
+        yield offset, stop
+        offset = stop
+
+
+def _read_dof(image: Image) -> Iterator[Record]:
+    """Yield the sites of every DOF in `.SUNW_dof`: linkers put those of the objects one behind the other."""
+    from .formats.dof import decode, layout
+
+    for section in image.sections:
+        if section.type in {_SHT_SUNW_DOF, "SHT_SUNW_dof"} or section.name == ".SUNW_dof":
+            content = bytes(image.content(section))
+            start = content.find(layout.MAGIC)
+            while start >= 0:
+                size = decode.size_of(content, start)
+                yield from _dof_records(image, section, start, content[start : start + size])
+                start = content.find(layout.MAGIC, start + size)
+
+
+def _dof_records(image: Image, section: Section, start: int, data: bytes) -> Iterator[Record]:
+    """Yield the sites of one DOF, which stands at `start` of its section."""
+    from .formats.dof import decode, merge
+
+    _, places = decode.decode_with_places(data)
+    dof = merge.resolve(data, section.address + start)
+    relocations = _by_offset(image, section) if image.is_object else {}
+    high = 0 if image.is64 or image.little else 4  # the low word of a 64-bit field
+    for provider, fields in zip(dof.providers, places):
+        for probe, field in zip(provider.probes, fields):
+            function: Location | None = None
+            if image.is_object:
+                function = _resolve(image, relocations.get(start + field + high), 0) or Location(0)
+            sites = [(offset, False) for offset in probe.offsets] + [(offset, True) for offset in probe.enabled_offsets]
+            for offset, is_enabled in sites:
+                where = locate(image, _wrap(image, probe.address + offset))
+                if function is not None:
+                    where = function._replace(offset=function.offset + offset)
+                yield Record(
+                    "dof", provider.name, probe.name, "", where, None, None,
+                    Location(0, section.name, start + field, section_number=section.number),
+                    probe.address + offset, 0, 0, probe.native, is_enabled,
+                )  # fmt: skip
+
+
+def _by_offset(image: Image, section: Section) -> dict[int, Relocation]:
+    return {relocation.offset: relocation for relocation in image.relocations(section) if relocation.type}
+
+
+READERS: tuple[Reader, ...] = (
+    Reader("stapsdt", stapsdt.SECTION, _read_stapsdt),
+    Reader("dof", ".SUNW_dof", _read_dof),
+    Reader("usdt", ".note.usdt", _read_usdt_notes),
+)
+
+
+def records(image: Image, reader: Reader) -> list[Record]:
+    """Return what one reader finds. Raises InputError where a record can't be taken apart."""
+    try:
+        return list(reader.read(image))
+    except InputError:
+        raise
+    except UsdtError as error:
+        raise image.error(f"section {reader.section}: {error}") from None
