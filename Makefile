@@ -5,7 +5,6 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Tests that attach tracers all run in one of these workers, one after the other.
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
 

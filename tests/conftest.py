@@ -2,20 +2,20 @@
 
 A test that attaches a real tracer carries `@pytest.mark.live`. Such tests are skipped, with the reason, only where
 the machine can't trace: no root, or a kernel without uprobes. `@pytest.mark.live("gdb")` is for a tracer that needs
-neither. A tracer that is missing on a machine that could run it is a failure: `make test` installs it. All live
-tests run in one worker, one after the other, because perf's list of events and its build-id cache are global to the
-machine.
+neither. A tracer that is missing on a machine that could run it is a failure: `make test` installs it. Live tests that
+need root run one at a time, on the whole machine, because perf's list of events and its build-id cache are global.
 Not here: helpers that only one room uses; those are in that room's conftest.py.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import IO, Any
 
@@ -48,18 +48,31 @@ def why_not_live() -> str:
 # --- the live marker ------------------------------------------------------------------------------------------
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put live tests into one worker, and skip those that this machine can't run."""
+    """Skip the live tests that this machine can't run, and mark the reports of all live tests."""
     reason = why_not_live()
     for item in items:
         marker = item.get_closest_marker("live")
         if marker is None:
             continue
         item.user_properties.append(("live", True))
-        item.add_marker(pytest.mark.xdist_group("live"))
         if reason and not TRACERS_WITHOUT_ROOT.intersection(marker.args):
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let a test that needs root for tracing wait until no other one runs, whichever process runs it."""
+    marker = item.get_closest_marker("live")
+    if marker is None or TRACERS_WITHOUT_ROOT.intersection(marker.args) or why_not_live():
+        return (yield)
+    # The folder whose contents they would fight over is as good a thing to lock as any.
+    folder = os.open(next(folder for folder in TRACEFS if Path(folder).is_dir()), os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        return (yield)
+    finally:
+        os.close(folder)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -22,9 +22,8 @@ import pytest
 pytestmark = pytest.mark.project
 
 ALL_SOURCES = ["greeting.c", "journal.cpp", "main.c"]
-# One worker builds a variant and runs its tests.
 VARIANTS = [
-    pytest.param((cmake, generator), id=f"{cmake}-{generator}", marks=pytest.mark.xdist_group(f"{cmake}-{generator}"))
+    pytest.param((cmake, generator), id=f"{cmake}-{generator}")
     for cmake, generator in (
         ("oldest", "Ninja"),
         ("oldest", "Unix Makefiles"),
