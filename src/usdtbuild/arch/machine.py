@@ -89,7 +89,8 @@ class Machine(NamedTuple):
     `difference` are the types that add and subtract a symbol in a 32-bit word.
     `descriptor` are the types for the code address and the TOC in a function descriptor (ppc64 ELFv1); `thumb_stub` is
     what `stub` is for objects whose mapping symbols say that all their code is Thumb (ARM).
-    `absolute32` is the relocation for a 32-bit word at any alignment, known where addresses have 64 bits;
+    `absolute32` is the relocation for a 32-bit word at any alignment, known where addresses have 64 bits and there are
+    linkers that keep the notes of functions they drop (for n64 there are none);
     with `chains` bfd takes relocations at one offset for steps of a single one, until one that does nothing, and
     symbol 0 for an undefined one.
     """

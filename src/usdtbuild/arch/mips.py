@@ -81,7 +81,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
 
     return Machine(
         name="mips n64" if is64 else "mips n32" if long_slots else "mips o32", none=R_NONE,
-        absolute=R_64 if is64 else R_32, absolute32=R_32 if is64 else None, chains=True, replace=replace, stub=stub,
+        absolute=R_64 if is64 else R_32, replace=replace, stub=stub,
         operands=lambda arguments, tail: spell(convention, arguments),
         # n64 could write a distance as 64 bits in a second step (R_PC32, then R_64), but bfd doesn't extend its sign.
         pc_relative=(PlaceRelocation(R_PC32, 0 if little else 4, 0 if little else 4),), pc_relative_bits=32,
