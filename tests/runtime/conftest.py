@@ -6,6 +6,7 @@ what the runtime makes of them is compared with what `nm` says of the finished p
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -197,6 +198,21 @@ def build(run: Any, tmp_path: Path) -> Any:
         return Path(folder / "program")
 
     return build_program
+
+
+@pytest.fixture
+def in_file(usdtbuild: Any) -> Any:
+    """Return the addresses of all sites that the DOFs of a program's file tell, by provider, probe and function."""
+
+    def read(program: Path) -> dict[tuple[str, str, str], set[int]]:
+        (merged,) = json.loads(usdtbuild("dof", "dump", "--merged", "--json", program).stdout)
+        return {
+            (each["name"], entry["name"], entry["function"]): {entry["address"] + offset for offset in entry["offsets"]}
+            for each in merged["providers"]
+            for entry in each["probes"]
+        }
+
+    return read
 
 
 @pytest.fixture

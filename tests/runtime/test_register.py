@@ -175,6 +175,14 @@ def test_attributes_and_arguments_survive_the_merging(build: Any, watch: Any) ->
     assert found.data.count(b"struct conn *\0") == 1
 
 
+@pytest.mark.parametrize("shape", ["-no-pie", "-pie"])
+def test_tools_see_in_the_file_what_is_registered(shape: str, build: Any, watch: Any, in_file: Any) -> None:
+    program = build({"one": one(), "two": two(), "runtime": "runtime", "main": MAIN}, shape)
+    (found,) = watch(program).registered
+    told = in_file(program)
+    assert {key: {address + found.base for address in places} for key, places in told.items()} == found.places()
+
+
 def test_the_same_program_registers_the_same_bytes_every_time(build: Any, watch: Any) -> None:
     program = build({"one": one(), "two": two(), "runtime": "runtime", "main": MAIN}, "-no-pie")
     assert len({watch(program).registered[0].data for _ in range(3)}) == 1

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ..dof_records import TRAILER
-from ..errors import InputError
+from ..elf.layout import ET_REL
+from ..errors import InputError, UsageError
 from ..files import open_input
 from ..formats.dof import layout as L
-from ..formats.dof.check import PLATFORMS, REJECTED, check
-from ..formats.dof.decode import decode, size_of
+from ..formats.dof.check import PLATFORMS, REJECTED, Finding, check
+from ..formats.dof.decode import decode, split
+from ..formats.dof.encode import encode
+from ..formats.dof.merge import merge, resolve
 from ..formats.dof.types import Dof, DofError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
 
 SECTION_TYPE = 0x6FFFFFF4
 SECTION_NAME = ".SUNW_dof"
 
 
 class Piece(NamedTuple):
-    """One DOF found in a file: where it begins, and its bytes."""
+    """One DOF found in a file.
+
+    `address` is where its first byte will be in memory, before the program is moved as a whole; None where there are
+    no addresses (objects, raw DOF). `machine` is (bytes in an address, little-endian) of the ELF file, None for raw.
+    """
 
     offset: int
     data: bytes
+    address: int | None = None
+    machine: tuple[int, bool] | None = None
 
 
 @click.group(name="dof", short_help="Show and check DTrace's object format.")
@@ -33,88 +46,153 @@ def command() -> None:
 
 @command.command()
 @click.argument("file")
+@click.option("--merged", is_flag=True, help="Show the one DOF that the runtime makes of a program's, and registers.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def dump(file: str, as_json: bool) -> None:
-    """Print what the DOF in FILE says: providers, probes, functions, offsets, arguments, stability."""
-    shown = []
-    for piece in find(file):
-        try:
-            dof = decode(piece.data)
-        except DofError as error:
-            raise InputError(f"{file}, DOF at offset {piece.offset:#x}", str(error)) from None
-        shown.append(_as_dict(piece, dof))
+def dump(file: str, merged: bool, as_json: bool) -> None:
+    """Print what the DOF in FILE says: providers, probes, functions, offsets, arguments, stability.
+
+    Addresses are those of the file where it has any; in objects and raw DOF they are what stands in the field.
+    """
+    pieces = find(file)
+    if merged:
+        pieces = [_merged(file, pieces)]
+    shown = [(piece, _decode(file, piece)) for piece in pieces]
     if as_json:
-        click.echo(json.dumps(shown, indent=2))
+        click.echo(json.dumps([_as_dict(piece, dof) for piece, dof in shown], indent=2))
         return
-    for entry, piece in zip(shown, find(file)):
-        _print(entry, decode(piece.data))
+    console = _console()
+    for piece, dof in shown:
+        _print(console, piece, dof)
 
 
 @command.command(name="check")
 @click.argument("file")
 @click.option(
     "--platform", "platforms", type=click.Choice(PLATFORMS), multiple=True,
-    help="Check against one system only; may be repeated. Default: all of them.",
+    help="Check against this system; may be repeated. Default: those that the DOF was made for.",
 )  # fmt: skip
-def check_command(file: str, platforms: tuple[str, ...]) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def check_command(file: str, platforms: tuple[str, ...], as_json: bool) -> int:
     """Say whether consumers would take the DOF in FILE. Exit code 1 if one would reject it or ignore a part of it."""
-    bad = False
-    for piece in find(file):
-        for platform in platforms or PLATFORMS:
-            findings = check(piece.data, platform)
-            bad = bad or bool(findings)
-            click.echo(f"DOF at offset {piece.offset:#x}: {platform}: " + ("accepted" if not findings else ""))
+    results = [
+        (piece, platform, check(piece.data, platform) + _misfits(piece))
+        for piece in find(file)
+        for platform in platforms or _made_for(piece.data)
+    ]
+    if as_json:
+        click.echo(json.dumps([_result(*result) for result in results], indent=2))
+    else:
+        for piece, platform, findings in results:
+            click.echo(f"DOF at offset {piece.offset:#x}: {platform}: " + ("" if findings else "accepted"))
             for finding in findings:
                 effect = "rejects it" if finding.effect == REJECTED else "ignores this"
-                click.echo(f"  {platform} {effect}: {finding.what}")
-    if bad:
-        click.get_current_context().exit(1)
+                click.echo(f"  {platform} {effect}: {_safe(finding.what)}")
+    return int(any(findings for _, _, findings in results))
+
+
+# -- finding -----------------------------------------------------------------------------------------------------------
 
 
 def find(path: str) -> list[Piece]:
     """Return every DOF in a file: all of a raw file, or the DOF sections of an ELF file. Raises InputError."""
     with open_input(path) as opened:
         data = bytes(opened.view)
-    if data[:4] == L.MAGIC:
-        return _split(path, data, 0)
-    if data[:4] != b"\x7fELF":
+    if data[:4] == b"\x7fELF":
+        pieces = _in_elf(path, data)
+    elif data[:4] == L.MAGIC:
+        pieces = [Piece(*found) for found in _split(path, data)]
+    else:
         raise InputError(path, "is neither DOF nor an ELF file")
-    pieces = []
-    for offset, content in _elf_sections(path, data):
-        pieces += _split(path, content, offset)
     if not pieces:
         raise InputError(path, "has no DOF", "build it with --formats dof")
     return pieces
 
 
-def _split(path: str, data: bytes, base: int) -> list[Piece]:
-    """Return the DOFs that follow one another in a section; zero bytes between them are a linker's padding."""
-    pieces = []
-    offset = 0
-    while data[offset:].strip(b"\0"):
-        try:
-            size = size_of(data, offset)
-        except DofError as error:
-            raise InputError(f"{path}, offset {base + offset:#x}", str(error)) from None
-        pieces.append(Piece(base + offset, data[offset : offset + size]))
-        offset += size + -size % 8
-        if data[offset : offset + 4] == TRAILER:  # ours, for the runtime that registers the DOF
-            offset += 8
-    return pieces
-
-
-def _elf_sections(path: str, data: bytes) -> list[tuple[int, bytes]]:
+def _in_elf(path: str, data: bytes) -> list[Piece]:
     from ..elf.image import Image
 
     image = Image(data, path)
-    return [
-        (section.offset, data[section.offset : section.offset + section.size])
-        for section in image.sections
-        if section.type == SECTION_TYPE or section.name == SECTION_NAME
-    ]
+    pieces = []
+    for section in image.sections:
+        if section.type not in {SECTION_TYPE, "SHT_SUNW_dof"} and section.name != SECTION_NAME:
+            continue
+        for place, content in _split(f"{path}, section {section.name}", bytes(image.content(section))):
+            address = None if image.type == ET_REL else section.address + place
+            machine = (image.address_size, image.little)
+            pieces.append(Piece(section.offset + place, content, address, machine))
+    return pieces
 
 
-def _as_dict(piece: Piece, dof: Dof) -> dict[str, object]:
+def _split(where: str, content: bytes) -> list[tuple[int, bytes]]:
+    try:
+        return split(content)
+    except DofError as error:
+        raise InputError(where, str(error)) from None
+
+
+def _decode(path: str, piece: Piece) -> Dof:
+    """Return a DOF with addresses that mean something, if there are any. Raises InputError."""
+    try:
+        return decode(piece.data) if piece.address is None else _resolved(piece)
+    except DofError as error:
+        raise InputError(f"{path}, DOF at offset {piece.offset:#x}", str(error)) from None
+
+
+def _resolved(piece: Piece) -> Dof:
+    """Return the DOF with resolved addresses; `relocation` still says how the file has them."""
+    assert piece.address is not None
+    return resolve(piece.data, piece.address)._replace(relocation=decode(piece.data).relocation)
+
+
+def _merged(path: str, pieces: Sequence[Piece]) -> Piece:
+    addresses = [piece.address for piece in pieces if piece.address is not None]
+    if len(addresses) < len(pieces):
+        raise UsageError(f"--merged: {path} has no addresses yet; give the linked program or library")
+    try:
+        dof = merge([resolve(piece.data, address) for piece, address in zip(pieces, addresses)])
+        return Piece(pieces[0].offset, encode(dof).data)
+    except DofError as error:
+        raise InputError(path, str(error)) from None
+
+
+def _made_for(data: bytes) -> tuple[str, ...]:
+    """Return the systems whose flavour this is; all of them where nothing is decisive."""
+    try:
+        dof = decode(data)
+    except DofError:
+        return PLATFORMS
+    if dof.relocation == L.DOFREL:
+        return ("freebsd",)
+    enabled = any(probe.enabled_offsets for provider in dof.providers for probe in provider.probes)
+    if dof.version == 3:
+        return ("oracle",)
+    return ("freebsd", "illumos") if enabled else PLATFORMS
+
+
+def _misfits(piece: Piece) -> list[Finding]:
+    """Say where a DOF is not of the machine that its ELF file is for."""
+    found = (8 if piece.data[4] == L.MODEL_LP64 else 4, piece.data[5] == L.ENCODING_LSB)
+    if piece.machine is None or found == piece.machine:
+        return []
+    names = [f"{8 * size}-bit, {'little' if little else 'big'}-endian" for size, little in (found, piece.machine)]
+    return [Finding(REJECTED, f"it is {names[0]}, and the file is {names[1]}")]
+
+
+# -- showing -----------------------------------------------------------------------------------------------------------
+
+
+def _safe(text: str) -> str:
+    """Return a name from a file as it may be printed: control characters and bytes that are no UTF-8 are spelled."""
+    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _result(piece: Piece, platform: str, findings: list[Finding]) -> dict[str, object]:
+    found = [{"effect": finding.effect, "what": _safe(finding.what)} for finding in findings]
+    return {"offset": piece.offset, "platform": platform, "accepted": not findings, "findings": found}
+
+
+def _as_dict(piece: Piece, dof: Dof) -> dict[str, Any]:
     return {
         "offset": piece.offset,
         "size": len(piece.data),
@@ -122,32 +200,48 @@ def _as_dict(piece: Piece, dof: Dof) -> dict[str, object]:
         "address_size": dof.address_size,
         "byte_order": "little" if dof.little else "big",
         "relocation": L.RELOCATION_NAMES.get(dof.relocation, dof.relocation),
+        "addresses": "field" if piece.address is None else "file",
         "providers": [
             {
-                "name": provider.name,
+                "name": _safe(provider.name),
                 "attributes": [f"{attribute.encode():#010x}" for attribute in provider.attributes],
-                "probes": [probe._asdict() for probe in provider.probes],
+                "probes": [
+                    {
+                        "function": _safe(probe.function),
+                        "name": _safe(probe.name),
+                        "native": [_safe(text) for text in probe.native],
+                        "translated": [_safe(text) for text in probe.translated],
+                        "mapping": probe.mapping,
+                        "offsets": probe.offsets,
+                        "enabled_offsets": probe.enabled_offsets,
+                        "address": probe.address,
+                    }
+                    for probe in provider.probes
+                ],
             }
             for provider in dof.providers
         ],
     }
 
 
-def _print(entry: dict[str, object], dof: Dof) -> None:
+def _console() -> Console:
     from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=100_000)  # a pipe gets whole lines
+
+
+def _print(console: Console, piece: Piece, dof: Dof) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=100_000)  # a pipe gets whole lines
     click.echo(
-        f"DOF at offset {entry['offset']:#x}: {entry['size']} bytes, version {dof.version}, "
-        f"{8 * dof.address_size}-bit, {entry['byte_order']}-endian, relocation {entry['relocation']}"
+        f"DOF at offset {piece.offset:#x}: {len(piece.data)} bytes, version {dof.version}, {8 * dof.address_size}-bit, "
+        f"{'little' if dof.little else 'big'}-endian, relocation {L.RELOCATION_NAMES.get(dof.relocation, 'unknown')}"
     )
     for provider in dof.providers:
         attributes = " ".join(f"{attribute.encode():08x}" for attribute in provider.attributes)
-        click.echo(f"provider {provider.name}  (attributes {attributes})")
+        click.echo(f"provider {_safe(provider.name)}  (attributes {attributes})")
         table = Table(box=None, pad_edge=False)
         for name in ("probe", "function", "address", "offsets", "is-enabled", "arguments"):
             table.add_column(name, overflow="fold")
@@ -160,5 +254,5 @@ def _print(entry: dict[str, object], dof: Dof) -> None:
                 probe.name, probe.function, f"{probe.address:#x}", " ".join(f"{o:#x}" for o in probe.offsets),
                 " ".join(f"{o:#x}" for o in probe.enabled_offsets), arguments,
             )  # fmt: skip
-            table.add_row(*(Text(cell) for cell in row))
+            table.add_row(*(Text(_safe(cell)) for cell in row))
         console.print(table)

@@ -5,11 +5,14 @@ What makes a DOF readable is checked here; what would make a consumer refuse or 
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from ...provider.model import Attribute, Attributes
 from . import layout as L
 from .types import Dof, DofError, DofProbe, DofProvider
+
+_NOT_ZERO = re.compile(rb"[^\0]")
 
 
 class Header(NamedTuple):
@@ -38,6 +41,30 @@ class Section(NamedTuple):
 def size_of(data: bytes, offset: int = 0) -> int:
     """Return how many bytes the DOF at `offset` takes. Raises DofError."""
     return read_header(data[offset : offset + L.HEADER_SIZE], len(data) - offset).size
+
+
+def split(data: bytes) -> list[tuple[int, bytes]]:
+    """Return (offset, bytes) of each DOF in a section's content, where a linker has put them in a row.
+
+    Between them may stand our trailers, the runtime's mark (a trailer of size 0), and a linker's padding of zeros.
+    Raises DofError where something else does.
+    """
+    found = []
+    place = 0
+    while place < len(data):
+        if data[place : place + 4] == L.TRAILER_MAGIC:
+            place += L.TRAILER_SIZE
+        elif data[place] == 0:
+            filled = _NOT_ZERO.search(data, place)
+            place = filled.start() if filled else len(data)
+        else:
+            try:
+                size = size_of(data, place)
+            except DofError as error:
+                raise DofError(f"at offset {place:#x}: {error}") from None
+            found.append((place, data[place : place + size]))
+            place += size + -size % 8
+    return found
 
 
 def read_header(data: bytes, available: int) -> Header:
