@@ -1,0 +1,38 @@
+"""The documentation hangs together: links lead somewhere, each command has its page, and the index knows all pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from usdtbuild.cli import COMMANDS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "sample_projects").rglob("*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        assert file.exists(), f"{target}: there is no {file}"
+        if anchor:
+            assert anchor in headings(file), f"{target}: there is no such heading in {file}"
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, made as code forges make them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_a_page_that_the_overview_and_the_index_link(command: str) -> None:
+    assert (ROOT / f"docs/commands/{command}.md").is_file()
+    assert f"({command}.md)" in (ROOT / "docs/commands/usdtbuild.md").read_text()
+    assert f"(commands/{command}.md)" in (ROOT / "docs/index.md").read_text()
