@@ -5,6 +5,7 @@ Knows which function each site is in, which system wants which flavour, and noth
 
 from __future__ import annotations
 
+from binascii import crc32
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -97,7 +98,8 @@ def describe(
         (enabled if stub.enabled else sites).add(offset - function.start)
     made = []
     for name, probes in order.items():
-        entries = [_entry(probe, function, s, e) for (_, function), (probe, s, e) in probes.items()]
+        longest = D.MAX_FUNCTION if system == "freebsd" else D.MAX_FUNCTION_ELSEWHERE
+        entries = [_entry(probe, function, s, e, longest) for (_, function), (probe, s, e) in probes.items()]
         made.append(DofProvider(name, providers[name].attributes, tuple(entries)))
     has_enabled = any(probe.enabled_offsets for provider in made for probe in provider.probes)
     if has_enabled and system == "oracle":
@@ -105,7 +107,8 @@ def describe(
             f"{path}: DOF for Oracle DTrace can't describe is-enabled calls yet; "
             "leave USDT_ENABLED_BY_CALL undefined, so that the test reads the probe's semaphore"
         )
-    dof = Dof(2 if has_enabled else 1, address_size, little, RELOCATIONS[system], tuple(made))
+    # Version 1 would do without is-enabled sites, but gdb reads version 2 only.
+    dof = Dof(2, address_size, little, RELOCATIONS[system], tuple(made))
     try:
         encoded = encode(dof)
     except DofError as error:
@@ -120,12 +123,23 @@ def describe(
     )
 
 
-def _entry(probe: Probe, function: Function, sites: set[int], enabled: set[int]) -> DofProbe:
+def _entry(probe: Probe, function: Function, sites: set[int], enabled: set[int], longest: int) -> DofProbe:
     native = tuple(argument.type.spelling for argument in probe.arguments)
     translated, mapping = native, tuple(range(len(native)))
     if probe.translated is not None:
         translated = tuple(item.type for item in probe.translated)
         mapping = tuple(item.native for item in probe.translated)
     return DofProbe(
-        function.name, probe.name, native, translated, mapping, tuple(sorted(sites)), tuple(sorted(enabled))
+        _shortened(function.name, longest), probe.name, native, translated, mapping, tuple(sorted(sites)), tuple(sorted(enabled))
     )
+
+
+def _shortened(name: str, longest: int) -> str:
+    """Return a function's name of at most `longest` bytes: systems drop the probes of others, or the whole DOF.
+
+    C++ functions have such names. Nobody looks a function up by the name in a DOF, so its beginning and a checksum do.
+    """
+    encoded = D.encode_text(name)
+    if len(encoded) <= longest:
+        return name
+    return encoded[: longest - 9].decode("utf-8", "ignore") + f"~{crc32(encoded):08x}"
