@@ -21,6 +21,11 @@ from typing import IO, Any
 
 import pytest
 
+# Started in the background, or under nohup, a test run ignores these, and so would every program it starts.
+for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
+
 ROOT = Path(__file__).resolve().parent.parent
 SYSTEM_FOLDERS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"))
 COMPILERS = {"gcc": "g++", "clang": "clang++"}
