@@ -116,18 +116,24 @@ def verify(image: Image, expected: dict[str, Provider] | None = None) -> Report:
         for check in CHECKS:
             findings += check(subject)
         findings += _entries(image)
-    if any(finding.severity == ERROR for finding in findings):  # which says why there are none
+    if _has_entries(image) or any(finding.severity == ERROR for finding in findings):
+        # The file was made for something else, or the errors say why there are no probes.
         findings = [finding for finding in findings if finding.check != "no-probes"]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     names = frozenset((probe.provider, probe.name.replace("__", "-")) for probe in seen.probes)
     return Report(image.path, image.kind, len(seen.probes), seen.site_count, tuple(findings), names)
 
 
-def _entries(image: Image) -> list[Finding]:
-    """Return what is wrong with patchable function entries, where the file has a table of them."""
+def _has_entries(image: Image) -> bool:
+    """Whether the file has a table of patchable function entries."""
     from .functions.table import RELATIVE, STANDARD
 
-    if not any(image.sections_named(name) for name in (STANDARD, RELATIVE)):
+    return any(image.sections_named(name) for name in (STANDARD, RELATIVE))
+
+
+def _entries(image: Image) -> list[Finding]:
+    """Return what is wrong with patchable function entries, where the file has a table of them."""
+    if not _has_entries(image):
         return []
     from .patchable import verify_entries
 

@@ -39,7 +39,7 @@ def command(
     Each finding says what is wrong, where, and what cures it. Exits with 1 if there is an error.
     """
     for name in ignored:
-        if name not in NAMES:
+        if name not in NAMES and not name.startswith("entry-"):
             raise UsageError(f"--ignore {name}: there is no such finding; there are {', '.join(sorted(NAMES))}")
     expected = _read_providers(provider_files)
     reports: list[Report] = []
@@ -148,7 +148,7 @@ def _print_finding(report: Report, finding: Finding) -> None:
 
 
 def _place(place: Place) -> str:
-    function = f" in {place.function}" if place.function else ""
+    function = f" in {place.function}" if place.function and place.function not in place.where else ""
     return f"{place.where}{function}" + (f", probe {place.probe}" if place.probe else "")
 
 
