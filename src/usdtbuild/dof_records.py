@@ -129,9 +129,8 @@ def _entry(probe: Probe, function: Function, sites: set[int], enabled: set[int],
     if probe.translated is not None:
         translated = tuple(item.type for item in probe.translated)
         mapping = tuple(item.native for item in probe.translated)
-    return DofProbe(
-        _shortened(function.name, longest), probe.name, native, translated, mapping, tuple(sorted(sites)), tuple(sorted(enabled))
-    )
+    name = _shortened(function.name, longest)
+    return DofProbe(name, probe.name, native, translated, mapping, tuple(sorted(sites)), tuple(sorted(enabled)))
 
 
 def _shortened(name: str, longest: int) -> str:
