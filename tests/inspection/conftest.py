@@ -44,15 +44,17 @@ def note(
     probe: str = "p0",
     owner: str = "stapsdt",
     kind: int = 3,
+    owner_size: int = 0,
     section: str = '.note.stapsdt,"","note"',
     address: str = ".8byte",
 ) -> str:
     """Return the assembly of one SDT note."""
     n = next(_NUMBERS)
+    size = owner_size or f".Lname_end{n}-.Lname{n}"
     return f"""
  .pushsection {section}
  .balign 4
- .4byte .Lname_end{n}-.Lname{n}, .Lend{n}-.Ldesc{n}, {kind}
+ .4byte {size}, .Lend{n}-.Ldesc{n}, {kind}
 .Lname{n}: .asciz "{owner}"
 .Lname_end{n}: .balign 4
 .Ldesc{n}: {address} {site}, {base}, {semaphore}

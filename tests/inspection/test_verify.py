@@ -198,6 +198,11 @@ def test_other_notes_among_the_records(more: dict[str, Any], what: str, program:
     assert finding.places[0].offset > 0
 
 
+def test_notes_that_every_reader_passes_over_are_no_finding(program: Any, note: Any) -> None:
+    """What a linker makes of the record of code that it dropped: an owner that is a byte short, another provider."""
+    assert findings(program(note(owner_size=7, site="0", provider="ov"), note())) == {}
+
+
 @pytest.mark.parametrize("broken", [".4byte 8, 4000, 3", '.4byte 8, 8, 3\n .asciz "stapsdt"\n .8byte 1', ".4byte 1"])
 def test_records_that_cannot_be_read(broken: str, program: Any, note: Any) -> None:
     path = program(note(), f'\n .pushsection .note.stapsdt,"","note"\n .balign 4\n {broken}\n .popsection\n')
