@@ -8,13 +8,14 @@ BIN := .venv/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
 
-.PHONY: help demo test test-all test-projects bench lint clean prepare-test prepare-all
+.PHONY: help demo test test-all test-projects machines bench lint clean prepare-test prepare-all
 
 help:
 	@echo "make demo           build a sample with CMake and watch its probes fire"
 	@echo "make test           install what the tests need, check the sources, run the tests"
 	@echo "make test-all       the same, with the slow tests and all machines (compilers and qemu are installed)"
 	@echo "make test-projects  only the tests that build whole sample projects"
+	@echo "make machines       run every machine's tests and write the table of docs/architectures.md"
 	@echo "make bench          measure what probes and builds cost (benchmarks/README.md)"
 	@echo "make lint           check the sources (ruff, mypy)"
 	@echo "make clean          remove what building and testing left behind"
@@ -41,6 +42,10 @@ test-all: prepare-all lint
 
 test-projects: prepare-test
 	$(PYTEST) -m project
+
+machines: prepare-all
+	$(PYTEST) tests/machines tests/live --junitxml=.cache/machines.xml
+	$(BIN)/python tools/architectures.py .cache/machines.xml
 
 bench: prepare-test
 	@for file in $(filter-out benchmarks/common.py,$(wildcard benchmarks/*.py)); do \
