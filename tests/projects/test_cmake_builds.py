@@ -77,10 +77,12 @@ def test_editing_a_source_compiles_that_source(hello: Any) -> None:
 
 
 def test_new_probe_compiles_the_users_of_its_header(hello: Any) -> None:
-    hello.edit("hello.d", "provider hello {", f"provider hello {{\n\tprobe more{next(_fresh)}(long);")
-    hello.make()
-    assert hello.compiled() == ["greeting.c", "main.c"]
-    assert is_idle(hello.make())
+    probe = "\n\tprobe more(long);"
+    for old, new in (("", probe), (probe, "")):
+        hello.edit("hello.d", f"provider hello {{{old}", f"provider hello {{{new}")
+        hello.make()
+        assert hello.compiled() == ["greeting.c", "main.c"]
+        assert is_idle(hello.make())
 
 
 def test_changed_type_in_the_other_provider_compiles_its_one_user(hello: Any) -> None:
@@ -141,7 +143,8 @@ def with_descendants(process: int) -> list[int]:
 @pytest.mark.parametrize("pause", [0.0, 0.01, 0.03, 0.06])
 def test_a_build_that_was_killed_goes_on_where_it_stopped(hello: Any, run: Any, pause: float) -> None:
     hello.compiled()
-    hello.edit("hello.d", "provider hello {", f"provider hello {{\n\tprobe killed{next(_fresh)}(long);")
+    probe = "\n\tprobe killed(long);"
+    hello.edit("hello.d", "provider hello {", f"provider hello {{{probe}")
     building = subprocess.Popen(
         [hello.cmake, "--build", hello.build], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -159,6 +162,9 @@ def test_a_build_that_was_killed_goes_on_where_it_stopped(hello: Any, run: Any, 
     hello.compiled()
     assert run(hello.binary("hello"), "Ada").stdout == "Hello, Ada!\n"
     assert is_idle(hello.make())
+    hello.edit("hello.d", probe, "")
+    hello.make()
+    hello.compiled()
 
 
 def test_cleaning_and_building_makes_everything_again(hello: Any, run: Any) -> None:
