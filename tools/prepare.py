@@ -96,8 +96,18 @@ ALL = (
     *(Need(f"/usr/{machine}/include/stdio.h", (f"libc6-dev-{port}-cross",)) for machine, port in MACHINES.items()),
 )
 NEEDS = {"demo": DEMO, "test": TEST, "all": ALL}
-# The CMakes that the sample projects are built with beside the distribution's: folder below .cache, and what pip takes.
-CMAKES = {"cmake-oldest": "cmake==3.16.*", "cmake-newest": "cmake>=4"}
+# Build tools that the sample projects are built with beside the distribution's: the oldest we support, and the newest.
+TOOLS = {
+    "cmake-oldest": ("cmake==3.16.*",),
+    "cmake-newest": ("cmake>=4",),
+    "meson-oldest": ("meson==1.0.*",),
+    "meson-newest": ("meson>=1.8",),
+}
+# What the tests' own builds of Python projects install, without the network: build backends, and our own dependencies.
+WHEELS = (
+    *("setuptools", "wheel", "pybind11", "Cython", "scikit-build-core", "meson-python", "meson", "ninja", "cmake"),
+    *("hatchling", "build", "pip", "click", "rich", "pyelftools", "capstone", "pytest"),
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -126,7 +136,8 @@ def main(arguments: list[str]) -> int:
         return fail("Python's venv module is missing (Debian and Ubuntu: python3-venv).")
     make_venv(purpose, [need.pip for need in missing if need.pip and not is_there(need)])
     if purpose != "demo":
-        fetch_cmakes()
+        fetch_tools()
+        fetch_wheels()
     if is_root:
         mount_tracefs()
     return 0
@@ -232,18 +243,32 @@ def make_venv(purpose: str, extra: list[str]) -> None:
     stamp.write_text(digest)
 
 
-def fetch_cmakes() -> None:
-    """Put the oldest CMake we support and the newest there is where the tests look for them; do so once."""
-    for name, wanted in CMAKES.items():
-        folder = ROOT / ".cache" / name
-        if folder.exists():
-            continue
-        print(f"Fetching {wanted} for the tests", flush=True)
-        unfinished = folder.with_suffix(f".{os.getpid()}")
-        if pip("install", "--no-deps", "--only-binary", ":all:", "--target", str(unfinished), wanted) == 0:
-            unfinished.rename(folder)
-        else:  # a machine that this version was never built for; the tests that need it are skipped
-            shutil.rmtree(unfinished, ignore_errors=True)
+def fetch_tools() -> None:
+    """Put each build tool of TOOLS into a folder of its own below .cache, where the tests look for it; do so once."""
+    for name, wanted in TOOLS.items():
+        fetch(name, "install", wanted, "--no-deps", "--only-binary", ":all:", "--target")
+
+
+def fetch_wheels() -> None:
+    """Put wheels of WHEELS and of all they need into .cache/wheelhouse, for `pip install --no-index --find-links`."""
+    fetch("wheelhouse", "download", WHEELS, "--only-binary", ":all:", "--dest")
+
+
+def fetch(name: str, verb: str, wanted: tuple[str, ...], *options: str) -> None:
+    """Let pip fill the folder .cache/NAME with what is wanted; do nothing where it has done so already."""
+    folder = ROOT / ".cache" / name
+    recipe = " ".join(wanted) + "\n"
+    stamp = folder / ".fetched"
+    if stamp.exists() and stamp.read_text() == recipe:
+        return
+    print(f"Fetching for the tests: {recipe.strip()}", flush=True)
+    unfinished = folder.with_suffix(f".{os.getpid()}")
+    if pip(verb, *options, str(unfinished), *wanted) == 0:
+        (unfinished / ".fetched").write_text(recipe)
+        shutil.rmtree(folder, ignore_errors=True)
+        unfinished.rename(folder)
+    else:  # a machine that this version was never built for; the tests that need it are skipped
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def pip(*arguments: str) -> int:
