@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,6 +64,7 @@ TEST = (
     Need("include:sys/sdt.h", ("systemtap-sdt-dev",)),
     Need("valgrind", ("valgrind",)),
     Need("ccache", ("ccache",)),
+    Need(str(Path(sysconfig.get_path("include"), "Python.h")), ("python3-dev",)),
     Need("pkg-config", ("pkg-config",)),
     Need("eu-strip", ("elfutils",)),
     Need("qemu-aarch64", ("qemu-user",)),
