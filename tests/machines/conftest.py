@@ -253,7 +253,9 @@ class Workshop:
         if not words:
             return []
         program = self.of_llvm("clang") if name == "clang" else find(words[0])
-        return [program, *words[1:]] if program else []
+        # clang has no assembler of its own for SPARC up to version 16, and calls binutils'.
+        assembles = "sparc" not in self.name or find(f"{self.target.prefix}as")
+        return [program, *words[1:]] if program and assembles else []
 
     def of_llvm(self, name: str) -> str | None:
         """Return the path of one of LLVM's programs, in a version that knows the target."""
