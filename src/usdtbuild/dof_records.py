@@ -102,13 +102,9 @@ def describe(
         entries = [_entry(probe, function, s, e, longest) for (_, function), (probe, s, e) in probes.items()]
         made.append(DofProvider(name, providers[name].attributes, tuple(entries)))
     has_enabled = any(probe.enabled_offsets for provider in made for probe in provider.probes)
-    if has_enabled and system == "oracle":
-        raise UsdtError(
-            f"{path}: DOF for Oracle DTrace can't describe is-enabled calls yet; "
-            "leave USDT_ENABLED_BY_CALL undefined, so that the test reads the probe's semaphore"
-        )
-    # Version 1 would do without is-enabled sites, but gdb reads version 2 only.
-    dof = Dof(2, address_size, little, RELOCATIONS[system], tuple(made))
+    # Oracle's is-enabled sites are those of version 3; version 1 would do without any, but gdb reads version 2 only.
+    version = 3 if has_enabled and system == "oracle" else 2
+    dof = Dof(version, address_size, little, RELOCATIONS[system], tuple(made))
     try:
         encoded = encode(dof)
     except DofError as error:
@@ -124,16 +120,25 @@ def describe(
 
 
 def _entry(probe: Probe, function: Function, sites: set[int], enabled: set[int], longest: int) -> DofProbe:
-    native = tuple(argument.type.spelling for argument in probe.arguments)
-    translated, mapping = native, tuple(range(len(native)))
-    if probe.translated is not None:
-        translated = tuple(item.type for item in probe.translated)
-        mapping = tuple(item.native for item in probe.translated)
-    name = _shortened(function.name, longest)
+    native = native_types(probe)
+    translated, mapping = translated_types(probe)
+    name = shortened(function.name, longest)
     return DofProbe(name, probe.name, native, translated, mapping, tuple(sorted(sites)), tuple(sorted(enabled)))
 
 
-def _shortened(name: str, longest: int) -> str:
+def native_types(probe: Probe) -> tuple[str, ...]:
+    """Return the C types of a probe's arguments as the program passes them."""
+    return tuple(argument.type.spelling for argument in probe.arguments)
+
+
+def translated_types(probe: Probe) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the types that consumers see, and the native argument that each comes from: the same, if none are said."""
+    if probe.translated is None:
+        return native_types(probe), tuple(range(len(probe.arguments)))
+    return tuple(item.type for item in probe.translated), tuple(item.native for item in probe.translated)
+
+
+def shortened(name: str, longest: int) -> str:
     """Return a function's name of at most `longest` bytes: systems drop the probes of others, or the whole DOF.
 
     C++ functions have such names. Nobody looks a function up by the name in a DOF, so its beginning and a checksum do.

@@ -106,7 +106,7 @@ def summarise(image: Image, found: Sequence[Record]) -> Inspection:
     providers, problem = description(image)
     grouped: dict[tuple[str, str, str], list[Site]] = {}
     for record in found:
-        declared = find_declared(providers, record.provider, record.probe)
+        declared = None if record.is_enabled else find_declared(providers, record.provider, record.probe)
         site = _site(image, record, declared)
         grouped.setdefault((record.provider, record.probe, record.format), []).append(site)
     probes = []
@@ -126,6 +126,8 @@ def _site(image: Image, record: Record, declared: DeclaredProbe | None) -> Site:
     if record.semaphore is not None:
         semaphore = Semaphore(record.semaphore, None if image.is_object else is_backed(image, record.semaphore.address))
     parsed = operands.parse(record.operands, image.machine) or (_NO_OPERAND,) * len(record.types)
+    if record.is_enabled:
+        parsed = ()  # it passes no argument of the probe, and what it passes is between it and the tracer
     known = declared.arguments if declared is not None else ()
     arguments = tuple(
         _argument(operand, known[index] if index < len(known) else None, record.types[index : index + 1])

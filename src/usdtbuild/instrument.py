@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from mmap import mmap
     from typing import Union
 
-    from .arch.machine import Machine
+    from .arch.machine import Machine, Stub
     from .dof_records import Function, FunctionTable
+    from .formats.usdt_note import SiteNote
     from .sites import Site, StubSymbol
 
     Data = Union[bytes, mmap]
@@ -40,7 +41,7 @@ ANCHOR_SYMBOL = "usdtbuild.probes.page"
 _PAGE = 4096
 # Where ppc64 ELFv1 has its function descriptors.
 _DESCRIPTORS = ".opd"
-_DOF_SECTION = ".SUNW_dof"
+_DOF_SECTION, _USDT_SECTION = ".SUNW_dof", ".note.usdt"
 
 
 class Options(NamedTuple):
@@ -133,6 +134,7 @@ def instrument(data: Data, path: str, options: Options = DEFAULTS) -> tuple[list
     found = sites.find(source, machine, providers, options.nop, patch_enabled=patch_enabled)
     if not found:
         return [], b"", Report(False, reason=_why_nothing(source, found))
+    _refuse_idle_semaphores(found, options, path)
     writer = _Writer(source, machine, options, found, providers)
     report = writer.run()
     writer.drop_intermediate_code(fat_ir)
@@ -170,13 +172,21 @@ def _with_target(source: ElfObject, options: Options) -> Options:
     unknown = [name for name in formats if name not in FORMATS]
     if unknown:
         raise UsdtError(f"{unknown[0]} is no record format; there are {', '.join(FORMATS)}")
-    if "usdt" in formats:
-        raise UsdtError(f"{source.path}: format usdt can't be written yet; use stapsdt, which DTrace reads too")
     return options._replace(formats=tuple(name for name in FORMATS if name in formats), target_os=system)
 
 
+def _refuse_idle_semaphores(found: sites.Found, options: Options, path: str) -> None:
+    """Raise where code tests a semaphore that nobody will ever increment: only readers of SDT notes do."""
+    if found.undefined_semaphores and "stapsdt" not in options.formats:
+        raise UsdtError(
+            f"{path}: tests {found.undefined_semaphores[0]}, which no reader of {' or '.join(options.formats)} "
+            "increments, so that probe would never be enabled; compile with -DUSDT_ENABLED_BY_CALL, or add stapsdt "
+            "to --formats"
+        )
+
+
 def _why_nothing(source: ElfObject, found: sites.Found) -> str:
-    if source.sections_named(stapsdt.SECTION) or source.sections_named(_DOF_SECTION):
+    if any(source.sections_named(name) for name in (stapsdt.SECTION, _DOF_SECTION, _USDT_SECTION)):
         return "already instrumented"
     return "its probes are declared, but never called" if found.stubs else "no probe calls"
 
@@ -211,8 +221,17 @@ def _refuse_slim_lto(source: ElfObject) -> list[int]:
 def operand_text(
     path: str, machine: Machine, address_size: int, provider: str, probe: Probe, *, tail: bool
 ) -> str:
-    """Return how SDT notes say where a probe's arguments are. Raises UsdtError where they can't."""
-    arguments = probe.arguments[: stapsdt.MAX_ARGUMENTS]
+    """Return how SDT notes say where a probe's arguments are, the first twelve. Raises UsdtError where they can't."""
+    return " ".join(
+        operands_of(path, machine, address_size, provider, probe, tail=tail, most=stapsdt.MAX_ARGUMENTS)
+    )
+
+
+def operands_of(
+    path: str, machine: Machine, address_size: int, provider: str, probe: Probe, *, tail: bool, most: int | None = None
+) -> tuple[str, ...]:
+    """Return where a probe's arguments are, one operand each, of at most `most`. Raises UsdtError."""
+    arguments = probe.arguments[:most]
     types = tuple((a.type.size(address_size), a.type.signed and a.type.kind != "float") for a in arguments)
     operands = machine.operands(types, tail)
     for argument, operand in zip(arguments, operands):
@@ -221,7 +240,16 @@ def operand_text(
                 f"{path}: argument {argument.name or argument.type.spelling} of probe {provider}:{probe.stub} can't be "
                 f"described to tracers on {machine.name}; pass a pointer to it, or a type no wider than a register"
             )
-    return " ".join(operand for operand in operands if operand)
+    return tuple(operand for operand in operands if operand)
+
+
+class _Place(NamedTuple):
+    """A site to record, by its offset in its section. `asks`: where an is-enabled stub of Oracle's kind asks, or 0."""
+
+    stub: StubSymbol
+    offset: int
+    tail: bool
+    asks: int = 0
 
 
 class _Writer:
@@ -236,13 +264,17 @@ class _Writer:
         self.groups = source.groups()
         self.address_size = source.layout.address_size
         self.by_semaphore = "stapsdt" in options.formats
+        # Oracle's DTrace writes its answer to where an argument points; others change the value that is returned.
+        self.dof_system = "oracle" if options.target_os == "linux" else options.target_os
+        self.asks = "usdt" in options.formats or ("dof" in options.formats and self.dof_system == "oracle")
         self.reports: list[SiteReport] = []
         self.semaphores = dict(found.semaphores)  # name -> symbol or handle
         self.alias_counts: dict[str, int] = {}
         self.has_aliases = source.data.find(b".usdt0\0") >= 0  # an instrumented object was joined to a plain one
         self.unique_names: dict[int, str] = {}  # group (0 for none) -> prefix of its aliases' names
         self.aliases: dict[int, int] = {}  # text section -> the symbol at its start
-        self.functions: FunctionTable | None = None
+        self._functions: FunctionTable | None = None
+        self.declarations: dict[str, int] = {}  # provider -> the symbol of its note in `.note.usdt`
         self.base_symbol = 0
         self.anchor = 0
         self.descriptors = 0
@@ -272,7 +304,7 @@ class _Writer:
 
     def _record_section(self, section: int, members: Sequence[Site]) -> None:
         """Write the records of one text section's sites, and tie each neutralised relocation to its record."""
-        places = [(site.stub, site.replacement.site, site.replacement.tail) for site in members]
+        places = [_Place(site.stub, site.replacement.site, site.replacement.tail) for site in members]
         labels = self._records(section, places, self.groups.get(section, 0))
         for site, label in zip(members, labels):
             reference = site.reference
@@ -297,30 +329,37 @@ class _Writer:
             if entry.entry != site.reference.entry:
                 self.editor.retarget(entry, self.machine.none, label)
 
-    def _records(self, section: int, places: Sequence[tuple[StubSymbol, int, bool]], group: int) -> list[int]:
+    def _records(self, section: int, places: Sequence[_Place], group: int) -> list[int]:
         """Append the records of the sites of `section` in every format; return a label on a record of each site.
 
         Record sections are linked to the code (SHF_LINK_ORDER) and members of its group, so that bfd and lld drop them
         with the code (for notes in gold and mold see `_void_if_dropped`); the labels are what the neutralised
-        relocations point to, so that a record is kept with the code. DOF comes last because it is loaded: only of
-        loaded sections do linkers ask whether anything refers to them.
+        relocations point to, so that a record is kept with the code. Only of loaded sections do linkers ask whether
+        anything refers to them, so a label on DOF or on functions' names comes before one on a note.
         """
+        own = group
         if not group:  # a group of its own, not COMDAT: bfd's -r would put all record sections into one
             group = self.editor.add_group(self._alias(section, 0), 0)
         labels: list[int] = []
+        names = 0
         if "stapsdt" in self.options.formats:
-            labels = self._notes(section, places, group)
+            labels = self._notes(section, [place for place in places if not place.stub.enabled], group)
+        if "usdt" in self.options.formats:
+            labels = self._usdt_notes(section, places, group, own)
+            names = labels[0]
         if "dof" in self.options.formats:
-            labels = self._dof(section, places, group)
+            labels = self._dof(section, places, group, keep=names)
         return labels
 
-    def _notes(self, section: int, places: Sequence[tuple[StubSymbol, int, bool]], group: int) -> list[int]:
-        """Append one `.note.stapsdt` for the sites of `section`; return a label on each note."""
+    def _notes(self, section: int, places: Sequence[_Place], group: int) -> list[int]:
+        """Append one `.note.stapsdt` for the sites of `section`, if it has any; return a label on each note."""
+        if not places:
+            return []
         data = bytearray()
         relocations: list[NewRelocation] = []
         starts = []
         fields = stapsdt.fields(self.address_size)
-        for stub, offset, tail in places:
+        for stub, offset, tail, _ in places:
             code, addend = self._place(section, offset, group)
             start = len(data)
             starts.append(start)
@@ -353,17 +392,142 @@ class _Writer:
             return self.editor.add_label(section, offset), 0
         return self._alias(section, group), offset
 
-    def _dof(self, section: int, places: Sequence[tuple[StubSymbol, int, bool]], group: int) -> list[int]:
-        """Append a `.SUNW_dof` for the sites of `section`; return a label on each site's entry."""
+    def _usdt_notes(self, section: int, places: Sequence[_Place], group: int, own: int) -> list[int]:
+        """Append one `.note.usdt` for the sites of `section`; return for each the label of its function's name.
+
+        `own` is the group that the code itself is in, or 0.
+        """
+        from .formats import usdt_note  # only who asks for it pays for it
+
+        names, alias, offsets = self._function_names(section, places, group, own)
+        data = bytearray()
+        relocations: list[NewRelocation] = []
+        low = 0 if self.address_size == 8 or self.source.layout.little else 4  # the low word of an eight-byte field
+        for place, name in zip(places, offsets):
+            code, addend = self._place(section, place.asks or place.offset, group)
+            start = len(data) + low
+            data += usdt_note.encode(self._usdt_note(place), little=self.source.layout.little)
+            relocations += (
+                NewRelocation(start + usdt_note.PC_FIELD, self.machine.absolute, code, addend),
+                NewRelocation(start + usdt_note.FUNCTION_FIELD, self.machine.absolute, alias, name),
+            )
+        code, _ = self._place(section, 0, group)
+        guard = self._hide_if_dropped(len(data), code)
+        if guard is not None:
+            data[:0] = guard[0]
+            relocations = guard[1] + [r._replace(offset=r.offset + len(guard[0])) for r in relocations]
+        # Keeps the providers' notes with those of their sites; at the end, where nothing else is relocated.
+        kept = dict.fromkeys(self._declaration(place.stub.provider) for place in places)
+        relocations += [NewRelocation(len(data) - 4, self.machine.none, symbol, 0) for symbol in kept]
+        self.editor.add_section(
+            usdt_note.SECTION, L.SHT_NOTE, L.SHF_LINK_ORDER, bytes(data),
+            align=4, link=section, relocations=relocations, group=group,
+        )  # fmt: skip
+        return [self.editor.add_label(names, offset) for offset in offsets]
+
+    def _usdt_note(self, place: _Place) -> SiteNote:
+        """Return the note of a site. Its number of arguments must be the declared one, so none are left out."""
+        from .formats.usdt_note import SiteNote
+
+        stub = place.stub
+        if stub.enabled:
+            operands: tuple[str, ...] = (self.machine.asking_operand,)
+        else:
+            operands = operands_of(
+                self.source.path, self.machine, self.address_size, stub.provider, stub.probe, tail=place.tail
+            )
+        # A blank ends an operand.
+        operands = tuple(operand.replace(" ", "") for operand in operands)
+        return SiteNote(0, 0, stub.provider, stub.probe.stub, operands, stub.enabled)
+
+    def _function_names(
+        self, section: int, places: Sequence[_Place], group: int, own: int
+    ) -> tuple[int, int, list[int]]:
+        """Append the names of the functions that the sites are in.
+
+        Return their section, the symbol at its start, and the offset of each site's name. DTrace wants them in the
+        loaded section `.rodata`. Notes refer to them by a symbol of their own, for the reason that `_alias` gives.
+        """
+        from .dof_records import shortened
+        from .formats import usdt_note
+
+        found: dict[str, int] = {}
+        data = bytearray()
+        offsets = []
+        for place in places:
+            name = shortened(self._function(section, place.stub, place.offset).name, usdt_note.MAX_FUNCTION)
+            if name not in found:
+                found[name] = len(data)
+                data += name.encode("utf-8", "surrogateescape") + b"\0"
+            offsets.append(found[name])
+        index = self.editor.add_section(
+            usdt_note.NAMES_SECTION, L.SHT_PROGBITS, L.SHF_ALLOC, bytes(data), align=1, group=group
+        )
+        return index, self._new_alias(index, own, bytes(data)), offsets
+
+    def _declaration(self, provider: str) -> int:
+        """Return the symbol of a provider's note, which a module must have once: it is in a group of that name."""
+        if provider not in self.declarations:
+            name = f"usdtbuild.prov.{provider}"
+            symbol = self._symbol(name)
+            self.declarations[provider] = symbol or self._declare(name, self.providers[provider])
+        return self.declarations[provider]
+
+    def _declare(self, name: str, provider: Provider) -> int:
+        from .dof_records import native_types, translated_types
+        from .formats import usdt_note
+
+        probes = []
+        for probe in provider.probes:
+            translated, mapping = translated_types(probe)
+            probes.append(usdt_note.DeclaredProbe(probe.name, native_types(probe), tuple(zip(translated, mapping))))
+        note = usdt_note.ProviderNote(provider.name, provider.attributes, tuple(probes))
+        try:
+            data = usdt_note.encode(note, little=self.source.layout.little)
+        except usdt_note.UsdtNoteError as error:
+            raise UsdtError(f"{self.source.path}: {error}") from None
+        symbol = self.editor.add_global(name, L.STB_WEAK, self.editor.next_section + 1, 0)
+        self.editor.add_section(
+            usdt_note.SECTION, L.SHT_NOTE, 0, data, align=4, group=self.editor.add_group(symbol)
+        )
+        return symbol
+
+    def _hide_if_dropped(self, size: int, code: int) -> tuple[bytes, list[NewRelocation]] | None:
+        """Return bytes to put before `size` bytes of notes, with relocations, so that they vanish with their code.
+
+        See `_void_if_dropped` for why, and `usdt_note.guard` for how.
+        """
+        from .formats import usdt_note
+
+        type32 = self.machine.absolute32
+        if type32 is None:
+            return None
+        order: Literal["little", "big"] = "little" if self.source.layout.little else "big"
+        guard = usdt_note.guard(size, little=order == "little")
+        relocations = [NewRelocation(guard.word, self.machine.absolute, code, guard.addend)]
+        if self.machine.chains:
+            relocations.append(NewRelocation(guard.word, self.machine.none, 0, 0))
+        for offset in guard.again:
+            value = int.from_bytes(guard.data[offset : offset + 4], order)
+            relocations.append(NewRelocation(offset, type32, self._zero(), value))
+        return guard.data, relocations
+
+    def _dof(self, section: int, places: Sequence[_Place], group: int, keep: int = 0) -> list[int]:
+        """Append a `.SUNW_dof` for the sites of `section`; return a label on each site's entry.
+
+        `keep` is a symbol that must stay as long as the DOF does.
+        """
         from . import dof_records  # only who asks for DOF pays for it
 
-        if self.functions is None:
-            self.functions = dof_records.FunctionTable(self.source, {site.section for site in self.found.sites})
-        members = [(stub, offset, self._function(section, stub, offset)) for stub, offset, _ in places]
+        def offset_of(place: _Place) -> int:
+            return place.asks if place.asks and self.dof_system == "oracle" else place.offset
+
+        members = [
+            (place.stub, offset_of(place), self._function(section, place.stub, place.offset)) for place in places
+        ]
         little = self.source.layout.little
-        system = "oracle" if self.options.target_os == "linux" else self.options.target_os
         described = dof_records.describe(
-            self.source.path, members, self.providers, system, self.address_size, little
+            self.source.path, members, self.providers, self.dof_system, self.address_size, little
         )
         encoded = described.encoded
         dof_section = self.editor.next_section
@@ -374,30 +538,36 @@ class _Writer:
             relocations += self._dof_address(dof_section, field.offset, *starts[field.provider, field.probe])
         data = bytearray(encoded.data)
         if self.machine.relaxes:
-            for place in encoded.offsets:
-                function = described.functions[place.provider][place.probe]
-                value = int.from_bytes(data[place.offset : place.offset + 4], "little" if little else "big")
-                data[place.offset : place.offset + 4] = bytes(4)
-                site = self.editor.add_label(section, function.start + value)
+            for site in encoded.offsets:
+                function = described.functions[site.provider][site.probe]
+                value = int.from_bytes(data[site.offset : site.offset + 4], "little" if little else "big")
+                data[site.offset : site.offset + 4] = bytes(4)
+                label = self.editor.add_label(section, function.start + value)
                 add, subtract = self.machine.difference or (0, 0)
-                relocations.append(NewRelocation(place.offset, add, site, 0))
-                relocations.append(NewRelocation(place.offset, subtract, starts[place.provider, place.probe][0], 0))
+                relocations.append(NewRelocation(site.offset, add, label, 0))
+                relocations.append(NewRelocation(site.offset, subtract, starts[site.provider, site.probe][0], 0))
+        if keep:
+            relocations.append(NewRelocation(len(data), self.machine.none, keep, 0))
         data += dof_records.TRAILER + len(encoded.data).to_bytes(4, "little" if little else "big")
+        flags = L.SHF_ALLOC | L.SHF_LINK_ORDER
+        if self.dof_system == "oracle":  # lld refuses, and bfd warns of, absolute addresses in a read-only section
+            flags |= L.SHF_WRITE
         self.editor.add_section(
-            _DOF_SECTION, L.SHT_SUNW_DOF, L.SHF_ALLOC | L.SHF_LINK_ORDER, bytes(data),
+            _DOF_SECTION, L.SHT_SUNW_DOF, flags, bytes(data),
             align=8, link=section, relocations=relocations, group=group,
         )  # fmt: skip
         entries = {(field.provider, field.probe): field.offset for field in encoded.addresses}
-        return [self.editor.add_label(dof_section, entries[place]) for place in described.places]
+        return [self.editor.add_label(dof_section, entries[number]) for number in described.places]
 
     def _function(self, section: int, stub: StubSymbol, offset: int) -> Function:
         """Return the function that a site is in; a stub that this object defines is one itself."""
-        if section >= len(self.source.sections):
-            from .dof_records import Function
+        from .dof_records import Function, FunctionTable
 
+        if section >= len(self.source.sections):
             return Function(0, 0, stub.name)
-        assert self.functions is not None
-        return self.functions.at(section, offset)
+        if self._functions is None:
+            self._functions = FunctionTable(self.source, {site.section for site in self.found.sites})
+        return self._functions.at(section, offset)
 
     def _dof_address(self, section: int, offset: int, symbol: int, addend: int) -> list[NewRelocation]:
         """Return the relocations that fill a DOF address field, 8 bytes in any class, with a function's address.
@@ -461,10 +631,11 @@ class _Writer:
         The checksum of the code keeps a copy's records from counting from the start of another.
         """
         if section not in self.aliases:
-            self.aliases[section] = self._new_alias(section, group)
+            code = self.source.content(section) if section < len(self.source.sections) else b""
+            self.aliases[section] = self._new_alias(section, group, code)
         return self.aliases[section]
 
-    def _new_alias(self, section: int, group: int) -> int:
+    def _new_alias(self, section: int, group: int, content: bytes | memoryview) -> int:
         prefix = self._unique_name(group)
         count = self.alias_counts.get(prefix, 0)
         while self.has_aliases and self._symbol(f"{prefix}.usdt{count}"):
@@ -472,8 +643,7 @@ class _Writer:
         self.alias_counts[prefix] = count + 1
         if not group:
             return self.editor.add_global(f"{prefix}.usdt{count}", L.STB_GLOBAL, section, 0)
-        code = self.source.content(section) if section < len(self.source.sections) else b""
-        return self.editor.add_global(f"{prefix}.usdt{count}.{crc32(code):08x}", L.STB_WEAK, section, 0)
+        return self.editor.add_global(f"{prefix}.usdt{count}.{crc32(content):08x}", L.STB_WEAK, section, 0)
 
     def _unique_name(self, group: int) -> str:
         if group not in self.unique_names:
@@ -575,8 +745,7 @@ class _Writer:
 
         It stands in a COMDAT group of its own, so that any number of objects may define it.
         """
-        make = self.machine.thumb_stub if self.machine.thumb_stub and self._is_thumb() else self.machine.stub
-        code = make(stub.enabled, self.by_semaphore, self.options.nop)
+        code = self._stub_code(stub)
         group = self.editor.add_group(stub.symbol)
         self.unique_names[group] = stub.name
         section = self.editor.next_section
@@ -584,6 +753,10 @@ class _Writer:
         for r in code.relocations:
             symbol = self._semaphore_reference(stub) if r.label is None else self.editor.add_label(section, r.label)
             relocations.append(NewRelocation(r.offset, r.type, symbol, r.addend))
+        recorded = not stub.enabled or self.options.formats != ("stapsdt",)
+        tied = recorded and self.options.formats != ("stapsdt",)
+        if tied:
+            relocations.append(NewRelocation(code.site, self.machine.none, 0, 0))  # against its record, see below
         self.editor.add_section(
             f".text.{stub.name}", L.SHT_PROGBITS, L.SHF_ALLOC | L.SHF_EXECINSTR, code.code,
             align=code.align, relocations=relocations, group=group,
@@ -592,12 +765,26 @@ class _Writer:
             self.editor.add_label(section, offset, name)
         entry, value = (section, code.entry) if self.machine.descriptor is None else self._describe_function(section)
         self.editor.change_symbol(stub.symbol, L.STB_WEAK, L.STT_FUNC, entry, value, len(code.code))
-        if stub.enabled and "stapsdt" in self.options.formats:
+        if not recorded:
             return  # it reads the semaphore, and nobody patches it
-        self._records(section, [(stub, code.site, code.tail)], group)
+        labels = self._records(section, [_Place(stub, code.site, code.tail, code.asks)], group)
+        if tied:
+            relocations[-1] = relocations[-1]._replace(symbol=labels[0])
         self.reports.append(
             SiteReport(stub.provider, stub.probe.stub, stub.enabled, f".text.{stub.name}", code.site, True)
         )
+
+    def _stub_code(self, stub: StubSymbol) -> Stub:
+        """Return the code of a stub. Raises UsdtError where the machine has none that the formats' readers can use."""
+        if stub.enabled and self.asks:
+            if self.machine.asking_stub is None:
+                raise UsdtError(
+                    f"{self.source.path}: {stub.name}() asks whether a probe is enabled, which Oracle's DTrace can't "
+                    f"answer on {self.machine.name}; leave USDT_ENABLED_BY_CALL undefined and add stapsdt to --formats"
+                )
+            return self.machine.asking_stub(self.by_semaphore, self.options.nop)
+        make = self.machine.thumb_stub if self.machine.thumb_stub and self._is_thumb() else self.machine.stub
+        return make(stub.enabled, self.by_semaphore, self.options.nop)
 
     def _is_thumb(self) -> bool:
         """Whether the object's mapping symbols say that it has Thumb code and no A32 (aaelf32, "Mapping symbols")."""

@@ -69,6 +69,34 @@ def test_stub_is_what_it_should_be(name, way, machine, disassemble):
     assert stub.entry == 0
 
 
+# Machine -> the is-enabled stubs that hand DTrace a pointer to the answer: with a semaphore, and without one.
+ASKING = {
+    "x86-64": (
+        "endbr64; movzwl (%rip), %eax; pushq %rax; movq %rsp, %rdi; nop; popq %rax; nop; retq",
+        "endbr64; xorl %eax, %eax; pushq %rax; movq %rsp, %rdi; nop; popq %rax; nop; retq",
+    ),
+    "aarch64": (
+        "bti c; adrp x0, #0; ldrh w0, [x0]; str x0, [sp, #-0x10]!; mov x0, sp; nop; ldr x0, [sp], #0x10; nop; ret",
+        "bti c; mov w0, #0; str x0, [sp, #-0x10]!; mov x0, sp; nop; ldr x0, [sp], #0x10; nop; ret",
+    ),
+}
+
+
+@pytest.mark.parametrize("semaphore", [True, False])
+@pytest.mark.parametrize("name", ASKING)
+def test_asking_stub_is_what_it_should_be(name, semaphore, machine, disassemble):
+    """Its first site has the pointer, its second, behind which only the return is left, the answer."""
+    stub = machine(name).asking_stub(semaphore, "safe")
+    assert disassemble(name, stub.code) == ASKING[name][not semaphore]
+    assert disassemble(name, stub.code[stub.asks :]).startswith("nop; " + {"x86-64": "popq"}.get(name, "ldr"))
+    assert disassemble(name, stub.code[stub.site :]) in {"nop; ret", "nop; retq"}
+    assert bool(stub.relocations) is semaphore
+
+
+def test_other_machines_have_no_asking_stub(machine):
+    assert {name for name in ALL if machine(name).asking_stub} == {"x86-64", "aarch64", "aarch64_be"}
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_thumb_stub_is_thumb(way, machine, disassemble):
     stub = machine("thumb").thumb_stub(*WAYS[way], "safe")

@@ -27,6 +27,8 @@ _CLEAR = 0x52800000  # mov w0, #0
 _BTI = 0xD503245F  # bti c
 _ADRP = 0x90000000  # adrp x0, semaphore
 _LDRH = 0x79400000  # ldrh w0, [x0, #:lo12:semaphore]
+_PUSH, _POP = 0xF81F0FE0, 0xF84107E0  # str x0, [sp, #-16]!; ldr x0, [sp], #16
+_POINT = 0x910003E0  # mov x0, sp
 
 
 class _Types(NamedTuple):
@@ -68,21 +70,29 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
             return Replacement(offset, words(True, _RET), offset, True)
         return None
 
+    load = (StubRelocation(4, types.page, 0), StubRelocation(8, types.load16, 0))
+
     def stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
         del nop
         if not enabled:
             return _make_stub(words(True, _BTI))
         if not semaphore:
             return _make_stub(words(True, _BTI, _CLEAR))
-        relocations = (StubRelocation(4, types.page, 0), StubRelocation(8, types.load16, 0))
-        return _make_stub(words(True, _BTI, _ADRP, _LDRH), relocations)
+        return _make_stub(words(True, _BTI, _ADRP, _LDRH), load)
+
+    def asking_stub(semaphore: bool, nop: str) -> Stub:
+        del nop
+        answer = words(True, _BTI, _ADRP, _LDRH) if semaphore else words(True, _BTI, _CLEAR)
+        asking = answer + words(True, _PUSH, _POINT)
+        made = _make_stub(asking + words(True, _NOP, _POP), load if semaphore else ())
+        return made._replace(asks=len(asking))
 
     return Machine(
         name="aarch64" if is64 else "aarch64 ilp32", none=types.none, absolute=types.absolute,
         absolute32=types.absolute32, chains=True, replace=replace, stub=stub,
         operands=lambda arguments, tail: spell(convention, arguments),
         pc_relative=(PlaceRelocation(types.prel64, 0 if is64 or little else 4, 0 if is64 or little else 4),),
-        pc_relative_bits=64 if is64 else 32,
+        pc_relative_bits=64 if is64 else 32, asking_stub=asking_stub if is64 else None, asking_operand="8@x0",
     )  # fmt: skip
 
 

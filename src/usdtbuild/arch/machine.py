@@ -47,7 +47,8 @@ class Stub(NamedTuple):
     """A function that stands in where a reference can't be patched: its code, its site's offset, its relocations.
 
     `mapping` are the mapping symbols that the ABI wants in code, as (name, offset); `entry` is what the function's
-    symbol has for a value (1 in Thumb code); `tail` as in Replacement.
+    symbol has for a value (1 in Thumb code); `tail` as in Replacement. `asks` is the offset of a second site of an
+    is-enabled stub (`Machine.asking_stub`).
     """
 
     code: bytes
@@ -57,6 +58,7 @@ class Stub(NamedTuple):
     mapping: tuple[tuple[str, int], ...] = ()
     entry: int = 0
     tail: bool = True
+    asks: int = 0
 
 
 class PlaceRelocation(NamedTuple):
@@ -91,6 +93,9 @@ class Machine(NamedTuple):
     what `stub` is for objects whose mapping symbols say that all their code is Thumb (ARM).
     `absolute32` is the relocation for a 32-bit word at any alignment, known where addresses have 64 bits and there are
     linkers that keep the notes of functions they drop (for n64 there are none);
+    `asking_stub(semaphore, nop)` returns the is-enabled stub for Oracle's DTrace, on machines that have it: at its site
+    `asks` the first argument's register, which operands call `asking_operand`, points to a word that is 1 once a tracer
+    has written it there; at its site `site`, as in any is-enabled stub, the answer is in the result's register.
     with `chains` bfd takes relocations at one offset for steps of a single one, until one that does nothing, and
     symbol 0 for an undefined one.
     """
@@ -109,6 +114,8 @@ class Machine(NamedTuple):
     thumb_stub: Callable[[bool, bool, str], Stub] | None = None
     absolute32: int | None = None
     chains: bool = False
+    asking_stub: Callable[[bool, str], Stub] | None = None
+    asking_operand: str = ""
 
 
 def word(code: memoryview, offset: int, little: bool) -> int:

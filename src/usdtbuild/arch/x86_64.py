@@ -90,7 +90,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
     return Machine(
         name="x86-64" if is64 else "x32", none=R_NONE, absolute=R_64 if is64 else R_32,
         replace=replace, stub=stub, operands=_operands, pc_relative=(PlaceRelocation(R_PC64, 0, 0),),
-        absolute32=R_32 if is64 else None,
+        absolute32=R_32 if is64 else None, asking_stub=asking_stub if is64 else None, asking_operand="8@%rdi",
     )  # fmt: skip
 
 
@@ -142,6 +142,21 @@ def stub(enabled: bool, semaphore: bool, nop: str, pad: str = "f30f1efa") -> Stu
         return Stub(landing + body + place + end, len(landing + body), 16, relocations)
     body = bytes.fromhex("31c0")  # xor %eax,%eax
     return Stub(landing + body + place + end, len(landing + body), 16)
+
+
+def asking_stub(semaphore: bool, nop: str) -> Stub:
+    """See `Machine.asking_stub`: the answer's word is on the stack while the tracer is asked."""
+    landing = bytes.fromhex("f30f1efa")  # endbr64
+    relocations: tuple[StubRelocation, ...] = ()
+    body = bytes.fromhex("31c0")  # xor %eax,%eax
+    if semaphore:
+        body = bytes.fromhex("0fb705 00000000")  # movzwl semaphore(%rip),%eax
+        relocations = (StubRelocation(len(landing) + 3, R_PC32, -4),)
+    body = landing + body + bytes.fromhex("50 4889e7")  # push %rax; mov %rsp,%rdi
+    place = bytes.fromhex("0f1f440000") if nop == NOP5 else bytes.fromhex("90")  # nopl 0(%rax,%rax,1) / nop
+    answered = body + place + bytes.fromhex("58")  # pop %rax
+    code = answered + place + bytes.fromhex("c3")  # ret
+    return Stub(code, len(answered), 16, relocations, asks=len(body))
 
 
 def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str | None, ...]:

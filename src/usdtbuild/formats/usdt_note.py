@@ -2,9 +2,14 @@
 
 Two kinds share the section. A `usdt` note (type 1 a probe, type 2 an is-enabled test) is one site: its address, the
 address of the function's name, provider, probe, and the arguments as SystemTap spells operands. A `prov` note declares
-a provider: stability, and its probes with native and translated types. A site whose provider or probe isn't declared, a
-provider declared twice, and a site with another number of arguments than declared make DTrace refuse the whole file.
-Source: Oracle's dtrace-utils, `sys/usdt_note_defs.h` and the parser of `dtprobed`.
+a provider: stability, and its probes with native and translated types. DTrace refuses the whole file for one site whose
+provider or probe isn't declared, whose number of arguments isn't the declared one (an is-enabled site may have a single
+one, a pointer), or whose function's name isn't in `.rodata`; for two notes of one site, a provider that is declared
+twice, and a note of an owner that it doesn't know. Notes of the owner `dver` it passes over.
+Source: Oracle's dtrace-utils, `sys/usdt_note_defs.h` and `libcommon/usdt_parser_notes.c`.
+
+A site's note has the probe's name as the source has it, `req__done`, which DTrace turns into `req-done`; a provider's
+note has `req-done` itself, because there DTrace turns nothing.
 
 This module turns notes into bytes and back; where they go and who relocates the addresses isn't its business.
 """
@@ -16,13 +21,18 @@ from typing import NamedTuple, Union
 
 from ..errors import UsdtError
 from ..provider.model import Attribute, Attributes
+from .operands import split
 
 SECTION = ".note.usdt"
-SITE_OWNER, PROVIDER_OWNER = b"usdt\0", b"prov\0"
+NAMES_SECTION = ".rodata"  # DTrace looks for functions' names in the section of this name, and nowhere else
+SITE_OWNER, PROVIDER_OWNER, VERSION_OWNER = b"usdt\0", b"prov\0", b"dver\0"
 PROBE, ENABLED = 1, 2
 # Offsets in a site's note of its two addresses: 12 bytes of header, 8 of the padded owner.
 PC_FIELD, FUNCTION_FIELD = 20, 28
 MAX_ARGUMENTS = 255
+# Names and types in bytes: what DTrace's own fields hold, less the NUL; a process number is added to a provider's name.
+MAX_PROVIDER, MAX_PROBE, MAX_FUNCTION, MAX_TYPE = 53, 63, 127, 127
+_SMALLEST = 12 + 8  # a note with an owner of four letters and nothing else
 
 
 class UsdtNoteError(UsdtError):
@@ -59,6 +69,40 @@ class ProviderNote(NamedTuple):
 UsdtNote = Union[SiteNote, ProviderNote]
 
 
+class Guard(NamedTuple):
+    """Notes to put before those of a function (see `guard`), and where in them the function's address counts.
+
+    The eight bytes at `word` are to be the address plus `addend`; that spoils seven, which the two 32-bit words at
+    `again` are to make good afterwards.
+    """
+
+    data: bytes
+    word: int
+    addend: int
+    again: tuple[int, int]
+
+
+def guard(size: int, *, little: bool) -> Guard:
+    """Return notes that hide the `size` bytes of notes behind them if the function's address turns out to be 0.
+
+    That is what linkers make of the address of code that they dropped, and some keep the notes all the same. A note
+    with such an address makes DTrace refuse the file, and so does one with an owner that it doesn't know, so the notes
+    must disappear in the description of another. A note with room for 256 bytes does it: added to the address,
+    2**56 - 1 carries into the top byte of a word for any address but 0, and that byte is the second of the note's size.
+    With 256 the next note begins behind the room; with 0 it begins in it, and is one that reaches to the end.
+    """
+    order = "<" if little else ">"
+    header = Struct(order + "III")
+
+    def skipped(length: int) -> bytes:
+        return header.pack(len(VERSION_OWNER), length, PROBE) + _padded(VERSION_OWNER)
+
+    room = skipped(256 - _SMALLEST + size).ljust(256, b"\0")
+    start = _SMALLEST  # the word begins before the switch's header, so something stands there
+    word, again = (start - 2, (start - 2, start + 1)) if little else (start + 6, (start + 7, start + 10))
+    return Guard(skipped(0) + skipped(256) + room, word, (1 << 56) - 1, again)
+
+
 def encode(note: UsdtNote, *, little: bool) -> bytes:
     """Return one note's bytes, padded to a multiple of four. Raises UsdtNoteError."""
     order = "<" if little else ">"
@@ -73,7 +117,9 @@ def encode(note: UsdtNote, *, little: bool) -> bytes:
 
 
 def _encode_site(note: SiteNote, order: str) -> bytes:
-    _check_count(note.arguments, f"{note.provider}:{note.probe}")
+    where = f"{note.provider}:{note.probe}"
+    _check_count(note.arguments, where)
+    _check_names(where, (note.provider, MAX_PROVIDER), (note.probe, MAX_PROBE))
     strings = _string(note.provider) + _string(note.probe)
     operands = bytes([len(note.arguments)]) + _string(" ".join(note.arguments))
     return Struct(order + "QQ").pack(note.pc, note.function) + strings + operands
@@ -88,6 +134,10 @@ def _encode_provider(note: ProviderNote, order: str) -> bytes:
         where = f"{note.name}:{probe.name}"
         _check_count(probe.native, where)
         _check_count(probe.translated, where)
+        types = [*probe.native, *(text for text, _ in probe.translated)]
+        _check_names(where, (note.name, MAX_PROVIDER), (probe.name, MAX_PROBE), *((text, MAX_TYPE) for text in types))
+        if any(not 0 <= index < len(probe.native) for _, index in probe.translated):
+            raise UsdtNoteError(f"probe {where}: a translated argument comes from none of the native ones")
         out += _string(probe.name) + bytes([len(probe.native)])
         out += b"".join(_string(text) for text in probe.native) + bytes([len(probe.translated)])
         out += b"".join(_string(text) + bytes([index]) for text, index in probe.translated)
@@ -97,6 +147,12 @@ def _encode_provider(note: ProviderNote, order: str) -> bytes:
 def _check_count(items: tuple[object, ...], where: str) -> None:
     if len(items) > MAX_ARGUMENTS:
         raise UsdtNoteError(f"probe {where}: {len(items)} arguments; DTrace takes {MAX_ARGUMENTS}")
+
+
+def _check_names(where: str, *names: tuple[str, int]) -> None:
+    for text, limit in names:
+        if "\0" in text or not 0 < len(text.encode()) <= limit:
+            raise UsdtNoteError(f"probe {where}: {text[:60]!r} has not 1 to {limit} bytes, which DTrace has room for")
 
 
 def _string(text: str) -> bytes:
@@ -157,7 +213,7 @@ class _Reader:
         pc, function = self.numbers("QQ")
         provider, probe = self.string(), self.string()
         (count,) = self.numbers("B")
-        operands = tuple(self.string().split())
+        operands = tuple(split(self.string()))
         if len(operands) != count:
             raise UsdtNoteError(f"note at offset {self.note:#x} announces {count} arguments and has {len(operands)}")
         return SiteNote(pc, function, provider, probe, operands, enabled)
