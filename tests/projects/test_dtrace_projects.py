@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 CACHE = ROOT / ".cache" / "sources"
 PACKAGES = ("libevent-dev", "bison", "flex", "perl", "make", "cmake", "pkg-config", "gdb")
 # All in one worker: the programs are built once.
-pytestmark = [pytest.mark.project, pytest.mark.slow, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.project, pytest.mark.slow]
 
 
 def probes(text: str) -> dict[str, int]:
