@@ -420,7 +420,7 @@ class _Writer:
         kept = dict.fromkeys(self._declaration(place.stub.provider) for place in places)
         relocations += [NewRelocation(len(data) - 4, self.machine.none, symbol, 0) for symbol in kept]
         self.editor.add_section(
-            usdt_note.SECTION, L.SHT_NOTE, L.SHF_LINK_ORDER, bytes(data),
+            usdt_note.SECTION, L.SHT_NOTE, 0, bytes(data),
             align=4, link=section, relocations=relocations, group=group,
         )  # fmt: skip
         return [self.editor.add_label(names, offset) for offset in offsets]

@@ -206,12 +206,35 @@ def _read_dof(image: Image) -> Iterator[Record]:
 
     for section in image.sections:
         if section.type in {_SHT_SUNW_DOF, "SHT_SUNW_dof"} or section.name == ".SUNW_dof":
-            content = bytes(image.content(section))
+            content = loaded_content(image, section)
             start = content.find(layout.MAGIC)
             while start >= 0:
                 size = decode.size_of(content, start)
                 yield from _dof_records(image, section, start, content[start : start + size])
                 start = content.find(layout.MAGIC, start + size)
+
+
+def loaded_content(image: Image, section: Section) -> bytes:
+    """Return a section's bytes as the loader leaves them, if the file is loaded where it says.
+
+    Some linkers leave addresses of position-independent files to the loader altogether: the bytes in the file are 0,
+    and the address is the addend of a relocation without symbol.
+    """
+    content = bytearray(image.content(section))
+    if image.is_object:
+        return bytes(content)
+    size = image.address_size
+    for table in image.sections:
+        if table.type != "SHT_RELA" or not table.loaded:
+            continue
+        packed = image.content(table)
+        for place, info, addend in image.layout.rela.iter_unpack(
+            packed[: len(packed) // image.layout.rela.size * image.layout.rela.size]
+        ):
+            start = place - section.address
+            if 0 <= start <= len(content) - size and not info >> (32 if image.is64 else 8):
+                image.layout.word.pack_into(content, start, _wrap(image, addend))
+    return bytes(content)
 
 
 def _dof_records(image: Image, section: Section, start: int, data: bytes) -> Iterator[Record]:

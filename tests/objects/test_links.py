@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from usdtbuild.instrument import Options
+
 MODES = {
     "no-pie": ("-fno-pie", ("-no-pie",)),
     "pie": ("-fPIE", ("-pie",)),
@@ -50,6 +52,7 @@ class Sample(NamedTuple):
 
     plain: list[Path]
     instrumented: list[Path]
+    everything: list[Path]  # with the records of all formats; DOF as FreeBSD has it, which needs no dynamic relocation
     stubs: Path
     host: Path
     driver: str
@@ -70,8 +73,10 @@ def sample(session_bench: Any, check: Any) -> Any:
                 for name, level in zip(LANGUAGES[language], ("-O0", "-O2"))
             ]
             instrumented = [session_bench.instrument(path) for path in plain]
+            options = Options(formats=check.formats, target_os="freebsd")
+            everything = [session_bench.instrument(path, options) for path in plain]
             host = session_bench.compile("gcc", check.samples / "host.c", "-O1", position)
-            made[key] = Sample(plain, instrumented, session_bench.stubs(plain), host, driver)
+            made[key] = Sample(plain, instrumented, everything, session_bench.stubs(plain), host, driver)
         return made[key]
 
     return make
@@ -107,17 +112,28 @@ def matrix(names: list[str]) -> list[Any]:
 
 def compare(bench: Any, check: Any, sample: Any, host: Any, linker: str, mode: str, flags: tuple[str, ...]) -> None:
     """Link every sample with and without probes, and compare records, what was added, and what the programs print."""
-    folded = any("--icf" in flag for flag in flags)
     for compiler, language in DRIVERS:
         made = sample(compiler, language, MODES[mode][0])
-        program = link(bench, made, made.instrumented, mode, linker, *flags)
         reference_flags = [re.sub("--icf=[a-z]+", "--icf=none", flag) for flag in flags]
-        reference = link(bench, made, [*made.plain, made.stubs], mode, linker, *reference_flags)
-        in_stubs = check.records(check.binary(program), check.binary(reference), folded=folded)
+        plain = link(bench, made, [*made.plain, made.stubs], mode, linker, *reference_flags)
+        reference, output = check.binary(plain), host(plain, mode)
+        for objects, formats in ((made.instrumented, ("stapsdt",)), (made.everything, check.formats)):
+            linked = link(bench, made, objects, mode, linker, *flags)
+            program = check.binary(linked)
+            compare_formats(check, program, reference, language, formats, folded=any("--icf" in flag for flag in flags))
+            assert host(linked, mode) == output
+
+
+def compare_formats(
+    check: Any, program: Any, reference: Any, language: str, formats: tuple[str, ...], folded: bool
+) -> None:
+    for format_ in formats:
+        in_stubs = check.records(program, reference, format_, folded=folded)
         assert sorted(record.probe for record in in_stubs) == [{"c": "rare", "c++": "shape"}[language]]
-        if not folded:
-            check.nothing_added(check.binary(program), check.binary(reference))
-        assert host(program, mode) == host(reference, mode)
+    if formats == check.formats:
+        check.agreement(program)
+    if not folded:
+        check.nothing_added(program, reference)
 
 
 @pytest.mark.parametrize(("linker", "mode", "name"), matrix(["plain", "gc"]))
@@ -135,6 +151,34 @@ def test_records_are_the_calls_under_every_option(
 ) -> None:
     need(f"ld.{linker}")
     compare(session_bench, check, sample, host, linker, mode, OPTIONS[name])
+
+
+@pytest.mark.parametrize("mode", ["no-pie", "pie", "shared"])
+@pytest.mark.parametrize("linker", ["bfd", "gold", "lld", "mold"])
+def test_dof_of_absolute_addresses(
+    session_bench: Any, check: Any, sample: Any, host: Any, need: Any, linker: str, mode: str
+) -> None:
+    """Oracle's flavour: nothing but a relative relocation for each address, in a section that the loader may write."""
+    need(f"ld.{linker}")
+    made = sample("gcc", "c++", MODES[mode][0])
+    objects = [
+        session_bench.instrument(path, Options(formats=check.formats, target_os="oracle")) for path in made.plain
+    ]
+    flags = ("-Wl,--gc-sections", "-Wl,-z,text,-z,relro,-z,now")
+    linked, plain = (
+        link(session_bench, made, each, mode, linker, *flags) for each in (objects, [*made.plain, made.stubs])
+    )
+    program, reference = check.binary(linked), check.binary(plain)
+    for format_ in check.formats:
+        check.records(program, reference, format_)
+    check.agreement(program)
+    added = program.dynamic_relocations - reference.dynamic_relocations
+    assert set(added) <= {(8, "")}  # R_X86_64_RELATIVE
+    places = {(record.function, record.probe) for record in program.records("dof")}
+    assert bool(added) == (mode != "no-pie")
+    assert added[8, ""] in ({0} if mode == "no-pie" else range(len(places), 2 * len(places)))
+    assert program.section_flags[".SUNW_dof"] == 3
+    assert host(linked, mode) == host(plain, mode)
 
 
 # --- objects on their way to the link -------------------------------------------------------------------------
@@ -214,10 +258,13 @@ def compare_ways(bench: Any, check: Any, sample: Any, host: Any, linker: str, wa
         made = sample(compiler, language, MODES[mode][0])
         # The archive's members are pulled by the host program; a library has none, so it takes the whole archive.
         flags = ["-Wl,--gc-sections", *(["-Wl,-u,sample_run"] if mode == "shared" else [])]
-        program = link(bench, made, on_the_way(bench, way, linker, made.instrumented), mode, linker, *flags)
+        # The archives' and joined objects' records of all formats; tools for objects have but SDT notes to spoil.
+        objects, formats = (made.everything, check.formats) if index % 2 else (made.instrumented, ("stapsdt",))
+        program = link(bench, made, on_the_way(bench, way, linker, objects), mode, linker, *flags)
         plain = on_the_way(bench, way, linker, made.plain)
         reference = link(bench, made, [*plain, made.stubs], mode, linker, *flags)
-        check.records(check.binary(program), check.binary(reference))
+        for format_ in formats:
+            check.records(check.binary(program), check.binary(reference), format_)
         check.nothing_added(check.binary(program), check.binary(reference))
         assert host(program, mode) == host(reference, mode)
 

@@ -110,13 +110,14 @@ def find(path: str) -> list[Piece]:
 
 def _in_elf(path: str, data: bytes) -> list[Piece]:
     from ..elf.image import Image
+    from ..readers import loaded_content
 
     image = Image(data, path)
     pieces = []
     for section in image.sections:
         if section.type not in {SECTION_TYPE, "SHT_SUNW_dof"} and section.name != SECTION_NAME:
             continue
-        for place, content in _split(f"{path}, section {section.name}", bytes(image.content(section))):
+        for place, content in _split(f"{path}, section {section.name}", loaded_content(image, section)):
             address = None if image.type == ET_REL else section.address + place
             machine = (image.address_size, image.little)
             pieces.append(Piece(section.offset + place, content, address, machine))
