@@ -1,0 +1,380 @@
+"""Probes in setuptools' extension modules: what the entry points of this package hang into setuptools.
+
+A project asks with `setup(usdt_providers=...)`, with `[tool.usdtbuild]` in pyproject.toml, or with a `.d` file among
+the sources of an Extension. Then whatever `build_ext` the project has, setuptools' own, pybind11's or Cython's, is
+subclassed, and nothing else is touched: the subclass writes the headers before an extension is built, and puts our
+launcher in front of the compiler while it is. Where nothing asks, nothing happens.
+
+Not here: the checking of what was asked (`setuptools_options`), and any work on objects (`launcher`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from . import __version__
+from .errors import UsdtError
+from .setuptools_options import Options, OptionsError, Request, merge, read_keyword, read_table, with_environment
+
+LAUNCHER = str(Path(__file__).absolute().parent / "launcher.py")
+# What sysconfig.get_platform() calls the systems whose tracers we know; elsewhere probes compile to nothing.
+TRACED = ("linux", "android", "freebsd", "solaris", "sunos")
+TARGETS = {"freebsd": "freebsd", "solaris": "illumos", "sunos": "illumos"}
+COMPILERS = ("compiler_so", "compiler_so_cxx")  # the second since setuptools 72
+_CXX = (".cc", ".cpp", ".cxx", ".c++", ".C", ".CPP", ".mm")
+
+
+# -- the entry points ------------------------------------------------------------------------------------------------
+
+
+def keyword(_: Any, __: str, value: Any) -> None:
+    """Check the keyword of setup(); setuptools has stored its value. Raises SetupError."""
+    from setuptools.errors import SetupError
+
+    try:
+        read_keyword(value)
+    except UsdtError as error:
+        raise SetupError(str(error)) from None
+
+
+def finalize(distribution: Any) -> None:
+    """Have the distribution use our build_ext, if anything asks for it."""
+    if not _asks(distribution):
+        return
+    original = distribution.get_command_class
+
+    def get_command_class(name: str) -> Any:
+        # As late as this, because pyproject.toml may name another build_ext, and that is read last.
+        found = original(name)
+        return extend(found) if name == "build_ext" else found
+
+    distribution.get_command_class = get_command_class
+
+
+def _asks(distribution: Any) -> bool:
+    """Tell whether anything in the project wants us; guesses from pyproject.toml's bytes, to spare others the time."""
+    if getattr(distribution, "usdt_providers", None) is not None:
+        return True
+    extensions = distribution.ext_modules if isinstance(distribution.ext_modules, (list, tuple)) else ()
+    if any(_provider_sources(extension) for extension in extensions):
+        return True
+    try:
+        text = _pyproject(distribution).read_bytes()
+    except OSError:
+        return False
+    return b"usdtbuild" in text or (b"ext-modules" in text and b".d" in text)
+
+
+def _provider_sources(extension: Any) -> tuple[str, ...]:
+    sources = getattr(extension, "sources", None) or ()
+    return tuple(str(source) for source in sources if str(source).endswith(".d"))
+
+
+def _pyproject(distribution: Any) -> Path:
+    return Path(distribution.src_root or os.curdir, "pyproject.toml")
+
+
+def _table(distribution: Any) -> Request | None:
+    """Return what [tool.usdtbuild] asks for, if there is one. Raises OptionsError."""
+    try:
+        text = _pyproject(distribution).read_text(encoding="utf-8")
+    except OSError:
+        return None
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        table = tomllib.loads(text).get("tool", {}).get("usdtbuild")
+    except ValueError as error:
+        raise OptionsError(f"pyproject.toml: {error}") from None
+    return None if table is None else read_table(table)
+
+
+# -- build_ext -------------------------------------------------------------------------------------------------------
+
+
+def extend(registered: Any) -> Any:
+    """Return the registered build_ext with our steps in it."""
+    if issubclass(registered, ProbesBuildExt):
+        return registered
+    # Commands are told apart by the name of their class.
+    return type("build_ext", (ProbesBuildExt, registered), {"__module__": __name__, "__doc__": registered.__doc__})
+
+
+class ProbesBuildExt:
+    """The steps that a build_ext gets in front of its own. Each can be repeated: editable installs do so."""
+
+    # What the base class brings.
+    build_temp: str
+    plat_name: str
+    compiler: Any
+    extensions: list[Any]
+    parallel: Any
+    distribution: Any
+    warn: Any
+
+    def finalize_options(self) -> None:
+        """Take the provider files out of the sources, and work out what each extension asks for."""
+        super().finalize_options()  # type: ignore[misc]
+        with _told():
+            self._usdt_options = self._plan()
+
+    def _plan(self) -> dict[str, Options]:
+        distribution = self.distribution
+        value = getattr(distribution, "usdt_providers", None)
+        requests = [read_keyword(value)] if value is not None else []
+        table = _table(distribution)
+        requests = [*([table] if table else []), *requests]  # what is said in setup.py wins
+        names = [extension.name for extension in self.extensions]
+        for request in requests:
+            for name in request.extensions:
+                if name not in names:
+                    there = f"there are {', '.join(names)}" if names else "there is none"
+                    raise OptionsError(f"{request.where}: there is no extension {name}; {there}")
+        return {extension.name: self._options_of(extension, requests) for extension in self.extensions}
+
+    def _options_of(self, extension: Any, requests: list[Request]) -> Options:
+        found = _provider_sources(extension)
+        if found:
+            extension.sources = [source for source in extension.sources if not str(source).endswith(".d")]
+            # Kept, because a command may be finalised again and will find the sources without them.
+            extension.usdt_providers = (*getattr(extension, "usdt_providers", ()), *found)
+        options = merge(requests, extension.name, getattr(extension, "usdt_providers", ()))
+        if not options.anything:
+            return Options()
+        if not extension.sources:
+            raise OptionsError(f"extension {extension.name} has no source but provider files")
+        for path in options.providers:
+            if not Path(path).is_file():
+                raise OptionsError(f"extension {extension.name}: there is no provider file {path} in {Path.cwd()}")
+        if not self.plat_name.startswith(TRACED):
+            return Options(options.providers, disabled=True)
+        return with_environment(options, os.environ)
+
+    def get_source_files(self) -> list[str]:
+        """Return the files that belong into a source distribution: the provider files, too."""
+        files: list[str] = super().get_source_files()  # type: ignore[misc]
+        paths = [path for options in self._usdt_options.values() for path in options.providers]
+        for path in dict.fromkeys(paths):
+            inside = os.path.relpath(path)
+            if inside.startswith(os.pardir):
+                self.warn(f"{path} lies outside the project and can't be part of its source distribution")
+            elif inside not in files:
+                files.append(inside)
+        return files
+
+    # -- building ----------------------------------------------------------------------------------------------------
+
+    def build_extensions(self) -> None:
+        """Build the extensions in groups that need the same launcher in front of the compiler, or none."""
+        every = self.extensions
+        groups = self._groups()
+        try:
+            for launcher, group in groups:
+                self._usdt_launcher = launcher
+                if len(groups) > 1:
+                    self.extensions = group
+                try:
+                    super().build_extensions()  # type: ignore[misc]
+                finally:
+                    self._take_launcher_away()
+        finally:
+            if len(groups) > 1:
+                self.extensions = every
+
+    def _groups(self) -> list[tuple[list[str], list[Any]]]:
+        """Return (launcher, extensions) in the order of the project; in parallel builds, each launcher once.
+
+        The threads of a parallel build share one compiler object, so those that run at a time must agree.
+        """
+        groups: list[tuple[list[str], list[Any]]] = []
+        for extension in self.extensions:
+            launcher = self._launcher_of(self._usdt_options.get(extension.name, Options()))
+            candidates = groups if self.parallel else groups[-1:]
+            group = next((members for words, members in candidates if words == launcher), None)
+            if group is None:
+                groups.append((launcher, [extension]))
+            else:
+                group.append(extension)
+        return groups or [([], [])]
+
+    def _launcher_of(self, options: Options) -> list[str]:
+        if not options.uses_launcher:
+            return []
+        # Isolated mode without site-packages starts in 9 ms.
+        return [sys.executable, "-I", "-S", LAUNCHER, *self._launcher_options(options), "--"]
+
+    def _launcher_options(self, options: Options) -> list[str]:
+        words = [f"--tool-version={__version__}"]
+        words += [f"--target-os={TARGETS[name]}" for name in TARGETS if self.plat_name.startswith(name)]
+        words += [f"--nop={options.nop}"] if options.nop else []
+        words += [f"--formats={','.join(options.formats)}"] if options.formats else []
+        words += [f"--patchable-table={options.table}"] if options.table else []
+        return words
+
+    def build_extension(self, extension: Any) -> None:
+        """Write the extension's headers, and build it with them in its include folders."""
+        options = self._usdt_options.get(extension.name, Options())
+        if not options.anything:
+            super().build_extension(extension)  # type: ignore[misc]
+            return
+        kept = extension.include_dirs, extension.depends, extension.extra_compile_args
+        try:
+            with _told(building=True):
+                self._prepare(extension, options)
+            self._put_launcher_in_front()
+            super().build_extension(extension)  # type: ignore[misc]
+        finally:
+            extension.include_dirs, extension.depends, extension.extra_compile_args = kept
+
+    def _prepare(self, extension: Any, options: Options) -> None:
+        """Write the headers and the settings, on which the extension then depends: not on the provider files.
+
+        So an edited comment, which leaves the header as it is, compiles nothing. Raises UsdtError.
+        """
+        folder = Path(self.build_temp, "usdt", extension.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        headers = {folder / f"{Path(path).stem}.h": path for path in options.providers}
+        for old in folder.glob("*.h"):
+            if old not in headers:
+                old.unlink()
+        for header, path in headers.items():
+            _write_dated(header, _header_text(path, header.name, options.disabled), _date(path))
+        flags = self._patchable_flags(extension, options, folder) if options.patchable else []
+        settings = folder / "settings"
+        words = [*(self._launcher_options(options) if options.uses_launcher else []), *flags]
+        # A folder that is made anew, as editable installs do, must not look younger than what was built before.
+        date = max(map(_date, ("setup.py", "setup.cfg", "pyproject.toml")))
+        _write_dated(settings, f"usdtbuild {__version__}\n{shlex.join(words)}\n", date)
+
+        extension.include_dirs = [str(folder), *(extension.include_dirs or [])]
+        extension.depends = [*(extension.depends or []), *map(str, headers), str(settings)]
+        extension.extra_compile_args = [*(extension.extra_compile_args or []), *flags]
+
+    # -- the compiler ------------------------------------------------------------------------------------------------
+
+    def _compilers(self) -> list[Any]:
+        found = [self.compiler, getattr(self, "shlib_compiler", None)]
+        return [compiler for compiler in found if hasattr(compiler, COMPILERS[0])]
+
+    def _put_launcher_in_front(self) -> None:
+        launcher = self._usdt_launcher
+        for compiler in self._compilers():
+            for name in COMPILERS:
+                words = getattr(compiler, name, None)
+                # Each extension makes sure of it, because the registered build_ext may have set other words meanwhile.
+                if words and launcher and words[: len(launcher)] != launcher:
+                    setattr(compiler, name, [*launcher, *words])
+
+    def _take_launcher_away(self) -> None:
+        launcher = self._usdt_launcher
+        for compiler in self._compilers():
+            for name in COMPILERS:
+                words = getattr(compiler, name, None)
+                if words and launcher and words[: len(launcher)] == launcher:
+                    setattr(compiler, name, words[len(launcher) :])
+
+    def _patchable_flags(self, extension: Any, options: Options, folder: Path) -> list[str]:
+        """Return the compiler's options for patchable entries, which it has shown to get right. Raises UsdtError.
+
+        Asked again only when the compiler or its options have changed: a probe is compiled and run.
+        """
+        from .compiler_line import compiler_position
+
+        pair = options.patchable if options.patchable != "auto" else ""
+        flags: list[str] = []
+        for language in self._languages(extension):
+            attribute = COMPILERS[1] if language == "c++" and hasattr(self.compiler, COMPILERS[1]) else COMPILERS[0]
+            words = [str(word) for word in getattr(self.compiler, attribute, None) or []]
+            if words[3:4] == [LAUNCHER]:
+                words = words[words.index("--") + 1 :]
+            if not words:
+                raise OptionsError(f"extension {extension.name}: patchable-function-entry needs GCC or Clang")
+            end = compiler_position(words) + 1
+            others = [*words[end:], *(extension.extra_compile_args or [])]
+            flags += self._asked_once(folder / f"patchable-{language}", pair, words[:end], others, language)
+        return list(dict.fromkeys(flags))
+
+    def _asked_once(self, answer: Path, pair: str, compiler: list[str], others: list[str], language: str) -> list[str]:
+        program = shutil.which(compiler[-1]) or ""
+        question = [__version__, pair, *compiler, *others, program, str(_date(program))]
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            known = json.loads(answer.read_text(encoding="utf-8"))
+            if known["question"] == question:
+                return list(known["flags"])
+        from .functions.flags import choose, parse_pair
+
+        numbers = parse_pair(pair, "patchable-function-entry") if pair else None
+        choice = choose(numbers, shlex.join(compiler), others, language)
+        for warning in choice.warnings:
+            self.warn(f"patchable-function-entry: {warning}")
+        answer.write_text(json.dumps({"question": question, "flags": choice.flags}), encoding="utf-8")
+        return list(choice.flags)
+
+    def _languages(self, extension: Any) -> list[str]:
+        """Return the languages that an extension's sources are compiled as; Cython's sources become its own."""
+        cython = "c++" if (extension.language or "").lower() in ("c++", "cpp") else "c"
+        found = set()
+        for source in map(str, extension.sources):
+            suffix = Path(source).suffix
+            found.add("c++" if suffix in _CXX else cython if suffix in (".pyx", ".py", ".i") else "c")
+        return sorted(found)
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def _header_text(path: str, name: str, disabled: bool) -> str:
+    from .provider import header
+    from .provider.parser import parse_bytes, read_file
+
+    return header.write(parse_bytes(read_file(path), path), name, disabled)
+
+
+def _write_dated(path: Path, text: str, date: int) -> None:
+    """Write a file unless it has this text. A new one gets the date of what it was made from (nanoseconds)."""
+    content = text.encode()
+    new = not path.exists()
+    if not new and path.read_bytes() == content:
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(content)
+    if new and date:
+        os.utime(temporary, ns=(date, date))
+    temporary.replace(path)
+
+
+def _date(path: str) -> int:
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@contextlib.contextmanager
+def _told(building: bool = False) -> Any:
+    """Let setuptools tell the user about our errors, as it does about its own: one line, no traceback.
+
+    An extension that is optional may fail to build; what is wrong with the project's settings is another matter.
+    """
+    from setuptools.errors import CompileError, SetupError
+
+    from .provider.parser import ParseError
+
+    try:
+        yield
+    except ParseError as error:
+        sys.stderr.write(f"{error}\n")
+        raise CompileError(f"{error.diagnostics[0].path} can't be turned into a header") from None
+    except OSError as error:
+        raise CompileError(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
+    except UsdtError as error:
+        raise (CompileError if building else SetupError)(str(error)) from None
