@@ -1,0 +1,75 @@
+"""Which probes of a file to watch, and with which tracer."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from ..errors import InputError, UsageError
+from ..inspect import find_declared, inspect
+from . import with_bpftrace, with_gdb
+from .hits import Traced, field, find
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+    from ..inspect import Inspection, Probe
+
+TRACERS = {"gdb": with_gdb, "bpftrace": with_bpftrace}
+
+
+class NoTracerError(Exception):
+    """No tracer can be used here; the message says which was tried and what each lacks."""
+
+
+def probes_of(binary: str, names: Sequence[str]) -> list[Traced]:
+    """Return the named probes of a file, or all of them. Raises InputError."""
+    from ..targets import files
+
+    (image,) = list(files(binary, lambda error: None))
+    if image.is_object:
+        raise InputError(binary, "is an object: what can be traced is the program or library it is linked into")
+    seen = inspect(image)
+    there = [_traced(seen, probe) for probe in seen.probes if probe.format == "stapsdt"]
+    if not there:
+        cure = "is it built with its probes? `usdtbuild verify` on it says more"
+        raise InputError(binary, "has no probes that a tracer on Linux sees", cure)
+    chosen = [one for one in there if not names]
+    for name in names:
+        found = find(there, name)
+        if not found:
+            raise InputError(binary, f"has no probe {name}; it has {', '.join(one.name for one in there)}")
+        chosen += [one for one in found if one not in chosen]
+    return chosen
+
+
+def _traced(seen: Inspection, probe: Probe) -> Traced:
+    declared = find_declared(seen.providers, probe.provider, probe.name)
+    types = [argument.type for argument in declared.arguments] if declared is not None else []
+    arguments = probe.sites[0].arguments
+    fields = (field(argument, types[i] if i < len(types) else None) for i, argument in enumerate(arguments))
+    return Traced(probe.provider, probe.name, tuple(fields))
+
+
+def choose(wanted: str, probes: Sequence[Traced]) -> ModuleType:
+    """Return the module of the tracer to use: the one that is wanted, or with "auto" the best that works here.
+
+    bpftrace comes first, because hits cost least with it. Raises NoTracerError, and UsageError for an unknown name.
+    """
+    if wanted not in (*TRACERS, "auto"):
+        raise UsageError(f"there is no tracer {wanted}; there are {', '.join(TRACERS)}, and auto")
+    reasons = []
+    if not sys.platform.startswith("linux"):
+        reasons.append(f"probes are traced on Linux, and this is {sys.platform}")
+    elif wanted in ("auto", "bpftrace"):
+        reason = with_bpftrace.why_not(probes)
+        if not reason:
+            return with_bpftrace
+        reasons.append(reason)
+    if wanted in ("auto", "gdb") and sys.platform.startswith("linux"):
+        reason = with_gdb.why_not()
+        if not reason:
+            return with_gdb
+        reasons.append(reason)
+    raise NoTracerError("; ".join(reasons))

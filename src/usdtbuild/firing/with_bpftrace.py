@@ -1,0 +1,193 @@
+"""Drive bpftrace: watch a file's probes while a program runs or the body of a `with` does, and collect the hits.
+
+Needs root and a kernel with uprobes. A hit costs about a microsecond, which makes it the tracer for code that fires
+often. bpftrace watches the file, in all processes; the hits of others than the one that is asked for are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .hits import Hit, Traced, make_hit
+from .with_gdb import Finished, TracerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_UPROBES = Path("/sys/bus/event_source/devices/uprobe")
+# What BPF's stack of 512 bytes can hold, and what bpftrace takes at most for one string.
+_ALL_STRINGS, _LONGEST = 400, 200
+_MOST_ARGUMENTS = 6
+# In seconds; attaching to a hundred probes takes one.
+_PATIENCE = 60
+_SEPARATOR = "\x1f"
+# bpftrace 0.17 writes a byte beyond ASCII as the code of a negative number.
+_ESCAPE = re.compile(r"\\(?:uffffff([0-9a-f]{2})|.)")
+
+
+def why_not(probes: Sequence[Traced] = ()) -> str:
+    """Return why bpftrace can't be used here, or for these probes; '' if it can."""
+    if os.geteuid() != 0:
+        return "bpftrace needs root"
+    if not _UPROBES.exists():
+        return f"this kernel has no uprobes ({_UPROBES} is missing)"
+    if _find() is None:
+        return "bpftrace is not installed"
+    many = next((probe.name for probe in probes if len(probe.fields) > _MOST_ARGUMENTS), "")
+    return f"bpftrace reads {_MOST_ARGUMENTS} arguments, and {many} has more" if many else ""
+
+
+def _find() -> str | None:
+    return shutil.which("bpftrace", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
+
+
+def run(
+    argv: Sequence[str],
+    binary: str,
+    probes: Sequence[Traced],
+    *,
+    stdin: str,
+    cwd: str | None,
+    env: Mapping[str, str],
+    timeout: float,
+) -> tuple[Finished, list[Hit]]:
+    """Run a program while bpftrace watches; return how it ended, and the hits.
+
+    Raises TracerError and subprocess.TimeoutExpired.
+    """
+    with _watching(binary, probes) as tracer:
+        program = subprocess.Popen(
+            list(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            errors="surrogateescape", cwd=cwd, env=env,
+        )  # fmt: skip
+        with program:
+            try:
+                texts = program.communicate(stdin, timeout=timeout)
+            finally:
+                program.kill()
+        hits = tracer.finish(program.pid)
+    return Finished(program.returncode, *texts), hits
+
+
+@contextlib.contextmanager
+def attached(pid: int, binary: str, probes: Sequence[Traced]) -> Iterator[list[Hit]]:
+    """Watch a process while the body of the `with` runs; the list is filled at its end. Raises TracerError."""
+    hits: list[Hit] = []
+    with _watching(binary, probes) as tracer:
+        yield hits
+        hits += tracer.finish(pid)
+
+
+class _Tracer:
+    """A bpftrace that is watching, and what it has said so far."""
+
+    def __init__(self, process: subprocess.Popen[str], probes: Sequence[Traced], output: Path) -> None:
+        self.process, self.probes, self.output = process, probes, output
+
+    def wait_for_ticks(self, count: int) -> None:
+        """Wait until it has been heard of so many times more. Raises TracerError."""
+        goal, deadline = self._ticks() + count, time.monotonic() + _PATIENCE
+        while self._ticks() < goal:
+            if self.process.poll() is not None:
+                raise TracerError(f"bpftrace ended before it could trace: {self.errors()}")
+            if time.monotonic() > deadline:
+                raise TracerError(f"bpftrace took too long: {self.errors()}")
+            time.sleep(0.02)
+
+    def _ticks(self) -> int:
+        return self.output.read_bytes().count(b'"tick"')
+
+    def errors(self) -> str:
+        """Return the end of what it complained of."""
+        return self.output.with_name("errors").read_text("utf-8", "replace").strip()[-1000:]
+
+    def finish(self, pid: int) -> list[Hit]:
+        """Let it end; return the hits of one process. Raises TracerError if it lost some."""
+        # It prints several times a second what the kernel has collected, and drops the rest when it is interrupted.
+        self.wait_for_ticks(3)
+        self.process.terminate()
+        self.process.wait()
+        hits = []
+        for line in self.output.read_text("utf-8", "surrogateescape").splitlines():
+            record = _decode(line)
+            if record.get("type") == "lost_events":
+                raise TracerError("bpftrace lost hits, because they came too fast; fire fewer, or use tracer='gdb'")
+            if record.get("type") != "printf" or record["data"] == "tick":
+                continue
+            numbers, *strings = record["data"].split(_SEPARATOR)
+            process, index, *values = map(int, numbers.split())
+            if index < 0:
+                if process != self.process.pid:
+                    raise TracerError("bpftrace can't tell processes apart in a container of its own process numbers")
+            elif process == pid:
+                hits.append(make_hit(self.probes[index], _merge(self.probes[index], values, strings)))
+        return hits
+
+
+def _merge(probe: Traced, values: Sequence[int], strings: Sequence[str]) -> list[int | str | None]:
+    """Return the arguments in order: numbers, and for pointers to strings the strings."""
+    texts = iter(strings)
+    merged: list[int | str | None] = []
+    for field, value in zip(probe.fields, values):
+        text = next(texts, "") if field.is_string else None
+        # Of an address that can't be read bpftrace makes an empty string too; it can't be told from an empty one.
+        merged.append((text if value else None) if field.is_string else value)
+    return merged
+
+
+@contextlib.contextmanager
+def _watching(binary: str, probes: Sequence[Traced]) -> Iterator[_Tracer]:
+    """Start bpftrace and wait until all its probes are in place. Raises TracerError."""
+    with tempfile.TemporaryDirectory(prefix="usdtbuild-") as name:
+        folder = Path(name)
+        # bpftrace's language has no way to write every path.
+        (folder / "binary").symlink_to(os.path.realpath(binary))
+        output = folder / "output"
+        most = max((sum(field.is_string for field in probe.fields) for probe in probes), default=0)
+        length = str(min(_LONGEST, _ALL_STRINGS // max(1, most)))
+        words = [_find() or "bpftrace", "-f", "json", "-B", "none", "-e", _script(folder / "binary", probes)]
+        with output.open("wb") as stdout, (folder / "errors").open("wb") as stderr:
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, text=True,
+                env={**os.environ, "BPFTRACE_STRLEN": length, "BPFTRACE_MAX_STRLEN": length},
+            )  # fmt: skip
+        try:
+            tracer = _Tracer(process, probes, output)
+            tracer.wait_for_ticks(1)
+            yield tracer
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _script(binary: Path, probes: Sequence[Traced]) -> str:
+    """Return a program that prints for each hit the process, the probe's index, its numbers, and its strings."""
+    lines = [f'BEGIN {{ printf("%d -1{_SEPARATOR}", pid); }}']
+    for index, probe in enumerate(probes):
+        numbers = "".join(" %lu" for _ in probe.fields)
+        strings = [f"str(arg{position})" for position, field in enumerate(probe.fields) if field.is_string]
+        pattern = f"%d {index}{numbers}" + "".join(f"{_SEPARATOR}%s" for _ in strings)
+        values = ", ".join(["pid", *(f"arg{position}" for position in range(len(probe.fields))), *strings])
+        lines.append(f'usdt:{binary}:{probe.name} {{ printf("{pattern}", {values}); }}')
+    # Attached last, so that its first tick says that all is in place.
+    lines.append('interval:ms:50 { printf("tick"); }')
+    return "\n".join(lines)
+
+
+def _decode(line: str) -> dict[str, Any]:
+    """Return a line of bpftrace's output; of what isn't JSON, nothing."""
+    if not line.startswith("{"):
+        return {}
+    record: dict[str, Any] = json.loads(_ESCAPE.sub(lambda found: rf"\udc{found[1]}" if found[1] else found[0], line))
+    if isinstance(record.get("data"), str):
+        record["data"] = record["data"].encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+    return record
