@@ -1,0 +1,5 @@
+"""Counts words."""
+
+from ._core import count
+
+__all__ = ["count"]
