@@ -19,6 +19,7 @@ from .errors import UsdtError
 
 # command -> (module under usdtbuild.commands, its line in `usdtbuild --help`)
 COMMANDS = {
+    "init": ("init", "Write a new project with probes for CMake, Meson or a Python build backend."),
     "header": ("header", "Turn a provider file (.d) into a C and C++ header."),
     "instrument": ("instrument", "Turn an object's probe calls into NOPs and write the tracers' records."),
     "cc": ("cc", "Run a compiler and instrument the objects it writes."),

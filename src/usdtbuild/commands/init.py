@@ -1,0 +1,44 @@
+"""`usdtbuild init`: a new project with probes, made from one of the samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import UsageError
+from ..new_project import SAMPLES, check_name, name_of_folder, plan, write
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@click.command(name="init", short_help="Write a new project with probes for a build system.")
+@click.argument("kind", metavar="|".join(SAMPLES), type=click.Choice(list(SAMPLES)))
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--name", metavar="NAME", help="What the project and its provider are called; by default as the folder.")
+def command(kind: str, folder: Path, name: str | None) -> int:
+    """Write a small, complete project with probes into DIR, which must be new or empty.
+
+    It builds as it is: its README.md says how, and how to see the probes fire.
+    """
+    chosen = name_of_folder(folder) if name is None else name
+    try:
+        check_name(chosen, kind)
+    except ValueError as error:
+        where = f"--name {name}" if name is not None else str(folder)
+        cure = "" if name is not None else "; name the project with --name"
+        raise UsageError(f"{where}: {error}{cure}") from None
+    written = write(plan(kind, chosen), folder)
+    _say(folder, chosen, written)
+    return 0
+
+
+def _say(folder: Path, name: str, written: Sequence[str]) -> None:
+    """Tell what is there now, and what to do with it."""
+    providers = ", ".join(path for path in written if path.endswith(".d"))
+    click.echo(f"{folder}: the project {name}, with its probes in {providers}")
+    for path in written:
+        click.echo(f"    {path}")
+    click.echo(f"Next: {folder / 'README.md'} has the commands that build it and show its probes.")

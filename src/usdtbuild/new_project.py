@@ -1,0 +1,169 @@
+"""A new project from a sample: the sample's files with another name in them, written all or not at all.
+
+The samples are ordinary projects, which the tests build as they are. In each of them one word is the name of all that
+would be called differently in another project: the provider, its file, its macros, the program or module. That word is
+replaced wherever it stands by itself or between underscores, in lower case and in capitals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from .errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Sample(NamedTuple):
+    """A sample to start from: its folder, the word that is replaced, and whether it makes a Python module."""
+
+    folder: str
+    word: str
+    is_python: bool
+
+
+# What `usdtbuild init` calls a build system -> the sample it copies.
+SAMPLES = {
+    "cmake": Sample("cmake-hello", "hello", False),
+    "meson": Sample("meson-hello", "hello", False),
+    "setuptools": Sample("setuptools-extension", "hello", True),
+    "scikit-build-core": Sample("scikit-build-core-extension", "hello", True),
+    "meson-python": Sample("meson-python-extension", "hello", True),
+}
+
+_PACKAGE = Path(__file__).resolve().parent
+# Inside the package where it was installed from a wheel, beside `src` in a checkout.
+_PLACES = (_PACKAGE / "sample_projects", _PACKAGE.parent.parent / "sample_projects")
+# What building a sample in its place leaves there.
+_LEFTOVERS = shutil.ignore_patterns(
+    "build*", "dist", "installed", "__pycache__", "*.pyc", "*.so", "*.egg-info", ".git", ".*_cache", "subprojects"
+)
+_MOST_LETTERS = 40
+# Names of targets that build systems make themselves, and what C, C++ and D understand by a word.
+_RESERVED = """
+    all clean test install help package default dist benchmark coverage uninstall build depend alignas alignof and
+    asm auto bitand bitor bool break case catch char class compl concept const constexpr continue decltype delete do
+    double else enum explicit export extern false final float for friend goto if import inline int long module
+    mutable namespace new noexcept not nullptr operator or override private protected public register requires
+    restrict return self short signed sizeof static struct string switch template this throw thread_local translator
+    true try typedef typeid typename typeof union unsigned using virtual void volatile while xor linux unix provider
+    probe
+"""
+
+
+def name_of_folder(folder: Path) -> str:
+    """Return the name that a folder suggests: letters, digits and single underscores."""
+    return re.sub(r"[^a-z0-9]+", "_", folder.resolve().name.lower()).strip("_")
+
+
+def check_name(name: str, kind: str) -> None:
+    """Raise ValueError, with a reason, where a name can't be that of a program, a C identifier and a provider."""
+    import keyword
+
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or len(name) > _MOST_LETTERS:
+        raise ValueError(
+            f"'{name}' is no name for a provider: it takes lower-case letters, digits and single underscores, begins "
+            f"with a letter, and has {_MOST_LETTERS} signs at most"
+        )
+    if name[-1].isdigit():
+        raise ValueError(f"'{name}' ends in a digit, where DTrace puts the number of a process")
+    if name in _RESERVED.split() or keyword.iskeyword(name):
+        raise ValueError(f"the name '{name}' means something already to compilers or build systems")
+    sample = SAMPLES[kind]
+    if sample.is_python and (name in getattr(sys, "stdlib_module_names", ()) or name in sys.builtin_module_names):
+        raise ValueError(f"Python has a module named '{name}' already")
+    if name == sample.word:
+        return
+    used = re.compile(rf"(?<![a-z0-9]){name}(?![a-z0-9])")
+    for path, text in _files(sample).items():
+        if used.search(path) or (not path.endswith(".md") and used.search(_without_comments(text))):
+            raise ValueError(f"the name '{name}' is used for something else in this project ({path})")
+
+
+def plan(kind: str, name: str) -> dict[str, str]:
+    """Return the new project's files: paths relative to its folder, and their texts. Raises InputError."""
+    word = SAMPLES[kind].word
+    return {_renamed(path, word, name): _renamed(text, word, name) for path, text in _files(SAMPLES[kind]).items()}
+
+
+def write(files: Mapping[str, str], folder: Path) -> list[str]:
+    """Write the files into a new or empty folder; return their paths, sorted. Raises InputError, and leaves nothing."""
+    target = folder.resolve()
+    made = _missing_parents(target)
+    try:
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            what = "is a folder with something in it" if target.is_dir() else "is a file"
+            raise InputError(str(folder), what, "name a folder that is empty or doesn't exist yet")
+        target.mkdir(parents=True, exist_ok=True)
+        _fill(files, target)
+    except BaseException as error:
+        for parent in made:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+        if isinstance(error, OSError):
+            raise InputError(str(folder), f"can't be written: {(error.strerror or str(error)).lower()}") from None
+        raise
+    return sorted(files)
+
+
+def _fill(files: Mapping[str, str], target: Path) -> None:
+    """Write everything into a folder inside the target, and move it up only when it is complete."""
+    staged = Path(tempfile.mkdtemp(prefix=".usdtbuild-", dir=target))
+    moved: list[Path] = []
+    try:
+        for path, text in files.items():
+            file = staged / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        for entry in sorted(staged.iterdir()):
+            moved.append(target / entry.name)
+            entry.rename(moved[-1])
+        staged.rmdir()
+    except BaseException:
+        for entry in (staged, *moved):
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+        raise
+
+
+def _missing_parents(folder: Path) -> list[Path]:
+    """Return the folder and those above it that don't exist yet, innermost first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def _files(sample: Sample) -> dict[str, str]:
+    """Return the sample's files by path. Raises InputError if this installation has no samples."""
+    root = next((place / sample.folder for place in _PLACES if (place / sample.folder).is_dir()), None)
+    if root is None:
+        where, cure = str(_PACKAGE), "install it with `pip install usdtbuild`, or copy one from its source code"
+        raise InputError(where, f"this installation has no sample {sample.folder}", cure)
+    found: dict[str, str] = {}
+    for parent, folders, names in os.walk(root):
+        ignored = _LEFTOVERS(parent, [*folders, *names])
+        folders[:] = sorted(set(folders) - ignored)
+        for name in sorted(set(names) - ignored):
+            path = Path(parent, name)
+            found[path.relative_to(root).as_posix()] = path.read_text(encoding="utf-8")
+    return found
+
+
+def _renamed(text: str, word: str, name: str) -> str:
+    text = re.sub(rf"(?<![a-zA-Z0-9]){word}(?![a-z0-9])", name, text)
+    return re.sub(rf"(?<![a-zA-Z0-9]){word.upper()}(?![A-Z0-9])", name.upper(), text)
+
+
+def _without_comments(text: str) -> str:
+    """Return a source without its comments and strings, where any word may stand; `#include` is no comment."""
+    return re.sub(r"/\*.*?\*/|//[^\n]*|#(?!include)[^\n]*|\"[^\"\n]*\"", " ", text, flags=re.DOTALL)
+
+
