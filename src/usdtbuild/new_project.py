@@ -34,8 +34,8 @@ class Sample(NamedTuple):
 SAMPLES = {
     "cmake": Sample("cmake-hello", "hello", False),
     "meson": Sample("meson-hello", "hello", False),
-    "setuptools": Sample("setuptools-extension", "hello", True),
-    "scikit-build-core": Sample("scikit-build-core-extension", "hello", True),
+    "setuptools": Sample("setuptools-extension", "wordcount", True),
+    "scikit-build-core": Sample("scikit-build-core-extension", "checksum", True),
     "meson-python": Sample("meson-python-extension", "hello", True),
 }
 
@@ -165,5 +165,3 @@ def _renamed(text: str, word: str, name: str) -> str:
 def _without_comments(text: str) -> str:
     """Return a source without its comments and strings, where any word may stand; `#include` is no comment."""
     return re.sub(r"/\*.*?\*/|//[^\n]*|#(?!include)[^\n]*|\"[^\"\n]*\"", " ", text, flags=re.DOTALL)
-
-

@@ -100,9 +100,7 @@ class Usdt:
         return Run(finished.returncode, finished.stdout, finished.stderr, hits)
 
     @contextlib.contextmanager
-    def trace(
-        self, binary: Binary, *probes: str, pid: int | None = None, tracer: str = ""
-    ) -> Iterator[Hits]:
+    def trace(self, binary: Binary, *probes: str, pid: int | None = None, tracer: str = "") -> Iterator[Hits]:
         """Watch the named probes (all of them if none is named) of `binary` while the body of the `with` runs.
 
         In this process, where the body calls what fires them, or in the process `pid`. The hits can be looked at after
