@@ -104,6 +104,7 @@ TOOLS = {
     "cmake-newest": ("cmake>=4",),
     "meson-oldest": ("meson==1.0.*",),
     "meson-newest": ("meson>=1.8",),
+    "setuptools-oldest": ("setuptools==61.*",),
 }
 # What the tests' own builds of Python projects install, without the network: build backends, and our own dependencies.
 WHEELS = (

@@ -1,4 +1,4 @@
-"""CMake projects under test: a copy of a sample or a few lines of CMakeLists.txt, and what each build step did.
+"""Projects under test: a copy of a sample or a few lines of CMakeLists.txt or setup.py, and what each build step did.
 
 Compiler runs are counted by a script that stands as `<LANG>_COMPILER_LAUNCHER` where users have ccache: it writes
 down what it runs. Our own launcher goes in front of it, so it sees what the compiler is really asked to do.
@@ -6,10 +6,12 @@ down what it runs. Our own launcher goes in front of it, so it sees what the com
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 import sys
+import sysconfig
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -125,3 +127,146 @@ def copy_sample() -> Callable[[str, Path], None]:
         shutil.copytree(SAMPLES / name, target, ignore=shutil.ignore_patterns("build"))
 
     return copy
+
+
+# --- Python extensions ------------------------------------------------------------------------------------------------
+
+
+class PythonProject:
+    """A Python project in a temporary folder, and the environment it is built in, where compiler runs are counted."""
+
+    def __init__(self, run: Any, folder: Path, python: Path, environment: dict[str, str]) -> None:
+        self.run, self.python = run, python
+        self.source, self.log = folder / "source", folder / "compiled"
+        self.source.mkdir(parents=True, exist_ok=True)
+        counter = folder / "counter"
+        counter.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {shlex.quote(str(self.log))}\nexec "$@"\n')
+        counter.chmod(0o755)
+        # Several words, as people have them who use ccache.
+        self.environment = {**environment, "CC": f"{counter} gcc", "CXX": f"{counter} g++"}
+
+    def write(self, files: dict[str, str]) -> None:
+        """Write source files, by name."""
+        for name, text in files.items():
+            path = self.source / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        """Replace text in a source file, at a time that file systems can tell from the build before."""
+        time.sleep(0.05)
+        path = self.source / name
+        text = path.read_text()
+        assert old in text, f"{name} doesn't contain {old!r}"
+        path.write_text(text.replace(old, new))
+
+    def __call__(self, *arguments: Any, code: int | None = 0, **more: str) -> str:
+        """Run Python in the project's folder, and return what it said. `more` are variables of the environment."""
+        environment = {**self.environment, **more}
+        done = self.run(self.python, *arguments, cwd=self.source, env=environment, code=code)
+        return str(done.stdout + done.stderr)
+
+    def setup(self, *arguments: Any, code: int | None = 0, **more: str) -> str:
+        """Run setup.py."""
+        return self("setup.py", *arguments, code=code, **more)
+
+    def pip(self, *arguments: Any, code: int | None = 0, **more: str) -> str:
+        """Run the tests' own pip on the project, for the project's Python."""
+        command = [sys.executable, "-m", "pip", "--python", str(self.python), *map(str, arguments)]
+        done = self.run(*command, cwd=self.source, env={**self.environment, **more}, code=code)
+        return str(done.stdout + done.stderr)
+
+    def compiled(self) -> list[str]:
+        """The sources compiled since the last call, sorted."""
+        if not self.log.exists():
+            return []
+        lines = self.log.read_text().splitlines()
+        self.log.unlink()
+        found = [re.search(r" -c (?:.* )?(\S+\.c(?:pp)?)\b", line) for line in lines if "usdtbuild-" not in line]
+        return sorted(Path(source[1]).name for source in found if source)
+
+    def module(self, name: str) -> Path:
+        """The extension module of that name that `build_ext --inplace` put beside the sources."""
+        return next((self.source / "src").rglob(f"{name}.*.so"))
+
+
+def _clean_environment() -> dict[str, str]:
+    """The tests' environment without what would change a build, and with a pip that stays off the network."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_", "USDTBUILD_"))}
+    for name in ("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "LDSHARED", "VIRTUAL_ENV", "CMAKE_ARGS"):
+        kept.pop(name, None)
+    return {**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_ROOT_USER_ACTION": "ignore"}
+
+
+@pytest.fixture(scope="session")
+def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheels that builds of Python projects install, this checkout's among them."""
+    fetched = CMAKES / "wheelhouse"
+    if not fetched.is_dir():
+        pytest.skip(f"{fetched} is missing; `make test` fetches it")
+    folder = tmp_path_factory.mktemp("wheelhouse")
+    for path in [wheel, *fetched.glob("*.whl")]:
+        (folder / path.name).symlink_to(path)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_python(
+    run: Any, wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., tuple[Path, dict[str, str]]]:
+    """Make a fresh environment with some packages of the wheelhouse; return its Python, and variables for its use."""
+
+    def make(*packages: Any) -> tuple[Path, dict[str, str]]:
+        if not Path(sysconfig.get_path("include"), "Python.h").exists():
+            pytest.skip("Python.h is not installed")
+        folder = tmp_path_factory.mktemp("python")
+        run(sys.executable, "-m", "venv", "--without-pip", folder)
+        python = folder / "bin" / "python"
+        environment = {
+            **_clean_environment(),
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(wheelhouse),
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        }
+        if packages:
+            run(sys.executable, "-m", "pip", "--python", python, "-q", "install", *packages, env=environment)
+        return python, environment
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def setuptools_of(make_python: Any) -> Callable[[str], tuple[Path, dict[str, str]]]:
+    """An environment with usdtbuild and a setuptools: "newest", or "oldest", the oldest we support."""
+    made: dict[str, tuple[Path, dict[str, str]]] = {}
+
+    def get(name: str) -> tuple[Path, dict[str, str]]:
+        if name not in made and name == "newest":
+            made[name] = make_python("usdtbuild", "setuptools", "wheel", "pybind11", "Cython")
+        elif name not in made:
+            folder = CMAKES / "setuptools-oldest"
+            if not folder.is_dir():
+                pytest.skip(f"{folder} is missing; `make test` fetches it")
+            if sys.version_info >= (3, 12):
+                pytest.skip("setuptools 61 doesn't run on Python 3.12 or newer")
+            python, environment = make_python("usdtbuild")
+            made[name] = python, {**environment, "PYTHONPATH": str(folder)}
+        return made[name]
+
+    return get
+
+
+@pytest.fixture
+def python_project(run: Any, setuptools_of: Any, tmp_path: Path) -> PythonProject:
+    """An empty Python project, for the newest setuptools."""
+    return PythonProject(run, tmp_path, *setuptools_of("newest"))
+
+
+@pytest.fixture(scope="session")
+def make_python_project(run: Any, setuptools_of: Any) -> Callable[..., PythonProject]:
+    """Make an empty Python project in a folder: `make_python_project(folder, "oldest")`."""
+
+    def make(folder: Path, setuptools: str = "newest") -> PythonProject:
+        return PythonProject(run, folder, *setuptools_of(setuptools))
+
+    return make
