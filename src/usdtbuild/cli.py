@@ -23,6 +23,7 @@ COMMANDS = {
     "header": ("header", "Turn a provider file (.d) into a C and C++ header."),
     "instrument": ("instrument", "Turn an object's probe calls into NOPs and write the tracers' records."),
     "cc": ("cc", "Run a compiler and instrument the objects it writes."),
+    "hook": ("hook", "Print options that make a compiler instrument its own objects."),
     "install-dtrace": ("install_dtrace", "Put a program named dtrace into a folder, for builds that call one."),
     "list": ("list_", "Show the probes of a binary, object, folder or process."),
     "dof": ("dof", "Show and check DTrace's object format."),
@@ -51,7 +52,7 @@ class _LazyCommands(click.Group):
 
 
 def _folder_option(name: str, folder: str, text: str) -> click.Option:
-    """An option that prints the absolute path of a folder of the package, bare, for use in scripts."""
+    """An option that prints the absolute path of a folder or file of the package, bare, for use in scripts."""
 
     def show(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         if wanted and not ctx.resilient_parsing:
@@ -67,6 +68,7 @@ def _folder_option(name: str, folder: str, text: str) -> click.Option:
     params=[
         _folder_option("--cmake-dir", "cmake", "Print the folder with USDTBuildConfig.cmake."),
         _folder_option("--meson-dir", "meson", "Print the folder with the Meson subproject."),
+        _folder_option("--version-file", "_version.py", "Print the path of a file that changes with the version."),
         _folder_option("--include-dir", "runtime", "Print the folder with the runtime's C sources."),
     ],
     epilog="Exit codes: 0 success; 1 the input is wrong, or a check found an error; 2 the command line is wrong.",

@@ -25,6 +25,10 @@ def _run_as_script() -> int:
         from usdtbuild.link_step import link
 
         return link(sys.argv[2], sys.argv[3:])
+    if sys.argv[1:2] == ["--assembler-step"]:
+        from usdtbuild.assembler_step import assemble
+
+        return assemble(sys.argv[2:])
     return main(sys.argv[1:])
 
 

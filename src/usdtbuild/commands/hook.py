@@ -1,0 +1,64 @@
+"""`usdtbuild hook`: options that make a compiler instrument its objects, for builds without a compiler launcher."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ..errors import UsageError
+
+
+@click.command(
+    name="hook",
+    options_metavar="[OPTIONS] --",
+    short_help="Print options that make a compiler instrument its own objects.",
+)
+@click.option("--into", metavar="DIR", required=True, help="Where the files that the options name are written.")
+@click.option("--formats", metavar="LIST", default="", help="Records to write: stapsdt, dof, usdt, with commas.")
+@click.option("--nop", type=click.Choice(["classic", "safe", "nop5"]), help="What takes a call's place.")
+@click.option("--target-os", metavar="OS", default="", help="linux, freebsd, illumos or oracle; else as objects say.")
+@click.option("--patchable", metavar="N,M|auto", default="", help="Also options for patchable function entries.")
+@click.option("--patchable-table", type=click.Choice(["absolute", "relative"]), help="Their table: see usdtbuild cc.")
+@click.option("--off", is_flag=True, help="No probes: print only what --patchable asks for.")
+@click.argument("compiler", metavar="COMPILER", nargs=-1, required=True, type=click.UNPROCESSED)
+def command(
+    into: str,
+    formats: str,
+    nop: str | None,
+    target_os: str,
+    patchable: str,
+    patchable_table: str | None,
+    off: bool,
+    compiler: tuple[str, ...],
+) -> None:
+    """Print options for a compiler, one a line, that make it instrument the objects it writes.
+
+    COMPILER is GCC or Clang with what belongs to it, such as ccache before it or --target behind it. It gets an
+    assembler of ours, which runs the real one; that this works is tried with a probe. Where the build can run
+    `usdtbuild cc` before the compiler, prefer that: it also takes sources with -flto.
+
+    \b
+      make CFLAGS="-O2 $(usdtbuild hook --into build/hook -- gcc)"
+    """
+    from ..compile_step import read_options
+    from ..hook import install, take_patchable
+
+    given = {"--formats": formats, "--nop": nop, "--target-os": target_os, "--patchable-table": patchable_table}
+    options = [f"{name}={value}" for name, value in given.items() if value]
+    try:
+        read_options([*options, "--", *compiler])
+    except ValueError as problem:
+        raise UsageError(f"hook: {problem}") from None
+    if patchable_table and not patchable:
+        raise UsageError("hook: --patchable-table goes with --patchable")
+    flags: list[str] = []
+    if not off or patchable_table == "relative":
+        flags += install(compiler, Path(into), options)
+    if patchable:
+        chosen, warnings = take_patchable(patchable, compiler)
+        flags += chosen
+        for warning in warnings:
+            click.echo(f"usdtbuild: warning: {warning}", err=True)
+    sys.stdout.write("".join(f"{flag}\n" for flag in flags))
