@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # The longest x86 instruction; other machines need less.
 LONGEST = 15
-EM_SPARC, EM_MIPS, EM_SPARCV9 = 2, 8, 43
+EM_SPARC, EM_MIPS, EM_SPARC32PLUS, EM_SPARCV9 = 2, 8, 18, 43
 
 # machine -> instructions that may stand at a site, as a big-endian number's hexadecimal digits, with their mnemonics
 _QUIET: dict[int, dict[str, str]] = {
@@ -34,6 +34,7 @@ _QUIET: dict[int, dict[str, str]] = {
     EM_RISCV: {"00000013": "nop", "0001": "c.nop", "00008067": "ret", "8082": "c.ret"},
     EM_LOONGARCH: {"03400000": "nop", "4c000020": "ret"},
     EM_SPARC: {"01000000": "nop", "81c7e008": "ret", "81c3e008": "retl"},
+    EM_SPARC32PLUS: {"01000000": "nop", "81c7e008": "ret", "81c3e008": "retl"},
     EM_SPARCV9: {"01000000": "nop", "81c7e008": "ret", "81c3e008": "retl"},
     EM_MIPS: {"00000000": "nop", "03e00008": "jr ra"},
 }  # fmt: skip

@@ -39,6 +39,8 @@ _SHF_LINK_ORDER, _SHF_GROUP = 0x80, 0x200
 _PAGE = 4096
 # Kernels of these machines are also built with pages of 64 KiB (16 KiB on LoongArch).
 _BIG_PAGES = {"aarch64": 65536, "ppc64": 65536, "ppc": 65536, "mips": 65536, "loongarch": 16384, "sparc64": 8192}
+# Machines whose 32-bit ABI passes an argument of eight bytes in a pair of registers.
+_PAIRS = {"arm", "mips", "ppc", "riscv", "sparc"}
 _STUB = re.compile(r"(?P<mangled>_Z\w*?)?__dtrace(?:enabled)?_(?P<provider>\w+?)___(?P<probe>\w+)")
 # Where compilers put parts of many functions together: a linker keeps or drops these as a whole.
 _SHARED_CODE = {".text.unlikely", ".text.hot", ".text.startup", ".text.exit"}
@@ -776,14 +778,46 @@ def _declared_types(subject: Subject) -> Iterator[Finding]:
             if declared is None:
                 unknown.add(f"the provider file of {probe.provider} declares no such probe", place)
                 continue
+            if site.record.is_enabled:
+                continue  # asks, and passes nothing
             actual = [argument.operand for argument in site.arguments]
-            for what in _type_troubles(declared.arguments, actual, subject.image.address_size):
+            halves = {index for index, _ in _halves(declared.arguments, actual, subject.image)}
+            for what in _type_troubles(declared.arguments, actual, subject.image.address_size, halves):
                 gathered.add(what, place)
         yield from gathered
         yield from unknown
 
 
-def _type_troubles(declared: tuple[Declared, ...], operands: list[Operand], address_size: int) -> Iterator[str]:
+def _half_arguments(subject: Subject) -> Iterator[Finding]:
+    """Arguments of eight bytes in two registers, or one and the stack: an operand can name only one place."""
+    cure = "pass a pointer to it, or each half as an argument of its own"
+    gathered = _Gathered("half-argument", WARNING, cure)
+    for probe in subject.seen.probes:
+        provider = subject.declared(probe.provider)
+        found = (d.arguments for d in provider.probes if d.name == probe.name.replace("__", "-")) if provider else ()
+        declared = next(iter(found), ())
+        for site in probe.sites:
+            for index, argument in _halves(declared, [a.operand for a in site.arguments], subject.image):
+                shown = f"{argument.type.spelling} {argument.name}".strip()
+                what = f"tracers see only the low 32 bits of argument {index} ({shown}), which is passed in two parts"
+                gathered.add(what, _site(subject, site.record))
+    yield from gathered
+
+
+def _halves(
+    declared: tuple[Declared, ...], operands: list[Operand], image: Image
+) -> Iterator[tuple[int, Declared]]:
+    """Yield the arguments that are in two places, with their indices; the size of their operands says so."""
+    if image.address_size == 8 or image.machine_name not in _PAIRS:
+        return
+    for index, (argument, operand) in enumerate(zip(declared, operands)):
+        if operand.size == 4 and argument.type.size(4) == 8:
+            yield index, argument
+
+
+def _type_troubles(
+    declared: tuple[Declared, ...], operands: list[Operand], address_size: int, halves: set[int]
+) -> Iterator[str]:
     expected = min(len(declared), stapsdt.MAX_ARGUMENTS) if len(operands) <= stapsdt.MAX_ARGUMENTS else len(declared)
     if len(operands) != expected:
         yield f"a site has {len(operands)} arguments, and {len(declared)} are declared"
@@ -791,6 +825,8 @@ def _type_troubles(declared: tuple[Declared, ...], operands: list[Operand], addr
     for index, (argument, operand) in enumerate(zip(declared, operands)):
         size = argument.type.size(address_size)
         shown = f"argument {index} ({f'{argument.type.spelling} {argument.name}'.strip()})"
+        if index in halves:
+            continue
         if operand.size and operand.size != size:
             yield f"{shown} has {size} bytes, and the record says {operand.size} (`{operand.text}`)"
         elif operand.size and argument.type.kind == INTEGER and argument.type.signed != operand.signed:
@@ -868,6 +904,7 @@ NAMES = {
     "folded-sites": "two probes at one address",
     "foreign-note": "notes of other kinds among the records",
     "ghost": "records of code that was dropped",
+    "half-argument": "an argument of which tracers see one half",
     "lto-object": "intermediate code instead of, or beside, machine code",
     "many-arguments": "more than twelve arguments",
     "many-specs": "more argument strings than libbpf takes",
@@ -919,6 +956,7 @@ CHECKS: tuple[Callable[[Subject], Iterable[Finding]], ...] = (
     _operands,
     _argument_counts,
     _declared_types,
+    _half_arguments,
     _names,
     _descriptions,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,41 @@ def test_is_enabled_sites_of_dof_are_marked(app: Any, usdtbuild: Any, run: Any) 
     assert sorted(site["is_enabled"] for site in idle["sites"]) == [False, True]
     assert re.search(r"app:idle \(dof, is-enabled\) +1/2 ", usdtbuild("list", made).stdout)
     assert found(usdtbuild, made) == {}
+
+
+def test_a_question_has_none_of_the_declared_arguments(app: Any, usdtbuild: Any, run: Any) -> None:
+    folder = app("gcc", "bfd", "-O2").parent
+    source = '#include "app.h"\nint ask(void) { return APP_REQUEST_START_ENABLED() || APP_REQUEST_DONE_ENABLED(); }\n'
+    (folder / "ask.c").write_text(source)
+    run("gcc", "-O2", "-DUSDT_ENABLED_BY_CALL", "-c", "ask.c", "-o", "ask.raw.o", cwd=folder)
+    usdtbuild("instrument", "ask.raw.o", "-o", "ask.o", "--formats", "dof", "--target-os", "freebsd", cwd=folder)
+    asked = {probe["name"] for probe in listed(usdtbuild, folder / "ask.o")["probes"]}
+    assert asked == {"request-start", "request-done"}
+    assert found(usdtbuild, folder / "ask.o") == {}
+
+
+# target -> which arguments of request__done and request__start are seen by half: those in two registers.
+HALVES = {
+    "armv7-linux-gnueabihf": ["argument 2 (uint64_t size)"], "mipsel-linux-gnu": ["argument 2 (uint64_t size)"],
+    "powerpc-linux-gnu": ["argument 2 (uint64_t size)", "argument 3 (double d)"],
+    "i386-linux-gnu": [], "aarch64-linux-gnu": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", HALVES)
+def test_arguments_that_are_seen_by_half_are_named(
+    target: str, app: Any, usdtbuild: Any, run: Any, need: Any, tmp_path: Path
+) -> None:
+    shutil.copy(app("gcc", "bfd", "-O2").with_name("app.h"), tmp_path)
+    (tmp_path / "main.c").write_text(MAIN_C.replace("#include <stdio.h>", ""))
+    clang = (need("clang"), f"--target={target}", "-ffreestanding", "-O2")
+    usdtbuild("cc", "--", *clang, "-c", "main.c", "-o", "main.o", cwd=tmp_path)
+    (file,) = json.loads(usdtbuild("verify", "--json", tmp_path / "main.o").stdout)["files"]
+    assert {finding["check"] for finding in file["findings"]} == ({"half-argument"} if HALVES[target] else set())
+    shown = [finding["what"] for finding in file["findings"]]
+    assert len(shown) == len(HALVES[target])
+    for what in HALVES[target]:
+        assert any(what in text for text in shown), shown
 
 
 def test_notes_for_oracle_are_shown(program: Any, usdtbuild: Any) -> None:

@@ -17,6 +17,7 @@ MACHINES = {
     EM_S390: (capstone.CS_ARCH_SYSZ, BIG),
     EM_RISCV: (capstone.CS_ARCH_RISCV, capstone.CS_MODE_RISCV64 | capstone.CS_MODE_RISCVC),
     site_code.EM_SPARC: (capstone.CS_ARCH_SPARC, BIG),
+    site_code.EM_SPARC32PLUS: (capstone.CS_ARCH_SPARC, capstone.CS_MODE_V9 | BIG),
     site_code.EM_SPARCV9: (capstone.CS_ARCH_SPARC, capstone.CS_MODE_V9 | BIG),
     site_code.EM_MIPS: (capstone.CS_ARCH_MIPS, capstone.CS_MODE_MIPS32 | BIG),
 }

@@ -33,8 +33,8 @@ ET_EXEC, ET_DYN, ET_CORE = 2, 3, 4
 PF_X, PF_W, PF_R = 1, 2, 4
 # e_machine -> the name a user knows
 MACHINES = {
-    2: "sparc", 3: "i386", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390", 40: "arm", 43: "sparc64", 62: "x86-64",
-    183: "aarch64", 243: "riscv", 258: "loongarch",
+    2: "sparc", 3: "i386", 8: "mips", 18: "sparc", 20: "ppc", 21: "ppc64", 22: "s390", 40: "arm", 43: "sparc64",
+    62: "x86-64", 183: "aarch64", 243: "riscv", 258: "loongarch",
 }  # fmt: skip
 _DT_SONAME, _DT_FLAGS_1, _DF_1_PIE = 14, 0x6FFFFFFB, 0x08000000
 _EM_MIPS, _EM_PPC64, _EM_ARM = 8, 21, 40
