@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 LONGEST = 15
 EM_SPARC, EM_MIPS, EM_SPARC32PLUS, EM_SPARCV9 = 2, 8, 18, 43
 
+# SPARC returns by %i7 (`ret`), by %o7 (`retl`), or by the register that a function without a window has saved %o7 in.
+_SPARC = {"01000000": "nop", "81c7e008": "ret", "81c3e008": "retl"}
+for _number in {*range(1, 31)} - {14, 15, 30}:  # not by the pointers to stack and frame
+    _SPARC[f"{0x81C02008 | _number << 14:08x}"] = f"jmp %{'goli'[_number // 8]}{_number % 8}+8"
 # machine -> instructions that may stand at a site, as a big-endian number's hexadecimal digits, with their mnemonics
 _QUIET: dict[int, dict[str, str]] = {
     EM_AARCH64: {"d503201f": "nop", "d65f03c0": "ret"},
@@ -33,10 +37,10 @@ _QUIET: dict[int, dict[str, str]] = {
     },
     EM_RISCV: {"00000013": "nop", "0001": "c.nop", "00008067": "ret", "8082": "c.ret"},
     EM_LOONGARCH: {"03400000": "nop", "4c000020": "ret"},
-    EM_SPARC: {"01000000": "nop", "81c7e008": "ret", "81c3e008": "retl"},
-    EM_SPARC32PLUS: {"01000000": "nop", "81c7e008": "ret", "81c3e008": "retl"},
-    EM_SPARCV9: {"01000000": "nop", "81c7e008": "ret", "81c3e008": "retl"},
-    EM_MIPS: {"00000000": "nop", "03e00008": "jr ra"},
+    EM_SPARC: _SPARC,
+    EM_SPARC32PLUS: _SPARC,
+    EM_SPARCV9: _SPARC,
+    EM_MIPS: {"00000000": "nop", "03e00008": "jr ra", "03e00009": "jalr zero, ra (release 6)"},
 }  # fmt: skip
 # x86 prefixes with which kernels up to 6.18 take no uprobe (arch/x86/kernel/uprobes.c, is_prefix_bad)
 _REFUSED_PREFIXES = {0x26: "ES", 0x2E: "CS", 0x36: "SS", 0x3E: "DS", 0xF0: "LOCK"}
