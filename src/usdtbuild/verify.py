@@ -117,6 +117,10 @@ def verify(image: Image, expected: dict[str, Provider] | None = None) -> Report:
     if not unusable:
         for check in CHECKS:
             findings += check(subject)
+        if any(probe.format != "stapsdt" for probe in seen.probes):
+            from . import verify_formats
+
+            findings += verify_formats.findings(subject)
         findings += _entries(image)
     if _has_entries(image) or any(finding.severity == ERROR for finding in findings):
         # The file was made for something else, or the errors say why there are no probes.
@@ -161,7 +165,7 @@ def missing_everywhere(reports: Iterable[Report], expected: dict[str, Provider],
 # -- helpers -----------------------------------------------------------------------------------------------------------
 
 
-class _Gathered:
+class Gathered:
     """Findings in the making: equal ones become one with several places, in the order they were first seen."""
 
     def __init__(self, check: str, severity: str, cure: str) -> None:
@@ -169,6 +173,7 @@ class _Gathered:
         self.found: dict[tuple[str, str, str], list[Place]] = {}
 
     def add(self, what: str, place: Place | None = None, *, severity: str = "", cure: str = "") -> None:
+        """Add a place to the finding that says `what`, or begin it."""
         places = self.found.setdefault((what, severity or self.severity, cure or self.cure), [])
         if place is not None and place not in places[-1:]:
             places.append(place)
@@ -178,19 +183,19 @@ class _Gathered:
             yield Finding(self.check, severity, what, tuple(places), cure)
 
 
-def _read_notes(image: Image) -> tuple[list[Record], _Gathered]:
+def _read_notes(image: Image) -> tuple[list[Record], Gathered]:
     """Return the SDT notes, and a finding for each section of them that can't be read."""
     found: list[Record] = []
-    damage = _Gathered("notes-damaged", ERROR, "link the file again; a tool that rewrote it may have damaged it")
+    damage = Gathered("notes-damaged", ERROR, "link the file again; a tool that rewrote it may have damaged it")
     for section in image.sections_named(stapsdt.SECTION):
         notes, trouble = _attempt(readers.read_notes, image, section)
         found += notes
         if trouble:
-            damage.add(f"the records can't be read: {trouble}", _section_place(section))
+            damage.add(f"the records can't be read: {trouble}", section_place(section))
     return found, damage
 
 
-def _read_others(image: Image, damage: _Gathered) -> list[Record]:
+def _read_others(image: Image, damage: Gathered) -> list[Record]:
     """Return the records of other formats, which tracers of other systems read."""
     found: list[Record] = []
     for reader in readers.READERS:
@@ -212,7 +217,8 @@ def _attempt(read: Callable[..., Iterable[Record]], *arguments: object) -> tuple
         return [], str(error)
 
 
-def _section_place(section: Section, offset: int = 0) -> Place:
+def section_place(section: Section, offset: int = 0) -> Place:
+    """Return a place in a section."""
     name = section.name or f"section {section.number}"
     return Place("", name, section.address + offset if section.loaded else None, section.name, offset)
 
@@ -221,7 +227,7 @@ def _name(record: Record) -> str:
     return f"{record.provider}:{record.probe}"
 
 
-def _site(subject: Subject, record: Record) -> Place:
+def site_place(subject: Subject, record: Record) -> Place:
     """Return the place of a record's site."""
     image, where = subject.image, record.site
     address = None if image.is_object else where.address
@@ -230,7 +236,7 @@ def _site(subject: Subject, record: Record) -> Place:
     return Place(_name(record), where.text(image.is_object), address, where.section, where.offset, shown)
 
 
-def _note_place(record: Record) -> Place:
+def note_place(record: Record) -> Place:
     """Return the place of a record itself."""
     where = record.place
     return Place(_name(record), where.text(True), None, where.section, where.offset)
@@ -263,7 +269,7 @@ def _unusable(subject: Subject) -> Iterator[Finding]:
 
 def _stubs(subject: Subject) -> Iterator[Finding]:
     """Undefined probe stubs: nobody has turned the calls into sites."""
-    gathered = _Gathered("not-processed", ERROR, _INSTRUMENT)
+    gathered = Gathered("not-processed", ERROR, _INSTRUMENT)
     for symbol in _undefined_stubs(subject.image):
         match = _STUB.search(symbol.name)
         if match is None:
@@ -313,10 +319,10 @@ def _intermediate_code(subject: Subject) -> Iterator[Finding]:
     cure = "compile this file with -fno-lto; `usdtbuild cc` does that by itself for files with probes"
     if slim and image.data.find(b"__dtrace") >= 0:
         what = "holds no machine code yet (slim LTO), so its probe calls can't have become sites"
-        yield Finding("lto-object", ERROR, what, (_section_place(code[0]),), cure)
+        yield Finding("lto-object", ERROR, what, (section_place(code[0]),), cure)
     elif not slim and subject.notes:
         what = "also holds intermediate code, which a linker plugin prefers to the code with the sites"
-        yield Finding("lto-object", ERROR, what, (_section_place(code[0]),), cure)
+        yield Finding("lto-object", ERROR, what, (section_place(code[0]),), cure)
 
 
 def _stripped(subject: Subject) -> Iterator[Finding]:
@@ -335,11 +341,11 @@ def _stripped(subject: Subject) -> Iterator[Finding]:
     if not image.has_symbols("SHT_SYMTAB"):
         what = "the records of its probes were stripped away"
         cure = "strip it with binutils' strip, or `llvm-strip --keep-section=.note.stapsdt`"
-        yield Finding("notes-stripped", ERROR, what, tuple(map(_section_place, traces)), cure)
+        yield Finding("notes-stripped", ERROR, what, tuple(map(section_place, traces)), cure)
         return
     what = "holds traces of probes, and no probe: the linker dropped them all, or a tool removed the records"
     cure = "see whether the functions with probes are used at all, and whether objcopy ran on it"
-    yield Finding("notes-missing", WARNING, what, tuple(map(_section_place, traces)), cure)
+    yield Finding("notes-missing", WARNING, what, tuple(map(section_place, traces)), cure)
 
 
 def _nothing(subject: Subject) -> Iterator[Finding]:
@@ -360,9 +366,9 @@ def _note_sections(subject: Subject) -> Iterator[Finding]:
     image = subject.image
     sections = [section for section in image.sections_named(stapsdt.SECTION) if section.size]
     cure = "use no linker script and no objcopy option that changes it; it is SHT_NOTE, not loaded, aligned to 4"
-    gathered = _Gathered("note-section", ERROR, cure)
+    gathered = Gathered("note-section", ERROR, cure)
     for section in sections:
-        place = _section_place(section)
+        place = section_place(section)
         if section.type != "SHT_NOTE":
             gathered.add("the section of the records isn't of type SHT_NOTE: perf, bcc and libbpf pass it over", place)
         if section.align > 4:
@@ -372,17 +378,17 @@ def _note_sections(subject: Subject) -> Iterator[Finding]:
     if len(sections) > 1 and not image.is_object:
         what = f"there are {len(sections)} sections of records: perf and libbpf read only the first"
         for section in sections:
-            gathered.add(what, _section_place(section))
+            gathered.add(what, section_place(section))
     yield from gathered
 
 
 def _foreign_notes(subject: Subject) -> Iterator[Finding]:
     """Notes of other kinds among the records: most readers pass over them, two don't."""
     cure = "take them out: let the linker drop unused records (bfd, lld), or link without --gc-sections"
-    gathered = _Gathered("foreign-note", WARNING, cure)
+    gathered = Gathered("foreign-note", WARNING, cure)
     for section in subject.image.sections_named(stapsdt.SECTION) if not subject.image.is_object else ():
         for offset, owner, type_ in _walk_notes(subject.image, section):
-            place = _section_place(section, offset)._replace(where=f"{section.name}+{offset:#x}", address=None)
+            place = section_place(section, offset)._replace(where=f"{section.name}+{offset:#x}", address=None)
             if owner == stapsdt.OWNER[:-1] and type_ == stapsdt.TYPE:
                 continue  # our own separators, and notes of code that was dropped: all readers pass over them
             if owner != stapsdt.OWNER:
@@ -411,14 +417,14 @@ def _untied(subject: Subject) -> Iterator[Finding]:
     if not image.is_object:
         return
     cure = "instrumented objects tie records to code; for sys/sdt.h, link without --gc-sections"
-    gathered = _Gathered("untied-records", NOTE, cure)
+    gathered = Gathered("untied-records", NOTE, cure)
     for record in subject.notes:
         own = image.sections[record.place.section_number]
         code = image.sections[record.site.section_number]
         own_section = code.name.startswith(".text.") and code.name not in _SHARED_CODE
         if own_section and not own.flags & (_SHF_LINK_ORDER | _SHF_GROUP):
             what = "with --gc-sections these records keep dead functions alive, or outlive them as ghosts"
-            gathered.add(what, _site(subject, record))
+            gathered.add(what, site_place(subject, record))
     yield from gathered
 
 
@@ -435,18 +441,18 @@ def _base(subject: Subject) -> Iterator[Finding]:
         cure = "add `.stapsdt.base` as sys/sdt.h does, and KEEP it in a linker script"
         yield Finding("base-missing", ERROR, what, (), cure)
         return
-    gathered = _Gathered("base-wrong", ERROR, "link it again; if prelink or another tool rewrote it, undo that")
+    gathered = Gathered("base-wrong", ERROR, "link it again; if prelink or another tool rewrote it, undo that")
     for record in notes:
         if in_object:
             if record.base is None:
-                gathered.add("a record's base has no relocation to .stapsdt.base", _note_place(record))
+                gathered.add("a record's base has no relocation to .stapsdt.base", note_place(record))
         elif base is not None and record.written_base == 0 and record.written_site != 0:
             what = "the base of a record is 0: gdb and perf look for the site in the wrong place"
-            gathered.add(what, _note_place(record))
+            gathered.add(what, note_place(record))
         elif base is not None and record.written_base not in {0, base.address}:
             what = f".stapsdt.base lies {base.address - record.written_base:+#x} from where the records say"
-            moved = _is_quiet(subject, record)
-            gathered.add(what, _note_place(record), severity=WARNING if moved else ERROR)
+            moved = is_quiet(subject, record)
+            gathered.add(what, note_place(record), severity=WARNING if moved else ERROR)
     yield from gathered
 
 
@@ -459,21 +465,22 @@ def _ghosts(subject: Subject) -> Iterator[Finding]:
         "link without --gc-sections and --icf, or with bfd or lld, which drop the records of instrumented objects "
         "with their functions"
     )
-    gathered = _Gathered("ghost", ERROR, cure)
+    gathered = Gathered("ghost", ERROR, cure)
     what = "a record points to no code, as its function was dropped: libbpf and perf refuse the probe for it"
     for record in _usable_or_not(subject, usable=False):
-        gathered.add(what, _note_place(record)._replace(address=record.written_site))
+        gathered.add(what, note_place(record)._replace(address=record.written_site))
     yield from gathered
 
 
 def _usable_or_not(subject: Subject, usable: bool = True) -> Iterator[Record]:
     """Yield the notes whose site is code of this file (or, with `usable` false, the others)."""
     for record in subject.notes:
-        if _points_to_code(subject.image, record) is usable:
+        if points_to_code(subject.image, record) is usable:
             yield record
 
 
-def _points_to_code(image: Image, record: Record) -> bool:
+def points_to_code(image: Image, record: Record) -> bool:
+    """Whether a record's site is code of this file."""
     if image.is_object:
         section = image.sections[record.site.section_number] if record.site.section else None
         return section is not None and section.executable and record.site.offset < section.size
@@ -494,43 +501,44 @@ def _instruction(subject: Subject, record: Record) -> site_code.Instruction | No
     return site_code.at_site(code, image.machine, little=image.little)
 
 
-def _is_quiet(subject: Subject, record: Record) -> bool:
+def is_quiet(subject: Subject, record: Record) -> bool:
+    """Whether a NOP or a return stands at a record's site, as far as the machine is known."""
     instruction = _instruction(subject, record)
     return instruction is None or instruction.quiet
 
 
 def _site_code(subject: Subject) -> Iterator[Finding]:
     """What stands at the sites: a NOP or a return, unless the address is wrong."""
-    other = _Gathered(
+    other = Gathered(
         "site-code",
         WARNING,
         "if the instruction doesn't belong there, the record's address is wrong: link the file again",
     )
-    refused = _Gathered("site-refused", ERROR, "build with --nop=safe, or put a one-byte NOP there")
+    refused = Gathered("site-refused", ERROR, "build with --nop=safe, or put a one-byte NOP there")
     for record in _usable_or_not(subject):
         instruction = _instruction(subject, record)
         if instruction is None:
             continue
         if instruction.refused:
             what = f"the kernel takes no probe on `{instruction.text}`: {instruction.refused}"
-            refused.add(what, _site(subject, record))
+            refused.add(what, site_place(subject, record))
         elif not instruction.quiet:
-            other.add(f"a site holds no NOP, but `{instruction.text}`", _site(subject, record))
+            other.add(f"a site holds no NOP, but `{instruction.text}`", site_place(subject, record))
     yield from refused
     yield from other
 
 
 def _same_place(subject: Subject) -> Iterator[Finding]:
     """Two records of one address: of one probe, or of two."""
-    twice = _Gathered("duplicate-site", ERROR, "link each object once, and don't instrument twice")
-    folded = _Gathered("folded-sites", WARNING, "link without --icf=all, or with --icf=safe")
+    twice = Gathered("duplicate-site", ERROR, "link each object once, and don't instrument twice")
+    folded = Gathered("folded-sites", WARNING, "link without --icf=all, or with --icf=safe")
     seen: dict[tuple[str, str, int, int], dict[str, str]] = {}
     for record in _usable_or_not(subject):
         where = record.site
         others = seen.setdefault(
             (record.format, where.section, where.section_number, where.address or where.offset), {}
         )
-        place = _site(subject, record)
+        place = site_place(subject, record)
         if _name(record) in others:
             what = "one probe has two records of one address, and libbpf counts each hit twice"
             if others[_name(record)] == record.operands and record is subject.notes[-1]:
@@ -549,13 +557,13 @@ def _perf_offsets(subject: Subject) -> Iterator[Finding]:
     if image.is_object:
         return
     cure = "link with -Wl,-z,separate-loadable-segments (lld, mold) or -Wl,-z,separate-code; other tracers don't mind"
-    gathered = _Gathered("perf-offset", WARNING, cure)
+    gathered = Gathered("perf-offset", WARNING, cure)
     for record in _usable_or_not(subject):
         right = image.file_offset(record.site.address)
         looks = tracers.perf_site_offset(record.written_site, record.written_base, subject.base)
         if right != looks and (subject.base is None or record.written_base):
             gathered.add(
-                "perf places its probe at the wrong offset of the file, and it never fires", _site(subject, record)
+                "perf places its probe at the wrong offset of the file, and it never fires", site_place(subject, record)
             )
     yield from gathered
 
@@ -583,8 +591,8 @@ def _semaphores(subject: Subject) -> dict[Location, list[Record]]:
 
 def _semaphore_addresses(subject: Subject) -> Iterator[Finding]:
     """Alignment, and whether two probes share a semaphore."""
-    odd = _Gathered("semaphore-alignment", ERROR, "align it to 2; the kernel takes no other")
-    shared = _Gathered("semaphore-shared", WARNING, "give each probe a semaphore of its own")
+    odd = Gathered("semaphore-alignment", ERROR, "align it to 2; the kernel takes no other")
+    shared = Gathered("semaphore-shared", WARNING, "give each probe a semaphore of its own")
     for where, records in _semaphores(subject).items():
         offset = where.offset if subject.image.is_object else subject.image.file_offset(where.address)
         if (offset if offset is not None else where.address) % 2:
@@ -670,7 +678,7 @@ def _shares(other: Segment, own: Segment, offset: int, page: int) -> bool:
 def _semaphore_values(subject: Subject) -> Iterator[Finding]:
     """What stands in the file where a semaphore begins, and whether other modules can take its place."""
     image = subject.image
-    gathered = _Gathered("semaphore-value", WARNING, "let it begin as 0")
+    gathered = Gathered("semaphore-value", WARNING, "let it begin as 0")
     for where, records in _semaphores(subject).items():
         if image.is_object:
             content = image.content(image.sections[where.section_number])
@@ -683,7 +691,7 @@ def _semaphore_values(subject: Subject) -> Iterator[Finding]:
     yield from gathered
     if image.kind != "shared library":
         return
-    exported = _Gathered("semaphore-exported", WARNING, 'declare it __attribute__((visibility("hidden")))')
+    exported = Gathered("semaphore-exported", WARNING, 'declare it __attribute__((visibility("hidden")))')
     addresses = {where.address: records[0] for where, records in _semaphores(subject).items()}
     for _, symbol in image.symbols_with("SHT_DYNSYM", b"_semaphore"):
         if symbol.section and symbol.value in addresses and symbol.visibility == 0:
@@ -697,7 +705,7 @@ def _semaphore_agreement(subject: Subject) -> Iterator[Finding]:
     if subject.image.is_object:
         return
     cure = "use one header for all files that call the probe, and compile them all again"
-    gathered = _Gathered("semaphore-mixed", WARNING, cure)
+    gathered = Gathered("semaphore-mixed", WARNING, cure)
     for probe in subject.seen.probes:
         if probe.format != "stapsdt":
             continue
@@ -705,7 +713,7 @@ def _semaphore_agreement(subject: Subject) -> Iterator[Finding]:
         if len(places) > 1:
             shown = ", ".join(f"{address:#x}" if address else "none" for address in sorted(places))
             what = f"the sites of one probe have different semaphores ({shown}), and bpftrace and bcc know only one"
-            gathered.add(what, _site(subject, probe.sites[0].record))
+            gathered.add(what, site_place(subject, probe.sites[0].record))
     yield from gathered
 
 
@@ -715,13 +723,13 @@ def _semaphore_agreement(subject: Subject) -> Iterator[Finding]:
 def _operands(subject: Subject) -> Iterator[Finding]:
     """Operands that some tracer doesn't understand."""
     cure = "declare the argument in a provider file: usdtbuild passes it where every tracer can read it"
-    gathered = _Gathered("operand", WARNING, cure)
+    gathered = Gathered("operand", WARNING, cure)
     known: dict[str, list[tuple[str, str]]] = {}
     for record in subject.notes:
         if record.operands not in known:
             known[record.operands] = list(_operand_troubles(record.operands, subject.image.machine))
         for what, severity in known[record.operands]:
-            gathered.add(what, _site(subject, record), severity=severity)
+            gathered.add(what, site_place(subject, record), severity=severity)
     yield from gathered
 
 
@@ -736,13 +744,13 @@ def _operand_troubles(text: str, machine: int) -> Iterator[tuple[str, str]]:
 
 def _argument_counts(subject: Subject) -> Iterator[Finding]:
     """More arguments than libbpf takes, and sites of one probe that disagree."""
-    many = _Gathered("many-arguments", WARNING, f"describe at most {tracers.LIBBPF_ARGUMENTS}; usdtbuild does")
-    mixed = _Gathered("argument-mismatch", WARNING, "use one header for all files that call the probe")
-    specs = _Gathered("many-specs", WARNING, "declare the probe in a provider file, so that all its sites are alike")
+    many = Gathered("many-arguments", WARNING, f"describe at most {tracers.LIBBPF_ARGUMENTS}; usdtbuild does")
+    mixed = Gathered("argument-mismatch", WARNING, "use one header for all files that call the probe")
+    specs = Gathered("many-specs", WARNING, "declare the probe in a provider file, so that all its sites are alike")
     for probe in subject.seen.probes:
         if probe.format != "stapsdt":
             continue
-        first = _site(subject, probe.sites[0].record)
+        first = site_place(subject, probe.sites[0].record)
         counts = {len(site.arguments) for site in probe.sites}
         if max(counts) > tracers.LIBBPF_ARGUMENTS:
             what = f"a probe has {max(counts)} arguments, and libbpf refuses more than {tracers.LIBBPF_ARGUMENTS}"
@@ -771,10 +779,10 @@ def _declared_types(subject: Subject) -> Iterator[Finding]:
             continue
         severity = ERROR if probe.provider in subject.expected else WARNING
         declared = next((d for d in provider.probes if d.name == probe.name.replace("__", "-")), None)
-        gathered = _Gathered("declared-type", severity, cure)
-        unknown = _Gathered("undeclared-probe", WARNING, "declare it in the provider file, or correct its name")
+        gathered = Gathered("declared-type", severity, cure)
+        unknown = Gathered("undeclared-probe", WARNING, "declare it in the provider file, or correct its name")
         for site in probe.sites:
-            place = _site(subject, site.record)
+            place = site_place(subject, site.record)
             if declared is None:
                 unknown.add(f"the provider file of {probe.provider} declares no such probe", place)
                 continue
@@ -791,7 +799,7 @@ def _declared_types(subject: Subject) -> Iterator[Finding]:
 def _half_arguments(subject: Subject) -> Iterator[Finding]:
     """Arguments of eight bytes in two registers, or one and the stack: an operand can name only one place."""
     cure = "pass a pointer to it, or each half as an argument of its own"
-    gathered = _Gathered("half-argument", WARNING, cure)
+    gathered = Gathered("half-argument", WARNING, cure)
     for probe in subject.seen.probes:
         provider = subject.declared(probe.provider)
         found = (d.arguments for d in provider.probes if d.name == probe.name.replace("__", "-")) if provider else ()
@@ -800,7 +808,7 @@ def _half_arguments(subject: Subject) -> Iterator[Finding]:
             for index, argument in _halves(declared, [a.operand for a in site.arguments], subject.image):
                 shown = f"{argument.type.spelling} {argument.name}".strip()
                 what = f"tracers see only the low 32 bits of argument {index} ({shown}), which is passed in two parts"
-                gathered.add(what, _site(subject, site.record))
+                gathered.add(what, site_place(subject, site.record))
     yield from gathered
 
 
@@ -841,11 +849,11 @@ def _type_troubles(
 
 def _names(subject: Subject) -> Iterator[Finding]:
     """Names that perf, or the kernel's trace events behind it, can't take."""
-    gathered = _Gathered("name", WARNING, "use letters, digits and underscores, and shorter names")
+    gathered = Gathered("name", WARNING, "use letters, digits and underscores, and shorter names")
     for probe in subject.seen.probes:
         if probe.format != "stapsdt":
             continue
-        place = _site(subject, probe.sites[0].record)
+        place = site_place(subject, probe.sites[0].record)
         if not probe.name or not probe.provider:
             gathered.add("a provider or probe has no name: libbpf refuses the file", place, severity=ERROR)
             continue
@@ -867,7 +875,7 @@ def _descriptions(subject: Subject) -> Iterator[Finding]:
     section = next(iter(subject.image.sections_named(describe.SECTION)), None)
     if section is None:
         return
-    place = _section_place(section)
+    place = section_place(section)
     if subject.seen.problem:
         what = f"the description of its providers can't be read ({subject.seen.problem})"
         yield Finding("description", WARNING, what, (place,), "make the headers again, all with one usdtbuild")
@@ -879,7 +887,7 @@ def _descriptions(subject: Subject) -> Iterator[Finding]:
         )
     if subject.image.is_object:  # which object calls which probe is nobody's business
         return
-    gathered = _Gathered("no-site", NOTE, "nothing needs to be done if another file of the program calls it")
+    gathered = Gathered("no-site", NOTE, "nothing needs to be done if another file of the program calls it")
     present = {(probe.provider, probe.name.replace("__", "-")) for probe in subject.seen.probes}
     for name, (provider, _) in subject.seen.providers.items():
         for probe in provider.probes:
@@ -900,9 +908,13 @@ NAMES = {
     "declared-type": "operands that don't fit the declared C types",
     "description": "the provider's description is damaged",
     "description-conflict": "objects were built with two versions of one provider",
+    "dof-refused": "DOF that a system rejects, or ignores in part",
+    "dof-unregistered": "DOF that nobody tells the kernel of",
     "duplicate-site": "two records of one probe at one address",
+    "enabled-by-semaphore": "a test that DTrace can't answer",
     "folded-sites": "two probes at one address",
     "foreign-note": "notes of other kinds among the records",
+    "formats-differ": "SDT notes, DOF and .note.usdt disagree",
     "ghost": "records of code that was dropped",
     "half-argument": "an argument of which tracers see one half",
     "lto-object": "intermediate code instead of, or beside, machine code",
@@ -933,6 +945,7 @@ NAMES = {
     "site-refused": "a site where the kernel takes no probe",
     "undeclared-probe": "a probe that its provider doesn't declare",
     "untied-records": "records that outlive their function",
+    "usdt-refused": "notes because of which Oracle's DTrace refuses the file",
 }
 
 CHECKS: tuple[Callable[[Subject], Iterable[Finding]], ...] = (

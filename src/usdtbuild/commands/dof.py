@@ -11,7 +11,7 @@ from ..elf.layout import ET_REL
 from ..errors import InputError, UsageError
 from ..files import open_input
 from ..formats.dof import layout as L
-from ..formats.dof.check import PLATFORMS, REJECTED, Finding, check
+from ..formats.dof.check import PLATFORMS, REJECTED, Finding, check, made_for
 from ..formats.dof.decode import decode, split
 from ..formats.dof.encode import encode
 from ..formats.dof.merge import merge, resolve
@@ -77,7 +77,7 @@ def check_command(file: str, platforms: tuple[str, ...], as_json: bool) -> int:
     results = [
         (piece, platform, check(piece.data, platform) + _misfits(piece))
         for piece in find(file)
-        for platform in platforms or _made_for(piece.data)
+        for platform in platforms or made_for(piece.data)
     ]
     if as_json:
         click.echo(json.dumps([_result(*result) for result in results], indent=2))
@@ -154,20 +154,6 @@ def _merged(path: str, pieces: Sequence[Piece]) -> Piece:
         return Piece(pieces[0].offset, encode(dof).data)
     except DofError as error:
         raise InputError(path, str(error)) from None
-
-
-def _made_for(data: bytes) -> tuple[str, ...]:
-    """Return the systems whose flavour this is; all of them where nothing is decisive."""
-    try:
-        dof = decode(data)
-    except DofError:
-        return PLATFORMS
-    if dof.relocation == L.DOFREL:
-        return ("freebsd",)
-    enabled = any(probe.enabled_offsets for provider in dof.providers for probe in provider.probes)
-    if dof.version == 3:
-        return ("oracle",)
-    return ("freebsd", "illumos") if enabled else PLATFORMS
 
 
 def _misfits(piece: Piece) -> list[Finding]:

@@ -44,6 +44,20 @@ def check(data: bytes, platform: str) -> list[Finding]:
     ]
 
 
+def made_for(data: bytes) -> tuple[str, ...]:
+    """Return the systems whose flavour the DOF at the start of `data` is; all of them where nothing is decisive."""
+    try:
+        dof = decode(data)
+    except DofError:
+        return PLATFORMS
+    if dof.relocation == L.DOFREL:
+        return ("freebsd",)
+    enabled = any(probe.enabled_offsets for provider in dof.providers for probe in provider.probes)
+    if dof.version == 3:
+        return ("oracle",)
+    return ("freebsd", "illumos") if enabled else PLATFORMS
+
+
 def _reject(what: str) -> Finding:
     return Finding(REJECTED, what)
 
