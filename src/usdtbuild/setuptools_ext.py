@@ -247,13 +247,11 @@ class ProbesBuildExt:
             if old not in headers:
                 old.unlink()
         for header, path in headers.items():
-            _write_dated(header, _header_text(path, header.name, options.disabled), _date(path))
+            _write_changed(header, _header_text(path, header.name, options.disabled))
         flags = self._patchable_flags(extension, options, folder) if options.patchable else []
         settings = folder / "settings"
         words = [*(self._launcher_options(options) if options.uses_launcher else []), *flags]
-        # A folder that is made anew, as editable installs do, must not look younger than what was built before.
-        date = max(map(_date, ("setup.py", "setup.cfg", "pyproject.toml")))
-        _write_dated(settings, f"usdtbuild {__version__}\n{shlex.join(words)}\n", date)
+        _write_changed(settings, f"usdtbuild {__version__}\n{shlex.join(words)}\n")
 
         extension.include_dirs = [str(folder), *(extension.include_dirs or [])]
         extension.depends = [*(extension.depends or []), *map(str, headers), str(settings)]
@@ -339,16 +337,13 @@ def _header_text(path: str, name: str, disabled: bool) -> str:
     return header.write(parse_bytes(read_file(path), path), name, disabled)
 
 
-def _write_dated(path: Path, text: str, date: int) -> None:
-    """Write a file unless it has this text. A new one gets the date of what it was made from (nanoseconds)."""
+def _write_changed(path: Path, text: str) -> None:
+    """Write a file unless it has this text: its date decides what is compiled."""
     content = text.encode()
-    new = not path.exists()
-    if not new and path.read_bytes() == content:
+    if path.exists() and path.read_bytes() == content:
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_bytes(content)
-    if new and date:
-        os.utime(temporary, ns=(date, date))
     temporary.replace(path)
 
 

@@ -153,12 +153,16 @@ class PythonProject:
             path.write_text(text)
 
     def edit(self, name: str, old: str, new: str) -> None:
-        """Replace text in a source file, at a time that file systems can tell from the build before."""
-        time.sleep(0.05)
+        """Replace text in a source file, at a time that setuptools can tell from the build before."""
+        self.wait()
         path = self.source / name
         text = path.read_text()
         assert old in text, f"{name} doesn't contain {old!r}"
         path.write_text(text.replace(old, new))
+
+    def wait(self) -> None:
+        """Wait until setuptools can tell the time from that of the last build; the oldest one reads whole seconds."""
+        time.sleep(1.05 if "setuptools-oldest" in self.environment.get("PYTHONPATH", "") else 0.05)
 
     def __call__(self, *arguments: Any, code: int | None = 0, **more: str) -> str:
         """Run Python in the project's folder, and return what it said. `more` are variables of the environment."""
@@ -264,9 +268,9 @@ def python_project(run: Any, setuptools_of: Any, tmp_path: Path) -> PythonProjec
 
 @pytest.fixture(scope="session")
 def make_python_project(run: Any, setuptools_of: Any) -> Callable[..., PythonProject]:
-    """Make an empty Python project in a folder: `make_python_project(folder, "oldest")`."""
+    """Make an empty Python project in a folder: `make_python_project(folder, "oldest")`, or for what make_python made."""
 
-    def make(folder: Path, setuptools: str = "newest") -> PythonProject:
-        return PythonProject(run, folder, *setuptools_of(setuptools))
+    def make(folder: Path, setuptools: Any = "newest") -> PythonProject:
+        return PythonProject(run, folder, *(setuptools_of(setuptools) if isinstance(setuptools, str) else setuptools))
 
     return make
