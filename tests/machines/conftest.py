@@ -230,6 +230,8 @@ class Workshop:
             pytest.fail(f"{self.name}: {' '.join(words)}\nexited with {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
 
+    usdtbuild = USDTBUILD
+
     @property
     def mnemonics(self) -> list[str]:
         """What may stand at a site."""
