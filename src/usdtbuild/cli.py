@@ -24,6 +24,7 @@ COMMANDS = {
     "instrument": ("instrument", "Turn an object's probe calls into NOPs and write the tracers' records."),
     "cc": ("cc", "Run a compiler and instrument the objects it writes."),
     "hook": ("hook", "Print options that make a compiler instrument its own objects."),
+    "vendor-meson": ("vendor_meson", "Put the Meson subproject into a project."),
     "install-dtrace": ("install_dtrace", "Put a program named dtrace into a folder, for builds that call one."),
     "list": ("list_", "Show the probes of a binary, object, folder or process."),
     "dof": ("dof", "Show and check DTrace's object format."),
@@ -68,6 +69,7 @@ def _folder_option(name: str, folder: str, text: str) -> click.Option:
     params=[
         _folder_option("--cmake-dir", "cmake", "Print the folder with USDTBuildConfig.cmake."),
         _folder_option("--meson-dir", "meson", "Print the folder with the Meson subproject."),
+        _folder_option("--pkgconfig-dir", "pkgconfig", "Print the folder with usdtbuild.pc."),
         _folder_option("--version-file", "_version.py", "Print the path of a file that changes with the version."),
         _folder_option("--include-dir", "runtime", "Print the folder with the runtime's C sources."),
     ],
