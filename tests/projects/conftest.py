@@ -268,7 +268,7 @@ def python_project(run: Any, setuptools_of: Any, tmp_path: Path) -> PythonProjec
 
 @pytest.fixture(scope="session")
 def make_python_project(run: Any, setuptools_of: Any) -> Callable[..., PythonProject]:
-    """Make an empty Python project in a folder: `make_python_project(folder, "oldest")`, or for what make_python made."""
+    """Make an empty Python project, for a setuptools by name or for what make_python made."""
 
     def make(folder: Path, setuptools: Any = "newest") -> PythonProject:
         return PythonProject(run, folder, *(setuptools_of(setuptools) if isinstance(setuptools, str) else setuptools))
