@@ -151,6 +151,7 @@ _X = r"(?:x(?:[12]?\d|30)|sp)"
 _R32 = r"(?:r\d|r10|fp|ip|sp|lr|pc)"
 _RISCV = r"(?:ra|sp|gp|tp|a[0-7]|s\d|s1[01]|t[0-6])"
 _PPC = r"(?:%r)?(?:[12]?\d|3[01])"
+_LOONG = r"(?:\$r(?:[12]?\d|3[01])|sp)"
 _S390 = r"%r(?:\d|1[0-5])"
 _N = r"-?\d+"
 _PLACES: dict[int, tuple[tuple[Trouble, re.Pattern[str]], ...]] = {
@@ -166,7 +167,7 @@ _PLACES: dict[int, tuple[tuple[Trouble, re.Pattern[str]], ...]] = {
         (_BCC_DROPS, re.compile(rf"{_S390}|(?:{_N})?\({_S390}(?:,{_S390})?\)|{_N}")),
     ),
     EM_PPC64: ((_BCC_DROPS, re.compile(rf"{_PPC}|{_N}\({_PPC}\)|{_PPC},{_PPC}|i{_N}")),),
-    EM_LOONGARCH: ((_BCC_DROPS, re.compile(rf"\$r\d+|\$[a-z]\w*|{_N}|\$\w+,{_N}")),),
+    EM_LOONGARCH: ((_BCC_DROPS, re.compile(rf"{_LOONG}|\[{_LOONG}\]|\[{_LOONG}, ?(?:{_N}|{_LOONG})\]|{_N}")),),
 }
 
 
