@@ -1,0 +1,5 @@
+"""Prime numbers."""
+
+from ._core import count
+
+__all__ = ["count"]
