@@ -10,6 +10,7 @@ It knows no command line. The input is never modified; the output appears comple
 
 from __future__ import annotations
 
+import sys
 from binascii import crc32
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -62,6 +63,9 @@ class Options(NamedTuple):
 SYSTEMS = {"linux": ("stapsdt",), "freebsd": ("dof",), "illumos": ("dof",), "oracle": ("dof",)}
 FORMATS = ("stapsdt", "dof", "usdt")
 _SYSTEM_OF = {L.ELFOSABI_FREEBSD: "freebsd", L.ELFOSABI_SOLARIS: "illumos"}
+
+# The same by the beginning of `sys.platform`.
+_SYSTEM_OF_HOST = {"freebsd": "freebsd", "sunos": "illumos"}
 
 
 class SiteReport(NamedTuple):
@@ -163,9 +167,19 @@ def define(
     return writer.editor.finish()
 
 
+def system_of(osabi: int) -> str:
+    """Return the system that an object is for, by its EI_OSABI, or, where that says nothing, the one this runs on.
+
+    GNU's assembler says nothing when it writes for illumos, or for FreeBSD on other machines than x86.
+    """
+    if osabi != L.ELFOSABI_NONE:
+        return _SYSTEM_OF.get(osabi, "linux")
+    return next((system for name, system in _SYSTEM_OF_HOST.items() if sys.platform.startswith(name)), "linux")
+
+
 def _with_target(source: ElfObject, options: Options) -> Options:
     """Return the options with target system and formats filled in. Raises UsdtError on what doesn't go together."""
-    system = options.target_os or _SYSTEM_OF.get(source.osabi, "linux")
+    system = options.target_os or system_of(source.osabi)
     if system not in SYSTEMS:
         raise UsdtError(f"target system {system} is unknown; there are {', '.join(SYSTEMS)}")
     formats = options.formats or SYSTEMS[system]
@@ -668,7 +682,8 @@ class _Writer:
         """Return the symbol of `.stapsdt.base`, whose address tells readers how far a prelinked file was moved.
 
         The section is retained (SHF_GNU_RETAIN) because a file without it shows no probe to gdb and perf, and shared
-        with objects that use SystemTap's header by the same group signature.
+        with objects that use SystemTap's header by the same group signature. It goes with the code (SHF_EXECINSTR)
+        because perf takes every site's distance between address and place in the file from it (docs/linkers.md).
         """
         if not self.base_symbol:
             self.base_symbol = self._symbol(stapsdt.BASE_SYMBOL)
@@ -678,9 +693,8 @@ class _Writer:
             self.base_symbol = self.editor.add_global(stapsdt.BASE_SYMBOL, L.STB_WEAK, section, 0, 1)
             # The signature's name is what SystemTap's header gives it; a section symbol in its place crashes mold -r.
             group = self.editor.add_group(self.editor.add_label(section, 0, stapsdt.BASE_SECTION))
-            self.editor.add_section(
-                stapsdt.BASE_SECTION, L.SHT_PROGBITS, L.SHF_ALLOC | L.SHF_GNU_RETAIN, b"\0", align=1, group=group
-            )
+            flags = L.SHF_ALLOC | L.SHF_EXECINSTR | L.SHF_GNU_RETAIN
+            self.editor.add_section(stapsdt.BASE_SECTION, L.SHT_PROGBITS, flags, b"\0", align=1, group=group)
         return self.base_symbol
 
     # -- semaphores --------------------------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ class _Assembly:
         if not self.has_base:
             self.has_base = True
             name = stapsdt.BASE_SYMBOL
-            self._define(name, *self._data(stapsdt.BASE_SECTION, "a", name, 1, stapsdt.BASE_SECTION))
+            self._define(name, *self._data(stapsdt.BASE_SECTION, "ax", name, 1, stapsdt.BASE_SECTION))
 
     def stub(self, provider: str, probe: Probe, enabled: bool) -> None:
         """Define a stub, and, if it is a probe's, the note of its site."""

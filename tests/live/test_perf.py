@@ -60,6 +60,20 @@ def test_record_sees_every_hit_with_arguments(perf: str, build_tracee: Any, run:
     assert shown["12"] == "-12"
 
 
+@pytest.mark.parametrize("shape", ["exe", "pie"])
+@pytest.mark.parametrize("linker", ["gold", "lld", "mold"])
+def test_hits_in_the_layout_that_each_linker_chooses(
+    perf: str, build_tracee: Any, run: Any, need: Any, linker: str, shape: str
+) -> None:
+    """lld and mold put code and read-only data at different distances from their addresses; perf knows one distance."""
+    need(f"ld.{linker}")
+    tracee = build_tracee(shape, linker=linker, link_flags=("-Wl,--gc-sections",))
+    with cached(run, perf, tracee):
+        for probe in ("twelve", "guarded"):
+            with event(run, perf, f"live:{probe}") as pattern:
+                assert len(record(run, perf, tracee, pattern)) == ROUNDS
+
+
 def test_semaphore_is_raised_by_perf(perf: str, build_tracee: Any, run: Any) -> None:
     tracee = build_tracee("pie")
     with cached(run, perf, tracee), event(run, perf, "live:guarded") as pattern:

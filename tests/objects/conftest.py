@@ -34,7 +34,7 @@ from usdtbuild.instrument import Options, Report, instrument_file
 SAMPLES = Path(__file__).resolve().parent / "samples"
 STUB, ENABLED = "__dtrace_", "__dtraceenabled_"
 # The sections that instrumenting adds to a program, with the flags that they may have.
-OUR_SECTIONS = {".note.stapsdt": 0, ".stapsdt.base": 2, ".probes": 3, ".usdtbuild.provider": 0}
+OUR_SECTIONS = {".note.stapsdt": 0, ".stapsdt.base": 6, ".probes": 3, ".usdtbuild.provider": 0}
 OUR_SECTIONS.update({".SUNW_dof": 2, ".note.usdt": 0, ".rodata": 2})
 # with --emit-relocs
 OUR_SECTIONS.update({".rela.note.stapsdt": 0, ".rela.probes": 0, ".rela.SUNW_dof": 0, ".rela.note.usdt": 0})
@@ -336,6 +336,17 @@ class Binary:
             found[section.name] = found.get(section.name, 0) | section["sh_flags"] & 7
         return found
 
+    @property
+    def segments(self) -> list[int]:
+        """The rights of each loaded segment."""
+        return [segment["p_flags"] for segment in self.elf.iter_segments("PT_LOAD")]
+
+    def place_in_file(self, address: int) -> int:
+        for segment in self.elf.iter_segments("PT_LOAD"):
+            if segment["p_vaddr"] <= address < segment["p_vaddr"] + segment["p_filesz"]:
+                return int(address - segment["p_vaddr"] + segment["p_offset"])
+        raise AssertionError(f"{address:#x} of {self.path} isn't in the file")
+
     def records(self, format_: str = "stapsdt", *providers: str) -> list[Record]:
         """Return the records of the given providers: a static program also holds those of the C and C++ libraries."""
         return [record for record in READERS[format_](self) if record.provider in (providers or OURS)]
@@ -471,7 +482,9 @@ def check_agreement(program: Binary) -> None:
 
 
 def check_nothing_added(program: Binary, reference: Binary) -> None:
-    """Check that instrumenting added no dynamic relocation, no dynamic symbol, and no section but its own."""
+    """Check that instrumenting added no dynamic relocation, no dynamic symbol, and no section but its own;
+    of these, one byte is executable, in the segment of the code, which is what perf needs.
+    """
     assert program.dynamic_relocations == reference.dynamic_relocations
     assert program.dynamic_symbols == reference.dynamic_symbols
     flags = program.section_flags
@@ -480,6 +493,11 @@ def check_nothing_added(program: Binary, reference: Binary) -> None:
     others = {name: each for name, each in flags.items() if name not in OUR_SECTIONS}
     assert others == {name: each for name, each in reference.section_flags.items() if name not in OUR_SECTIONS}
     assert not any(each & 5 == 5 for each in flags.values()), "a section is both writable and executable"
+    assert program.segments == reference.segments
+    # perf takes the place of every site in the file to be as far from its address as that of this section is.
+    base = program.section(".stapsdt.base")
+    for record in program.records():
+        assert program.place_in_file(record.address) == record.address + base["sh_offset"] - base["sh_addr"]
 
 
 # --- fixtures -------------------------------------------------------------------------------------------------

@@ -89,10 +89,10 @@ _COMMON = """\
 #endif
 #if USDT_LINKED_SECTIONS
 #define USDTBUILD_NOTE_SECTION ".note.stapsdt,\\"?o\\",\\"note\\",.Lusdt%="
-#define USDTBUILD_BASE_FLAGS "aGR"
+#define USDTBUILD_BASE_FLAGS "axGR"
 #else
 #define USDTBUILD_NOTE_SECTION ".note.stapsdt,\\"?\\",\\"note\\""
-#define USDTBUILD_BASE_FLAGS "aG"
+#define USDTBUILD_BASE_FLAGS "axG"
 #endif
 #if defined(__LP64__)
 #define USDTBUILD_WORD ".8byte"
