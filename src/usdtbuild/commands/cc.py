@@ -48,8 +48,8 @@ class _Launcher(click.Command):
     type=click.Choice(["recompile", "keep", "error"]),
     default="recompile",
     show_default=True,
-    help="What to do with an LTO object that has probes: compile it again without LTO, keep it as it is (an error in "
-    "this version), or stop.",
+    help="What to do with an LTO object that has probes: compile it again without LTO, keep it and let stubs carry its "
+    "probes (see docs/lto.md), or stop.",
 )
 @click.option("--provider", metavar="FILE.d", multiple=True, help="Describe probes of objects that don't do so.")
 @click.option(
