@@ -15,12 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from usdtbuild.errors import UsdtError
-from usdtbuild.instrument import instrument
+from usdtbuild.instrument import Options, instrument
 
+EVERYTHING = Options(formats=("stapsdt", "dof", "usdt"))
 # Calls in a COMDAT group and outside, a stub in need, a semaphore, and what clang adds about symbols.
 SOURCE = """
 inline int shared(int n) { APP_REQ(n, "x"); return n; }
 void (*pointer)(void) = __dtrace_app___start;
+int (*test)(void) = __dtraceenabled_app___start;
 int work(int n) { if (APP_REQ_ENABLED()) APP_REQ(n, "y"); return shared(n); }
 """
 
@@ -37,7 +39,7 @@ def content(request: pytest.FixtureRequest, session_bench: Any, need: Any) -> by
 def attempt(data: bytes) -> str:
     """Instrument; return what became of it. Any exception but ours fails the test."""
     try:
-        patches, tail, report = instrument(data, "damaged.o")
+        patches, tail, report = instrument(data, "damaged.o", EVERYTHING)
     except UsdtError as error:
         message = str(error)
     else:
@@ -51,8 +53,8 @@ def attempt(data: bytes) -> str:
 
 def test_the_object_is_accepted_and_has_everything(content: bytes) -> None:
     assert attempt(content) == "accepted"
-    report = instrument(content, "x.o")[2]
-    assert {site.in_stub for site in report.sites} == {False, True}
+    report = instrument(content, "x.o", EVERYTHING)[2]
+    assert {(site.in_stub, site.enabled) for site in report.sites} == {(False, False), (True, False), (True, True)}
 
 
 @pytest.mark.parametrize("value", [0x00, 0xFF, 0x01, 0x80])

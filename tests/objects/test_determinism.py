@@ -34,7 +34,8 @@ def expected(session_bench: Any, plain: Path) -> bytes:
 
 
 def instrumented(bench: Any, source: Path, target: Path, **more: Any) -> bytes:
-    bench.run(sys.executable, "-m", "usdtbuild", "instrument", source, "-o", target, **more)
+    words = ("--formats", "stapsdt,dof,usdt", source, "-o", target)
+    bench.run(sys.executable, "-m", "usdtbuild", "instrument", *words, **more)
     return target.read_bytes()
 
 
@@ -56,13 +57,15 @@ def test_user(session_bench: Any, plain: Path, expected: bytes) -> None:
     """The object comes in and goes out through pipes, since temporary folders are private."""
     script = """if True:
         import os, sys
-        from usdtbuild.instrument import instrument
+        from usdtbuild.instrument import Options, instrument
         import usdtbuild.arch.x86_64
+        import usdtbuild.dof_records
+        import usdtbuild.formats.usdt_note
         import usdtbuild.provider.describe
         os.setgid(65534)
         os.setuid(65534)
         content = bytearray(sys.stdin.buffer.read())
-        patches, tail, _ = instrument(bytes(content), "x.o")
+        patches, tail, _ = instrument(bytes(content), "x.o", Options(formats=("stapsdt", "dof", "usdt")))
         for offset, data in patches:
             content[offset : offset + len(data)] = data
         sys.stdout.write((bytes(content) + tail).hex())
