@@ -6,6 +6,7 @@ down what it runs. Our own launcher goes in front of it, so it sees what the com
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shlex
@@ -215,16 +216,38 @@ def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Let the first of a test run's processes that comes here fill a folder for all of them: `once("name", fill)`."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def fill_once(name: str, fill: Callable[[Path], None]) -> Path:
+        folder = shared / name
+        with folder.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / ".filled").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                fill(folder)
+                (folder / ".filled").touch()
+        return folder
+
+    return fill_once
+
+
+@pytest.fixture(scope="session")
 def make_python(
     run: Any, wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., tuple[Path, dict[str, str]]]:
-    """Make a fresh environment with some packages of the wheelhouse; return its Python, and variables for its use."""
+    """Make a fresh environment with some packages of the wheelhouse; return its Python, and variables for its use.
 
-    def make(*packages: Any) -> tuple[Path, dict[str, str]]:
+    An environment that has been made in `folder` is returned as it is.
+    """
+
+    def make(*packages: Any, folder: Path | None = None) -> tuple[Path, dict[str, str]]:
         if not Path(sysconfig.get_path("include"), "Python.h").exists():
             pytest.skip("Python.h is not installed")
-        folder = tmp_path_factory.mktemp("python")
-        run(sys.executable, "-m", "venv", "--without-pip", folder)
+        folder = folder or tmp_path_factory.mktemp("python")
         python = folder / "bin" / "python"
         environment = {
             **_clean_environment(),
@@ -232,6 +255,9 @@ def make_python(
             "PIP_FIND_LINKS": str(wheelhouse),
             "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
         }
+        if python.exists():
+            return python, environment
+        run(sys.executable, "-m", "venv", "--without-pip", folder)
         if packages:
             run(sys.executable, "-m", "pip", "--python", python, "-q", "install", *packages, env=environment)
         return python, environment
@@ -240,22 +266,19 @@ def make_python(
 
 
 @pytest.fixture(scope="session")
-def setuptools_of(make_python: Any) -> Callable[[str], tuple[Path, dict[str, str]]]:
+def setuptools_of(make_python: Any, once: Any) -> Callable[[str], tuple[Path, dict[str, str]]]:
     """An environment with usdtbuild and a setuptools: "newest", or "oldest", the oldest we support."""
-    made: dict[str, tuple[Path, dict[str, str]]] = {}
 
     def get(name: str) -> tuple[Path, dict[str, str]]:
-        if name not in made and name == "newest":
-            made[name] = make_python("usdtbuild", "setuptools", "wheel", "pybind11", "Cython")
-        elif name not in made:
-            folder = CMAKES / "setuptools-oldest"
-            if not folder.is_dir():
-                pytest.skip(f"{folder} is missing; `make test` fetches it")
-            if sys.version_info >= (3, 12):
-                pytest.skip("setuptools 61 doesn't run on Python 3.12 or newer")
-            python, environment = make_python("usdtbuild")
-            made[name] = python, {**environment, "PYTHONPATH": str(folder)}
-        return made[name]
+        oldest = CMAKES / "setuptools-oldest"
+        if name == "oldest" and not oldest.is_dir():
+            pytest.skip(f"{oldest} is missing; `make test` fetches it")
+        if name == "oldest" and sys.version_info >= (3, 12):
+            pytest.skip("setuptools 61 doesn't run on Python 3.12 or newer")
+        packages = ["usdtbuild", *(["setuptools", "wheel", "pybind11", "Cython"] if name == "newest" else [])]
+        folder = once(f"setuptools-{name}", lambda folder: make_python(*packages, folder=folder))
+        python, environment = make_python(folder=folder)
+        return python, environment if name == "newest" else {**environment, "PYTHONPATH": str(oldest)}
 
     return get
 
