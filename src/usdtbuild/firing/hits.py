@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..formats.operands import MEMORY
 from ..provider.model import FLOAT, POINTER
 
 if TYPE_CHECKING:
@@ -14,13 +15,17 @@ if TYPE_CHECKING:
 
 
 class Field(NamedTuple):
-    """How one argument is read: its name ('' where nobody gave it one), its size in bytes, and what it stands for."""
+    """How one argument is read: its name ('' where nobody gave it one), its size in bytes, and what it stands for.
+
+    `stack` is its distance from the stack pointer, in bytes, if it lies there, at all sites alike; else -1.
+    """
 
     name: str
     size: int
     signed: bool
     kind: str
     is_string: bool
+    stack: int = -1
 
     def value(self, raw: int | str | None) -> Any:
         """Return the Python value of what a tracer read: an int for every number and pointer, str for strings."""
@@ -32,12 +37,23 @@ class Field(NamedTuple):
         return bits - (1 << 8 * self.size) if self.signed and bits >> (8 * self.size - 1) else bits
 
 
-def field(argument: Argument, type_: Any) -> Field:
-    """Return how an argument of a site is read; `type_` is the CType that the file's description gives it, or None."""
+def field(arguments: Sequence[Argument], type_: Any) -> Field:
+    """Return how an argument is read, given it at each site; `type_` is its CType, or None where the file has none."""
+    argument = arguments[0]
+    places = {one.operand.place._replace(text="") for one in arguments}
+    place = places.pop()
+    on_stack = not places and place.kind == MEMORY and place.base == "rsp" and not place.index_register
     size = argument.operand.size or 8
     kind = type_.kind if type_ is not None else "integer"
     text = bool(type_ is not None and type_.is_string)
-    return Field(argument.name, size, argument.operand.signed and kind != POINTER, kind, text)
+    return Field(
+        argument.name,
+        size,
+        argument.operand.signed and kind != POINTER,
+        kind,
+        text,
+        place.displacement if on_stack else -1,
+    )
 
 
 class Traced(NamedTuple):

@@ -47,8 +47,9 @@ def probes_of(binary: str, names: Sequence[str]) -> list[Traced]:
 def _traced(seen: Inspection, probe: Probe) -> Traced:
     declared = find_declared(seen.providers, probe.provider, probe.name)
     types = [argument.type for argument in declared.arguments] if declared is not None else []
-    arguments = probe.sites[0].arguments
-    fields = (field(argument, types[i] if i < len(types) else None) for i, argument in enumerate(arguments))
+    # Sites that don't agree about the number are `usdtbuild verify`'s business.
+    together = zip(*(site.arguments for site in probe.sites))
+    fields = (field(arguments, types[i] if i < len(types) else None) for i, arguments in enumerate(together))
     return Traced(probe.provider, probe.name, tuple(fields))
 
 

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .hits import Hit, Traced, make_hit
+from .hits import Field, Hit, Traced, make_hit
 from .with_gdb import Finished, TracerError
 
 if TYPE_CHECKING:
@@ -42,8 +42,15 @@ def why_not(probes: Sequence[Traced] = ()) -> str:
         return f"this kernel has no uprobes ({_UPROBES} is missing)"
     if _find() is None:
         return "bpftrace is not installed"
-    many = next((probe.name for probe in probes if len(probe.fields) > _MOST_ARGUMENTS), "")
-    return f"bpftrace reads {_MOST_ARGUMENTS} arguments, and {many} has more" if many else ""
+    many = next((probe.name for probe in probes if not all(map(_expression, range(255), probe.fields))), "")
+    return f"bpftrace names {_MOST_ARGUMENTS} arguments, and {many} has more, in different places" if many else ""
+
+
+def _expression(position: int, field: Field) -> str:
+    """Return an argument in bpftrace's language; '' if there is no way. Beyond the sixth it has no names for them."""
+    if position < _MOST_ARGUMENTS:
+        return f"arg{position}"
+    return f'*(uint64 *)(reg("sp") + {field.stack})' if field.stack >= 0 else ""
 
 
 def _find() -> str | None:
@@ -174,9 +181,10 @@ def _script(binary: Path, probes: Sequence[Traced]) -> str:
     lines = [f'BEGIN {{ printf("%d -1{_SEPARATOR}", pid); }}']
     for index, probe in enumerate(probes):
         numbers = "".join(" %lu" for _ in probe.fields)
-        strings = [f"str(arg{position})" for position, field in enumerate(probe.fields) if field.is_string]
+        expressions = list(map(_expression, range(255), probe.fields))
+        strings = [f"str({text})" for text, field in zip(expressions, probe.fields) if field.is_string]
         pattern = f"%d {index}{numbers}" + "".join(f"{_SEPARATOR}%s" for _ in strings)
-        values = ", ".join(["pid", *(f"arg{position}" for position in range(len(probe.fields))), *strings])
+        values = ", ".join(["pid", *expressions, *strings])
         lines.append(f'usdt:{binary}:{probe.name} {{ printf("{pattern}", {values}); }}')
     # Attached last, so that its first tick says that all is in place.
     lines.append('interval:ms:50 { printf("tick"); }')
