@@ -36,7 +36,7 @@ SAMPLES = {
     "meson": Sample("meson-hello", "hello", False),
     "setuptools": Sample("setuptools-extension", "wordcount", True),
     "scikit-build-core": Sample("scikit-build-core-extension", "checksum", True),
-    "meson-python": Sample("meson-python-extension", "hello", True),
+    "meson-python": Sample("meson-python-extension", "primes", True),
 }
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -45,6 +45,10 @@ _PLACES = (_PACKAGE / "sample_projects", _PACKAGE.parent.parent / "sample_projec
 # What building a sample in its place leaves there.
 _LEFTOVERS = shutil.ignore_patterns(
     "build*", "dist", "installed", "__pycache__", "*.pyc", "*.so", "*.egg-info", ".git", ".*_cache", "subprojects"
+)
+# Comments and strings; the lines of a README are prose where they aren't indented.
+_PROSE = re.compile(
+    r"(/\*.*?\*/|//[^\n]*|^#[^\n]*|(?<=\s)#[^\n]*|\"[^\"\n]*\"|^[A-Z`(][^\n]*)", re.DOTALL | re.MULTILINE
 )
 _MOST_LETTERS = 40
 # Names of targets that build systems make themselves, and what C, C++ and D understand by a word.
@@ -158,7 +162,17 @@ def _files(sample: Sample) -> dict[str, str]:
 
 
 def _renamed(text: str, word: str, name: str) -> str:
-    text = re.sub(rf"(?<![a-zA-Z0-9]){word}(?![a-z0-9])", name, text)
+    """Return a text with `name` for `word`; in comments and strings only where it isn't an ordinary English word."""
+
+    def rename(part: str) -> str:
+        return re.sub(rf"(?<![a-zA-Z0-9]){word}(?![a-z0-9])", name, part)
+
+    def rename_prose(part: str) -> str:
+        pieces = re.split(rf"((?<=\s){word}(?= (?!\[)|[,;\n]|\.\s))", part)
+        return "".join(piece if piece == word else rename(piece) for piece in pieces)
+
+    pieces = _PROSE.split(text)
+    text = "".join((rename_prose if number % 2 else rename)(piece) for number, piece in enumerate(pieces))
     return re.sub(rf"(?<![a-zA-Z0-9]){word.upper()}(?![A-Z0-9])", name.upper(), text)
 
 
