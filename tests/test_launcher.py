@@ -460,10 +460,23 @@ def test_lto_objects_without_probes_stay_lto(cc: str, work) -> None:
         assert b"__gnu_lto_slim" in content or content[:4] == b"BC\xc0\xde"
 
 
-def test_fat_lto_objects_keep_their_probes_when_linked_with_lto(work, linker: str, tmp_path: Path) -> None:
+def test_lto_behind_an_unknown_wrapper_is_compiled_again_by_the_same_compiler(work, tmp_path: Path) -> None:
     folder = work("probes.h")
-    options = ["-O2", "-flto", "-ffat-lto-objects"]
-    assert execute(folder, [*LAUNCHER, "--", "gcc", *options, "-c", "main.c", "util.c"]).code == 0
+    script(folder, "wrapper", 'echo "$1" >> ran; exec "$@"')
+    done = execute(folder, [*LAUNCHER, "./wrapper", "gcc", "-flto", "-c", "main.c", "util.c"])
+    assert done.code == 0, done.err
+    assert done.files["ran"] == b"gcc\n" * 3
+    assert probes_of(done.files["main.o"], tmp_path) == 1
+
+
+def test_fat_lto_objects_keep_their_probes_when_linked_with_lto(work, linker: str, tmp_path: Path) -> None:
+    """They need no second run: their intermediate code is neutralised, and their machine code has the probes."""
+    folder = work("probes.h")
+    options = ["-O2", "-g", "-flto", "-ffat-lto-objects"]
+    script(folder, "counted", 'echo >> ran; exec gcc "$@"')
+    assert execute(folder, [*LAUNCHER, "--", "./counted", *options, "-c", "main.c"]).code == 0
+    assert (folder / "ran").read_text() == "\n"
+    assert execute(folder, [*LAUNCHER, "--", "gcc", *options, "-c", "util.c"]).code == 0
     linked = execute(folder, ["gcc", f"-fuse-ld={linker}", *options, "main.o", "util.o", "-o", "app"])
     assert linked.code == 0, linked.err
     assert probes_of(linked.files["app"], tmp_path) == 2
@@ -599,13 +612,28 @@ def test_killed_while_instrumenting_no_object_is_there_and_the_next_build_makes_
     (slow / "app.d").unlink()
     os.mkfifo(slow / "app.d")
     process = start(slow, "--provider=app.d")
-    wait_for((slow / ".main.o.usdtbuild").exists, "the object being held")
+    wait_for(lambda: list(slow.glob(".main.o.*.usdtbuild")), "the object being held")
     process.kill()
     assert process.wait(20) == -signal.SIGKILL
     assert not (slow / "main.o").exists()
     (slow / "app.d").unlink()
     (slow / "good.d").rename(slow / "app.d")
     assert start(slow, "--provider=app.d").wait(20) == 0
+    assert complete_or_absent(slow, tmp_path)
+    assert not list(slow.glob(".*"))
+
+
+def test_two_builds_of_one_object_at_once_both_succeed(slow: Path, tmp_path: Path) -> None:
+    """The first hangs at a pipe while it holds its object; the second makes the same object meanwhile."""
+    shutil.copy(slow / "app.d", slow / "good.d")
+    (slow / "app.d").unlink()
+    os.mkfifo(slow / "app.d")
+    first = start(slow, "--provider=app.d")
+    wait_for(lambda: list(slow.glob(".main.o.*.usdtbuild")), "the object being held")
+    assert start(slow, "--provider=good.d").wait(20) == 0
+    assert complete_or_absent(slow, tmp_path)
+    (slow / "app.d").write_text((slow / "good.d").read_text())
+    assert first.wait(20) == 0
     assert complete_or_absent(slow, tmp_path)
     assert not list(slow.glob(".*"))
 
@@ -617,7 +645,7 @@ def test_make_killed_as_a_whole_rebuilds(slow: Path, need, tmp_path: Path) -> No
     (slow / "app.d").unlink()
     os.mkfifo(slow / "app.d")
     make = subprocess.Popen([need("make")], cwd=slow, start_new_session=True, stdout=subprocess.DEVNULL)
-    wait_for((slow / ".main.o.usdtbuild").exists, "the object being held")
+    wait_for(lambda: list(slow.glob(".main.o.*.usdtbuild")), "the object being held")
     os.killpg(make.pid, signal.SIGKILL)
     make.wait(20)
     (slow / "app.d").unlink()

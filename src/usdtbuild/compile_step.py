@@ -26,6 +26,7 @@ else:
 NOT_FOUND = 127  # what shells return for a program that doesn't exist
 NOT_EXECUTABLE = 126  # ... and for one that can't be run
 USAGE = 2
+HELD = ".usdtbuild"  # how names of objects end that aren't complete yet
 BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")  # how files of LLVM's intermediate code begin, bare or wrapped
 
 _CHOICES = {
@@ -304,8 +305,9 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 def hold(path: str) -> str:
     """Rename a freshly written object to a name beside it, so that nobody takes it for complete; return that name.
 
-    Returns '' where there is no regular file (the compiler wrote nothing, or to /dev/null), and the path itself
-    where it can't be renamed (the longer name is too long, for one).
+    The name has our process number in it, for builds that make the same object at once. Returns '' where there is no
+    regular file (the compiler wrote nothing, or to /dev/null), and the path itself where it can't be renamed (the
+    longer name is too long, for one).
     """
     try:
         mode = posix.lstat(path).st_mode & 0o170000
@@ -314,7 +316,7 @@ def hold(path: str) -> str:
     if mode != 0o100000:
         return path if mode == 0o120000 and is_regular(path) else ""
     slash = path.rfind("/") + 1
-    held = f"{path[:slash]}.{path[slash:]}.usdtbuild"
+    held = f"{path[:slash]}.{path[slash:]}.{posix.getpid()}{HELD}"
     try:
         posix.rename(path, held)
     except OSError:

@@ -68,6 +68,8 @@ _SOURCE_SUFFIXES = _set(
 # Programs that stand before the compiler on the command line and run it: compiler caches and distributors, which take
 # no options there, and those that do (`cmake -E env NAME=VALUE gcc`), with the options of theirs that take a value.
 _CACHES = _set("ccache sccache distcc icecc buildcache gomacc")
+# How the names of compilers end, once a version is taken off: gcc, x86_64-linux-gnu-g++-12, clang-14, mpicc, icpx.
+_COMPILERS = ("cc", "cxx", "CC", "++", "clang", "icx", "icpx", "gfortran", "flang")
 _RUNNERS = {"env": ("-u", "-C"), "nice": ("-n",), "time": ("-f", "-o"), "cmake": ()}
 
 
@@ -180,7 +182,11 @@ def _default_object(source: str) -> str:
 
 
 def compiler_position(words: list[str]) -> int:
-    """Return the index of the compiler itself, behind ccache and the like and behind NAME=VALUE words."""
+    """Return the index of the compiler itself, behind ccache and the like and behind NAME=VALUE words.
+
+    A program that we don't know may stand before the compiler, too (`./wrapper --log x gcc -c a.c`): if a word behind
+    it has the name of a compiler, and isn't an option's value or a source, that is the compiler.
+    """
     position = 0
     while position + 1 < len(words):
         word, following = words[position], words[position + 1]
@@ -192,7 +198,34 @@ def compiler_position(words: list[str]) -> int:
         if not runs_next or (following[:1] == "-" and following != "--"):
             break
         position += 1
-    return min(position, len(words) - 1)
+    return _behind_wrappers(words, min(position, len(words) - 1))
+
+
+def _behind_wrappers(words: list[str], position: int) -> int:
+    while (following := _next_compiler(words, position)) > position:
+        position = following
+    return position
+
+
+def _next_compiler(words: list[str], start: int) -> int:
+    """Return the index of the next word with a compiler's name, before -c, -o or a source; `start` if there is none."""
+    position = start + 1
+    while position < len(words):
+        word = words[position]
+        if word in ("-c", "-o", "-") or (word[:1] != "-" and _suffix(word) in _SOURCE_SUFFIXES):
+            break
+        if word[:1] != "-" and _has_compilers_name(word):
+            return position
+        position += 2 if takes_value(word) else 1
+    return start
+
+
+def _has_compilers_name(word: str) -> bool:
+    name = word[word.rfind("/") + 1 :]
+    stem, dash, version = name.rpartition("-")
+    if dash and version.replace(".", "").isdecimal():
+        name = stem
+    return name.endswith(_COMPILERS) and "." not in name
 
 
 def _behind_options(words: list[str], position: int, take_value: tuple[str, ...]) -> int:

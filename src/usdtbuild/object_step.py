@@ -11,7 +11,7 @@ import posix
 from typing import TYPE_CHECKING, Any
 
 from . import instrument as instrumenting
-from .compile_step import BITCODE, Settings, Signals, hold, is_regular, may_have_probes, say
+from .compile_step import BITCODE, HELD, Settings, Signals, hold, is_regular, may_have_probes, say
 from .compiler_line import append_options, only_source
 from .errors import UsdtError
 from .files import open_input, write_edited
@@ -44,6 +44,28 @@ def complete(
             _remove(path)
         if held != path:
             _remove(held)
+            _sweep(path)
+    return True
+
+
+def _sweep(path: str) -> None:
+    """Remove what launchers that were killed while they completed this object have left beside it."""
+    slash = path.rfind("/") + 1
+    start = f".{path[slash:]}."
+    with contextlib.suppress(OSError):
+        for name in posix.listdir(path[:slash] or "."):
+            number = name[len(start) : -len(HELD)]
+            if name.startswith(start) and name.endswith(HELD) and number.isdecimal() and not _is_running(int(number)):
+                _remove(path[:slash] + name)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        posix.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass
     return True
 
 
@@ -73,7 +95,9 @@ class _ObjectStep:
                     f"{self.path}: is LLVM bitcode, which holds no machine code to put probes into; "
                     "compile this file with -fno-lto"
                 )
-            if self.settings.lto != "error" and _is_fat(data.view):
+            # Probes go into its machine code, and its intermediate code goes. A table alone doesn't bring that about.
+            whole = self.settings.relative_table and self.settings.lto != "error"
+            if (whole or self.settings.lto == "keep") and _is_fat(data.view):
                 raise instrumenting.LtoObjectError(f"{self.path}: is a fat LTO object")
         if self.settings.relative_table:
             self._replace_table(held)

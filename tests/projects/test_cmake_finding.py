@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 from pathlib import Path
@@ -153,6 +154,9 @@ def test_installed_by_cmake(project: Any, run: Any, make_project: Any, tmp_path:
     tool.source = PACKAGE / "cmake"
     tool.configure(count=False)
     run(tool.cmake, "--install", tool.build, "--prefix", prefix)
+    stand_ins = list((prefix / "share/usdtbuild/linker_hook").glob("ld*"))
+    assert stand_ins
+    assert all(os.access(path, os.X_OK) for path in stand_ins)
     assert "0.1.0" in run(prefix / "bin/usdtbuild", "--version").stdout
 
     project.write(CMakeLists__txt=WITHOUT.format(way="find_package(USDTBuild REQUIRED)"), **SOURCES)
