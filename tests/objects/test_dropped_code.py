@@ -6,11 +6,14 @@ they are none of its business.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from usdtbuild.instrument import Options
 
 SOURCE = """
 int dead_first(int number) { APP_REQ(number, "dead"); return number; }
@@ -38,6 +41,22 @@ def program(request: pytest.FixtureRequest, session_bench: Any, need: Any) -> Pr
 
 def test_the_rest_is_there(program: Program, check: Any) -> None:
     assert sorted(record.probe for record in check.binary(program.path).records()) == LIVE
+
+
+@pytest.mark.parametrize("linker", ["bfd", "gold", "lld", "mold"])
+@pytest.mark.parametrize("os", ["freebsd", "oracle"])
+def test_every_format_forgets_them(
+    linker: str, os: str, session_bench: Any, check: Any, need: Any, usdtbuild: Any
+) -> None:
+    """The reader of Oracle's notes in `check` fails for any note at which DTrace would refuse the file."""
+    need(f"ld.{linker}")
+    plain = session_bench.compile("gcc", SOURCE, "-O2", "-ffunction-sections", "-DUSDT_ENABLED_BY_CALL")
+    made = session_bench.instrument(plain, Options(formats=check.formats, target_os=os))
+    path = session_bench.link(f"-fuse-ld={linker}", "-no-pie", "-Wl,--gc-sections,--build-id=sha1", made)
+    for format_ in check.formats:
+        assert sorted(record.probe for record in check.binary(path).records(format_)) == LIVE
+    checks = json.loads(usdtbuild("verify", "--json", path).stdout)["files"][0]["findings"]
+    assert {each["check"] for each in checks} <= {"dof-unregistered", "perf-offset", "foreign-note", "no-site"}
 
 
 @pytest.mark.parametrize("program", ["gold", "mold"], indirect=True)
