@@ -151,6 +151,16 @@ _COMMON = """\
 	"\\t.size " name ",2\\n" \\
 	name ":\\t.zero 2\\n" \\
 	"\\t.popsection\\n"
+/* Not a function for each probe: compilers spend more on those that nobody calls than on all the rest. */
+#define USDTBUILD_IS_ENABLED(semaphore, stub) \\
+	(__extension__ ({{ \\
+		int usdt_on; \\
+		USDTBUILD_SEMAPHORE(#semaphore); \\
+		usdt_on = __builtin_expect(semaphore, 0) != 0; \\
+		usdt_on; \\
+	}}))
+#else
+#define USDTBUILD_IS_ENABLED(semaphore, stub) stub()
 #endif
 #endif
 """
@@ -296,7 +306,8 @@ def _const_last(declarations: str) -> str:
 def _macros(provider: str, probe: Probe) -> str:
     stub = f"{provider}___{probe.stub}"
     return header.macro(provider, probe, False, f"__dtrace_{stub}(%s)") + (
-        f"#define\t{macro_name(provider, probe.stub)}_ENABLED() \\\n\t__dtraceenabled_{stub}()\n"
+        f"#define\t{macro_name(provider, probe.stub)}_ENABLED() \\\n"
+        f"\tUSDTBUILD_IS_ENABLED({provider}_{probe.stub}_semaphore, __dtraceenabled_{stub})\n"
     )
 
 
@@ -310,7 +321,7 @@ def _called(provider: str, probe: Probe) -> str:
 
 
 def _complete(provider: str, probe: Probe) -> str:
-    """Return the functions that are a probe's sites and its is-enabled test, wherever they are inlined."""
+    """Return the function that is a probe's site wherever it is inlined, and the semaphore of its is-enabled test."""
     stub, semaphore = f"{provider}___{probe.stub}", f"{provider}_{probe.stub}_semaphore"
     names = [f"arg{index}" for index in range(len(probe.arguments))]
     parameters = _const_last(", ".join(map(header.declare, header.stub_types(probe), names))) or "void"
@@ -322,8 +333,6 @@ def _complete(provider: str, probe: Probe) -> str:
         f"extern volatile unsigned short {semaphore} USDTBUILD_HIDDEN;\n"
         f"USDTBUILD_INLINE void __dtrace_{stub}({parameters})\n"
         f"{{\n\tUSDTBUILD_PROBE_{len(shown)}({', '.join([site, *shown])}){unused}\n}}\n"
-        f"USDTBUILD_INLINE int __dtraceenabled_{stub}(void)\n"
-        f'{{\n\tUSDTBUILD_SEMAPHORE("{semaphore}");\n\treturn __builtin_expect({semaphore}, 0) != 0;\n}}\n'
     )
 
 
