@@ -6,11 +6,13 @@ down what it runs. Our own launcher goes in front of it, so it sees what the com
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 import sysconfig
 import time
@@ -128,6 +130,30 @@ def copy_sample() -> Callable[[str, Path], None]:
         shutil.copytree(SAMPLES / name, target, ignore=shutil.ignore_patterns("build"))
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def end_build() -> Callable[..., None]:
+    """End a build in the middle: `end_build(process, "Ninja")`."""
+
+    def end(building: Any, generator: str) -> None:
+        # As if the machine had gone down, for Ninja, which notices what it didn't finish. Make is asked to end: without
+        # the time to remove it, it takes what ar was writing for a finished archive, with us or without.
+        for process in reversed(_with_descendants(building.pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM if "Makefiles" in generator else signal.SIGKILL)
+        building.wait()
+
+    return end
+
+
+def _with_descendants(process: int) -> list[int]:
+    """The process and all that descend from it, ancestors first."""
+    found = [process]
+    for parent in found:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found += map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
+    return found
 
 
 # --- Python extensions ------------------------------------------------------------------------------------------------

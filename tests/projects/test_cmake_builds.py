@@ -6,11 +6,8 @@ any order, and each leaves the build up to date.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -131,17 +128,10 @@ def test_wrong_argument_stops_the_build_until_it_is_mended(hello: Any) -> None:
     hello.compiled()
 
 
-def with_descendants(process: int) -> list[int]:
-    """The process and all that descend from it, ancestors first."""
-    found = [process]
-    for parent in found:
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found += map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
-    return found
-
-
 @pytest.mark.parametrize("pause", [0.0, 0.01, 0.03, 0.06])
-def test_a_build_that_was_killed_goes_on_where_it_stopped(hello: Any, run: Any, pause: float) -> None:
+def test_a_build_that_was_killed_goes_on_where_it_stopped(
+    hello: Any, run: Any, end_build: Callable[..., None], pause: float
+) -> None:
     hello.compiled()
     probe = "\n\tprobe killed(long);"
     hello.edit("hello.d", "provider hello {", f"provider hello {{{probe}")
@@ -152,12 +142,7 @@ def test_a_build_that_was_killed_goes_on_where_it_stopped(hello: Any, run: Any, 
     while not hello.log.exists() and time.monotonic() < deadline:
         time.sleep(0.001)
     time.sleep(pause)
-    # As if the machine had gone down, for Ninja, which notices what it didn't finish. Make is asked to end: without
-    # the time to remove it, it takes what ar was writing for a finished archive, with us or without.
-    for process in reversed(with_descendants(building.pid)):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL if "Ninja" in hello.generator else signal.SIGTERM)
-    building.wait()
+    end_build(building, hello.generator)
     hello.make()
     hello.compiled()
     assert run(hello.binary("hello"), "Ada").stdout == "Hello, Ada!\n"

@@ -7,12 +7,9 @@ cmake-hello, with more steps and on all CMakes by default, is in test_cmake_buil
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -197,7 +194,7 @@ class Builder:
     def start(self, command: list[Any]) -> subprocess.Popen[bytes]:
         words = [str(word) for word in command]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        return subprocess.Popen(words, cwd=self.source, env=self.environment, start_new_session=True, **quiet)
+        return subprocess.Popen(words, cwd=self.source, env=self.environment, **quiet)
 
     def compiled(self) -> list[str]:
         """The sample's sources that were compiled since the last call, sorted."""
@@ -350,7 +347,9 @@ def tools(make_python: Any) -> tuple[Path, dict[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "variant"), LIVES)
-def test_life_of_a_sample(name: str, variant: Variant, tmp_path: Path, run: Any, tools: Any, need: Any) -> None:
+def test_life_of_a_sample(
+    name: str, variant: Variant, tmp_path: Path, run: Any, tools: Any, need: Any, end_build: Any
+) -> None:
     need("make" if "Makefiles" in variant.generator else "ninja")
     sample = SAMPLES[name]
     builder = BUILDERS[sample.system](run, tmp_path, sample, variant, tools)
@@ -369,7 +368,7 @@ def test_life_of_a_sample(name: str, variant: Variant, tmp_path: Path, run: Any,
     new_probe(builder)
     changed_comment(builder)
     wrong_use(builder)
-    interrupted(builder)
+    interrupted(builder, end_build)
     no_op(builder)
 
     builder.clean()
@@ -422,7 +421,7 @@ def wrong_use(builder: Builder) -> None:
     no_op(builder)
 
 
-def interrupted(builder: Builder) -> None:
+def interrupted(builder: Builder, end_build: Any) -> None:
     """A build that is killed in the middle goes on where it stopped."""
     for pause in (0.0, 0.05) if builder.sample.system != "setuptools" else (0.02,):
         builder.compiled()
@@ -432,11 +431,7 @@ def interrupted(builder: Builder) -> None:
         while not builder.log.exists() and time.monotonic() < deadline:
             time.sleep(0.002)
         time.sleep(pause)
-        # Make is asked to end, as Ctrl-C does: it takes what ar was writing for a finished archive otherwise.
-        number = signal.SIGTERM if "Makefiles" in builder.variant.generator else signal.SIGKILL
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(building.pid, number)
-        building.wait()
+        end_build(building, builder.variant.generator)
         builder.do(builder.again())
         builder.edit(builder.sample.provider, "\tprobe killed(long);\n};", "};")
         builder.do(builder.again())
