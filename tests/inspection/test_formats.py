@@ -121,6 +121,25 @@ def test_every_combination_is_sound(formats: str, os: str, build: Any, usdtbuild
     assert enabled == set(formats.split(",")) - {"stapsdt"}
 
 
+MACHINES = ("aarch64", "arm", "i686", "powerpc", "powerpc64", "powerpc64le", "riscv64", "s390x", "sparc64")
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_other_machines_formats_agree(machine: str, build: Any, usdtbuild: Any, run: Any, need: Any) -> None:
+    compiler = need(f"{machine}-linux-gnu{'eabihf' if machine == 'arm' else ''}-gcc")
+    body = 'void f(int n) { APP_START(); APP_REQ_DONE(n, "x"); }\nint main(void) { f(1); return 0; }\n'
+    source = '#include "app.h"\n' + body
+    text = build(ALL, source=source, link=False).with_suffix(".c")
+    target, program = text.with_suffix(f".{machine}.o"), text.with_suffix(f".{machine}")
+    words = (compiler, "-O1", "-ffunction-sections", "-c", text, "-o", target)
+    usdtbuild("cc", "--formats", ALL, "--target-os", "freebsd", "--", *words)
+    run(compiler, "-static", "-Wl,--gc-sections", target, "-o", program)
+    assert set(verified(usdtbuild, program)) <= {"dof-unregistered", "no-site"}
+    (file,) = json.loads(usdtbuild("list", "--json", program).stdout)["files"]
+    assert sorted((p["format"], len(p["sites"])) for p in file["probes"]) == [(f, 1) for f in sorted(ALL.split(","))
+                                                                              for _ in range(2)]  # fmt: skip
+
+
 @pytest.mark.parametrize(("formats", "os"), [("stapsdt", "linux"), ("dof", "freebsd"), ("dof", "illumos")])
 def test_defaults_follow_the_target_system(formats: str, os: str, build: Any, usdtbuild: Any, tmp_path: Path) -> None:
     plain = tmp_path / "plain.o"

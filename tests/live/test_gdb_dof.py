@@ -87,3 +87,55 @@ def test_gdb_stops_at_dof_probes(gdb: str, program: Path, run: Any) -> None:
     printed = [int(value) for value in re.findall(r"^\$\d+ = (\d+)$", out, re.M)]
     assert printed == [places["req-start"][0], 2, *places["req-done"]]
     assert out.rstrip().endswith("exited normally]")
+
+
+TESTS = """
+#include <stdio.h>
+#include "app.h"
+int main(void) { for (int i = 0; i < 3; i++) printf("%d", APP_REQ_DONE_ENABLED()); puts(""); return 0; }
+"""
+
+
+def enabled_sites(usdtbuild: Any, program: Path) -> dict[str, int]:
+    (file,) = json.loads(usdtbuild("list", "--json", program).stdout)["files"]
+    return {
+        probe["format"]: int(site["address"], 16)
+        for probe in file["probes"]
+        for site in probe["sites"]
+        if site["is_enabled"]
+    }
+
+
+@pytest.mark.parametrize("formats", ["stapsdt,dof,usdt", "dof,usdt"])
+@pytest.mark.parametrize(("system", "answer"), [("oracle", "*(int *) $rdi = 1"), ("freebsd", "$rax = 1")])
+def test_what_dtrace_answers_is_what_the_program_gets(
+    formats: str, system: str, answer: str, gdb: str, run: Any, usdtbuild: Any, cc: str, tmp_path: Path
+) -> None:
+    """gdb does at the second of three is-enabled sites what each DTrace does at all of them."""
+    (tmp_path / "app.d").write_text(PROVIDER)
+    (tmp_path / "main.c").write_text(TESTS)
+    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    words = (cc, "-O1", "-fno-pie", "-DUSDT_ENABLED_BY_CALL", "-c", "main.c", "-o", "main.o")
+    usdtbuild("cc", "--formats", formats, "--target-os", system, "--", *words, cwd=tmp_path)
+    run(cc, "-no-pie", "main.o", "-o", "program", cwd=tmp_path)
+    assert run(tmp_path / "program").stdout == "000\n"
+    sites = enabled_sites(usdtbuild, tmp_path / "program")
+    assert set(sites) == set(formats.split(",")) - {"stapsdt"}
+    assert (sites["dof"] == sites["usdt"]) == (system == "oracle")
+    commands = (f"break *{sites['dof']:#x}", "run", "continue", f"set var {answer}", "continue", "continue")
+    assert "010\n" in ask(run, gdb, tmp_path / "program", *commands)
+
+
+@pytest.mark.parametrize("enabled", [0, 1])
+def test_a_semaphore_is_answered_by_the_same_test(
+    enabled: int, gdb: str, run: Any, usdtbuild: Any, cc: str, tmp_path: Path
+) -> None:
+    (tmp_path / "app.d").write_text(PROVIDER)
+    (tmp_path / "main.c").write_text(TESTS)
+    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    words = (cc, "-O1", "-fno-pie", "-DUSDT_ENABLED_BY_CALL", "-c", "main.c", "-o", "main.o")
+    usdtbuild("cc", "--formats", "stapsdt,dof,usdt", "--", *words, cwd=tmp_path)
+    run(cc, "-no-pie", "main.o", "-o", "program", cwd=tmp_path)
+    name = "*(unsigned short *) &app_req__done_semaphore"
+    out = ask(run, gdb, tmp_path / "program", "break main", "run", f"set var {name} = {enabled}", "continue")
+    assert f"{enabled}" * 3 + "\n" in out

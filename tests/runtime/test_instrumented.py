@@ -74,10 +74,10 @@ def notes(usdtbuild: Any, program: Path) -> dict[str, set[int]]:
     return found
 
 
-def registered(outcome: Any, kind: str = "offsets") -> dict[str, set[int]]:
+def registered(outcome: Any, kind: str = "offsets", platform: str = "freebsd") -> dict[str, set[int]]:
     """Return the addresses of all sites that were registered, in the file's terms."""
     (found,) = outcome.registered
-    assert check(found.data, "freebsd") == []
+    assert check(found.data, platform) == []
     sites: dict[str, set[int]] = {}
     for provider in found.dof.providers:
         assert provider.name == "app"
@@ -135,6 +135,41 @@ def test_is_enabled_calls_are_registered_too(sources: Path, usdtbuild: Any, run:
     code = (sources / "program").read_bytes()
     for address in enabled["req-done"]:  # xor %eax,%eax stands before it, and a NOP of three bytes is there
         assert code[address - 2 : address + 3] == bytes.fromhex("31c00f1f00")
+
+
+@pytest.mark.parametrize("linker", ["bfd", "lld"])
+@pytest.mark.parametrize("shape", ["-pie -fPIE", "-no-pie -fno-pie"])
+def test_oracle_gets_is_enabled_sites_that_it_can_answer(
+    shape: str, linker: str, sources: Path, usdtbuild: Any, run: Any, watch: Any, need: Any
+) -> None:
+    """Version 3, and absolute addresses: in a PIE those that the loader has put there."""
+    need(f"ld.{linker}")
+    link_word, compile_word = shape.split()
+    for name in ("first", "second"):
+        usdtbuild(
+            "cc", "--formats", "stapsdt,dof,usdt", "--target-os", "oracle", "--", "g++", "-O1", "-fno-inline",
+            "-DUSDT_ENABLED_BY_CALL", compile_word, "-c", f"{name}.cc", "-o", f"{name}.o", cwd=sources,
+        )  # fmt: skip
+    run("gcc", "-O1", "-fPIC", "-DUSDT_DOF_PLATFORM=oracle", "-c", RUNTIME, "-o", "runtime.o", cwd=sources)
+    objects = ("first.o", "runtime.o", "second.o")
+    run("g++", f"-fuse-ld={linker}", link_word, "-Wl,--fatal-warnings", *objects, "-o", "program", cwd=sources)
+    program = sources / "program"
+    outcome = watch(program)
+    moved = 0 if "no" in link_word else loaded_at(outcome.out, program, run)
+    found, enabled = (registered(outcome, kind, "oracle") for kind in ("offsets", "enabled_offsets"))
+    assert outcome.registered[0].dof.version == 3
+    assert found == {name: {a + moved for a in places} for name, places in notes(usdtbuild, program).items()}
+    (told,) = json.loads(usdtbuild("list", "--json", program).stdout)["files"]
+    (asked,) = [p for p in told["probes"] if (p["format"], p["name"]) == ("usdt", "req__done")]
+    asking = {site["address"] for site in asked["sites"] if site["is_enabled"]}
+    assert enabled == {"req-done": {int(str(address), 0) + moved for address in asking}}
+    assert len(asking) == 1
+
+
+def loaded_at(out: str, program: Path, run: Any) -> int:
+    """Return by how much a program was moved, which prints where its main is."""
+    (line,) = [line for line in run("nm", program).stdout.splitlines() if line.endswith(" T main")]
+    return int(out.split(maxsplit=1)[0], 16) - int(line.split()[0], 16)
 
 
 MACHINES = {
