@@ -35,8 +35,10 @@ class _Machine(NamedTuple):
     """How the arguments of a site are spelled on one machine.
 
     `condition` is the preprocessor's; `narrow` and `wide` are the operands of the first arguments with up to 32 and
-    with 64 bits, `registers` what the compiler calls these registers. Further arguments are in cells, in `memory` at
-    the register `base`. Machines with 32-bit addresses have cells only, since no operand names a pair of registers.
+    with 64 bits, `registers` what the compiler calls these registers, and `letters` the constraints that name the first
+    of them (a variable bound to a register costs compilers more than the rest of a probe). Further arguments are in
+    cells, in `memory` at the register `base`. Machines with 32-bit addresses have cells only, since no operand names a
+    pair of registers.
     """
 
     condition: str
@@ -46,18 +48,20 @@ class _Machine(NamedTuple):
     registers: tuple[str, ...] = ()
     narrow: tuple[str, ...] = ()
     wide: tuple[str, ...] = ()
+    letters: str = ""
 
 
 def _numbered(pattern: str, first: int) -> tuple[str, ...]:
     return tuple(pattern.format(number) for number in range(first, first + _IN_REGISTERS))
 
 
+_X86_64_LETTERS = "DSdc"
 # The registers are those of the machine's calling convention as far as it has six, see `usdtbuild.arch`.
 _MACHINES = (
     _Machine("defined(__x86_64__) && defined(__LP64__)", "rax", "{}(%%rax)", "0(%%rax)",
              ("rdi", "rsi", "rdx", "rcx", "r8", "r9"),
              ("%%edi", "%%esi", "%%edx", "%%ecx", "%%r8d", "%%r9d"),
-             ("%%rdi", "%%rsi", "%%rdx", "%%rcx", "%%r8", "%%r9")),
+             ("%%rdi", "%%rsi", "%%rdx", "%%rcx", "%%r8", "%%r9"), _X86_64_LETTERS),
     _Machine("defined(__x86_64__)", "eax", "{}(%%rax)", "0(%%rax)"),
     _Machine("defined(__i386__)", "eax", "{}(%%eax)", "0(%%eax)"),
     _Machine("defined(__aarch64__) && defined(__LP64__)", "x8", "[x8, {}]", "[x8]",
@@ -216,6 +220,8 @@ def _machine(machine: _Machine, keyword: str) -> str:
     ]
     if machine.registers:
         lines.append("#define USDTBUILD_IN_REGISTERS")
+    if machine.letters:
+        lines.append("#define USDTBUILD_IN_LETTERS")
     for index, (register, narrow, wide) in enumerate(zip(machine.registers, machine.narrow, machine.wide)):
         lines.append(f'#define USDTBUILD_REGISTER_{index} "{register}"')
         lines.append(f'#define USDTBUILD_N{index} "{narrow}"')
@@ -246,43 +252,48 @@ def _cell_places(first: int) -> list[str]:
 def _body(count: int) -> str:
     """Return the macro with the body of a probe function with so many arguments: it puts them in place at the site."""
     name = f"USDTBUILD_PROBE_{count}"
-    parameters = ", ".join(["site", *(f"arg{index}" for index in range(count))])
-    in_cells = f"#define {name}({parameters}) \\\n{_continued(_body_lines(count, 0))}"
-    in_registers = f"#define {name}({parameters}) \\\n{_continued(_body_lines(count, _IN_REGISTERS))}"
-    either = f"#if defined(USDTBUILD_IN_REGISTERS)\n{in_registers}#else\n{in_cells}#endif\n" if count else in_cells
-    return f"#if defined(USDTBUILD_COMPLETE) && !defined({name})\n{either}#endif\n"
+    head = f"#define {name}({', '.join(['site', *(f'arg{index}' for index in range(count))])}) \\\n"
+    text = head + _continued(_body_lines(count, 0))
+    if count:
+        with_letters = head + _continued(_body_lines(count, _IN_REGISTERS, _X86_64_LETTERS))
+        in_registers = head + _continued(_body_lines(count, _IN_REGISTERS))
+        text = (
+            f"#if defined(USDTBUILD_IN_LETTERS)\n{with_letters}"
+            f"#elif defined(USDTBUILD_IN_REGISTERS)\n{in_registers}#else\n{text}#endif\n"
+        )
+    return f"#if defined(USDTBUILD_COMPLETE) && !defined({name})\n{text}#endif\n"
 
 
 def _continued(lines: list[str]) -> str:
     return " \\\n".join(f"\t{line}" for line in lines) + "\n"
 
 
-def _body_lines(count: int, registers: int) -> list[str]:
+def _body_lines(count: int, registers: int, letters: str = "") -> list[str]:
     """Return a body's lines.
 
-    All values are computed before the first register gets its own (the empty statement holds them): what a compiler
-    computed in between, such as a call for a division, could change registers that are set already.
+    All values are computed before the first variable gets its register (the empty statement holds them): what a
+    compiler computed in between, such as a call for a division, could change registers that are set already. It
+    can't where all registers are named by the site's own constraints.
     """
     held, cells = range(min(count, registers)), range(registers, count)
+    bound = held[len(letters) :]
     lines = []
     if cells:
         members = " ".join(f"__typeof__(arg{i}) v{i} __attribute__((__aligned__({_CELL})));" for i in cells)
         lines.append(f"struct {{ {members} }} usdt_cells;")
     lines.append("USDTBUILD_BASE();")
-    if held:
+    if bound or (held and cells):
         lines.append("__asm__(\"\" : " + ", ".join(f'"+r"(arg{i})' for i in held) + ");")
     lines += [f"usdt_cells.v{i} = arg{i};" for i in cells]
-    inputs = [f'"r"(usdt_{i})' for i in held]
-    opening = "{"
-    for i in held:
-        lines.append(f"{opening} register __typeof__(arg{i}) usdt_{i} __asm__(USDTBUILD_REGISTER_{i}) = arg{i};")
-        opening = " "
+    variables = [f"register __typeof__(arg{i}) usdt_{i} __asm__(USDTBUILD_REGISTER_{i}) = arg{i};" for i in bound]
+    inputs = [*(f'"{letter}"(arg{i})' for i, letter in zip(held, letters)), *(f'"r"(usdt_{i})' for i in bound)]
     if cells:
-        lines.append(f"{opening} register void const *usdt_base __asm__(USDTBUILD_BASE_REGISTER) = &usdt_cells;")
+        variables.append("register void const *usdt_base __asm__(USDTBUILD_BASE_REGISTER) = &usdt_cells;")
         inputs += ['"r"(usdt_base)', '"m"(usdt_cells)']
-        opening = " "
-    lines.append(f"{opening} USDTBUILD_ASM(site : : {', '.join(inputs)}); }}")
-    return lines
+    site = f"USDTBUILD_ASM(site : : {', '.join(inputs)});"
+    if not variables:
+        return [*lines, site]
+    return [*lines, f"{{ {variables[0]}", *(f"  {variable}" for variable in variables[1:]), f"  {site} }}"]
 
 
 def _provider(provider: Provider) -> str:
