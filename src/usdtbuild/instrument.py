@@ -42,6 +42,7 @@ ANCHOR_SYMBOL = "usdtbuild.probes.page"
 _PAGE = 4096
 # Where ppc64 ELFv1 has its function descriptors.
 _DESCRIPTORS = ".opd"
+_DIGEST = "usdtbuild."  # how names begin that come from the object's content
 _DOF_SECTION, _USDT_SECTION = ".SUNW_dof", ".note.usdt"
 
 
@@ -287,6 +288,7 @@ class _Writer:
         self.has_aliases = source.data.find(b".usdt0\0") >= 0  # an instrumented object was joined to a plain one
         self.unique_names: dict[int, str] = {}  # group (0 for none) -> prefix of its aliases' names
         self.aliases: dict[int, int] = {}  # text section -> the symbol at its start
+        self.kept: set[int] | None = None  # sections that linkers keep whatever happens
         self._functions: FunctionTable | None = None
         self.declarations: dict[str, int] = {}  # provider -> the symbol of its note in `.note.usdt`
         self.base_symbol = 0
@@ -477,7 +479,7 @@ class _Writer:
         index = self.editor.add_section(
             usdt_note.NAMES_SECTION, L.SHT_PROGBITS, L.SHF_ALLOC, bytes(data), align=1, group=group
         )
-        return index, self._new_alias(index, own, bytes(data)), offsets
+        return index, self._new_alias(index, own, bytes(data), section), offsets
 
     def _declaration(self, provider: str) -> int:
         """Return the symbol of a provider's note, which a module must have once: it is in a group of that name."""
@@ -637,26 +639,35 @@ class _Writer:
         The section's own symbol would do, but for gold, which refuses a link in which a record points to a local
         symbol of a function that --gc-sections dropped, and takes a global one. A global alias needs a name that no
         other object has: in a COMDAT group the group's signature gives one, elsewhere any symbol that only this
-        object may define, or, in an object that has none, a digest of the whole. (Linking the very same such object
-        twice fails.) Without type and size, and at the function's own address, it is what debuggers and symbolizers
-        never prefer to the function (a label at the site they would).
+        object may define, or, in an object that has none, a digest of the whole. Without type and size, and at the
+        function's own address, it is what debuggers and symbolizers never prefer to the function (a label at the site
+        they would).
+
+        An object that needs the digest may be linked twice, as every object with nothing but local functions may. Its
+        code that no linker drops is named by local labels, for each copy its own. What is left can only be reached
+        through weak definitions and groups, where the first copy wins: in the second it never runs, so that a weak
+        alias may count it from the first.
 
         llvm-objcopy turns GCC's groups of destructors into ones that aren't COMDAT, so that every object's copy stays.
         The checksum of the code keeps a copy's records from counting from the start of another.
         """
         if section not in self.aliases:
             code = self.source.content(section) if section < len(self.source.sections) else b""
-            self.aliases[section] = self._new_alias(section, group, code)
+            self.aliases[section] = self._new_alias(section, group, code, section)
         return self.aliases[section]
 
-    def _new_alias(self, section: int, group: int, content: bytes | memoryview) -> int:
+    def _new_alias(self, section: int, group: int, content: bytes | memoryview, code: int) -> int:
+        """Return a new symbol at the start of `section`, which linkers keep or drop together with that of `code`."""
         prefix = self._unique_name(group)
         count = self.alias_counts.get(prefix, 0)
         while self.has_aliases and self._symbol(f"{prefix}.usdt{count}"):
             count += 1
         self.alias_counts[prefix] = count + 1
         if not group:
-            return self.editor.add_global(f"{prefix}.usdt{count}", L.STB_GLOBAL, section, 0)
+            name = f"{prefix}.usdt{count}"
+            if prefix.startswith(_DIGEST) and code in self._always_kept():
+                return self.editor.add_label(section, 0, name)
+            return self.editor.add_global(name, L.STB_WEAK if prefix.startswith(_DIGEST) else L.STB_GLOBAL, section, 0)
         return self.editor.add_global(f"{prefix}.usdt{count}.{crc32(content):08x}", L.STB_WEAK, section, 0)
 
     def _unique_name(self, group: int) -> str:
@@ -669,7 +680,12 @@ class _Writer:
     def _digest(self) -> str:
         from hashlib import blake2b
 
-        return f"usdtbuild.{blake2b(self.source.data, digest_size=8).hexdigest()}"
+        return f"{_DIGEST}{blake2b(self.source.data, digest_size=8).hexdigest()}"
+
+    def _always_kept(self) -> set[int]:
+        if self.kept is None:
+            self.kept = self.source.always_kept(self.groups)
+        return self.kept
 
     def _symbol(self, name: str) -> int:
         """Return the index of an existing symbol called `name`, or 0."""

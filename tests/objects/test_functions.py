@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
+
+from usdtbuild.instrument import Options
 
 HOST = "extern int printf(const char *, ...); int work(int); int main(void) { printf(\"%d\\n\", work(3)); return 0; }"
 
@@ -87,6 +90,44 @@ def test_an_object_that_only_has_local_functions(bench: Any, check: Any, linker:
     assert len(compare(bench, check, plain, f"-fuse-ld={linker}")) == 4
     dropped = compare(bench, check, plain, f"-fuse-ld={linker}", "-Wl,--gc-sections")
     assert [probe for _, probe in dropped] == ["start", "start"]
+
+
+ALWAYS_RUN = """
+namespace {
+__attribute__((noinline)) int called(int n) { APP_REQ(n, "called"); return n; }
+struct Early { Early() { APP_START(); called(1); } } early;
+}
+"""
+SHARED = """
+__attribute__((noinline, used)) static int dead(int n) { APP_REQ_DONE(n, "dead", 1); return n; }
+__attribute__((noinline)) static int behind(int n) { APP_WIDE(n, "b", 1, 2, 3, 4, 5, 6); return n; }
+__attribute__((weak)) int hook(int n) { return behind(n); }
+"""
+
+
+@pytest.mark.parametrize("shared", ["", SHARED], ids=["local only", "with weak functions"])
+@pytest.mark.parametrize("dropped", [(), ("-Wl,--gc-sections",)], ids=["all", "gc"])
+def test_one_object_linked_twice(bench: Any, check: Any, linker: str, shared: str, dropped: tuple[str, ...]) -> None:
+    """Both copies of what runs at start have their records; of weak functions the first copy is the program's."""
+    one = bench.compile("g++", ALWAYS_RUN + shared, "-O1", "-ffunction-sections", "-fdata-sections", suffix=".cpp")
+    # A second note of one site, as the copy that never runs has it, is something that Oracle's reader minds.
+    formats = ("stapsdt", "dof") if shared else check.formats
+    made = bench.instrument(one, Options(formats=formats, target_os="freebsd"))
+    weak = "int hook(int); " if shared else "static int hook(int n) { return n; } "
+    host = bench.compile("g++", weak + "extern \"C\" int work(int n) { return hook(n); }", suffix=".cpp")
+    main = bench.compile("gcc", HOST)
+    flags = (f"-fuse-ld={linker}", "-Wl,--fatal-warnings", *dropped)
+    program = bench.link(main, host, made, made, *flags, driver="g++")
+    reference = bench.link(main, host, one, one, bench.stubs([one]), *flags, driver="g++")
+    binary, plain = check.binary(program), check.binary(reference)
+    for format_ in formats:
+        records = {record[:3]: record for record in binary.records(format_)}.values()
+        found = Counter(record.probe for record in records)
+        assert found["start"] == found["req"] == 2
+        assert found["wide"] == bool(shared)
+        sites = {site for record in records for site in binary.sites(record.address, record.probe)}
+        assert sites == {site for address, probe in plain.calls() for site in plain.sites(address, probe)}
+    assert bench.output(program) == bench.output(reference)
 
 
 def test_local_functions_of_one_name(bench: Any, check: Any, linker: str) -> None:

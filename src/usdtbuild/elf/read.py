@@ -284,6 +284,32 @@ class ElfObject:
                 return index
         return 0
 
+    def always_kept(self, grouped: Container[int]) -> set[int]:
+        """Return the sections that run at start and end, and all that these refer to by local symbols, and so on.
+
+        Linkers keep these, `--gc-sections` or not. What is in one of the `grouped` sections may be another object's.
+        """
+        relocations: dict[int, list[int]] = {}
+        for index in self.relocation_sections():
+            relocations.setdefault(self.sections[index].info, []).append(index)
+        pending = [i for i, s in enumerate(self.sections) if s.type in L.RUN_BY_LOADER or self._is_run_by_name(i)]
+        kept: set[int] = set()
+        while pending:
+            section = pending.pop()
+            if section in kept or section in grouped:
+                continue
+            kept.add(section)
+            for index in relocations.get(section, ()):
+                for number in set(self.relocation_symbols(index)):
+                    symbol = self.symbol(number)
+                    if symbol.binding == L.STB_LOCAL and 0 < symbol.section < len(self.sections):
+                        pending.append(symbol.section)
+        return kept
+
+    def _is_run_by_name(self, section: int) -> bool:
+        name = self.section_name(section)
+        return name in {".init", ".fini"} or name.startswith((".ctors", ".dtors", ".init_array", ".fini_array"))
+
     def symbol_name(self, index: int) -> str:
         """Return the name of symbol `index`."""
         return self.string(self.sections[self.symtab].link, self.symbol(index).name)
