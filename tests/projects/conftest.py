@@ -292,6 +292,13 @@ def make_python(
 
 
 @pytest.fixture(scope="session")
+def build_backends(make_python: Any) -> Any:
+    """An environment with this checkout's wheel and every build backend that the samples use: Python, and variables."""
+    backends = ("setuptools", "wheel", "pybind11", "scikit-build-core", "meson-python", "ninja")
+    return make_python("usdtbuild", *backends)
+
+
+@pytest.fixture(scope="session")
 def setuptools_of(make_python: Any, once: Any) -> Callable[[str], tuple[Path, dict[str, str]]]:
     """An environment with usdtbuild and a setuptools: "newest", or "oldest", the oldest we support."""
 

@@ -337,22 +337,13 @@ def cmake_of(version: str) -> str:
 # --- one life ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
-def tools(make_python: Any) -> tuple[Path, dict[str, str]]:
-    """An environment with this checkout's wheel and every build backend that the samples use."""
-    found: tuple[Path, dict[str, str]] = make_python(
-        "usdtbuild", "setuptools", "wheel", "pybind11", "scikit-build-core", "meson-python", "ninja"
-    )
-    return found
-
-
 @pytest.mark.parametrize(("name", "variant"), LIVES)
 def test_life_of_a_sample(
-    name: str, variant: Variant, tmp_path: Path, run: Any, tools: Any, need: Any, end_build: Any
+    name: str, variant: Variant, tmp_path: Path, run: Any, build_backends: Any, need: Any, end_build: Any
 ) -> None:
     need("make" if "Makefiles" in variant.generator else "ninja")
     sample = SAMPLES[name]
-    builder = BUILDERS[sample.system](run, tmp_path, sample, variant, tools)
+    builder = BUILDERS[sample.system](run, tmp_path, sample, variant, build_backends)
     leftovers = shutil.ignore_patterns("build", "installed", "*.so", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "sample_projects" / name, builder.source, ignore=leftovers)
 
