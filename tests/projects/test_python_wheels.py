@@ -11,6 +11,7 @@ import csv
 import email.parser
 import hashlib
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -265,3 +266,53 @@ def test_editable_installs(name: str, tmp_path: Path, make_python: Any, run: Any
     file = where_is(run, python, environment, sample.module)
     assert source in file.parents
     usdtbuild("verify", "--provider", next(source.glob("*.d")), file)
+
+
+# --- the pages of the documentation -----------------------------------------------------------------------------------
+
+PAGES = [
+    "setuptools",
+    pytest.param("scikit-build-core", marks=pytest.mark.slow),
+    pytest.param("meson-python", marks=pytest.mark.slow),
+]
+
+
+def project_of(page: Path, folder: Path) -> None:
+    """Write the files that a page shows: of each name the first block that a paragraph with this name introduces."""
+    folder.mkdir()
+    for introduction, text in re.findall(r"\n([^\n]*):\n\n```\w+\n(.*?)```", page.read_text(), re.DOTALL):
+        names = re.findall(r"`([\w.]+\.(?:c|d|py|toml|txt|build))`", introduction)
+        if names and not (folder / names[0]).exists():
+            (folder / names[0]).write_text(text)
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def from_page(request: Any, build: Any, make_python: Any, run: Any, once: Any) -> Any:
+    """What somebody gets who types in what a page shows: a Python with the module, and the module's file."""
+
+    def fill(folder: Path) -> None:
+        project_of(ROOT / "docs" / f"{request.param}.md", folder / "project")
+        make_python(build(folder / "project", folder / "dist"), folder=folder / "python")
+
+    python, environment = make_python(folder=once(f"page-{request.param}", fill) / "python")
+    return python, environment, where_is(run, python, environment, "app")
+
+
+CALL = 'import app; app.serve(1, "/index.html")'
+
+
+@pytest.mark.live
+def test_the_page_leads_to_a_hit(from_page: Any, trace: Any) -> None:
+    python, environment, file = from_page
+    script = f'usdt:{file}:app:request__start {{ printf("%d %s\\n", arg0, str(arg1)); }}'
+    assert trace(script, python, "-c", CALL, env=environment) == ["1 /index.html"]
+
+
+@pytest.mark.live("gdb")
+def test_the_page_leads_to_a_hit_in_gdb(from_page: Any, run: Any, gdb: str) -> None:
+    python, environment, _ = from_page
+    stop = ["-ex", "set breakpoint pending on", "-ex", "break -probe-stap app:request__start", "-ex", "run"]
+    show = ["-ex", "print $_probe_arg0", "-ex", "x/s $_probe_arg1"]
+    said = run(gdb, "-nx", "-batch", *stop, *show, "--args", python, "-c", CALL, env=environment).stdout
+    assert "$1 = 1" in said
+    assert '"/index.html"' in said
