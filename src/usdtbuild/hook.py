@@ -149,10 +149,13 @@ def _check(compiler: Compiler, flags: Sequence[str]) -> None:
 def take_patchable(wanted: str, command: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the options for patchable entries, and warnings; `wanted` is N,M or auto.
 
+    Options in `command` are looked at, too: some decide about the machine, some can't go together with entries.
     Raises FlagsError and UsageError.
     """
+    from .compiler_line import compiler_position
     from .functions.flags import choose, parse_pair
 
     pair = None if wanted == "auto" else parse_pair(wanted, "--patchable")
-    chosen = choose(pair, shlex.join(command))
+    end = compiler_position(list(command)) + 1
+    chosen = choose(pair, shlex.join(command[:end]), command[end:])
     return list(chosen.flags), list(chosen.warnings)

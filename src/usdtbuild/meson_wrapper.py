@@ -57,6 +57,33 @@ def extend() -> None:
             self.funcs[name] = _taking_providers(self.funcs[name])
 
     Interpreter.build_func_dict = with_ours
+    _extend_python_module()
+    _extend_reader()
+
+
+def _extend_python_module() -> None:
+    """Let Python's `extension_module()` take providers among its sources."""
+    from mesonbuild.modules.python import PythonInstallation
+
+    name = "extension_module"
+    taking = _taking_providers(PythonInstallation.extension_module_method)
+    PythonInstallation.extension_module_method = taking
+    if name in getattr(PythonInstallation, "METHODS", {}):  # where newer Mesons look methods up
+        PythonInstallation.METHODS[name] = taking
+
+
+def _extend_reader() -> None:
+    """Let `introspect` and `rewrite`, which read meson.build without running it, know the function."""
+    from mesonbuild.ast import AstInterpreter
+
+    start = AstInterpreter.__init__
+
+    @functools.wraps(start)
+    def with_ours(self: Any, *args: Any, **kwargs: Any) -> None:
+        start(self, *args, **kwargs)
+        self.funcs["usdt_provider"] = self.func_do_nothing
+
+    AstInterpreter.__init__ = with_ours
 
 
 def _taking_providers(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -155,7 +182,6 @@ def _is_held(value: Any) -> bool:
 
 _PREAMBLE = """\
 usdtbuild = find_program(program)
-import('fs').read(run_command(usdtbuild, '--version-file', check: true).stdout().strip())
 hook_folder = meson.global_build_root() / 'meson-private' / 'usdtbuild'
 """
 
