@@ -28,6 +28,8 @@ RELOCATIONS = {"freebsd": D.DOFREL, "illumos": D.SETX, "oracle": D.SETX}
 # What follows each DOF in its section, so that the runtime can walk a linked section backwards: this and its size.
 TRAILER = b"UDOF"
 
+# Where ppc64 ELFv1 has its function descriptors, which is what function symbols name there.
+_DESCRIPTORS, _EM_PPC64, _R_PPC64_ADDR64 = ".opd", 21, 38
 _RANK = {L.STB_GLOBAL: 0, L.STB_WEAK: 1, L.STB_LOCAL: 2}
 _FUNCTION_TYPES = {L.STT_FUNC, 10}  # and STT_GNU_IFUNC
 
@@ -46,14 +48,16 @@ class FunctionTable:
     def __init__(self, source: ElfObject, sections: set[int]) -> None:
         """Collect the functions in `sections`. At one address a global symbol counts more than a weak or local one."""
         best: dict[tuple[int, int], tuple[int, int, int]] = {}  # (section, start) -> (rank, size, symbol)
+        described = _descriptors(source)
         for index in range(1, source.symbol_count):
             symbol = source.symbol(index)
-            if symbol.section in sections and symbol.type in _FUNCTION_TYPES:
-                start = symbol.value & ~1 if source.machine == L.EM_ARM else symbol.value
-                rank = (_RANK.get(symbol.binding, 3), symbol.size, index)
-                key = (symbol.section, start)
-                if key not in best or rank[0] < best[key][0]:
-                    best[key] = rank
+            if symbol.type not in _FUNCTION_TYPES:
+                continue
+            start = symbol.value & ~1 if source.machine == L.EM_ARM else symbol.value
+            key = described.get((symbol.section, start), (symbol.section, start))
+            rank = (_RANK.get(symbol.binding, 3), symbol.size, index)
+            if key[0] in sections and (key not in best or rank[0] < best[key][0]):
+                best[key] = rank
         self._functions: dict[int, list[Function]] = {section: [] for section in sections}
         for (section, start), (_, size, index) in sorted(best.items()):
             self._functions[section].append(Function(start, size, source.symbol_name(index)))
@@ -69,6 +73,21 @@ class FunctionTable:
                 return function
             place -= 1
         return Function(0, 0, self._source.section_name(section).lstrip(".") or "text")
+
+
+def _descriptors(source: ElfObject) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return, for ppc64 ELFv1, where the code of each function descriptor is, both as (section, offset)."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    tables = source.sections_named(_DESCRIPTORS) if source.machine == _EM_PPC64 else []
+    for index in source.relocation_sections() if tables else ():
+        section = source.sections[index].info
+        if section in tables:
+            for entry in range(source.sections[index].size // source.layout.rela.size):
+                reference = source.relocation(index, entry)
+                if reference.type == _R_PPC64_ADDR64:
+                    code = source.symbol(reference.symbol)
+                    found[section, reference.offset] = code.section, code.value + (reference.addend or 0)
+    return found
 
 
 class Described(NamedTuple):

@@ -155,7 +155,7 @@ def make(wanted: Wanted, warn: Callable[[str], None]) -> bytes:
             template.path, f"is for {_describe(template)}, and -{wanted.bits} asks for {wanted.bits} bits",
             "leave the option out: the objects say what they are for",
         )  # fmt: skip
-    registers = template.osabi in (L.ELFOSABI_FREEBSD, L.ELFOSABI_SOLARIS)
+    registers = instrumenting.system_of(template.osabi) in ("freebsd", "illumos")
     if scan.unknown and not registers:  # where probes are registered, there are no semaphores
         scan.semaphores |= {name.decode() for name in scan.semaphore_names}
     content = _complete(template, scan, wanted.providers)

@@ -9,7 +9,7 @@ the records' relocations.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, NamedTuple
+from typing import TYPE_CHECKING, Callable, Literal, NamedTuple
 
 from .errors import InputError, UsdtError
 from .formats import stapsdt
@@ -125,10 +125,11 @@ def _object_notes(image: Image, section: Section, notes: list[tuple[int, stapsdt
 
 
 def _with_differences(image: Image, section: Section, content: bytes) -> bytes:
-    """Return an object's notes with their sizes filled in.
+    """Return an object's records with the distances in them filled in.
 
-    Assemblers for RISC-V and LoongArch leave differences of labels to the linker, which may move code, even those in
-    a note: two relocations, one that adds a label's value and one that subtracts another's.
+    Objects for RISC-V and LoongArch leave differences of labels to the linker, which may move code, even those in
+    a note, and the offsets of sites in DOF: two relocations, one that adds a label's value and one that subtracts
+    another's.
     """
     signs = _DIFFERENCES.get(image.machine)
     if signs is None:
@@ -136,7 +137,7 @@ def _with_differences(image: Image, section: Section, content: bytes) -> bytes:
     filled = bytearray(content)
     for relocation in image.relocations(section):
         symbol = image.symbol(relocation.symbol) if relocation.type in signs else None
-        if symbol is not None and symbol.section == section.number and relocation.offset + 4 <= len(filled):
+        if symbol is not None and symbol.section and relocation.offset + 4 <= len(filled):
             old = image.layout.u32.unpack_from(filled, relocation.offset)[0]
             change = signs[relocation.type] * (symbol.value + (relocation.addend or 0))
             image.layout.u32.pack_into(filled, relocation.offset, old + change & 0xFFFFFFFF)
@@ -222,7 +223,7 @@ def loaded_content(image: Image, section: Section) -> bytes:
     """
     content = bytearray(image.content(section))
     if image.is_object:
-        return bytes(content)
+        return _with_differences(image, section, bytes(content))
     size = image.address_size
     for table in image.sections:
         if table.type != "SHT_RELA" or not table.loaded:
@@ -241,15 +242,12 @@ def _dof_records(image: Image, section: Section, start: int, data: bytes) -> Ite
     """Yield the sites of one DOF, which stands at `start` of its section."""
     from .formats.dof import decode, merge
 
-    _, places = decode.decode_with_places(data)
+    raw, places = decode.decode_with_places(data)
     dof = merge.resolve(data, section.address + start)
-    relocations = _by_offset(image, section) if image.is_object else {}
-    high = 0 if image.is64 or image.little else 4  # the low word of a 64-bit field
+    functions = _DofFunctions(image, section) if image.is_object else None
     for provider, fields in zip(dof.providers, places):
         for probe, field in zip(provider.probes, fields):
-            function: Location | None = None
-            if image.is_object:
-                function = _resolve(image, relocations.get(start + field + high), 0) or Location(0)
+            function = functions.at(start + field, raw.relocation) if functions else None
             sites = [(offset, False) for offset in probe.offsets] + [(offset, True) for offset in probe.enabled_offsets]
             for offset, is_enabled in sites:
                 where = locate(image, _wrap(image, probe.address + offset))
@@ -260,6 +258,35 @@ def _dof_records(image: Image, section: Section, start: int, data: bytes) -> Ite
                     Location(0, section.name, start + field, section_number=section.number),
                     probe.address + offset, 0, 0, probe.native, is_enabled,
                 )  # fmt: skip
+
+
+class _DofFunctions:
+    """The functions that the address fields of an object's DOF are relocated to."""
+
+    def __init__(self, image: Image, section: Section) -> None:
+        self.image = image
+        self.content = image.content(section)
+        self.relocations: dict[int, list[Relocation]] = {}
+        for relocation in image.relocations(section):
+            self.relocations.setdefault(relocation.offset, []).append(relocation)
+
+    def at(self, field: int, relocation_of_dof: int) -> Location:
+        """Return the function of the field at an offset of the section.
+
+        Relocations of 32 bits fill the low half of a field, of which a distance is counted from the field's start all
+        the same. Machines that take a distance as two relocations name the field itself by the other one.
+        """
+        from .formats.dof.layout import DOFREL
+
+        order: Literal["little", "big"] = "little" if self.image.little else "big"
+        for half in (0, 4):
+            for relocation in self.relocations.get(field + half, ()):
+                written = int.from_bytes(self.content[field + half : field + half + 4], order)
+                found = _resolve(self.image, relocation, written)
+                if found and found.section_number and self.image.sections[found.section_number].executable:
+                    excess = half if relocation_of_dof == DOFREL else 0
+                    return found._replace(offset=_wrap(self.image, found.offset - excess))
+        return Location(0)
 
 
 def _by_offset(image: Image, section: Section) -> dict[int, Relocation]:

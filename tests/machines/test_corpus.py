@@ -157,3 +157,36 @@ def test_one_build_of_each_machine(name, workshop, build_of):
     assert found - OF_LAYOUT == ({"half-argument"} if name in SPLIT else set())
     if shop.target.qemu:
         assert shop.run(program) == shop.reference(0)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["freebsd", "illumos"])
+@pytest.mark.parametrize("name", NAMES)
+def test_dof_names_the_places_that_notes_name(name, system, workshop, build_of):
+    """In the object and after the link: distances and addresses, in fields of 64 bits that relocations of 32 fill."""
+    shop = workshop(name)
+    build = build_of(shop.compilers()[-1], "-O2 -fPIC")
+    linker = next((linker for linker in shop.linkers() if shop.takes(linker, build)), None)
+    if linker is None:
+        pytest.skip(f"no linker for what {build.compiler} writes for {name} is installed (make test-all installs one)")
+    if (name in {"mips64", "mips64el"}) and system == "freebsd":
+        pytest.skip("no relocation of n64 holds a distance of 64 bits")
+    raw = shop.compile(build, "corpus.c", BY_CALL)
+    made = shop.folder / f"{system}.o"
+    shop.call(shop.usdtbuild, "instrument", raw, "-o", made, "--formats", "stapsdt,dof", "--target-os", system)
+    program = shop.link(linker, [made, shop.platform(build)], system)
+    for path in (made, program):
+        (file,) = json.loads(shop.call(shop.usdtbuild, "list", "--json", path))["files"]
+        shown: dict[str, Counter[tuple[str, str, str]]] = {"stapsdt": Counter(), "dof": Counter()}
+        for probe in file["probes"]:
+            for site in probe["sites"]:
+                place, function = site["address"] or f"{site['section']}+{site['offset']}", site["function"]["name"]
+                if site["is_enabled"]:  # only DOF has these, in the stubs that read semaphores
+                    assert function == f"__dtraceenabled_corpus___{probe['name']}"
+                else:
+                    shown[probe["format"]][probe["name"].replace("__", "-"), place, function] += 1
+        assert shown["dof"] == shown["stapsdt"], path
+        assert len(shown["dof"]) > 50
+    checked = shop.call(shop.usdtbuild, "dof", "check", "--platform", system, program).splitlines()
+    assert checked
+    assert all(line.endswith(f"{system}: accepted") for line in checked)

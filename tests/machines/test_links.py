@@ -19,6 +19,8 @@ NAMES = (
     "loongarch64",
 )  # fmt: skip
 
+# n64 has no relocation that holds a distance of 64 bits.
+WITH_DISTANCES = [name for name in NAMES if name not in {"mips64", "mips64el"}]
 FIRST_PAGE = 4096  # below which no program has code
 
 
@@ -103,7 +105,7 @@ def add_distance(path, target, functions_too):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WITH_DISTANCES)
 def test_distance_for_dof_is_right_after_every_link(name, workshop, build_of):
     """The field holds function minus field, in all 64 bits or, where the machine says so, in the low half."""
     shop = workshop(name)
@@ -127,7 +129,7 @@ def test_distance_for_dof_is_right_after_every_link(name, workshop, build_of):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WITH_DISTANCES)
 def test_distance_for_dof_needs_nothing_at_run_time(name, workshop, build_of):
     """In a shared library it is no dynamic relocation, so that the records can be read-only."""
     shop = workshop(name)

@@ -86,7 +86,8 @@ class Machine(NamedTuple):
       the argument's low bytes only: no operand can name a pair of registers.
 
     `none` is the relocation that does nothing, `absolute` the one for a word of an address's size at any alignment.
-    `pc_relative` are the relocations for a field of DOF; with `pc_relative_bits` 32 they fill only the low half.
+    `pc_relative` are the relocations for a field of DOF, none where a distance can't be written; with
+    `pc_relative_bits` 32 they fill only the low half.
     `relaxes` says that linkers delete code bytes, so that a place in code must be a symbol, not a distance; there
     `difference` are the types that add and subtract a symbol in a 32-bit word.
     `descriptor` are the types for the code address and the TOC in a function descriptor (ppc64 ELFv1); `thumb_stub` is

@@ -84,7 +84,8 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
         absolute=R_64 if is64 else R_32, replace=replace, stub=stub,
         operands=lambda arguments, tail: spell(convention, arguments),
         # n64 could write a distance as 64 bits in a second step (R_PC32, then R_64), but bfd doesn't extend its sign.
-        pc_relative=(PlaceRelocation(R_PC32, 0 if little else 4, 0 if little else 4),), pc_relative_bits=32,
+        pc_relative=() if is64 else (PlaceRelocation(R_PC32, 0 if little else 4, 0 if little else 4),),
+        pc_relative_bits=32,
     )  # fmt: skip
 
 

@@ -89,7 +89,8 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
     del little, flags
     return Machine(
         name="x86-64" if is64 else "x32", none=R_NONE, absolute=R_64 if is64 else R_32,
-        replace=replace, stub=stub, operands=_operands, pc_relative=(PlaceRelocation(R_PC64, 0, 0),),
+        replace=replace, stub=stub, operands=_operands,
+        pc_relative=(PlaceRelocation(R_PC64 if is64 else R_PC32, 0, 0),), pc_relative_bits=64 if is64 else 32,
         absolute32=R_32 if is64 else None, asking_stub=asking_stub if is64 else None, asking_operand="8@%rdi",
     )  # fmt: skip
 

@@ -38,6 +38,7 @@ MACHINES = {
 }  # fmt: skip
 _DT_SONAME, _DT_FLAGS_1, _DF_1_PIE = 14, 0x6FFFFFFB, 0x08000000
 _EM_MIPS, _EM_PPC64, _EM_ARM = 8, 21, 40
+_R_PPC64_ADDR64 = 38
 _CUT_SHORT = "the file was cut short or damaged; build or copy it again"
 
 
@@ -369,7 +370,8 @@ class Image:
         """The functions, of stripped files the exported ones."""
         for kind in ("SHT_SYMTAB", "SHT_DYNSYM"):
             if kind in self._tables:
-                index = FunctionIndex(self._columns(kind), self.is_object, self._code_address())
+                moved = self._moved_by_descriptors() if self.is_object else {}
+                index = FunctionIndex(self._columns(kind), self.is_object, self._code_address(), moved)
                 if index:
                     return index
         return None
@@ -390,6 +392,18 @@ class Image:
                 words = self.layout.word.iter_unpack(content[: len(content) & ~7])
                 for index, (value,) in enumerate(words):
                     found[section.address + 8 * index] = value
+        return found
+
+    def _moved_by_descriptors(self) -> dict[int, int]:
+        """Return the same for an object, where relocations say it; both places are `section << 64 | offset`."""
+        found: dict[int, int] = {}
+        if self.machine == _EM_PPC64:
+            for section in self.sections_named(".opd"):
+                for relocation in self.relocations(section):
+                    symbol = self.symbol(relocation.symbol) if relocation.type == _R_PPC64_ADDR64 else None
+                    if symbol is not None:
+                        place = symbol.section << 64 | symbol.value + (relocation.addend or 0)
+                        found[section.number << 64 | relocation.offset] = place
         return found
 
     # -- relocations -------------------------------------------------------------------------------------------------

@@ -106,10 +106,13 @@ class SymbolTable:
 class FunctionIndex:
     """The functions of a table by address; in an object, with `by_section`, by section and offset.
 
-    `address` turns a symbol's value into its code's address, for machines where they differ.
+    `address` turns a symbol's value into its code's address, for machines where they differ; in an object, `moved`
+    says of the places that symbols name where the code is. Both are `section << 64 | offset`.
     """
 
-    def __init__(self, table: SymbolTable, by_section: bool, address: Callable[[int], int] | None) -> None:
+    def __init__(
+        self, table: SymbolTable, by_section: bool, address: Callable[[int], int] | None, moved: dict[int, int]
+    ) -> None:
         """Sort the functions of `table`."""
         self._table, self._by_section = table, by_section
         values: array[int] | dict[int, int] = table.values
@@ -118,8 +121,11 @@ class FunctionIndex:
             values = {number: address(table.values[number]) for number in numbers}
         numbers.sort(key=values.__getitem__)
         if by_section:
-            numbers.sort(key=table.section)
-            self._keys = [table.section(number) << 64 | values[number] for number in numbers]
+            places = {number: table.section(number) << 64 | values[number] for number in numbers}
+            if moved:
+                places = {number: moved.get(place, place) for number, place in places.items()}
+            numbers.sort(key=places.__getitem__)
+            self._keys = [places[number] for number in numbers]
         else:
             self._keys = [values[number] for number in numbers]
         self._numbers = numbers
