@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from .arch.machine import Machine, Stub
     from .dof_records import Function, FunctionTable
-    from .formats.usdt_note import SiteNote
+    from .formats.usdt_note import SiteNote, UsdtNote
     from .sites import Site, StubSymbol
 
     Data = Union[bytes, mmap]
@@ -422,7 +422,7 @@ class _Writer:
         for place, name in zip(places, offsets):
             code, addend = self._place(section, place.asks or place.offset, group)
             start = len(data) + low
-            data += usdt_note.encode(self._usdt_note(place), little=self.source.layout.little)
+            data += self._encoded(self._usdt_note(place))
             relocations += (
                 NewRelocation(start + usdt_note.PC_FIELD, self.machine.absolute, code, addend),
                 NewRelocation(start + usdt_note.FUNCTION_FIELD, self.machine.absolute, alias, name),
@@ -455,6 +455,14 @@ class _Writer:
         # A blank ends an operand.
         operands = tuple(operand.replace(" ", "") for operand in operands)
         return SiteNote(0, 0, stub.provider, stub.probe.stub, operands, stub.enabled)
+
+    def _encoded(self, note: UsdtNote) -> bytes:
+        from .formats.usdt_note import UsdtNoteError, encode
+
+        try:
+            return encode(note, little=self.source.layout.little)
+        except UsdtNoteError as error:
+            raise UsdtError(f"{self.source.path}: {error}") from None
 
     def _function_names(
         self, section: int, places: Sequence[_Place], group: int, own: int
@@ -497,11 +505,7 @@ class _Writer:
         for probe in provider.probes:
             translated, mapping = translated_types(probe)
             probes.append(usdt_note.DeclaredProbe(probe.name, native_types(probe), tuple(zip(translated, mapping))))
-        note = usdt_note.ProviderNote(provider.name, provider.attributes, tuple(probes))
-        try:
-            data = usdt_note.encode(note, little=self.source.layout.little)
-        except usdt_note.UsdtNoteError as error:
-            raise UsdtError(f"{self.source.path}: {error}") from None
+        data = self._encoded(usdt_note.ProviderNote(provider.name, provider.attributes, tuple(probes)))
         symbol = self.editor.add_global(name, L.STB_WEAK, self.editor.next_section + 1, 0)
         self.editor.add_section(
             usdt_note.SECTION, L.SHT_NOTE, 0, data, align=4, group=self.editor.add_group(symbol)
