@@ -23,6 +23,7 @@ from . import __version__
 from .errors import UsdtError
 from .setuptools_options import Options, OptionsError, Request, merge, read_keyword, read_table, with_environment
 
+OLDEST = 61  # the first setuptools that reads pyproject.toml
 LAUNCHER = str(Path(__file__).absolute().parent / "launcher.py")
 # What sysconfig.get_platform() calls the systems whose tracers we know; elsewhere probes compile to nothing.
 TRACED = ("linux", "android", "freebsd", "solaris", "sunos")
@@ -36,6 +37,7 @@ _CXX = (".cc", ".cpp", ".cxx", ".c++", ".C", ".CPP", ".mm")
 
 def keyword(_: Any, __: str, value: Any) -> None:
     """Check the keyword of setup(); setuptools has stored its value. Raises SetupError."""
+    _check_version()
     from setuptools.errors import SetupError
 
     try:
@@ -48,6 +50,7 @@ def finalize(distribution: Any) -> None:
     """Have the distribution use our build_ext, if anything asks for it."""
     if not _asks(distribution):
         return
+    _check_version()
     original = distribution.get_command_class
 
     def get_command_class(name: str) -> Any:
@@ -56,6 +59,16 @@ def finalize(distribution: Any) -> None:
         return extend(found) if name == "build_ext" else found
 
     distribution.get_command_class = get_command_class
+
+
+def _check_version() -> None:
+    import setuptools
+
+    version = setuptools.__version__
+    if int(version.partition(".")[0]) < OLDEST:
+        from distutils.errors import DistutilsSetupError  # which setuptools.errors of that time lacks
+
+        raise DistutilsSetupError(f"probes need setuptools {OLDEST} or newer, and this is {version}; update it")
 
 
 def _asks(distribution: Any) -> bool:
