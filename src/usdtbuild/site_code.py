@@ -42,6 +42,18 @@ _QUIET: dict[int, dict[str, str]] = {
     EM_SPARCV9: _SPARC,
     EM_MIPS: {"00000000": "nop", "03e00008": "jr ra", "03e00009": "jalr zero, ra (release 6)"},
 }  # fmt: skip
+# The same for what clears a function's result, where a call has room for nothing else: DTrace sets the result there.
+_CLEARS: dict[int, dict[str, str]] = {
+    EM_AARCH64: {"52800000": "mov w0, #0"},
+    EM_ARM: {"e3a00000": "mov r0, #0", "f04f0000": "mov.w r0, #0 (Thumb)", "2000": "movs r0, #0 (Thumb)"},
+    EM_PPC: {"38600000": "li r3, 0"},
+    EM_PPC64: {"38600000": "li r3, 0"},
+    EM_LOONGARCH: {"00150004": "or $a0, $zero, $zero"},
+    EM_SPARC: {"90102000": "mov 0, %o0"},
+    EM_SPARC32PLUS: {"90102000": "mov 0, %o0"},
+    EM_SPARCV9: {"90102000": "mov 0, %o0"},
+    EM_MIPS: {"00001025": "move $v0, $zero"},
+}  # fmt: skip
 # x86 prefixes with which kernels up to 6.18 take no uprobe (arch/x86/kernel/uprobes.c, is_prefix_bad)
 _REFUSED_PREFIXES = {0x26: "ES", 0x2E: "CS", 0x36: "SS", 0x3E: "DS", 0xF0: "LOCK"}
 _OTHER_PREFIXES = {0x64, 0x65, 0x66, 0x67, 0xF2, 0xF3, *range(0x40, 0x50)}
@@ -55,8 +67,11 @@ class Instruction(NamedTuple):
     refused: str = ""
 
 
-def at_site(code: bytes, machine: int, *, little: bool) -> Instruction | None:
-    """Return the instruction at the start of `code`; None for a machine that isn't known here."""
+def at_site(code: bytes, machine: int, *, little: bool, asks: bool = False) -> Instruction | None:
+    """Return the instruction at the start of `code`; None for a machine that isn't known here.
+
+    `asks`: the site is one where DTrace answers whether a probe is enabled, which may be what answers no.
+    """
     if machine in {EM_386, EM_X86_64}:
         return _x86(code, is64=machine == EM_X86_64)  # x32 has 4-byte addresses and runs 64-bit code
     table = _QUIET.get(machine)
@@ -64,6 +79,8 @@ def at_site(code: bytes, machine: int, *, little: bool) -> Instruction | None:
         return None
     # AArch64 and RISC-V code is little-endian in big-endian objects too; ARM's is big-endian only before BE8.
     orders = [True] if machine in {EM_AARCH64, EM_RISCV} else [little, not little] if machine == EM_ARM else [little]
+    if asks:
+        table = {**table, **_CLEARS.get(machine, {})}
     for digits, mnemonic in table.items():
         if any(code.startswith(_in_order(digits, order, machine)) for order in orders):
             return Instruction(mnemonic, True)
@@ -74,7 +91,8 @@ def _in_order(digits: str, little: bool, machine: int) -> bytes:
     raw = bytes.fromhex(digits)
     if not little:
         return raw
-    if machine == EM_ARM and digits == "f3af8000":  # a 32-bit Thumb instruction is two halves, each in byte order
+    # A 32-bit Thumb instruction is two halves, each in byte order.
+    if machine == EM_ARM and digits in {"f3af8000", "f04f0000"}:
         return raw[1::-1] + raw[:1:-1]
     return raw[::-1]
 

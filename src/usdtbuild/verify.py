@@ -498,7 +498,7 @@ def _instruction(subject: Subject, record: Record) -> site_code.Instruction | No
         code = bytes(content[record.site.offset : record.site.offset + site_code.LONGEST])
     else:
         code = image.bytes_at(record.site.address, site_code.LONGEST)
-    return site_code.at_site(code, image.machine, little=image.little)
+    return site_code.at_site(code, image.machine, little=image.little, asks=record.is_enabled)
 
 
 def is_quiet(subject: Subject, record: Record) -> bool:

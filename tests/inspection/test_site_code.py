@@ -35,7 +35,8 @@ SAME = {
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_tables_say_what_the_bytes_mean(machine: int) -> None:
     arch, mode = MACHINES[machine]
-    for digits, mnemonic in site_code._QUIET[machine].items():
+    clears = site_code._CLEARS.get(machine, {})
+    for digits, mnemonic in (*site_code._QUIET[machine].items(), *clears.items()):
         thumb = "Thumb" in mnemonic
         decoder = capstone.Cs(arch, capstone.CS_MODE_THUMB if thumb else mode)
         if "release 6" in mnemonic:
@@ -45,8 +46,12 @@ def test_the_tables_say_what_the_bytes_mean(machine: int) -> None:
         expected = mnemonic.replace(" (Thumb)", "")
         shown = f"{decoded.mnemonic} {decoded.op_str}".strip()
         assert shown.replace("c.jr ra", "c.ret") in {expected, SAME.get(expected), expected.removesuffix(".w")}
-        found = site_code.at_site(code, machine, little=mode == LITTLE)
+        found = site_code.at_site(code, machine, little=mode == LITTLE, asks=digits in clears)
         assert found == site_code.Instruction(mnemonic, True)
+    for digits in clears:  # only there is that no sign of a wrong address
+        wrong = site_code.at_site(site_code._in_order(digits, mode == LITTLE, machine), machine, little=mode == LITTLE)
+        assert wrong is not None
+        assert not wrong.quiet
 
 
 def test_every_table_but_loongarch_s_is_checked() -> None:
