@@ -183,7 +183,8 @@ def _read_usdt_notes(image: Image) -> Iterator[Record]:
                     continue
                 site: Location | None = locate(image, note.pc)
                 if image.is_object:
-                    site = _resolve(image, relocations.get(offset + usdt_note.PC_FIELD), note.pc)
+                    field = offset + usdt_note.PC_FIELD  # eight bytes, of which a 32-bit relocation fills the low half
+                    site = _resolve(image, relocations.get(field) or relocations.get(field + 4), note.pc)
                 yield Record(
                     "usdt", note.provider, note.probe, " ".join(note.arguments), site or Location(0), None, None,
                     Location(0, section.name, offset, section_number=section.number), note.pc, 0, 0,

@@ -136,8 +136,13 @@ def test_other_machines_formats_agree(machine: str, build: Any, usdtbuild: Any, 
     run(compiler, "-static", "-Wl,--gc-sections", target, "-o", program)
     assert set(verified(usdtbuild, program)) <= {"dof-unregistered", "no-site"}
     (file,) = json.loads(usdtbuild("list", "--json", program).stdout)["files"]
-    assert sorted((p["format"], len(p["sites"])) for p in file["probes"]) == [(f, 1) for f in sorted(ALL.split(","))
-                                                                              for _ in range(2)]  # fmt: skip
+    assert sorted((p["format"], len(p["sites"])) for p in file["probes"]) == [
+        (format_, 1) for format_ in sorted(ALL.split(",")) for _ in range(2)
+    ]
+    (file,) = json.loads(usdtbuild("list", "--json", target).stdout)["files"]
+    places = [(p["name"].replace("__", "-"), p["sites"][0]["section"], p["sites"][0]["offset"]) for p in file["probes"]]
+    assert len(places) == 6
+    assert len(set(places)) == 2
 
 
 @pytest.mark.parametrize(("formats", "os"), [("stapsdt", "linux"), ("dof", "freebsd"), ("dof", "illumos")])
