@@ -95,9 +95,7 @@ class _ObjectStep:
                     f"{self.path}: is LLVM bitcode, which holds no machine code to put probes into; "
                     "compile this file with -fno-lto"
                 )
-            # Probes go into its machine code, and its intermediate code goes. A table alone doesn't bring that about.
-            whole = self.settings.relative_table and self.settings.lto != "error"
-            if (whole or self.settings.lto == "keep") and _is_fat(data.view):
+            if self.settings.lto == "keep" and _is_fat(data.view):
                 raise instrumenting.LtoObjectError(f"{self.path}: is a fat LTO object")
         if self.settings.relative_table:
             self._replace_table(held)

@@ -13,6 +13,7 @@ look-ups.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import layout as L
@@ -83,7 +84,9 @@ class ObjectEditor:
         self._relocations: dict[int, tuple[int, list[NewRelocation]]] = {}
         self._group_members: dict[int, list[int]] = {}
         self._new_groups: dict[int, tuple[int, list[int]]] = {}
-        self._extended: dict[int, tuple[bytearray, list[NewRelocation]]] = {}
+        self._extended: dict[int, bytearray] = {}
+        self._more_relocations: dict[int, list[NewRelocation]] = {}  # existing relocation section -> what it gets
+        self._emptied: list[int] = []
         self._dropped: list[int] = []
         self._osabi: int | None = None
         self._rela = self._uses_rela()
@@ -184,15 +187,27 @@ class ObjectEditor:
         """
         first_new = len(self.source.sections)
         if section < first_new:
-            added, more = self._extended.setdefault(section, (bytearray(), []))
+            added = self._extended.setdefault(section, bytearray())
             start = self.source.sections[section].size + len(added)
             added += data
         else:
             new = self._sections[section - first_new]
-            start, more = len(new.data), self._relocations[section + 1][1]
+            start = len(new.data)
             self._sections[section - first_new] = new._replace(data=new.data + data)
-        more += [relocation._replace(offset=start + relocation.offset) for relocation in relocations]
+        self.add_relocations(section, [r._replace(offset=start + r.offset) for r in relocations])
         return start
+
+    def add_relocations(self, section: int, relocations: list[NewRelocation]) -> None:
+        """Add relocations to a section; where it has some, each goes behind those of its offset and of lower ones."""
+        if section >= len(self.source.sections):
+            self._relocations[section + 1][1].extend(relocations)
+            return
+        existing = [i for i in self.source.relocation_sections() if self.source.sections[i].info == section]
+        if existing:
+            self._more_relocations.setdefault(existing[0], []).extend(relocations)
+        else:
+            group = self.source.groups().get(section, 0)
+            self._add_relocation_section(self.source.section_name(section), section, relocations, group)
 
     def _add_relocation_section(self, name: str, target: int, relocations: list[NewRelocation], group: int) -> None:
         entry = self.layout.rela if self._rela else self.layout.rel
@@ -218,6 +233,10 @@ class ObjectEditor:
         The name goes too, because gcc's linker plugin looks for `.gnu.lto_` names before it looks at types.
         """
         self._dropped.append(index)
+
+    def empty_section(self, index: int) -> None:
+        """Take all bytes from an existing section, which stays: where `drop_section` would leave a gap in a group."""
+        self._emptied.append(index)
 
     def add_group(self, signature: int, flags: int = L.GRP_COMDAT) -> int:
         """Append a group whose signature is the symbol (index or handle) `signature`; return its index."""
@@ -261,6 +280,8 @@ class _Finisher:
         self._write_address_significance()
         self._write_extended_sections()
         self._write_symbols()
+        for index in self.editor._emptied:
+            self.headers[index] = self.headers[index]._replace(size=0)
         for index in self.editor._dropped:
             self.headers[index] = self.headers[index]._replace(name=0, type=L.SHT_NULL, flags=0, size=0, link=0, info=0)
         self._write_headers()
@@ -351,26 +372,40 @@ class _Finisher:
         return bytes(changed)
 
     def _write_extended_sections(self) -> None:
-        """Write existing sections that have grown, and their relocations, with what was patched in them."""
-        for index, (added, relocations) in self.editor._extended.items():
-            self._write_longer(index, added)
-            for number, section in enumerate(self.source.sections):
-                if section.info == index and section.type in {L.SHT_RELA, L.SHT_REL}:
-                    rela = section.type == L.SHT_RELA
-                    packed = (
-                        self._pack_relocation(r.offset, r.type, self.number(r.symbol), r.addend, rela=rela)
-                        for r in relocations
-                    )
-                    self._write_longer(number, b"".join(packed))
+        """Write existing sections that have grown, with what was patched in them, and the relocations of others."""
+        if not (self.editor._extended or self.editor._more_relocations):
+            return
+        patches = sorted(self.patches)
+        starts = [offset for offset, _ in patches]
+        for index, added in self.editor._extended.items():
+            self._write_again(index, self._patched(index, patches, starts) + added)
+        for index, relocations in self.editor._more_relocations.items():
+            data = self._patched(index, patches, starts)
+            rela = self.source.sections[index].type == L.SHT_RELA
+            for r in relocations:
+                data += self._pack_relocation(r.offset, r.type, self.number(r.symbol), r.addend, rela=rela)
+            self._write_again(index, self._by_offset(bytes(data), self.source.sections[index].entsize))
 
-    def _write_longer(self, index: int, added: bytes | bytearray) -> None:
+    def _patched(self, index: int, patches: list[tuple[int, bytes]], starts: list[int]) -> bytearray:
+        """Return an existing section's content with the `patches`, which begin at the offsets `starts`."""
         section = self.source.sections[index]
         data = bytearray(self.source.content(index))
-        for offset, patch in self.patches:
-            if section.offset <= offset < section.offset + section.size:
-                data[offset - section.offset : offset - section.offset + len(patch)] = patch
-        offset = self._append(data + added, section.align)
-        self.headers[index] = self.headers[index]._replace(offset=offset, size=len(data) + len(added))
+        first = bisect_left(starts, section.offset)
+        for offset, patch in patches[first : bisect_left(starts, section.offset + section.size)]:
+            at = offset - section.offset
+            if at + len(patch) <= section.size:  # in a damaged object, sections may overlap
+                data[at : at + len(patch)] = patch
+        return data
+
+    def _by_offset(self, relocations: bytes, size: int) -> bytes:
+        """Return relocations in the order of their offsets, those of one offset as they were."""
+        word = self.layout.word
+        records = [relocations[at : at + size] for at in range(0, len(relocations), size)]
+        return b"".join(sorted(records, key=lambda record: int(word.unpack_from(record)[0])))
+
+    def _write_again(self, index: int, data: bytes | bytearray) -> None:
+        offset = self._append(data, self.source.sections[index].align)
+        self.headers[index] = self.headers[index]._replace(offset=offset, size=len(data))
 
     # -- what else holds symbol and section numbers ------------------------------------------------------------------
 

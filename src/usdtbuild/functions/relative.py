@@ -14,13 +14,12 @@ would keep all of them alive for that, and their functions with them.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..compile_step import BITCODE
 from ..elf import layout as L
 from ..elf.read import ElfObject
-from ..elf.write import NewRelocation, ObjectEditor, _Finisher
+from ..elf.write import NewRelocation, ObjectEditor
 from ..files import open_input, write_edited
 from ..instrument import LtoObjectError
 from ..instrument import _refuse_slim_lto as refuse_slim_lto
@@ -74,7 +73,7 @@ def convert(data: Data, path: str) -> tuple[list[tuple[int, bytes]], bytes, int]
     if source.machine not in _RELOCATIONS:
         raise source.error(f"what a relative table needs on ELF machine {source.machine} is not known", _CURE)
     entries = [entry for index in tables for entry in _entries(source, index)]
-    editor = _Editor(source)
+    editor = ObjectEditor(source)
     groups = source.groups()
     by_section: dict[int, list[Entry]] = {}
     for entry in sorted(entries, key=lambda entry: (entry.section, entry.offset)):
@@ -84,7 +83,7 @@ def convert(data: Data, path: str) -> tuple[list[tuple[int, bytes]], bytes, int]
     for index in tables:
         for unused in (index, *_applied_to(source, index)):
             if unused in groups:
-                editor.emptied.append(unused)
+                editor.empty_section(unused)
             else:
                 editor.drop_section(unused)
     for index in intermediate:  # a linker's plugin would compile it again, and make the other table
@@ -138,7 +137,7 @@ def _entries(source: ElfObject, index: int) -> list[Entry]:
     return [found[offset] for offset in sorted(found)]
 
 
-def _write(editor: _Editor, section: int, members: list[Entry], group: int) -> None:
+def _write(editor: ObjectEditor, section: int, members: list[Entry], group: int) -> None:
     """Append the table of one code section, and the relocation that keeps it with the code."""
     source = editor.source
     pc32 = _RELOCATIONS[source.machine][1]
@@ -151,59 +150,4 @@ def _write(editor: _Editor, section: int, members: list[Entry], group: int) -> N
         align=4, link=section, relocations=relocations, group=group,
     )  # fmt: skip
     tie = NewRelocation(members[0].offset, _NONE, editor.add_label(table, 0), 0)
-    existing = _applied_to(source, section)
-    if existing:
-        editor.more.setdefault(existing[0], []).append(tie)
-    else:
-        editor.add_relocations(section, tie, group)
-
-
-class _Editor(ObjectEditor):
-    """An editor that can also add relocations to code that the object has, and empty sections of groups."""
-
-    def __init__(self, source: ElfObject) -> None:
-        """Start editing `source`."""
-        super().__init__(source)
-        self.more: dict[int, list[NewRelocation]] = {}  # relocation section -> what it gets besides
-        self.emptied: list[int] = []
-
-    def add_relocations(self, section: int, relocation: NewRelocation, group: int) -> None:
-        """Give a code section that has no relocations a relocation section."""
-        self._add_relocation_section(self.source.section_name(section), section, [relocation], group)
-
-    def finish(self) -> tuple[list[tuple[int, bytes]], bytes]:
-        """Return (patches, tail)."""
-        return _TyingFinisher(self).run()
-
-
-class _TyingFinisher(_Finisher):
-    """Writes the grown relocation sections just before the headers, when all symbols have their numbers."""
-
-    def _write_headers(self) -> None:
-        editor = self.editor
-        assert isinstance(editor, _Editor)
-        patches = sorted((offset, data) for offset, data in self.patches)
-        starts = [offset for offset, _ in patches]
-        for index, added in editor.more.items():
-            section = self.source.sections[index]
-            content = bytearray(self.source.content(index))
-            first = bisect_left(starts, section.offset)
-            for offset, data in patches[first : bisect_right(starts, section.offset + section.size - 1)]:
-                at = offset - section.offset
-                if at + len(data) <= section.size:  # in a damaged object, sections may overlap
-                    content[at : at + len(data)] = data
-            rela = section.type == L.SHT_RELA
-            for new in added:
-                content += self._pack_relocation(new.offset, new.type, self.number(new.symbol), new.addend, rela=rela)
-            offset = self._append(_by_offset(bytes(content), section.entsize, self), section.align)
-            self.headers[index] = section._replace(offset=offset, size=len(content))
-        for index in editor.emptied:
-            self.headers[index] = self.headers[index]._replace(size=0)
-        super()._write_headers()
-
-
-def _by_offset(relocations: bytes, size: int, finisher: _Finisher) -> bytes:
-    """Return relocations in the order of their offsets, those of one offset as they were."""
-    word = finisher.layout.word
-    records = [relocations[at : at + size] for at in range(0, len(relocations), size)]
-    return b"".join(sorted(records, key=lambda record: int(word.unpack_from(record)[0])))
+    editor.add_relocations(section, [tie])
