@@ -9,6 +9,8 @@ nothing of probes, and never changes a file.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import contextmanager
+from struct import error as struct_error
 from typing import TYPE_CHECKING, NamedTuple
 
 from .functions import machines as M
@@ -33,7 +35,7 @@ from .functions.symbols import DEBUG_FOLDER, read_symbols, unwind_starts
 from .functions.table import read_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from .functions.entry import Measured
     from .functions.explain import Explanation
@@ -127,10 +129,20 @@ def read_functions(
         return read_pe(data, path)
     image = Image(data, path)
     try:
-        return _Reader(image, options or Options(), memory).report()
+        with _damage_told(image):
+            return _Reader(image, options or Options(), memory).report()
     finally:
         if given is None:
             image.close()
+
+
+@contextmanager
+def _damage_told(image: Image) -> Iterator[None]:
+    """Make an InputError of what comes of reading a place that a damaged file names and hasn't got."""
+    try:
+        yield
+    except (struct_error, IndexError, OverflowError):
+        raise image.error("its symbols or relocations are damaged") from None
 
 
 _TYPES = {1: "object", ET_EXEC: "executable", ET_DYN: "PIE or shared library"}
@@ -358,10 +370,11 @@ def explain_functions(path: str, functions: Sequence[Function], options: Options
 
     image = Image(map_file(path), path)
     try:
-        reader = _Reader(image, options or Options(), None)
-        starts = reader.starts.by_address
-        subjects = [Subject(f.entry, f.size, f.entry in starts and starts[f.entry].thumb) for f in functions]
-        return explain(image, reader.starts, subjects)
+        with _damage_told(image):
+            reader = _Reader(image, options or Options(), None)
+            starts = reader.starts.by_address
+            subjects = [Subject(f.entry, f.size, f.entry in starts and starts[f.entry].thumb) for f in functions]
+            return explain(image, reader.starts, subjects)
     finally:
         image.close()
 

@@ -242,6 +242,8 @@ def _through_relocations(
                 continue  # R_*_NONE ties the entry to its function
             addend = fields[2] if len(fields) == 3 else _in_place(image, section, fields[0], size)
             slots[fields[0]] = _slot(image, relocations, symbol, kind, addend, relative)
+    if section.type == L.SHT_NOBITS:  # a table without bytes may claim any number of entries
+        return [slots[offset] for offset in sorted(slots)]
     missing = (0, "null-entry", "no relocation makes this entry an address")
     return [slots.get(offset, missing) for offset in range(0, section.size - size + 1, size)]
 
