@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import re
 import shutil
 from collections import Counter
@@ -265,6 +266,107 @@ def test_project_written_for_the_policies_of_long_ago(parts: Any, notes: Notes) 
     project.configure()
     project.make()
     assert notes(project.binary("program")) == {"app:go": 1}
+
+
+def test_disabled_provider_compiles_to_nothing_beside_one_that_works(parts: Any, notes: Notes, run: Any) -> None:
+    project = parts(
+        "usdt_add_provider(off off.d DISABLED)\nadd_executable(program main.c one.c)\n"
+        "target_usdt_providers(program probes off)\nenable_testing()\nusdt_verify(program)\n",
+        "one",
+    )
+    project.write(off__d="provider off { probe step(int); };")
+    project.edit("one.c", '#include "app.h"', '#include "app.h"\n#include "off.h"')
+    # What is passed is looked at by the compiler, and never evaluated.
+    project.edit("one.c", "return n + 1", "OFF_STEP(n = 40); return n + 1 + OFF_STEP_ENABLED()")
+    project.configure()
+    project.make()
+    run(project.binary("program"), code=1)
+    assert notes(project.binary("program")) == {"app:go": 1}
+    assert "off" not in run("nm", project.binary("program")).stdout
+    project.edit("one.c", "OFF_STEP(n = 40)", 'OFF_STEP(1, "two")')
+    assert "OFF_STEP" in project.make(code=1)
+
+
+def test_formats_are_the_providers_own_or_else_the_users(parts: Any, usdtbuild: Any) -> None:
+    project = parts(
+        "usdt_add_provider(both more.d FORMATS stapsdt usdt)\n"
+        "add_library(own MODULE one.c)\ntarget_usdt_providers(own both)\n"
+        "add_library(users MODULE two.c)\ntarget_usdt_providers(users probes)\n",
+        "one", "two",
+    )
+    project.write(more__d="provider more { probe step(int); };")
+    project.edit("one.c", "APP_GO(n, \"one\")", "MORE_STEP(n)")
+    project.edit("one.c", "app.h", "more.h")
+    project.configure("-DUSDTBUILD_FORMATS=stapsdt;dof")
+    project.make()
+    for name, expected in (("libown.so", {"stapsdt", "usdt"}), ("libusers.so", {"stapsdt", "dof"})):
+        said = json.loads(usdtbuild("list", "--json", project.binary(name)).stdout)
+        assert {probe["format"] for file in said["files"] for probe in file["probes"]} == expected
+
+
+def test_header_goes_where_an_absolute_path_says(parts: Any, notes: Notes) -> None:
+    project = parts(
+        "usdt_add_provider(more app.d HEADER ${CMAKE_BINARY_DIR}/made/by/us.hpp)\n"
+        "add_executable(program main.c one.c)\ntarget_usdt_providers(program more)\n",
+        "one",
+    )
+    project.edit("one.c", '"app.h"', '"us.hpp"')
+    project.configure()
+    project.make()
+    assert (project.build / "made/by/us.hpp").exists()
+    assert notes(project.binary("program")) == {"app:go": 1}
+
+
+@pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
+def test_provider_file_that_the_build_makes(parts: Any, notes: Notes, generator: str) -> None:
+    project = parts(
+        "set(copy ${CMAKE_COMMAND} -E copy ${CMAKE_SOURCE_DIR}/app.d made.d)\n"
+        "add_custom_command(OUTPUT made.d COMMAND ${copy} DEPENDS app.d)\n"
+        "usdt_add_provider(made ${CMAKE_CURRENT_BINARY_DIR}/made.d)\n"
+        "add_executable(program main.c one.c)\ntarget_usdt_providers(program made)\n",
+        "one",
+    )
+    project.generator = generator
+    project.edit("one.c", "app.h", "made.h")
+    project.configure()
+    project.make()
+    assert notes(project.binary("program")) == {"app:go": 1}
+    project.compiled()
+    project.edit("app.d", "probe other(long)", "probe other(short)")
+    project.make()
+    assert project.compiled() == ["one.c"]
+
+
+def test_tool_is_a_target_for_commands_of_the_project(parts: Any) -> None:
+    project = parts(
+        "add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\n"
+        "add_custom_command(TARGET program POST_BUILD COMMAND USDTBuild::usdtbuild list $<TARGET_FILE:program>)\n",
+        "one",
+    )
+    project.configure()
+    assert "app:go" in project.make()
+
+
+def test_options_of_verify_are_passed_on(parts: Any, run: Any) -> None:
+    project = parts(
+        "add_executable(program main.c)\nenable_testing()\n"
+        "usdt_verify(program NAME lax)\nusdt_verify(program NAME strict ARGS --strict)\n"
+    )
+    project.configure()
+    project.make()
+    said = run(Path(project.cmake).with_name("ctest"), cwd=project.build, code=8).stdout
+    assert re.search(r"lax [ .]*Passed", said)
+    assert re.search(r"strict [ .*]*Failed", said)
+
+
+def test_forgotten_line_for_a_target_ends_with_what_the_documentation_explains(parts: Any) -> None:
+    project = parts("add_executable(program main.c one.c)\n", "one")
+    project.configure()
+    assert re.search(r"app\.h: No such file", project.make(code=1))
+    # The header alone, as by an include directory of its own, doesn't make a program without probes.
+    project.edit("CMakeLists.txt", "main.c one.c)", "main.c one.c)\nadd_dependencies(program usdt-header-probes)\n"
+                 "target_include_directories(program PRIVATE ${CMAKE_BINARY_DIR}/usdt/probes)")  # fmt: skip
+    assert "undefined reference to `__dtrace_app___go'" in project.make(code=1)
 
 
 # --- what else is in front of a compiler, or changes what is built -------------------------------------------

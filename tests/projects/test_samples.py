@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -127,14 +128,18 @@ VARIANTS = {
     "scikit-build-core": [Variant("system", "Ninja"), Variant("newest", "Ninja"), Variant("newest", "Unix Makefiles")],
     "meson-python": [Variant("newest", "Ninja")],
 }
-LIVES = [
-    pytest.param(
-        name, variant, id=f"{name}-{variant.tool}{variant.generator and '-' + variant.generator.split()[-1]}",
-        marks=[pytest.mark.slow] if index else [],
-    )
-    for name, sample in SAMPLES.items()
-    for index, variant in enumerate(VARIANTS[sample.system])
-]  # fmt: skip
+# Ten seconds a compilation: in every test run it is built once, its comments are edited, and its probes fired.
+SLOW_TO_COMPILE = "pybind11-extension"
+
+
+def lives() -> Iterator[Any]:
+    """Each sample in each variant; by default the first variant only."""
+    for name, sample in SAMPLES.items():
+        for number, variant in enumerate(VARIANTS[sample.system]):
+            marks = [pytest.mark.slow] if number or name == SLOW_TO_COMPILE else []
+            shown = "-".join(filter(None, (name, variant.tool, *variant.generator.split()[-1:])))
+            yield pytest.param(name, variant, True, id=shown, marks=marks)
+    yield pytest.param(SLOW_TO_COMPILE, Variant("newest", ""), False, id=f"{SLOW_TO_COMPILE}-short")
 
 
 # --- how each build system builds -----------------------------------------------------------------------------------
@@ -337,9 +342,9 @@ def cmake_of(version: str) -> str:
 # --- one life ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "variant"), LIVES)
+@pytest.mark.parametrize(("name", "variant", "whole"), list(lives()))
 def test_life_of_a_sample(
-    name: str, variant: Variant, tmp_path: Path, run: Any, build_backends: Any, need: Any, end_build: Any
+    name: str, variant: Variant, whole: bool, tmp_path: Path, run: Any, build_backends: Any, need: Any, end_build: Any
 ) -> None:
     need("make" if "Makefiles" in variant.generator else "ninja")
     sample = SAMPLES[name]
@@ -352,24 +357,29 @@ def test_life_of_a_sample(
     assert builder.compiled() == sorted(sample.sources), "first build"
     no_op(builder)
 
-    builder.edit(*sample.source_edit)
+    changed_comment(builder)
+    if whole:
+        edits(builder, end_build)
+    builder.finish()
+    look(builder)
+    fire(builder)
+
+
+def edits(builder: Builder, end_build: Any) -> None:
+    """Everything that compiles something."""
+    builder.edit(*builder.sample.source_edit)
     builder.do(builder.again())
-    assert builder.compiled() == [Path(sample.source_edit[0]).name], "edit of a source"
+    assert builder.compiled() == [Path(builder.sample.source_edit[0]).name], "edit of a source"
 
     new_probe(builder)
-    changed_comment(builder)
     wrong_use(builder)
     interrupted(builder, end_build)
     no_op(builder)
 
     builder.clean()
     builder.do(builder.again(jobs=8))
-    assert builder.compiled() == sorted(sample.sources), "build after cleaning"
+    assert builder.compiled() == sorted(builder.sample.sources), "build after cleaning"
     no_op(builder)
-
-    builder.finish()
-    look(builder)
-    fire(builder)
 
 
 def no_op(builder: Builder) -> None:
