@@ -5,6 +5,7 @@ The programs use the machine's C library, are position independent and load a sh
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -130,3 +131,30 @@ def test_builds_are_reproducible(triple, sources, usdtbuild):
     for name in ("first", "second"):
         usdtbuild("cc", "--", f"{triple}-gcc", "-O2", "-fPIC", "-c", "program.c", "-o", f"{name}.o", cwd=sources)
     assert (sources / "first.o").read_bytes() == (sources / "second.o").read_bytes()
+
+
+SMALL_DATA = {
+    "mips-linux-gnu-gcc": "-mno-abicalls -fno-pic -G8", "mips64-linux-gnuabi64-gcc": "-mno-abicalls -fno-pic -G8",
+    "clang --target=mips-linux-gnu": "-mno-abicalls -fno-pic -mgpopt -G8",
+    "powerpc-linux-gnu-gcc": "-fno-pic -msdata=sysv -G8", "riscv64-linux-gnu-gcc": "-fno-pic -msmall-data-limit=8",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("compiler", SMALL_DATA)
+def test_a_semaphore_is_no_small_data(compiler, sources, need, run, usdtbuild):
+    """It is read at its own address: what is read by its distance from small data must lie there."""
+    program, *rest = compiler.split()
+    usdtbuild("header", "cross.d", cwd=sources)
+    flags = (*rest, "-O2", "-ffreestanding", "-Wall", "-Werror", *SMALL_DATA[compiler].split())
+    (sources / "small.c").write_text("extern short small;\nint read_it(void);\nint read_it(void) { return small; }\n")
+    raw, types = sources / "raw.o", {}
+    for name in ("library.c", "small.c"):
+        run(need(program), *flags, "-c", name, "-o", raw, cwd=sources)
+        for line in run("readelf", "-rW", raw).stdout.splitlines():
+            found = re.search(r"(R_\w+) .* (small|cross_in__library_semaphore)\b", line)
+            if found:
+                types.setdefault(found[2], set()).add(found[1])
+    near = {type_ for type_ in types["small"] if "GPREL" in type_ or "SDA" in type_}
+    assert near or "riscv" in compiler  # whose linkers choose, and see where it is
+    assert types["cross_in__library_semaphore"]
+    assert not {type_ for type_ in types["cross_in__library_semaphore"] if "GPREL" in type_ or "SDA" in type_}

@@ -43,11 +43,14 @@ _PLATFORM = """\
 
 # Macros that every header needs. Any number of headers may be included: the first one defines them, and a change
 # of their meaning changes the number.
+#
+# A semaphore's declaration names its section, because compilers for MIPS and PowerPC take a variable as small as that
+# for one in .sdata (-G, -msdata), and would read it by its distance from there.
 _COMMON = """\
 #ifndef USDTBUILD_COMMON_1
 #define USDTBUILD_COMMON_1
 #if defined(__GNUC__)
-#define USDTBUILD_HIDDEN __attribute__((__visibility__("hidden")))
+#define USDTBUILD_HIDDEN __attribute__((__visibility__("hidden"), __section__(".probes")))
 #define USDTBUILD_STUB __attribute__((__visibility__("hidden"), __nothrow__))
 #else
 #define USDTBUILD_HIDDEN
