@@ -16,6 +16,7 @@ provider app {
     probe start(char *name, int count);
     probe numbers(int8_t small, uint32_t large, long long longest, double real, float half);
     probe asked(short);
+    probe said(char *);
     probe seven(int, int, int, int, int, int, int last);
 };
 """
@@ -30,8 +31,10 @@ int go(const char *name, int count)
     APP_NUMBERS(-5, 4000000000u, -5000000000ll, 0.5, 1.25f);
     if (APP_ASKED_ENABLED())
         APP_ASKED(-300);
-    if (count == 77)
+    if (count == 77) {
+        APP_SAID("a literal that the program never reads");
         APP_SEVEN(1, 2, 3, 4, 5, 6, -7);
+    }
     return count + 1;
 }
 """

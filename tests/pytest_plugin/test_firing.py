@@ -122,3 +122,12 @@ def test(usdt):
     assert [hit.args for hit in ran.hits] == [(1, 2, 3, 4, 5, 6, -7)]
 """
     project(seven, f"--usdt-tracer={tracer}", passed=1)
+
+
+def test_literal_that_nobody_has_read_is_read_by_default(project: Any, tracer: str) -> None:
+    literal = """
+def test(usdt):
+    ran = usdt.run([BUILT / "app"], "said")
+    assert [hit.args for hit in ran.hits] == [("a literal that the program never reads",)]
+"""
+    project(literal, "--usdt-tracer=auto" if tracer == "bpftrace" else "--usdt-tracer=gdb", passed=1)

@@ -46,7 +46,7 @@ def test_unknown_tracer_is_refused(project: Any) -> None:
 
 def test_unknown_probe_and_missing_program_fail_with_what_there_is(project: Any) -> None:
     said = project(TRACED.format(more=', "nothing"'), failed=1)
-    assert "has no probe nothing; it has app:asked, app:numbers, app:seven, app:start" in said
+    assert "has no probe nothing; it has app:asked, app:numbers, app:said, app:seven, app:start" in said
     said = project('def test(usdt):\n    usdt.run(["./nowhere"])\n', failed=1)
     assert "there is no such program" in said
 

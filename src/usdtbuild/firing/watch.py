@@ -56,21 +56,21 @@ def _traced(seen: Inspection, probe: Probe) -> Traced:
 def choose(wanted: str, probes: Sequence[Traced]) -> ModuleType:
     """Return the module of the tracer to use: the one that is wanted, or with "auto" the best that works here.
 
-    bpftrace comes first, because hits cost least with it. Raises NoTracerError, and UsageError for an unknown name.
+    bpftrace comes first, because hits cost least with it, unless there are strings to read: it can't read those on a
+    page that the process hasn't touched yet. Raises NoTracerError, and UsageError for an unknown name.
     """
     if wanted not in (*TRACERS, "auto"):
         raise UsageError(f"there is no tracer {wanted}; there are {', '.join(TRACERS)}, and auto")
-    reasons = []
     if not sys.platform.startswith("linux"):
-        reasons.append(f"probes are traced on Linux, and this is {sys.platform}")
-    elif wanted in ("auto", "bpftrace"):
-        reason = with_bpftrace.why_not(probes)
+        raise NoTracerError(f"probes are traced on Linux, and this is {sys.platform}")
+    order = [wanted]
+    if wanted == "auto":
+        strings = any(field.is_string for probe in probes for field in probe.fields)
+        order = ["gdb", "bpftrace"] if strings else ["bpftrace", "gdb"]
+    reasons = []
+    for name in order:
+        reason = TRACERS[name].why_not(probes)
         if not reason:
-            return with_bpftrace
-        reasons.append(reason)
-    if wanted in ("auto", "gdb") and sys.platform.startswith("linux"):
-        reason = with_gdb.why_not()
-        if not reason:
-            return with_gdb
+            return TRACERS[name]
         reasons.append(reason)
     raise NoTracerError("; ".join(reasons))

@@ -45,8 +45,8 @@ class Finished(NamedTuple):
     stderr: str
 
 
-def why_not() -> str:
-    """Return why gdb can't be used here, or '' if it can."""
+def why_not(probes: Sequence[Traced] = ()) -> str:
+    """Return why gdb can't be used here, or '' if it can, which is the same for all `probes`."""
     gdb = shutil.which("gdb")
     if gdb is None:
         return "gdb is not installed"
