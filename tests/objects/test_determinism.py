@@ -73,3 +73,27 @@ def test_user(session_bench: Any, plain: Path, expected: bytes) -> None:
     with plain.open("rb") as source:
         done = session_bench.run(sys.executable, "-c", script, stdin=source)
     assert bytes.fromhex(done.stdout) == expected
+
+
+def test_header_documentation_and_compiled_objects(session_bench: Any, check: Any, need: Any, tmp_path: Path) -> None:
+    """The other commands that write: each in a folder of its own, with another hash seed and locale."""
+    need("clang++")
+    made = []
+    for seed, locale in (("1", "C"), ("2", "tr_TR.UTF-8"), ("random", "C.UTF-8")):
+        folder = tmp_path / f"folder {seed}"
+        folder.mkdir()
+        for name in ("sample.d", "shared.hpp", "first.cpp"):
+            shutil.copy(check.samples / name, folder)
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "LC_ALL": locale}
+        commands = (
+            "header sample.d -o sample.h --doc sample.md",
+            "cc -- g++ -O2 -c first.cpp -o plain.o",
+            "cc --lto=keep -- clang++ -O2 -flto -c first.cpp -o lto.o",  # GCC's LTO objects name their folder
+            "cc --formats=stapsdt,dof,usdt -- g++ -O2 -c first.cpp -o all.o",
+        )
+        for command in commands:
+            words = (sys.executable, "-m", "usdtbuild", *command.split())
+            session_bench._run(*words, cwd=folder, env=environment)
+        names = ("sample.h", "sample.md", "plain.o", "lto.o", "all.o")
+        made.append([(folder / name).read_bytes() for name in names])
+    assert made[0] == made[1] == made[2]

@@ -76,7 +76,7 @@ def test_what_was_written_beyond_the_limit_can_be_read_again(session_bench: Any,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("linker", ["bfd", "lld", "mold"])
+@pytest.mark.parametrize("linker", ["bfd", "gold", "lld", "mold"])
 def test_the_input_is_beyond_the_limit(session_bench: Any, check: Any, need: Any, linker: str) -> None:
     need(f"ld.{linker}")
     plain = compile_many(session_bench, LIMIT + 10)
