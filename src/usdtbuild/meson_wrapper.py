@@ -170,6 +170,10 @@ class _Function:
                 interpreter.variables[name] = value if _is_held(value) else interpreter._holderify(value)
             interpreter.evaluate_codeblock(mparser.Parser(code, str(CODE)).parse())
             return dict(interpreter.variables)
+        except Exception as error:
+            if hasattr(error, "lineno"):  # Meson fills in where nothing is known yet: the line that called us
+                error.lineno = None
+            raise
         finally:
             for name, value in before.items():
                 setattr(interpreter, name, value)
