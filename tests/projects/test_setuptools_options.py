@@ -152,6 +152,21 @@ def test_wrong_projects_end_with_one_line(app: Any, pyproject: str, keyword: str
 
 
 @pytest.mark.project
+def test_an_extension_needs_more_than_a_provider_file(app: Any) -> None:
+    app.edit("setup.py", "src/app.c", "app.d")
+    assert app.setup(*BUILD, code=1).endswith("error: extension app has no source but provider files\n")
+
+
+@pytest.mark.project
+def test_an_optional_extension_may_fail(app: Any) -> None:
+    app.write({"setup.py": setup_py("usdt_providers='app.d'").replace('"])', '"], optional=True)')})
+    app.edit("app.d", "long", "lung")
+    said = app.setup(*BUILD)
+    assert "app.d:1:29: error: " in said
+    assert 'building extension "app" failed: app.d can\'t be turned into a header' in said
+
+
+@pytest.mark.project
 def test_where_nothing_asks_nothing_is_different(app: Any) -> None:
     assert "app.h" in app.setup(*BUILD, code=1)
     assert not list(app.source.rglob("usdt"))
@@ -207,6 +222,17 @@ def test_disabled_probes_are_nothing(app: Any, usdtbuild: Any) -> None:
     app.setup(*BUILD)
     assert app.compiled() == ["app.c"]
     assert "app:called" in usdtbuild("list", app.module("app")).stdout
+
+
+@pytest.mark.project
+@pytest.mark.parametrize("system", ["macosx-14.0-arm64", "win-amd64"])
+def test_other_systems_get_the_module_without_probes(app: Any, usdtbuild: Any, system: str) -> None:
+    app.write({"setup.py": setup_py("usdt_providers={'*': {'providers': 'app.d', 'patchable-function-entry': '7,5'}}")})
+    said = app.setup(*BUILD, _PYTHON_HOST_PLATFORM=system)  # as cross builds of Python extensions say it
+    assert "launcher.py" not in said
+    assert "-fpatchable" not in said
+    assert "no probes found" in usdtbuild("list", app.module("app"), code=None).stderr
+    assert app("-c", "import app; print(app.call(4))", PYTHONPATH="src").strip() == "5"
 
 
 @pytest.mark.project
