@@ -195,6 +195,9 @@ def _read(folder: Path, probes: Sequence[Traced], said: str) -> tuple[list[Hit],
     if "error" in last:
         hint = ""
         if "ptrace" in last["error"].lower() or "not permitted" in last["error"].lower():
-            hint = "; a process of yours that you didn't start: echo 0 > /proc/sys/kernel/yama/ptrace_scope, as root"
-        raise TracerError(f"gdb: {last['error'].strip()}{hint}")
+            hint = (
+                "; is a debugger attached already, does the container lack --cap-add=SYS_PTRACE, or is"
+                " /proc/sys/kernel/yama/ptrace_scope above 0?"
+            )
+        raise TracerError(f"gdb: {last['error'].strip().rstrip('.')}{hint}")
     return [make_hit(probes[index], values) for index, values in found], last
