@@ -218,6 +218,37 @@ def test_corrupt_environment(variables: dict[str, str], message: str, app: Path,
     dtrace("-G", "-s", "app.d", "-o", "out.o", "main.o", cwd=app, env=environment)
 
 
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"CPPFLAGS": "'"}, "CPPFLAGS can't be split into words"),
+        ({"CPP": "/no/such/cpp -E"}, "can't run the C preprocessor /no/such/cpp: no such file or directory"),
+        ({"CPP": "false"}, "the C preprocessor failed (exit code 1): false -x c app.d"),
+        ({"CC": "''"}, "can't run the C preprocessor "),
+        ({"CPPFLAGS": "-include /no/such.h"}, "the C preprocessor failed (exit code 1): "),
+        ({"CFLAGS": b"\xff\xfe"}, "the C preprocessor failed (exit code 1): "),
+        ({"PATH": "/no/such"}, "set CC or CPP"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["h", "G"])
+def test_corrupt_environment_of_the_preprocessor(
+    mode: str, variables: dict[str, Any], message: str, app: Path, program: Path
+) -> None:
+    """Told in words, with nothing written; bytes that are no text, too, get to the compiler and back."""
+    environment = {**os.environ, **variables}
+    words = [str(program), "-C", f"-{mode}", "-s", "app.d", "-o", "out"]
+    done = subprocess.run(words, cwd=app, env=environment, capture_output=True, check=False)
+    said = done.stderr.decode("utf-8", "backslashreplace")
+    assert done.returncode == 1
+    assert said.startswith("dtrace: ")
+    assert message in said
+    assert "Traceback" not in said
+    assert not (app / "out").exists()
+    plain = [str(program), f"-{mode}", "-s", "app.d", "-o", "out"]
+    if mode == "h" or "CPP" in "".join(variables):  # without -C, -h needs no compiler and -G no preprocessor
+        subprocess.run(plain, cwd=app, env=environment, check=True)
+
+
 def test_the_users_python_environment_has_no_effect(app: Path, dtrace: Any) -> None:
     (app / "struct.py").write_text("raise SystemExit(99)\n")
     (app / "usdtbuild").mkdir()

@@ -198,6 +198,40 @@ def test_is_enabled_in_every_form(words: str, by_call: bool, app: Path, dtrace: 
     run("./program", "on", cwd=app)
 
 
+def test_probes_that_nobody_calls_leave_nothing(app: Path, run: Any) -> None:
+    """Headers are included where few of their probes are used."""
+    (app / "main.c").write_text('#include "app.h"\nint main(void) { return 0; }\n')
+    for words in (["gcc", "-O0"], ["clang", "-O0"], ["g++", "-x", "c++", "-O0"]):
+        run(*words, "-c", "main.c", "-o", "main.o", cwd=app)
+        assert not re.search(r"dtrace|stapsdt|semaphore", run("readelf", "-sSW", "main.o", cwd=app).stdout)
+
+
+STRICT = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-pedantic", "-Werror"]
+
+
+@pytest.mark.parametrize(
+    "words", ["gcc -std=c89", "gcc -std=c17", "clang -std=c89", "g++ -std=c++98 -x c++", "clang++ -std=c++20 -x c++"]
+)
+def test_is_enabled_warns_of_nothing(words: str, app: Path, run: Any, need: Any) -> None:
+    """Also as a statement, on the left of a comma, and in another probe's argument."""
+    line = words.split()
+    need(line[0])
+    (app / "main.c").write_text("""\
+#include "app.h"
+int main(void)
+{
+	APP_IDLE_ENABLED();
+	(void)APP_IDLE_ENABLED();
+	if (APP_IDLE_ENABLED() == APP_REQ_DONE_ENABLED())
+		APP_REQ_START(APP_IDLE_ENABLED(), (APP_IDLE_ENABLED(), "x"));
+	return 0;
+}
+""")
+    for level in ("-O0", "-O2"):
+        run(*line, *STRICT, level, "main.c", "-o", "program", cwd=app)
+        run("./program", cwd=app)
+
+
 def test_only_is_enabled_sites(app: Path, run: Any, dtrace: Any, notes: Any) -> None:
     (app / "main.c").write_text('#include "app.h"\nint main(void) { return APP_IDLE_ENABLED(); }\n')
     run("gcc", "-O2", "main.c", "-o", "program", cwd=app)
@@ -310,6 +344,41 @@ def test_dropped_functions_leave_no_notes(app: Path, run: Any, notes: Any, need:
     run("./program", cwd=app)
     assert sorted(note.what for note in notes(app / "program")) == sorted(SITES)
     assert "dead" not in run("nm", "program", cwd=app).stdout
+
+
+DEAD = """\
+{include}
+void dead(int x) {{ {one}; {two}; }}
+void live(int x) {{ {two}; }}
+int main(int argc, char **argv) {{ (void)argv; live(argc); return 0; }}
+"""
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_code_is_dropped_at_least_as_well_as_with_systemtaps_header(
+    compiler: str, app: Path, run: Any, notes: Any, need: Any, linker: str, usdtbuild: Any
+) -> None:
+    """A link may fail, keep what is dead, or keep notes of what is gone: never more of it than with sys/sdt.h."""
+    if not Path("/usr/include/x86_64-linux-gnu/sys/sdt.h").exists():
+        pytest.skip("sys/sdt.h is not installed (systemtap-sdt-dev)")
+    ours = ('#include "app.h"', 'APP_REQ_START(x, "a")', "APP_IDLE()")
+    theirs = ("#include <sys/sdt.h>", 'STAP_PROBE2(app, req__start, x, "a")', "STAP_PROBE(app, idle)")
+    words = [need(compiler), "-O2", "-fno-inline", "-ffunction-sections"]
+    link = [f"-fuse-ld={linker}", "-Wl,--gc-sections"]
+    outcomes = []
+    for name, texts in (("ours", ours), ("theirs", theirs)):
+        (app / f"{name}.c").write_text(DEAD.format(**dict(zip(("include", "one", "two"), texts))))
+        run(*words, "-c", f"{name}.c", cwd=app)
+        failed = run(compiler, *link, f"{name}.o", "-o", name, cwd=app, code=None).returncode != 0
+        ghosts = 0 if failed else sum(note.location < 0x400 for note in notes(app / name))
+        kept = not failed and " dead" in run("nm", name, cwd=app).stdout
+        outcomes.append((failed, ghosts, kept))
+    assert outcomes[0] <= outcomes[1]
+    # What docs/dtrace.md advises for the linkers that are bad at it.
+    usdtbuild("cc", "--", *words, "-DUSDT_PROBES_BY_CALL", "-c", "ours.c", cwd=app)
+    run(compiler, *link, "ours.o", "-o", "ours", cwd=app)
+    assert [note.what for note in notes(app / "ours")] == [("app", "idle", "")]
+    assert not re.search(r" dead$", run("nm", "ours", cwd=app).stdout, re.MULTILINE)
 
 
 def test_archive_and_shared_libraries(app: Path, run: Any, notes: Any) -> None:

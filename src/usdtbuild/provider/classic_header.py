@@ -155,14 +155,14 @@ _COMMON = """\
 	"\\t.size " name ",2\\n" \\
 	name ":\\t.zero 2\\n" \\
 	"\\t.popsection\\n"
-/* Not a function for each probe: compilers spend more on those that nobody calls than on all the rest. */
+/* Not a function for each probe: compilers spend more on those that nobody calls than on all the rest. One for all
+   makes a call of it, which, unlike other expressions, may stand anywhere without effect and without a warning. */
+USDTBUILD_INLINE int usdtbuild_is_set(int semaphore)
+{{
+	return __builtin_expect(semaphore, 0) != 0;
+}}
 #define USDTBUILD_IS_ENABLED(semaphore, stub) \\
-	(__extension__ ({{ \\
-		int usdt_on; \\
-		USDTBUILD_SEMAPHORE(#semaphore); \\
-		usdt_on = __builtin_expect(semaphore, 0) != 0; \\
-		usdt_on; \\
-	}}))
+	(__extension__ ({{ USDTBUILD_SEMAPHORE(#semaphore); usdtbuild_is_set(semaphore); }}))
 #else
 #define USDTBUILD_IS_ENABLED(semaphore, stub) stub()
 #endif
