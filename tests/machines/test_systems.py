@@ -184,3 +184,18 @@ def test_an_object_that_names_no_system_is_one_of_the_host(host, kind, sources, 
         instrument_file(str(sources / name), str(sources / f"made-{name}"))
         (file,) = json.loads(usdtbuild("list", "--json", sources / f"made-{name}").stdout)["files"]
         assert {probe["format"] for probe in file["probes"]} == {expected}
+
+
+@pytest.mark.parametrize("target", ["hexagon", "avr"])
+def test_a_machine_without_probes_is_refused_with_those_that_have_them(target, sources, need, run, usdtbuild):
+    source, made = sources / f"{target}.c", sources / f"{target}.o"
+    source.write_text('#include "corpus.h"\nint f(int x);\nint f(int x) { CORPUS_ONE(x); return x; }\n')
+    clang = (need("clang"), f"--target={target}", "-ffreestanding", "-c", source, "-o", made)
+    if target not in run(clang[0], "--print-targets").stdout:
+        pytest.skip(f"this clang doesn't know {target}")
+    error = usdtbuild("cc", "--", *clang, cwd=sources, code=1).stderr
+    (line,) = error.splitlines()
+    assert "is not supported; supported are aarch64, " in line
+    assert not made.exists()
+    usdtbuild("cc", "--", *clang, "-DUSDT_DISABLED", cwd=sources)
+    assert made.exists()
