@@ -12,8 +12,9 @@ PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
 
 help:
 	@echo "make demo           build a sample with CMake and watch its probes fire"
-	@echo "make test           install what the tests need, check the sources, run the tests"
-	@echo "make test-all       the same, with the slow tests and all machines (compilers and qemu are installed)"
+	@echo "make test           install what the tests need, check the sources, run the tests; of the other machines,"
+	@echo "                    one build each of those that clang, the linkers and qemu know by themselves"
+	@echo "make test-all       the same, with the slow tests and all machines (cross compilers are installed)"
 	@echo "make test-projects  only the tests that build whole sample projects"
 	@echo "make machines       run every machine's tests and write the table of docs/architectures.md"
 	@echo "make bench          measure what probes and builds cost (benchmarks/README.md)"
