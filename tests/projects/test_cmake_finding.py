@@ -162,6 +162,9 @@ def test_installed_by_cmake(project: Any, run: Any, make_project: Any, tmp_path:
     assert all(os.access(path, os.X_OK) for path in stand_ins)
     assert "0.1.0" in run(prefix / "bin/usdtbuild", "--version").stdout
 
+    run(prefix / "bin/usdtbuild", "init", "cmake", tmp_path / "web")
+    assert (tmp_path / "web/web.d").exists()
+
     project.write(CMakeLists__txt=WITHOUT.format(way="find_package(USDTBuild REQUIRED)"), **SOURCES)
     project.configure(f"-DCMAKE_PREFIX_PATH={prefix}", find=False, env=path_of(Path("/usr")))
     project.make()
