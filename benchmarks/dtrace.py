@@ -1,5 +1,7 @@
 """CPU time of the drop-in `dtrace`: -h on fifty and on 2,000 probes, against SystemTap's, and -G over 733 objects.
 
+And what it costs a compiler to include the header of 2,000 probes in a file that uses one of them.
+
 733 is what PostgreSQL's build hands to one -G. SystemTap's -G reads no objects, so it does less; it is shown all the
 same.
 """
@@ -37,6 +39,20 @@ def headers(folder: Path) -> list[tuple[str, str, str, str]]:
     return rows
 
 
+def includes(folder: Path) -> list[tuple[str, str, str, str]]:
+    """Measure the compilation of a file that includes the two headers of 2,000 probes that `headers` left."""
+    rows = []
+    for whose in ("ours", "theirs"):
+        (folder / f"{whose}.c").write_text(f'#include "{whose}.h"\nvoid f(int x) {{ MANY_P7_X(x, "b", 1, "d"); }}\n')
+    for compiler in filter(have, ("gcc", "clang")):
+        commands = {
+            whose: [compiler, "-O2", "-c", f"{whose}.c", "-o", f"{whose}.o"]
+            for whose in ("ours", "theirs") if (folder / f"{whose}.h").exists()
+        }  # fmt: skip
+        rows.append(row(f"{compiler}, header of 2,000 probes", in_turns(commands, folder, 5)))
+    return rows
+
+
 def objects(folder: Path) -> list[tuple[str, str, str, str]]:
     """Measure -G over objects whose probes are inline assembly, calls, and calls in objects with LTO code too."""
     (folder / "app.d").write_text("provider app { probe begin__work(int x); probe done(int x, char *name); };\n")
@@ -65,7 +81,7 @@ def row(what: str, seconds: dict[str, float]) -> tuple[str, str, str, str]:
 def main() -> None:
     """Measure and print."""
     with workspace() as folder:
-        rows = headers(folder) + objects(folder)
+        rows = headers(folder) + includes(folder) + objects(folder)
     title = "Drop-in dtrace (targets: -h of 50 probes at most 0.5 of SystemTap's; -G over 733 objects at most 1.5 s)"
     report(title, ("command", "ours", "SystemTap's", "ours / theirs"), rows)
 

@@ -132,8 +132,17 @@ int main(int argc, char **argv)
 
 
 @pytest.mark.live
-def test_bpftrace_sees_values_and_semaphores(app: Path, run: Any, trace: Callable[..., list[str]]) -> None:
-    run("gcc", "-O2", "main.c", "-o", "program", cwd=app)
+@pytest.mark.parametrize(
+    "line", ["", "-G -s app.d -o app.o", "-C -G -s app.d -o app.o gone.o", "-G -s app.d -o app.o main.o"]
+)
+def test_bpftrace_sees_values_and_semaphores(
+    line: str, app: Path, dtrace: Any, run: Any, trace: Callable[..., list[str]]
+) -> None:
+    """Without -G, and with one that sees no objects, as GLib, libvirt, QEMU and PHP call it, or all of them."""
+    run("gcc", "-O2", "-c", "main.c", cwd=app)
+    if line:
+        dtrace(*line.split(), cwd=app)
+    run("gcc", "main.o", *(["app.o"] if line else []), "-o", "program", cwd=app)
     script = "\n".join(
         f'usdt:{app}/program:app:{name} {{ printf("{name} %d %d\\n", {first}, {third}); }}'
         for name, first, third in (("req__start", "arg0", "0"), ("req__done", "arg0", "arg2"), ("idle", "0", "0"))
