@@ -473,3 +473,21 @@ def rings_hits(hits: Any, tracer: str) -> None:
     assert [hit.args[1] for hit in hits["ring:drop"]] == [2] * 3, tracer
     assert [hit.args[1] for hit in hits["ring:drain"]] == [2] * 3, tracer
     assert len({hit.args[0] for hit in hits}) == 3, tracer
+
+
+def test_shared_library_keeps_its_probes_to_itself(tmp_path: Path, run: Any, build_backends: Any, need: Any) -> None:
+    need("ninja")
+    sample = SAMPLES["cmake-library"]
+    builder = CMake(run, tmp_path, sample, Variant("system", "Ninja"), build_backends)
+    shutil.copytree(ROOT / "sample_projects/cmake-library", builder.source, ignore=shutil.ignore_patterns("build"))
+    configure, make = builder.first()
+    builder.do([*configure, "-DBUILD_SHARED_LIBS=ON"])
+    builder.do(make)
+    builder.finish()
+    ctest = Path(builder.tool()).with_name("ctest")
+    assert "usdt-verify-tally" in builder.do([ctest, "--test-dir", "build"])
+    installed = builder.source / "installed/lib/libtally.so"
+    usdt = Usdt("gdb", True, builder.source)
+    usdt.assert_declared(installed, builder.source / "tally.d")
+    ran = usdt.run(builder.command(), binary=installed)
+    assert [(f"{hit.provider}:{hit.probe}", hit.args) for hit in ran.hits] == list(sample.hits)
