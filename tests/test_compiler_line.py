@@ -307,6 +307,8 @@ def test_a_response_file_that_names_itself_ends(tmp_path: Path) -> None:
         ("gcc -I /opt/gcc -include cc -c a.c", "gcc"),
         ("gcc a.cc -lcc -o gcc", "gcc"),
         ("tcc a.c gcc", "tcc"),
+        ("nvcc -ccbin g++ -c a.cu", "nvcc"),
+        ("nvcc -E -unknown g++ a.cu", "nvcc"),
         ("./unknown -O2 -c a.c -o clang", "./unknown"),
         ("ccache", "ccache"),
         ("env", "env"),

@@ -26,7 +26,7 @@ def _set(text: str) -> frozenset[str]:
 # for theirs). An option missing here only matters if its value looks like a source file.
 _TAKES_VALUE = _set(
     """
-    -A -B -D -F -G -Hd -Hf -I -J -L -MF -MJ -MQ -MT -R -T -Tbss -Tdata -Ttext -U -V -arch -aux-info -b
+    -A -B -D -F -G -Hd -Hf -I -J -L -MF -MJ -MQ -MT -R -T -Tbss -Tdata -Ttext -U -V -arch -aux-info -b -ccbin
     -arcmt-migrate-report-output -ccc-arcmt-migrate -ccc-gcc-name -ccc-install-dir -ccc-objcmt-migrate -cxx-isystem
     -dependency-dot -dependency-file -dsym-dir -dumpbase -dumpbase-ext -dumpdir -e -fdebug-compilation-dir -filelist
     -fintrinsic-modules-path -fmodules-user-build-path -fnew-alignment -framework -ftrapv-handler
@@ -71,6 +71,8 @@ _CACHES = _set("ccache sccache distcc icecc buildcache gomacc")
 # How the names of compilers end, once a version is taken off: gcc, x86_64-linux-gnu-g++-12, clang-14, mpicc, icpx.
 _COMPILERS = ("cc", "cxx", "CC", "++", "clang", "icx", "icpx", "gfortran", "flang")
 _RUNNERS = {"env": ("-u", "-C"), "nice": ("-n",), "time": ("-f", "-o"), "cmake": ()}
+# Words that are behind the compiler, whatever stands in front of it.
+_NOT_FOR_WRAPPERS = ("-", "-c", "-o", "-x", "-E", "-S", "-M", "-MM", "-###")
 
 
 class Source:
@@ -208,11 +210,11 @@ def _behind_wrappers(words: list[str], position: int) -> int:
 
 
 def _next_compiler(words: list[str], start: int) -> int:
-    """Return the index of the next word with a compiler's name, before -c, -o or a source; `start` if there is none."""
+    """Return the index of the next word with a compiler's name; `start` if there is none before a compiler's own words."""
     position = start + 1
     while position < len(words):
         word = words[position]
-        if word in ("-c", "-o", "-") or (word[:1] != "-" and _suffix(word) in _SOURCE_SUFFIXES):
+        if word in _NOT_FOR_WRAPPERS or (word[:1] != "-" and _suffix(word) in _SOURCE_SUFFIXES):
             break
         if word[:1] != "-" and _has_compilers_name(word):
             return position
