@@ -210,7 +210,7 @@ def _behind_wrappers(words: list[str], position: int) -> int:
 
 
 def _next_compiler(words: list[str], start: int) -> int:
-    """Return the index of the next word with a compiler's name; `start` if there is none before a compiler's own words."""
+    """Return the index of the next word with a compiler's name; `start` if no such word comes before its own words."""
     position = start + 1
     while position < len(words):
         word = words[position]
