@@ -7,6 +7,7 @@ that they should have. The source packages come from apt, with a list of sources
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 CACHE = ROOT / ".cache" / "sources"
 PACKAGES = ("libevent-dev", "bison", "flex", "perl", "make", "cmake", "pkg-config", "gdb")
-# All in one worker: the programs are built once.
+# Each worker of a parallel run builds what its tests need; only what is fetched is shared, and one fetches at a time.
 pytestmark = [pytest.mark.project, pytest.mark.slow]
 
 
@@ -66,19 +68,29 @@ POSTGRESQL = probes("""
 # --- getting and building ---------------------------------------------------------------------------------------
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other worker installs or fetches anything."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.fixture(scope="module")
 def packages(run: Any) -> None:
     """What the projects need to be built: installed where we may, else a reason to skip."""
     if not shutil.which("apt-get"):
         pytest.skip("source packages come from apt, which this system hasn't got")
-    missing = [name for name in PACKAGES if "installed" not in run(
-        "dpkg-query", "-W", "-f=${Status}", name, code=None).stdout]  # fmt: skip
-    if missing and os.geteuid() != 0:
-        pytest.skip(f"not installed: {' '.join(missing)}")
-    if missing:
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        run("apt-get", "update", timeout=600)
-        run("apt-get", "install", "-y", "--no-install-recommends", *missing, env=environment, timeout=600)
+    with alone():
+        missing = [name for name in PACKAGES if "installed" not in run(
+            "dpkg-query", "-W", "-f=${Status}", name, code=None).stdout]  # fmt: skip
+        if missing and os.geteuid() != 0:
+            pytest.skip(f"not installed: {' '.join(missing)}")
+        if missing:
+            environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+            run("apt-get", "update", timeout=600)
+            run("apt-get", "install", "-y", "--no-install-recommends", *missing, env=environment, timeout=600)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +107,7 @@ def source(packages: None, run: Any, folder: Path) -> Callable[[str], Path]:
     """Unpack a source package, and return its folder: `source("memcached")`."""
     release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
 
-    def unpacked(name: str) -> Path:
+    def fetch(name: str) -> Path:
         kept = CACHE / name
         if not list(kept.glob("*.orig.tar.*")):
             lists = kept / "lists"
@@ -113,7 +125,12 @@ def source(packages: None, run: Any, folder: Path) -> Callable[[str], Path]:
             if not list(kept.glob("*.orig.tar.*")):
                 lines = [line for done in said for line in done.stderr.splitlines() if line[:2] in ("E:", "W:")]
                 pytest.skip(f"apt has no source package {name}: {' '.join(lines) or 'it says nothing'}")
-        with tarfile.open(next(kept.glob("*.orig.tar.*"))) as archive:
+        return next(kept.glob("*.orig.tar.*"))
+
+    def unpacked(name: str) -> Path:
+        with alone():
+            path = fetch(name)
+        with tarfile.open(path) as archive:
             top = archive.getnames()[0].split("/")[0]
             archive.extractall(folder)
         return folder / top
