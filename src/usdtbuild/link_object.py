@@ -114,7 +114,7 @@ class _Scan:
         """
         self.unknown = True
         for index in range(1, len(source.sections)):
-            if source.section_name(index).encode().startswith(_LTO_SYMBOLS):
+            if source.section_name(index).startswith(_LTO_SYMBOLS.decode()):
                 names = str(bytes(source.content(index)), "ascii", "replace").split("\0")
                 self.stubs.update(name for name in names if name.startswith(self.prefixes))
 
@@ -125,7 +125,7 @@ class _Scan:
             # What an instrumented object leaves over is weak.
             if symbol.section != L.SHN_UNDEF or symbol.binding == L.STB_WEAK:
                 continue
-            if name.encode() in self.semaphore_names:
+            if name.encode("utf-8", "surrogateescape") in self.semaphore_names:
                 self.semaphores.add(name)
             elif name.startswith(self.prefixes):
                 self.stubs.add(name)
@@ -180,7 +180,7 @@ def _complete(template: ElfObject, scan: _Scan, providers: tuple[Provider, ...])
     ]
     bare = bare_object(template, texts, sorted(scan.stubs))
     options = instrumenting.Options(providers=providers)
-    patches, tail = instrumenting.define(bare, "the object to write", sorted(scan.semaphores), options)
+    patches, tail = instrumenting.define(bare, template.path, sorted(scan.semaphores), options)
     content = bytearray(bare)
     for offset, data in patches:
         content[offset : offset + len(data)] = data

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from usdtbuild.dtrace import main
 
 from .conftest import APP, MAIN, SITES
 
@@ -270,6 +273,30 @@ def test_input_that_is_no_object(content: bytes, app: Path, dtrace: Any) -> None
     assert done.stderr.startswith("dtrace: main.o: ")
     assert done.stderr.count("\n") == 1
     assert not (app / "app.o").exists()
+
+
+@pytest.mark.parametrize("flags", [[], ["-DUSDT_PROBES_BY_CALL"], ["-DUSDT_PROBES_BY_CALL", "-flto"]])
+def test_damaged_objects_are_refused_or_have_no_effect(
+    flags: list[str], app: Path, run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a byte says: exit code 0, or 1 with a message and without an output."""
+    run("gcc", "-O2", *flags, "-c", "main.c", cwd=app)
+    monkeypatch.chdir(app)
+    content = Path("main.o").read_bytes()
+    random_ = random.Random(f"damage {flags}")
+    for _ in range(200):
+        damaged = bytearray(content)
+        for _ in range(random_.choice((1, 2, 8))):
+            at = random_.choice((random_.randrange(64), random_.randrange(len(content))))
+            damaged[at] = random_.choice((0, 1, 0x7F, 0x80, 0xFF, damaged[at] ^ 1 << random_.randrange(8)))
+        length = random_.choice((len(content), len(content), random_.randrange(len(content))))
+        Path("damaged.o").write_bytes(damaged[:length])
+        code = main(["-G", "-s", "app.d", "damaged.o", "-o", "out.o"])
+        said = capsys.readouterr().err
+        assert code in (0, 1)
+        assert Path("out.o").exists() == (code == 0)
+        assert code == 0 or said.startswith("dtrace: damaged.o: "), said
+        Path("out.o").unlink(missing_ok=True)
 
 
 def test_programs_and_folders_are_refused(app: Path, dtrace: Any, run: Any) -> None:
