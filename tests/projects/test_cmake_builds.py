@@ -19,8 +19,14 @@ import pytest
 pytestmark = pytest.mark.project
 
 ALL_SOURCES = ["greeting.c", "journal.cpp", "main.c"]
+# Each CMake and each generator once; the rest of the combinations are slow tests.
+ESSENTIAL = {("oldest", "Unix Makefiles"), ("system", "Ninja"), ("system", "Ninja Multi-Config"), ("newest", "Ninja")}
 VARIANTS = [
-    pytest.param((cmake, generator), id=f"{cmake}-{generator}")
+    pytest.param(
+        (cmake, generator),
+        id=f"{cmake}-{generator}",
+        marks=[] if (cmake, generator) in ESSENTIAL else [pytest.mark.slow],
+    )
     for cmake, generator in (
         ("oldest", "Ninja"),
         ("oldest", "Unix Makefiles"),
