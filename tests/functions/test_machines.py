@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from typing import Any, NamedTuple
 
 import pytest
@@ -71,6 +72,27 @@ def test_objects_of_other_machines_agree_with_the_assembly(
     agree(rows, expected)
     assert rows["left_out"]["reason"] == "no-entry"
     agree(by_name(built, "--patchable", cross.pair), expected)
+
+
+@pytest.mark.parametrize("level", ["-O0", "-O2 -fPIC -ffunction-sections"])
+def test_cxx_and_indirect_functions_of_other_machines_agree(
+    cross: Cross, level: str, run: Any, oracle: Any, by_name: Any, program_c: Any, program_cc: Any, tmp_path: Any
+) -> None:
+    """Templates, thunks and functions in COMDAT groups, where the compiler has C++; and resolvers of ifuncs."""
+    built = tmp_path / "program.o"
+    words = [*level.split(), *cross.options, f"-fpatchable-function-entry={cross.pair}"]
+    run(*cross.compiler.split(), *words, "-DIFUNC", "-c", program_c, "-o", built)
+    expected = oracle(cross.compiler, program_c, *words, "-DIFUNC", nop=cross.nop)
+    assert "resolve_chosen" in expected
+    agree(by_name(built), expected)
+    command = cross.compiler.replace("gcc", "g++").replace("clang", "clang++")
+    if not shutil.which(command.split()[0]):
+        return
+    words += ["-nostdinc++"]
+    run(*command.split(), *words, "-c", program_cc, "-o", built)
+    expected = oracle(command, program_cc, *words, nop=cross.nop)
+    assert any(name.startswith("_Z5twiceIiET_S0_") for name in expected)
+    agree(by_name(built), expected)
 
 
 LINKED = ["aarch64", "aarch64-far", "riscv64", "arm", "thumb", "ppc64", "ppc32"]

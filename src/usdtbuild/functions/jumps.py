@@ -20,7 +20,7 @@ import capstone
 
 from ..elf import layout as L
 from . import machines as M
-from .symbols import mapping_symbols
+from .symbols import FUNCTION_TYPES, mapping_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -374,7 +374,7 @@ def _symbol_address(image: Image, at: int) -> int | None:
     shndx, value = (fields[3], fields[4]) if image.layout.is64 else (fields[5], fields[1])
     if not 0 < shndx < len(image.sections) or not image.sections[shndx].address:
         return None
-    thumb = image.machine == M.EM_ARM and fields[3] & 15 == 2 and value & 1
+    thumb = image.machine == M.EM_ARM and fields[3] & 15 in FUNCTION_TYPES and value & 1
     return int(image.sections[shndx].address + value - thumb)
 
 

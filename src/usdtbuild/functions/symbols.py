@@ -21,7 +21,7 @@ from .image import SHT_DYNSYM, Image, Section, map_file
 from .machines import EM_386, EM_ARM, EM_PPC64, EM_X86_64
 
 STT_FUNC, STT_GNU_IFUNC = 2, 10
-_FUNCTIONS = frozenset({STT_FUNC, STT_GNU_IFUNC})
+FUNCTION_TYPES = frozenset({STT_FUNC, STT_GNU_IFUNC})
 _BINDING_RANK = {1: 0, 10: 0, 2: 1, 0: 2}  # GLOBAL and GNU_UNIQUE, WEAK, LOCAL: whose name a row shows
 DEBUG_FOLDER = "/usr/lib/debug"
 
@@ -98,7 +98,7 @@ def _functions(image: Image, file: Image, section: Section, source: str) -> list
         else:
             name, value, size, info, other, shndx = fields
         kind = info & 15
-        if kind not in _FUNCTIONS or shndx == 0:
+        if kind not in FUNCTION_TYPES or shndx == 0:
             continue
         if shndx == L.SHN_XINDEX:
             shndx = extended[index]
