@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import IO, Any
@@ -31,6 +33,7 @@ SYSTEM_FOLDERS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin",
 COMPILERS = {"gcc": "g++", "clang": "clang++"}
 LINKERS = {"bfd": "ld.bfd", "gold": "ld.gold", "lld": "ld.lld", "mold": "ld.mold"}
 TRACERS_WITHOUT_ROOT = {"gdb"}
+TICK = re.compile(r"tick (\d+)")
 TRACEFS = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
 
 
@@ -192,35 +195,36 @@ def trace(bpftrace: str) -> Callable[..., list[str]]:
     """
 
     def trace_command(script: str, *command: Any, **more: Any) -> list[str]:
-        # The interval is attached last, so that its first tick says that all is in place.
-        words = [bpftrace, "-q", "-B", "none", "-e", script + '\ninterval:ms:50 { printf("tick\\n"); }']
+        # bpftrace prints nothing before all is in place, so that the first tick says so. Ticks that came before wait in
+        # line: each carries its time (CLOCK_MONOTONIC, in ns).
+        words = [bpftrace, "-q", "-B", "none", "-e", script + '\ninterval:ms:50 { printf("tick %llu\\n", nsecs); }']
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tracer:
             assert tracer.stdout is not None
             try:
-                seen = _until_ticks(tracer.stdout, 1)
+                seen = _until_tick(tracer.stdout, 0)
                 program = [str(word) for word in command]
                 done = subprocess.run(program, capture_output=True, text=True, check=False, **more)
                 assert done.returncode == 0, done.stderr
                 # bpftrace drops what it hasn't printed yet when it is interrupted.
-                seen += _until_ticks(tracer.stdout, 3)
+                seen += _until_tick(tracer.stdout, time.monotonic_ns() + 100_000_000)
                 tracer.send_signal(signal.SIGINT)
                 rest, errors = tracer.communicate(timeout=60)
             finally:
                 tracer.kill()
         assert tracer.returncode == 0, errors
-        return seen + [line for line in rest.splitlines() if line and line != "tick"]
+        return seen + [line for line in rest.splitlines() if line and not TICK.fullmatch(line)]
 
     return trace_command
 
 
-def _until_ticks(output: IO[str], count: int) -> list[str]:
+def _until_tick(output: IO[str], moment: int) -> list[str]:
+    """Return the lines up to the first tick from after a moment (CLOCK_MONOTONIC, in ns)."""
     seen = []
     for line in output:
-        if line == "tick\n":
-            count -= 1
-            if count == 0:
-                return seen
-        elif line != "\n":
+        tick = TICK.fullmatch(line.rstrip("\n"))
+        if tick and int(tick[1]) > moment:
+            return seen
+        if not tick and line != "\n":
             seen.append(line.rstrip("\n"))
     pytest.fail("bpftrace ended before it was told to")
 
