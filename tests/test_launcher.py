@@ -153,7 +153,7 @@ LINK_FORMS = {
     "language": "CC -x c program -o app",
     "stdin": "CC -x c - -o app",
     "assembler": "CC main.c plain.s -o app",
-    "dependencies": "CC -MD main.c util.c -o app",
+    "dependencies": "CC -MD main.c util.c -o program",
     "dependencies-named": "CC -MD -MF app.dep whole.c -o app",
     "debug": "CC -g main.c util.c -o app",
     "split-dwarf": "CC -g -gsplit-dwarf main.c util.c -o app",
@@ -435,6 +435,36 @@ def test_a_provider_named_on_the_command_line_is_read(work) -> None:
     assert "bad.d" in done.err
     assert done.files == {}
     assert execute(folder, [*LAUNCHER, "--provider", "app.d", "gcc", "-c", "main.c"]).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "dependencies"),
+    [
+        ("-MMD -c app.c", "app.d"),
+        ("-MD -O2 -c app.c -o app.o", "app.d"),
+        ("-MMD app.c -o app", "app.d"),
+        ("-MMD -c app.c -o sub/x.y.o", "sub/x.y.d"),
+        ("-MMD -MF other.d -c app.c", "other.d"),
+        ("-MMD -MFother.d -c app.c", "other.d"),
+    ],
+)
+def test_dependencies_are_not_written_over_a_provider_file(
+    words: str, dependencies: str, cc: str, tmp_path: Path
+) -> None:
+    (tmp_path / "app.c").write_text("int main(void) { return 0; }\n")
+    path = tmp_path / dependencies
+    path.parent.mkdir(exist_ok=True)
+    command = [*LAUNCHER, "--", cc, *words.split()]
+    for _ in range(2):  # the compiler does write there, also over its own
+        subprocess.run(command, cwd=tmp_path, check=True)
+        assert "app.c" in path.read_text()
+    path.write_text(PROVIDER)
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert (done.returncode, path.read_text()) == (1, PROVIDER)
+    assert done.stderr == (
+        f"usdtbuild: {dependencies}: is a provider file, and -MD or -MMD would write the source's dependencies over "
+        f"it; name another file for these, such as -MF {dependencies}ep\n"
+    )
 
 
 def test_a_failing_compiler_leaves_old_objects_to_the_compiler(work) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import posix
 
-from .compiler_line import COMPILE, PASS, CompilerLine, Source, understand
+from .compiler_line import COMPILE, PASS, CompilerLine, Source, dependency_files, understand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,6 +74,13 @@ def run(arguments: list[str]) -> int:
     line = understand(settings.words)
     if line.action == PASS:
         return execute(program, settings.words, posix.environ)
+    for path in dependency_files(line):
+        if _is_provider_file(path):
+            say(
+                f"usdtbuild: {path}: is a provider file, and -MD or -MMD would write the source's dependencies over "
+                f"it; name another file for these, such as -MF {path}ep"
+            )
+            return 1
     if line.action == COMPILE:
         return _Compilation(settings, line, program).run()
     from .link_step import compile_and_link
@@ -175,6 +182,23 @@ def _exists(path: str) -> bool:
         return posix.stat(path).st_mode & 0o170000 != 0o040000
     except (OSError, ValueError):
         return False
+
+
+def _is_provider_file(path: str) -> bool:
+    """Tell whether a file that the compiler is about to write over holds probes' declarations."""
+    try:
+        descriptor = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    except (OSError, ValueError):
+        return False
+    try:
+        text = posix.read(descriptor, 1 << 20)
+    except OSError:
+        return False
+    finally:
+        posix.close(descriptor)
+    # Rules for Make name files and have no braces.
+    brace = text.find(b"{")
+    return brace >= 0 and text.find(b"provider") >= 0
 
 
 def execute(program: str, words: list[str], environment: dict[bytes, bytes]) -> int:

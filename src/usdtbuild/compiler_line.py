@@ -158,6 +158,18 @@ def _read_options(line: CompilerLine) -> tuple[bool, bool, int]:
     return compiling, stopped, architectures
 
 
+def dependency_files(line: CompilerLine) -> list[str]:
+    """Return where the compiler will write what the sources depend on: -MF, or names after -o or the sources."""
+    words = line.words
+    if "-MD" not in words and "-MMD" not in words:
+        return []
+    for position, word in enumerate(words):
+        if word[:3] == "-MF":
+            return [word[3:] or "".join(words[position + 1 : position + 2])]
+    named = [line.output] if line.output else [_default_object(source.path) for source in line.sources]
+    return [f"{name[: name.rfind('/') + 1]}{_default_object(name)[:-2]}.d" for name in named]
+
+
 def takes_value(word: str) -> bool:
     """Tell whether an option's value is the next word."""
     return word in _TAKES_VALUE or word.startswith(("-Xarch_", "-Xopenmp-target="))
