@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posix
 
-from .compile_step import NOT_EXECUTABLE, Signals, execute, hold, may_have_probes, read_options, say
+from .compile_step import NOT_EXECUTABLE, Signals, execute, find_program, hold, may_have_probes, read_options, say
 from .compiler_line import CompilerLine, expand_response_files
 
 PASSES = frozenset(("--version", "-version", "--help"))  # what an assembler is asked without assembling
@@ -21,7 +21,8 @@ def assemble(arguments: list[str]) -> int:
     """Carry out `[OPTIONS] -- ASSEMBLER ARGS`, with the options of `usdtbuild cc`; return the exit code."""
     settings = read_options(arguments)
     settings.lto = "error"
-    program, words = settings.words[0], settings.words
+    words = settings.words
+    program = find_program(words[0]) or words[0]  # compilers may say a bare name
     output = output_of(expand_response_files(words))
     if not output or PASSES.intersection(words):
         return execute(program, words, posix.environ)

@@ -20,7 +20,8 @@ def _run_as_script() -> int:
     # Last, so that nothing in the folder around the package hides a module of Python's own; and never the package
     # itself, which Python puts first without -I, and which has modules named like some of Python's.
     sys.path[:] = [folder for folder in sys.path if folder != package]
-    sys.path.append(package[: package.rfind("/")])
+    above = f"{package}/.." if package.endswith("/..") else package[: package.rfind("/")]  # usdtbuild.pc says "/.."
+    sys.path.append(above)
     if sys.argv[1:2] == ["--link-step"]:
         from usdtbuild.link_step import link
 

@@ -25,6 +25,8 @@ from typing import Any
 
 import pytest
 
+from usdtbuild import __version__
+
 pytestmark = pytest.mark.project
 
 SLOW = pytest.mark.slow
@@ -441,6 +443,35 @@ def test_update_of_usdtbuild_makes_headers_and_objects_anew(other: Any, tmp_path
     assert "Generating" in project.make()
     assert project.compiled() == EVERYTHING
     assert is_idle(project)
+
+
+def test_vendored_copy_and_pkg_config_file_name_the_version() -> None:
+    for path, pattern in (("meson/meson.build", r"version: '(.+)'"), ("pkgconfig/usdtbuild.pc", r"Version: (.+)")):
+        found = re.search(pattern, (ROOT / "src" / "usdtbuild" / path).read_text())
+        assert found
+        assert found[1] == __version__
+
+
+def test_pkg_config_file_leads_to_the_hook_and_the_launcher(
+    need: Any, usdtbuild: Any, run: Any, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "PKG_CONFIG_PATH": usdtbuild("--pkgconfig-dir").stdout.strip(), "LC_ALL": "C"}
+    for name in ("app.d", "inner/inner.d", "inner/inner.c"):
+        (tmp_path / Path(name).name).write_text(SOURCES[name])
+    for name in ("app", "inner"):
+        usdtbuild("header", tmp_path / f"{name}.d", "-o", tmp_path / f"{name}.h")
+
+    def ask(*question: str) -> list[str]:
+        return shlex.split(run(need("pkg-config"), *question, "usdtbuild", env=environment).stdout)
+
+    hooked = [need("gcc"), *ask("--cflags")]
+    launched = [*ask("--variable=launcher"), need("gcc")]
+    for command in (hooked, launched):
+        run(*command, "-c", "inner.c", "-o", "inner.o", cwd=tmp_path)
+        assert "inner:hit" in usdtbuild("list", tmp_path / "inner.o").stdout
+    run(*launched, "inner.c", "-o", "inner", cwd=tmp_path)  # compiled and linked in one go
+    run(tmp_path / "inner")
+    assert "Name: hit" in run("readelf", "-nW", tmp_path / "inner", env=environment).stdout
 
 
 # --- patchable function entries ---------------------------------------------------------------------------------------
