@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import time
 from typing import IO, Any
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from .conftest import ROUNDS, SHAPES, Tracee
 
 pytestmark = pytest.mark.live
+
+TICK = re.compile(r"tick (\d+)")
 
 # bpftrace 0.17 knows arg0 to arg5 on x86-64; what lies on the stack is read through the stack pointer, at the offset
 # that the note names: 0 at a call, 8 at a tail call.
@@ -31,21 +34,22 @@ usdt:{binary}:live:real {{ printf("real %lx %x %d\\n", arg0, arg1, arg2); }}
 def trace(bpftrace: str, tracee: Tracee, script: str, tail: int = 8) -> list[str]:
     """Attach to the file first, then run the program; return the lines that bpftrace and the program printed.
 
-    The interval comes last in the script and is attached last, so that its first tick says that all is in place.
+    bpftrace prints nothing before all is in place, so that the first tick says so. Ticks that came before wait in line:
+    each carries its time (CLOCK_MONOTONIC, in ns).
     (`bpftrace -c` would look for semaphores in the new process, where libraries are not loaded yet.)
     """
-    text = script.format(binary=tracee.binary, tail=tail) + 'interval:ms:50 { printf("ready\\n"); }'
+    text = script.format(binary=tracee.binary, tail=tail) + 'interval:ms:50 { printf("tick %llu\\n", nsecs); }'
     command = [bpftrace, "-B", "none", "-e", text]
     tracer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert tracer.stdout is not None
-        lines = wait_for_ticks(tracer.stdout, 1)
+        lines = wait_for_tick(tracer.stdout, 0)
         program = subprocess.run(
             tracee.command, capture_output=True, text=True, timeout=60, check=False, cwd=tracee.folder
         )
         assert program.returncode == 0, program.stderr
         # bpftrace drops what it hasn't printed yet when it is interrupted.
-        lines += wait_for_ticks(tracer.stdout, 3)
+        lines += wait_for_tick(tracer.stdout, time.monotonic_ns() + 100_000_000)
         tracer.send_signal(signal.SIGINT)
         rest, errors = tracer.communicate(timeout=60)
         assert tracer.returncode == 0, errors
@@ -53,19 +57,18 @@ def trace(bpftrace: str, tracee: Tracee, script: str, tail: int = 8) -> list[str
         if tracer.poll() is None:
             tracer.kill()
             tracer.communicate()
-    return lines + [line for line in rest.splitlines() if line != "ready"] + program.stdout.splitlines()
+    return lines + [line for line in rest.splitlines() if not TICK.fullmatch(line)] + program.stdout.splitlines()
 
 
-def wait_for_ticks(output: IO[str], count: int) -> list[str]:
-    """Read lines until the interval has fired `count` times; return the others."""
+def wait_for_tick(output: IO[str], moment: int) -> list[str]:
+    """Read lines until the interval has fired after a moment (CLOCK_MONOTONIC, in ns); return the others."""
     lines = []
     for line in output:
-        if line != "ready\n":
-            lines.append(line.rstrip("\n"))
-            continue
-        count -= 1
-        if not count:
+        tick = TICK.fullmatch(line.rstrip("\n"))
+        if tick and int(tick[1]) > moment:
             break
+        if not tick:
+            lines.append(line.rstrip("\n"))
     return lines
 
 
