@@ -81,10 +81,16 @@ def test_threads_count(usdt):
     assert sorted(hit.args[1] for hit in hits) == [0, 1, 2, 3]
 
 def test_in_another_interpreter(usdt):
-    code = f"import sys; sys.path.insert(0, {str(BUILT)!r}); import appmodule; print(appmodule.go('Grace', 5))"
+    code = f"import sys; sys.path.insert(0, {str(BUILT)!r}); import appmodule\n"
+    code += "print(appmodule.go('Grace', 5), sys.prefix)"
     ran = usdt.run([sys.executable, "-c", code], binary=appmodule)
-    assert (ran.returncode, ran.stdout) == (0, "6\n")
+    assert (ran.returncode, ran.stdout) == (0, f"6 {sys.prefix}\n")  # the environment's Python, though it is a link
     assert [hit.args for hit in ran.hits["start"]] == [("Grace", 5)]
+
+def test_interpreter_of_a_virtual_environment_stays_in_it(usdt):
+    code = f"import sys; sys.path.insert(0, {str(BUILT)!r}); import appmodule; appmodule.go('x', 5); print(sys.prefix)"
+    ran = usdt.run([sys.executable, "-c", code], binary=appmodule)
+    assert (ran.stdout.strip(), len(ran.hits["start"])) == (sys.prefix, 1)
 
 def test_by_pid(usdt):
     import subprocess
@@ -112,7 +118,7 @@ def test_program(project: Any, tracer: str) -> None:
 def test_extension_module(project: Any, built: Any, tracer: str) -> None:
     if not built.module.exists():
         pytest.skip("Python.h is not installed")
-    project(MODULE, f"--usdt-tracer={tracer}", passed=5)
+    project(MODULE, f"--usdt-tracer={tracer}", passed=6)
 
 
 def test_probe_with_seven_arguments(project: Any, tracer: str) -> None:

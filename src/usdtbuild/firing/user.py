@@ -157,14 +157,17 @@ class Usdt:
         return found
 
     def _path(self, binary: Binary | str | os.PathLike[str]) -> str:
-        """Return the absolute path of a binary, of a module's file, or of a provider file."""
+        """Return the absolute path of a binary, of a module's file, or of a provider file.
+
+        Links stay: the `python` of a virtual environment is one, and is another Python under its own name.
+        """
         if isinstance(binary, ModuleType):
             path = getattr(binary, "__file__", None)
             if not path:
                 raise InputError(binary.__name__, "is built into the interpreter, not an extension module with a file")
-            return str(Path(path).resolve())
+            return str(Path(path).absolute())
         here, at_root = Path.cwd() / os.fspath(binary), self.root / os.fspath(binary)
-        return str((at_root if at_root.exists() and not here.exists() else here).resolve())
+        return str(at_root if at_root.exists() and not here.exists() else here)
 
 
 # The exception that a test sees when its command takes too long.
