@@ -8,5 +8,5 @@ provider primes {
 	probe crossed__out(size_t prime, size_t multiples);
 
 	/* All primes up to the limit are known; there are so many. */
-	probe sieve__done(size_t limit, size_t primes);
+	probe sieve__done(size_t limit, size_t found);
 };

@@ -27,6 +27,12 @@ KEYWORDS = {
     "formats": str, "nop": str, "target_os": str, "patchable_function_entry": str, "patchable_table": str,
     "disabled": bool, "language": str,
 }  # fmt: skip
+CHOICES = {
+    "nop": ("safe", "nop5", "classic"),
+    "target_os": ("linux", "freebsd", "illumos", "oracle"),
+    "patchable_table": ("absolute", "relative"),
+    "language": ("c", "cpp"),
+}
 _MARK = "_usdtbuild_provider"
 
 
@@ -120,10 +126,10 @@ class _Function:
                 raise InvalidArguments(f"usdt_provider() has no keyword {name}; it has {', '.join(sorted(KEYWORDS))}.")
             if not isinstance(value, KEYWORDS[name]):
                 raise InvalidArguments(f"usdt_provider(): {name} must be of type {KEYWORDS[name].__name__}.")
+            if value and value not in CHOICES.get(name, (value,)):
+                raise InvalidArguments(f"usdt_provider(): {name} is one of {', '.join(CHOICES[name])}, not '{value}'.")
         variables = self._common(dict(kwargs))
         language = kwargs.get("language")
-        if language and language not in ("c", "cpp"):
-            raise InvalidArguments(f"usdt_provider(): language is 'c' or 'cpp', not '{language}'.")
         options = variables[f"usdt_{language}_dep" if language else "usdt_dep"]
         made = self._run(
             "usdt_result = declare_dependency(sources: usdt_provider.process(sources), dependencies: options)",

@@ -5,12 +5,12 @@
 
 static size_t sieve(char *composite, size_t limit)
 {
-	size_t primes = 0;
+	size_t found = 0;
 
 	for (size_t n = 2; n <= limit; n++) {
 		if (composite[n])
 			continue;
-		primes++;
+		found++;
 		if (n > limit / n)
 			continue;
 		size_t multiples = 0;
@@ -20,7 +20,7 @@ static size_t sieve(char *composite, size_t limit)
 		}
 		PRIMES_CROSSED_OUT(n, multiples);
 	}
-	return primes;
+	return found;
 }
 
 static PyObject *count(PyObject *module, PyObject *number)
@@ -36,10 +36,10 @@ static PyObject *count(PyObject *module, PyObject *number)
 		return PyErr_NoMemory();
 
 	PRIMES_SIEVE_START((size_t)limit);
-	size_t primes = sieve(composite, (size_t)limit);
-	PRIMES_SIEVE_DONE((size_t)limit, primes);
+	size_t found = sieve(composite, (size_t)limit);
+	PRIMES_SIEVE_DONE((size_t)limit, found);
 	PyMem_Free(composite);
-	return PyLong_FromSize_t(primes);
+	return PyLong_FromSize_t(found);
 }
 
 static PyMethodDef methods[] = {
