@@ -283,6 +283,11 @@ def _stubs(subject: Subject) -> Iterator[Finding]:
     yield from gathered
 
 
+def calls_stubs(image: Image) -> bool:
+    """Tell whether a file still calls probes that were not turned into sites."""
+    return any(True for _ in _undefined_stubs(image))
+
+
 def _undefined_stubs(image: Image) -> Iterator[Symbol]:
     used: set[int] | None = None
     kind = "SHT_SYMTAB" if image.has_symbols("SHT_SYMTAB") else "SHT_DYNSYM"

@@ -90,6 +90,10 @@ ONE_ERROR = [
     ("provider app { probe a(int x) : (foo_t, «foo_t); };", "translated argument 2 has no argument to come from"),
     ("provider app { probe a(int x, «nonsense y); };",
      "unknown type 'nonsense'; declare it in this file (typedef ... nonsense;)"),
+    ("provider app { probe a(«intt x); };",
+     "unknown type 'intt'; did you mean 'int'? Else declare it in this file (typedef ... intt;)"),
+    ("provider app { probe a(«uint46_t x); };",
+     "unknown type 'uint46_t'; did you mean 'uint64_t'? Else declare it in this file (typedef ... uint46_t;)"),
     ("provider app { probe a(int x, «struct s y); };",
      "struct s is passed by value, which no tracer can read; pass a pointer: struct s *"),
     # attributes

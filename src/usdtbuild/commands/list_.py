@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from fnmatch import fnmatchcase
@@ -119,10 +120,24 @@ def _select(target: str, inspections: Sequence[Inspection], patterns: Sequence[s
     if not chosen:
         any_at_all = any(inspection.probes for inspection in inspections)
         what = f"no probe matches {' or '.join(patterns)}" if any_at_all else "no probes found"
-        click.echo(f"usdtbuild: {target}: {what}", err=True)
+        click.echo(f"usdtbuild: {target}: {what}{_why_none(target, any_at_all)}", err=True)
         if len(inspections) == 1:
             return [inspections[0]._replace(probes=())]
     return chosen
+
+
+def _why_none(target: str, any_at_all: bool) -> str:
+    """Return what is known of why a file has no probes, for the end of the line that says so."""
+    if any_at_all or process_number(target):
+        return ""
+    from ..verify import calls_stubs
+
+    unfinished = False
+    with contextlib.suppress(UsdtError):  # what is damaged was said already
+        unfinished = any(calls_stubs(image) for image in files(target, lambda _: None))
+    if unfinished:
+        return f", but calls that nobody has turned into sites; 'usdtbuild verify {target}' names them"
+    return ""
 
 
 def _matches(probe: Probe, patterns: Sequence[str]) -> bool:

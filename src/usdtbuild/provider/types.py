@@ -226,7 +226,11 @@ def basic_type(name: str) -> Basic | None:
 def _unknown(base: Base) -> str:
     if base.scoped:
         return f"nothing says what {base.name} is; a type of another module can only be pointed to"
-    return f"unknown type '{base.name}'; declare it in this file (typedef ... {base.name};)"
+    from difflib import get_close_matches  # only for mistakes: it imports much
+
+    close = get_close_matches(base.name, (*KEYWORD_TYPES, *STANDARD_TYPES, *USUAL_TYPES), 1, 0.75)
+    meant = f"did you mean '{close[0]}'? Else " if close else ""
+    return f"unknown type '{base.name}'; {meant}declare it in this file (typedef ... {base.name};)"
 
 
 def _value(base: Base, spelling: str) -> CType:
