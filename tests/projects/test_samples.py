@@ -265,7 +265,7 @@ class WheelBuilder(Builder):
     """A wheel built by pip in a folder that stays; then the build tool below is run as often as something changes."""
 
     def pip_wheel(self, *settings: str) -> list[Any]:
-        options = ["--no-build-isolation", "--no-deps", "-Cbuild-dir=build", *settings, "-w", "dist"]
+        options = ["--no-build-isolation", "--no-deps", "--config-settings=build-dir=build", *settings, "-w", "dist"]
         return [sys.executable, "-m", "pip", "--python", self.python, "wheel", *options, "."]
 
     def finish(self) -> None:

@@ -52,7 +52,7 @@ def test_unknown_probe_and_missing_program_fail_with_what_there_is(project: Any)
 
 
 def test_file_without_probes_says_so(project: Any) -> None:
-    said = project("def test(usdt):\n    usdt.run([sys.executable, '-V'])\n", failed=1)
+    said = project("def test(usdt):\n    usdt.run(['true'])\n", failed=1)
     assert "has no probes that a tracer on Linux sees" in said
 
 
