@@ -62,6 +62,8 @@ def install(command: Sequence[str], folder: Path, options: Sequence[str] = ()) -
     """
     compiler = identify(command)
     flags = [f"-B{_write(compiler, folder, options)}", *_language_options(compiler)]
+    if any(option.startswith("--formats=") and ("dof" in option or "usdt" in option) for option in options):
+        flags.append("-DUSDT_ENABLED_BY_CALL")  # DTrace increments no semaphore, and can answer this
     _check(compiler, flags)
     return flags
 

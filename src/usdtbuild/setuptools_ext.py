@@ -262,6 +262,8 @@ class ProbesBuildExt:
         for header, path in headers.items():
             _write_changed(header, _header_text(path, header.name, options.disabled))
         flags = self._patchable_flags(extension, options, folder) if options.patchable else []
+        if options.uses_launcher and {"dof", "usdt"}.intersection(options.formats):
+            flags.append("-DUSDT_ENABLED_BY_CALL")  # DTrace increments no semaphore, and can answer this
         settings = folder / "settings"
         words = [*(self._launcher_options(options) if options.uses_launcher else []), *flags]
         _write_changed(settings, f"usdtbuild {__version__}\n{shlex.join(words)}\n")

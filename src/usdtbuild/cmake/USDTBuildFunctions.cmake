@@ -70,6 +70,9 @@ function(usdt_add_provider)
     return()
   endif()
   set_property(TARGET ${name} PROPERTY INTERFACE_USDTBUILD_LAUNCH 1)
+  if(formats MATCHES "dof|usdt")  # DTrace increments no semaphore: the question must be one that it can answer
+    target_compile_definitions(${name} INTERFACE USDT_ENABLED_BY_CALL)
+  endif()
   if(NOT CMAKE_VERSION VERSION_LESS 3.30)
     # Plain target_link_libraries() hands these two on to the launcher that _usdtbuild_prepare_linking() set.
     set_property(TARGET ${name} PROPERTY TRANSITIVE_COMPILE_PROPERTIES USDTBUILD_LAUNCH USDTBUILD_FORMATS)
