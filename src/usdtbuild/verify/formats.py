@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .errors import UsdtError
-from .formats import stapsdt, usdt_note
-from .formats.dof import layout as dof_layout
-from .formats.dof.check import REJECTED, check, made_for
-from .formats.dof.decode import split
-from .formats.operands import parse
-from .readers import loaded_content
-from .verify import ERROR, WARNING, Gathered, Place, is_quiet, note_place, points_to_code, section_place, site_place
+from ..errors import UsdtError
+from ..formats import stapsdt, usdt_note
+from ..formats.dof import layout as dof_layout
+from ..formats.dof.check import REJECTED, check, made_for
+from ..formats.dof.decode import split
+from ..formats.operands import parse
+from ..readers import loaded_content
+from .report import ERROR, WARNING, Gathered, Place, note_place, section_place, site_place
+from .sites import is_quiet, points_to_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from .elf.image import Section
-    from .readers import Record
-    from .verify import Finding, Subject
+    from ..elf.image import Section
+    from ..readers import Record
+    from .report import Finding, Subject
 
 _NAMES = {"stapsdt": "SDT notes", "dof": "DOF", "usdt": ".note.usdt"}
 _FORMATS = tuple(_NAMES)

@@ -1,0 +1,147 @@
+"""Checks of arguments: can every reader parse them, do sites agree, and do they fit the declared types?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import tracers
+from ..formats import stapsdt
+from ..formats.operands import parse
+from ..provider.model import FLOAT, INTEGER
+from .report import ERROR, NOTE, WARNING, Finding, Gathered, site_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..elf.image import Image
+    from ..formats.operands import Operand
+    from ..provider.model import Argument as Declared
+    from .report import Subject
+
+# Machines whose 32-bit ABI passes an argument of eight bytes in a pair of registers.
+_PAIRS = {"arm", "mips", "ppc", "riscv", "sparc"}
+
+
+def _operands(subject: Subject) -> Iterator[Finding]:
+    """Operands that some tracer doesn't understand."""
+    cure = "declare the argument in a provider file: usdtbuild passes it where every tracer can read it"
+    gathered = Gathered("operand", WARNING, cure)
+    known: dict[str, list[tuple[str, str]]] = {}
+    for record in subject.notes:
+        if record.operands not in known:
+            known[record.operands] = list(_operand_troubles(record.operands, subject.image.machine))
+        for what, severity in known[record.operands]:
+            gathered.add(what, site_place(subject, record), severity=severity)
+    yield from gathered
+
+
+def _operand_troubles(text: str, machine: int) -> Iterator[tuple[str, str]]:
+    """Yield (what, severity) for each operand of a note that some tracer doesn't understand."""
+    for index, operand in enumerate(parse(text, machine)):
+        troubles = tracers.operand_troubles(operand, machine)
+        if troubles:
+            what = f"argument {index} is given as `{operand.text[:60]}`: {', '.join(t.effect for t in troubles)}"
+            yield what, NOTE if all(trouble.mild for trouble in troubles) else WARNING
+
+
+def _argument_counts(subject: Subject) -> Iterator[Finding]:
+    """More arguments than libbpf takes, and sites of one probe that disagree."""
+    many = Gathered("many-arguments", WARNING, f"describe at most {tracers.LIBBPF_ARGUMENTS}; usdtbuild does")
+    mixed = Gathered("argument-mismatch", WARNING, "use one header for all files that call the probe")
+    specs = Gathered("many-specs", WARNING, "declare the probe in a provider file, so that all its sites are alike")
+    for probe in subject.seen.probes:
+        if probe.format != "stapsdt":
+            continue
+        first = site_place(subject, probe.sites[0].record)
+        counts = {len(site.arguments) for site in probe.sites}
+        if max(counts) > tracers.LIBBPF_ARGUMENTS:
+            what = f"a probe has {max(counts)} arguments, and libbpf refuses more than {tracers.LIBBPF_ARGUMENTS}"
+            many.add(what, first)
+        if len(counts) > 1:
+            shown = " and ".join(map(str, sorted(counts)))
+            mixed.add(
+                f"sites of one probe have {shown} arguments: perf keeps one layout, bcc reads past the end", first
+            )
+        elif len({tuple((a.operand.size, a.operand.signed) for a in site.arguments) for site in probe.sites}) > 1:
+            mixed.add("sites of one probe give the same argument different sizes or signs", first, severity=NOTE)
+        if len({site.operands for site in probe.sites}) > tracers.LIBBPF_SPECS:
+            what = f"a probe has more than {tracers.LIBBPF_SPECS} different argument strings, libbpf's limit"
+            specs.add(what, first)
+    yield from many
+    yield from mixed
+    yield from specs
+
+
+def _declared_types(subject: Subject) -> Iterator[Finding]:
+    """Operands against the declared C types, from the user's provider file or from the file's own description."""
+    cure = "include the current header everywhere, and compile again"
+    for probe in subject.seen.probes:
+        provider = subject.declared(probe.provider)
+        if provider is None:
+            continue
+        severity = ERROR if probe.provider in subject.expected else WARNING
+        declared = next((d for d in provider.probes if d.name == probe.name.replace("__", "-")), None)
+        gathered = Gathered("declared-type", severity, cure)
+        unknown = Gathered("undeclared-probe", WARNING, "declare it in the provider file, or correct its name")
+        for site in probe.sites:
+            place = site_place(subject, site.record)
+            if declared is None:
+                unknown.add(f"the provider file of {probe.provider} declares no such probe", place)
+                continue
+            if site.record.is_enabled:
+                continue  # asks, and passes nothing
+            actual = [argument.operand for argument in site.arguments]
+            halves = {index for index, _ in _halves(declared.arguments, actual, subject.image)}
+            for what in _type_troubles(declared.arguments, actual, subject.image.address_size, halves):
+                gathered.add(what, place)
+        yield from gathered
+        yield from unknown
+
+
+def _half_arguments(subject: Subject) -> Iterator[Finding]:
+    """Arguments of eight bytes in two registers, or one and the stack: an operand can name only one place."""
+    cure = "pass a pointer to it, or each half as an argument of its own"
+    gathered = Gathered("half-argument", WARNING, cure)
+    for probe in subject.seen.probes:
+        provider = subject.declared(probe.provider)
+        found = (d.arguments for d in provider.probes if d.name == probe.name.replace("__", "-")) if provider else ()
+        declared = next(iter(found), ())
+        for site in probe.sites:
+            for index, argument in _halves(declared, [a.operand for a in site.arguments], subject.image):
+                shown = f"{argument.type.spelling} {argument.name}".strip()
+                what = f"tracers see only the low 32 bits of argument {index} ({shown}), which is passed in two parts"
+                gathered.add(what, site_place(subject, site.record))
+    yield from gathered
+
+
+def _halves(declared: tuple[Declared, ...], operands: list[Operand], image: Image) -> Iterator[tuple[int, Declared]]:
+    """Yield the arguments that are in two places, with their indices; the size of their operands says so."""
+    if image.address_size == 8 or image.machine_name not in _PAIRS:
+        return
+    for index, (argument, operand) in enumerate(zip(declared, operands)):
+        if operand.size == 4 and argument.type.size(4) == 8:
+            yield index, argument
+
+
+def _type_troubles(
+    declared: tuple[Declared, ...], operands: list[Operand], address_size: int, halves: set[int]
+) -> Iterator[str]:
+    expected = min(len(declared), stapsdt.MAX_ARGUMENTS) if len(operands) <= stapsdt.MAX_ARGUMENTS else len(declared)
+    if len(operands) != expected:
+        yield f"a site has {len(operands)} arguments, and {len(declared)} are declared"
+        return
+    for index, (argument, operand) in enumerate(zip(declared, operands)):
+        size = argument.type.size(address_size)
+        shown = f"argument {index} ({f'{argument.type.spelling} {argument.name}'.strip()})"
+        if index in halves:
+            continue
+        if operand.size and operand.size != size:
+            yield f"{shown} has {size} bytes, and the record says {operand.size} (`{operand.text}`)"
+        elif operand.size and argument.type.kind == INTEGER and argument.type.signed != operand.signed:
+            is_signed = "signed" if argument.type.signed else "unsigned"
+            yield f"{shown} is {is_signed}, and the record says otherwise (`{operand.text}`)"
+        elif operand.floating and argument.type.kind != FLOAT:
+            yield f"{shown} is no floating-point number, and the record says it is (`{operand.text}`)"
+
+
+CHECKS = (_operands, _argument_counts, _declared_types, _half_arguments)

@@ -1,0 +1,130 @@
+"""Checks of how a file was made: was it instrumented, is it whole, is it the right one?"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ..formats import stapsdt
+from .report import ERROR, WARNING, Finding, Gathered, Place, section_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..elf.image import Image
+    from ..elf.symbols import Symbol
+    from .report import Subject
+
+_STUB = re.compile(r"(?P<mangled>_Z\w*?)?__dtrace(?:enabled)?_(?P<provider>\w+?)___(?P<probe>\w+)")
+_INSTRUMENT = "build it with `usdtbuild cc` as the compiler, or pass its objects through `usdtbuild instrument`"
+
+
+def unusable(subject: Subject) -> Iterator[Finding]:
+    """Yield what makes every other check pointless."""
+    image = subject.image
+    if not image.sections:
+        what = "has no section headers, and tracers find probes by them"
+        cure = "don't run sstrip or `strip --strip-section-headers` on it; plain `strip` keeps what tracers need"
+        yield Finding("no-section-headers", ERROR, what, (), cure)
+    elif image.is_debug_file:
+        what = "is a split debug file: the code that tracers attach to is in another file"
+        yield Finding("debug-file", ERROR, what, (), "verify the stripped binary that belongs to it")
+
+
+def _stubs(subject: Subject) -> Iterator[Finding]:
+    """Undefined probe stubs: nobody has turned the calls into sites."""
+    gathered = Gathered("not-processed", ERROR, _INSTRUMENT)
+    for symbol in _undefined_stubs(subject.image):
+        match = _STUB.search(symbol.name)
+        if match is None:
+            continue
+        place = Place(f"{match['provider']}:{match['probe']}", symbol.name, None, "", 0)
+        if match["mangled"]:
+            cure = "include the header that `usdtbuild header` made instead of declaring the probe by hand"
+            gathered.add('calls probes that were declared without extern "C"', place, cure=cure)
+        else:
+            gathered.add("calls probes that nobody has turned into sites", place)
+    yield from gathered
+
+
+def calls_stubs(image: Image) -> bool:
+    """Tell whether a file still calls probes that were not turned into sites."""
+    return any(True for _ in _undefined_stubs(image))
+
+
+def _undefined_stubs(image: Image) -> Iterator[Symbol]:
+    used: set[int] | None = None
+    kind = "SHT_SYMTAB" if image.has_symbols("SHT_SYMTAB") else "SHT_DYNSYM"
+    for number, symbol in image.symbols_with(kind, b"__dtrace"):
+        if symbol.section:
+            continue
+        if symbol.binding == 1:  # instrumenting leaves weak ones behind, and mold makes local ones of these
+            yield symbol
+        elif image.is_object and symbol.binding == 2:
+            used = _called_symbols(image) if used is None else used
+            if number in used:
+                yield symbol
+
+
+def _called_symbols(image: Image) -> set[int]:
+    """Return the numbers of the symbols that an object's code still refers to."""
+    return {
+        relocation.symbol
+        for section in image.sections
+        if section.executable
+        for relocation in image.relocations(section)
+        if relocation.type
+    }
+
+
+def _intermediate_code(subject: Subject) -> Iterator[Finding]:
+    """Objects for link-time optimisation: what is in them isn't what is linked."""
+    image = subject.image
+    code = [s for s in image.sections if s.name.startswith(".gnu.lto_") or s.type == 0x6FFF4C0C]
+    code = [s for s in code if s.size and s.type != "SHT_NULL"]
+    if not image.is_object or not code:
+        return
+    slim = any(symbol.name == "__gnu_lto_slim" for _, symbol in image.symbols_with("SHT_SYMTAB", b"__gnu_lto"))
+    cure = "compile this file with -fno-lto; `usdtbuild cc` does that by itself for files with probes"
+    if slim and image.data.find(b"__dtrace") >= 0:
+        what = "holds no machine code yet (slim LTO), so its probe calls can't have become sites"
+        yield Finding("lto-object", ERROR, what, (section_place(code[0]),), cure)
+    elif not slim and subject.notes:
+        what = "also holds intermediate code, which a linker plugin prefers to the code with the sites"
+        yield Finding("lto-object", ERROR, what, (section_place(code[0]),), cure)
+
+
+def _stripped(subject: Subject) -> Iterator[Finding]:
+    """No records, though something else shows that there were some."""
+    image = subject.image
+    if subject.seen.probes or image.is_object or image.sections_named(stapsdt.SECTION):
+        return
+    traces = [
+        section
+        for name in (stapsdt.BASE_SECTION, stapsdt.SEMAPHORE_SECTION)
+        for section in image.sections_named(name)
+        if section.size
+    ]
+    if not traces:
+        return
+    if not image.has_symbols("SHT_SYMTAB"):
+        what = "the records of its probes were stripped away"
+        cure = "strip it with binutils' strip, or `llvm-strip --keep-section=.note.stapsdt`"
+        yield Finding("notes-stripped", ERROR, what, tuple(map(section_place, traces)), cure)
+        return
+    what = "holds traces of probes, and no probe: the linker dropped them all, or a tool removed the records"
+    cure = "see whether the functions with probes are used at all, and whether objcopy ran on it"
+    yield Finding("notes-missing", WARNING, what, tuple(map(section_place, traces)), cure)
+
+
+def _nothing(subject: Subject) -> Iterator[Finding]:
+    """No sign of any probe in a file that was given to be verified."""
+    image, seen = subject.image, subject.seen
+    found = seen.probes or seen.providers or image.is_object or image.kind.startswith("ELF file")
+    marks = (stapsdt.SECTION, stapsdt.BASE_SECTION, stapsdt.SEMAPHORE_SECTION)
+    if not found and not any(image.sections_named(name) for name in marks):
+        what = "has no probes"
+        yield Finding("no-probes", WARNING, what, (), "see that the probe calls are compiled in, and " + _INSTRUMENT)
+
+
+CHECKS = (_stubs, _intermediate_code, _stripped, _nothing)

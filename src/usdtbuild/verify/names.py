@@ -1,0 +1,72 @@
+"""Checks of names and of the provider's description that a file carries."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from .. import inspect as look
+from .. import tracers
+from ..provider import describe
+from .report import ERROR, NOTE, WARNING, Finding, Gathered, Place, section_place, site_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .report import Subject
+
+_C_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _names(subject: Subject) -> Iterator[Finding]:
+    """Names that perf, or the kernel's trace events behind it, can't take."""
+    gathered = Gathered("name", WARNING, "use letters, digits and underscores, and shorter names")
+    for probe in subject.seen.probes:
+        if probe.format != "stapsdt":
+            continue
+        place = site_place(subject, probe.sites[0].record)
+        if not probe.name or not probe.provider:
+            gathered.add("a provider or probe has no name: libbpf refuses the file", place, severity=ERROR)
+            continue
+        for word, text, limit in (
+            ("provider", probe.provider, tracers.PERF_PROVIDER_NAME),
+            ("probe", probe.name, tracers.PERF_PROBE_NAME),
+        ):
+            if not _C_NAME.fullmatch(text):
+                gathered.add(
+                    f"perf can add no probe of the file: the {word}'s name `{text[:80]}` is no C identifier", place
+                )
+            elif len(text) > limit:
+                gathered.add(f"the {word}'s name has {len(text)} letters, and perf takes {limit}", place)
+    yield from gathered
+
+
+def _descriptions(subject: Subject) -> Iterator[Finding]:
+    """The provider's description that the file carries, if it does: is it whole, and one, and used?"""
+    section = next(iter(subject.image.sections_named(describe.SECTION)), None)
+    if section is None:
+        return
+    place = section_place(section)
+    if subject.seen.problem:
+        what = f"the description of its providers can't be read ({subject.seen.problem})"
+        yield Finding("description", WARNING, what, (place,), "make the headers again, all with one usdtbuild")
+        return
+    for name in describe.conflicts(look.description_text(subject.image)):
+        what = f"holds two versions of provider {name}: some objects were compiled with an older header"
+        yield Finding(
+            "description-conflict", WARNING, what, (place,), "compile everything that includes the header again"
+        )
+    if subject.image.is_object:  # which object calls which probe is nobody's business
+        return
+    gathered = Gathered("no-site", NOTE, "nothing needs to be done if another file of the program calls it")
+    present = {(probe.provider, probe.name.replace("__", "-")) for probe in subject.seen.probes}
+    for name, (provider, _) in subject.seen.providers.items():
+        for probe in provider.probes:
+            if (name, probe.name) not in present and name not in subject.expected:
+                gathered.add(
+                    "declared, and not called in this file", Place(f"{name}:{probe.stub}", "no site", None, "", 0)
+                )
+    yield from gathered
+
+
+CHECKS = (_names, _descriptions)

@@ -1,0 +1,119 @@
+"""What checking a file yields, and what a check looks at: findings in places of a file, and its records.
+
+Only these records and their helpers; the checks are in the modules beside.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..elf.image import Image, Section
+    from ..inspect import Inspection
+    from ..provider.model import Provider
+    from ..readers import Record
+
+ERROR, WARNING, NOTE = "error", "warning", "note"
+SEVERITIES = (ERROR, WARNING, NOTE)
+
+
+class Place(NamedTuple):
+    """Where something was found: the probe, and an address of the file or a section and offset of an object."""
+
+    probe: str
+    where: str
+    address: int | None
+    section: str
+    offset: int
+    function: str = ""
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong, in all the places where it is; `check` is its name in the documentation."""
+
+    check: str
+    severity: str
+    what: str
+    places: tuple[Place, ...]
+    cure: str
+
+
+class Report(NamedTuple):
+    """All findings of one file; `names` are the provider and name of each probe that it has."""
+
+    path: str
+    kind: str
+    probes: int
+    sites: int
+    findings: tuple[Finding, ...]
+    names: frozenset[tuple[str, str]] = frozenset()
+
+    def count(self, severity: str) -> int:
+        """Return how many findings have a severity."""
+        return sum(finding.severity == severity for finding in self.findings)
+
+
+class Subject(NamedTuple):
+    """What the checks look at: a file, what tracers see in it, and its SDT notes.
+
+    `expected` are providers that the user says the file must have (`--provider`).
+    """
+
+    image: Image
+    seen: Inspection
+    notes: tuple[Record, ...]
+    base: Section | None
+    expected: dict[str, Provider]
+
+    def declared(self, provider: str) -> Provider | None:
+        """Return a provider's declaration: the user's, else the one in the file."""
+        if provider in self.expected:
+            return self.expected[provider]
+        found = self.seen.providers.get(provider)
+        return found[0] if found else None
+
+
+class Gathered:
+    """Findings in the making: equal ones become one with several places, in the order they were first seen."""
+
+    def __init__(self, check: str, severity: str, cure: str) -> None:
+        self.check, self.severity, self.cure = check, severity, cure
+        self.found: dict[tuple[str, str, str], list[Place]] = {}
+
+    def add(self, what: str, place: Place | None = None, *, severity: str = "", cure: str = "") -> None:
+        """Add a place to the finding that says `what`, or begin it."""
+        places = self.found.setdefault((what, severity or self.severity, cure or self.cure), [])
+        if place is not None and place not in places[-1:]:
+            places.append(place)
+
+    def __iter__(self) -> Iterator[Finding]:
+        for (what, severity, cure), places in self.found.items():
+            yield Finding(self.check, severity, what, tuple(places), cure)
+
+
+def section_place(section: Section, offset: int = 0) -> Place:
+    """Return a place in a section."""
+    name = section.name or f"section {section.number}"
+    return Place("", name, section.address + offset if section.loaded else None, section.name, offset)
+
+
+def name_of(record: Record) -> str:
+    """Return what a record's probe is called in findings."""
+    return f"{record.provider}:{record.probe}"
+
+
+def site_place(subject: Subject, record: Record) -> Place:
+    """Return the place of a record's site."""
+    image, where = subject.image, record.site
+    address = None if image.is_object else where.address
+    function = image.function_at(where.offset if image.is_object else where.address, where.section_number)
+    shown = f"{function.name}+{function.offset:#x}" if function else ""
+    return Place(name_of(record), where.text(image.is_object), address, where.section, where.offset, shown)
+
+
+def note_place(record: Record) -> Place:
+    """Return the place of a record itself."""
+    where = record.place
+    return Place(name_of(record), where.text(True), None, where.section, where.offset)

@@ -1,0 +1,138 @@
+"""Checks of sites: is there code, is it a NOP, and where does each tracer believe that it is?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import site_code, tracers
+from ..elf.image import PF_X
+from .report import ERROR, WARNING, Finding, Gathered, name_of, note_place, site_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..elf.image import Image
+    from ..readers import Record
+    from .report import Subject
+
+
+def _ghosts(subject: Subject) -> Iterator[Finding]:
+    """Records of code that isn't there."""
+    cure = (
+        "link without --gc-sections and --icf, or with bfd or lld, which drop the records of instrumented objects "
+        "with their functions"
+    )
+    gathered = Gathered("ghost", ERROR, cure)
+    what = "a record points to no code, as its function was dropped: libbpf and perf refuse the probe for it"
+    for record in _usable_or_not(subject, usable=False):
+        gathered.add(what, note_place(record)._replace(address=record.written_site))
+    yield from gathered
+
+
+def _usable_or_not(subject: Subject, usable: bool = True) -> Iterator[Record]:
+    """Yield the notes whose site is code of this file (or, with `usable` false, the others)."""
+    for record in subject.notes:
+        if points_to_code(subject.image, record) is usable:
+            yield record
+
+
+def points_to_code(image: Image, record: Record) -> bool:
+    """Whether a record's site is code of this file."""
+    if image.is_object:
+        section = image.sections[record.site.section_number] if record.site.section else None
+        return section is not None and section.executable and record.site.offset < section.size
+    if record.written_site in {0, 1}:  # what linkers write in place of a dropped function
+        return False
+    segment = image.segment_at(record.site.address)
+    inside = segment is not None and record.site.address < segment.address + segment.file_size
+    return bool(segment and segment.flags & PF_X and inside)
+
+
+def _instruction(subject: Subject, record: Record) -> site_code.Instruction | None:
+    image = subject.image
+    if image.is_object:
+        content = image.content(image.sections[record.site.section_number])
+        code = bytes(content[record.site.offset : record.site.offset + site_code.LONGEST])
+    else:
+        code = image.bytes_at(record.site.address, site_code.LONGEST)
+    return site_code.at_site(code, image.machine, little=image.little, asks=record.is_enabled)
+
+
+def is_quiet(subject: Subject, record: Record) -> bool:
+    """Whether a NOP or a return stands at a record's site, as far as the machine is known."""
+    instruction = _instruction(subject, record)
+    return instruction is None or instruction.quiet
+
+
+def _site_code(subject: Subject) -> Iterator[Finding]:
+    """What stands at the sites: a NOP or a return, unless the address is wrong."""
+    other = Gathered(
+        "site-code",
+        WARNING,
+        "if the instruction doesn't belong there, the record's address is wrong: link the file again",
+    )
+    refused = Gathered("site-refused", ERROR, "build with --nop=safe, or put a one-byte NOP there")
+    for record in _usable_or_not(subject):
+        instruction = _instruction(subject, record)
+        if instruction is None:
+            continue
+        if instruction.refused:
+            what = f"the kernel takes no probe on `{instruction.text}`: {instruction.refused}"
+            refused.add(what, site_place(subject, record))
+        elif not instruction.quiet:
+            other.add(f"a site holds no NOP, but `{instruction.text}`", site_place(subject, record))
+    yield from refused
+    yield from other
+
+
+def _same_place(subject: Subject) -> Iterator[Finding]:
+    """Two records of one address: of one probe, or of two."""
+    twice = Gathered("duplicate-site", ERROR, "link each object once, and don't instrument twice")
+    folded = Gathered("folded-sites", WARNING, "link without --icf=all, or with --icf=safe")
+    seen: dict[tuple[str, str, int, int], dict[str, str]] = {}
+    for record in _usable_or_not(subject):
+        where = record.site
+        others = seen.setdefault(
+            (record.format, where.section, where.section_number, where.address or where.offset), {}
+        )
+        place = site_place(subject, record)
+        if name_of(record) in others:
+            what = "one probe has two records of one address, and libbpf counts each hit twice"
+            if others[name_of(record)] == record.operands and record is subject.notes[-1]:
+                what += "; these are alike and the last of the file, for which perf shows none of its probes"
+            twice.add(what, place)
+        elif others:
+            folded.add(f"{name_of(record)} and {next(iter(others))} share an address: each fires for the other", place)
+        others.setdefault(name_of(record), record.operands)
+    yield from twice
+    yield from folded
+
+
+def _perf_offsets(subject: Subject) -> Iterator[Finding]:
+    """Where perf looks for a site, which depends on `.stapsdt.base` and not on the site's own segment."""
+    image = subject.image
+    if image.is_object:
+        return
+    cure = "link with -Wl,-z,separate-loadable-segments (lld, mold) or -Wl,-z,separate-code; other tracers don't mind"
+    gathered = Gathered("perf-offset", WARNING, cure)
+    for record in _usable_or_not(subject):
+        right = image.file_offset(record.site.address)
+        looks = tracers.perf_site_offset(record.written_site, record.written_base, subject.base)
+        if right != looks and (subject.base is None or record.written_base):
+            gathered.add(
+                "perf places its probe at the wrong offset of the file, and it never fires", site_place(subject, record)
+            )
+    yield from gathered
+
+
+def _build_id(subject: Subject) -> Iterator[Finding]:
+    if subject.image.is_object or not subject.notes:
+        return
+    size = len(subject.image.build_id)
+    if size < tracers.PERF_BUILD_ID:
+        what = f"perf finds probes by build-id, and this one has {size} bytes" if size else (
+            "perf finds probes by build-id, and the file has none")  # fmt: skip
+        yield Finding("build-id", WARNING, what, (), "link with -Wl,--build-id=sha1")
+
+
+CHECKS = (_ghosts, _site_code, _same_place, _perf_offsets, _build_id)
