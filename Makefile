@@ -8,13 +8,14 @@ BIN := .venv/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
 
-.PHONY: help demo test test-all test-projects machines bench lint clean prepare-test prepare-all
+.PHONY: help demo test test-all test-projects test-machines machines bench lint clean prepare-test prepare-all
 
 help:
 	@echo "make demo           build a sample with CMake and watch its probes fire"
 	@echo "make test           install what the tests need, check the sources, run the tests; of the other machines,"
 	@echo "                    one build each of those that clang, the linkers and qemu know by themselves"
 	@echo "make test-all       the same, with the slow tests and all machines (cross compilers are installed)"
+	@echo "make test-machines  the other machines, whole: compilers and qemu are installed"
 	@echo "make test-projects  only the tests that build whole sample projects"
 	@echo "make machines       run every machine's tests and write the table of docs/architectures.md"
 	@echo "make bench          measure what probes and builds cost (benchmarks/README.md)"
@@ -40,6 +41,9 @@ test: lint
 
 test-all: prepare-all lint
 	$(PYTEST)
+
+test-machines: prepare-all
+	$(PYTEST) tests/machines tests/arch
 
 test-projects: prepare-test
 	$(PYTEST) -m project
