@@ -1,0 +1,158 @@
+"""The words that tracing is spoken in: what is traced, what was seen, what was lost, what was refused.
+
+Plain records without behaviour beyond names and values, so that engines and outputs need to know nothing of each other.
+Times are nanoseconds of CLOCK_MONOTONIC; addresses are those of the traced process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Union
+
+if TYPE_CHECKING:
+    from ..formats.operands import Operand
+
+# Kinds of targets and thereby of events.
+PROBE, ENTER, EXIT, CALL, RETURN = "probe", "function-enter", "function-exit", "call", "call-return"
+# Kinds of arguments: what `Argument.kind` says, and what a value of it is.
+INTEGER, POINTER, FLOAT, STRING = "integer", "pointer", "float", "string"
+# What is asked of an engine: to count, or to record each hit with its arguments.
+COUNT, RECORD = "count", "record"
+
+
+class Unreadable(int):
+    """The address of a string that could not be read; shown as 0x...."""
+
+    __slots__ = ()
+
+
+# int for integers and pointers, float for floating point, bytes for strings (without the NUL; at most
+# `Plan.string_size` bytes, so one of exactly that length may have been cut), None for the string that NULL is,
+# Unreadable for a string at an address that can't be read. A value that an engine can't get at all is MISSING.
+Value = Union[int, float, bytes, None]
+
+
+class _Missing(int):
+    """An argument that the engine had no way to read; shown as ?. It is a number (0) to whoever doesn't care."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "?"
+
+
+MISSING = _Missing(0)
+
+
+class Argument(NamedTuple):
+    """How an argument is read and shown. `name` is '' where nobody gave it one; `type` is the C type as declared, or
+    '' where the record only gives `size` (bytes) and `signed`. `kind` is INTEGER, POINTER, FLOAT or STRING."""
+
+    name: str
+    type: str
+    size: int
+    signed: bool
+    kind: str
+
+
+class Site(NamedTuple):
+    """One place in the process' code where a target is hit.
+
+    `address` is that of the process, `file_address` that of the file. `operands` say where the arguments are, in order.
+    `semaphore` is the address of its semaphore in the process, 0 where it has none. `function` is the name of the
+    function around it, '' where that isn't known.
+    """
+
+    address: int
+    file_address: int
+    operands: tuple[Operand, ...]
+    semaphore: int = 0
+    function: str = ""
+
+
+class Module(NamedTuple):
+    """A file that a process has loaded as code: the path by which the process knows it, where it is, and what it is.
+
+    `opens` is a path that opens it from here, '' where nothing does; `machine` is the ELF number of its machine.
+    """
+
+    path: str
+    load_bias: int
+    opens: str
+    machine: int
+
+
+class Target(NamedTuple):
+    """Something that can be traced: a probe of one module with all its sites, or a function.
+
+    `number` is its place in lists of counts and what events call it, given by the session; `kind` is PROBE, ENTER, ....  For functions and
+    calls `provider` is '' and `name` the function's.
+    """
+
+    number: int
+    kind: str
+    provider: str
+    name: str
+    module: Module
+    arguments: tuple[Argument, ...]
+    sites: tuple[Site, ...]
+
+    @property
+    def title(self) -> str:
+        """`provider:probe`, or the function's name."""
+        return f"{self.provider}:{self.name}" if self.provider else self.name
+
+
+class Event(NamedTuple):
+    """One hit. `target` is the number of its Target; `values` are its arguments in order."""
+
+    time: int
+    pid: int
+    tid: int
+    target: int
+    values: tuple[Value, ...]
+
+
+class Refusal(NamedTuple):
+    """What is not traced (a probe's or function's title, or one site of it), why, and what helps ('' if nothing)."""
+
+    what: str
+    reason: str
+    cure: str = ""
+    address: int | None = None
+
+    def __str__(self) -> str:
+        where = f" at {self.address:#x}" if self.address is not None else ""
+        return f"{self.what}{where}: {self.reason}" + (f"; {self.cure}" if self.cure else "")
+
+
+class Plan(NamedTuple):
+    """What is asked of an engine: COUNT or RECORD, of which targets, with strings of at most `string_size` bytes.
+
+    `buffer_size` is how many bytes each ring of an engine that has rings may hold.
+    """
+
+    what: str
+    targets: tuple[Target, ...]
+    string_size: int = 64
+    buffer_size: int = 4 << 20
+
+
+class Report(NamedTuple):
+    """How a trace ended. `counts[number]` are all hits of a target, the lost ones too; `lost[number]` those of them whose
+    event is missing. `refusals` are what was not traced at all or not to the end.
+
+    `started` and `ended` are times as in events; add `wall_offset` to a time to get nanoseconds since 1970.
+    `exit_code` is how the program ended: its code, negative for a signal, None if it didn't end or isn't ours.
+    `threads` are names of threads by number, as far as they were seen; `engines` names of what did the work.
+    """
+
+    targets: tuple[Target, ...]
+    counts: tuple[int, ...]
+    lost: tuple[int, ...]
+    refusals: tuple[Refusal, ...]
+    engines: tuple[str, ...]
+    started: int
+    ended: int
+    wall_offset: int
+    threads: dict[int, str]
+    exit_code: int | None = None

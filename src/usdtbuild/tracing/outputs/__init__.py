@@ -1,0 +1,35 @@
+"""Ways to show a trace: one module each, all with the same four methods.
+
+A session calls `start` once, `events` with each batch (an Output that needs `EVENTS`), `counts` about ten times a
+second (one that needs `COUNTS`, and where nothing needs events the engine only counts), `finish` once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..engine import Totals
+    from ..model import Event, Report, Target
+
+EVENTS, COUNTS = "events", "counts"
+
+
+class Output(Protocol):
+    """One way to show a trace."""
+
+    needs: str
+
+    def start(self, targets: Sequence[Target]) -> None:
+        """Begin; `targets[i].number == i`. Called again with a longer list when targets come while the trace runs."""
+
+    def events(self, events: Sequence[Event]) -> None:
+        """Take new events, filtered already, oldest first within a batch."""
+
+    def counts(self, totals: Totals) -> None:
+        """Take the hits so far."""
+
+    def finish(self, report: Report) -> None:
+        """End: write what is written at the end."""
