@@ -84,8 +84,8 @@ class Module(NamedTuple):
 class Target(NamedTuple):
     """Something that can be traced: a probe of one module with all its sites, or a function.
 
-    `number` is its place in lists of counts and what events call it, given by the session; `kind` is PROBE, ENTER, ....  For functions and
-    calls `provider` is '' and `name` the function's.
+    `number` is its place in lists of counts and what events call it, given by the session; `kind` is PROBE, ENTER
+    or another of these. For functions and calls `provider` is '' and `name` the function's.
     """
 
     number: int
@@ -138,8 +138,8 @@ class Plan(NamedTuple):
 
 
 class Report(NamedTuple):
-    """How a trace ended. `counts[number]` are all hits of a target, the lost ones too; `lost[number]` those of them whose
-    event is missing. `refusals` are what was not traced at all or not to the end.
+    """How a trace ended. `counts[number]` are all hits of a target, the lost ones too; `lost[number]` those of them
+    whose event is missing. `refusals` are what was not traced at all or not to the end.
 
     `started` and `ended` are times as in events; add `wall_offset` to a time to get nanoseconds since 1970.
     `exit_code` is how the program ended: its code, negative for a signal, None if it didn't end or isn't ours.
