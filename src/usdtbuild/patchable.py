@@ -386,6 +386,7 @@ _CURES = {
     "lost-entry": "link with bfd, lld or mold, C++ with clang, or use --patchable-table=relative",
     "null-entry": "link with lld, or use --patchable-table=relative",
     "hlt": "compile with 7,5",
+    "long-nop": "compile with 7,5, or with gcc, whose NOPs have one byte each",
     "too-small": "compile with what `usdtbuild flags --patchable` gives for this machine",
     "toc": "compile with clang, or with gcc from version 13 on",
     "padding-arm": "compile with -Wa,-mthumb too",

@@ -16,8 +16,8 @@ def test_the_machines_usual_pair_is_printed_alone(usdtbuild: Any, cc: str) -> No
 
 
 def test_a_pair_that_fits_is_taken(usdtbuild: Any, cc: str) -> None:
-    done = usdtbuild("flags", "--patchable", "9,6", "--compiler", cc, "--", "-O2", "-fcf-protection=none")
-    assert done.stdout == "-fpatchable-function-entry=9,6\n"
+    done = usdtbuild("flags", "--patchable", "8,6", "--compiler", cc, "--", "-O2", "-fcf-protection=none")
+    assert done.stdout == "-fpatchable-function-entry=8,6\n"
     done = usdtbuild("flags", "--patchable=7,5", "--compiler", cc, "--", "-fcf-protection", "-ffunction-sections")
     assert done.stdout == "-fpatchable-function-entry=7,5\n"
 

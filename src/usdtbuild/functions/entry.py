@@ -55,6 +55,7 @@ REASONS = {
     "toc": "the NOPs stand before the instructions that make the TOC pointer, which they falsify",
     "too-small": "N,M leaves too little room for a patch",
     "hlt": "the patch's second byte would be a harmful instruction",
+    "long-nop": "the entry begins with a NOP of more than 2 bytes, which half a patch makes a harmful instruction",
     "jump-into-padding": "a branch goes into the padding",
     "jump-into-entry": "a branch goes into the middle of the entry's NOPs",
     "changed-in-memory": "the process has other bytes at the entry than the file",
@@ -349,6 +350,9 @@ def _room(found: Measured, machine: Machine) -> tuple[str, str]:
         hazard = M.second_byte_hazard(found.padding, found.landing)
         if hazard:
             return "hlt", f"the second byte of a jump from the entry to its padding would be {hazard}"
+        hazard = M.long_nop_hazard(found.pieces[0])
+        if hazard:
+            return "long-nop", hazard
     return "", ""
 
 

@@ -164,6 +164,17 @@ def second_byte_hazard(padding: int, landing: int) -> str:
     return f"{value:02x}, {_HARMFUL.get(value, 'another instruction')}"
 
 
+def long_nop_hazard(first: int) -> str:
+    """Say what a patch of x86 would do half-written over a first NOP of `first` bytes; empty if nothing.
+
+    The second byte is written first. Behind `90` or `66` it is an instruction of its own; behind the `0f` of a longer
+    NOP it is an opcode: `0f f9 00` is `psubw (%rax),%mm0`, which reads wherever rax points.
+    """
+    if first <= 2:
+        return ""
+    return f"the entry's first NOP has {first} bytes: between the patch's two stores it is another instruction"
+
+
 def too_small(machine: Machine, padding: int, entry: int) -> str:
     """Say why `padding` bytes before and `entry` bytes at the entry can't be patched; empty if they can."""
     if not machine.ways:

@@ -130,6 +130,9 @@ def _check_entries(target: Target, flags: Sequence[str], built: str, pair: tuple
             raise FlagsError(f"{target.name} with {' '.join(flags)} wrote an object without the function {name}")
         if not function.hotpatchable:
             why = function.detail or REASONS[function.reason]
+            if function.reason == "long-nop":  # right, as far as the compiler goes
+                usual = "{},{}".format(*target.machine.scheme)
+                raise FlagsError(f"{target.name} with {' '.join(flags)} can't be patched safely: {why}; use {usual}")
             raise FlagsError(f"{target.name} miscompiles {' '.join(flags)} on {target.machine.name}: {name}: {why}")
 
 
