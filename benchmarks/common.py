@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 USDTBUILD = str(Path(sys.executable).with_name("usdtbuild"))
-PACKAGE = Path(__file__).resolve().parent.parent / "src" / "usdtbuild"
+PACKAGE = Path(__file__).resolve().parent.parent / "usdtbuild"
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from elftools.elf.elffile import ELFFile
 
 from usdtbuild.compile_step import may_have_probes
 
-PACKAGE = Path(__file__).resolve().parent.parent / "src" / "usdtbuild"
+PACKAGE = Path(__file__).resolve().parent.parent / "usdtbuild"
 LAUNCHER = [sys.executable, "-I", "-S", str(PACKAGE / "launcher.py")]
 
 SOURCES = {

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ROOT / "src"
-FORWARD = Path("usdtbuild/cmake/forward")
+FORWARD = ROOT / "cmake/forward"
+# Folder of the checkout -> what it is in a wheel.
+FOLDERS = {"usdtbuild": "usdtbuild", "cmake": "usdtbuild/cmake", "meson": "usdtbuild/meson"}
 
 
-def source_files() -> set[Path]:
-    """All files of the package in the checkout, relative to `src`."""
-    files = (path.relative_to(SOURCES) for path in (SOURCES / "usdtbuild").rglob("*") if path.is_file())
+def source_files(folder: str) -> set[Path]:
+    """All files of a folder of the checkout, relative to it."""
+    files = (path.relative_to(ROOT / folder) for path in (ROOT / folder).rglob("*") if path.is_file())
     return {path for path in files if "__pycache__" not in path.parts and path.suffix != ".pyc"}
 
 
@@ -35,14 +36,28 @@ def metadata(wheel: Path, name: str) -> str:
 
 
 def test_wheel_carries_every_file_of_the_package(contents: set[str]) -> None:
-    expected = {path.as_posix() for path in source_files() if FORWARD not in path.parents}
-    assert "usdtbuild/cmake/USDTBuildConfig.cmake" in expected
-    assert expected - contents == set()
+    for folder, inside in FOLDERS.items():
+        expected = {f"{inside}/{path.as_posix()}" for path in source_files(folder) if path.parts[0] != "forward"}
+        assert expected
+        assert expected - contents == set()
+
+
+def test_wheel_has_the_cmake_package_itself_where_a_checkout_hands_on(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.namelist().count("usdtbuild/cmake/USDTBuildConfig.cmake") == 1
+        inside = archive.read("usdtbuild/cmake/USDTBuildConfig.cmake")
+    assert inside == (ROOT / "cmake/USDTBuildConfig.cmake").read_bytes()
+    assert inside != (ROOT / "usdtbuild/cmake/USDTBuildConfig.cmake").read_bytes()
+
+
+def test_no_folder_of_the_checkout_hides_a_package_of_somebody_elses() -> None:
+    # `python -m pytest` puts the checkout first in the path, where an __init__.py would make cmake/ PyPI's `cmake`.
+    assert not [folder for folder in ("cmake", "meson") if (ROOT / folder / "__init__.py").exists()]
 
 
 def test_wheel_puts_the_cmake_package_where_an_activated_environment_has_it(contents: set[str]) -> None:
     shared = {name.split(".data/data/")[1] for name in contents if ".data/data/" in name}
-    forwarded = {f"share/cmake/USDTBuild/{path.name}" for path in (SOURCES / FORWARD).iterdir()}
+    forwarded = {f"share/cmake/USDTBuild/{path.name}" for path in FORWARD.iterdir()}
     assert shared == forwarded != set()
 
 
@@ -71,11 +86,15 @@ def test_sdist_carries_what_is_needed_to_build_and_test_it(run: Any, tmp_path: P
         "Makefile", "README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "docs/index.md", "tools/prepare.py",
         "tests/conftest.py", "benchmarks/README.md", "sample_projects/cmake-hello/CMakeLists.txt",
     }
-    wanted |= {f"src/{path.as_posix()}" for path in source_files()}
+    wanted |= {f"{folder}/{path.as_posix()}" for folder in FOLDERS for path in source_files(folder)}
     assert wanted - names == set()
 
 
 def test_folders_that_are_printed_hold_what_they_promise(usdtbuild: Any) -> None:
     folder = usdtbuild("--cmake-dir").stdout.strip()
-    assert Path(folder, "USDTBuildConfig.cmake").is_file()
+    assert Path(folder, "CMakeLists.txt").is_file()
+    assert Path(folder, "USDTBuildFunctions.cmake").is_file()
+    assert Path(usdtbuild("--meson-dir").stdout.strip(), "dependency/meson.build").is_file()
+    assert Path(usdtbuild("--pkgconfig-dir").stdout.strip(), "usdtbuild.pc").is_file()
+    assert Path(usdtbuild("--include-dir").stdout.strip(), "usdt_dof_register.c").is_file()
     assert usdtbuild("--version").stdout.startswith("usdtbuild, version ")

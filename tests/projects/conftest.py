@@ -24,7 +24,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SAMPLES = ROOT / "sample_projects"
-PACKAGE = ROOT / "src" / "usdtbuild"
+PACKAGE = ROOT / "usdtbuild"
 # `make test` puts the oldest and the newest CMake there; "system" is the distribution's.
 CMAKES = ROOT / ".cache"
 
@@ -56,7 +56,7 @@ class Project:
         if count:
             settings += [f"-DCMAKE_{language}_COMPILER_LAUNCHER={self.counter}" for language in ("C", "CXX")]
         if find:
-            settings += [f"-DUSDTBuild_DIR={PACKAGE / 'cmake'}", f"-DUSDTBuild_PYTHON={sys.executable}"]
+            settings += [f"-DUSDTBuild_DIR={ROOT / 'cmake'}", f"-DUSDTBuild_PYTHON={sys.executable}"]
         command = [self.cmake, "-S", self.source, "-B", self.build, "-G", self.generator]
         done = self.run(*command, *settings, *options, code=code, **more)
         return " ".join((done.stdout + done.stderr).split())

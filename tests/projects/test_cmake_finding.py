@@ -13,7 +13,6 @@ import pytest
 pytestmark = pytest.mark.project
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PACKAGE = ROOT / "src" / "usdtbuild"
 FINDING = """
 cmake_minimum_required(VERSION 3.16...4.0)
 project(finding LANGUAGES NONE)
@@ -87,6 +86,38 @@ def test_entry_points_of_scikit_build_core_name_the_folder(environment: Path, ru
     assert sorted(said) == [f"cmake.prefix usdtbuild {folder}", f"cmake.root USDTBuild {folder}"]
 
 
+@pytest.fixture(scope="session")
+def editable(run: Any, tmp_path_factory: Any) -> Path:
+    """A virtual environment with an editable install of this checkout."""
+    folder = Path(tmp_path_factory.mktemp("editable"), "venv")
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    install = ("install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--editable", ROOT)
+    python = ("--disable-pip-version-check", "--python", folder / "bin/python")
+    search = {**os.environ, "PYTHONPATH": sysconfig.get_paths()["purelib"]}  # where hatchling is
+    run(sys.executable, "-m", "pip", *python, *install, env=search)
+    (site_packages(folder) / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("way", ["activated", "entry-point", "command"])
+def test_found_from_an_editable_install(finding: Any, editable: Path, run: Any, way: str) -> None:
+    code = (
+        "from importlib.metadata import distribution\nfrom importlib.resources import files\n"
+        "points = distribution('usdtbuild').entry_points\n"
+        "print(*{files(point.load()) for point in points if point.group.startswith('cmake.')})"
+    )
+    options = {
+        "activated": list,
+        "entry-point": lambda: [f"-DUSDTBuild_ROOT={run(editable / 'bin/python', '-I', '-c', code).stdout.strip()}"],
+        "command": lambda: [f"-DUSDTBuild_DIR={run(editable / 'bin/usdtbuild', '--cmake-dir').stdout.strip()}"],
+    }[way]()
+    variables = path_of(editable if way == "activated" else Path("/usr"))
+    options.append(f"-DUSDTBuild_PYTHON={editable}/bin/python")
+    said = finding.configure(*options, count=False, find=False, env=variables)
+    assert "found=1" in said
+    assert f"package={ROOT}/usdtbuild" in said
+
+
 @pytest.mark.parametrize(
     ("wanted", "fits"),
     [
@@ -137,9 +168,9 @@ SOURCES = {
 @pytest.mark.parametrize(
     "way",
     [
-        f'add_subdirectory("{PACKAGE}/cmake" usdtbuild)',
+        f'add_subdirectory("{ROOT}/cmake" usdtbuild)',
         "include(FetchContent)\n"
-        f'FetchContent_Declare(usdtbuild SOURCE_DIR "{ROOT}" SOURCE_SUBDIR src/usdtbuild/cmake)\n'
+        f'FetchContent_Declare(usdtbuild SOURCE_DIR "{ROOT}" SOURCE_SUBDIR cmake)\n'
         "FetchContent_MakeAvailable(usdtbuild)",
     ],
     ids=["subdirectory", "FetchContent"],
@@ -154,7 +185,7 @@ def test_part_of_the_project(project: Any, usdtbuild: Any, way: str) -> None:
 def test_installed_by_cmake(project: Any, run: Any, make_project: Any, tmp_path: Path) -> None:
     prefix = tmp_path / "prefix"
     tool = make_project(tmp_path / "tool")
-    tool.source = PACKAGE / "cmake"
+    tool.source = ROOT / "cmake"
     tool.configure(count=False)
     run(tool.cmake, "--install", tool.build, "--prefix", prefix)
     stand_ins = list((prefix / "share/usdtbuild/linker_hook").glob("ld*"))

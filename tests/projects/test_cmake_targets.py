@@ -407,17 +407,17 @@ def test_system_without_tracers_gets_probes_that_do_nothing(project: Any) -> Non
 
 @pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
 def test_new_version_of_the_tool_compiles_the_users_of_probes(parts: Any, tmp_path: Path, generator: str) -> None:
-    package = tmp_path / "usdtbuild"
-    shutil.copytree(ROOT / "src/usdtbuild", package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("usdtbuild", "cmake"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     project = parts(
         "add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\nadd_library(plain main.c)\n",
         "one",
     )
     project.generator = generator
-    project.configure(f"-DUSDTBuild_DIR={package}/cmake")
+    project.configure(f"-DUSDTBuild_DIR={tmp_path}/cmake")
     project.make()
     project.compiled()
-    (package / "_version.py").write_text('__version__ = "0.1.99"\n')
+    (tmp_path / "usdtbuild/_version.py").write_text('__version__ = "0.1.99"\n')
     project.make()
     assert project.compiled() == ["main.c", "one.c"]
 

@@ -121,7 +121,7 @@ class MesonProject:
             pytest.skip(f"{modules} is missing; `make test` installs it")
         self.meson: list[Any] = [sys.executable, "-m", "mesonbuild.mesonmain"]
         self.environment = dict(
-            os.environ, PATH=f"{bin_folder}:{os.environ['PATH']}", PYTHONPATH=f"{modules}:{ROOT / 'src'}",
+            os.environ, PATH=f"{bin_folder}:{os.environ['PATH']}", PYTHONPATH=f"{modules}:{ROOT}",
             CC=f"{counter} {compiler}", CXX=f"{counter} {CXX[compiler]}",
         )  # fmt: skip
         self.wrapper = bin_folder / "usdtbuild-meson"
@@ -429,15 +429,17 @@ def _hits(stats: str) -> int:
 
 
 def test_update_of_usdtbuild_makes_headers_and_objects_anew(other: Any, tmp_path: Path) -> None:
-    package = tmp_path / "src" / "usdtbuild"
-    shutil.copytree(ROOT / "src" / "usdtbuild", package, ignore=shutil.ignore_patterns("__pycache__"))
+    copy = tmp_path / "checkout"
+    for name in ("usdtbuild", "meson"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     project = other("newest", "gcc")
-    folders = project.environment["PYTHONPATH"].replace(str(ROOT / "src"), str(package.parent))
-    project.environment["PYTHONPATH"] = folders
+    modules, ours = project.environment["PYTHONPATH"].split(":")
+    assert ours == str(ROOT)
+    project.environment["PYTHONPATH"] = f"{modules}:{copy}"
     project.setup()
     project.make()
     project.compiled()
-    version = package / "_version.py"
+    version = copy / "usdtbuild/_version.py"
     time.sleep(0.05)
     version.write_text(version.read_text().replace('= "', '= "9'))
     assert "Generating" in project.make()
@@ -446,8 +448,11 @@ def test_update_of_usdtbuild_makes_headers_and_objects_anew(other: Any, tmp_path
 
 
 def test_vendored_copy_and_pkg_config_file_name_the_version() -> None:
-    for path, pattern in (("meson/meson.build", r"version: '(.+)'"), ("pkgconfig/usdtbuild.pc", r"Version: (.+)")):
-        found = re.search(pattern, (ROOT / "src" / "usdtbuild" / path).read_text())
+    for path, pattern in (
+        ("meson/meson.build", r"version: '(.+)'"),
+        ("usdtbuild/pkgconfig/usdtbuild.pc", r"Version: (.+)"),
+    ):
+        found = re.search(pattern, (ROOT / path).read_text())
         assert found
         assert found[1] == __version__
 

@@ -21,7 +21,7 @@ from usdtbuild.formats.dof.types import Dof, DofProbe, DofProvider
 from usdtbuild.provider.model import Attributes
 
 HERE = Path(__file__).resolve().parent
-RUNTIME = HERE.parent.parent / "src" / "usdtbuild" / "runtime" / "usdt_dof_register.c"
+RUNTIME = HERE.parent.parent / "usdtbuild" / "runtime" / "usdt_dof_register.c"
 
 
 class Target(NamedTuple):

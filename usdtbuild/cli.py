@@ -10,12 +10,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from pathlib import Path
 
 import click
 
 from . import __version__
 from .errors import UsdtError
+from .folders import folder as folder_of
 
 # command -> (module under usdtbuild.commands, its line in `usdtbuild --help`)
 COMMANDS = {
@@ -57,7 +57,7 @@ def _folder_option(name: str, folder: str, text: str) -> click.Option:
 
     def show(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         if wanted and not ctx.resilient_parsing:
-            click.echo(str(Path(__file__).resolve().parent / folder))
+            click.echo(str(folder_of(folder)))
             ctx.exit()
 
     return click.Option([name], is_flag=True, expose_value=False, is_eager=True, callback=show, help=text)

@@ -499,8 +499,8 @@ endfunction()
 # The command line tool as words for COMMAND.
 function(_usdtbuild_command out)
   get_property(python GLOBAL PROPERTY USDTBUILD_PYTHON)
-  get_property(package GLOBAL PROPERTY USDTBUILD_PACKAGE)
-  set(${out} "${python}" -E "${package}/cmake/run.py" PARENT_SCOPE)
+  get_property(folder GLOBAL PROPERTY USDTBUILD_FOLDER)
+  set(${out} "${python}" -E "${folder}/run.py" PARENT_SCOPE)
 endfunction()
 
 # USDTBuild::usdtbuild, a script in the build folder: an imported executable must be one file.
@@ -509,10 +509,10 @@ function(_usdtbuild_define_tool)
     return()
   endif()
   get_property(python GLOBAL PROPERTY USDTBUILD_PYTHON)
-  get_property(package GLOBAL PROPERTY USDTBUILD_PACKAGE)
+  get_property(source GLOBAL PROPERTY USDTBUILD_FOLDER)
   get_property(version GLOBAL PROPERTY USDTBUILD_VERSION)
   set(folder "${CMAKE_BINARY_DIR}/CMakeFiles/usdtbuild")
-  configure_file("${package}/cmake/tool.in" "${folder}/plain/usdtbuild" @ONLY)
+  configure_file("${source}/tool.in" "${folder}/plain/usdtbuild" @ONLY)
   file(COPY "${folder}/plain/usdtbuild" DESTINATION "${folder}"
     FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
   add_executable(USDTBuild::usdtbuild IMPORTED)

@@ -16,8 +16,9 @@ import sys
 from pathlib import Path
 from typing import Any, Callable
 
-HERE = Path(__file__).resolve().parent
-CODE = HERE / "meson" / "dependency" / "meson.build"
+from .folders import folder
+
+CODE = folder("meson") / "dependency" / "meson.build"
 TARGETS = (
     *("executable", "library", "shared_library", "static_library", "both_libraries", "shared_module"),
     "build_target",

@@ -32,7 +32,8 @@ if(NOT USDTBuild_VERSION)  # add_subdirectory() and FetchContent come here witho
   unset(PACKAGE_VERSION_EXACT)
   unset(PACKAGE_VERSION_COMPATIBLE)
 endif()
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/../_version.py")
+include("${CMAKE_CURRENT_LIST_DIR}/USDTBuildFolders.cmake")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_usdtbuild_package}/_version.py")
 
 include("${CMAKE_CURRENT_LIST_DIR}/USDTBuildPython.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/USDTBuildFunctions.cmake")

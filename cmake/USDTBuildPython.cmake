@@ -2,8 +2,9 @@
 # module returns what stands in PATH, and where that is a shim (pyenv, asdf) each compilation would pay 90 ms for it;
 # and a project that builds extensions needs its own answer from FindPython, which may be another Python than ours.
 
-get_filename_component(_usdtbuild_package "${CMAKE_CURRENT_LIST_DIR}/.." ABSOLUTE)
+include("${CMAKE_CURRENT_LIST_DIR}/USDTBuildFolders.cmake")
 set_property(GLOBAL PROPERTY USDTBUILD_PACKAGE "${_usdtbuild_package}")
+set_property(GLOBAL PROPERTY USDTBUILD_FOLDER "${CMAKE_CURRENT_LIST_DIR}")
 unset(_usdtbuild_package)
 
 # _usdtbuild_find_python(VERSION): sets the global properties USDTBUILD_PYTHON, and USDTBUILD_PYTHON_PROBLEM, a
@@ -44,8 +45,9 @@ function(_usdtbuild_list_pythons out package)
     return()
   endif()
   set(found "")
-  if(EXISTS "${package}/cmake/python")  # `cmake --install` wrote down which one it was installed with
-    file(STRINGS "${package}/cmake/python" found LIMIT_COUNT 1)
+  get_property(folder GLOBAL PROPERTY USDTBUILD_FOLDER)
+  if(EXISTS "${folder}/python")  # `cmake --install` wrote down which one it was installed with
+    file(STRINGS "${folder}/python" found LIMIT_COUNT 1)
   endif()
   # lib/python3.11/site-packages/usdtbuild belongs to the Python in the bin folder beside that lib folder. A checkout's
   # own environment is .venv.
@@ -53,7 +55,7 @@ function(_usdtbuild_list_pythons out package)
   if(package MATCHES "/(site|dist)-packages/[^/]+$")
     get_filename_component(beside "${package}/../../../../bin/python3" ABSOLUTE)
   endif()
-  get_filename_component(checkout "${package}/../../.venv/bin/python3" ABSOLUTE)
+  get_filename_component(checkout "${package}/../.venv/bin/python3" ABSOLUTE)
   # scikit-build-core and FindPython say which Python the project itself is built for. The activated environment's,
   # and the one behind a `usdtbuild` in PATH, come next.
   list(APPEND found "${beside}" "${checkout}" "${Python_EXECUTABLE}" "${Python3_EXECUTABLE}"
@@ -84,8 +86,9 @@ endfunction()
 # Ask one interpreter: its own path, or '' and what it lacks.
 function(_usdtbuild_try_python out_python out_problem candidate package)
   set(${out_python} "" PARENT_SCOPE)
+  get_property(folder GLOBAL PROPERTY USDTBUILD_FOLDER)
   execute_process(
-    COMMAND "${candidate}" -E "${package}/cmake/check_python.py"
+    COMMAND "${candidate}" -E "${folder}/check_python.py" "${package}/.."
     OUTPUT_VARIABLE said ERROR_VARIABLE complaint RESULT_VARIABLE result)
   if(NOT result EQUAL 0)
     set(${out_problem} "doesn't run (${result}) ${complaint}" PARENT_SCOPE)

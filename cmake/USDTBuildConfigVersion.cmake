@@ -1,10 +1,11 @@
-# The version that find_package(USDTBuild 1.2) asks about, read from the Python package around this folder, so that
-# it stands in one place only. A version fits where the major number is the same and the rest is not older.
+# The version that find_package(USDTBuild 1.2) asks about, read from the Python package, so that it stands in one place only. A version fits where the major number is the same and the rest is not older.
 
-file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/../_version.py" _usdtbuild_line REGEX "^__version__ = ")
+include("${CMAKE_CURRENT_LIST_DIR}/USDTBuildFolders.cmake")
+file(STRINGS "${_usdtbuild_package}/_version.py" _usdtbuild_line REGEX "^__version__ = ")
 string(REGEX MATCH "[0-9]+\\.[0-9]+(\\.[0-9]+)?" PACKAGE_VERSION "${_usdtbuild_line}")
 string(REGEX MATCH "^[0-9]+" _usdtbuild_major "${PACKAGE_VERSION}")
 unset(_usdtbuild_line)
+unset(_usdtbuild_package)
 
 set(PACKAGE_VERSION_COMPATIBLE FALSE)
 set(PACKAGE_VERSION_EXACT FALSE)

@@ -11,11 +11,13 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-PACKAGE = Path(__file__).absolute().parent.parent
+_ABOVE = Path(__file__).absolute().parent.parent
+# Around this folder where usdtbuild was installed, beside it in a checkout.
+PACKAGE = _ABOVE if (_ABOVE / "_version.py").exists() else _ABOVE / "usdtbuild"
 
 
 def load() -> None:
-    """Make `import usdtbuild` mean the package around this file, and find its dependencies beside it."""
+    """Make `import usdtbuild` mean the package that this file belongs to, and find its dependencies beside it."""
     # The folder of this script is of no use to anybody. The package's own goes last: it is site-packages, where
     # click and the others lie too, or a folder like /usr/share, which must not hide anything.
     sys.path[0:1] = []

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import InputError
+from .folders import PACKAGE
+from .folders import folder as folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,9 +41,6 @@ SAMPLES = {
     "meson-python": Sample("meson-python-extension", "primes", True),
 }
 
-_PACKAGE = Path(__file__).resolve().parent
-# Inside the package where it was installed from a wheel, beside `src` in a checkout.
-_PLACES = (_PACKAGE / "sample_projects", _PACKAGE.parent.parent / "sample_projects")
 # What building a sample in its place leaves there.
 _LEFTOVERS = shutil.ignore_patterns(
     "build*", "dist", "installed", "__pycache__", "*.pyc", "*.so", "*.egg-info", ".git", ".*_cache", "subprojects"
@@ -147,10 +146,10 @@ def _missing_parents(folder: Path) -> list[Path]:
 
 def _files(sample: Sample) -> dict[str, str]:
     """Return the sample's files by path. Raises InputError if this installation has no samples."""
-    root = next((place / sample.folder for place in _PLACES if (place / sample.folder).is_dir()), None)
-    if root is None:
-        where, cure = str(_PACKAGE), "install it with `pip install usdtbuild`, or copy one from its source code"
-        raise InputError(where, f"this installation has no sample {sample.folder}", cure)
+    root = folder_of("sample_projects") / sample.folder
+    if not root.is_dir():
+        cure = "install it with `pip install usdtbuild`, or copy one from its source code"
+        raise InputError(str(PACKAGE), f"this installation has no sample {sample.folder}", cure)
     found: dict[str, str] = {}
     for parent, folders, names in os.walk(root):
         ignored = _LEFTOVERS(parent, [*folders, *names])

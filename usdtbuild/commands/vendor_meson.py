@@ -8,8 +8,9 @@ import click
 
 from ..errors import InputError, UsageError
 from ..files import write_whole
+from ..folders import folder as folder_of
 
-SOURCE = Path(__file__).resolve().parent.parent / "meson"
+SOURCE = folder_of("meson")
 FILES = ("meson.build", "meson_options.txt", "dependency/meson.build")
 WRAP = "usdtbuild.wrap"
 
