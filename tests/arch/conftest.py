@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -88,8 +89,16 @@ def disassemble() -> Callable[[str, bytes], str]:
     return text
 
 
+@functools.cache
+def _knows_loongarch(path: str) -> bool:
+    words = [path, "--disassemble", "--triple=loongarch64"]
+    done = subprocess.run(words, input=b"0x00 0x00 0x40 0x03", capture_output=True, check=False)
+    return b"nop" in done.stdout
+
+
 def _by_llvm(code: bytes) -> str:
-    tool = next(filter(None, map(shutil.which, ("llvm-mc-19", "llvm-mc-20", "llvm-mc-21"))), None)
+    names = ("llvm-mc", *(f"llvm-mc-{version}" for version in range(17, 30)))
+    tool = next((path for path in filter(None, map(shutil.which, names)) if _knows_loongarch(path)), None)
     if tool is None:
         pytest.skip("no LLVM that knows LoongArch is installed (make test-all installs it)")
     lines = subprocess.run(

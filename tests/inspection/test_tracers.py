@@ -34,13 +34,16 @@ def test_gdb_reads_exactly_the_operands_it_is_said_to(program: Any, note: Any, g
     notes = (note(text, site=f".Lsite{i}", probe=f"p{i}") for i, text in enumerate(OPERANDS))
     path = program(*notes, COUNT, sites=("nop",) * len(OPERANDS))
     script = [word for i in range(len(OPERANDS)) for word in ("-ex", f"break -probe-stap pv:p{i}")] + ["-ex", "run"]
+    script += ["-ex", "info registers k1"]
     for _ in OPERANDS:
         script += ["-ex", "echo <", "-ex", "print $_probe_arg0", "-ex", "echo >", "-ex", "continue"]
     done = run(gdb, "-nx", "-batch", *script, path, code=None)
     answers = re.findall(r"<([^>]*)>", done.stdout)
     assert len(answers) == len(OPERANDS), done.stdout + done.stderr
+    # A processor without AVX-512 has no %k1, and gdb then knows none there.
+    here = [text for text in OPERANDS if text != "4@%k1" or re.search(r"^k1 ", done.stdout, re.MULTILINE)]
     read = {text for text, answer in zip(OPERANDS, answers) if "=" in answer}
-    assert read == {text for text in OPERANDS if not troubles(text, "gdb")}
+    assert read == {text for text in here if not troubles(text, "gdb")}
 
 
 @pytest.mark.live

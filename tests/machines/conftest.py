@@ -8,11 +8,14 @@ at the sites of the instrumented builds, one after the other, and the rest is wh
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +24,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
-USDTBUILD = ROOT / ".venv/bin/usdtbuild"
+USDTBUILD = (sys.executable, "-m", "usdtbuild")
 
 
 class Target(NamedTuple):
@@ -208,6 +210,39 @@ def find(*names: str) -> str | None:
     return next((path for path in map(shutil.which, names) if path), None)
 
 
+@functools.cache
+def compiles(*command: str) -> bool:
+    """Tell whether a compiler knows the machine that its options name: clang may have been built without it."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [*command, "-x", "c", "-c", "-", "-o", f"{folder}/nothing.o"]
+        return subprocess.run(words, input=b"int nothing;\n", capture_output=True, check=False).returncode == 0
+
+
+@functools.cache
+def of_llvm(name: str) -> dict[int, str]:
+    """Return major version -> path of each of LLVM's programs of this name that is installed and runs."""
+    found = {}
+    for command in (name, *(f"{name}-{version}" for version in range(14, 30))):
+        path = shutil.which(command)
+        said = path and subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+        if said and (version := re.search(r"(?:version|LLD) (\d+)\.", said)):
+            found[int(version[1])] = path
+    return found
+
+
+def newest_of_llvm(name: str, least: int = 0) -> str | None:
+    """Return the newest of LLVM's programs of this name, of a version that is at least `least`; None if there is none.
+
+    A linker isn't expected to know what a newer compiler writes, so that clang is the newest one that has an lld of its
+    version or a newer one, as far as there is such a pair.
+    """
+    versions = [version for version in of_llvm(name) if version >= least]
+    if name == "clang":
+        newest_linker = max(of_llvm("ld.lld"), default=0)
+        versions = [version for version in versions if version <= newest_linker] or versions
+    return of_llvm(name)[max(versions)] if versions else None
+
+
 class Workshop:
     """Everything about one target: where its files lie, and what can be done with them."""
 
@@ -217,7 +252,7 @@ class Workshop:
         folder.mkdir(parents=True, exist_ok=True)
         for source in ("corpus.c", "links.c", "platform.c", "corpus.d"):
             shutil.copy(HERE / source, folder)
-        self.call(USDTBUILD, "header", "corpus.d", "-o", "corpus.h")
+        self.call(*USDTBUILD, "header", "corpus.d", "-o", "corpus.h")
         (folder / "reference.c").write_text(reference_stubs((folder / "corpus.h").read_text()))
 
     def call(self, *command: Any, code: int = 0, **more: Any) -> str:
@@ -257,15 +292,24 @@ class Workshop:
         program = self.of_llvm("clang") if name == "clang" else find(words[0])
         # clang has no assembler of its own for SPARC up to version 16, and calls binutils'.
         assembles = "sparc" not in self.name or find(f"{self.target.prefix}as")
-        return [program, *words[1:]] if program and assembles else []
+        command = [program, *words[1:]] if program and assembles else []
+        return command if command and compiles(*command) else []
 
     def of_llvm(self, name: str) -> str | None:
         """Return the path of one of LLVM's programs, in a version that knows the target."""
-        return find(f"{name}-19", *(() if name in self.target.llvm19.split() else (name,)))
+        return newest_of_llvm(name, 19 if name in self.target.llvm19.split() else 0)
 
     def linkers(self) -> list[str]:
         """Return the linkers that know the target and are installed."""
         return [name for name in self.target.linkers if self.linker(name)]
+
+    def own_linkers(self, compiler: str) -> list[str]:
+        """Return the linkers that must take what a compiler writes: those that come with it, and are as new."""
+        if compiler == "gcc":
+            return [name for name in self.linkers() if name == "bfd"]
+        versions = {path: number for name in ("clang", "ld.lld") for number, path in of_llvm(name).items()}
+        pair = [versions.get(path, 0) for path in (self.of_llvm("clang"), self.of_llvm("ld.lld"))]
+        return [name for name in self.linkers() if name == "lld" and pair[0] <= pair[1]]
 
     def linker(self, name: str) -> list[str]:
         """Return a linker's command, empty if there is none."""
@@ -289,7 +333,7 @@ class Workshop:
         """Instrument objects, all by one command; return the new ones."""
         to = self.folder / "-".join(("instrumented", *options))
         to.mkdir(exist_ok=True)
-        self.call(USDTBUILD, "instrument", *options, "--output-dir", to, *objects)
+        self.call(*USDTBUILD, "instrument", *options, "--output-dir", to, *objects)
         return [to / item.name for item in objects]
 
     def link(self, linker: str, objects: list[Path], name: str, *options: str) -> Path:
@@ -339,7 +383,9 @@ class Workshop:
         name = f"reference{enabled}"
         objects = [self.compile(build), self.compile(build, "platform.c")]
         objects.append(self.compile(build, "reference.c", f"ENABLED={enabled}"))
-        linker = next(linker for linker in self.linkers() if self.takes(linker, build))
+        linker = next((linker for linker in self.linkers() if self.takes(linker, build)), None)
+        if linker is None:
+            pytest.skip(f"no linker for what {compiler} writes for {self.name} is installed")
         lines = self.run(self.link(linker, objects, name)).splitlines(keepends=True)
         events = [event_of(line[2:].rstrip("\n")) for line in lines if line.startswith("> ")]
         return events, "".join(line for line in lines if not line.startswith("> "))
@@ -423,7 +469,7 @@ class Workshop:
             elf = ELFFile(file)
             word, order = elf.elfclass // 8, "little" if elf.little_endian else "big"
         plan = {
-            "remote": f"/tmp/usdtbuild-{os.getpid()}.qemu", "seen": f"{program}.seen", "word": word, "order": order,
+            "remote": str(short_name("qemu")), "seen": f"{program}.seen", "word": word, "order": order,
             "semaphores": sorted({site.semaphore for site in sites} - {0}),
             "sites": [
                 {
@@ -444,6 +490,7 @@ class Workshop:
             emulator.kill()
             emulator.communicate()
             socket.unlink(missing_ok=True)
+            socket.parent.rmdir()
         return [
             (Event(probe, tuple(values)), Event(probe, tuple(own)) if None not in own else None)
             for probe, values, own in found
@@ -529,6 +576,11 @@ class Remote:
         return int.from_bytes(self.memory(address, size), "little")
 
 
+def short_name(suffix: str) -> Path:
+    """Return a name for a socket, in a new folder: pytest's folders may be longer than the 107 bytes it can have."""
+    return Path(tempfile.mkdtemp(prefix="usdtbuild-", dir="/tmp")) / suffix
+
+
 def machine_number(elf: ELFFile) -> int:
     """Return e_machine as a number, which pyelftools turns into a name where it knows one."""
     elf.stream.seek(18)
@@ -597,6 +649,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Any:
         shop = made[name]
         if not shop.compilers() or not shop.linkers():
             pytest.skip(f"no compiler or no linker for {name} is installed (make test-all installs them)")
+        if not target.capstone and not shop.of_llvm("llvm-objdump"):
+            pytest.skip(f"no disassembler for {name} is installed (make test-all installs llvm-objdump-19)")
         if target.qemu and not find(target.qemu.split()[0]):
             pytest.skip(f"{target.qemu.split()[0]} is not installed (make test-all installs it)")
         return shop

@@ -96,7 +96,10 @@ def check_events(shop, seen, expected, sites, program):
 
 
 def check_build(shop, build, instrumented, name, expected, watch_with):
-    """Link a build with every linker that takes it, and check each program; return which linkers did."""
+    """Link a build with every linker that takes it, and check each program; return which linkers did, and the sites.
+
+    Which linkers do is known from the code without probes alone: an old one doesn't know what a new compiler writes.
+    """
     done = []
     for linker in shop.linkers():
         program = shop.try_link(linker, build, instrumented, name)
@@ -107,11 +110,10 @@ def check_build(shop, build, instrumented, name, expected, watch_with):
         if shop.target.qemu:
             assert shop.run(program) == expected[1], program
         done.append((linker, program, sites))
-    assert done, f"no linker takes {build}"
-    if shop.target.qemu:
+    if done and shop.target.qemu:
         linker, program, sites = done[watch_with % len(done)]
         check_events(shop, shop.watch(program), expected[0], sites, program)
-    return [linker for linker, _, _ in done], len(done[0][2])
+    return [linker for linker, _, _ in done], len(done[0][2]) if done else 0
 
 
 @pytest.mark.slow
@@ -134,8 +136,10 @@ def test_corpus(name, compiler, workshop, build_of, record_property):
         linkers, sites = check_build(shop, build, instrumented, f"{build.stem}", expected, number)
         linked.update(linkers)
         count += sites
-    rarely = [linker for linker in shop.linkers() if linked[linker] < 2]
-    assert not rarely or (compiler, rarely) == ("gcc", ["lld"]), f"{rarely} took hardly any build"
+    if not linked:
+        pytest.skip(f"no linker for what {compiler} writes for {name} is installed (make test-all installs one)")
+    rarely = [linker for linker in shop.own_linkers(compiler) if linked[linker] < 2]
+    assert not rarely, f"{rarely} took hardly any build"
     fired = len(expected[0]) * len(builds)
     facts = f"{name}|{compiler}|{len(builds)}|{count}|{' '.join(sorted(linked))}|{fired}|{shop.target.sdt}"
     record_property("machine", facts)
@@ -152,7 +156,7 @@ def test_one_build_of_each_machine(name, workshop, build_of):
     (instrumented,) = shop.instrument([shop.compile(build, "corpus.c", BY_CALL)])
     program = shop.link(linker, [instrumented, shop.platform(build)], "one")
     check_sites(shop, shop.sites(program), program)
-    (file,) = json.loads(shop.call(shop.usdtbuild, "verify", "--json", program))["files"]
+    (file,) = json.loads(shop.call(*shop.usdtbuild, "verify", "--json", program))["files"]
     found = {finding["check"] for finding in file["findings"]}
     assert found - OF_LAYOUT == ({"half-argument"} if name in SPLIT else set())
     if shop.target.qemu:
@@ -173,10 +177,10 @@ def test_dof_names_the_places_that_notes_name(name, system, workshop, build_of):
         pytest.skip("no relocation of n64 holds a distance of 64 bits")
     raw = shop.compile(build, "corpus.c", BY_CALL)
     made = shop.folder / f"{system}.o"
-    shop.call(shop.usdtbuild, "instrument", raw, "-o", made, "--formats", "stapsdt,dof", "--target-os", system)
+    shop.call(*shop.usdtbuild, "instrument", raw, "-o", made, "--formats", "stapsdt,dof", "--target-os", system)
     program = shop.link(linker, [made, shop.platform(build)], system)
     for path in (made, program):
-        (file,) = json.loads(shop.call(shop.usdtbuild, "list", "--json", path))["files"]
+        (file,) = json.loads(shop.call(*shop.usdtbuild, "list", "--json", path))["files"]
         shown: dict[str, Counter[tuple[str, str, str]]] = {"stapsdt": Counter(), "dof": Counter()}
         for probe in file["probes"]:
             for site in probe["sites"]:
@@ -187,6 +191,6 @@ def test_dof_names_the_places_that_notes_name(name, system, workshop, build_of):
                     shown[probe["format"]][probe["name"].replace("__", "-"), place, function] += 1
         assert shown["dof"] == shown["stapsdt"], path
         assert len(shown["dof"]) > 50
-    checked = shop.call(shop.usdtbuild, "dof", "check", "--platform", system, program).splitlines()
+    checked = shop.call(*shop.usdtbuild, "dof", "check", "--platform", system, program).splitlines()
     assert checked
     assert all(line.endswith(f"{system}: accepted") for line in checked)
