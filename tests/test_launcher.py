@@ -412,6 +412,27 @@ def test_nop_style_reaches_the_object(work) -> None:
     assert b"\x0f\x1f\x44\x00\x00" in nop5
 
 
+@pytest.mark.parametrize("optimisation", ["-O0", "-O2"])
+def test_calls_whose_return_is_checked_stay_calls(optimisation: str, need, work) -> None:
+    """With this option of clang the program looks below the stack pointer for what a call has left there."""
+    clang = need("clang")
+    harden = [optimisation, "-mspeculative-load-hardening"]
+    for option, in_place in ((harden, 0), ([*harden, "-mno-red-zone"], 0), ([*harden, f"-mno-{harden[1][2:]}"], 2)):
+        folder = work("probes.h")
+        for launch in ([*LAUNCHER, "--verbose", "--", clang], [*LAUNCHER, "--formats=stapsdt,dof", "--", clang]):
+            done = execute(folder, [*launch, *option, "-c", "main.c", "util.c"])
+            assert done.code == 0, done.err
+            calls = subprocess.run(["objdump", "-dr", "main.o", "util.o"], cwd=folder, check=True, capture_output=True)
+            assert calls.stdout.count(b"\t__dtrace_app___req__done") == 2 - in_place, calls.stdout.decode()
+            assert execute(folder, [clang, "main.o", "util.o", "-o", "app"]).code == 0
+            assert execute(folder, ["./app"]).code == 0
+            records = probes_of((folder / "app").read_bytes(), folder)
+            assert records == (in_place or 1)
+    done = execute(folder, [*LAUNCHER, "--", clang, *harden, "main.c", "util.c", "-o", "app"])
+    assert done.code == 0, done.err
+    assert execute(folder, ["./app"]).code == 0
+
+
 def test_an_object_that_cannot_be_instrumented_is_removed(work, cc: str) -> None:
     """Here the section with the provider's description is damaged."""
     folder = work("probes.h")

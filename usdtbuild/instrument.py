@@ -50,7 +50,7 @@ class Options(NamedTuple):
     """What a caller may choose. `providers` are known besides those that the object itself describes.
 
     `formats` are the records to write; none means what the tracers of the target system read. `target_os` is one of
-    SYSTEMS, or '' for what the object says of itself.
+    SYSTEMS, or '' for what the object says of itself. `keep_calls` leaves calls as they are, and defines their stubs.
     """
 
     nop: str = SAFE
@@ -58,6 +58,7 @@ class Options(NamedTuple):
     providers: tuple[Provider, ...] = ()
     lto: str = "error"
     target_os: str = ""
+    keep_calls: bool = False
 
 
 # System -> the records its tracers read. The objects of FreeBSD and illumos name their system (EI_OSABI).
@@ -136,7 +137,9 @@ def instrument(data: Data, path: str, options: Options = DEFAULTS) -> tuple[list
     options = _with_target(source, options)
     # FreeBSD's and illumos' tracers change what an is-enabled site returns; no other can.
     patch_enabled = options.formats == ("dof",) and options.target_os in {"freebsd", "illumos"}
-    found = sites.find(source, machine, providers, options.nop, patch_enabled=patch_enabled)
+    found = sites.find(
+        source, machine, providers, options.nop, patch_enabled=patch_enabled, keep_calls=options.keep_calls
+    )
     if not found:
         return [], b"", Report(False, reason=_why_nothing(source, found))
     _refuse_idle_semaphores(found, options, path)

@@ -104,7 +104,7 @@ class _ObjectStep:
                     posix.replace(held, self.path)
                 return
         with open_input(held) as data:
-            patches, tail, report = instrumenting.instrument(data.view, self.path, _options(self.settings))
+            patches, tail, report = instrumenting.instrument(data.view, self.path, self._options())
             if report.changed:
                 write_edited(data, patches, tail, self.path)
             elif held != self.path:
@@ -121,6 +121,9 @@ class _ObjectStep:
         count = convert_file(held, held)
         if count and self.settings.verbose:
             say(f"usdtbuild: {self.path}: {count} patchable entr{'ies' if count > 1 else 'y'} in a relative table")
+
+    def _options(self) -> instrumenting.Options:
+        return _options(self.settings)._replace(keep_calls=_checks_returns(self.line.words))
 
     # -- LTO ---------------------------------------------------------------------------------------------------------
 
@@ -159,7 +162,7 @@ class _ObjectStep:
             if self._has_entries(plain):
                 raise UsdtError(f"{self.path}: its table of patchable entries can't be replaced with --lto=keep")
             with open_input(held) as intermediate, open_input(plain) as without:
-                text = stub_source(intermediate.view, without.view, self.path, _options(self.settings))
+                text = stub_source(intermediate.view, without.view, self.path, self._options())
         if not text:
             if held != self.path:
                 posix.replace(held, self.path)
@@ -275,6 +278,12 @@ def _is_fat(data: Data) -> bool:
     A linker's LTO plugin would use the first and ignore what we did to the second.
     """
     return data.find(b".gnu.lto_") >= 0 or data.find(b".llvm.lto\0") >= 0
+
+
+def _checks_returns(words: list[str]) -> bool:
+    """Whether code compiled so checks behind a call that it was one. `instrument` sees that in the code, too."""
+    hardening = [word for word in words if word.endswith("speculative-load-hardening")]
+    return bool(hardening) and not hardening[-1].startswith("-mno-")
 
 
 def _options(settings: Settings) -> instrumenting.Options:

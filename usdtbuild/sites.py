@@ -85,11 +85,15 @@ def description(source: ElfObject) -> str:
     )
 
 
-def find(source: ElfObject, machine: Machine, providers: dict[str, Provider], nop: str, patch_enabled: bool) -> Found:
+def find(
+    source: ElfObject, machine: Machine, providers: dict[str, Provider], nop: str,
+    *, patch_enabled: bool, keep_calls: bool = False,
+) -> Found:  # fmt: skip
     """Find the stubs, sites and semaphores of an object.
 
     `providers` are those known by name; `patch_enabled` says whether an is-enabled call may become a NOP, which it
-    may not where a semaphore decides. Raises UndescribedProbeError, MangledStubError, ElfError.
+    may not where a semaphore decides; with `keep_calls` only tail calls become sites. Raises UndescribedProbeError,
+    MangledStubError, ElfError.
     """
     semaphores = {semaphore_name(p.name, probe).encode() for p in providers.values() for probe in p.probes}
     names = source.find_symbols((b"__dtrace",), semaphores, SEMAPHORE_SUFFIX.encode())
@@ -111,6 +115,9 @@ def find(source: ElfObject, machine: Machine, providers: dict[str, Provider], no
                 leftover.add(index)
     _refuse_mangled(source)
     places, indirect = _classify(source, machine, stubs, nop, patch_enabled)
+    if keep_calls:
+        indirect |= {site.stub.symbol for site in places if not site.replacement.tail}
+        places = [site for site in places if site.replacement.tail]
     return Found(stubs, places, indirect, leftover, found_semaphores, undefined)
 
 

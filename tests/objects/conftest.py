@@ -286,7 +286,7 @@ class Binary:
 
         The site is where the call begins; for a conditional jump it is behind the two-byte one that takes its place.
         """
-        stubs = {s["st_value"]: s.name for s in self.symbols if s.name.startswith(STUB) and s["st_value"]}
+        stubs = {s["st_value"]: s.name for s in self.symbols if s["st_value"] and re.fullmatch(STUB + r"\w+", s.name)}
         for function in sorted(set(self._callers(stubs))):
             for address, mnemonic, operand in self.disassemble(function):
                 if mnemonic.split()[-1][0] in "jc" and operand.startswith("0x") and int(operand, 16) in stubs:
@@ -440,10 +440,13 @@ def undefined(path: Path) -> set[str]:
 # --- the comparison -------------------------------------------------------------------------------------------
 
 
-def check_records(program: Binary, reference: Binary, format_: str = "stapsdt", folded: bool = False) -> list[Record]:
+def check_records(
+    program: Binary, reference: Binary, format_: str = "stapsdt", folded: bool = False, kept: bool = False
+) -> list[Record]:
     """Check that the program's records are exactly the calls of the reference; return the records in stubs.
 
-    With `folded` (--icf) functions share addresses, and records are compared by name and offset only.
+    With `folded` (--icf) functions share addresses, and records are compared by name and offset only. With `kept`
+    there are calls that are still calls in the program, of stubs.
     """
     in_stubs = []
     actual: set[Site] = set()
@@ -465,6 +468,11 @@ def check_records(program: Binary, reference: Binary, format_: str = "stapsdt", 
     calls = list(reference.calls())
     for address, probe in calls:
         expected |= reference.sites(address, probe)
+    left = list(program.calls())
+    assert bool(left) == kept
+    calls = calls[len(left) :]
+    for address, probe in left:
+        expected -= program.sites(address, probe)
     assert actual == expected
     assert max(places.values(), default=1) == 1, "two records say the same"
     if not folded:

@@ -68,6 +68,8 @@ class Case(NamedTuple):
 
 REQ, ENABLED_REQ = "__dtrace_app___req", "__dtraceenabled_app___req"
 PIC = "-O2 -fPIC -fno-plt"
+# After each call the program compares what the call left below the stack pointer with the address behind the call.
+HARDENED = "-mspeculative-load-hardening"
 CASES = {
     "call": Case(CALL, "-O0", "e8", "PLT32", REQ),
     "call, position independent": Case(CALL, "-O2 -fPIC", "e8", "PLT32", REQ),
@@ -91,6 +93,22 @@ CASES = {
     "is-enabled call": Case(ENABLED, "-O2 -DUSDT_ENABLED_BY_CALL", "e8", "PLT32", ENABLED_REQ),
     "is-enabled tail call": Case(ENABLED_TAIL, "-O2 -DUSDT_ENABLED_BY_CALL", "e9", "PLT32", ENABLED_REQ),
     "is-enabled call through the GOT": Case(ENABLED, PIC, "ff 15", "GOTPCRELX", ENABLED_REQ, open=True),
+    "hardened call": Case(LOOP, f"-O2 {HARDENED}", "e8", "PLT32", REQ, True, ("clang",)),
+    "hardened call with no load or branch near": Case(CALL, f"-O2 {HARDENED}", "e8", "PLT32", REQ, False, ("clang",)),
+    "hardened call, unoptimised": Case(CALL, f"-O0 {HARDENED}", "e8", "PLT32", REQ, True, ("clang",)),
+    "hardened call, not position independent": Case(
+        LOOP, f"-O1 -fno-pie {HARDENED}", "e8", "PLT32", REQ, True, ("clang",)
+    ),
+    "hardened call, no PLT": Case(
+        CALL, f"{PIC} {HARDENED}", "(?:48|4c) 8b", "REX_GOTPCRELX", REQ, True, ("clang",), True
+    ),
+    "hardened call, address computed before it": Case(
+        LOOP, f"-O2 -mno-red-zone {HARDENED}", "e8", "PLT32", REQ, False, ("clang",)
+    ),
+    "hardened tail call": Case(TAIL, f"-O2 {HARDENED}", "e9", "PLT32", REQ, False, ("clang",)),
+    "hardened is-enabled call": Case(
+        ENABLED, f"-O2 -DUSDT_ENABLED_BY_CALL {HARDENED}", "e8", "PLT32", ENABLED_REQ, True, ("clang",)
+    ),
     "branch protection": Case(CALL, "-O2 -fcf-protection=full", "e8", "PLT32", REQ),
 }
 
@@ -149,7 +167,8 @@ def compare(bench: Any, check: Any, plain: Any, path: Any, case: Case) -> None:
     around = (main, "-no-pie" if "-fno-pie" in case.flags else "-pie")
     program = bench.link(*around, path)
     reference = bench.link(*around, plain, bench.stubs([plain]))
-    in_stubs = check.records(check.binary(program), check.binary(reference))
+    kept = case.stub and HARDENED in case.flags and case.opcode == "e8"
+    in_stubs = check.records(check.binary(program), check.binary(reference), kept=kept)
     assert bool(in_stubs) == case.stub
     assert bench.output(program) == bench.output(reference)
 
