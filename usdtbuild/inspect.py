@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .elf.image import PF_W, Function
+from .elf.image import PF_W, Function, Image
+from .errors import InputError
 from .formats import operands
 from .formats.operands import OTHER, Operand, Place
 from .provider import describe
@@ -17,8 +18,8 @@ from .readers import READERS, Location, Record, records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from mmap import mmap
 
-    from .elf.image import Image
     from .provider.model import Argument as Declared
     from .provider.model import Probe as DeclaredProbe
     from .provider.model import Provider
@@ -147,6 +148,24 @@ def is_backed(image: Image, address: int) -> bool:
     segment = image.segment_at(address)
     inside = segment is not None and address + 2 <= segment.address + segment.file_size
     return bool(segment and segment.flags & PF_W and inside)
+
+
+def site_places(in_object: bool, seen: Inspection) -> tuple[tuple[int, int], ...]:
+    """Return the place of every site: its section's number and offset in an object, else 0 and its address."""
+    found = {site.location for probe in seen.probes for site in probe.sites}
+    places = ((place.section_number, place.offset) if in_object else (0, place.address) for place in found)
+    return tuple(sorted(places))
+
+
+def sites_of(data: bytes | mmap, path: str) -> tuple[tuple[int, int], ...]:
+    """Return the same of a file's content, as far as it can be read; nothing of what is no ELF file with probes."""
+    if not any(data.find(section.encode()) >= 0 for section in {reader.section for reader in READERS}):
+        return ()
+    try:
+        image = Image(data, path)
+        return site_places(image.is_object, inspect(image))
+    except InputError:
+        return ()  # what is damaged is for whoever reads the probes to say
 
 
 # -- the provider's description ----------------------------------------------------------------------------------------

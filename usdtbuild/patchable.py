@@ -8,6 +8,7 @@ nothing of probes, and never changes a file.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from contextlib import contextmanager
 from struct import error as struct_error
@@ -108,10 +109,15 @@ class Report(NamedTuple):
 
 
 class Options(NamedTuple):
-    """How to read: the N,M to hold entries to (None: find it), and where debug files are."""
+    """How to read: the N,M to hold entries to (None: find it), and where debug files are.
+
+    `taken` are places whose NOPs are somebody else's, as section number and offset (of linked files: 0 and address):
+    NOPs from there on are not the entry's, even if they follow its own.
+    """
 
     promise: tuple[int, int] | None = None
     debug_folder: str = DEBUG_FOLDER
+    taken: tuple[tuple[int, int], ...] = ()
 
 
 def read_functions(
@@ -169,6 +175,7 @@ class _Reader:
         self.starts = Starts(self.symbols.symbols, () if self.symbols.complete else unwind_starts(image))
         self.tables, self.entries = read_tables(image)
         self.promise: Promise | None = None
+        self.taken = sorted({image.address_of(*place) for place in self.options.taken})
 
     def report(self) -> Report:
         """Return what the file says about its functions."""
@@ -191,7 +198,7 @@ class _Reader:
             table = self.tables[entry.table]
             problem, detail = (table.problem, table.detail) if table.problem else (entry.problem, entry.detail)
             machine = self._machine_at(entry.address)
-            measured = measure(entry, machine, self.starts, self.image.read, complete)
+            measured = measure(entry, machine, self.starts, self._read, complete)
             if not problem and entry.address in seen:
                 problem, detail = "duplicate", f"an earlier table entry names {entry.address:#x} too"
             seen.add(entry.address)
@@ -199,6 +206,13 @@ class _Reader:
         self.promise = self._promise([j.measured for j in judged if not j.reason])
         judged = [self._against_promise(j, self.promise) for j in judged]
         return self._without_branches(judged, self.promise)
+
+    def _read(self, address: int, size: int) -> bytes:
+        """Return the bytes at an address, up to the next place that is taken."""
+        index = bisect_left(self.taken, address)
+        if index < len(self.taken):
+            size = min(size, self.taken[index] - address)
+        return self.image.read(address, size)
 
     def _machine_at(self, address: int) -> Machine:
         """ARM has two instruction sets; a symbol, or the NOPs themselves, say which one is meant."""
@@ -394,17 +408,19 @@ _CURES = {
 }
 
 
-def verify_entries(path: str, data: Data | None = None) -> list[Finding]:
+def verify_entries(
+    path: str, data: Data | None = None, taken: tuple[tuple[int, int], ...] = ()
+) -> list[Finding]:
     """Return what is wrong with the patchable entries of the file at `path`, one finding for each reason.
 
-    `data` is its content, if the caller has it. An entry that can't be patched safely is an error, one to be patched
-    with care a warning; functions without an entry are no finding. Raises InputError if the file can't be read or is
-    damaged.
+    `data` is its content, if the caller has it; `taken` is as in `Options`. An entry that can't be patched safely is
+    an error, one to be patched with care a warning; functions without an entry are no finding. Raises InputError if
+    the file can't be read or is damaged.
     """
     from .verify import ERROR, WARNING, Finding, Place
 
     places: dict[str, list[Place]] = {}
-    for function in read_functions(path, data=data).functions:
+    for function in read_functions(path, Options(taken=taken), data=data).functions:
         if function.reason and function.reason not in HARMLESS:
             code = function.reason
         elif function.warnings and not function.reason:

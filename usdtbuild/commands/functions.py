@@ -13,6 +13,8 @@ import click
 
 from ..errors import InputError, UsageError
 from ..functions.entry import REASONS
+from ..functions.image import map_file
+from ..inspect import sites_of
 from ..patchable import WARNINGS, Function, Options, Report, explain_functions, read_functions
 
 if TYPE_CHECKING:
@@ -145,7 +147,8 @@ def _select(function: Function, wanted: _Wanted, names: dict[str, str]) -> bool:
 
 
 def _one(path: str, shown: str, wanted: _Wanted, memory: Any = None, bias: int = 0) -> _File:
-    report = read_functions(path, wanted.options, memory)._replace(path=shown)
+    options = wanted.options._replace(taken=sites_of(map_file(path), path))
+    report = read_functions(path, options, memory)._replace(path=shown)
     names: dict[str, str] = {}
     if wanted.demangle:
         from ..functions.demangle import demangle
@@ -164,7 +167,6 @@ def _one(path: str, shown: str, wanted: _Wanted, memory: Any = None, bias: int =
 def _process(pid: int, wanted: _Wanted, all_modules: bool) -> list[_File]:
     """Return a file for every module of a process, with the addresses and the bytes that the process has."""
     from ..elf.image import Image
-    from ..functions.image import map_file
     from ..process import Memory, load_biases, mapped_files, open_mapped
 
     files = []

@@ -252,11 +252,15 @@ def _entry_nops(found: Measured, machine: Machine, read: Read) -> Measured:
 
 
 def _nameless(address: int, machine: Machine, read: Read) -> Measured:
-    """No symbol says where the function starts: NOPs up to a landing pad are padding, else that is left open (-1)."""
+    """No symbol says where the function starts: NOPs up to a landing pad are padding, else that is left open (-1).
+
+    `paciasp` is a landing pad too, but compilers put it behind an entry's NOPs, never between padding and entry.
+    """
     code = read(address, 4096)
     pieces = nop_run(machine, code, 0, len(code))
     padding = sum(pieces)
     length, name = M.landing_pad(machine, code, padding)
+    length = 0 if name.startswith("paci") else length
     unit = pieces[0] if pieces else machine.units[0]
     if length or (pieces and M.nop_at(machine, code, padding)):  # clang: one-byte padding, one long NOP at the entry
         entry = address + padding

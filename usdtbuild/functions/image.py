@@ -95,6 +95,7 @@ class Image:
             raise self.error("is a core dump", "give the program that dumped it")
         if code and all(section.type == L.SHT_NOBITS for section in code) and not debug_file:
             raise self.error("is a separate debug file, without the code", "give the program it belongs to")
+        self.code = self._code()
         self._starts = [span.start for span in self.spans]
         self._names = {section.address: section.name for section in self.sections} if self.relocatable else {}
 
@@ -161,6 +162,26 @@ class Image:
                 spans.append(Span(address, address + length, offset, bool(flags & PF_X)))
         return sorted(spans)
 
+    def _code(self) -> list[Span]:
+        """Return where instructions are: the executable sections, since their segments may hold data too.
+
+        RISC-V's linkers, and others with `-z noseparate-code`, load strings and constants with the code. A file
+        without section headers has its executable segments for code.
+        """
+        segments = [span for span in self.spans if span.executable]
+        wanted = L.SHF_ALLOC | L.SHF_EXECINSTR
+        sections = [s for s in self.sections if s.flags & wanted == wanted and s.type != L.SHT_NOBITS and s.size]
+        if self.relocatable or not sections:
+            return segments
+        found = []
+        for section in sections:
+            for segment in segments:
+                start = max(section.address, segment.start)
+                end = min(section.address + section.size, segment.end)
+                if start < end:
+                    found.append(Span(start, end, segment.offset + start - segment.start, True))
+        return sorted(set(found))
+
     def _segment(self, at: int) -> tuple[int, int, int, int, int]:
         """Return type, flags, file offset, address and bytes in the file of the program header at `at`."""
         word, u32 = self.layout.word, self.layout.u32
@@ -192,6 +213,12 @@ class Image:
             return b""
         at = offset + address - start
         return bytes(self.data[at : at + min(size, end - address)])
+
+    def address_of(self, section: int, offset: int) -> int:
+        """Return the address here of a place in an object; of other files, `offset` is the address itself."""
+        if not self.relocatable:
+            return offset
+        return self.sections[section].address + offset if 0 < section < len(self.sections) else 0
 
     def executable(self, address: int) -> bool:
         """Whether `address` lies in an executable segment (in an object: section)."""

@@ -62,13 +62,12 @@ def _by_function(
 ) -> dict[int, list[tuple[int, int]]]:
     """Return what looks like a branch to one of `targets`, by where a disassembly of its function starts."""
     grouped: dict[int, list[tuple[int, int]]] = {}
-    for span in image.spans:
-        if span.executable:
-            for source, target, field in _candidates(image, span, targets):
-                if field not in relocated:
-                    around = starts.around(source)
-                    start = around.address if around else span.start
-                    grouped.setdefault(max(start, source - _REACH, span.start), []).append((source, target))
+    for span in image.code:
+        for source, target, field in _candidates(image, span, targets):
+            if field not in relocated:
+                around = starts.around(source)
+                start = around.address if around else span.start
+                grouped.setdefault(max(start, source - _REACH, span.start), []).append((source, target))
     return grouped
 
 

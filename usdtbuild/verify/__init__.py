@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..elf.image import Image
+    from ..inspect import Inspection
     from ..provider.model import Provider
 
 __all__ = [
@@ -56,7 +57,7 @@ def verify(image: Image, expected: dict[str, Provider] | None = None) -> Report:
             from . import formats
 
             findings += formats.findings(subject)
-        findings += _entries(image)
+        findings += _entries(image, seen)
     if _has_entries(image) or any(finding.severity == ERROR for finding in findings):
         # The file was made for something else, or the errors say why there are no probes.
         findings = [finding for finding in findings if finding.check != "no-probes"]
@@ -72,13 +73,13 @@ def _has_entries(image: Image) -> bool:
     return any(image.sections_named(name) for name in (STANDARD, RELATIVE))
 
 
-def _entries(image: Image) -> list[Finding]:
+def _entries(image: Image, seen: Inspection) -> list[Finding]:
     """Return what is wrong with patchable function entries, where the file has a table of them."""
     if not _has_entries(image):
         return []
     from ..patchable import verify_entries
 
-    return verify_entries(image.path, image.data)
+    return verify_entries(image.path, image.data, look.site_places(image.is_object, seen))
 
 
 def missing_everywhere(reports: Iterable[Report], expected: dict[str, Provider], path: str) -> Report | None:
