@@ -28,6 +28,24 @@ for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.SIG_DFL)
 
+# What compilers, make and the tools around them read from the environment of whoever started the tests. The tests set
+# what they are about; the tools' words are compared, and are English in this locale (`C` alone isn't UTF-8).
+for _name in (
+    "AR", "AS", "ASFLAGS", "CC", "CFLAGS", "CPP", "CPPFLAGS", "CXX", "CXXFLAGS", "DTRACE", "LD", "LDFLAGS",
+    "LD_RUN_PATH", "NM", "STRIP", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH",
+    "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "SOURCE_DATE_EPOCH",
+    "MAKEFLAGS", "GNUMAKEFLAGS", "MFLAGS", "MAKEFILES", "MAKELEVEL", "CMAKE_GENERATOR", "CMAKE_PREFIX_PATH",
+    "CMAKE_BUILD_TYPE", "CMAKE_C_COMPILER_LAUNCHER", "CMAKE_CXX_COMPILER_LAUNCHER", "DESTDIR", "NINJA_STATUS",
+    "PKG_CONFIG_PATH", "PKG_CONFIG_LIBDIR", "CCACHE_DISABLE", "CCACHE_PREFIX", "CCACHE_DIR", "CCACHE_RECACHE",
+    "PYTHONPATH", "PYTHONSTARTUP", "PYTHONOPTIMIZE", "PYTHONWARNINGS", "PYTHONVERBOSE", "PYTHONDEVMODE",
+    "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONCOERCECLOCALE", "PYTHONINSPECT", "PYTHON_COLORS", "COLUMNS", "LINES",
+    "CLICOLOR", "CLICOLOR_FORCE", "FORCE_COLOR", "NO_COLOR", "GCC_COLORS", "POSIXLY_CORRECT", "DEBUGINFOD_URLS", "LANG",
+    "LANGUAGE", "LC_MESSAGES", "LC_CTYPE", "LC_NUMERIC", "LC_COLLATE",
+):  # fmt: skip
+    os.environ.pop(_name, None)
+os.environ["LC_ALL"] = "C.UTF-8"
+os.umask(0o022)
+
 ROOT = Path(__file__).resolve().parent.parent
 SYSTEM_FOLDERS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"))
 COMPILERS = {"gcc": "g++", "clang": "clang++"}
@@ -141,6 +159,20 @@ def need() -> Callable[[str], str]:
         return path
 
     return path_or_skip
+
+
+@pytest.fixture(scope="session")
+def need_c_library(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]:
+    """Skip the test if a compiler can't link a program, for lack of a C library: `need_c_library(gcc, "-m32")`."""
+    source = tmp_path_factory.mktemp("c-library") / "empty.c"
+    source.write_text("#include <stdio.h>\nint main(void) { return 0; }\n")
+
+    def link_or_skip(*compiler: str) -> None:
+        words = [*compiler, str(source), "-o", str(source.with_suffix(""))]
+        if subprocess.run(words, capture_output=True, check=False).returncode:
+            pytest.skip(f"{' '.join(compiler)} links no program: its C library is not installed")
+
+    return link_or_skip
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -94,7 +95,8 @@ def execute(folder: Path, words: list[str], stdin: bytes = b"", **more: object) 
 
 def _steady(text: str) -> str:
     """Compilers' temporary files have random names."""
-    return re.sub(r"/tmp/(cc\w{6}|[\w-]+-[0-9a-f]{6})", "/tmp/TEMPORARY", text)
+    folder = re.escape(tempfile.gettempdir())
+    return re.sub(rf"{folder}/(cc\w{{6}}|[\w-]+-[0-9a-f]{{6}})", "/tmp/TEMPORARY", text)
 
 
 def split(line: str, compiler: str) -> list[str]:

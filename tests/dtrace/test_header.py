@@ -509,8 +509,11 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("machine", list(MACHINES))
-def test_other_machines(machine: str, tmp_path: Path, dtrace: Any, run: Any, need: Any, notes: Any) -> None:
+def test_other_machines(
+    machine: str, tmp_path: Path, dtrace: Any, run: Any, need: Any, need_c_library: Any, notes: Any
+) -> None:
     compiler = need(f"{machine}-gcc-12")
+    need_c_library(compiler)
     (tmp_path / "app.d").write_text(
         "provider app { probe all(int, char *, size_t, int64_t, uint8_t, short, long, int); probe none(); };\n"
     )

@@ -130,8 +130,11 @@ MACHINES = ("aarch64", "arm", "i686", "powerpc", "powerpc64", "powerpc64le", "ri
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_other_machines_formats_agree(machine: str, build: Any, usdtbuild: Any, run: Any, need: Any) -> None:
+def test_other_machines_formats_agree(
+    machine: str, build: Any, usdtbuild: Any, run: Any, need: Any, need_c_library: Any
+) -> None:
     compiler = need(f"{machine}-linux-gnu{'eabihf' if machine == 'arm' else ''}-gcc")
+    need_c_library(compiler, "-static")
     body = 'void f(int n) { APP_START(); APP_REQ_DONE(n, "x"); }\nint main(void) { f(1); return 0; }\n'
     source = '#include "app.h"\n' + body
     text = build(ALL, source=source, link=False).with_suffix(".c")

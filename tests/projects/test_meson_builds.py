@@ -379,10 +379,10 @@ def test_stripped_installation_keeps_the_records(other: Any, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("compiler", ["gcc", pytest.param("clang", marks=SLOW)])
 def test_cross_build_takes_the_machine_from_the_object(
-    other: Any, need: Any, run: Any, tmp_path: Path, compiler: str
+    other: Any, need: Any, need_c_library: Any, run: Any, tmp_path: Path, compiler: str
 ) -> None:
     emulator, root = need("qemu-aarch64"), Path("/usr/aarch64-linux-gnu")
-    need("aarch64-linux-gnu-gcc")
+    need_c_library(need("aarch64-linux-gnu-gcc"))
     if compiler == "gcc" or not (root / "include/stdio.h").exists():
         need("aarch64-linux-gnu-g++")
     words = {

@@ -189,10 +189,11 @@ int main(void) { return serve(1) + finish(2) == 0; }
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_other_machines_register_their_sites(
-    machine: str, sources: Path, usdtbuild: Any, run: Any, need: Any, watch: Any
+    machine: str, sources: Path, usdtbuild: Any, run: Any, need: Any, need_c_library: Any, watch: Any
 ) -> None:
     prefix, emulator = MACHINES[machine]
     compiler, emulator = need(f"{prefix}-linux-gnu-gcc"), need(emulator)
+    need_c_library(compiler, "-static")
     (sources / "main.c").write_text(PORTABLE)
     usdtbuild(
         "cc", "--formats", "stapsdt,dof", "--target-os", "freebsd", "--", compiler, "-O1", "-ffunction-sections",

@@ -465,9 +465,10 @@ def test_the_runtime_is_cxx_too(cxx: str, build: Any, watch: Any, symbols: Any) 
 )  # fmt: skip
 def test_both_byte_orders_and_address_sizes(
     prefix: str, emulator: str, target: Target, relocation: int, build: Any, watch: Any, symbols: Any, need: Any,
-    run: Any, tmp_path: Any,
+    run: Any, tmp_path: Any, need_c_library: Any,
 ) -> None:  # fmt: skip
     compiler, emulator = need(f"{prefix}-linux-gnu-gcc"), need(emulator)
+    need_c_library(compiler, "-static")
     run(compiler, "-O1", "-DWRAPPED", "-c", HELPER, "-o", tmp_path / "helper.o")
     program = build(
         {"one": one(relocation, target=target), "two": two(relocation, target), "runtime": "runtime", "main": MAIN},
