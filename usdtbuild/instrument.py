@@ -216,8 +216,10 @@ def known_providers(source: ElfObject, options: Options) -> dict[str, Provider]:
     except describe.DescriptionError as error:
         raise UsdtError(f"{source.path}: section {describe.SECTION}: {error}; make the header again") from None
     providers = {name: provider for name, (provider, _) in described.items()}
-    for provider in options.providers:
-        providers.setdefault(provider.name, provider)
+    if options.providers:
+        from .provider.join import join_all
+
+        providers, _ = join_all([*providers.values(), *options.providers])
     return providers
 
 

@@ -44,14 +44,14 @@ def test_linkers_may_pad_and_several_objects_may_say_the_same() -> None:
     (other,) = parse("provider other {};", "other.d")
     text = describe.encode(provider) + "\0\0" + describe.encode(other) + "\0" + describe.encode(provider)
     assert list(describe.decode(text)) == ["app", "other"]
-    assert describe.conflicts(text) == []
+    assert describe.conflicts(text) == {}
 
 
 def test_two_different_descriptions_of_a_provider_are_a_conflict() -> None:
     (one,) = parse("provider app { probe a(int); };", "app.d")
     (two,) = parse("provider app { probe a(long); };", "app.d")
     text = describe.encode(one) + describe.encode(two)
-    assert describe.conflicts(text) == ["app"]
+    assert describe.conflicts(text) == {"app": ("probe a",)}
     assert describe.decode(text)["app"][0] == one.bare()
 
 

@@ -290,7 +290,7 @@ def test_a_linked_program_describes_its_providers_once(folder: Path, cc: str, li
         subprocess.run(command, check=True, capture_output=True, cwd=folder)
         text = described(program)
         assert text.count("provider\t1\tapp\t") == 1
-        assert describe.conflicts(text) == []
+        assert describe.conflicts(text) == {}
         assert list(describe.decode(text)) == ["app", "other"]
 
 

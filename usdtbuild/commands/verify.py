@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import InputError, UsageError, UsdtError
+from ..errors import UsageError, UsdtError
 from ..targets import files
 from ..verify import ERROR, NAMES, NOTE, WARNING, Finding, Place, Report, missing_everywhere, verify
 from .progress import progress
@@ -72,22 +71,9 @@ def command(
 
 def _read_providers(paths: Sequence[str]) -> dict[str, Provider]:
     """Return the providers of the given provider files by name. Raises InputError and ParseError."""
-    from ..provider.parser import parse
+    from ..provider.files import read_providers
 
-    providers: dict[str, Provider] = {}
-    for path in paths:
-        text = _read(path)
-        for provider in parse(text, path):
-            providers[provider.name] = provider
-    return providers
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_bytes().decode("utf-8", "surrogateescape")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(path, reason.lower()) from None
+    return read_providers(paths)
 
 
 def _look(target: str, expected: dict[str, Provider], tick: Callable[[str], None]) -> list[Report] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
 from ..verify import ERROR, verify
 
 if TYPE_CHECKING:
@@ -46,18 +45,9 @@ def complaints(
 
 
 def _read(paths: Sequence[str]) -> dict[str, Provider]:
-    from pathlib import Path
+    from ..provider.files import read_providers
 
-    from ..provider.parser import parse
-
-    providers: dict[str, Provider] = {}
-    for path in paths:
-        try:
-            text = Path(path).read_bytes().decode("utf-8", "surrogateescape")
-        except OSError as error:
-            raise InputError(path, (error.strerror or str(error)).lower()) from None
-        providers.update((provider.name, provider) for provider in parse(text, path))
-    return providers
+    return read_providers(paths)
 
 
 def _allowed(name: str, patterns: Sequence[str]) -> bool:

@@ -48,21 +48,37 @@ def digest(provider: Provider) -> str:
 def decode(text: str) -> dict[str, tuple[Provider, str]]:
     """Return provider name -> (provider, hash) for every provider in the section's text.
 
-    Linkers may pad between the pieces they concatenate, so NUL bytes are skipped. The first of two descriptions of
-    one provider wins; `conflicts` finds differing ones. Raises DescriptionError.
+    Linkers may pad between the pieces they concatenate, so NUL bytes are skipped. Several descriptions of one provider
+    are joined, under a hash of their own; where they contradict each other the first wins, and `conflicts` says so.
+    Raises DescriptionError.
     """
-    found: dict[str, tuple[Provider, str]] = {}
-    for name, (provider, hash_) in _decode_all(text):
-        found.setdefault(name, (provider, hash_))
+    parts = _parts(text)
+    found = {name: (provider, hash_) for (name, hash_), provider in parts.items()}
+    if len(found) < len(parts):
+        from .join import join_all
+
+        providers, _ = join_all(parts.values())
+        several = {name for name, hash_ in parts if found[name][1] != hash_}
+        found = {name: (p, digest(p) if name in several else found[name][1]) for name, p in providers.items()}
     return found
 
 
-def conflicts(text: str) -> list[str]:
-    """Return the names of providers that the text describes in two different ways (objects built from two `.d`s)."""
-    hashes: dict[str, set[str]] = {}
-    for name, (_, hash_) in _decode_all(text):
-        hashes.setdefault(name, set()).add(hash_)
-    return sorted(name for name, seen in hashes.items() if len(seen) > 1)
+def conflicts(text: str) -> dict[str, tuple[str, ...]]:
+    """Return the providers of which descriptions in the text contradict each other, each with what they differ in.
+
+    That is so where objects were built from two versions of a `.d`. Raises DescriptionError.
+    """
+    from .join import join_all
+
+    return dict(sorted(join_all(_parts(text).values())[1].items()))
+
+
+def _parts(text: str) -> dict[tuple[str, str], Provider]:
+    """Return (name, hash) -> provider for every different description in the text, in its order."""
+    found: dict[tuple[str, str], Provider] = {}
+    for name, (provider, hash_) in _decode_all(text):
+        found.setdefault((name, hash_), provider)
+    return found
 
 
 def _decode_all(text: str) -> list[tuple[str, tuple[Provider, str]]]:

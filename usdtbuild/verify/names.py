@@ -51,8 +51,8 @@ def _descriptions(subject: Subject) -> Iterator[Finding]:
         what = f"the description of its providers can't be read ({subject.seen.problem})"
         yield Finding("description", WARNING, what, (place,), "make the headers again, all with one usdtbuild")
         return
-    for name in describe.conflicts(look.description_text(subject.image)):
-        what = f"holds two versions of provider {name}: some objects were compiled with an older header"
+    for name, differing in describe.conflicts(look.description_text(subject.image)).items():
+        what = f"holds two versions of provider {name} ({_some(differing)}): some objects had another header"
         yield Finding(
             "description-conflict", WARNING, what, (place,), "compile everything that includes the header again"
         )
@@ -67,6 +67,10 @@ def _descriptions(subject: Subject) -> Iterator[Finding]:
                     "declared, and not called in this file", Place(f"{name}:{probe.stub}", "no site", None, "", 0)
                 )
     yield from gathered
+
+
+def _some(words: tuple[str, ...]) -> str:
+    return ", ".join(words[:3]) + (f" and {len(words) - 3} more" if len(words) > 3 else "")
 
 
 CHECKS = (_names, _descriptions)

@@ -1,0 +1,42 @@
+"""Several provider files as what they declare together, for whoever holds binaries to them.
+
+A provider may be declared in parts, in several files; parts that contradict each other are an error here, since nobody
+could say which of them a binary is held to. Not for making headers: each file has its own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from .join import join
+from .parser import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .model import Provider
+
+
+def read_providers(paths: Sequence[str]) -> dict[str, Provider]:
+    """Return name -> provider of everything that the files at `paths` declare. Raises InputError and ParseError."""
+    providers: dict[str, Provider] = {}
+    first: dict[str, str] = {}
+    for path in paths:
+        for part in parse(_read(path), path):
+            known = providers.setdefault(part.name, part)
+            first.setdefault(part.name, path)
+            providers[part.name], differing = join(known, part)
+            if differing:
+                what = f"declares {', '.join(differing)} of provider {part.name} otherwise than {first[part.name]}"
+                raise InputError(path, what, "give the files of one version of the program")
+    return providers
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_bytes().decode("utf-8", "surrogateescape")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(path, reason.lower()) from None
