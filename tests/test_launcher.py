@@ -25,7 +25,8 @@ from elftools.elf.elffile import ELFFile
 from usdtbuild.compile_step import may_have_probes
 
 PACKAGE = Path(__file__).resolve().parent.parent / "usdtbuild"
-LAUNCHER = [sys.executable, "-I", "-S", str(PACKAGE / "launcher.py")]
+PYTHON_DOOR = [sys.executable, "-I", "-S", str(PACKAGE / "launcher.py")]
+LAUNCHER: list[str] = []  # the door through which the running test goes
 
 SOURCES = {
     "main.c": '#include "app.h"\nint util(int);\nint main(int argc, char **argv) {\n'
@@ -60,6 +61,19 @@ def headers(usdtbuild, tmp_path_factory: pytest.TempPathFactory) -> Path:
     usdtbuild("header", folder / "app.d", "-o", folder / "probes.h")
     usdtbuild("header", "--none", folder / "app.d", "-o", folder / "plain.h")
     return folder
+
+
+@pytest.fixture(scope="session")
+def native_door(run, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The words of the native door, as a configure step gets them."""
+    return run(*PYTHON_DOOR, "--native", tmp_path_factory.mktemp("door")).stdout.splitlines()
+
+
+@pytest.fixture(params=["python", "native"], autouse=True)
+def door(request: pytest.FixtureRequest) -> str:
+    """Let the test run through each door of the launcher in turn."""
+    LAUNCHER[:] = PYTHON_DOOR if request.param == "python" else request.getfixturevalue("native_door")
+    return str(request.param)
 
 
 @pytest.fixture
@@ -373,7 +387,7 @@ def test_help_documents_every_option(usdtbuild, tmp_path: Path) -> None:
     for option in ("--verbose", "--nop", "--formats", "--target-os", "--lto", "--provider", "--tool-version"):
         assert option in text
     assert usdtbuild("cc", "-h").stdout == text
-    assert execute(tmp_path, [sys.executable, *LAUNCHER[3:], "--help"]).out.decode() == text
+    assert execute(tmp_path, [sys.executable, PYTHON_DOOR[-1], "--help"]).out.decode() == text
     isolated = execute(tmp_path, [*LAUNCHER, "--help"])  # no site-packages, and so no click
     assert (isolated.code, isolated.err[:13]) == (0, "usdtbuild cc ")
 

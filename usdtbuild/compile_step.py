@@ -38,7 +38,14 @@ _CHOICES = {
     "--patchable-table": ("absolute", "relative"),
     "--tool-version": (),
 }
-_FORMATS = ("stapsdt", "dof", "usdt")
+FORMATS = ("stapsdt", "dof", "usdt")
+# Our own options with which the native door (native.py) runs a step whose object turns out to have no probes.
+NATIVE_OPTIONS = ("--formats=", "--provider=", "--target-os=", "--tool-version=")
+# Signals that end a build step.
+STEP_SIGNALS = (_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGTERM)
+# What the names of probes' stubs and of semaphores have in them; and what else an object has with one of the latter.
+STUB_NAME, SEMAPHORE_NAME = b"__dtrace", b"_semaphore"
+SEMAPHORE_COMPANY = (b".usdtbuild.provider", b".gnu.lto_", b"BC\xc0\xde")
 
 
 class Settings:
@@ -152,8 +159,8 @@ def _set_option(settings: Settings, name: str, value: str) -> None:
         settings.providers.append(value)
     elif name == "--formats":
         for item in value.split(","):
-            if item not in _FORMATS:
-                raise ValueError(f"--formats takes some of {', '.join(_FORMATS)}, with commas, not {item!r}")
+            if item not in FORMATS:
+                raise ValueError(f"--formats takes some of {', '.join(FORMATS)}, with commas, not {item!r}")
             settings.formats.append(item)
 
 
@@ -224,11 +231,14 @@ class Signals:
     as whoever sent it expects.
     """
 
-    def __init__(self) -> None:
-        """Begin to hold signals back, but for those that are ignored (nohup, a shell's background jobs)."""
-        self.received = 0
+    def __init__(self, received: int = 0) -> None:
+        """Begin to hold signals back, but for those that are ignored (nohup, a shell's background jobs).
+
+        `received` is one that came before.
+        """
+        self.received = received
         self.child = 0
-        for number in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGTERM):
+        for number in STEP_SIGNALS:
             if _signal.getsignal(number) != _signal.SIG_IGN:
                 _signal.signal(number, self._take)
 
@@ -363,11 +373,8 @@ def may_have_probes(path: str) -> bool:
     section is never compressed) and in LLVM bitcode (the string table blob). Only the section that the generated
     header adds does not show in LTO objects.
     """
-    stub, semaphore = _find(path, (b"__dtrace", b"_semaphore"))
-    if stub or not semaphore:
-        return stub
-    described, gcc_lto, bitcode = _find(path, (b".usdtbuild.provider", b".gnu.lto_", b"BC\xc0\xde"))
-    return described or gcc_lto or bitcode
+    stub, semaphore = _find(path, (STUB_NAME, SEMAPHORE_NAME))
+    return stub or (semaphore and any(_find(path, SEMAPHORE_COMPANY)))
 
 
 def _find(path: str, needles: tuple[bytes, ...]) -> list[bool]:

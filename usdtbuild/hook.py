@@ -1,10 +1,11 @@
 """The way into a build that has no compiler launcher: options that make a compiler instrument its own objects.
 
-`usdtbuild hook` and the Meson integration use it at configure time. It writes a folder with a script named `as`, and
-returns the options that make a compiler call that script instead of its assembler: `-B` for GCC and Clang, and
-`-fno-integrated-as` for Clang, which has an assembler of its own. The script runs `assembler_step`. The folder's name
-has a digest of what is in it and the version of this package, because compiler caches know an option's words and not
-what they lead to. Before the options are given out, a probe is compiled with them and looked for in the object.
+`usdtbuild hook` and the Meson integration use it at configure time. It writes a folder with a program named `as`, and
+returns the options that make a compiler call that program instead of its assembler: `-B` for GCC and Clang, and
+`-fno-integrated-as` for Clang, which has an assembler of its own. It is the native door, or a script that runs
+`assembler_step`. The folder's name has a digest of what is in it and the version of this package, because compiler
+caches know an option's words and not what they lead to. Before the options are given out, a probe is compiled with them
+and looked for in the object.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import __version__
+from . import __version__, native
 from .errors import UsdtError
 from .files import write_whole
 
@@ -92,14 +93,22 @@ def _language_options(compiler: Compiler) -> list[str]:
 
 
 def _write(compiler: Compiler, folder: Path, options: Sequence[str]) -> Path:
-    launcher = [sys.executable, "-I", "-S", str(LAUNCHER), "--assembler-step", *options, "--", _assembler(compiler)]
-    script = f'#!/bin/sh\nexec {shlex.join(launcher)} "$@"\n'
-    digest = hashlib.sha256(script.encode() + __version__.encode()).hexdigest()[:12]
-    target = folder.resolve() / f"usdtbuild-{__version__}-{digest}" / "as"
-    if not target.is_file() or target.read_text() != script:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(str(target), script.encode(), 0o755)
-    return target.parent
+    """Write our `as` below `folder`, the native door or else a script; return the folder that it is in."""
+    step = ["--assembler-step", *options, "--", _assembler(compiler)]
+    door = native.build(folder.resolve())
+    if door:
+        files = {"as.words": b"".join(os.fsencode(word) + b"\0" for word in step), "as": door.read_bytes()}
+    else:
+        words = [sys.executable, "-I", "-S", str(LAUNCHER), *step]
+        files = {"as": f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'.encode("utf-8", "surrogateescape")}
+    digest = hashlib.sha256(b"\n".join([*files.values(), __version__.encode()])).hexdigest()[:12]
+    target = folder.resolve() / f"usdtbuild-{__version__}-{digest}"
+    for name, content in files.items():
+        path = target / name
+        if not path.is_file() or path.read_bytes() != content:
+            target.mkdir(parents=True, exist_ok=True)
+            write_whole(str(path), content, 0o755)
+    return target
 
 
 def _assembler(compiler: Compiler) -> str:

@@ -9,7 +9,14 @@ import sys
 
 
 def main(arguments: "list[str]") -> int:
-    """Run one compile step (`[OPTIONS] -- COMPILER ARGS`); return the exit code of `usdtbuild cc`."""
+    """Run one compile step (`[OPTIONS] -- COMPILER ARGS`); return the exit code of `usdtbuild cc`.
+
+    `--native DIR` runs none: it makes the native door in a folder, and prints what a build puts before its compilers.
+    """
+    if arguments[:1] == ["--native"]:
+        from usdtbuild.native import print_door
+
+        return print_door(arguments[1:])
     from usdtbuild.compile_step import run
 
     return run(arguments)
@@ -30,6 +37,10 @@ def _run_as_script() -> int:
         from usdtbuild.assembler_step import assemble
 
         return assemble(sys.argv[2:])
+    if sys.argv[1:2] == ["--finish-step"]:
+        from usdtbuild.finish_step import finish
+
+        return finish(sys.argv[2:])
     return main(sys.argv[1:])
 
 

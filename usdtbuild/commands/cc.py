@@ -51,6 +51,12 @@ class _Launcher(click.Command):
     help="What to do with an LTO object that has probes: compile it again without LTO, keep it and let stubs carry its "
     "probes (see docs/lto.md), or stop.",
 )
+@click.option(
+    "--native",
+    metavar="DIR",
+    help="Run no compiler: make the launcher's native door in DIR, which starts Python only for objects with probes, "
+    "and print what to put before compilers.",
+)
 @click.option("--provider", metavar="FILE.d", multiple=True, help="Describe probes of objects that don't do so.")
 @click.option(
     "--patchable-table",

@@ -1,0 +1,119 @@
+"""The launcher's native door: where it is made, when it isn't, and that it starts Python only where probes are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from usdtbuild import native
+
+PACKAGE = Path(native.__file__).parent
+PYTHON_DOOR = [sys.executable, "-I", "-S", str(PACKAGE / "launcher.py")]
+
+
+def make(folder: Path, **environment: str) -> tuple[list[str], str]:
+    """Make the door as a configure step does; return what stands before a compiler, and what was said."""
+    done = subprocess.run(
+        [*PYTHON_DOOR, "--native", str(folder)],
+        env={**os.environ, **environment}, capture_output=True, text=True, check=True,
+    )
+    return done.stdout.splitlines(), done.stderr
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    (path,), said = make(tmp_path_factory.mktemp("a door"))
+    assert said == ""
+    return Path(path)
+
+
+@pytest.fixture
+def project(tmp_path: Path, usdtbuild: Any) -> Path:
+    (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
+    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    (tmp_path / "probed.c").write_text('#include "app.h"\nint f(int);\nint f(int x) { APP_GO(x); return x; }\n')
+    (tmp_path / "plain.c").write_text("int g(int x);\nint g(int x) { return x; }\n")
+    return tmp_path
+
+
+def python_starts(folder: Path, *words: Any) -> int:
+    """Run a command; return how many times it started our Python, which strace sees."""
+    trace = folder / "trace"
+    command = ["strace", "-f", "-qq", "-s", "4096", "-e", "trace=execve", "-e", "signal=none", "-o", trace, *words]
+    done = subprocess.run([str(word) for word in command], cwd=folder, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return sum("launcher.py" in line and line.endswith(" = 0") for line in trace.read_text().splitlines())
+
+
+def test_it_is_made_once_and_told_by_what_is_in_it(door: Path, tmp_path: Path) -> None:
+    before = door.stat()
+    assert make(door.parent)[0] == [str(door)]
+    assert door.stat().st_mtime_ns == before.st_mtime_ns
+    elsewhere = native.build(tmp_path, python="/usr/bin/python3")
+    assert elsewhere is not None
+    assert elsewhere.name != door.name
+    assert [path.name for path in tmp_path.iterdir()] == [elsewhere.name]
+
+
+@pytest.mark.parametrize(
+    ("source", "starts"), [("plain.c", 0), ("probed.c", 1)], ids=["without-probes", "with-probes"]
+)
+def test_python_is_started_for_probes_only(source: str, starts: int, door: Path, project: Path, need: Any) -> None:
+    need("strace")
+    assert python_starts(project, door, "--tool-version=1", "--", "gcc", "-O2", "-c", source, "-o", "x.o") == starts
+    assert python_starts(project, door, "--", "gcc", "-E", source) == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-c @file", "-c plain.c probed.c", "-flto -c plain.c", "-c -oplain.o plain.c", "-c plain.c -o -",
+        "-shared plain.c",
+    ],
+)
+def test_what_is_not_plain_is_left_to_python(words: str, door: Path, project: Path, need: Any) -> None:
+    need("strace")
+    (project / "file").write_text("plain.c")
+    assert python_starts(project, door, "--", need("clang"), *words.split()) >= 1
+
+
+def test_it_can_be_switched_off(door: Path, project: Path, tmp_path: Path, need: Any) -> None:
+    need("strace")
+    assert make(tmp_path / "none", USDTBUILD_NATIVE="0")[0] == PYTHON_DOOR
+    assert not (tmp_path / "none").exists()
+    assert python_starts(project, "env", "USDTBUILD_NATIVE=0", door, "--", "gcc", "-c", "plain.c") == 1
+
+
+def test_without_a_compiler_for_this_machine_python_does_it(tmp_path: Path) -> None:
+    words, said = make(tmp_path / "none", PATH=str(tmp_path))
+    assert words == PYTHON_DOOR
+    assert said == "usdtbuild cc: no native launcher can be made here; Python does its work\n"
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, run: Any) -> None:
+    (tmp_path / "file").touch()
+    done = run(*PYTHON_DOOR, "--native", tmp_path / "file" / "below", code=1)
+    assert done.stdout == ""
+    assert f"{tmp_path}/file/below" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_paths_with_all_kinds_of_characters(project: Path) -> None:
+    folder = project / 'wei"rd \\ $HOME `x` ü?'
+    (door,), _ = make(folder)
+    for source in ("plain.c", "probed.c"):
+        subprocess.run([door, "--", "gcc", "-c", source], cwd=project, check=True)
+    assert b".note.stapsdt" in (project / "probed.o").read_bytes()
+
+
+def test_hook_runs_it_in_the_assemblers_place(project: Path, need: Any, usdtbuild: Any) -> None:
+    need("strace")
+    flags = usdtbuild("hook", "--into", project / "hook", "--", "gcc").stdout.splitlines()
+    assert python_starts(project, "gcc", *flags, "-c", "plain.c") == 0
+    assert python_starts(project, "gcc", *flags, "-c", "probed.c") == 1
+    assert b".note.stapsdt" in (project / "probed.o").read_bytes()

@@ -1,0 +1,150 @@
+"""The native door of the launcher, built: a small C program that stands before the compiler in Python's place.
+
+Configure steps call `build` once; the program lies in the build folder, under a name that has the tool's version and a
+digest of all that is in it, so that another version, another interpreter or another place of this package never meets
+an old one. Where there is no compiler for the machine that builds, or its programs can't be run there, there is no
+native door, and the Python door does all, as it can anyway.
+
+The program's tables come from `compiler_line`, `compile_step` and `assembler_step`, so that what is plain is said once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from . import __version__, assembler_step, compile_step, compiler_line
+from .errors import InputError, UsdtError
+from .files import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SOURCE = Path(__file__).resolve().parent / "runtime/launcher/usdtbuild_cc.c"
+LAUNCHER = Path(__file__).resolve().with_name("launcher.py")
+# Compilers for the machine that builds; CC may well be one for another machine.
+_COMPILERS = ("cc", "gcc", "clang")
+_VARIABLES = ("CC_FOR_BUILD", "BUILD_CC", "HOSTCC")
+_TIMEOUT = 60  # seconds
+# A program that is linked statically starts in half the time; not every system has the C library for it.
+_WAYS = (["-O2", "-static"], ["-O2"])
+
+
+def print_door(arguments: list[str]) -> int:
+    """Carry out `usdtbuild cc --native DIR`: print the launcher's words for a build, one a line; return the exit code.
+
+    That is the native door, or, where there can be none, Python and the launcher's file.
+    """
+    if len(arguments) != 1:
+        print("usdtbuild cc: --native takes the folder for the program, and nothing else", file=sys.stderr)
+        return compile_step.USAGE
+    try:
+        door = build(Path(arguments[0]))
+    except UsdtError as error:
+        print(f"usdtbuild cc: {error}", file=sys.stderr)
+        return 1
+    if not door:
+        print("usdtbuild cc: no native launcher can be made here; Python does its work", file=sys.stderr)
+    words = [str(door)] if door else [sys.executable, "-I", "-S", str(LAUNCHER)]
+    sys.stdout.write("".join(f"{word}\n" for word in words))
+    sys.stdout.flush()
+    return 0
+
+
+def build(folder: Path, python: str = sys.executable, launcher: Path = LAUNCHER) -> Path | None:
+    """Return the native door below `folder`, made if it isn't there yet; None where there can be none.
+
+    Raises OutputError if the folder can't be written.
+    """
+    if os.environ.get("USDTBUILD_NATIVE") == "0":
+        return None
+    tables = _tables(python, str(launcher))
+    digest = hashlib.sha256(tables.encode("utf-8", "surrogateescape") + SOURCE.read_bytes()).hexdigest()[:12]
+    door = folder.absolute() / f"usdtbuild-cc-{__version__}-{digest}"
+    if _works(door):
+        return door
+    with TemporaryDirectory(prefix="usdtbuild-") as name:
+        made = Path(name, "usdtbuild-cc")
+        Path(name, "tables.h").write_bytes(tables.encode("utf-8", "surrogateescape"))
+        if not any(_compile(compiler, way, made) for compiler in _compilers() for way in _WAYS):
+            return None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(str(folder), f"can't be made: {error.strerror}") from None
+        write_whole(str(door), made.read_bytes(), 0o777)
+    return door if _works(door) else None
+
+
+def _compilers() -> list[str]:
+    named = [os.environ[name] for name in _VARIABLES if os.environ.get(name)]
+    return [path for path in map(shutil.which, [*named, *_COMPILERS]) if path]
+
+
+def _compile(compiler: str, options: list[str], target: Path) -> bool:
+    words = [compiler, "-std=gnu11", "-w", *options, f"-I{target.parent}", "-o", str(target), str(SOURCE)]
+    return _run(words) == 0 and _works(target)
+
+
+def _works(door: Path) -> bool:
+    """Tell whether the program is there and can be run; a build folder may be mounted `noexec`."""
+    return os.access(door, os.X_OK) and _run([str(door), "--native-door"]) == 0
+
+
+def _run(words: list[str]) -> int:
+    """Run a command for its exit code alone."""
+    try:
+        return subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT, check=False
+        ).returncode
+    except (OSError, subprocess.TimeoutExpired):
+        return -1
+
+
+# --- what the C program and the Python modules share ------------------------------------------------------------------
+
+
+def _tables(python: str, launcher: str) -> str:
+    signals = ", ".join(signal.Signals(number).name for number in compile_step.STEP_SIGNALS)
+    tables = {
+        "caches": sorted(compiler_line.CACHES),
+        "compilers": compiler_line.COMPILERS,
+        "takes_value": sorted(compiler_line.TAKES_VALUE),
+        "no_object": sorted(compiler_line.NO_OBJECT),
+        "no_object_prefixes": compiler_line.NO_OBJECT_PREFIXES,
+        "source_suffixes": sorted(compiler_line.SOURCE_SUFFIXES),
+        "not_plain": compiler_line.NOT_PLAIN,
+        "own_options": compile_step.NATIVE_OPTIONS,
+        "formats": sorted(compile_step.FORMATS),
+        "semaphore_company": [name.decode("latin-1") for name in compile_step.SEMAPHORE_COMPANY],
+        "assembler_passes": sorted(assembler_step.PASSES),
+    }
+    lines = [
+        "/* Written by native.py from compiler_line.py, compile_step.py and assembler_step.py. */",
+        f"#define PYTHON {_quoted(python)}",
+        f"#define LAUNCHER {_quoted(launcher)}",
+        f"#define HELD {_quoted(compile_step.HELD)}",
+        f"#define STUB_NAME {_quoted(compile_step.STUB_NAME.decode())}",
+        f"#define SEMAPHORE_NAME {_quoted(compile_step.SEMAPHORE_NAME.decode())}",
+        f"#define STEP_SIGNALS {signals}",
+        *(_table(name, words) for name, words in tables.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(name: str, words: Iterable[str]) -> str:
+    return f"static const char *const {name}[] = {{{', '.join(map(_quoted, words))}}};"
+
+
+def _quoted(text: str) -> str:
+    """Return a C string; bytes that are no plain ASCII in octal, three digits each, which nothing can run into."""
+    data = text.encode("latin-1") if text.startswith("BC") else os.fsencode(text)
+    plain = (chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}" for byte in data)
+    return '"' + "".join(plain) + '"'
