@@ -8,7 +8,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
 
-.PHONY: help demo test test-all test-projects test-machines machines bench lint clean prepare-test prepare-all
+.PHONY: help demo test test-all test-projects test-machines machines bench lint clean pythons prepare-test prepare-all
 
 help:
 	@echo "make demo           build a sample with CMake and watch its probes fire"
@@ -19,6 +19,7 @@ help:
 	@echo "make test-projects  only the tests that build whole sample projects"
 	@echo "make machines       run every machine's tests and write the table of docs/architectures.md"
 	@echo "make bench          measure what probes and builds cost (benchmarks/README.md)"
+	@echo "make pythons        check the wheel with the oldest Python that is supported, and the newest that is to be had"
 	@echo "make lint           check the sources (ruff, mypy)"
 	@echo "make clean          remove what building and testing left behind"
 
@@ -55,6 +56,9 @@ machines: prepare-all
 bench: prepare-test
 	@for file in $(filter-out benchmarks/common.py,$(wildcard benchmarks/*.py)); do \
 		echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+pythons: prepare-test
+	$(BIN)/python tools/pythons.py
 
 clean:
 	rm -rf .venv .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
