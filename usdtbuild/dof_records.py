@@ -10,7 +10,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from .elf import layout as L
-from .errors import UsdtError
+from .errors import InputError, UsdtError
 from .formats.dof import layout as D
 from .formats.dof.encode import encode
 from .formats.dof.types import Dof, DofError, DofProbe, DofProvider, Encoded
@@ -117,6 +117,9 @@ def describe(
         (enabled if stub.enabled else sites).add(offset - function.start)
     made = []
     for name, probes in order.items():
+        if name[-1].isdigit():
+            what = f"provider name '{name}' ends in a digit, where DTrace puts the process number"
+            raise InputError(path, what, "give it another name, or write SDT notes only")
         longest = D.MAX_FUNCTION if system == "freebsd" else D.MAX_FUNCTION_ELSEWHERE
         entries = [_entry(probe, function, s, e, longest) for (_, function), (probe, s, e) in probes.items()]
         made.append(DofProvider(name, providers[name].attributes, tuple(entries)))

@@ -24,6 +24,8 @@ from .provider.model import Provider
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .provider.parser import Diagnostic
+
 _USAGE = """\
 usage: dtrace -h [-C] [-I dir] [-D name[=value]] [-U name] -s file.d ... [-o file.h]
        dtrace -G [-C] [-I dir] [-D name[=value]] [-U name] -s file.d ... [-o file.o] [object ...]
@@ -214,6 +216,10 @@ def _warn(message: str) -> None:
     sys.stderr.write(f"dtrace: warning: {message}\n")
 
 
+def _show(warning: Diagnostic) -> None:
+    sys.stderr.write(f"{warning}\n")
+
+
 def _default_output(source: str, ending: str) -> str:
     """Return `app.h` or `app.o` for `some/where/app.d`: in the working directory."""
     base = os.path.basename(source)
@@ -227,7 +233,7 @@ def _providers(request: Request) -> tuple[Provider, ...]:
 
     found: dict[str, tuple[Provider, str]] = {}
     for source in request.sources:
-        for provider in parse_bytes(_text(source, request), source):
+        for provider in parse_bytes(_text(source, request), source, _show):
             same = found.setdefault(provider.name, (provider, source))
             if digest(same[0]) != digest(provider):
                 raise InputError(source, f"provider {provider.name} differs from the one in {same[1]}")

@@ -35,7 +35,11 @@ int main(int argc, char **argv)
 	return 0;
 }
 """
+# Of calls, and of probes that are complete in the header: these show an integer as it was passed (1234 is an int).
 SITES = [("app", "req__start", "-4@%edi 8@%rsi"), ("app", "req__done", "-4@%edi 8@%rsi 8@%rdx"), ("app", "idle", "")]
+COMPLETE_SITES = [
+    ("app", "req__start", "-4@%rdi 8@%rsi"), ("app", "req__done", "-4@%rdi 8@%rsi -8@%rdx"), ("app", "idle", "")
+]  # fmt: skip
 
 
 class Note(NamedTuple):

@@ -1,14 +1,16 @@
 r"""Writes what `dtrace -h` writes: a header whose macros are complete probes, whatever is done with the objects later.
 
 Projects that call `dtrace -h` often hand no object to `dtrace -G`, install the header, or edit it with sed. So on
-Linux, with GNU-compatible compilers, a macro calls an inline function that holds the site and its record as inline
-assembly: one NOP, the arguments in the registers in which a call would pass them, and an SDT note that is tied to
-the code. The operands come from the provider's types and from the machine, not from what the compiler chooses; what
-has no register lies in cells of eight bytes that one register points to. An is-enabled test reads a semaphore, which
+Linux, with GNU-compatible compilers, a macro is the site and its record as inline assembly: one NOP, the arguments in
+the registers in which a call would pass them (see `placing`), and an SDT note that is tied to the code. An integer's
+size and sign in the note are those of the expression, as in SystemTap's headers, and never less than the declared size;
+all else comes from the provider's types and from the machine, not from what the compiler chooses. What has no register
+lies in cells of eight bytes that one register points to. An is-enabled test reads a semaphore, which
 each object that reads it defines (in a COMDAT group, as `instrument` does).
 
-Elsewhere, on machines without a row in `_MACHINES`, and with -DUSDT_PROBES_BY_CALL, the macros call the classic stubs,
-which the launcher (`usdtbuild cc`) or `dtrace -G` complete. With -DUSDT_DISABLED they do nothing.
+Elsewhere, on machines whose row in `placing.MACHINES` has no base register, and with -DUSDT_PROBES_BY_CALL, the macros
+call the classic stubs, which the launcher (`usdtbuild cc`) or `dtrace -G` complete. With -DUSDT_DISABLED they do
+nothing.
 
 The layout is DTrace's: a line begins with `#define`, a tab and the macro, and the expansion is on the next line. Of
 what projects replace by sed, nothing stands in the rest that must stay: not a provider's name in capitals, and not
@@ -23,65 +25,16 @@ from typing import NamedTuple
 
 from .._version import __version__
 from ..formats.stapsdt import MAX_ARGUMENTS
-from . import header
-from .model import FLOAT, Probe, Provider
+from . import describe, header, placing
+from .model import INTEGER, POINTER, CType, Probe, Provider
 from .parser import macro_name
-
-_IN_REGISTERS = 6
-_CELL = 8
-
-
-class _Machine(NamedTuple):
-    """How the arguments of a site are spelled on one machine.
-
-    `condition` is the preprocessor's; `narrow` and `wide` are the operands of the first arguments with up to 32 and
-    with 64 bits, `registers` what the compiler calls these registers, and `letters` the constraints that name the first
-    of them (a variable bound to a register costs compilers more than the rest of a probe). Further arguments are in
-    cells, in `memory` at the register `base`. Machines with 32-bit addresses have cells only, since no operand names a
-    pair of registers.
-    """
-
-    condition: str
-    base: str
-    memory: str
-    at_zero: str
-    registers: tuple[str, ...] = ()
-    narrow: tuple[str, ...] = ()
-    wide: tuple[str, ...] = ()
-    letters: str = ""
-
-
-def _numbered(pattern: str, first: int) -> tuple[str, ...]:
-    return tuple(pattern.format(number) for number in range(first, first + _IN_REGISTERS))
-
-
-_X86_64_LETTERS = "DSdc"
-# The registers are those of the machine's calling convention as far as it has six, see `usdtbuild.arch`.
-_MACHINES = (
-    _Machine("defined(__x86_64__) && defined(__LP64__)", "rax", "{}(%%rax)", "0(%%rax)",
-             ("rdi", "rsi", "rdx", "rcx", "r8", "r9"),
-             ("%%edi", "%%esi", "%%edx", "%%ecx", "%%r8d", "%%r9d"),
-             ("%%rdi", "%%rsi", "%%rdx", "%%rcx", "%%r8", "%%r9"), _X86_64_LETTERS),
-    _Machine("defined(__x86_64__)", "eax", "{}(%%rax)", "0(%%rax)"),
-    _Machine("defined(__i386__)", "eax", "{}(%%eax)", "0(%%eax)"),
-    _Machine("defined(__aarch64__) && defined(__LP64__)", "x8", "[x8, {}]", "[x8]",
-             _numbered("x{}", 0), _numbered("x{}", 0), _numbered("x{}", 0)),
-    _Machine("defined(__arm__)", "r0", "[r0, #{}]", "[r0]"),
-    _Machine("defined(__riscv) && defined(__LP64__)", "a6", "{}(a6)", "0(a6)",
-             _numbered("a{}", 0), _numbered("a{}", 0), _numbered("a{}", 0)),
-    _Machine("defined(__s390x__)", "r1", "{}(%%r1)", "0(%%r1)",
-             _numbered("r{}", 2), _numbered("%%r{}", 2), _numbered("%%r{}", 2)),
-    _Machine("defined(__powerpc64__)", "r9", "{}(9)", "0(9)",
-             _numbered("r{}", 3), _numbered("{}", 3), _numbered("{}", 3)),
-)  # fmt: skip
+from .types import BY_VALUE, INT64, UNDECLARED
 
 # A change of these macros' meaning changes the number in their guard.
 _COMMON = """\
-#ifndef USDTBUILD_CLASSIC_1
-#define USDTBUILD_CLASSIC_1
-#if defined(__linux__) && defined(__ELF__) && defined(__GNUC__) && !defined(USDT_PROBES_BY_CALL)
-{machines}#endif
-#if defined(USDTBUILD_MEMORY_0)
+#ifndef USDTBUILD_CLASSIC_2
+#define USDTBUILD_CLASSIC_2
+#if defined(__linux__) && defined(USDTBUILD_BASE_REGISTER)
 #define USDTBUILD_COMPLETE
 /* Assemblers that link a section to another (GNU's from 2.35 on, with retained sections from 2.36 on). */
 #ifndef USDT_LINKED_SECTIONS
@@ -105,12 +58,16 @@ _COMMON = """\
 #define USDTBUILD_WORD ".4byte"
 #define USDTBUILD_P "4@"
 #endif
-/* Otherwise a compiler takes each line of text for an instruction when it decides what to inline. */
-#if defined(__clang__) ? __clang_major__ >= 11 : __GNUC__ >= 9
-#define USDTBUILD_ASM __asm__ __volatile__ __inline__
+/* The note's number for an integer of type T: its size, or the declared one where that is more, below 0 if signed. The
+   compiler prints it with the other sign. A cell of a big-endian machine begins with the high half. */
+#define USDTBUILD_SIGN(T) ((T)-1 < (T)1 ? 1 : -1)
+#define USDTBUILD_SIZED(T, size, v) (USDTBUILD_SIGN(T) * (int)(sizeof(T) > (size) ? sizeof(T) : (size)))
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define USDTBUILD_SIZED_IN_CELL(T, size, v) (USDTBUILD_SIGN(T) * (int)sizeof(v))
 #else
-#define USDTBUILD_ASM __asm__ __volatile__
+#define USDTBUILD_SIZED_IN_CELL(T, size, v) USDTBUILD_SIZED(T, size, v)
 #endif
+#define USDTBUILD_NOTHROW __attribute__((__nothrow__))
 {places}#define USDTBUILD_BASE() \\
 	USDTBUILD_ASM("\\t.ifndef _.stapsdt.base\\n" \\
 	"\\t.pushsection .stapsdt.base,\\"" USDTBUILD_BASE_FLAGS "\\",\\"progbits\\",.stapsdt.base,comdat\\n" \\
@@ -120,7 +77,7 @@ _COMMON = """\
 	"\\t.size _.stapsdt.base,1\\n" \\
 	"\\t.popsection\\n" \\
 	"\\t.endif\\n" : :)
-#define USDTBUILD_SITE(provider, probe, semaphore, operands) \\
+#define USDTBUILD_NOTE(provider, probe, semaphore, operands) \\
 	".Lusdt%=:\\tnop\\n" \\
 	"\\t.pushsection " USDTBUILD_NOTE_SECTION "\\n" \\
 	"\\t.balign 4\\n" \\
@@ -157,15 +114,68 @@ _COMMON = """\
 	"\\t.popsection\\n"
 /* Not a function for each probe: compilers spend more on those that nobody calls than on all the rest. One for all
    makes a call of it, which, unlike other expressions, may stand anywhere without effect and without a warning. */
-USDTBUILD_INLINE int usdtbuild_is_set(int semaphore)
-{{
+USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
+{
 	return __builtin_expect(semaphore, 0) != 0;
-}}
-#define USDTBUILD_IS_ENABLED(semaphore, stub) \\
-	(__extension__ ({{ USDTBUILD_SEMAPHORE(#semaphore); usdtbuild_is_set(semaphore); }}))
-#else
-#define USDTBUILD_IS_ENABLED(semaphore, stub) stub()
+}
+#define USDTBUILD_TEST(semaphore, stub) \\
+	(__extension__ ({ USDTBUILD_SEMAPHORE(#semaphore); usdtbuild_is_on(semaphore); }))
+{passed}#else
+#define USDTBUILD_TEST(semaphore, stub) stub()
 #endif
+#endif
+"""
+# What a record says of an integer is decided where the probe is used: sizes and signs of types are constants there. C
+# asks for an expression's type by a statement that is never run, which takes bit-fields and arrays, too.
+_PASSED = r"""#if defined(__cplusplus)
+extern "C++" {
+template <class T> struct usdtbuild_integer { typedef T type; };
+template <> struct usdtbuild_integer<float> { typedef usdtbuild_int64 type; };
+template <> struct usdtbuild_integer<double> { typedef usdtbuild_int64 type; };
+template <> struct usdtbuild_integer<long double> { typedef usdtbuild_int64 type; };
+template <class T, bool is_class, bool is_short> struct usdtbuild_any {
+	typedef T type; typedef T passed;
+	static USDTBUILD_INLINE type of(T const &value) { return value; }
+};
+template <class T> struct usdtbuild_any<T, false, true> {
+	typedef usdtbuild_int64 type; typedef T passed;
+	static USDTBUILD_INLINE type of(T const &value) { return (type)value; }
+};
+template <class T> struct usdtbuild_any<T *, false, true> {
+	typedef T *type; typedef T *passed;
+	static USDTBUILD_INLINE type of(T *value) { return value; }
+};
+template <class T, bool is_short> struct usdtbuild_any<T, true, is_short> {
+	typedef void const *type; typedef unsigned passed;
+	static USDTBUILD_INLINE type of(T const &value) { return &value; }
+};
+}
+#define USDTBUILD_TYPE(x, T) T
+#define USDTBUILD_INTEGER(x, T) typename usdtbuild_integer<T>::type
+#define USDTBUILD_NARROW(x, T) typename usdtbuild_integer<__typeof__((x) + 0)>::type
+#define USDTBUILD_WIDE(x, T) typename usdtbuild_integer<__typeof__((x) + (usdtbuild_int64)0)>::type
+#define USDTBUILD_ANY_AS(T) usdtbuild_any<T, __is_class(T) || __is_union(T), sizeof(T) < 8>
+#define USDTBUILD_ANY(x, T) typename USDTBUILD_ANY_AS(T)::type
+#define USDTBUILD_ANY_PASSED(x, T) typename USDTBUILD_ANY_AS(T)::passed
+#define USDTBUILD_ANY_OF(x, T) USDTBUILD_ANY_AS(T)::of(x)
+#else
+#define USDTBUILD_TYPE(x, T) __typeof__(__extension__ ({ (x); }))
+#define USDTBUILD_IS_FLOAT(x) (__builtin_classify_type(x) == 8)
+#define USDTBUILD_WHOLE(x, y) __typeof__(__builtin_choose_expr(USDTBUILD_IS_FLOAT(x), (usdtbuild_int64)0, y))
+#define USDTBUILD_INTEGER(x, T) USDTBUILD_WHOLE(x, __extension__ ({ (x); }))
+#define USDTBUILD_NARROW(x, T) USDTBUILD_WHOLE(x, (x) + 0)
+#define USDTBUILD_WIDE(x, T) USDTBUILD_WHOLE(x, (x) + (usdtbuild_int64)0)
+#define USDTBUILD_IS_CLASS(x) (__builtin_classify_type(x) == 12 || __builtin_classify_type(x) == 13)
+#define USDTBUILD_IS_SHORT(x) (sizeof(x) < 8 && __builtin_classify_type(x) != 5 && !USDTBUILD_IS_CLASS(x))
+#define USDTBUILD_ANY(x, T) __typeof__(__builtin_choose_expr(USDTBUILD_IS_CLASS(x), (void const *)0, \
+	__builtin_choose_expr(USDTBUILD_IS_SHORT(x), (usdtbuild_int64)0, x)))
+#define USDTBUILD_ANY_PASSED(x, T) __typeof__(__builtin_choose_expr(USDTBUILD_IS_CLASS(x), 0u, x))
+#define USDTBUILD_ANY_OF(x, T) __builtin_choose_expr(USDTBUILD_IS_CLASS(x), (void const *)&(x), x)
+#endif
+#if defined(__LP64__)
+#define USDTBUILD_LONG(x, T) USDTBUILD_WIDE(x, T)
+#else
+#define USDTBUILD_LONG(x, T) USDTBUILD_NARROW(x, T)
 #endif
 """
 # Where macros do nothing: installed headers reach platforms that have no probes.
@@ -175,7 +185,7 @@ _FUNCTIONS = """\
 #if defined(USDTBUILD_COMPLETE)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverlength-strings"
-{complete}#pragma GCC diagnostic pop
+{complete}{mark}#pragma GCC diagnostic pop
 #else
 {called}#endif
 """
@@ -198,102 +208,19 @@ def write(providers: tuple[Provider, ...], file_name: str) -> str:
     return header.frame(
         f"/* Written by usdtbuild {__version__} as dtrace -h does; do not edit. Providers: {names}. */",
         file_name,
-        [*header.helpers(used), _common(), *map(_body, sorted(counts)), "\n"],
+        [*header.helpers(used | {INT64}), placing.common(), _common(), *map(_body, sorted(counts)), "\n"],
         used,
         [_provider(provider) for provider in providers],
     )
 
 
 def _common() -> str:
-    machines = "".join(_machine(row, "elif" if index else "if") for index, row in enumerate(_MACHINES)) + "#endif\n"
-    return _COMMON.replace("{machines}", machines).replace("{places}", _places()).replace("{{", "{").replace("}}", "}")
-
-
-def _machine(machine: _Machine, keyword: str) -> str:
-    """Return the macros of one machine: registers and operands of the first arguments, memory for the others."""
-    lines = [
-        f"#{keyword} {machine.condition}",
-        f'#define USDTBUILD_BASE_REGISTER "{machine.base}"',
-        f'#define USDTBUILD_MEMORY_0 "{machine.at_zero}"',
-        "#define USDTBUILD_MEMORY(offset) "
-        + " ".join(word for word in _around_offset(machine.memory) if word != '""'),
-    ]
-    if machine.registers:
-        lines.append("#define USDTBUILD_IN_REGISTERS")
-    if machine.letters:
-        lines.append("#define USDTBUILD_IN_LETTERS")
-    for index, (register, narrow, wide) in enumerate(zip(machine.registers, machine.narrow, machine.wide)):
-        lines.append(f'#define USDTBUILD_REGISTER_{index} "{register}"')
-        lines.append(f'#define USDTBUILD_N{index} "{narrow}"')
-        lines.append(f'#define USDTBUILD_W{index} "{wide}"')
-    return "\n".join(lines) + "\n"
-
-
-def _around_offset(memory: str) -> tuple[str, str, str]:
-    before, after = memory.split("{}")
-    return f'"{before}"', "#offset", f'"{after}"'
-
-
-def _places() -> str:
-    """Return where arguments beyond the registers are, on machines with and without registers for the others."""
-    lines = ["#if defined(USDTBUILD_IN_REGISTERS)", *_cell_places(_IN_REGISTERS), "#else", *_cell_places(0), "#endif"]
-    return "\n".join(lines) + "\n"
-
-
-def _cell_places(first: int) -> list[str]:
-    lines = []
-    for index in range(first, MAX_ARGUMENTS):
-        offset = (index - first) * _CELL
-        place = f"USDTBUILD_MEMORY({offset})" if offset else "USDTBUILD_MEMORY_0"
-        lines += [f"#define USDTBUILD_N{index} {place}", f"#define USDTBUILD_W{index} {place}"]
-    return lines
+    return _COMMON.replace("{places}", placing.cell_macros(MAX_ARGUMENTS)).replace("{passed}", _PASSED)
 
 
 def _body(count: int) -> str:
-    """Return the macro with the body of a probe function with so many arguments: it puts them in place at the site."""
-    name = f"USDTBUILD_PROBE_{count}"
-    head = f"#define {name}({', '.join(['site', *(f'arg{index}' for index in range(count))])}) \\\n"
-    text = head + _continued(_body_lines(count, 0))
-    if count:
-        with_letters = head + _continued(_body_lines(count, _IN_REGISTERS, _X86_64_LETTERS))
-        in_registers = head + _continued(_body_lines(count, _IN_REGISTERS))
-        text = (
-            f"#if defined(USDTBUILD_IN_LETTERS)\n{with_letters}"
-            f"#elif defined(USDTBUILD_IN_REGISTERS)\n{in_registers}#else\n{text}#endif\n"
-        )
-    return f"#if defined(USDTBUILD_COMPLETE) && !defined({name})\n{text}#endif\n"
-
-
-def _continued(lines: list[str]) -> str:
-    return " \\\n".join(f"\t{line}" for line in lines) + "\n"
-
-
-def _body_lines(count: int, registers: int, letters: str = "") -> list[str]:
-    """Return a body's lines.
-
-    All values are computed before the first variable gets its register (the empty statement holds them): what a
-    compiler computed in between, such as a call for a division, could change registers that are set already. It
-    can't where all registers are named by the site's own constraints.
-    """
-    held, cells = range(min(count, registers)), range(registers, count)
-    bound = held[len(letters) :]
-    lines = []
-    if cells:
-        members = " ".join(f"__typeof__(arg{i}) v{i} __attribute__((__aligned__({_CELL})));" for i in cells)
-        lines.append(f"struct {{ {members} }} usdt_cells;")
-    lines.append("USDTBUILD_BASE();")
-    if bound or (held and cells):
-        lines.append("__asm__(\"\" : " + ", ".join(f'"+r"(arg{i})' for i in held) + ");")
-    lines += [f"usdt_cells.v{i} = arg{i};" for i in cells]
-    variables = [f"register __typeof__(arg{i}) usdt_{i} __asm__(USDTBUILD_REGISTER_{i}) = arg{i};" for i in bound]
-    inputs = [*(f'"{letter}"(arg{i})' for i, letter in zip(held, letters)), *(f'"r"(usdt_{i})' for i in bound)]
-    if cells:
-        variables.append("register void const *usdt_base __asm__(USDTBUILD_BASE_REGISTER) = &usdt_cells;")
-        inputs += ['"r"(usdt_base)', '"m"(usdt_cells)']
-    site = f"USDTBUILD_ASM(site : : {', '.join(inputs)});"
-    if not variables:
-        return [*lines, site]
-    return [*lines, f"{{ {variables[0]}", *(f"  {variable}" for variable in variables[1:]), f"  {site} }}"]
+    name = f"USDTBUILD_AT_{count}"
+    return f"#if defined(USDTBUILD_COMPLETE) && !defined({name})\n{placing.body('USDTBUILD_AT', count, True)}#endif\n"
 
 
 def _provider(provider: Provider) -> str:
@@ -301,6 +228,7 @@ def _provider(provider: Provider) -> str:
     off = _const_last("".join(header.disabled(provider.name, probe) for probe in provider.probes))
     functions = _FUNCTIONS.format(
         complete="".join(_complete(provider.name, probe) for probe in provider.probes),
+        mark=header.mark(provider, describe.PASSED),
         called="".join(_called(provider.name, probe) for probe in provider.probes),
     )
     # `char *` in the description is text, which the assembler takes with its blank as a number.
@@ -318,45 +246,97 @@ def _macros(provider: str, probe: Probe) -> str:
     stub = f"{provider}___{probe.stub}"
     return header.macro(provider, probe, False, f"__dtrace_{stub}(%s)") + (
         f"#define\t{macro_name(provider, probe.stub)}_ENABLED() \\\n"
-        f"\tUSDTBUILD_IS_ENABLED({provider}_{probe.stub}_semaphore, __dtraceenabled_{stub})\n"
+        f"\tUSDTBUILD_TEST({provider}_{probe.stub}_semaphore, __dtraceenabled_{stub})\n"
     )
 
 
 def _called(provider: str, probe: Probe) -> str:
     stub = f"{provider}___{probe.stub}"
     types = _const_last(", ".join(header.stub_types(probe))) or "void"
-    return (
+    words = [(f"arg{index}", argument.type) for index, argument in enumerate(probe.arguments)]
+    text = (
         f"extern void __dtrace_{stub}({types}) USDTBUILD_STUB;\n"
         f"extern int __dtraceenabled_{stub}(void) USDTBUILD_STUB;\n"
     )
+    if any(ctype.parameter in (UNDECLARED, BY_VALUE) for _, ctype in words):
+        names = ", ".join(name for name, _ in words)
+        left = (UNDECLARED, BY_VALUE)
+        passed = ", ".join(header.converted(type_, name) if type_.parameter in left else name for name, type_ in words)
+        text += f"#define __dtrace_{stub}({names}) __dtrace_{stub}({passed})\n"
+    return text
+
+
+class _Passed(NamedTuple):
+    """How one argument reaches its place: statements before the site, its number and its operand in the note.
+
+    `declaration` is the parameter of the C++ function, `generic` whether its type is the passed one.
+    """
+
+    declaration: str
+    before: str
+    number: str
+    operand: str
+    generic: bool = False
 
 
 def _complete(provider: str, probe: Probe) -> str:
-    """Return the function that is a probe's site wherever it is inlined, and the semaphore of its is-enabled test."""
+    """Return what is a probe's site wherever it is used, and the semaphore of its is-enabled test.
+
+    A record shows an integer as it was passed, so in C a site is a macro, and in C++ a template.
+    """
     stub, semaphore = f"{provider}___{probe.stub}", f"{provider}_{probe.stub}_semaphore"
     names = [f"arg{index}" for index in range(len(probe.arguments))]
-    parameters = _const_last(", ".join(map(header.declare, header.stub_types(probe), names))) or "void"
-    shown = names[:MAX_ARGUMENTS]
-    unused = "".join(f" (void){name};" for name in names[MAX_ARGUMENTS:])
-    operands = _operands(probe) or '""'
-    site = f'USDTBUILD_SITE("{provider}", "{probe.stub}", "{semaphore}", {operands})'
+    passed = [_passed(index, argument.type) for index, argument in enumerate(probe.arguments[:MAX_ARGUMENTS])]
+    rest = names[MAX_ARGUMENTS:]
+    operands = ' " " '.join(each.operand for each in passed) or '""'
+    reads = any(a.type.kind == POINTER or a.type.parameter == UNDECLARED for a in probe.arguments)
+    words = [f'USDTBUILD_NOTE("{provider}", "{probe.stub}", "{semaphore}", {operands})']
+    words.append("USDTBUILD_READS" if reads else "USDTBUILD_PLAIN")
+    words += [word for index, each in enumerate(passed) for word in (each.number, f"usdt_a{index}")]
+    lines = [*(each.before for each in passed), *(f"(void)({name});" for name in rest), "USDTBUILD_BASE();"]
+    lines.append(f"USDTBUILD_AT_{len(passed)}({', '.join(words)})")
+    generic = [f"class T{index}" for index, each in enumerate(passed) if each.generic]
+    declarations = [each.declaration for each in passed]
+    declarations += [_parameter(a.type, name) for a, name in zip(probe.arguments[MAX_ARGUMENTS:], rest)]
+    function = f"__dtrace_{stub}({', '.join(declarations) or 'void'})"
+    template = f"template <{', '.join(generic)}>\n" if generic else ""
+    types = ["" if each.generic else header.stub_type(a.type) for each, a in zip(passed, probe.arguments)]
+    inside = "".join(f"\t{line}\n" for line in lines)
+    statement = " \\\n".join(f"\t{line}" for line in lines)
     return (
         f"extern volatile unsigned short {semaphore} USDTBUILD_HIDDEN;\n"
-        f"USDTBUILD_INLINE void __dtrace_{stub}({parameters})\n"
-        f"{{\n\tUSDTBUILD_PROBE_{len(shown)}({', '.join([site, *shown])}){unused}\n}}\n"
+        f'#if defined(__cplusplus)\nextern "C++" {{\nUSDTBUILD_QUIET\n{template}'
+        f"USDTBUILD_INLINE USDTBUILD_NOTHROW{placing.unused(types)} void {function}\n"
+        f"{{\n{inside}}}\nUSDTBUILD_END_QUIET\n}}\n#else\n"
+        f"#define __dtrace_{stub}({', '.join(names)}) (__extension__ ({{ USDTBUILD_QUIET \\\n"
+        f"{statement} USDTBUILD_END_QUIET (void)0; }}))\n#endif\n"
     )
 
 
-def _operands(probe: Probe) -> str:
-    """Return the operands of the note as C strings and macros: `"-4@" USDTBUILD_N0 " " USDTBUILD_P USDTBUILD_W1`."""
-    words = []
-    for index, argument in enumerate(probe.arguments[:MAX_ARGUMENTS]):
-        ctype = argument.type
-        sign = "-" if ctype.signed and ctype.kind != FLOAT else ""
-        before = (" " if index else "") + sign
-        place = f"USDTBUILD_{'W' if ctype.size64 == 8 else 'N'}{index}"
-        if ctype.size64 == ctype.size32:
-            words.append(f'"{before}{ctype.size64}@" {place}')
-        else:
-            words.append((f'"{before}" ' if before else "") + f"USDTBUILD_P {place}")
-    return " ".join(words)
+def _parameter(ctype: CType, name: str) -> str:
+    return _const_last(header.declare(header.stub_type(ctype), name))
+
+
+def _passed(index: int, ctype: CType) -> _Passed:
+    """Return how an argument is passed: an integer as the wider of its own and the declared type, with its own sign."""
+    name, value, place = f"arg{index}", f"usdt_a{index}", f"USDTBUILD_PLACE_{index}"
+    shown = f'"%n[usdt_s{index}]@" {place}'
+    own = f"USDTBUILD_TYPE({name}, T{index})"
+    if ctype.parameter in (UNDECLARED, BY_VALUE):
+        copy = f"usdt_c{index}"
+        before = (
+            f"{own} {copy} = ({name}); typedef USDTBUILD_ANY_PASSED({copy}, T{index}) usdt_t{index}; "
+            f"USDTBUILD_ANY({copy}, T{index}) {value} = USDTBUILD_ANY_OF({copy}, T{index});"
+        )
+        number = f"USDTBUILD_SIZED_{index}(usdt_t{index}, sizeof({value}), {value})"
+        return _Passed(f"T{index} {name}", before, number, shown, True)
+    if ctype.kind == INTEGER and header.parameter_type(ctype) != "bool":
+        same = ctype.size64 == ctype.size32
+        wide = "LONG" if not same else "WIDE" if ctype.size64 == 8 else "NARROW"
+        passed = f"typedef USDTBUILD_INTEGER({name}, T{index}) usdt_t{index};"
+        before = f"{passed} USDTBUILD_{wide}({name}, T{index}) {value} = ({name});"
+        declared = str(ctype.size64) if same else "sizeof(void *)"
+        number = f"USDTBUILD_SIZED_{index}(usdt_t{index}, {declared}, {value})"
+        return _Passed(f"T{index} {name}", before, number, shown, True)
+    size = f'"{ctype.size64}@"' if ctype.size64 == ctype.size32 else "USDTBUILD_P"
+    return _Passed(_parameter(ctype, name), f"{_parameter(ctype, value)} = ({name});", "0", f"{size} {place}")

@@ -11,6 +11,10 @@ An `arg` is `code|type|name`. The code is a letter (s signed integer, u unsigned
 char, f floating point), and for s, u and f the size in bytes, or `size64/size32` where the two data models differ.
 A `translated` is `type|name|native index`; the field is `-` where the probe has no translation. The hash is
 `digest` of everything else, so comments and layout of the `.d` don't change it.
+
+A line `passed TAB name` says that the object was compiled with the drop-in's header, whose records show an integer of
+this provider as it was passed; a line `branch TAB name`, that its probes are branches in inline assembly, which take
+neither registers nor the stack's red zone.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from .model import FLOAT, INTEGER, POINTER, Argument, Attribute, Attributes, CTy
 
 SECTION = ".usdtbuild.provider"
 VERSION = "1"
+PASSED, BRANCH = "passed", "branch"
 _KIND_LETTER = {INTEGER: ("u", "s"), FLOAT: ("f", "f")}
 
 
@@ -81,12 +86,18 @@ def _parts(text: str) -> dict[tuple[str, str], Provider]:
     return found
 
 
+def marked(text: str, mark: str) -> frozenset[str]:
+    """Return the names of the providers that have a mark: PASSED or BRANCH."""
+    lines = (line.split("\t") for line in text.replace("\0", "").split("\n"))
+    return frozenset(words[1] for words in lines if words[0] == mark and len(words) == 2)
+
+
 def _decode_all(text: str) -> list[tuple[str, tuple[Provider, str]]]:
     providers: list[tuple[str, str, Attributes, list[Probe]]] = []
     for line in text.replace("\0", "").split("\n"):
-        if not line:
-            continue
         fields = line.split("\t")
+        if not line or (fields[0] in (PASSED, BRANCH) and len(fields) == 2):
+            continue
         try:
             if fields[0] == "provider" and fields[1] == VERSION:
                 _, _, name, hash_, attributes = fields

@@ -15,7 +15,7 @@ from .._version import __version__
 from . import describe
 from .model import FLOAT, INTEGER, CType, Probe, Provider
 from .parser import macro_name
-from .types import ANY, FUNCTION, INT64, LLONG, SIZE, SSIZE, UINT64, ULLONG
+from .types import ANY, BY_VALUE, FUNCTION, INT64, LLONG, SIZE, SSIZE, UINT64, ULLONG, UNDECLARED
 
 # C89 promises 509 characters in a string, and `-Woverlength-strings` counts them. An assembler statement around a
 # piece of the description takes at most 168, with a provider's name of 53.
@@ -28,6 +28,8 @@ _CONVERTED = {
     "float": ("unsigned int", "usdtbuild_float_bits(%s)"),
     "bool": ("unsigned char", "((%s) ? 1 : 0)"),
     FUNCTION: (FUNCTION, "USDTBUILD_FUNCTION(%s)"),
+    UNDECLARED: (INT64, f"({INT64})(%s)"),
+    BY_VALUE: (ANY, "&(%s)"),
 }
 _BY_SIZE = {
     (True, 1): "signed char", (True, 2): "short", (True, 4): "int", (True, 8): INT64,
@@ -218,7 +220,12 @@ def _converted(parameter: str, none: bool) -> str:
 
 def stub_types(probe: Probe, none: bool = False) -> list[str]:
     """Return the C types that a probe's stub takes."""
-    return [_converted(parameter_type(argument.type), none) for argument in probe.arguments]
+    return [stub_type(argument.type, none) for argument in probe.arguments]
+
+
+def stub_type(ctype: CType, none: bool = False) -> str:
+    """Return the C type that a probe's stub takes for an argument of this type."""
+    return _converted(parameter_type(ctype), none)
 
 
 def _tag(parameter: str) -> str:
@@ -254,9 +261,16 @@ def macro(provider: str, probe: Probe, none: bool, expansion: str) -> str:
     for name, argument in zip(names, probe.arguments):
         parameter = parameter_type(argument.type)
         converts = parameter == FUNCTION or _converted(parameter, none) != parameter
+        converts = converts and (none or parameter not in (UNDECLARED, BY_VALUE))  # the drop-in's own business
         passed.append(_CONVERTED[parameter][1] % name if converts else name)
     call = expansion % ", ".join(passed)
     return f"#define\t{macro_name(provider, probe.stub)}({', '.join(names)}) \\\n\t{call}\n"
+
+
+def converted(ctype: CType, name: str) -> str:
+    """Return the expression that a probe's stub takes for the argument `name`."""
+    parameter = parameter_type(ctype)
+    return _CONVERTED[parameter][1] % name if parameter in _CONVERTED else name
 
 
 def _live(provider: str, probe: Probe) -> str:
@@ -304,16 +318,25 @@ def description(provider: Provider) -> str:
     `%progbits` and not `@progbits`, because `@` begins a comment on ARM.
     """
     group = description_group(provider)
-    statements = []
+    statements: list[str] = []
     for line in describe.encode(provider).splitlines(keepends=True):
         escaped = line.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t").replace("\n", "\\n")
         for start, end in _cuts(escaped):
-            text = escaped[start:end].replace("\\", "\\\\").replace('"', '\\"')
-            statements.append(
-                f'__asm__(".pushsection {describe.SECTION},\\"G\\",%progbits,{group},comdat\\n"\n'
-                f'\t"\\t.ascii \\"{text}\\"\\n"\n\t"\\t.popsection");\n'
-            )
+            statements.append(_ascii(group, escaped[start:end]))
     return "#if defined(__GNUC__)\n" + "".join(statements) + "#endif\n"
+
+
+def mark(provider: Provider, what: str) -> str:
+    """Return the assembler statement that puts a mark (see `describe`) into every object, once."""
+    return _ascii(f"usdtbuild.{what}.{provider.name}", f"{what}\\t{provider.name}\\n")
+
+
+def _ascii(group: str, escaped: str) -> str:
+    text = escaped.replace("\\", "\\\\").replace('"', '\\"')
+    return (
+        f'__asm__(".pushsection {describe.SECTION},\\"G\\",%progbits,{group},comdat\\n"\n'
+        f'\t"\\t.ascii \\"{text}\\"\\n"\n\t"\\t.popsection");\n'
+    )
 
 
 def _cuts(escaped: str) -> list[tuple[int, int]]:

@@ -54,7 +54,7 @@ class Scan(NamedTuple):
     """A file cut into tokens.
 
     `tokens` ends with an empty one at the end of the file; `offsets` are the tokens' places. `problems` are
-    (offset, sentence) pairs.
+    (offset, sentence) pairs; so are `directives`, the lines that only the preprocessor could carry out.
     """
 
     tokens: list[str]
@@ -63,11 +63,12 @@ class Scan(NamedTuple):
     markers: list[Marker]
     pragmas: list[Pragma]
     problems: list[tuple[int, str]]
+    directives: list[tuple[int, str]]
 
 
 def scan(text: str) -> Scan:
     """Cut `text` into tokens. Never raises: what can't be cut is reported in `problems` and left out."""
-    found = Scan([], [], [], [], [], [])
+    found = Scan([], [], [], [], [], [], [])
     tokens, offsets = found.tokens, found.offsets
     end = len(text)
     at = 0
@@ -149,7 +150,7 @@ def _hash(text: str, start: int, found: Scan) -> int:
             return _pragma(text, text.index(word, start), found)
         # `# include the new ones` is a sentence, `#include <x>` a directive.
         if word in _PREPROCESSOR and text.startswith(word, start + 1):
-            found.problems.append((start, f"'#{word}' is for the C preprocessor, which the option -C runs"))
+            found.directives.append((start, f"'#{word}' is for the C preprocessor, which the option -C runs"))
             while text[end - 1] == "\\" and end < len(text):
                 end = _line_end(text, end + 1)
             return end

@@ -8,12 +8,15 @@ the next probe, and reports everything it found. Nothing here knows the header o
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError, UsdtError
 from .lexer import DIGITS, LETTERS, Pragma, scan
 from .model import Argument, Attribute, Attributes, CType, Probe, Provider, Translated
 from .types import UNSUPPORTED_TYPES, Base, Resolver, Shape, TypeProblem, is_known
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MAX_DIAGNOSTICS = 20
 MAX_ARGUMENTS = 255
@@ -72,13 +75,14 @@ _COMBINATIONS = _combinations()
 
 
 class Diagnostic(NamedTuple):
-    """One error: where (line and column from 1), the sentence, and the line it is about."""
+    """One error or warning: where (line and column from 1), the sentence, and the line it is about."""
 
     path: str
     line: int
     column: int
     message: str
     source: str
+    kind: str = "error"
 
     def __str__(self) -> str:
         """Return it as compilers print theirs: a line with the place, the source line, a caret under the column."""
@@ -87,7 +91,7 @@ class Diagnostic(NamedTuple):
         printable = "".join(c if c == "\t" or c.isprintable() else "?" for c in shown)
         padding = "".join("\t" if c == "\t" else " " for c in printable[: self.column - 1 - start])
         place = f"{self.path}:{self.line}:{self.column}"
-        return f"{place}: error: {self.message}\n  {printable}\n  {padding}^"
+        return f"{place}: {self.kind}: {self.message}\n  {printable}\n  {padding}^"
 
 
 class ParseError(UsdtError):
@@ -99,24 +103,32 @@ class ParseError(UsdtError):
         super().__init__("\n".join(str(diagnostic) for diagnostic in diagnostics))
 
 
-def parse(text: str, path: str) -> tuple[Provider, ...]:
-    """Return the providers of a file in the order in which they are declared. Raises ParseError."""
+def parse(text: str, path: str, warn: Callable[[Diagnostic], None] | None = None) -> tuple[Provider, ...]:
+    """Return the providers of a file in the order in which they are declared. Raises ParseError.
+
+    With `warn`, what SystemTap's `dtrace` takes and DTrace doesn't is no error: `warn` is told of it.
+    """
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    parser = _Parser(text, path)
+    parser = _Parser(text, path, forgiving=warn is not None)
     try:
         parser.file()
         providers = parser.finish()
     except _TooManyError:
         providers = ()
+    if warn:
+        for warning in parser.diagnostics(parser.warnings, "warning"):
+            warn(warning)
     if parser.problems:
-        raise ParseError(parser.diagnostics())
+        raise ParseError(parser.diagnostics(parser.problems, "error"))
     return providers
 
 
-def parse_bytes(data: bytes, path: str) -> tuple[Provider, ...]:
+def parse_bytes(
+    data: bytes, path: str, warn: Callable[[Diagnostic], None] | None = None
+) -> tuple[Provider, ...]:
     """Like `parse`, for a file's content. Only comments can hold bytes that aren't ASCII. Raises ParseError."""
-    return parse(data.decode("utf-8-sig", "replace"), path)
+    return parse(data.decode("utf-8-sig", "replace"), path, warn)
 
 
 def parse_file(path: str) -> tuple[Provider, ...]:
@@ -171,8 +183,8 @@ class _Provider(NamedTuple):
 class _Parser:
     """One file's parse: tokens, the place in them, and what was found so far."""
 
-    def __init__(self, text: str, path: str) -> None:
-        self.text, self.path = text, path
+    def __init__(self, text: str, path: str, forgiving: bool) -> None:
+        self.text, self.path, self.forgiving = text, path, forgiving
         self.scan = scan(text)
         self.tokens, self.offsets = self.scan.tokens, self.scan.offsets
         self.at = 0
@@ -180,10 +192,13 @@ class _Parser:
         self.resolver = Resolver()
         self.providers: list[_Provider] = []
         self.problems: list[tuple[int, str]] = []
+        self.warnings: list[tuple[int, str]] = []
         self.remade = False
         self.types: dict[tuple[Shape, str], CType] = {}
-        for offset, message in self.scan.problems[:MAX_DIAGNOSTICS]:
-            self.problems.append((offset, message))
+        problems = self.scan.problems + ([] if forgiving else self.scan.directives)
+        self.problems += sorted(problems)[:MAX_DIAGNOSTICS]
+        if forgiving:
+            self.warnings += [(offset, f"{message}: passed over") for offset, message in self.scan.directives]
 
     # --- errors ---------------------------------------------------------------------------------------------------
 
@@ -192,11 +207,18 @@ class _Parser:
         if len(self.problems) >= MAX_DIAGNOSTICS:
             raise _TooManyError
 
-    def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """Return the problems as diagnostics, in the file's order and each once."""
-        return tuple(self._place(*problem) for problem in sorted(set(self.problems))[:MAX_DIAGNOSTICS])
+    def tolerate(self, offset: int, message: str, so: str) -> None:
+        """Note what SystemTap's `dtrace` takes, and what becomes of it; where that isn't wanted it is an error."""
+        if self.forgiving:
+            self.warnings.append((offset, f"{message}: {so}"))
+        else:
+            self.report(offset, message)
 
-    def _place(self, offset: int, message: str) -> Diagnostic:
+    def diagnostics(self, problems: list[tuple[int, str]], kind: str) -> tuple[Diagnostic, ...]:
+        """Return the problems as diagnostics, in the file's order and each once."""
+        return tuple(self._place(*problem, kind) for problem in sorted(set(problems))[:MAX_DIAGNOSTICS])
+
+    def _place(self, offset: int, message: str, kind: str) -> Diagnostic:
         text = self.text
         start = text.rfind("\n", 0, offset) + 1
         end = text.find("\n", start)
@@ -206,7 +228,7 @@ class _Parser:
             if marker.offset <= start:
                 path = marker.path
                 line = marker.line + text.count("\n", marker.offset, start)
-        return Diagnostic(path, line, offset - start + 1, message, source)
+        return Diagnostic(path, line, offset - start + 1, message, source, kind)
 
     def here(self) -> int:
         """Return the current token's offset; at the end of the file, the place behind the last token."""
@@ -379,7 +401,8 @@ class _Parser:
 
     def check_provider_name(self, name: str, offset: int) -> None:
         if name[-1] in DIGITS:
-            self.report(offset, f"provider name '{name[:80]}' ends in a digit, where DTrace puts the process number")
+            what = f"provider name '{name[:80]}' ends in a digit, where DTrace puts the process number"
+            self.tolerate(offset, what, "only tracers of SDT notes will know it")
         elif name == "pid":
             self.report(offset, "provider name 'pid' is taken: DTrace's own pid provider has it")
         elif len(name) > MAX_PROVIDER_NAME:
@@ -661,8 +684,11 @@ class _Parser:
             try:
                 self.types[key] = self.resolver.resolve(*key)
             except TypeProblem as problem:
-                self.report(parameter.offset, str(problem))
-                return CType("", "", False, 0, 0)
+                if problem.instead is None or not self.forgiving:
+                    self.report(parameter.offset, str(problem))
+                    return CType("", "", False, 0, 0)
+                self.tolerate(parameter.offset, str(problem), problem.so)
+                self.types[key] = problem.instead
         return self.types[key]
 
     def translated(self, probe: _Probe) -> tuple[Translated, ...]:
@@ -701,7 +727,7 @@ class _Parser:
 
     def pragma(self, pragma: Pragma, found: dict[str, Provider]) -> None:
         """Apply a `#pragma D attributes N/D/C provider NAME PART`; other pragmas have no meaning here."""
-        words, offsets = pragma.words, pragma.offsets
+        words, offsets = self.without_blanks(pragma)
         if [word.lower() for word in words[:2]] != ["d", "attributes"]:
             return
         attribute = self.attribute(words[2], offsets[2]) if len(words) > 2 else None
@@ -719,6 +745,22 @@ class _Parser:
         else:
             attributes = found[name].attributes._replace(**{part: attribute})
             found[name] = found[name]._replace(attributes=attributes)
+
+    def without_blanks(self, pragma: Pragma) -> tuple[list[str], list[int]]:
+        """Return a pragma's words, and where they are; `Evolving / Evolving` becomes one if that is tolerated."""
+        words, offsets = list(pragma.words), list(pragma.offsets)
+        if not self.forgiving or [word.lower() for word in words[:2]] != ["d", "attributes"]:
+            return words, offsets
+        at = 3
+        while at < len(words):
+            if words[at].startswith("/") or words[at - 1].endswith("/"):
+                words[at - 1 : at + 1] = [words[at - 1] + words[at]]
+                del offsets[at]
+            else:
+                at += 1
+        if len(words) != len(pragma.words):
+            self.tolerate(offsets[2], "an attribute has no blanks in it", f"read as {words[2][:80]}")
+        return words, offsets
 
     def attribute(self, text: str, offset: int) -> Attribute | None:
         words = text.lower().split("/")

@@ -77,8 +77,11 @@ def _program() -> list[str]:
 
 
 def words_of(variable: str) -> list[str]:
-    """Return the words of an environment variable. Raises PreprocessorError where its quotes don't match."""
-    text = os.environ.get(variable, "")
+    """Return the words of an environment variable. Raises PreprocessorError where its quotes don't match.
+
+    Makefiles continue their variables on the next line, and export them with the backslash and the line's end.
+    """
+    text = os.environ.get(variable, "").replace("\\\r\n", " ").replace("\\\n", " ")
     try:
         return shlex.split(text)
     except ValueError as error:

@@ -19,6 +19,8 @@ INT64, UINT64 = "usdtbuild_int64", "usdtbuild_uint64"
 LLONG, ULLONG = "usdtbuild_llong", "usdtbuild_ullong"
 SIZE, SSIZE = "usdtbuild_size", "usdtbuild_ssize"
 FUNCTION = "usdtbuild_function"
+# What only the drop-in takes: a type that nothing declares, and a struct that is passed by value.
+UNDECLARED, BY_VALUE = "usdtbuild_undeclared", "usdtbuild_by_value"
 ANY = "const void *"
 _ANY_VOLATILE = "const volatile void *"
 _STRINGS = ("const char *", "const volatile char *")
@@ -160,7 +162,15 @@ _CPP_KEYWORDS = frozenset(
 
 
 class TypeProblem(Exception):  # noqa: N818 - becomes a diagnostic of the parser, never an error of its own
-    """Why a type can't be a probe's argument; the text is the sentence for the user."""
+    """Why a type can't be a probe's argument; the text is the sentence for the user.
+
+    `instead` is what SystemTap's `dtrace`, which looks at no type, would make of it, and `so` says that in words.
+    """
+
+    def __init__(self, message: str, instead: CType | None = None, so: str = "") -> None:
+        """Take the sentence, and what stands in for the type where such files are taken all the same."""
+        super().__init__(message)
+        self.instead, self.so = instead, so
 
 
 def is_known(name: str) -> bool:
@@ -189,7 +199,8 @@ class Resolver:
         if len(spelling) > MAX_SPELLING:
             raise TypeProblem(f"the type is {len(spelling)} characters long, and DTrace takes {MAX_SPELLING}")
         if base.what == "name" and not (base.scoped and derived):
-            raise TypeProblem(_unknown(base))
+            integer = CType(spelling, INTEGER, True, 8, 8, False, UNDECLARED)
+            raise TypeProblem(_unknown(base), integer, "taken for an integer of 8 bytes")
         if not derived:
             return _value(base, spelling)
         parameter = _pointer(base, derived)
@@ -241,7 +252,9 @@ def _value(base: Base, spelling: str) -> CType:
         raise TypeProblem(f"{base.name} {UNSUPPORTED_TYPES[base.name]}")
     if base.what in ("struct", "union"):
         tag = f"{base.what} {base.name}".rstrip()
-        raise TypeProblem(f"{tag} is passed by value, which no tracer can read; pass a pointer: {spelling} *")
+        message = f"{tag} is passed by value, which no tracer can read; pass a pointer: {spelling} *"
+        address = CType(spelling, POINTER, False, 8, 4, False, BY_VALUE)
+        raise TypeProblem(message, address, "the probe shows its address")
     basic = basic_type(base.name)
     if basic is None:
         raise TypeProblem(f"an argument can't be {base.name}; pass a pointer: {spelling} *")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import inspect as look
 from .. import tracers
 from ..formats import stapsdt
 from ..formats.operands import parse
+from ..provider import describe
 from ..provider.model import FLOAT, INTEGER
 from .report import ERROR, NOTE, WARNING, Finding, Gathered, site_place
 
@@ -75,6 +77,7 @@ def _argument_counts(subject: Subject) -> Iterator[Finding]:
 def _declared_types(subject: Subject) -> Iterator[Finding]:
     """Operands against the declared C types, from the user's provider file or from the file's own description."""
     cure = "include the current header everywhere, and compile again"
+    passed = describe.marked(look.description_text(subject.image), describe.PASSED)
     for probe in subject.seen.probes:
         provider = subject.declared(probe.provider)
         if provider is None:
@@ -92,7 +95,8 @@ def _declared_types(subject: Subject) -> Iterator[Finding]:
                 continue  # asks, and passes nothing
             actual = [argument.operand for argument in site.arguments]
             halves = {index for index, _ in _halves(declared.arguments, actual, subject.image)}
-            for what in _type_troubles(declared.arguments, actual, subject.image.address_size, halves):
+            size, as_passed = subject.image.address_size, probe.provider in passed
+            for what in _type_troubles(declared.arguments, actual, size, halves, as_passed):
                 gathered.add(what, place)
         yield from gathered
         yield from unknown
@@ -124,8 +128,9 @@ def _halves(declared: tuple[Declared, ...], operands: list[Operand], image: Imag
 
 
 def _type_troubles(
-    declared: tuple[Declared, ...], operands: list[Operand], address_size: int, halves: set[int]
+    declared: tuple[Declared, ...], operands: list[Operand], address_size: int, halves: set[int], as_passed: bool
 ) -> Iterator[str]:
+    """Yield what doesn't fit; with `as_passed` integers may be wider than declared and of either sign."""
     expected = min(len(declared), stapsdt.MAX_ARGUMENTS) if len(operands) <= stapsdt.MAX_ARGUMENTS else len(declared)
     if len(operands) != expected:
         yield f"a site has {len(operands)} arguments, and {len(declared)} are declared"
@@ -134,6 +139,8 @@ def _type_troubles(
         size = argument.type.size(address_size)
         shown = f"argument {index} ({f'{argument.type.spelling} {argument.name}'.strip()})"
         if index in halves:
+            continue
+        if as_passed and argument.type.kind == INTEGER and operand.size >= size:
             continue
         if operand.size and operand.size != size:
             yield f"{shown} has {size} bytes, and the record says {operand.size} (`{operand.text}`)"
