@@ -408,6 +408,12 @@ _CURES = {
 }
 
 
+def entry_checks() -> dict[str, str]:
+    """Return the name of every finding of `verify_entries`, and what it is about."""
+    reasons = {code: what for code, what in REASONS.items() if code not in HARMLESS}
+    return {f"entry-{code.removeprefix('entry-')}": what for code, what in {**reasons, **WARNINGS}.items()}
+
+
 def verify_entries(
     path: str, data: Data | None = None, taken: tuple[tuple[int, int], ...] = ()
 ) -> list[Finding]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .formats.operands import EM_386, EM_AARCH64, EM_ARM, EM_LOONGARCH, EM_PPC, EM_PPC64, EM_RISCV, EM_S390, EM_X86_64
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 # The longest x86 instruction; other machines need less.
 LONGEST = 15
@@ -59,12 +59,23 @@ _REFUSED_PREFIXES = {0x26: "ES", 0x2E: "CS", 0x36: "SS", 0x3E: "DS", 0xF0: "LOCK
 _OTHER_PREFIXES = {0x64, 0x65, 0x66, 0x67, 0xF2, 0xF3, *range(0x40, 0x50)}
 
 
+# Addresses of instructions are multiples of this; MIPS has a compressed form, too.
+_ALIGNED = {
+    EM_AARCH64: 4, EM_PPC: 4, EM_PPC64: 4, EM_LOONGARCH: 4, EM_SPARC: 4, EM_SPARC32PLUS: 4, EM_SPARCV9: 4,
+    EM_ARM: 2, EM_RISCV: 2, EM_S390: 2, EM_MIPS: 2,
+}  # fmt: skip
+
+
 class Instruction(NamedTuple):
-    """What stands at a site. `quiet`: a NOP or a return. `refused`: why the kernel takes no probe there ('' if so)."""
+    """What stands at a site. `quiet`: a NOP or a return. `refused`: why the kernel takes no probe there ('' if so).
+
+    `valid`: whether the bytes are an instruction at all, as far as that is known.
+    """
 
     text: str
     quiet: bool
     refused: str = ""
+    valid: bool = True
 
 
 def at_site(code: bytes, machine: int, *, little: bool, asks: bool = False) -> Instruction | None:
@@ -84,7 +95,61 @@ def at_site(code: bytes, machine: int, *, little: bool, asks: bool = False) -> I
     for digits, mnemonic in table.items():
         if any(code.startswith(_in_order(digits, order, machine)) for order in orders):
             return Instruction(mnemonic, True)
-    return Instruction(f"bytes {code[:4].hex(' ')}", False)
+    return Instruction(f"bytes {code[:4].hex(' ')}", False, valid=_is_instruction(code, machine, orders[0]))
+
+
+def _is_instruction(code: bytes, machine: int, little: bool) -> bool:
+    """Whether a disassembler knows an instruction at the start of `code`; where there is none for the machine, true."""
+    from .functions.jumps import disassembler  # loading capstone takes a while
+
+    forms = (False, True) if machine == EM_ARM else (False,)
+    try:
+        decoders = [disassembler(machine, machine != EM_PPC, little, thumb) for thumb in forms]
+    except KeyError:
+        return True
+    found = [next(decoder.disasm_lite(code[:8], 0), None) for decoder in decoders]
+    return any(one is not None and one[2] != ".byte" for one in found)
+
+
+def misaligned(address: int, machine: int) -> bool:
+    """Whether no instruction of a machine can begin at an address."""
+    return address % _ALIGNED.get(machine, 1) != 0
+
+
+def inside_others(code: bytes, machine: int, offsets: Iterable[int]) -> dict[int, str]:
+    """Return those of `offsets` that lie inside an instruction, with that instruction; `code` begins with one.
+
+    Read from there on up to the first bytes that are none, since what follows may be data. Machines whose instructions
+    all have one length have nothing to read, and Thumb code has data between.
+    """
+    wanted = sorted(offsets)
+    found: dict[int, str] = {}
+    at = 0
+    for start, size, text in _instructions(code, machine):
+        while at < len(wanted) and wanted[at] < start + size:
+            if wanted[at] > start:
+                found[wanted[at]] = text
+            at += 1
+        if at == len(wanted):
+            break
+    return found
+
+
+def _instructions(code: bytes, machine: int) -> Iterator[tuple[int, int, str]]:
+    """Yield offset, length and text of the instructions of a function, on machines where lengths differ."""
+    if machine in {EM_386, EM_X86_64}:
+        import capstone
+
+        mode = capstone.CS_MODE_64 if machine == EM_X86_64 else capstone.CS_MODE_32
+        for start, size, mnemonic, operands in capstone.Cs(capstone.CS_ARCH_X86, mode).disasm_lite(code, 0):
+            yield start, size, f"{mnemonic} {operands}".strip()
+    elif machine in {EM_RISCV, EM_S390}:
+        at = 0
+        while at + 2 <= len(code):
+            # RISC-V: the low bits of the first halfword; z/Architecture: the high bits of the first byte
+            size = (4 if code[at] & 3 == 3 else 2) if machine == EM_RISCV else (2, 4, 4, 6)[code[at] >> 6]
+            yield at, size, f"bytes {code[at : at + size].hex(' ')}"
+            at += size
 
 
 def _in_order(digits: str, little: bool, machine: int) -> bytes:
@@ -111,7 +176,7 @@ def _x86(code: bytes, *, is64: bool) -> Instruction:
     disassemble, quiet = _decoder(is64)
     decoded = next(disassemble(code[:LONGEST], 0, 1), None)
     if decoded is None:
-        return Instruction(f"bytes {code[:4].hex(' ')}, which are no instruction" if code else "nothing", False)
+        return Instruction(f"bytes {code[:4].hex(' ')}" if code else "nothing", False, valid=False)
     text = f"{decoded.mnemonic} {decoded.op_str}".strip()
     return Instruction(text, decoded.id in quiet, _refused(bytes(decoded.bytes)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,9 +38,7 @@ def command(
 
     Each finding says what is wrong, where, and what cures it. Exits with 1 if there is an error.
     """
-    for name in ignored:
-        if name not in NAMES and not name.startswith("entry-"):
-            raise UsageError(f"--ignore {name}: there is no such finding; there are {', '.join(sorted(NAMES))}")
+    _check_names(ignored)
     expected = _read_providers(provider_files)
     reports: list[Report] = []
     failed = False
@@ -66,6 +65,18 @@ def command(
     return int(failed)
 
 
+def _check_names(ignored: Sequence[str]) -> None:
+    """Raise UsageError for a name that no finding has."""
+    known = set(NAMES)
+    if any(name.startswith("entry-") for name in ignored):
+        from ..patchable import entry_checks
+
+        known = {*known, *entry_checks()}
+    for name in ignored:
+        if name not in known:
+            raise UsageError(f"--ignore {name}: there is no such finding; there are {', '.join(sorted(known))}")
+
+
 # -- looking -----------------------------------------------------------------------------------------------------------
 
 
@@ -79,7 +90,7 @@ def _read_providers(paths: Sequence[str]) -> dict[str, Provider]:
 def _look(target: str, expected: dict[str, Provider], tick: Callable[[str], None]) -> list[Report] | None:
     """Return the reports on a target's files, all of them or, with a line on stderr, None."""
     try:
-        return list(_reports(target, expected, tick))
+        return list(_reports(target, expected, tick)) or [_nothing_in(target)]
     except UsdtError as error:
         click.echo(f"usdtbuild: {error}", err=True)
         return None
@@ -93,6 +104,13 @@ def _reports(target: str, expected: dict[str, Provider], tick: Callable[[str], N
         matters = report.probes or any(finding.check != "no-probes" for finding in report.findings)
         if image.path == target or matters:
             yield report
+
+
+def _nothing_in(target: str) -> Report:
+    """Return the report on an archive or folder in which no file has to do with probes."""
+    kind = "folder" if Path(target).is_dir() else "archive"
+    cure = "see that the probe calls are compiled in; build it with `usdtbuild cc` as the compiler"
+    return Report(target, kind, 0, 0, (Finding("no-probes", WARNING, "none of its files has a probe", (), cure),))
 
 
 def _missing(reports: Sequence[Report], expected: dict[str, Provider], paths: Sequence[str]) -> list[Report]:

@@ -140,6 +140,7 @@ NAMES = {
     "semaphore-section": "a semaphore outside the section .probes",
     "semaphore-shared": "probes that share a semaphore",
     "semaphore-unbacked": "a semaphore that isn't in the file",
+    "semaphore-unnamed": "a record that doesn't name its probe's semaphore",
     "semaphore-value": "a semaphore that doesn't begin as 0",
     "site-code": "a site that holds no NOP",
     "site-refused": "a site where the kernel takes no probe",

@@ -81,6 +81,9 @@ def _foreign_notes(subject: Subject) -> Iterator[Finding]:
     """Notes of other kinds among the records: most readers pass over them, two don't."""
     cure = "take them out: let the linker drop unused records (bfd, lld), or link without --gc-sections"
     gathered = Gathered("foreign-note", WARNING, cure)
+    if not subject.notes:
+        yield from _only_foreign(subject)
+        return
     for section in subject.image.sections_named(stapsdt.SECTION) if not subject.image.is_object else ():
         for offset, owner, type_ in _walk_notes(subject.image, section):
             place = section_place(section, offset)._replace(where=f"{section.name}+{offset:#x}", address=None)
@@ -91,6 +94,18 @@ def _foreign_notes(subject: Subject) -> Iterator[Finding]:
             elif type_ != stapsdt.TYPE:
                 what = "a note of another type is among the records: libbpf refuses every probe, perf those behind it"
                 gathered.add(what, place)
+    yield from gathered
+
+
+def _only_foreign(subject: Subject) -> Iterator[Finding]:
+    """No note among the records is one: whoever wrote them, tracers see nothing."""
+    gathered = Gathered("foreign-note", ERROR, "build the file again; a tool that rewrote it may have damaged it")
+    for section in subject.image.sections_named(stapsdt.SECTION):
+        for offset, owner, type_ in _walk_notes(subject.image, section):
+            if owner == stapsdt.OWNER[:-1] and type_ == stapsdt.TYPE:
+                continue
+            place = section_place(section, offset)._replace(where=f"{section.name}+{offset:#x}", address=None)
+            gathered.add("none of the records is of the owner stapsdt and type 3, so tracers see no probe", place)
     yield from gathered
 
 

@@ -165,4 +165,27 @@ def _semaphore_agreement(subject: Subject) -> Iterator[Finding]:
     yield from gathered
 
 
-CHECKS = (_semaphore_addresses, _semaphore_backing, _semaphore_values, _semaphore_agreement)
+def _named_semaphores(subject: Subject) -> Iterator[Finding]:
+    """Records that don't name the semaphore that the file has for their probe, as PROVIDER_PROBE_semaphore."""
+    image = subject.image
+    cure = "compile everything that calls the probe again, with the header that its semaphore is from"
+    gathered = Gathered("semaphore-unnamed", ERROR, cure)
+    kind = "SHT_SYMTAB" if image.has_symbols("SHT_SYMTAB") else "SHT_DYNSYM"
+    there: dict[str, set[tuple[int, int]]] = {}
+    for _, symbol in image.symbols_with(kind, b"_semaphore"):
+        if symbol.section:
+            there.setdefault(symbol.name, set()).add((symbol.section if image.is_object else 0, symbol.value))
+    for record in subject.notes:
+        name = f"{record.provider}_{record.probe}_semaphore"
+        where = record.semaphore
+        if name not in there or (where is not None and where.symbol == name):
+            continue
+        names = 0 if where is None else where.offset if image.is_object else where.address
+        if where is None or (where.section_number if image.is_object else 0, names) not in there[name]:
+            shown = "no semaphore" if where is None else f"a semaphore at {where.text(image.is_object)}"
+            what = f"a record names {shown}, and the file has {name}: tracers never enable the probe"
+            gathered.add(what, site_place(subject, record))
+    yield from gathered
+
+
+CHECKS = (_semaphore_addresses, _semaphore_backing, _semaphore_values, _semaphore_agreement, _named_semaphores)

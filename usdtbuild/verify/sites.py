@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..elf.image import Image
-    from ..readers import Record
+    from ..readers import Location, Record
     from .report import Subject
 
 
@@ -49,13 +49,17 @@ def points_to_code(image: Image, record: Record) -> bool:
 
 
 def _instruction(subject: Subject, record: Record) -> site_code.Instruction | None:
-    image = subject.image
-    if image.is_object:
-        content = image.content(image.sections[record.site.section_number])
-        code = bytes(content[record.site.offset : record.site.offset + site_code.LONGEST])
-    else:
-        code = image.bytes_at(record.site.address, site_code.LONGEST)
+    image, where = subject.image, record.site
+    start = where.offset if image.is_object else where.address
+    code = _code(image, where.section_number, start, site_code.LONGEST)
     return site_code.at_site(code, image.machine, little=image.little, asks=record.is_enabled)
+
+
+def _code(image: Image, section: int, start: int, size: int) -> bytes:
+    """Return up to `size` bytes at an address, or in an object at an offset of a section."""
+    if image.is_object:
+        return bytes(image.content(image.sections[section])[start : start + size])
+    return image.bytes_at(start, size)
 
 
 def is_quiet(subject: Subject, record: Record) -> bool:
@@ -66,23 +70,53 @@ def is_quiet(subject: Subject, record: Record) -> bool:
 
 def _site_code(subject: Subject) -> Iterator[Finding]:
     """What stands at the sites: a NOP or a return, unless the address is wrong."""
-    other = Gathered(
-        "site-code",
-        WARNING,
-        "if the instruction doesn't belong there, the record's address is wrong: link the file again",
-    )
+    cure = "if the instruction doesn't belong there, the record's address is wrong: link the file again"
+    other = Gathered("site-code", WARNING, cure)
     refused = Gathered("site-refused", ERROR, "build with --nop=safe, or put a one-byte NOP there")
+    moved = "the record's address is wrong, or what stood there was overwritten: build the file again"
+    split = _inside_others(subject)
     for record in _usable_or_not(subject):
+        place = site_place(subject, record)
         instruction = _instruction(subject, record)
-        if instruction is None:
+        if record.site in split:
+            what = f"a site is in the middle of an instruction ({split[record.site]}): a tracer breaks the program"
+            other.add(what, place, severity=ERROR, cure=moved)
+        elif instruction is None:
             continue
-        if instruction.refused:
+        elif instruction.refused:
             what = f"the kernel takes no probe on `{instruction.text}`: {instruction.refused}"
-            refused.add(what, site_place(subject, record))
+            refused.add(what, place)
+        elif not instruction.valid:
+            other.add(f"a site holds no instruction, but {instruction.text}", place, severity=ERROR, cure=moved)
         elif not instruction.quiet:
-            other.add(f"a site holds no NOP, but `{instruction.text}`", site_place(subject, record))
+            # What usdtbuild made holds a NOP or a return at every site; others may put a record anywhere.
+            ours = record.provider in subject.seen.providers
+            what = f"a site holds no NOP, but `{instruction.text}`"
+            other.add(what, place, severity=ERROR if ours else WARNING, cure=moved if ours else "")
     yield from refused
     yield from other
+
+
+def _inside_others(subject: Subject) -> dict[Location, str]:
+    """Return the sites that lie inside an instruction, with its text, as far as functions are known."""
+    image = subject.image
+    found: dict[Location, str] = {}
+    by_function: dict[tuple[int, int], list[Location]] = {}
+    for where in {record.site for record in _usable_or_not(subject)}:
+        value = where.offset if image.is_object else where.address
+        if site_code.misaligned(value, image.machine):
+            found[where] = "no address of one"
+            continue
+        function = image.function_at(value, where.section_number)
+        if function is not None:
+            section = where.section_number if image.is_object else 0
+            by_function.setdefault((section, value - function.offset), []).append(where)
+    for (section, start), sites in by_function.items():
+        offsets = {(site.offset if image.is_object else site.address) - start: site for site in sites}
+        code = _code(image, section, start, max(offsets) + site_code.LONGEST)
+        for offset, text in site_code.inside_others(code, image.machine, offsets).items():
+            found[offsets[offset]] = f"`{text}`"
+    return found
 
 
 def _same_place(subject: Subject) -> Iterator[Finding]:

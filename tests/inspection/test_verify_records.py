@@ -1,0 +1,203 @@
+"""Records that are wrong in ways a tracer doesn't notice until it breaks the program, or never fires."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from usdtbuild.provider.model import Provider
+
+from .test_verify import INT, description, findings, only, provider
+
+# -- in the middle of an instruction -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flags", [(), ("-c",)], ids=["program", "object"])
+@pytest.mark.parametrize(
+    ("code", "distance"),
+    [
+        ("mov $0x90909090,%ecx", 1),  # a byte of the constant looks like a NOP
+        ("mov $0x90909090,%ecx", 4),
+        (".byte 0x0f,0x1f,0x44,0x00,0x90", 4),  # the end of a five-byte NOP
+        ("mov $0xc3,%eax", 1),  # looks like a return
+    ],
+)
+def test_a_record_in_the_middle_of_an_instruction_is_an_error(
+    code: str, distance: int, flags: tuple[str, ...], program: Any, note: Any
+) -> None:
+    assert findings(program(note(), sites=("nop", code), flags=flags)) == {}
+    path = program(note(site=f".Lsite1+{distance}"), sites=("nop", code), flags=flags)
+    finding = only(path, "site-code", "error")
+    assert "in the middle of an instruction (`" in finding.what
+    assert finding.places[0].function.startswith("main+")
+
+
+def test_data_before_a_site_says_nothing_about_it(program: Any, note: Any) -> None:
+    """What can't be read as code from the function's start to the site isn't judged."""
+    table = "jmp 1f\n .byte 6, 6, 0xb8\n1: nop"
+    source = program(note(site="1b"), "", sites=(table,))
+    assert findings(source) == {}
+
+
+CROSSED = {
+    "aarch64-linux-gnu": ("nop\n nop", 2, "no address of one"),
+    "powerpc64le-linux-gnu": ("nop\n nop", 1, "no address of one"),
+    "riscv64-linux-gnu": (".option norvc\n .4byte 0x00010113\n nop", 2, "bytes 13 01 01 00"),
+    "s390x-linux-gnu": (".byte 0xc0,0x19,0x07,0x00,0x07,0x00", 2, "bytes c0 19 07 00 07 00"),
+}
+
+
+@pytest.mark.parametrize("target", CROSSED)
+def test_records_in_the_middle_of_other_machines_instructions(target: str, foreign: Any, note: Any, need: Any) -> None:
+    code, distance, shown = CROSSED[target]
+    for away, expected in ((0, False), (distance, True)):
+        source = f"""
+ .text
+ .globl _start
+ .type _start, %function
+_start:
+.Lcode: {code}
+ .size _start, .-_start
+ {note("", site=f".Lcode+{away}")}
+ .section .stapsdt.base,"a",%progbits
+_.stapsdt.base: .byte 0
+"""
+        found = findings(foreign(target, source, link=() if "s390x" not in target else None))
+        middle = "in the middle of an instruction" in getattr(found.get("site-code"), "what", "")
+        assert middle == expected
+        assert not middle or shown in found["site-code"].what
+
+
+# -- at bytes that are no instruction, and at others than ours ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("flags", [(), ("-c",)], ids=["program", "object"])
+def test_a_record_at_bytes_that_are_no_instruction_is_an_error(
+    flags: tuple[str, ...], program: Any, note: Any
+) -> None:
+    finding = only(program(note(), sites=(".byte 0x06",), flags=flags), "site-code", "error")
+    assert "no instruction, but bytes 06" in finding.what
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("aarch64-linux-gnu", "0xffffffff"), ("powerpc64-linux-gnu", "0x00000000"), ("riscv64-linux-gnu", "0x0000ffff")],
+)
+def test_bytes_that_are_no_instruction_of_other_machines(target: str, words: str, foreign: Any, note: Any) -> None:
+    source = f"""
+ .text
+ .globl _start
+_start:
+.Lsite0: .4byte {words}
+ {note("")}
+ .section .stapsdt.base,"a",%progbits
+_.stapsdt.base: .byte 0
+"""
+    finding = findings(foreign(target, source))["site-code"]
+    assert (finding.severity, "no instruction" in finding.what) == ("error", True)
+
+
+def test_anything_but_a_nop_is_an_error_in_a_file_with_our_description(program: Any, note: Any) -> None:
+    code = ("xor %eax,%eax",)
+    only(program(note(), sites=code), "site-code", "warning")
+    only(program(note(), description(provider(INT)), sites=code), "site-code", "error")
+    other = findings(program(note(), description(provider(INT, name="other")), sites=code))
+    assert other["site-code"].severity == "warning"
+
+
+# -- semaphores that no record names -----------------------------------------------------------------------------------
+
+SEMAPHORES = """
+ .section .probes,"aw",@progbits
+ .balign 4096
+ .type pv_p0_semaphore,@object
+ .size pv_p0_semaphore,2
+pv_p0_semaphore: .2byte 0
+other: .2byte 0
+"""
+
+
+@pytest.mark.parametrize("flags", [(), ("-c",), ("-shared", "-fPIC")], ids=["program", "object", "library"])
+def test_a_record_must_name_its_probes_semaphore(flags: tuple[str, ...], program: Any, note: Any) -> None:
+    assert findings(program(note(semaphore="pv_p0_semaphore"), SEMAPHORES, flags=flags)) == {}
+    finding = only(program(note(), SEMAPHORES, flags=flags), "semaphore-unnamed", "error")
+    assert "names no semaphore, and the file has pv_p0_semaphore" in finding.what
+    finding = only(program(note(semaphore="other"), SEMAPHORES, flags=flags), "semaphore-unnamed", "error")
+    assert "names a semaphore at " in finding.what
+    assert findings(program(note(probe="p1"), SEMAPHORES, flags=flags)) == {}
+
+
+def test_a_semaphore_of_another_object_is_none_of_this_one(program: Any, note: Any) -> None:
+    weak = "\n .weak pv_p0_semaphore\n .hidden pv_p0_semaphore\n"
+    assert findings(program(note(semaphore="pv_p0_semaphore"), weak, flags=("-c",))) == {}
+
+
+# -- foreign records ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flags", [(), ("-c",)], ids=["program", "object"])
+@pytest.mark.parametrize("more", [{"kind": 2}, {"owner": "stopsdt"}])
+def test_no_record_of_ours_among_the_records_is_an_error(
+    more: dict[str, Any], flags: tuple[str, ...], program: Any, note: Any
+) -> None:
+    finding = only(program(note(**more), note(probe="p1", **more), flags=flags), "foreign-note", "error")
+    assert len(finding.places) == 2
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def verified(usdtbuild: Any, *words: Any, code: int = 0) -> list[dict[str, Any]]:
+    files = json.loads(usdtbuild("verify", "--json", *words, code=code).stdout)["files"]
+    return [dict(file) for file in files]
+
+
+def test_an_archive_or_folder_without_probes_says_so(usdtbuild: Any, run: Any, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.c").write_text(f"int {name}(void) {{ return 1; }}\n")
+        run("gcc", "-c", f"{name}.c", cwd=tmp_path)
+    run("ar", "cr", "lib.a", "a.o", "b.o", cwd=tmp_path)
+    for target, kind in ((tmp_path / "lib.a", "archive"), (tmp_path, "folder")):
+        (file,) = verified(usdtbuild, target)
+        assert (file["path"], file["kind"]) == (str(target), kind)
+        assert [(f["check"], f["severity"]) for f in file["findings"]] == [("no-probes", "warning")]
+        assert "none of its files has a probe [no-probes]" in usdtbuild("verify", target).stdout
+        usdtbuild("verify", "--strict", target, code=1)
+        usdtbuild("verify", "--strict", "--ignore", "no-probes", target)
+
+
+@pytest.mark.parametrize("name", ["entry-", "entry-nothing", "entry-entry-long", "entry-no-table"])
+def test_entry_findings_that_there_are_not_cannot_be_ignored(
+    usdtbuild: Any, program: Any, note: Any, name: str
+) -> None:
+    done = usdtbuild("verify", "--ignore", name, program(note()), code=2)
+    assert f"--ignore {name}: there is no such finding" in done.stderr
+    assert "entry-long-nop" in done.stderr
+    assert done.stdout == ""
+
+
+def test_every_entry_finding_can_be_ignored(usdtbuild: Any, program: Any, note: Any) -> None:
+    from usdtbuild.functions.entry import REASONS
+    from usdtbuild.patchable import HARMLESS, WARNINGS
+
+    codes = [code for code in (*REASONS, *WARNINGS) if code not in HARMLESS]
+    words = [word for code in codes for word in ("--ignore", "entry-" + code.removeprefix("entry-"))]
+    assert len(codes) > 20
+    usdtbuild("verify", *words, program(note()))
+
+
+def test_an_ignored_entry_finding_is_left_out(usdtbuild: Any, run: Any, need: Any, tmp_path: Path) -> None:
+    (tmp_path / "f.c").write_text("int f(int x) { return x; }\n")
+    run(need("clang"), "-O1", "-fpatchable-function-entry=8,5", "-c", "f.c", "-o", "f.o", cwd=tmp_path)
+    (file,) = verified(usdtbuild, tmp_path / "f.o", code=1)
+    assert [finding["check"] for finding in file["findings"]] == ["entry-long-nop"]
+    (file,) = verified(usdtbuild, "--ignore", "entry-long-nop", tmp_path / "f.o")
+    assert file["findings"] == []
+
+
+def test_providers_of_a_file_are_told_apart(program: Any, note: Any) -> None:
+    two = description(provider(INT), Provider("another", ()))
+    assert findings(program(note(), two)) == {}
