@@ -15,7 +15,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "sa
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files_and_headings(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+    for target in links(page):
         if "://" in target:
             continue
         path, _, anchor = target.partition("#")
@@ -23,6 +23,22 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         assert file.exists(), f"{target}: there is no {file}"
         if anchor:
             assert anchor in headings(file), f"{target}: there is no such heading in {file}"
+
+
+def links(page: Path) -> list[str]:
+    """What the links of a page lead to."""
+    return re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+
+
+def test_the_pages_are_there_and_have_links() -> None:
+    """Else the tests above would look at nothing."""
+    assert len(PAGES) > 40
+    assert len(COMMANDS) > 10
+    indexed = {target.partition("#")[0] for target in links(ROOT / "docs/index.md")}
+    assert {"cmake.md", "commands/list.md", "design.md"} <= indexed
+    assert headings(ROOT / "README.md") >= {"install-it", "use-it"}
+    pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES if ROOT / "docs" in page.parents} - {"index.md"}
+    assert pages - indexed == set(), "pages that the index doesn't know"
 
 
 def headings(page: Path) -> set[str]:

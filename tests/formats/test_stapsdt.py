@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
+from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -52,11 +53,21 @@ def test_notes_of_others_are_passed_over() -> None:
 @pytest.mark.parametrize("size", [4, 8])
 def test_every_changed_byte_and_every_cut_is_accepted_or_refused_by_our_own_error(size: int) -> None:
     data = bytearray(b"".join(encode(note, size, little=True) for note in EXAMPLE))
+
+    def decoded(changed: bytes) -> list[Any] | None:
+        try:
+            return decode(changed, size, little=True)
+        except NoteError:
+            return None
+
+    cuts, changes = 0, Counter[bool]()
     for place, old in enumerate(data):
         for value in range(256):
             data[place] = value
-            with contextlib.suppress(NoteError):
-                decode(bytes(data), size, little=True)
+            changes[decoded(bytes(data)) is None] += 1
         data[place] = old
-        with contextlib.suppress(NoteError):
-            decode(bytes(data[:place]), size, little=True)
+        cut = decoded(bytes(data[:place]))
+        assert cut in (None, [], EXAMPLE[:1], EXAMPLE[:2]), f"cut after {place} bytes"
+        cuts += cut is None
+    assert cuts > len(data) * 3 / 4, cuts
+    assert min(changes[True], changes[False]) > 1000, changes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
+from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -60,14 +61,24 @@ def test_addresses_stand_where_relocations_are_put() -> None:
 
 def test_every_changed_byte_and_every_cut_is_accepted_or_refused_by_our_own_error() -> None:
     data = bytearray(b"".join(encode(note, little=True) for note in EXAMPLE))
+
+    def decoded(changed: bytes) -> list[Any] | None:
+        try:
+            return decode(changed, little=True)
+        except UsdtNoteError:
+            return None
+
+    cuts, changes = 0, Counter[bool]()
     for place, old in enumerate(data):
         for value in range(256):
             data[place] = value
-            with contextlib.suppress(UsdtNoteError):
-                decode(bytes(data), little=True)
+            changes[decoded(bytes(data)) is None] += 1
         data[place] = old
-        with contextlib.suppress(UsdtNoteError):
-            decode(bytes(data[:place]), little=True)
+        cut = decoded(bytes(data[:place]))
+        assert cut is None or cut == EXAMPLE[: len(cut)], f"cut after {place} bytes"
+        cuts += cut is None
+    assert cuts > len(data) * 3 / 4, cuts
+    assert min(changes[True], changes[False]) > 1000, changes
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ def test_every_reason_is_documented() -> None:
     from usdtbuild.patchable import WARNINGS
 
     text = (DOCS / "functions.md").read_text()
+    assert len(REASONS) > 20
+    assert WARNINGS
     for code in (*REASONS, *WARNINGS):
         assert f"`{code}`" in text, code
 
@@ -41,7 +43,9 @@ def test_every_reason_is_documented() -> None:
 def test_every_option_is_documented(usdtbuild: Any) -> None:
     for name in ("functions", "flags"):
         text = (DOCS / "commands" / f"{name}.md").read_text()
-        for option in re.findall(r"(--[a-z][a-z-]+)", usdtbuild(name, "--help").stdout):
+        options = re.findall(r"(--[a-z][a-z-]+)", usdtbuild(name, "--help").stdout)
+        assert {"--help", "--patchable", "--json"} <= set(options)
+        for option in options:
             assert option == "--help" or option in text, (name, option)
 
 

@@ -314,14 +314,30 @@ FLAGS = [
 ]
 
 
+EMULATORS = {"ppc32": "ppc", "thumb": "arm"}
+
+
+def find_emulator(machine: str) -> str | None:
+    return shutil.which(f"qemu-{EMULATORS.get(machine, machine)}")
+
+
 @pytest.mark.parametrize(("compiler", "machine", "flags"), FLAGS)
 def test_flags_of_other_machines(
-    usdtbuild: Any, need: Any, compiler: str, machine: str, flags: list[str]
+    usdtbuild: Any, need: Any, run: Any, compiler: str, machine: str, flags: list[str], tmp_path: Any
 ) -> None:
+    """The probe is run where there are an emulator and a C library, and else it is said why not."""
     need(compiler.split(maxsplit=1)[0])
+    source = tmp_path / "nothing.c"
+    source.write_text("int main(void) { return 0; }\n")
+    links = run(*compiler.split(), "-static", source, "-o", tmp_path / "nothing", code=None).returncode == 0
+    # An i386 program runs on x86-64 as it is, if the kernel takes it.
+    emulator = machine == "i386" or find_emulator(machine)
     found = json.loads(usdtbuild("flags", "--patchable", "--json", "--compiler", compiler).stdout)
     assert (found["machine"], found["flags"]) == (machine, flags)
-    assert found["probe_ran"] or re.search("not run", "".join(found["warnings"]))
+    assert found["probe_ran"] == bool(links and emulator)
+    said = [re.search("not run: (no emulator|it doesn't link)", text) for text in found["warnings"]]
+    assert bool(said) != found["probe_ran"]
+    assert all(said), found["warnings"]
 
 
 def test_gcc_before_13_is_refused_on_ppc64le(usdtbuild: Any, need: Any, run: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ def all_formats(
 
 def test_every_byte_of_every_format_s_records(all_formats: bytes) -> None:
     data = bytearray(all_formats)
+    outcomes: Counter[str] = Counter()
     names = {".note.usdt", ".SUNW_dof", ".rela.SUNW_dof", ".rela.note.usdt", ".rela.dyn"}
     sections = [section for section in Image(all_formats, "it").sections if section.name in names]
     assert len(sections) >= 3
@@ -69,22 +71,31 @@ def test_every_byte_of_every_format_s_records(all_formats: bytes) -> None:
             if old == 0 and not any(data[place - 12 : place + 12]) and place % 16:
                 continue
             data[place] = (0, 0xFF, old ^ 1, old ^ 0x80)[place % 4] if old else 0xFF >> place % 8
-            look(bytes(data))
+            outcomes[look(bytes(data))] += 1
             data[place] = old
+    # Damaged records are findings; what belongs to no record changes nothing.
+    unchanged = outcomes.pop(look(all_formats))
+    assert min(unchanged, sum(outcomes.values())) > 50, (unchanged, outcomes)
+    assert len(outcomes) > 5, outcomes
 
 
-def look(data: bytes) -> None:
-    """Look at a file in every way; only our own errors may come of it."""
-    for message in (complaint(way, data) for way in (inspect, verify)):
-        assert message == "" or (message.startswith("damaged: ") and "\n" not in message)
+def look(data: bytes) -> str:
+    """Look at a file in every way; only our own errors may come of it. Return what became of it."""
+    shown, report = done(inspect, data), done(verify, data)
+    if shown is None or report is None:
+        return "refused"
+    return " ".join(sorted({finding.check for finding in report.findings}))
 
 
-def complaint(way: Callable[[Image], object], data: bytes) -> str:
+def done(way: Callable[[Image], Any], data: bytes) -> Any:
+    """What a way of looking makes of a file; None if it refuses it."""
     try:
-        way(Image(data, "damaged"))
+        return way(Image(data, "damaged"))
     except UsdtError as error:
-        return str(error)
-    return ""
+        complaint = str(error)
+    assert complaint.startswith("damaged: ")
+    assert "\n" not in complaint
+    return None
 
 
 @SETTINGS
@@ -94,6 +105,19 @@ def test_changed_bytes_anywhere(sample: bytes, changes: list[tuple[float, int]])
     for place, value in changes:
         data[min(int(place * len(data)), len(data) - 1)] = value
     look(bytes(data))
+
+
+def test_some_changes_are_refused_and_some_are_not(sample: bytes) -> None:
+    """And a part of a file is not taken for the file."""
+    outcomes = Counter(
+        look(sample[:place] + bytes([value]) + sample[place + 1 :])
+        for place in (*range(64), *range(len(sample) - 128, len(sample)))
+        for value in (0, 0xFF)
+    )
+    refused = outcomes.pop("refused", 0)
+    assert min(refused, sum(outcomes.values())) > 10, (refused, outcomes)
+    for length in range(0, len(sample), len(sample) // 50 + 1):
+        assert look(sample[:length]) == "refused", length
 
 
 @SETTINGS

@@ -95,13 +95,15 @@ def test_nothing_to_document() -> None:
 
 
 def test_every_table_row_has_as_many_cells_as_its_head(plain_file: Path) -> None:
-    cells = 0
+    cells = rows = 0
     for line in write(parse(plain_file.read_text(), plain_file.name)).split("\n"):
         if line.startswith("|"):
             cells = cells or line.count("|")
             assert line.count("|") == cells
+            rows += 1
         else:
             cells = 0
+    assert rows >= 3 * plain_file.read_text().count("provider "), "each provider has a table of its parts"
 
 
 SDT = """
