@@ -25,6 +25,7 @@ COMMANDS = {
     "cc": ("cc", "Run a compiler and instrument the objects it writes."),
     "hook": ("hook", "Print options that make a compiler instrument its own objects."),
     "vendor-meson": ("vendor_meson", "Put the Meson subproject into a project."),
+    "vendor-cmake": ("vendor_cmake", "Put a CMake file into a project that makes usdtbuild optional."),
     "install-dtrace": ("install_dtrace", "Put a program named dtrace into a folder, for builds that call one."),
     "list": ("list_", "Show the probes of a binary, object, folder or process."),
     "dof": ("dof", "Show and check DTrace's object format."),

@@ -525,7 +525,8 @@ def test_compilers_of_different_make_are_told_apart(other: Any, need: Any) -> No
 
 
 def test_missing_program_is_an_error_that_says_what_to_do(other: Any) -> None:
-    said = other("oldest", "gcc").setup("-Dusdtbuild:command=/nowhere/usdtbuild", code=1)
+    missing = "-Dusdtbuild:command=/nowhere/usdtbuild"
+    said = other("oldest", "gcc").setup(missing, "-Dusdtbuild:probes=enabled", code=1)
     assert "pip install usdtbuild" in said
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from ..errors import InputError, UsageError
-from ..files import write_whole
+from ..errors import UsageError
 from ..folders import folder as folder_of
+from .vendoring import check, copy
 
 SOURCE = folder_of("meson")
-FILES = ("meson.build", "meson_options.txt", "dependency/meson.build")
+FILES = ("meson.build", "meson_options.txt", "dependency/meson.build", "none_header.py")
 WRAP = "usdtbuild.wrap"
 
 
@@ -28,30 +28,10 @@ def command(folder: str, wrap: bool) -> None:
     if target.name != "subprojects" and (target / "meson.build").exists():
         raise UsageError(f"vendor-meson: {folder} is a project; give its subprojects folder, {folder}/subprojects")
     own = target / "usdtbuild"
-    _check(own / "meson.build", "project(\n  'usdtbuild'")
-    _check(target / WRAP, "usdt_dep")
+    check(own / "meson.build", "project(\n  'usdtbuild'")
+    check(target / WRAP, "usdt_dep")
     for name in FILES:
-        _copy(SOURCE / name, own / name)
+        copy(SOURCE / name, own / name)
     if wrap:
-        _copy(SOURCE / WRAP, target / WRAP)
+        copy(SOURCE / WRAP, target / WRAP)
     click.echo(str(own))
-
-
-def _check(path: Path, ours: str) -> None:
-    """Raise InputError if there is a file that isn't a copy of ours."""
-    try:
-        foreign = path.exists() and ours not in path.read_text(errors="replace")
-    except OSError as error:
-        raise InputError(str(path), f"can't be read: {(error.strerror or str(error)).lower()}") from None
-    if foreign:
-        raise InputError(str(path), "is there and isn't a copy of ours", "move it away, or choose another folder")
-
-
-def _copy(source: Path, target: Path) -> None:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(str(target.parent), f"can't be made: {(error.strerror or str(error)).lower()}") from None
-    content = source.read_bytes()
-    if not target.is_file() or target.read_bytes() != content:  # Meson configures anew when a file has a new time
-        write_whole(str(target), content)
