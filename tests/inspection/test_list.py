@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from usdtbuild.commands.table import elide, wrap
+
 NO_SUCH_PROCESS = "999999999"
 
 
@@ -61,11 +63,68 @@ def test_on_a_terminal_the_table_is_drawn_in_colour(program: Any, note: Any) -> 
     assert re.search(r"pv:p0.*1/1.*0x\w+.*int32_t %edi", shown)
 
 
-def in_terminal(*command: str) -> str:
+LONG_NAME = "_ZN5space6nested5ThingINS0_5OtherEE" + "17with_a_long_name_a" * 3 + "Ev"
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 132])
+def test_on_a_terminal_probe_and_site_stay_whole_and_functions_lose_their_middle(
+    columns: int, program: Any, note: Any, semaphore_section: str
+) -> None:
+    function = f"\n .text\n .type {LONG_NAME},@function\n{LONG_NAME}: nop\n ret\n .size {LONG_NAME},.-{LONG_NAME}\n"
+    operands = "-4@%edi 8@%rsi -8@16(%rsp) 1@%dl 4@%ecx -2@%r8w"
+    parts = [note("-4@%edi", probe="request__with_a_long_name"), semaphore_section]
+    path = program(note(operands, site=LONG_NAME, semaphore="sem"), *parts, function, sites=("nop",))
+    shown = in_terminal(sys.executable, "-m", "usdtbuild", "list", "--no-demangle", str(path), columns=columns)
+    lines = [re.sub("\x1b\\[[0-9;]*m", "", line) for line in shown.splitlines()[1:]]
+    assert max(map(len, lines)) <= columns, lines
+    for probe in ("pv:p0", "pv:request__with_a_long_name"):
+        (line,) = [line for line in lines if line.startswith(f"{probe} ")]
+        assert re.match(rf"{probe} +1/1 +0x[0-9a-f]+", line)
+    text = " ".join(" ".join(lines).split())
+    assert "\N{HORIZONTAL ELLIPSIS}" in text
+    assert "_ZN5sp" in text
+    assert "+0x0" in text  # the end of the function's name is there, too
+    for operand in ("%edi", "%rsi", "16(%rsp)", "%dl", "%ecx", "%r8w"):
+        assert operand in text
+    everything = in_terminal(
+        sys.executable, "-m", "usdtbuild", "list", "--no-demangle", "--wide", str(path), columns=columns
+    )
+    assert f"{LONG_NAME}+0x0" in everything
+    assert any(all(word in line for word in (LONG_NAME, "pv:p0", "%edi", "%r8w")) for line in everything.splitlines())
+
+
+def test_what_fits_is_not_cut(program: Any, note: Any) -> None:
+    path = program(note("-4@%edi"))
+    shown = in_terminal(sys.executable, "-m", "usdtbuild", "list", str(path), columns=80, NO_COLOR="1")
+    assert shown.splitlines()[1].split() == ["PROBE", "NO.", "SITE", "FUNCTION", "ARGUMENTS"]
+    assert re.search(r"^pv:p0  1/1  0x\w+  main\+0x\w+  int32_t %edi$", shown.splitlines()[2])
+    assert "\x1b[" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "expected"),
+    [("abcdefghij", 10, "abcdefghij"), ("abcdefghij", 9, "abcd\N{HORIZONTAL ELLIPSIS}ghij"),
+     ("abcdefghij", 4, "ab\N{HORIZONTAL ELLIPSIS}j")],
+)  # fmt: skip
+def test_elision_keeps_both_ends(text: str, width: int, expected: str) -> None:
+    assert elide(text, width) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", [""]), ("int a, int b", ["int a,", "int b"]), ("abcdefghijk", ["abcdefgh", "ijk"]),
+     ("int number %edi", ["int", "number", "%edi"])],
+)  # fmt: skip
+def test_arguments_are_broken_where_they_end(text: str, expected: list[str]) -> None:
+    assert wrap(text, 8) == expected
+
+
+def in_terminal(*command: str, columns: int = 120, **variables: str) -> str:
     """Run a command on a terminal of its own, and return what it wrote there."""
     ours, theirs = pty.openpty()
-    environment = dict(os.environ, TERM="xterm-256color", COLUMNS="120")
+    environment = dict(os.environ, TERM="xterm-256color", COLUMNS=str(columns))
     environment.pop("NO_COLOR", None)
+    environment.update(variables)
     process = subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, env=environment)
     os.close(theirs)
     output = b""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
 import sys
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ from ..errors import InputError, UsdtError
 from ..inspect import inspect
 from ..targets import files, loaded, process_number
 from .progress import progress
+from .table import Column, draw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +27,11 @@ if TYPE_CHECKING:
 # Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/commands/list.md.
 JSON_VERSION = 1
 _FLOATS = {4: "float", 8: "double", 16: "long double"}
-_COLUMNS = ("PROBE", "NO.", "SITE", "FUNCTION", "ARGUMENTS", "SEMAPHORE")
+_DRAWN = (
+    Column("PROBE", "bold"), Column("NO.", "dim"), Column("SITE", "cyan"), Column("FUNCTION", "", "elide"),
+    Column("ARGUMENTS", "green", "wrap"), Column("SEMAPHORE", ""),
+)  # fmt: skip
+_COLUMNS = tuple(column.heading for column in _DRAWN)
 
 
 @click.command(name="list", short_help="Show the probes of a binary, object, folder or process.")
@@ -33,8 +40,9 @@ _COLUMNS = ("PROBE", "NO.", "SITE", "FUNCTION", "ARGUMENTS", "SEMAPHORE")
     "-p", "--probe", "patterns", multiple=True, metavar="PROVIDER:PROBE", help="Only these; * and ? match any."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--wide", is_flag=True, help="On a terminal too, cut and wrap nothing.")
 @click.option("--demangle/--no-demangle", default=True, help="Show C++ and Rust functions as they were written.")
-def command(targets: tuple[str, ...], patterns: tuple[str, ...], as_json: bool, demangle: bool) -> int:
+def command(targets: tuple[str, ...], patterns: tuple[str, ...], as_json: bool, wide: bool, demangle: bool) -> int:
     """Show what tracers see: each probe's sites, with their arguments and semaphore.
 
     A number means the process with that number; a file of such a name is given as ./1234.
@@ -52,7 +60,7 @@ def command(targets: tuple[str, ...], patterns: tuple[str, ...], as_json: bool, 
         document = {"format": "usdtbuild-list", "version": JSON_VERSION, "files": [as_record(i, names) for i in found]}
         click.echo(json.dumps(document, indent=2))
     else:
-        _print(found, names)
+        _print(found, names, drawn=not wide and sys.stdout.isatty())
     return int(failed)
 
 
@@ -168,9 +176,8 @@ def _demangled(inspections: Sequence[Inspection]) -> dict[str, str]:
 # -- text --------------------------------------------------------------------------------------------------------------
 
 
-def _print(inspections: Sequence[Inspection], names: dict[str, str]) -> None:
-    """Print a table for each file: drawn on a terminal; elsewhere columns and blanks, nothing cut off or wrapped."""
-    on_terminal = sys.stdout.isatty()
+def _print(inspections: Sequence[Inspection], names: dict[str, str], drawn: bool) -> None:
+    """Print a table for each file: `drawn` to fit a terminal; else columns and blanks, nothing cut off or wrapped."""
     first = True
     for found in inspections:
         if not found.probes:
@@ -180,7 +187,7 @@ def _print(inspections: Sequence[Inspection], names: dict[str, str]) -> None:
         first = False
         rows = [_row(found, probe, number, site, names)
                 for probe in found.probes for number, site in enumerate(probe.sites, 1)]  # fmt: skip
-        if on_terminal:
+        if drawn:
             _draw(_title(found), rows)
         else:
             _write(_title(found), rows)
@@ -241,19 +248,21 @@ def _write(title: str, rows: list[tuple[str, ...]]) -> None:
 
 
 def _draw(title: str, rows: list[tuple[str, ...]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    width = shutil.get_terminal_size().columns
+    click.echo(title if plain else click.style(title, bold=True))
+    for line in draw(_DRAWN, rows, width):
+        while line and not line[-1][0].strip():
+            line.pop()
+        pieces = [*line[:-1], (line[-1][0].rstrip(), line[-1][1])] if line else []
+        click.echo("".join(text if plain else _styled(text, style) for text, style in pieces))
 
-    styles = ("bold", "dim", "cyan", "", "green", "")
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading, style in zip(_COLUMNS, styles):
-        table.add_column(heading, style=style, overflow="fold", no_wrap=heading in {"NO.", "SITE"})
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console = Console(highlight=False)
-    console.print(Text(title), style="bold")
-    console.print(table)
+
+def _styled(text: str, style: str) -> str:
+    if not style or not text.strip():
+        return text
+    return click.style(text, bold=style == "bold" or None, dim=style == "dim" or None,
+                       fg=style if style not in {"bold", "dim"} else None)  # fmt: skip
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
