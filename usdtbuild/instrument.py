@@ -574,12 +574,14 @@ class _Writer:
         if keep:
             relocations.append(NewRelocation(len(data), self.machine.none, keep, 0))
         data += dof_records.TRAILER + len(encoded.data).to_bytes(4, "little" if little else "big")
-        flags = L.SHF_ALLOC | L.SHF_LINK_ORDER
+        # Without SHF_LINK_ORDER: a loaded section goes with its group anyway. The registration's mark has no such flag,
+        # and would stand in another section (mold), or before all DOF, where gdb looks for one (bfd).
+        flags = L.SHF_ALLOC
         if self.dof_system == "oracle":  # lld refuses, and bfd warns of, absolute addresses in a read-only section
             flags |= L.SHF_WRITE
         self.editor.add_section(
             _DOF_SECTION, L.SHT_SUNW_DOF, flags, bytes(data),
-            align=8, link=section, relocations=relocations, group=group,
+            align=8, relocations=relocations, group=group,
         )  # fmt: skip
         entries = {(field.provider, field.probe): field.offset for field in encoded.addresses}
         return [self.editor.add_label(dof_section, entries[number]) for number in described.places]

@@ -150,14 +150,17 @@ def watch(run: Any, helper: Path, tmp_path: Path) -> Any:
     """Run a program with the stand-in: `watch(program, mode="present", preload=True, **environment) -> Outcome`."""
     count = 0
 
-    def watch_program(*command: Any, mode: str = "present", preload: bool = True, **environment: str) -> Outcome:
+    def watch_program(
+        *command: Any, mode: str = "present", preload: bool = True, cwd: Path | None = None, **environment: str
+    ) -> Outcome:
         nonlocal count
         count += 1
         log = tmp_path / f"helper{count}.log"
         log.write_text("")
         clean = {key: value for key, value in os.environ.items() if not key.startswith("DTRACE_DOF")}
         preloaded = {"LD_PRELOAD": str(helper)} if preload else {}
-        done = run(*command, env={**clean, **preloaded, "HELPER_LOG": str(log), "HELPER_MODE": mode, **environment})
+        own = {"HELPER_LOG": str(log), "HELPER_MODE": mode}
+        done = run(*command, env={**clean, **preloaded, **own, **environment}, cwd=cwd)
         calls = log.read_text().splitlines()
         registered = []
         for words in (line.split() for line in calls if line.startswith("add ") and mode == "present"):

@@ -4,7 +4,10 @@
  *
  * HELPER_LOG names a file that gets a line for each call about the device; the DOF of the n-th registration is written
  * to HELPER_LOG.n. HELPER_MODE is `present`, `absent` (the device can't be opened), `second` (only the second name of
- * the device works) or `refuse` (the ioctl fails).
+ * the device works), `refuse` (the ioctl fails) or `notes` (DTrace of the notes era, which takes no DOF).
+ *
+ * Oracle's daemon looks up the file that is mapped at the DOF (or, for notes, at the function), and answers EINVAL
+ * where there is none, to an ioctl that it doesn't know, to a second DOF of one file, and to one without a probe.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -103,8 +106,46 @@ static int forget(int gen)
 	return 0;
 }
 
-static int add(struct helper *helper, int is_freebsd)
+/* Returns the inode of the file that is mapped at all of these addresses; 0 if there is none. */
+static unsigned long file_at(uint64_t start, uint64_t size)
 {
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[8192];
+	unsigned long found = 0;
+
+	while (maps && fgets(line, sizeof(line), maps)) {
+		unsigned long long low, high;
+		unsigned long inode;
+
+		if (sscanf(line, "%llx-%llx %*s %*s %*s %lu", &low, &high, &inode) == 3 && low <= start && start < high)
+			found = start + size <= high ? inode : 0;
+	}
+	if (maps)
+		fclose(maps);
+	return found;
+}
+
+static int refuse(const char *why)
+{
+	say("refused %s\n", why);
+	errno = EINVAL;
+	return -1;
+}
+
+static int add_notes(uint64_t function)
+{
+	if (!is_mode("notes"))
+		return refuse("unknown ioctl");
+	if (!file_at(function, 1))
+		return refuse("no file");
+	owner[registered++] = getpid();
+	say("notes %d %llx %d\n", registered, (unsigned long long)function, (int)getpid());
+	return 100 + registered;
+}
+
+static int add(struct helper *helper, int is_freebsd, int is_oracle)
+{
+	static unsigned long files[16];
 	const char *dof = (const char *)(uintptr_t)helper->dof;
 	static uint64_t known[16];
 	uint64_t size;
@@ -122,6 +163,19 @@ static int add(struct helper *helper, int is_freebsd)
 	owner[registered] = getpid();
 	known[registered++] = helper->dof;
 	memcpy(&size, dof + 40, sizeof(size));
+	if (is_oracle) {
+		unsigned long file = file_at(helper->dof, size);
+
+		registered--;
+		if (is_mode("notes"))
+			return refuse("DOF");
+		if (!file)
+			return refuse("no file");
+		for (i = 0; i < registered; i++)
+			if (files[i] == file && owner[i] == getpid())
+				return refuse("a second DOF of the file");
+		files[registered++] = file;
+	}
 	say("add %d %s %llx %llx %llx %d %d\n", registered, helper->mod, (unsigned long long)helper->addr,
 	    (unsigned long long)helper->dof, (unsigned long long)size, is_freebsd ? helper->pid : 0, (int)getpid());
 	if (is_mode("refuse")) {
@@ -149,10 +203,13 @@ int NAME(ioctl)(int fd, unsigned long request, ...)
 	if (fd >= 0 && fd == device) {
 		switch ((uint32_t)request) {
 		case 0xC0587A03:
-			return add(argument, 1);
+			return add(argument, 1, 0);
 		case 0x64746803:
+			return add(argument, 0, 0);
 		case 0x4050D803:
-			return add(argument, 0);
+			return add(argument, 0, 1);
+		case 0x4008D805: /* of this test's header, not of DTrace's */
+			return add_notes((uint64_t)(uintptr_t)argument);
 		case 0x80047A02:
 			return forget(*(int *)argument);
 		case 0x64746802:
