@@ -15,6 +15,12 @@ def main() -> int:
         from .launcher import main as launch
 
         return launch(sys.argv[2:])
+    from .ending import run
+
+    return run(_command, "usdtbuild")
+
+
+def _command() -> int:
     if len(sys.argv) > 1 and sys.argv[1] == "header":
         from .provider.fast import main as header
 

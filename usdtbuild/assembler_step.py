@@ -11,7 +11,18 @@ from __future__ import annotations
 
 import posix
 
-from .compile_step import NOT_EXECUTABLE, Signals, execute, find_program, hold, may_have_probes, read_options, say
+from .compile_step import (
+    NOT_EXECUTABLE,
+    Settings,
+    Signals,
+    execute,
+    find_program,
+    hold,
+    is_no_file,
+    may_have_probes,
+    read_options,
+    say,
+)
 from .compiler_line import CompilerLine, expand_response_files
 
 PASSES = frozenset(("--version", "-version", "--help"))  # what an assembler is asked without assembling
@@ -19,35 +30,54 @@ PASSES = frozenset(("--version", "-version", "--help"))  # what an assembler is 
 
 def assemble(arguments: list[str]) -> int:
     """Carry out `[OPTIONS] -- ASSEMBLER ARGS`, with the options of `usdtbuild cc`; return the exit code."""
-    settings = read_options(arguments)
+    return run_assembler(read_options(arguments))
+
+
+def run_assembler(settings: Settings) -> int:
+    """Run the assembler that is the compiler of these settings, and complete its object; return the exit code."""
     settings.lto = "error"
     words = settings.words
     program = find_program(words[0]) or words[0]  # compilers may say a bare name
-    output = output_of(expand_response_files(words))
-    if not output or PASSES.intersection(words):
+    expanded = expand_response_files(words)
+    output = output_of(expanded)
+    if PASSES.intersection(expanded):
         return execute(program, words, posix.environ)
-    signals = Signals()
+    line, signals = CompilerLine(words), Signals()
+    line.output = output
     try:
-        code = signals.run(program, words, [])
+        if is_no_file(output):
+            from .object_step import compile_elsewhere
+
+            code = compile_elsewhere(settings, line, program, signals)
+        else:
+            code = _assemble(settings, line, program, signals)
     except OSError as error:
         say(f"usdtbuild: can't run the assembler {program}: {error.strerror}")
         return NOT_EXECUTABLE
-    held = hold(output) if code == 0 else ""
-    if held:
-        if settings.relative_table or may_have_probes(held):
-            from .object_step import complete
-
-            done = complete(settings, CompilerLine(words), program, signals, held, output, None)
-            code = 0 if done else 1
-        elif held != output:
-            posix.rename(held, output)
     signals.die()
     return code
 
 
+def _assemble(settings: Settings, line: CompilerLine, program: str, signals: Signals) -> int:
+    output = line.output
+    code = signals.run(program, settings.words, [])
+    if code and (not signals.received or signals.left_behind(output)):
+        return code
+    held = hold(output)
+    if not held:
+        return code
+    if settings.relative_table or may_have_probes(held):
+        from .object_step import complete
+
+        return code if complete(settings, line, program, signals, held, output, None) else code or 1
+    if held != output:
+        posix.rename(held, output)
+    return code
+
+
 def output_of(words: list[str]) -> str:
-    """Return the object that an assembler's command line names with -o, '' if it names none."""
-    output = ""
+    """Return the object that an assembler's command line names with -o, or the one it writes without."""
+    output = "a.out"
     for position, word in enumerate(words):
         if word == "-o":
             output = words[position + 1] if position + 1 < len(words) else ""

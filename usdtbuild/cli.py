@@ -8,8 +8,6 @@ making (`UsdtError`) become one line on stderr and their exit code here, in one 
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 
 import click
 
@@ -74,7 +72,8 @@ def _folder_option(name: str, folder: str, text: str) -> click.Option:
         _folder_option("--version-file", "_version.py", "Print the path of a file that changes with the version."),
         _folder_option("--include-dir", "runtime", "Print the folder with the runtime's C sources."),
     ],
-    epilog="Exit codes: 0 success; 1 the input is wrong, or a check found an error; 2 the command line is wrong.",
+    epilog="Exit codes: 0 success; 1 the input is wrong, or a check found an error; 2 the command line is wrong; 3 "
+    "standard output can't be written.",
 )
 @click.version_option(__version__, prog_name="usdtbuild")
 def cli() -> None:
@@ -94,7 +93,3 @@ def main(arguments: list[str] | None = None) -> int:
     except UsdtError as error:
         click.echo(f"usdtbuild: {error}", err=True)
         return error.exit_code
-    except BrokenPipeError:
-        # The reader went away (`usdtbuild list | head`); don't let the interpreter complain while flushing.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1

@@ -14,7 +14,15 @@ from __future__ import annotations
 
 import posix
 
-from .compiler_line import COMPILE, PASS, CompilerLine, Source, dependency_files, understand
+from .compiler_line import (
+    COMPILE,
+    PASS,
+    CompilerLine,
+    Source,
+    compiler_position,
+    dependency_files,
+    understand,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,8 +49,20 @@ _CHOICES = {
 FORMATS = ("stapsdt", "dof", "usdt")
 # Our own options with which the native door (native.py) runs a step whose object turns out to have no probes.
 NATIVE_OPTIONS = ("--formats=", "--provider=", "--target-os=", "--tool-version=")
-# Signals that end a build step.
-STEP_SIGNALS = (_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGTERM)
+# Signals that don't end a program, that can't be held back, or that say it has gone wrong and can't go on.
+_LEFT_ALONE = frozenset(
+    getattr(_signal, name, 0)
+    for name in (
+        "SIGKILL", "SIGSTOP", "SIGCONT", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGCHLD", "SIGURG", "SIGWINCH",
+        "SIGILL", "SIGBUS", "SIGFPE", "SIGSEGV",
+    )
+)  # fmt: skip
+# Signals that end a build step: all others, but for those that the C library keeps for itself (None).
+STEP_SIGNALS = tuple(
+    number
+    for number in range(1, _signal.NSIG)
+    if number not in _LEFT_ALONE and _signal.getsignal(number) is not None
+)
 # What the names of probes' stubs and of semaphores have in them; and what else an object has with one of the latter.
 STUB_NAME, SEMAPHORE_NAME = b"__dtrace", b"_semaphore"
 SEMAPHORE_COMPANY = (b".usdtbuild.provider", b".gnu.lto_", b"BC\xc0\xde")
@@ -79,6 +99,15 @@ def run(arguments: list[str]) -> int:
         say(f"usdtbuild cc: compiler {settings.words[0]}: not found")
         return NOT_FOUND
     line = understand(settings.words)
+    compiler = line.words[compiler_position(line.words)]
+    if compiler == "as" or compiler.endswith(("/as", "-as")):
+        from .assembler_step import run_assembler
+
+        return run_assembler(settings)
+    if line.configured or b"CCC_OVERRIDE_OPTIONS" in posix.environ:
+        from .driver_plan import correct
+
+        correct(line, settings.words)
     if line.action == PASS:
         return execute(program, settings.words, posix.environ)
     for path in dependency_files(line):
@@ -168,8 +197,11 @@ def _set_option(settings: Settings, name: str, value: str) -> None:
 
 
 def say(text: str) -> None:
-    """Write a line to standard error at once."""
-    posix.write(2, (text + "\n").encode("utf-8", "surrogateescape"))
+    """Write a line to standard error at once, if there is one: a message that nobody gets must not stop the work."""
+    try:
+        posix.write(2, (text + "\n").encode("utf-8", "surrogateescape"))
+    except OSError:
+        return
 
 
 def find_program(name: str) -> str:
@@ -243,8 +275,12 @@ class Signals:
                 _signal.signal(number, self._take)
 
     def _take(self, number: int, _: object) -> None:
-        self.received = number
+        first, self.received = not self.received, number
         if self.child:
+            if first:
+                from .orphans import adopt
+
+                adopt()  # what the compiler leaves running would write the object when we are gone
             _send(self.child, number)
 
     def run(self, program: str, words: list[str], file_actions: list[tuple[Any, ...]]) -> int:
@@ -258,7 +294,22 @@ class Signals:
         posix.waitid(posix.P_PID, child, posix.WEXITED | posix.WNOWAIT)
         self.child = 0  # while the number is still the child's
         _, status = posix.waitpid(child, 0)
+        if self.received:
+            from .orphans import end
+
+            end(self.received)
         return 128 + posix.WTERMSIG(status) if posix.WIFSIGNALED(status) else posix.WEXITSTATUS(status)
+
+    def left_behind(self, path: str) -> bool:
+        """Remove an object that somebody was writing when a signal came; tell whether there was one."""
+        if not self.received:
+            return False
+        from .orphans import is_whole
+
+        if is_whole(path):
+            return False
+        discard(path)
+        return True
 
     def die(self) -> None:
         """Die of the signal that was held back, if there was one."""
@@ -287,17 +338,17 @@ class _Compilation:
     def run(self) -> int:
         """Compile, and finish every object that was written, also where another source of the line failed."""
         try:
-            code = self._compile_to_stdout() if self.line.output == "-" else self._compile()
+            code = self._compile_elsewhere() if is_no_file(self.line.output) else self._compile()
         except OSError as error:
             say(f"usdtbuild cc: can't run {self.program}: {error.strerror}")
             return NOT_EXECUTABLE
         self.signals.die()
         return code
 
-    def _compile_to_stdout(self) -> int:
-        from .object_step import compile_to_stdout
+    def _compile_elsewhere(self) -> int:
+        from .object_step import compile_elsewhere
 
-        return compile_to_stdout(self.settings, self.line, self.program, self.signals)
+        return compile_elsewhere(self.settings, self.line, self.program, self.signals)
 
     def _compile(self) -> int:
         before = {source.object: _stamp(source.object) for source in self.line.sources}
@@ -307,7 +358,8 @@ class _Compilation:
             # A failing compiler may have left an object of an earlier build alone, which isn't ours to touch.
             if source.object in before and (code == 0 or _stamp(source.object) != before[source.object]):
                 del before[source.object]
-                held.append((hold(source.object), source))
+                if not (code and self.signals.left_behind(source.object)):
+                    held.append((hold(source.object), source))
         for name, source in held:
             if name and not self._finish(name, source):
                 code = code or 1
@@ -334,6 +386,39 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
     except (OSError, ValueError):
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def is_no_file(output: str) -> bool:
+    """Tell whether an output is something that a compiler would replace by a file, or can't write an object to.
+
+    That is standard output under whatever name, and pipes; /dev/null takes anything.
+    """
+    if output in ("", "/dev/null"):
+        return False
+    if output == "-":
+        return True
+    try:
+        kind = posix.lstat(output).st_mode & 0o170000
+    except (OSError, ValueError):
+        return False
+    if kind == 0o120000:
+        from .object_step import leads_to_no_file
+
+        return leads_to_no_file(output)
+    return kind not in (0o100000, 0o040000)
+
+
+def discard(path: str) -> None:
+    """Remove an object that isn't to be used; where its folder forbids that, leave nothing in it."""
+    try:
+        posix.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError:
+        try:
+            posix.truncate(path, 0)
+        except OSError:
+            return
 
 
 def hold(path: str) -> str:

@@ -54,6 +54,11 @@ NO_OBJECT = _set(
     --analyze --assemble --dependencies --help --precompile --preprocess --target-help --user-dependencies --version
     """
 )
+# Clang's options that begin like -o with its value; anything else, -objx.o too, is an output.
+_NOT_OUTPUT = (
+    "-object-file-name", "-objcmt-allow", "-objcmt-atomic-", "-objcmt-migrate-", "-objcmt-ns-", "-objcmt-returns-",
+    "-objcmt-white",
+)  # fmt: skip
 NO_OBJECT_PREFIXES = ("-print-", "--print-", "--help=")
 
 # File suffixes that the drivers compile or assemble. Headers and unknown suffixes are not among them: the first give
@@ -95,7 +100,7 @@ class Source:
 class CompilerLine:
     """One command line, understood."""
 
-    __slots__ = ("action", "inputs", "output", "sources", "words")
+    __slots__ = ("action", "configured", "folder", "inputs", "output", "sources", "words")
 
     def __init__(self, words: list[str]) -> None:
         """Start with nothing known but the words themselves."""
@@ -104,6 +109,8 @@ class CompilerLine:
         self.inputs: list[tuple[int, str]] = []  # every input with its position, sources or not
         self.sources: list[Source] = []
         self.output = ""  # the value of the last -o; "" if there is none
+        self.folder = ""  # what Clang takes for the working directory
+        self.configured = False  # there is a --config, a file with more of Clang's options
 
 
 def understand(words: list[str]) -> CompilerLine:
@@ -117,8 +124,12 @@ def understand(words: list[str]) -> CompilerLine:
     line.action = COMPILE if compiling else LINK
     if compiling:
         for source in line.sources:
-            source.object = line.output or _default_object(source.path)
+            source.object = _in_folder(line.folder, line.output or _default_object(source.path))
     return line
+
+
+def _in_folder(folder: str, path: str) -> str:
+    return f"{folder}/{path}" if folder and path[:1] not in ("/", "-") else path
 
 
 def _is_ourselves(words: list[str]) -> bool:
@@ -142,27 +153,38 @@ def _read_options(line: CompilerLine) -> tuple[bool, bool, int]:
         elif takes_value(word):
             position += 1
             value = words[position] if position < count else ""
-            if word in ("-o", "--output"):
-                line.output = value
-            elif word in ("-x", "--language"):
+            if word in ("-x", "--language"):
                 language = "" if value == "none" else value
             elif word == "-arch":
                 architectures += 1
+            else:
+                _read_other(line, word, value)
         elif word in ("-c", "--compile"):
             compiling = True
-        elif word.startswith("-o") and not word.startswith("-obj"):  # -objc... and -object are Clang's
+        elif word.startswith("-o") and word != "-object" and not word.startswith(_NOT_OUTPUT):
             line.output = word[2:]
-        elif word.startswith("--output="):
-            line.output = word[9:]
         elif word.startswith(("-x", "--language=")):
             value = word[2:] if word[1] == "x" else word[11:]
             language = "" if value == "none" else value
-        elif word in NO_OBJECT or word.startswith(NO_OBJECT_PREFIXES):
-            stopped = True
         elif word == "--":  # Clang's
             only_inputs = True
+        elif word in NO_OBJECT or word.startswith(NO_OBJECT_PREFIXES):
+            stopped = True
+        else:
+            option, _, value = word.partition("=")
+            _read_other(line, option, value)
         position += 1
     return compiling, stopped, architectures
+
+
+def _read_other(line: CompilerLine, option: str, value: str) -> None:
+    """Note an option whose value decides what is written where."""
+    if option in ("-o", "--output"):
+        line.output = value
+    elif option == "-working-directory":
+        line.folder = value
+    elif option == "--config":
+        line.configured = True
 
 
 def dependency_files(line: CompilerLine) -> list[str]:
@@ -174,6 +196,7 @@ def dependency_files(line: CompilerLine) -> list[str]:
         if word[:3] == "-MF":
             return [word[3:] or "".join(words[position + 1 : position + 2])]
     named = [line.output] if line.output else [_default_object(source.path) for source in line.sources]
+    named = [_in_folder(line.folder, name) for name in named]
     return [f"{name[: name.rfind('/') + 1]}{_default_object(name)[:-2]}.d" for name in named]
 
 
@@ -289,7 +312,7 @@ def only_source(line: CompilerLine, source: Source, target: str, options: list[s
 def _writes_or_selects(word: str) -> bool:
     """Tell whether an option names output files or the language (which `only_source` states anew)."""
     if word.startswith(("-o", "-x", "-save-temps", "--save-temps", "-Wp,-M", "--output", "--language", "-l", "-Wl,")):
-        return not word.startswith("-obj")
+        return word != "-object" and not word.startswith(_NOT_OUTPUT)
     if word in ("-c", "--compile", "--write-dependencies", "--write-user-dependencies", "-Xlinker"):
         return True
     return word in ("-MD", "-MMD", "-MP", "-MG", "-MF", "-MT", "-MQ", "-MJ", "-MV")

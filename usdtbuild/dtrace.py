@@ -9,7 +9,7 @@ importing one would cost more than the work.
 """
 
 # Importing pathlib would cost more than parsing.
-# ruff: noqa: PTH110, PTH112, PTH113, PTH119, PTH123
+# ruff: noqa: PTH113, PTH119
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ._version import __version__
 from .errors import InputError, UsageError, UsdtError
+from .files import write_whole
 from .provider.model import Provider
 
 if TYPE_CHECKING:
@@ -72,10 +73,18 @@ class Request(NamedTuple):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the classic tool with these arguments (default: the process's own); return the exit code."""
+    if arguments is not None:
+        return _run(arguments)
+    from . import ending
+
+    return ending.run(lambda: _run(sys.argv[1:]), "dtrace")
+
+
+def _run(arguments: list[str]) -> int:
     from .provider.parser import ParseError
 
     try:
-        run(read(sys.argv[1:] if arguments is None else arguments))
+        run(read(arguments))
     except ParseError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -85,11 +94,6 @@ def main(arguments: list[str] | None = None) -> int:
     except UsdtError as error:
         sys.stderr.write(f"dtrace: {error}\n")
         return error.exit_code
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 1
     return 0
 
 
@@ -203,13 +207,16 @@ def run(request: Request) -> None:
         from .provider import classic_header
 
         output = request.output or _default_output(request.sources[0], ".h")
-        _write(output, classic_header.write(_providers(request), os.path.basename(output)).encode())
+        write_whole(output, classic_header.write(_providers(request), os.path.basename(output)).encode())
     else:
         from .link_object import Wanted, make
+        from .outputs import Outputs
 
         providers = _providers(request)
         wanted = Wanted(providers, request.objects, request.bits, request.in_place, request.strict)
-        _write(request.output or _default_output(request.sources[0], ".o"), make(wanted, _warn))
+        output = request.output or _default_output(request.sources[0], ".o")
+        with Outputs() as outputs:  # with --in-place the objects change as well
+            write_whole(outputs.stage(output), make(wanted, outputs, _warn))
 
 
 def _warn(message: str) -> None:
@@ -254,20 +261,6 @@ def _text(source: str, request: Request) -> bytes:
     from .provider import preprocess
 
     return preprocess.preprocess(source, request.definitions, content=content)
-
-
-def _write(path: str, content: bytes) -> None:
-    """Write a file at once, and always, because make looks at its date; a device is written to. Raises InputError."""
-    from .files import write_whole
-
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        try:
-            with open(path, "wb") as file:
-                file.write(content)
-        except OSError as error:
-            raise InputError(path, f"can't be written: {(error.strerror or str(error)).lower()}") from None
-    else:
-        write_whole(path, content)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # From this size on a file is mapped, and copied by the kernel, instead of being read into memory.
 _MAPPED_FROM = 4 << 20
+_MOST_LINKS = 40  # as in path_resolution(7)
 
 
 class Opened:
@@ -84,12 +85,22 @@ def _reason(error: OSError) -> str:
     return {"is a directory": "is a directory, not an object"}.get(text, text)
 
 
-def write_edited(source: Opened, patches: Sequence[tuple[int, bytes]], tail: bytes, target: str) -> None:
+def write_edited(
+    source: Opened, patches: Sequence[tuple[int, bytes]], tail: bytes, target: str, *, mode: int | None = None
+) -> None:
     """Write `source` with `patches` over it and `tail` behind it to `target`, at once. Raises InputError.
 
-    The content goes to a file beside the target, under a name nobody can guess, which is then renamed.
+    The content goes to a file beside the target, under a name nobody can guess, which is then renamed. A new file has
+    the permission bits `mode`; None stands for what the umask leaves, as for any compiler's output.
     """
-    with _replacing(target, source.mode) as descriptor:
+    destination = find_destination(target)
+    if not destination.beside:
+        content = bytearray(source.view)
+        for offset, data in patches:
+            content[offset : offset + len(data)] = data
+        write_through(destination, content + tail)
+        return
+    with _replacing(destination, 0o666, mode) as descriptor:
         if isinstance(source.view, bytes):
             content = bytearray(source.view)
             for offset, data in patches:
@@ -105,31 +116,125 @@ def write_edited(source: Opened, patches: Sequence[tuple[int, bytes]], tail: byt
 
 def write_whole(target: str, content: bytes, mode: int = 0o666) -> None:
     """Write `content` to `target`, at once; `mode` is subject to the umask. Raises InputError."""
-    mask = os.umask(0)
-    os.umask(mask)
-    with _replacing(target, mode & ~mask) as descriptor:
+    destination = find_destination(target)
+    if not destination.beside:
+        write_through(destination, content)
+        return
+    with _replacing(destination, mode, None) as descriptor:
         _write_all(descriptor, content, None)
 
 
-@contextlib.contextmanager
-def _replacing(target: str, mode: int) -> Iterator[int]:
-    """Give a descriptor to write to; rename the file to `target` at the end, or remove it on any failure."""
-    folder, name = os.path.split(target)
-    temporary = os.path.join(folder, f".{name[:80]}.{os.urandom(8).hex()}.tmp")
+# --- where an output goes --------------------------------------------------------------------------------------------
+
+
+class Destination:
+    """What the name of an output stands for, links followed.
+
+    `beside` says that a new file can be made beside it and renamed: it is a regular file, or nothing yet. Otherwise it
+    is written to as it is: a device, a pipe, or a regular file in a folder where nothing can be made. `descriptor` is
+    the open file that names such as /dev/stdout mean, or -1. `named` is what the user calls it.
+    """
+
+    __slots__ = ("beside", "descriptor", "named", "path")
+
+    def __init__(self, named: str, path: str, beside: bool, descriptor: int = -1) -> None:
+        self.named, self.path, self.beside, self.descriptor = named, path, beside, descriptor
+
+    def failed(self, error: OSError) -> InputError:
+        """Return what to raise for a failure to write here."""
+        return InputError(self.named, f"can't be written: {_reason(error)}")
+
+
+def find_destination(target: str) -> Destination:
+    """Return where an output named `target` goes. Raises InputError.
+
+    A symbolic link stays and what it leads to is replaced, also where that isn't there yet.
+    """
+    path, descriptor = target, -1
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        for _ in range(_MOST_LINKS):
+            if not os.path.islink(path):
+                break
+            descriptor = _own_descriptor(path)
+            if descriptor >= 0:
+                return Destination(target, path, False, descriptor)
+            path = os.path.join(os.path.dirname(path), os.readlink(path))
+        kind = os.stat(path).st_mode & 0o170000
+    except FileNotFoundError:
+        return Destination(target, path, True)
+    except (OSError, ValueError) as error:
+        reason = _reason(error) if isinstance(error, OSError) else "is no path"
+        raise InputError(target, f"can't be written: {reason}") from None
+    if kind == 0o040000:
+        raise InputError(target, "can't be written: is a directory")
+    return Destination(target, path, kind == 0o100000 and _may_be_replaced(path))
+
+
+def _own_descriptor(link: str) -> int:
+    """Return the descriptor that a link in /proc/self/fd stands for (/dev/stdout leads there), -1 for other links."""
+    folder, name = os.path.split(link)
+    if not name.isdecimal() or not folder.endswith("fd"):
+        return -1
+    own = ("/proc/self/fd", "/proc/thread-self/fd")
+    return int(name) if os.path.realpath(folder) in map(os.path.realpath, own) else -1
+
+
+def _may_be_replaced(path: str) -> bool:
+    """Whether a file can be made beside one that is there; where only that one may be written to, it is."""
+    return os.access(os.path.dirname(path) or ".", os.W_OK | os.X_OK) or not os.access(path, os.W_OK)
+
+
+def write_through(destination: Destination, content: bytes | bytearray) -> None:
+    """Write to what is there, without replacing it: a device, a pipe, a file nothing can be put beside.
+
+    Raises InputError. A regular file is never longer than before by halves: it is cut where the content ends.
+    """
+    try:
+        if destination.descriptor >= 0:
+            _write_all(destination.descriptor, content, None)
+            return
+        descriptor = os.open(destination.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY)
         try:
-            yield descriptor
-            os.fchmod(descriptor, mode)
+            _write_all(descriptor, content, None)
+            if os.fstat(descriptor).st_mode & 0o170000 == 0o100000:
+                os.ftruncate(descriptor, len(content))
         finally:
             os.close(descriptor)
-        os.replace(temporary, target)
+    except OSError as error:
+        raise destination.failed(error) from None
+
+
+@contextlib.contextmanager
+def _replacing(destination: Destination, mode: int, exactly: int | None) -> Iterator[int]:
+    """Give a descriptor to write to; rename the file to its destination at the end, or remove it on any failure.
+
+    It has the bits of `mode` that the umask leaves, or those of `exactly`.
+    """
+    temporary = temporary_beside(destination.path)
+    try:
+        # 0600 until it is complete where its bits are given: nobody else shall read what they won't let him.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, mode if exactly is None else 0o600)
+        try:
+            yield descriptor
+            if exactly is not None:
+                os.fchmod(descriptor, exactly)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, destination.path)
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         if isinstance(error, OSError):
-            raise InputError(target, f"can't be written: {_reason(error)}") from None
+            raise destination.failed(error) from None
         raise
+
+
+def temporary_beside(path: str) -> str:
+    """Return a name nobody can guess for a file that will take the place of `path`."""
+    folder, name = os.path.split(path)
+    start = os.fsdecode(os.fsencode(name)[:80])  # names may have 255 bytes
+    return os.path.join(folder, f".{start}.{os.urandom(8).hex()}.tmp")
 
 
 def _copy_mapped(descriptor: int, source: Opened) -> None:

@@ -26,6 +26,9 @@ def finish(arguments: list[str]) -> int:
     settings = read_options(own[assembled:])
     signals = Signals(int(received))
     _signal.pthread_sigmask(_signal.SIG_UNBLOCK, STEP_SIGNALS)
+    if int(code) and signals.left_behind(held):
+        signals.die()
+        return int(code)
     if assembled:
         settings.lto = "error"
         line, source = CompilerLine(settings.words), None

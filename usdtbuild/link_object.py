@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mmap import mmap
     from typing import Callable, Union
 
+    from .outputs import Outputs
     from .provider.model import Provider
 
     Data = Union[bytes, mmap]
@@ -131,18 +132,21 @@ class _Scan:
                 self.stubs.add(name)
 
 
-def make(wanted: Wanted, warn: Callable[[str], None]) -> bytes:
-    """Return the object's bytes. `warn` takes messages about what is odd, but no error. Raises UsdtError."""
+def make(wanted: Wanted, outputs: Outputs, warn: Callable[[str], None]) -> bytes:
+    """Return the object's bytes, and stage the given objects in `outputs` if they are to change.
+
+    `warn` takes messages about what is odd, but no error. Raises UsdtError.
+    """
     if wanted.in_place:
         options = instrumenting.Options(providers=wanted.providers)
         for path in _existing(wanted.objects):
-            _instrument_in_place(path, options, warn)
+            _instrument_in_place(path, outputs, options, warn)
     scan = _Scan(wanted)
     for path in wanted.objects:
         if not os.path.exists(path):
             scan.unknown = True
             continue
-        for data, name in _contents(path):
+        for data, name in _contents(path, outputs):
             scan.add(data, name)
     _report_missing(scan, wanted, warn)
     template = scan.template
@@ -221,21 +225,21 @@ def _existing(paths: tuple[str, ...]) -> Iterator[str]:
             yield from _libtool_objects(bytes(opened.view), path) if _LIBTOOL in start else [path]
 
 
-def _contents(path: str) -> Iterator[tuple[Data, str]]:
+def _contents(path: str, outputs: Outputs) -> Iterator[tuple[Data, str]]:
     """Yield (content, name) of the objects in a file: one, or an archive's members, or what libtool's file names."""
     if os.path.isdir(path):
         raise InputError(path, "is a directory, not an object")
-    with open_input(path) as opened:
+    with open_input(outputs.staged(path)) as opened:
         data = opened.view
         if archive.is_archive(bytes(data[:8])):
             for member in archive.members(data, path):
                 if member.file:
-                    yield from _contents(member.file)
+                    yield from _contents(member.file, outputs)
                 elif data[member.offset : member.offset + 4] in (b"\x7fELF", *_BITCODE):
                     yield bytes(data[member.offset : member.offset + member.size]), f"{path}({member.name})"
         elif _LIBTOOL in data[:200]:
             for name in _libtool_objects(bytes(data), path):
-                yield from _contents(name)
+                yield from _contents(name, outputs)
         else:
             yield data, path
 
@@ -252,14 +256,16 @@ def _libtool_objects(content: bytes, path: str) -> list[str]:
     return names
 
 
-def _instrument_in_place(path: str, options: instrumenting.Options, warn: Callable[[str], None]) -> None:
+def _instrument_in_place(
+    path: str, outputs: Outputs, options: instrumenting.Options, warn: Callable[[str], None]
+) -> None:
     with open_input(path) as opened:
         start = bytes(opened.view[:8])
     if archive.is_archive(start):
         warn(f"{path} is an archive, which stays as it is; the output defines what its members call")
     elif start[:4] not in _BITCODE:
         try:
-            instrumenting.instrument_file(path, path, options)
+            instrumenting.instrument_file(path, outputs.stage(path, keep_mode=True), options)
         except sites.UndescribedProbeError:
             # Probes of another provider file are another run's business, but then nothing here may be changed.
             warn(f"{path} calls probes that the given files don't describe; it stays as it is")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -112,7 +111,7 @@ def _run(words: list[str]) -> int:
 
 
 def _tables(python: str, launcher: str) -> str:
-    signals = ", ".join(signal.Signals(number).name for number in compile_step.STEP_SIGNALS)
+    signals = ", ".join(str(int(number)) for number in compile_step.STEP_SIGNALS)
     tables = {
         "caches": sorted(compiler_line.CACHES),
         "compilers": compiler_line.COMPILERS,

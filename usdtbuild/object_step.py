@@ -11,10 +11,10 @@ import posix
 from typing import TYPE_CHECKING, Any
 
 from . import instrument as instrumenting
-from .compile_step import BITCODE, HELD, Settings, Signals, hold, is_regular, may_have_probes, say
+from .compile_step import BITCODE, HELD, Settings, Signals, discard, hold, is_regular, may_have_probes, say
 from .compiler_line import append_options, only_source
 from .errors import UsdtError
-from .files import open_input, write_edited
+from .files import Destination, find_destination, open_input, write_edited, write_through
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -41,7 +41,7 @@ def complete(
         return False
     finally:
         if not step.done:
-            _remove(path)
+            discard(path)
         if held != path:
             _remove(held)
             _sweep(path)
@@ -60,13 +60,16 @@ def _sweep(path: str) -> None:
 
 
 def _is_running(process: int) -> bool:
+    """Whether there is such a process that can still do something; one that is dead but not waited for can't."""
     try:
         posix.kill(process, 0)
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
         pass
-    return True
+    from .orphans import state_of
+
+    return state_of(process)[:1] not in (["Z"], ["X"])
 
 
 class _ObjectStep:
@@ -106,7 +109,7 @@ class _ObjectStep:
         with open_input(held) as data:
             patches, tail, report = instrumenting.instrument(data.view, self.path, self._options())
             if report.changed:
-                write_edited(data, patches, tail, self.path)
+                write_edited(data, patches, tail, self.path, mode=data.mode)
             elif held != self.path:
                 posix.replace(held, self.path)
         if self.settings.verbose:
@@ -304,23 +307,48 @@ def _remove(path: str) -> None:
         posix.unlink(path)
 
 
-# --- objects on standard output --------------------------------------------------------------------------------------
+# --- outputs that are no files ---------------------------------------------------------------------------------------
 
 
-def compile_to_stdout(settings: Settings, line: CompilerLine, program: str, signals: Signals) -> int:
-    """Carry out `-c -o -`, which makes Clang write the object to standard output; return the exit code."""
+def leads_to_no_file(link: str) -> bool:
+    """Tell whether a symbolic link leads to a device, a pipe, or one of our open files (/dev/stdout)."""
+    try:
+        destination = find_destination(link)
+    except UsdtError:
+        return False
+    return destination.descriptor >= 0 or not (destination.beside or is_regular(destination.path))
+
+
+def compile_elsewhere(settings: Settings, line: CompilerLine, program: str, signals: Signals) -> int:
+    """Carry out -c with an output that is no file; return the exit code.
+
+    The object is made and completed in a folder of our own and then written to where it is wanted.
+    """
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory(prefix="usdtbuild-") as folder:
-        path = f"{folder}/stdout.o"
-        to_file = (posix.POSIX_SPAWN_OPEN, 1, path, posix.O_WRONLY | posix.O_CREAT, 0o600)
-        code = signals.run(program, settings.words, [to_file])
+        path = f"{folder}/object.o"
+        if line.output == "-":  # Clang's way to say standard output
+            to_file = [(posix.POSIX_SPAWN_OPEN, 1, path, posix.O_WRONLY | posix.O_CREAT, 0o600)]
+            code = signals.run(program, settings.words, to_file)
+        else:
+            code = signals.run(program, append_options(settings.words, ["-o", path]), [])
+        if code or not is_regular(path):
+            return code
+        source = line.sources[0] if line.sources else None  # an assembler has none to compile again
         wanted = settings.relative_table or may_have_probes(path)
-        if wanted and not complete(settings, line, program, signals, path, path, line.sources[0]):
-            return code or 1
+        if wanted and not complete(settings, line, program, signals, path, path, source):
+            return 1
+        return _hand_over(path, line.output)
+
+
+def _hand_over(path: str, output: str) -> int:
+    """Write a finished object to an output that is no file; return the exit code."""
+    try:
+        to = Destination("standard output", "", False, 1) if output == "-" else find_destination(output)
         with open_input(path) as finished:
-            rest = memoryview(finished.view)
-            while rest:
-                rest = rest[posix.write(1, rest) :]
-            rest.release()
-    return code
+            write_through(to, bytes(finished.view))
+    except UsdtError as error:
+        say(f"usdtbuild: {error}")
+        return 1
+    return 0

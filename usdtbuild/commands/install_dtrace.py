@@ -40,7 +40,7 @@ def command(folder: str, force: bool) -> None:
     target = Path(folder, NAME)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        foreign = target.exists() and b"usdtbuild" not in target.read_bytes()[:4096]
+        foreign = target.exists() and not (target.is_file() and b"usdtbuild" in target.read_bytes()[:4096])
     except OSError as error:
         raise InputError(str(target), f"can't be made: {(error.strerror or str(error)).lower()}") from None
     if foreign and not force:

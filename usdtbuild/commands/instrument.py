@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from ..arch.machine import NOP_STYLES, SAFE
-from ..errors import UsageError, UsdtError
+from ..errors import UsageError
 from ..instrument import Options, Report, instrument_file
+from ..outputs import Outputs
 from ..provider.model import Provider
 
 FORMATS = ("stapsdt", "dof", "usdt")
@@ -55,14 +56,21 @@ def command(
     Inputs are never modified. An object without probe calls is copied as it is, and so is one that is instrumented
     already.
     """
+    from ..functions.relative import convert_file
+
     options = Options(nop, _formats(formats), _parse(providers), target_os=target_os)
-    for source, target in _pairs(objects, output, output_dir):
-        report = instrument_file(source, target, options)
-        if not report.changed:
-            _copy(source, target)
-        if patchable_table == "relative":
-            _replace_table(target)
-        if verbose:
+    reports: list[tuple[str, Report]] = []
+    with Outputs() as outputs:
+        for source, target in _pairs(objects, output, output_dir):
+            staged = outputs.stage(target)
+            report = instrument_file(source, staged, options)
+            if not report.changed:
+                _copy(source, staged)
+            if patchable_table == "relative":
+                convert_file(staged, staged, source)
+            reports.append((source, report))
+    if verbose:
+        for source, report in reports:
             _tell(source, report)
 
 
@@ -111,17 +119,6 @@ def _copy(source: str, target: str) -> None:
 
     with open_input(source) as data:
         write_edited(data, [], b"", target)
-
-
-def _replace_table(target: str) -> None:
-    """Give a finished object the relative table of patchable entries, or remove it."""
-    from ..functions.relative import convert_file
-
-    try:
-        convert_file(target, target)
-    except UsdtError:
-        Path(target).unlink(missing_ok=True)
-        raise
 
 
 def _tell(source: str, report: Report) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ..folders import folder as folder_of
+from ..outputs import Outputs
 from .vendoring import check, copy
 
 NAME = "USDTBuildOptional.cmake"
@@ -22,5 +23,6 @@ def command(folder: str) -> None:
     """
     target = Path(folder, NAME)
     check(target, "optional: include() this in place of find_package(USDTBuild)")
-    copy(folder_of("cmake") / NAME, target)
+    with Outputs() as outputs:
+        copy(outputs, folder_of("cmake") / NAME, target)
     click.echo(str(target))

@@ -8,6 +8,7 @@ import click
 
 from ..errors import UsageError
 from ..folders import folder as folder_of
+from ..outputs import Outputs
 from .vendoring import check, copy
 
 SOURCE = folder_of("meson")
@@ -30,8 +31,9 @@ def command(folder: str, wrap: bool) -> None:
     own = target / "usdtbuild"
     check(own / "meson.build", "project(\n  'usdtbuild'")
     check(target / WRAP, "usdt_dep")
-    for name in FILES:
-        copy(SOURCE / name, own / name)
-    if wrap:
-        copy(SOURCE / WRAP, target / WRAP)
+    with Outputs() as outputs:
+        for name in FILES:
+            copy(outputs, SOURCE / name, own / name)
+        if wrap:
+            copy(outputs, SOURCE / WRAP, target / WRAP)
     click.echo(str(own))

@@ -10,18 +10,20 @@ from ..files import write_whole
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..outputs import Outputs
+
 
 def check(path: Path, ours: str) -> None:
     """Raise InputError if there is a file that isn't a copy of ours, which has the text `ours` in it."""
     try:
-        foreign = path.exists() and ours not in path.read_text(errors="replace")
+        foreign = path.exists() and not (path.is_file() and ours in path.read_text(errors="replace"))
     except OSError as error:
         raise InputError(str(path), f"can't be read: {(error.strerror or str(error)).lower()}") from None
     if foreign:
         raise InputError(str(path), "is there and isn't a copy of ours", "move it away, or choose another folder")
 
 
-def copy(source: Path, target: Path) -> None:
+def copy(outputs: Outputs, source: Path, target: Path) -> None:
     """Copy a file, and make the folders above it; one that is right already is left alone. Raises InputError."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -30,4 +32,4 @@ def copy(source: Path, target: Path) -> None:
     content = source.read_bytes()
     # Build systems configure anew when a file has a new time.
     if not target.is_file() or target.read_bytes() != content:
-        write_whole(str(target), content)
+        write_whole(outputs.stage(str(target)), content)

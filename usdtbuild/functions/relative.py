@@ -47,15 +47,16 @@ class Entry(NamedTuple):
     offset: int
 
 
-def convert_file(source: str, target: str) -> int:
+def convert_file(source: str, target: str, path: str = "") -> int:
     """Write the object `source` with a relative table to `target`; return its entries, 0 if nothing was written.
 
+    `path` is what errors call the object, by default `source`.
     Raises UsdtError for an object whose table can't be understood; then `target` is as it was.
     """
     with open_input(source) as data:
-        patches, tail, count = convert(data.view, source)
+        patches, tail, count = convert(data.view, path or source)
         if count:
-            write_edited(data, patches, tail, target)
+            write_edited(data, patches, tail, target, mode=data.mode)
     return count
 
 

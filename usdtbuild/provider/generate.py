@@ -5,17 +5,18 @@ A header that would not change is not written: its date decides what a build com
 """
 
 # Importing pathlib would cost more than parsing.
-# ruff: noqa: PTH110, PTH112, PTH113, PTH119, PTH123, PTH202
+# ruff: noqa: PTH113, PTH119, PTH123, PTH202
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from errno import EISDIR
 from typing import NamedTuple
 
 from .. import files
 from ..errors import InputError, UsageError
+from ..outputs import Outputs
 from . import header
 from .model import Provider
 from .parser import ParseError, parse_bytes, read_file
@@ -61,15 +62,17 @@ def generate(request: Request) -> None:
     name = os.path.basename(output if output != "-" else _default_output(request.source))
     text = header.write(providers, name, request.none)
     documentation = _documentation(request, providers)
-    if output == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    else:
-        _write(output, text, keep=True)
-    if request.documentation:
-        _write(request.documentation, documentation, keep=True)
-    if request.depfile:
-        _write(request.depfile, _dependency_rule(request.stamp or output, dependencies), keep=False)
+    with Outputs() as outputs:
+        if output != "-":
+            _write(outputs, output, text, keep=True)
+        if request.documentation:
+            _write(outputs, request.documentation, documentation, keep=True)
+        if request.depfile:
+            rule = _dependency_rule(request.stamp or output, dependencies)
+            _write(outputs, request.depfile, rule, keep=False)
+        if output == "-":
+            sys.stdout.buffer.write(text.encode())
+            sys.stdout.flush()
     if request.stamp:
         _touch(request.stamp)
 
@@ -131,24 +134,15 @@ def _dependency_rule(target: str, dependencies: list[str]) -> str:
     return f"{words[0]}: " + " \\\n  ".join(words[1:]) + "\n"
 
 
-def _write(path: str, text: str, keep: bool) -> None:
-    """Write a file at once; with `keep`, leave one alone that has this content. Raises InputError."""
+def _write(outputs: Outputs, path: str, text: str, keep: bool) -> None:
+    """Prepare a file; with `keep`, leave one alone that has this content. Raises InputError."""
     content = text.encode()
-    try:
-        if os.path.isdir(path):
-            raise IsADirectoryError(EISDIR, "is a directory")
-        if os.path.exists(path) and not os.path.isfile(path):
-            # A device or a pipe (/dev/stdout, /dev/null) must not be read, and not be replaced by a file.
-            with open(path, "wb") as file:
-                file.write(content)
-            return
-        if keep and os.path.exists(path) and os.path.getsize(path) == len(content):
-            with open(path, "rb") as file:
-                if file.read() == content:
-                    return
-    except OSError as error:
-        raise InputError(path, f"can't be written: {(error.strerror or str(error)).lower()}") from None
-    files.write_whole(path, content)
+    staged = outputs.stage(path)
+    if keep and os.path.isfile(path) and os.path.getsize(path) == len(content):
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            if file.read() == content:
+                return
+    files.write_whole(staged, content)
 
 
 def _touch(path: str) -> None:

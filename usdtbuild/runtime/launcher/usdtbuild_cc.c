@@ -32,6 +32,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -312,6 +313,8 @@ static volatile sig_atomic_t received, child;
 static void take_signal(int number)
 {
     int error = errno;
+    if (!received) /* what the compiler leaves running would write the object when we are gone */
+        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     received = number;
     if (child)
         kill((pid_t)child, number);
@@ -344,6 +347,31 @@ static void hold_signals_back(void)
     }
 }
 
+/* Hand a signal on to every child in our session, and wait until there is none: orphans.py has the reasons. */
+static void end_orphans(int number)
+{
+    enum { MOST = 64 };
+    pid_t found[MOST];
+    char name[64];
+    size_t count;
+    do {
+        long process;
+        FILE *list;
+        snprintf(name, sizeof name, "/proc/self/task/%ld/children", (long)getpid());
+        list = fopen(name, "re");
+        for (count = 0; list && count < MOST && fscanf(list, "%ld", &process) == 1;)
+            if (getsid((pid_t)process) == getsid(0))
+                found[count++] = (pid_t)process;
+        if (list)
+            fclose(list);
+        for (size_t i = 0; i < count; i++)
+            kill(found[i], number);
+        for (size_t i = 0; i < count; i++)
+            while (waitpid(found[i], NULL, 0) < 0 && errno == EINTR)
+                ;
+    } while (count);
+}
+
 /* Run the compiler to its end; return its exit code, 128 + n if signal n killed it.
  *
  * The signals are blocked until `child` is set, so that none is lost; the compiler starts with the mask we were given.
@@ -371,6 +399,8 @@ static int run(const char *program, char **words)
     child = 0; /* while the number is still the compiler's */
     while (waitpid(process, &status, 0) < 0 && errno == EINTR)
         ;
+    if (received)
+        end_orphans(received);
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
@@ -448,13 +478,22 @@ static _Noreturn void let_python_complete(int code, const char *held, const char
 static _Noreturn void finish(int code, const char *path)
 {
     const char *held = hold(path);
-    if (held && may_have_probes(held))
+    /* With a signal and a compiler that failed, the object may end anywhere. */
+    if (held && ((received && code) || may_have_probes(held)))
         let_python_complete(code, held, path);
     if (held && held != path && rename(held, path) != 0) {
         complain("usdtbuild: ", path, errno);
         end(code ? code : 1);
     }
     end(code);
+}
+
+/* Whether an output is standard output by some name, a pipe, or the like: compile_step.is_no_file has the reasons. */
+static int is_no_file(const char *path)
+{
+    struct stat status;
+    return strcmp(path, "/dev/null") != 0 && lstat(path, &status) == 0 && !S_ISREG(status.st_mode)
+        && !S_ISDIR(status.st_mode);
 }
 
 static _Noreturn void compile(char **words)
@@ -468,6 +507,8 @@ static _Noreturn void compile(char **words)
         let_python_do_it(); /* and say why it can't be run */
     }
     if (line.writes_dependencies && is_provider_file(line.dependencies))
+        let_python_do_it();
+    if (is_no_file(line.output))
         let_python_do_it();
     was_there = stat(line.output, &before) == 0;
     hold_signals_back();
@@ -525,15 +566,17 @@ static _Noreturn void assemble(char **words)
             output = *at + 2;
         asked = asked || IS_IN(*at, assembler_passes);
     }
-    if (asked || !output || !*output) {
+    if (asked) {
         execv(program, words);
         let_python_do_it();
     }
+    if (!output || is_no_file(output))
+        let_python_do_it();
     hold_signals_back();
     code = run(program, words);
     if (code < 0)
         let_python_do_it();
-    if (code == 0)
+    if (code == 0 || received)
         finish(code, output);
     end(code);
 }

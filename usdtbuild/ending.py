@@ -1,0 +1,148 @@
+"""How a command ends, whatever ends it: signals, and standard streams that are closed, full or without a reader.
+
+Not for `usdtbuild cc`, which must look like the compiler: `compile_step` has its own ways. Exit codes are those of
+docs/exit-codes.md.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Callable
+
+if TYPE_CHECKING:
+    import signal as _signal
+    from types import FrameType
+else:
+    import _signal  # `signal` makes enums of the numbers, which takes 4 ms
+
+INTERRUPTED = 130
+
+
+class StandardOutputError(Exception):
+    """What was to be printed didn't arrive: standard output is closed, full, or nobody reads it any more."""
+
+    exit_code = 3  # no UsdtError: those are about input, and are met where input is read
+
+    def __init__(self, error: OSError) -> None:
+        """Name the reason."""
+        self.reader_left = error.errno == errno.EPIPE
+        super().__init__(f"standard output: can't be written: {(error.strerror or str(error)).lower()}")
+
+
+class _StoppedError(BaseException):
+    """SIGTERM or SIGHUP came; nothing but the clean-up of what is half done shall run."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(number)
+
+
+def run(command: Callable[[], int], name: str) -> int:
+    """Run a command and return its exit code, never with a traceback of the user's making; `name` begins messages.
+
+    A signal that ends the process ends it here, when temporary files are gone.
+    """
+    _prepare_streams()
+    for number in (_signal.SIGHUP, _signal.SIGTERM):
+        if _signal.getsignal(number) == _signal.SIG_DFL:
+            _signal.signal(number, _stop)
+    try:
+        code = command()
+        sys.stdout.flush()
+        return code
+    except StandardOutputError as error:
+        if not error.reader_left:  # else it has seen all it wanted: usdtbuild list ... | head
+            sys.stderr.write(f"{name}: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except _StoppedError as stopped:
+        _signal.signal(stopped.number, _signal.SIG_DFL)
+        os.kill(os.getpid(), stopped.number)
+        return 128 + stopped.number
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    for each in (_signal.SIGHUP, _signal.SIGTERM):
+        _signal.signal(each, _signal.SIG_IGN)  # a second one must not disturb the clean-up
+    raise _StoppedError(number)
+
+
+# --- the standard streams -------------------------------------------------------------------------------------------
+
+
+def _prepare_streams() -> None:
+    """Make standard output raise StandardOutputError where it can't be written, and standard error do nothing there.
+
+    The numbers of closed streams are taken, so that no file that is opened later gets messages or output into it.
+    """
+    for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        if not _is_open(number):
+            opened = os.open(os.devnull, flags)  # the lowest free number; writing to it fails where it is read-only
+            os.set_inheritable(opened, True)
+    codecs.register_error("usdtbuild", _spelled)
+    sys.stdout = _stream(_Output(1, "w", closefd=False), sys.stdout)
+    sys.stderr = _stream(_Messages(2, "w", closefd=False), sys.stderr)
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def _stream(raw: io.FileIO, before: Any) -> io.TextIOWrapper:
+    encoding = getattr(before, "encoding", None)
+    at_once = raw.fileno() == 2 or raw.isatty()
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, "usdtbuild", line_buffering=at_once)
+
+
+def _spelled(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Write what a stream's encoding has no bytes for: bytes of a file's name as they are, the rest as escapes."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.backslashreplace_errors(error)
+
+
+class _Output(io.FileIO):
+    """Standard output, whose errors are no file's; after the first one it takes everything and keeps nothing."""
+
+    failed = False
+
+    def write(self, data: Any) -> int:
+        if self.failed:
+            return len(data)
+        try:
+            while (done := super().write(data)) is None:  # somebody has made it non-blocking, and it is full
+                _wait(self.fileno())
+        except OSError as error:
+            self.failed = True
+            raise StandardOutputError(error) from None
+        return done
+
+
+class _Messages(io.FileIO):
+    """Standard error: where a message can't be written there is nobody to tell."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or len(data)
+        except OSError:
+            return len(data)
+
+
+def _wait(descriptor: int) -> None:
+    import select
+
+    select.select([], [descriptor], [])

@@ -1,0 +1,143 @@
+"""Several output files that appear together: all of them complete, or none and everything as it was.
+
+Commands that write one file have `files.write_whole` and `files.write_edited`. Here each file is written under another
+name first, and takes its place only when all are there. Nothing here knows what is in a file.
+"""
+
+# `os` and not `pathlib`, as in `files`.
+# ruff: noqa: PTH101, PTH105, PTH106, PTH108, PTH110, PTH116, PTH119, PTH123
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from .errors import InputError
+from .files import Destination, find_destination, temporary_beside, write_through
+
+if TYPE_CHECKING:
+    import signal as _signal
+    from types import TracebackType
+else:
+    import _signal  # as in `compile_step`
+
+_ENDING = (_signal.SIGHUP, _signal.SIGINT, _signal.SIGTERM)
+
+
+class _Staged(NamedTuple):
+    """An output: where it goes, the file that it is written to meanwhile, and whether the old one's bits are kept."""
+
+    destination: Destination
+    path: str
+    keep_mode: bool
+
+
+class Outputs:
+    """Files to be written, for use in a `with`: at its end they appear, and where it is left by an error none does."""
+
+    def __init__(self) -> None:
+        self._staged: dict[str, _Staged] = {}
+        self._folder = ""  # private, for what can't be staged beside its destination
+
+    def __enter__(self) -> Outputs:
+        return self
+
+    def stage(self, target: str, *, keep_mode: bool = False) -> str:
+        """Return the path to write to for the output `target`. Where nothing is written there, `target` stays.
+
+        With `keep_mode` the new file gets the permission bits of the one that it replaces. Raises InputError.
+        """
+        destination = find_destination(target)
+        key = os.path.realpath(destination.path)
+        if key not in self._staged:
+            path = temporary_beside(destination.path) if destination.beside else self._elsewhere(destination.path)
+            self._staged[key] = _Staged(destination, path, keep_mode)
+        return self._staged[key].path
+
+    def staged(self, path: str) -> str:
+        """Return where the content is that `path` will have: its staged file if there is one, else itself."""
+        found = self._staged.get(os.path.realpath(path))
+        return found.path if found and os.path.exists(found.path) else path
+
+    def _elsewhere(self, path: str) -> str:
+        if not self._folder:
+            from tempfile import mkdtemp
+
+            self._folder = mkdtemp(prefix="usdtbuild-")
+        return f"{self._folder}/{len(self._staged)}-{os.path.basename(path)[-80:]}"
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        try:
+            if isinstance(error, InputError):
+                for each in self._staged.values():
+                    if error.where == each.path:  # of which the user knows nothing
+                        raise InputError(each.destination.named, error.what, error.cure) from None
+            if kind is None:
+                self._commit([each for each in self._staged.values() if os.path.exists(each.path)])
+        finally:
+            for each in self._staged.values():
+                with contextlib.suppress(OSError):
+                    os.unlink(each.path)
+            if self._folder:
+                os.rmdir(self._folder)
+
+    def _commit(self, written: list[_Staged]) -> None:
+        """Put everything in its place. Raises InputError, with everything back where it was.
+
+        What goes through a pipe or to a device can't be taken back, and so goes first. Signals wait until all is done.
+        """
+        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _ENDING)
+        try:
+            for each in written:
+                if not each.destination.beside:
+                    with open(each.path, "rb") as file:
+                        write_through(each.destination, file.read())
+            _replace_all([each for each in written if each.destination.beside])
+        finally:
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+
+
+def _replace_all(written: list[_Staged]) -> None:
+    """Rename every staged file to its destination; if one can't be, take those before it back."""
+    done: list[tuple[str, str | None]] = []  # destination, and the name that its old file has meanwhile
+    try:
+        for each in written:
+            target = each.destination.path
+            try:
+                if each.keep_mode:
+                    os.chmod(each.path, os.stat(target).st_mode & 0o777)
+                old = _second_name(target) if len(written) > 1 else None
+                os.replace(each.path, target)
+            except OSError as error:
+                raise each.destination.failed(error) from None
+            done.append((target, old))
+    except BaseException:
+        for target, old in reversed(done):
+            _take_back(target, old)
+        raise
+    for _, old in done:
+        if old:
+            os.unlink(old)
+
+
+def _second_name(path: str) -> str | None:
+    """Give a file another name; return that, "" if there is no such file, None if it can't have one."""
+    name = temporary_beside(path)
+    try:
+        os.link(path, name)
+    except FileNotFoundError:
+        return ""
+    except OSError:  # a filesystem without links
+        return None
+    return name
+
+
+def _take_back(target: str, old: str | None) -> None:
+    with contextlib.suppress(OSError):
+        if old:
+            os.replace(old, target)
+        elif old == "":
+            os.unlink(target)
