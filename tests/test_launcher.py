@@ -589,6 +589,44 @@ def test_warnings_of_a_recompiled_source_appear_once(cc: str, work) -> None:
     assert done.err.count("unused variable") == 1
 
 
+CLANG_ONLY = {
+    "working directory": ("clang -working-directory=$PWD/sub -c main.c -o made.o", "sub/made.o"),
+    "working directory, two words": ("clang -working-directory $PWD/sub -c main.c", "sub/main.o"),
+    "configuration file with -c": ("clang --config $PWD/options main.c -o made.o", "made.o"),
+    "configuration file with -o": ("clang --config $PWD/named -c main.c", "named.o"),
+    "overridden options": ("env CCC_OVERRIDE_OPTIONS=+-c clang main.c -o made.o", "made.o"),
+    "overridden output": ("env 'CCC_OVERRIDE_OPTIONS=+-o +made.o' clang -c main.c", "made.o"),
+    "overridden options of an assembler's": (
+        "env CCC_OVERRIDE_OPTIONS=+-c clang -fno-integrated-as main.c -o made.o", "made.o",
+    ),
+    "an output that looks like an option": ("clang -c main.c -objx.o", "bjx.o"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", CLANG_ONLY)
+def test_what_only_clang_understands(form: str, need, work, tmp_path: Path) -> None:
+    need("clang")
+    line, made = CLANG_ONLY[form]
+    folder = work("probes.h")
+    for name in ("main.c", "app.h"):
+        shutil.copy(folder / name, folder / "sub" / name)
+    (folder / "options").write_text("-c")
+    (folder / "named").write_text("-o named.o")
+    environment, clang, rest = line.rpartition("clang ")
+    words = f"{environment}{' '.join(LAUNCHER)} -- {clang}{rest}"
+    done = execute(folder, ["sh", "-c", words])
+    assert (done.code, sorted(done.files)) == (0, [made])
+    assert probes_of(done.files[made], tmp_path) == 1
+
+
+@pytest.mark.parametrize("line", ["gcc -c main.c -objx.o", "as util.s -o bjx.o", "as -obx.o util.s", "as util.s"])
+def test_odd_names_of_outputs_and_an_assembler_for_a_compiler(line: str, work, tmp_path: Path) -> None:
+    done = execute(work("probes.h"), [*LAUNCHER, "--", *line.split()])
+    assert done.code == 0
+    (content,) = done.files.values()
+    assert b".note.stapsdt" in content
+
+
 # --- interruptions ---------------------------------------------------------------------------------------------------
 
 
@@ -612,7 +650,7 @@ def slow(work) -> Path:
     script(
         folder,
         "slowcc",
-        "trap 'echo signalled > caught; exit 1' TERM INT HUP\n"
+        "trap 'echo signalled > caught; exit 1' TERM INT HUP USR1 XCPU 37\n"
         'echo $$ > before; while [ -e hold-before ]; do sleep 0.02; done\n'
         'gcc "$@" || exit\n'
         'echo $$ > after; while [ -e hold-after ]; do sleep 0.02; done\n'
@@ -634,10 +672,14 @@ def complete_or_absent(folder: Path, tmp_path: Path) -> bool:
     return path.exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU, 37],
+    ids=["INT", "TERM", "HUP", "USR1", "XCPU", "a real-time one"],
+)
 @pytest.mark.parametrize("phase", ["before", "after"])
 def test_a_signal_while_compiling_ends_both_and_leaves_no_raw_object(
-    number: signal.Signals, phase: str, slow: Path, tmp_path: Path
+    number: int, phase: str, slow: Path, tmp_path: Path
 ) -> None:
     (slow / f"hold-{phase}").touch()
     process = start(slow)
@@ -719,6 +761,57 @@ def test_make_killed_as_a_whole_rebuilds(slow: Path, need, tmp_path: Path) -> No
     (slow / "good.d").rename(slow / "app.d")
     subprocess.run([need("make")], cwd=slow, check=True, capture_output=True, timeout=60)
     assert complete_or_absent(slow, tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_what_the_compiler_leaves_running_ends_too(number: int, slow: Path, tmp_path: Path) -> None:
+    """A compiler's driver dies of a signal, and its assembler would write the object when nobody is there any more."""
+    script(
+        slow,
+        "slowcc",
+        '(sh -c \'echo $PPID\' > before; while [ -e hold-before ]; do sleep 0.02; done; gcc "$@") & wait',
+    )
+    (slow / "hold-before").touch()
+    process = start(slow)
+    wait_for(lambda: (slow / "before").exists() and (slow / "before").read_text().endswith("\n"), "before")
+    process.send_signal(number)
+    assert process.wait(20) == -number
+    assert not Path("/proc", (slow / "before").read_text().strip()).exists()
+    assert not complete_or_absent(slow, tmp_path)
+
+
+def test_half_an_object_is_removed(slow: Path) -> None:
+    cut = "head -c 700 main.o > m; mv m main.o; echo $$ > after"
+    text = (slow / "slowcc").read_text().replace("echo $$ > after", cut)
+    (slow / "slowcc").write_text(text)
+    (slow / "hold-after").touch()
+    process = start(slow)
+    wait_for((slow / "after").exists, "after")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == -signal.SIGTERM
+    assert not (slow / "main.o").exists()
+    assert not list(slow.glob(".*"))
+
+
+def test_a_zombie_is_no_running_launcher(slow: Path, tmp_path: Path) -> None:
+    dead = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
+    (slow / f".main.o.{dead.pid}.usdtbuild").touch()
+    (slow / f".main.o.{os.getpid()}.usdtbuild").touch()
+    assert start(slow).wait(20) == 0
+    assert complete_or_absent(slow, tmp_path)
+    assert [path.name for path in slow.glob(".*")] == [f".main.o.{os.getpid()}.usdtbuild"]
+    assert dead.wait() == 0
+
+
+@pytest.mark.parametrize("streams", ["2>&-", "2>/dev/full", ">&- 2>&-", "<&- >&- 2>&-", ">/dev/full", "<&-"])
+@pytest.mark.parametrize("kind", ["-c", "link"])
+def test_closed_and_full_streams_change_nothing(streams: str, kind: str, work, tmp_path: Path) -> None:
+    words = "-c main.c -o made" if kind == "-c" else "whole.c -o made"
+    line = " ".join([*LAUNCHER, *(["-v"] if "launcher.py" in " ".join(LAUNCHER) else []), "--", "gcc", words, streams])
+    done = execute(work("probes.h"), ["sh", "-c", line])
+    assert (done.code, sorted(done.files)) == (0, ["made"])
+    assert b".note.stapsdt" in done.files["made"]
 
 
 def test_the_exit_code_of_a_killed_compiler_is_the_shells(work) -> None:
