@@ -1,0 +1,432 @@
+/*
+ * What stubs call: handlers at hits, and the frames of functions whose return is waited for.
+ *
+ * A frame takes one of the trampolines that the machine's file has as ordinary code of this library, with unwind tables of its own:
+ *
+ *     function's stub --> live_enter(): the return address goes into frame k, and off the stack
+ *                     --> trampoline k: `call` the function's body, which finds its stack as it should be
+ *     body returns    --> trampoline k: live_leave() says where to go on
+ *
+ * The trampoline tells which frame it is, so a coroutine may return on another thread, and an unwinder can find
+ * the real return address at a place that follows from the trampoline's address. Frames that longjmp or an exception left are found when
+ * their place on the stack is used again.
+ *
+ * Each thread owns blocks of 64 frames. Only the owner takes frames from a block; whoever ends a frame of another thread's block says so in
+ * an atomic mask. A signal handler that interrupts any of this sees `inside` set, and only counts.
+ */
+
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "frames.h"
+
+uint64_t live_skipped, live_too_deep, live_abandoned;
+
+/* One word of thread-local storage for the path that every hit takes. */
+static __thread int inside __attribute__((tls_model("initial-exec")));
+
+/*
+ * `vectors` says that vector registers are saved. A hit that began before a handler that needs that came is the one that doesn't reach it.
+ */
+
+/* -- probes ----------------------------------------------------------------------------------------------------- */
+
+/* errno belongs to the interrupted code. Its address is fixed for a thread, and handlers that promised not to touch it are not asked. */
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void call_handlers(
+	const live_actions *actions, const usdt_live_hit *hit)
+{
+	uint32_t i;
+
+	for (i = 0; i < actions->count; i++)
+		if (actions->action[i].handler)
+			actions->action[i].handler(hit, actions->action[i].data);
+}
+
+LIVE_PLAIN USDT_LIVE_FAST_HANDLER void live_hit(live_point *point, uintptr_t *registers, int vectors)
+{
+	const live_actions *actions = __atomic_load_n(&point->actions, __ATOMIC_ACQUIRE);
+	usdt_live_hit hit;
+	int saved;
+
+	if (!actions)
+		return; /* it has just gone off */
+	if (inside || (actions->vectors && !vectors)) {
+		__atomic_fetch_add(&live_skipped, 1, __ATOMIC_RELAXED);
+		return;
+	}
+	inside = 1;
+	__asm__ volatile("" ::: "memory");
+	hit.point = &point->shown;
+	hit.registers = registers;
+	hit.stack = NULL;
+	if (actions->vectors) {
+		saved = errno;
+		call_handlers(actions, &hit);
+		errno = saved;
+	} else {
+		call_handlers(actions, &hit);
+	}
+	__asm__ volatile("" ::: "memory");
+	inside = 0;
+}
+
+#ifdef LIVE_FRAMES
+
+/* -- frames ----------------------------------------------------------------------------------------------------- */
+
+enum { BLOCK = 64, BLOCKS = LIVE_FRAME_COUNT / BLOCK };
+
+/*
+ * A frame is in the chain of the thread that entered it (CHAINED) until that thread takes it out. Another thread that ends it, because a
+ * coroutine moved, leaves it there (ENDED). What a thread leaves behind that wasn't on its own stack may still return (ORPHAN).
+ */
+enum { CHAINED = 1, ENDED, ORPHAN };
+
+typedef struct frame {
+	live_point *point;
+	const live_actions *actions;
+	uintptr_t *slot; /* where the return address was, and the trampoline's is */
+	int32_t below;   /* the thread's frame before this one, or -1 */
+	uint32_t state;
+} frame;
+
+typedef struct block {
+	void *owner;         /* the thread, by the address of its `mine` */
+	uint64_t given_back; /* by other threads */
+	uint64_t free;       /* only the owner's */
+	uint64_t used;       /* whether `free` is set */
+} block;
+
+static frame frames[LIVE_FRAME_COUNT];
+static block blocks[BLOCKS];
+
+typedef struct thread {
+	int32_t top;     /* the newest frame, or -1 */
+	int32_t current; /* the block that frames are taken from, or -1 */
+	uintptr_t stack, stack_end;
+	uint8_t known;
+} thread;
+
+static __thread thread mine __attribute__((tls_model("initial-exec")));
+static pthread_key_t key;
+static int have_key;
+
+static LIVE_PLAIN void give_back(thread *self, int32_t k)
+{
+	block *b = &blocks[k / BLOCK];
+
+	if (b->owner == self) {
+		b->free |= (uint64_t)1 << (k % BLOCK);
+		self->current = k / BLOCK;
+	} else {
+		__atomic_fetch_or(&b->given_back, (uint64_t)1 << (k % BLOCK), __ATOMIC_RELEASE);
+	}
+}
+
+/* A thread ends: frames on its stack are free again, and its blocks anybody's. */
+static void thread_ends(void *data)
+{
+	thread *self = data;
+	int32_t k, next;
+	int i;
+
+	for (k = self->top; k >= 0; k = next) {
+		uint32_t state = CHAINED;
+		int own = (uintptr_t)frames[k].slot >= self->stack && (uintptr_t)frames[k].slot < self->stack_end;
+
+		next = frames[k].below;
+		if (own || !__atomic_compare_exchange_n(
+				&frames[k].state, &state, ORPHAN, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			give_back(self, k);
+	}
+	self->top = self->current = -1;
+	for (i = 0; i < BLOCKS; i++)
+		if (blocks[i].owner == self)
+			__atomic_store_n(&blocks[i].owner, NULL, __ATOMIC_RELEASE);
+}
+
+static __attribute__((constructor)) void make_key(void)
+{
+	have_key = pthread_key_create(&key, thread_ends) == 0;
+}
+
+/*
+ * The bounds of this thread's own stack, from /proc/self/maps without a buffer of libc's: the mapping named [stack], or the one
+ * that holds the thread's control block, up to that. None if the thread is running on another stack now.
+ */
+static LIVE_PLAIN void find_stack(thread *self)
+{
+	uintptr_t at = (uintptr_t)__builtin_frame_address(0), number[2] = {0, 0}, tls = (uintptr_t)self;
+	char text[1024], last = 0;
+	ssize_t got;
+	int fd, field = 0, i, here = 0;
+
+	self->stack = self->stack_end = 0;
+	fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	while ((got = read(fd, text, sizeof text)) > 0)
+		for (i = 0; i < got; i++) {
+			char c = text[i];
+
+			if (c == '\n') {
+				here = number[0] <= at && at < number[1];
+				if (here && (last == ']' || (number[0] <= tls && tls < number[1]))) {
+					self->stack = number[0];
+					self->stack_end = last == ']' ? number[1] : tls;
+				}
+				number[0] = number[1] = 0;
+				field = 0;
+			} else if (c == '-' && field == 0) {
+				field = 1;
+			} else if (c == ' ') {
+				field = 2;
+			} else if (field < 2) {
+				number[field] = number[field] * 16 + (uintptr_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+			}
+			last = c;
+		}
+	close(fd);
+}
+
+static LIVE_PLAIN thread *this_thread(void)
+{
+	thread *self = &mine;
+
+	if (!self->known) {
+		int saved = errno;
+
+		self->known = 1;
+		self->top = self->current = -1;
+		find_stack(self);
+		errno = saved;
+	}
+	return self;
+}
+
+/*
+ * Take dead frames off the chain, seen from a call whose return address `back` stands at `slot`. Dead is what another thread has
+ * ended; what stood at this same place, unless `back` is its trampoline (a tail call: the caller's frame still returns); and what is deeper
+ * on the thread's own stack, where its trampoline's address isn't any more. Only that stack is read: memory there, once used, stays mapped.
+ */
+static LIVE_PLAIN void bury(thread *self, const uintptr_t *slot, uintptr_t back)
+{
+	int32_t k;
+
+	while ((k = self->top) >= 0) {
+		const frame *f = &frames[k];
+
+		if (__atomic_load_n(&f->state, __ATOMIC_ACQUIRE) != ENDED) {
+			if (f->slot > slot || back == live_trampoline(k))
+				return;
+			if (f->slot < slot
+				&& ((uintptr_t)f->slot < self->stack || (uintptr_t)slot >= self->stack_end
+					|| *f->slot == live_trampoline(k)))
+				return;
+			__atomic_fetch_add(&live_abandoned, 1, __ATOMIC_RELAXED);
+		}
+		self->top = f->below;
+		give_back(self, k);
+	}
+}
+
+/*
+ * Take all dead frames off the chain. Of frames on a thread's own stack, one that was entered earlier and is deeper than another is dead: at the other's
+ * entry nothing deeper was alive. So the chain is read from the newest, which is the call at `slot` that returns to `back`. Frames of a signal stack, which
+ * may lie within the thread's own, are left out.
+ */
+static LIVE_PLAIN void sweep(thread *self, const uintptr_t *slot, uintptr_t back)
+{
+	int32_t *from = &self->top, k;
+	uintptr_t highest = 0;
+	stack_t signals;
+
+	if (sigaltstack(NULL, &signals) || signals.ss_flags & SS_ONSTACK)
+		return;
+	if ((uintptr_t)slot >= self->stack && (uintptr_t)slot < self->stack_end)
+		highest = (uintptr_t)slot;
+	while ((k = *from) >= 0) {
+		const frame *f = &frames[k];
+		uintptr_t at = (uintptr_t)f->slot;
+		int own = at >= self->stack && at < self->stack_end
+			&& (signals.ss_flags & SS_DISABLE || at - (uintptr_t)signals.ss_sp >= signals.ss_size);
+		int dead = __atomic_load_n(&f->state, __ATOMIC_ACQUIRE) == ENDED;
+
+		if (!dead && own && (at < highest || (at == highest && back != live_trampoline(k)))) {
+			dead = 1;
+			__atomic_fetch_add(&live_abandoned, 1, __ATOMIC_RELAXED);
+		}
+		if (dead) {
+			*from = f->below;
+			give_back(self, k);
+			continue;
+		}
+		if (own) {
+			highest = at;
+			back = live_returns[k].address;
+		}
+		from = &frames[k].below;
+	}
+}
+
+/* The slow way to a free frame: another block of this thread's, or a new one. -1: there is none. */
+static LIVE_PLAIN int32_t take(thread *self, const uintptr_t *slot, uintptr_t back)
+{
+	int32_t i = self->current;
+	unsigned bit;
+	int tries, saved = errno;
+
+	sweep(self, slot, back);
+	errno = saved;
+	for (tries = 0; tries < 2; tries++)
+		for (i = 0; i < BLOCKS; i++) {
+			block *b = &blocks[i];
+			void *nobody = NULL;
+
+			if (tries && !b->owner
+				&& __atomic_compare_exchange_n(
+					&b->owner, &nobody, self, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+				if (!b->used) {
+					b->used = 1;
+					b->free = i % (256 / BLOCK) ? ~(uint64_t)0 : ~(uint64_t)1;
+				}
+				if (have_key)
+					pthread_setspecific(key, self);
+			}
+			if (b->owner != self)
+				continue;
+			b->free |= __atomic_exchange_n(&b->given_back, 0, __ATOMIC_ACQUIRE);
+			if (!b->free)
+				continue;
+			bit = (unsigned)__builtin_ctzll(b->free);
+			b->free &= b->free - 1;
+			self->current = i;
+			return i * BLOCK + (int)bit;
+		}
+	return -1;
+}
+
+/* Returns where the stub goes on: a trampoline, with the return address taken off the stack, or 0. */
+LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
+	live_point *point, uintptr_t *registers, uintptr_t *slot, int vectors)
+{
+	const live_actions *actions = __atomic_load_n(&point->actions, __ATOMIC_ACQUIRE);
+	uintptr_t next = 0;
+	usdt_live_hit hit;
+	thread *self;
+	int32_t k;
+	int saved;
+
+	if (!actions)
+		return 0;
+	if (inside || (actions->vectors && !vectors)) {
+		__atomic_fetch_add(&live_skipped, 1, __ATOMIC_RELAXED);
+		return 0;
+	}
+	inside = 1;
+	__asm__ volatile("" ::: "memory");
+	if (actions->leaves) {
+		uintptr_t back = *slot;
+
+		self = mine.known ? &mine : this_thread();
+		if (self->top >= 0 && frames[self->top].slot <= slot)
+			bury(self, slot, back);
+		k = self->current;
+		if (k >= 0 && blocks[k].free) {
+			unsigned bit = (unsigned)__builtin_ctzll(blocks[k].free);
+
+			blocks[k].free &= blocks[k].free - 1;
+			k = k * BLOCK + (int)bit;
+		} else {
+			k = take(self, slot, back);
+		}
+		if (k < 0) {
+			__atomic_fetch_add(&live_too_deep, 1, __ATOMIC_RELAXED);
+		} else {
+			frames[k].point = point;
+			frames[k].actions = actions;
+			frames[k].slot = slot;
+			frames[k].below = self->top;
+			frames[k].state = CHAINED;
+			live_returns[k].address = back;
+			live_returns[k].body = point->resume;
+			self->top = k;
+			next = live_trampoline(k);
+		}
+	}
+	hit.point = &point->shown;
+	hit.registers = registers;
+	hit.stack = slot;
+	if (actions->vectors) {
+		saved = errno;
+		call_handlers(actions, &hit);
+		errno = saved;
+	} else {
+		call_handlers(actions, &hit);
+	}
+	__asm__ volatile("" ::: "memory");
+	inside = 0;
+	return next ? next - LIVE_TRAMPOLINE_CALL : 0;
+}
+
+/* `trampoline` is the address that a body returned to. Returns the real one. */
+LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_leave(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot)
+{
+	int32_t k = live_frame_of(trampoline), *from;
+	uintptr_t back = live_returns[k].address;
+	frame f = frames[k];
+	thread *self = &mine;
+	int was_inside = inside, saved = 0;
+	uint32_t state = CHAINED, i;
+	usdt_live_return ret;
+
+	inside = 1;
+	__asm__ volatile("" ::: "memory");
+	if (!self->known)
+		self = this_thread(); /* a coroutine that was entered on another thread */
+	if (!was_inside) {
+		ret.point = &f.point->shown;
+		ret.value = values[0];
+		ret.second = values[1];
+		ret.stack = slot;
+		if (f.actions->vectors)
+			saved = errno;
+		for (i = 0; i < f.actions->count; i++)
+			if (f.actions->action[i].leaver)
+				f.actions->action[i].leaver(&ret, f.actions->action[i].data);
+		if (f.actions->vectors)
+			errno = saved;
+	} else {
+		__atomic_fetch_add(&live_skipped, 1, __ATOMIC_RELAXED);
+	}
+	if (self->top == k) {
+		self->top = f.below;
+		give_back(self, k);
+	} else if (blocks[k / BLOCK].owner == self && f.state == CHAINED) {
+		for (from = &self->top; *from >= 0 && *from != k; from = &frames[*from].below)
+			;
+		if (*from == k)
+			*from = f.below;
+		give_back(self, k);
+	} else if (!__atomic_compare_exchange_n(
+			   &frames[k].state, &state, ENDED, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		give_back(self, k);
+	}
+	__asm__ volatile("" ::: "memory");
+	inside = was_inside;
+	return back;
+}
+
+/* For the machine's assembly: whether the handlers of the frame that ends use vector registers. */
+LIVE_PLAIN USDT_LIVE_FAST_HANDLER uint32_t live_leave_vectors(uintptr_t trampoline)
+{
+	return frames[live_frame_of(trampoline)].actions->vectors;
+}
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * Frames whose return is waited for, where the machine has trampolines for them.
+ *
+ * Trampoline k and the place that holds its frame's return address lie at the same offset of their pages, 16 bytes
+ * each, so that unwind tables can say where the return address of a trampoline is. The first of each page of 256 is the page's header.
+ */
+
+#ifndef USDT_LIVE_FRAMES_H
+#define USDT_LIVE_FRAMES_H
+
+#include "internal.h"
+
+#if defined(__x86_64__)
+#define LIVE_FRAMES 1
+#define LIVE_TRAMPOLINE_CALL 6 /* the length of the call in a trampoline */
+#endif
+
+#ifdef LIVE_FRAMES
+
+#define LIVE_FRAME_PAGES 16
+#define LIVE_FRAME_COUNT (LIVE_FRAME_PAGES * 256)
+
+typedef struct live_return {
+	uintptr_t address; /* where the frame returns to */
+	uintptr_t body;    /* what the trampoline calls */
+} live_return;
+
+LIVE_HIDDEN extern live_return live_returns[LIVE_FRAME_COUNT];
+LIVE_HIDDEN extern const char live_trampolines[];
+
+/* The address that frame `k` returns to first. */
+static inline uintptr_t live_trampoline(int32_t k)
+{
+	return (uintptr_t)live_trampolines + 16u * (uint32_t)k + LIVE_TRAMPOLINE_CALL;
+}
+
+static inline int32_t live_frame_of(uintptr_t trampoline)
+{
+	return (int32_t)((trampoline - (uintptr_t)live_trampolines) >> 4);
+}
+
+#endif
+
+#endif

@@ -1,0 +1,212 @@
+/*
+ * What the files of this folder share. Nothing here is for programs; those include usdt_live.h.
+ *
+ *     live.c      rules, and the functions of usdt_live.h
+ *     modules.c   which files are loaded, and when that changes
+ *     notes.c     a module's probes: its file's notes, or its loaded table
+ *     entries.c   a module's functions, and what must be true of an entry that is to be patched
+ *     text.c      memory in reach of code, writing code, making every thread see it
+ *     frames.c    what stubs call: handlers, and the frames whose return is waited for
+ *     x86_64.c …  one file a machine: its protocol, its stubs
+ *
+ * Memory comes from mmap, in arenas, and never from malloc: everything here may run in constructors, in
+ * signal handlers and between fork and exec. One lock (live.c) protects all but the hits themselves.
+ */
+
+#ifndef USDT_LIVE_INTERNAL_H
+#define USDT_LIVE_INTERNAL_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include <link.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "usdt_live.h"
+
+#define LIVE_HIDDEN __attribute__((visibility("hidden")))
+/* Code that hits run: it must hit nothing itself, and the compiler must not add calls to it. */
+#if defined(__clang__)
+#define LIVE_PLAIN __attribute__((no_instrument_function, patchable_function_entry(0, 0)))
+#else
+#define LIVE_PLAIN __attribute__((no_instrument_function, no_sanitize_address, patchable_function_entry(0, 0)))
+#endif
+
+typedef ElfW(Addr) live_address;
+
+/* -- arenas ---------------------------------------------------------------------------------------------------- */
+
+typedef struct live_arena {
+	struct live_chunk *chunks;
+	size_t left;
+	char *next;
+} live_arena;
+
+LIVE_HIDDEN void *live_allocate(live_arena *arena, size_t size); /* zeroed, aligned to 16; NULL */
+LIVE_HIDDEN char *live_copy(live_arena *arena, const char *text, size_t length);
+LIVE_HIDDEN void live_free(live_arena *arena);
+
+/* -- points ---------------------------------------------------------------------------------------------------- */
+
+/* Handlers of a point: made once, never changed, shared by all points that have the same. */
+typedef struct live_action {
+	usdt_live_handler *handler;
+	usdt_live_leaver *leaver;
+	void *data;
+} live_action;
+
+typedef struct live_actions {
+	const struct live_actions *next; /* of all that were ever made */
+	uint32_t count;
+	uint32_t vectors; /* a handler may use vector registers */
+	uint32_t leaves;  /* one of them waits for the return */
+	live_action action[8];
+} live_actions;
+
+/* The first three fields are known to the machines' assembly. */
+typedef struct live_point {
+	uint32_t armed;                /* 0 count only, 1 call handlers, that keep vector registers, 3 call any handler */
+	uint32_t pad;
+	uintptr_t resume;              /* where the hit thread goes on */
+	const live_actions *actions;
+	uint64_t *count;
+	usdt_live_point shown;         /* what the user sees */
+	uint16_t *semaphore;
+	struct live_module *module;
+	uintptr_t stub;                /* 0 until there is one */
+	uintptr_t landing;             /* x86: where the site's own bytes can jump to */
+	uint8_t form;                  /* of the machine's own */
+	uint8_t state;                 /* LIVE_OFF … */
+	uint8_t wanted;
+	uint8_t segment;
+	uint8_t original[8];           /* bytes of the point, as they were found */
+	uint8_t padding, landing_pad, nops, first_nop; /* of entries: bytes */
+	uint8_t n, m;                  /* of entries, in the compiler's NOPs */
+	uint8_t failed;                /* in the run that is going on */
+} live_point;
+
+enum { LIVE_OFF, LIVE_ON };
+
+/* What is not as it should be. */
+LIVE_HIDDEN void live_refuse(live_point *point, const char *reason, const char *detail);
+
+typedef struct live_segment {
+	uintptr_t start, end;
+	int protection;
+} live_segment;
+
+/* A loaded file. */
+typedef struct live_module {
+	struct live_module *next;
+	live_arena arena;
+	const char *path;
+	uintptr_t bias;                /* what is added to the file's addresses */
+	const ElfW(Phdr) *headers;
+	unsigned header_count;
+	uintptr_t start, end;          /* of its memory */
+	live_segment code[8];
+	unsigned code_count;
+	live_point *points;            /* an array; probes first */
+	uint32_t point_count, probe_count;
+	uint32_t identity;             /* of its memory, to know it again */
+	uint8_t seen, prepared;
+	char *region;                  /* stubs, then counts */
+	size_t region_size;
+	struct live_mapping { void *at; size_t size; } *mirrors;
+	unsigned mirror_count;
+	const char *trouble;           /* why it could not be read */
+} live_module;
+
+LIVE_HIDDEN extern live_module *live_modules;
+LIVE_HIDDEN extern const char *const live_no_reach;
+
+/* -- notes.c, entries.c: reading a file ------------------------------------------------------------------------- */
+
+typedef struct live_file {
+	const unsigned char *data;
+	size_t size;
+	const ElfW(Shdr) *sections;
+	unsigned section_count;
+	const char *names;
+	size_t names_size;
+} live_file;
+
+LIVE_HIDDEN const ElfW(Shdr) *live_section(const live_file *file, const char *name, const ElfW(Shdr) *after);
+LIVE_HIDDEN const unsigned char *live_content(const live_file *file, const ElfW(Shdr) *section);
+/* Append points to a list in `arena`-less scratch memory; return 0 or an error. */
+typedef struct live_list {
+	live_point *points;
+	size_t count, room;
+} live_list;
+LIVE_HIDDEN live_point *live_append(live_list *list);
+LIVE_HIDDEN int live_read_probes(live_module *module, const live_file *file, live_list *list);
+LIVE_HIDDEN int live_read_table(live_module *module, live_list *list);
+LIVE_HIDDEN int live_read_functions(live_module *module, const live_file *file, live_list *list);
+LIVE_HIDDEN int live_is_code(const live_module *module, uintptr_t address);
+
+/* -- modules.c -------------------------------------------------------------------------------------------------- */
+
+LIVE_HIDDEN int live_scan(void); /* 1 if something changed */
+LIVE_HIDDEN void live_watch_linker(void);
+LIVE_HIDDEN void live_linker_changed(void); /* live.c: called by the dynamic linker's hook */
+
+/* -- text.c ----------------------------------------------------------------------------------------------------- */
+
+/* One store into code: `size` bytes at `at`, if the first `expected` of them are what `old` says. */
+typedef struct live_store {
+	uintptr_t at;
+	uint8_t size;
+	uint8_t expected; /* bytes to compare */
+	uint8_t old[8];
+	uint8_t bytes[8];
+} live_store;
+
+LIVE_HIDDEN void *live_map_near(uintptr_t low, uintptr_t high, size_t size, intptr_t reach);
+LIVE_HIDDEN int live_share(int fd);
+LIVE_HIDDEN void *live_map_counts(void *at, size_t size);
+LIVE_HIDDEN int live_run(live_module *module, live_point **points, size_t count, int on); /* how many took it */
+LIVE_HIDDEN void live_barrier(void);
+LIVE_HIDDEN size_t live_page(void);
+LIVE_HIDDEN int live_write_code(uintptr_t at, const void *bytes, size_t size);
+
+/* -- one file a machine ----------------------------------------------------------------------------------------- */
+
+/* Say what stands at a probe's site: set form, resume, original, or refuse. */
+LIVE_HIDDEN void live_machine_site(live_point *point);
+/* Likewise for an entry that entries.c has measured. */
+LIVE_HIDDEN void live_machine_entry(live_point *point);
+/* Parse one operand of a note; 0 if it isn't known. */
+LIVE_HIDDEN int live_machine_operand(const char *text, size_t length, usdt_live_argument_place *place);
+/* The place of integer argument `index` at a function's entry; 0 if there is no such register. */
+LIVE_HIDDEN int live_machine_parameter(unsigned index, usdt_live_argument_place *place);
+LIVE_HIDDEN extern const unsigned live_stub_size;
+/* How far stubs may be from code. */
+LIVE_HIDDEN extern const intptr_t live_reach;
+/* Bytes more that a module needs beside its stubs, and a chance to set `landing` of its points. */
+LIVE_HIDDEN size_t live_machine_room(live_module *module);
+LIVE_HIDDEN int live_machine_prepare(live_module *module, char *room, size_t size);
+LIVE_HIDDEN void live_machine_stub(live_point *point, unsigned char *stub);
+/* Step `step` of switching a point on or off; 0 when there are no more. */
+LIVE_HIDDEN int live_machine_step(const live_point *point, int on, int step, live_store *store);
+/* Length of the NOP at `at`, of at most `left` bytes; 0 if there is none. The length of a landing pad. */
+LIVE_HIDDEN unsigned live_machine_nop(const unsigned char *at, size_t left);
+LIVE_HIDDEN unsigned live_machine_pad(const unsigned char *at, size_t left);
+/* Branches in [start, end) that go to an address for which `bit` is set: calls `found`. */
+LIVE_HIDDEN void live_machine_jumps(
+	live_module *module, const live_segment *code, int (*wanted)(void *, uintptr_t),
+	uintptr_t (*function)(void *, uintptr_t), void (*found)(void *, uintptr_t, uintptr_t), void *data);
+/* A jump from the dynamic linker's empty hook to `hook`. 0 if it can't be done. */
+LIVE_HIDDEN int live_machine_hook(uintptr_t at, void (*hook)(void));
+/* What the compiler's N,M must have room for; a reason or NULL. */
+LIVE_HIDDEN const char *live_machine_entry_room(const live_point *point, const char **detail);
+
+/* -- frames.c --------------------------------------------------------------------------------------------------- */
+
+LIVE_HIDDEN extern uint64_t live_skipped, live_too_deep, live_abandoned;
+LIVE_HIDDEN uintptr_t live_enter(live_point *point, uintptr_t *registers, uintptr_t *slot, int vectors);
+LIVE_HIDDEN uintptr_t live_leave(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot);
+LIVE_HIDDEN void live_hit(live_point *point, uintptr_t *registers, int vectors);
+
+#endif

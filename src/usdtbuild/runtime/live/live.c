@@ -1,0 +1,658 @@
+/*
+ * Rules, and the functions of usdt_live.h.
+ *
+ * Rules stand in order; what a point does follows from all of them, so applying them is the one way in which anything is switched. One lock
+ * protects everything here. It knows its owner: a signal handler that interrupts the owner gets an error instead of waiting for ever.
+ */
+
+#include "internal.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RULES = 64, LONGEST = 256, HANDLERS = 8 };
+
+typedef struct rule {
+	char pattern[LONGEST];
+	unsigned kind, flags;
+	uint32_t minimum;
+	int on;
+	usdt_live_handler *handler;
+	usdt_live_leaver *leaver;
+	void *data;
+} rule;
+
+static rule rules[RULES];
+static unsigned rule_count;
+static const live_actions *all_actions; /* lists that were ever made; a hit may be on its way in any of them */
+static live_arena forever;
+static usdt_live_statistics last;
+
+/* -- the lock ---------------------------------------------------------------------------------------------------- */
+
+static long owner;
+
+static long self(void)
+{
+	return syscall(SYS_gettid);
+}
+
+static int lock(void)
+{
+	const struct timespec moment = {0, 20000};
+	long me = self(), nobody = 0;
+
+	while (!__atomic_compare_exchange_n(&owner, &nobody, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+		if (nobody == me)
+			return USDT_LIVE_BUSY;
+		nobody = 0;
+		nanosleep(&moment, NULL);
+	}
+	return 0;
+}
+
+static void unlock(void)
+{
+	__atomic_store_n(&owner, 0, __ATOMIC_RELEASE);
+}
+
+/* A child must not inherit a lock whose owner it hasn't. The thread that forks may own it itself, in a handler of the dynamic linker's. */
+static __thread int fork_took __attribute__((tls_model("initial-exec")));
+
+static void before_fork(void)
+{
+	fork_took = lock() == 0;
+}
+
+static void after_fork(void)
+{
+	if (fork_took)
+		unlock();
+	else
+		__atomic_store_n(&owner, self(), __ATOMIC_RELEASE);
+}
+
+static __attribute__((constructor)) void watch_forks(void)
+{
+	pthread_atfork(before_fork, after_fork, after_fork);
+}
+
+static uint64_t now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* -- patterns ---------------------------------------------------------------------------------------------------- */
+
+/* As a shell matches, but a dash of the pattern is also two underscores of the text. */
+static int matches(const char *pattern, const char *text)
+{
+	const char *star = NULL, *again = NULL;
+
+	for (;;) {
+		int fits = 0;
+		const char *next = pattern + 1;
+
+		if (*pattern == '*') {
+			star = pattern++;
+			again = text;
+			continue;
+		}
+		if (!*text)
+			return !*pattern;
+		if (*pattern == '?') {
+			fits = 1;
+		} else if (*pattern == '[') {
+			const char *p = pattern + 1;
+			int not = *p == '!' || *p == '^', found = 0;
+
+			for (p += not; *p && (*p != ']' || p == pattern + 1 + not); p++)
+				if (p[1] == '-' && p[2] && p[2] != ']') {
+					found |= p[0] <= *text && *text <= p[2];
+					p += 2;
+				} else {
+					found |= *p == *text;
+				}
+			fits = *p ? found != not : *text == '[';
+			next = *p ? p + 1 : pattern + 1;
+		} else if (*pattern == '-' && text[0] == '_' && text[1] == '_') {
+			pattern++;
+			text += 2;
+			continue;
+		} else {
+			fits = *pattern == *text;
+		}
+		if (fits) {
+			pattern = next;
+			text++;
+		} else if (star) {
+			pattern = star + 1;
+			text = ++again;
+		} else {
+			return 0;
+		}
+	}
+}
+
+/* MODULE!PROVIDER:NAME, of which the first two may be left out. */
+static int point_matches(unsigned kinds, const char *pattern, const live_point *point)
+{
+	const char *mark = strchr(pattern, '!'), *colon;
+	char part[LONGEST];
+
+	if (!(kinds & point->shown.kind))
+		return 0;
+	if (mark) {
+		const char *file = strrchr(point->shown.module, '/');
+
+		memcpy(part, pattern, (size_t)(mark - pattern));
+		part[mark - pattern] = '\0';
+		if (!*part ? point->module != live_modules : !matches(part, file ? file + 1 : point->shown.module))
+			if (!*part || !matches(part, point->shown.module))
+				return 0;
+		pattern = mark + 1;
+	}
+	colon = point->shown.kind == USDT_LIVE_PROBES ? strchr(pattern, ':') : NULL;
+	if (colon) {
+		memcpy(part, pattern, (size_t)(colon - pattern));
+		part[colon - pattern] = '\0';
+		if (!matches(part, point->shown.provider))
+			return 0;
+		pattern = colon + 1;
+	}
+	return matches(pattern, point->shown.name);
+}
+
+/* -- what a point shall do ---------------------------------------------------------------------------------------- */
+
+static int rule_applies(const rule *r, const live_point *point)
+{
+	return point->shown.size >= (r->on ? r->minimum : 0) && point_matches(r->kind, r->pattern, point);
+}
+
+/* Handlers of a point by all rules, in `wanted`. Returns whether it shall be on. */
+static int decide(const live_point *point, live_actions *wanted, int *error)
+{
+	unsigned i, j;
+	int on = 0;
+
+	wanted->count = wanted->vectors = wanted->leaves = 0;
+	for (i = 0; i < rule_count; i++) {
+		const rule *r = &rules[i];
+		live_action *action;
+
+		if (!rule_applies(r, point))
+			continue;
+		if (!r->on) {
+			on = 0;
+			wanted->count = wanted->vectors = wanted->leaves = 0;
+			continue;
+		}
+		on = 1;
+		if (!r->handler && !r->leaver)
+			continue;
+		for (j = 0; j < wanted->count; j++)
+			if (wanted->action[j].handler == r->handler && wanted->action[j].leaver == r->leaver && wanted->action[j].data == r->data)
+				break;
+		if (j < wanted->count)
+			continue;
+		if (wanted->count == HANDLERS) {
+			*error = USDT_LIVE_TOO_MANY;
+			continue;
+		}
+		action = &wanted->action[wanted->count++];
+		action->handler = r->handler;
+		action->leaver = r->leaver;
+		action->data = r->data;
+		wanted->vectors |= !(r->flags & USDT_LIVE_FAST);
+		wanted->leaves |= r->leaver != NULL;
+	}
+	return on;
+}
+
+/* The one list of this content, so that switching on and off for ever takes no memory. */
+static const live_actions *shared_actions(const live_actions *wanted)
+{
+	const live_actions *found;
+	live_actions *made;
+	size_t i;
+
+	if (!wanted->count)
+		return NULL;
+	for (found = all_actions; found; found = found->next) {
+		if (found->count != wanted->count || found->vectors != wanted->vectors)
+			continue;
+		for (i = 0; i < wanted->count; i++)
+			if (found->action[i].handler != wanted->action[i].handler || found->action[i].leaver != wanted->action[i].leaver
+				|| found->action[i].data != wanted->action[i].data)
+				break;
+		if (i == wanted->count)
+			return found;
+	}
+	made = live_allocate(&forever, sizeof *made);
+	if (!made)
+		return NULL;
+	*made = *wanted;
+	made->next = all_actions;
+	all_actions = made;
+	return made;
+}
+
+/* Handlers may be exchanged while the point is hit: first the list, then that there is one. */
+static void set_actions(live_point *point, const live_actions *actions)
+{
+	if (actions) {
+		uint32_t armed = actions->vectors ? 3 : 1;
+
+		/* While both lists may be seen, vector registers are saved. */
+		if (point->armed && (point->armed | armed) == 3)
+			__atomic_store_n(&point->armed, 3, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&point->actions, actions, __ATOMIC_SEQ_CST);
+		if (point->state != LIVE_ON || !point->armed || armed == 3)
+			__atomic_store_n(&point->armed, armed, __ATOMIC_SEQ_CST);
+	} else {
+		__atomic_store_n(&point->armed, 0, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&point->actions, NULL, __ATOMIC_SEQ_CST);
+	}
+}
+
+/* -- applying rules ----------------------------------------------------------------------------------------------- */
+
+/* Stubs and what leads to them, for all points of a module, the first time that any is wanted. */
+static void prepare(live_module *module)
+{
+	size_t room = live_machine_room(module), stubs = module->point_count * (size_t)live_stub_size, page = live_page();
+	size_t i;
+
+	if (module->prepared)
+		return;
+	module->prepared = 1;
+	if (!module->region)
+		return;
+#ifdef MADV_POPULATE_WRITE
+	madvise(module->region, (stubs + page - 1) & ~(page - 1), MADV_POPULATE_WRITE);
+#endif
+	for (i = 0; i < module->point_count; i++)
+		if (!module->points[i].shown.reason)
+			live_machine_stub(&module->points[i], (unsigned char *)module->points[i].stub);
+	live_machine_prepare(module, module->region + ((stubs + 255) & ~(size_t)255), room);
+#if !defined(__x86_64__)
+	__builtin___clear_cache(module->region, module->region + stubs + room);
+#endif
+	if (mprotect(module->region, (size_t)((char *)module->points - module->region), PROT_READ | PROT_EXEC))
+		for (i = 0; i < module->point_count; i++)
+			live_refuse(&module->points[i], "no-execute", "the system allows no new code (SELinux, MDWE)");
+}
+
+static uint32_t switch_list(live_module *module, live_point **list, size_t count, int on)
+{
+	uint32_t done = 0;
+	size_t i;
+
+	if (!count)
+		return 0;
+	live_run(module, list, count, on);
+	for (i = 0; i < count; i++) {
+		live_point *point = list[i];
+
+		if (point->failed == 2)
+			live_refuse(point, "read-only", "the code can't be made writable (SELinux, MDWE), nor written through /proc/self/mem");
+		if (point->failed && on) {
+			if (point->failed == 1)
+				last.taken++;
+			set_actions(point, NULL);
+			continue;
+		}
+		/* What couldn't be switched off was taken over by another tracer, which will put back the file's bytes. */
+		last.taken += point->failed == 1;
+		point->state = on ? LIVE_ON : LIVE_OFF;
+		point->shown.is_on = (uint8_t)on;
+		if (point->semaphore)
+			__atomic_fetch_add(point->semaphore, (uint16_t)(on ? 1 : -1), __ATOMIC_RELAXED);
+		if (!on)
+			set_actions(point, NULL);
+		done++;
+	}
+	return done;
+}
+
+static int apply_to(live_module *module, unsigned kinds)
+{
+	live_arena scratch = {0};
+	live_point **on = live_allocate(&scratch, 2 * module->point_count * sizeof *on + 32), **off;
+	size_t on_count = 0, off_count = 0, i;
+	live_actions wanted;
+	const live_actions *previous = NULL;
+	int error = 0;
+
+	if (!on)
+		return USDT_LIVE_NO_MEMORY;
+	off = on + module->point_count + 1;
+	memset(&wanted, 0, sizeof wanted);
+	for (i = 0; i < module->point_count; i++) {
+		live_point *point = &module->points[i];
+
+		if (!(point->shown.kind & kinds))
+			continue;
+		point->wanted = (uint8_t)decide(point, &wanted, &error);
+		if (!point->wanted) {
+			if (point->state == LIVE_ON)
+				off[off_count++] = point;
+			continue;
+		}
+		if (!module->prepared)
+			prepare(module);
+		if (point->shown.reason)
+			continue;
+		previous = shared_actions(&wanted);
+		if (previous != point->actions || !point->armed != !previous)
+			set_actions(point, previous);
+		if (point->state == LIVE_OFF)
+			on[on_count++] = point;
+	}
+	last.switched += switch_list(module, off, off_count, 0);
+	last.switched += switch_list(module, on, on_count, 1);
+	live_free(&scratch);
+	return error;
+}
+
+static int apply(unsigned kinds)
+{
+	live_module *module;
+	int error = 0;
+
+	for (module = live_modules; module; module = module->next) {
+		int one = module->point_count ? apply_to(module, kinds) : 0;
+
+		error = error ? error : one;
+	}
+	return error;
+}
+
+/* Look at modules, and give new ones what the rules say. */
+static int look(void)
+{
+	uint64_t start = now();
+	int changed = live_scan(), error = 0;
+
+	live_watch_linker();
+	last.reading_nanoseconds += now() - start;
+	if (changed && rule_count)
+		error = apply(USDT_LIVE_PROBES | USDT_LIVE_FUNCTIONS);
+	return error;
+}
+
+/* Called in dlopen and dlclose, with the dynamic linker's lock. */
+void live_linker_changed(void)
+{
+	if (lock())
+		return; /* a dlopen of this library's own making, by way of a handler */
+	look();
+	unlock();
+}
+
+/* -- rules -------------------------------------------------------------------------------------------------------- */
+
+static int check_pattern(const char *pattern)
+{
+	return !pattern || !*pattern || strlen(pattern) >= LONGEST ? USDT_LIVE_BAD_PATTERN : 0;
+}
+
+static void drop_rule(unsigned index)
+{
+	memmove(&rules[index], &rules[index + 1], (rule_count - index - 1) * sizeof *rules);
+	rule_count--;
+}
+
+/* Add a rule. One that takes points out makes earlier rules of the same pattern needless, and is needless itself where no others are left. */
+static int add_rule(const rule *added)
+{
+	unsigned i, others = 0;
+
+	for (i = rule_count; i-- > 0;) {
+		const rule *r = &rules[i];
+
+		if (r->kind != added->kind)
+			continue;
+		if (!added->on && (!strcmp(r->pattern, added->pattern) || !strcmp(added->pattern, "*")))
+			drop_rule(i);
+		else if (added->on && r->on && !strcmp(r->pattern, added->pattern) && r->handler == added->handler && r->flags == added->flags
+			&& r->leaver == added->leaver && r->data == added->data && r->minimum == added->minimum) {
+			unsigned j;
+
+			for (j = i + 1; j < rule_count && rules[j].on; j++)
+				;
+			if (j == rule_count)
+				return 0;
+		} else {
+			others += r->on;
+		}
+	}
+	if (!added->on && !others) {
+		for (i = rule_count; i-- > 0;)
+			if (rules[i].kind == added->kind)
+				drop_rule(i);
+		return 0;
+	}
+	if (rule_count == RULES)
+		return USDT_LIVE_TOO_MANY;
+	rules[rule_count++] = *added;
+	return 0;
+}
+
+static void count_points(const rule *r, int *on)
+{
+	live_module *module;
+	uint32_t i;
+
+	last.modules = last.points = last.on = 0;
+	for (module = live_modules; module; module = module->next) {
+		last.modules++;
+		for (i = 0; i < module->point_count; i++) {
+			const live_point *point = &module->points[i];
+
+			last.points++;
+			last.on += point->state == LIVE_ON;
+			if (!r || !rule_applies(r, point))
+				continue;
+			last.matched++;
+			last.refused += point->shown.reason != NULL;
+			*on += point->state == LIVE_ON;
+		}
+	}
+}
+
+static int change(const rule *r)
+{
+	uint64_t start = now();
+	int error = check_pattern(r->pattern), on = 0;
+
+	if (error || (error = lock()))
+		return error;
+	memset(&last, 0, sizeof last);
+	error = look();
+	if (!error)
+		error = add_rule(r);
+	if (!error)
+		error = apply(r->kind);
+	count_points(r, &on);
+	last.nanoseconds = now() - start;
+	unlock();
+	return error ? error : r->on ? on : (int)last.switched;
+}
+
+static int new_rule(
+	unsigned kind, const char *pattern, int on, usdt_live_handler *handler, usdt_live_leaver *leaver, void *data, unsigned flags,
+	uint32_t minimum)
+{
+	rule r;
+
+	if (!live_stub_size)
+		return USDT_LIVE_BAD_MACHINE;
+	if (check_pattern(pattern))
+		return USDT_LIVE_BAD_PATTERN;
+	memset(&r, 0, sizeof r);
+	strcpy(r.pattern, pattern);
+	r.kind = kind;
+	r.on = on;
+	r.handler = handler;
+	r.leaver = leaver;
+	r.data = data;
+	r.flags = flags;
+	r.minimum = minimum;
+	return change(&r);
+}
+
+/* -- usdt_live.h -------------------------------------------------------------------------------------------------- */
+
+int usdt_live_probe_on_with(const char *pattern, usdt_live_handler *handler, void *data, unsigned flags)
+{
+	return new_rule(USDT_LIVE_PROBES, pattern, 1, handler, NULL, data, flags, 0);
+}
+
+int usdt_live_probe_on(const char *pattern, usdt_live_handler *handler, void *data)
+{
+	return usdt_live_probe_on_with(pattern, handler, data, 0);
+}
+
+int usdt_live_probe_off(const char *pattern)
+{
+	return new_rule(USDT_LIVE_PROBES, pattern, 0, NULL, NULL, NULL, 0, 0);
+}
+
+int usdt_live_function_on_with(
+	const char *pattern, usdt_live_handler *enter, usdt_live_leaver *leave, void *data, unsigned flags, uint32_t minimum)
+{
+	return new_rule(USDT_LIVE_FUNCTIONS, pattern, 1, enter, leave, data, flags, minimum);
+}
+
+int usdt_live_function_on(const char *pattern, usdt_live_handler *enter, usdt_live_leaver *leave, void *data)
+{
+	return usdt_live_function_on_with(pattern, enter, leave, data, 0, 0);
+}
+
+int usdt_live_function_off(const char *pattern)
+{
+	return new_rule(USDT_LIVE_FUNCTIONS, pattern, 0, NULL, NULL, NULL, 0, 0);
+}
+
+int usdt_live_refresh(void)
+{
+	int error = lock(), on = 0;
+
+	if (error)
+		return error;
+	error = look();
+	count_points(NULL, &on);
+	unlock();
+	return error ? error : (int)last.points;
+}
+
+int usdt_live_each(unsigned kinds, const char *pattern, usdt_live_visitor *each, void *data)
+{
+	int error = check_pattern(pattern), count = 0, stop = 0;
+	live_module *module;
+	uint32_t i;
+
+	if (error || (error = lock()))
+		return error;
+	look();
+	for (module = live_modules; module && !stop; module = module->next)
+		for (i = 0; i < module->point_count && !stop; i++) {
+			const live_point *point = &module->points[i];
+
+			if (!point_matches(kinds, pattern, point))
+				continue;
+			count++;
+			stop = each && each(&point->shown, __atomic_load_n(point->count, __ATOMIC_RELAXED), data);
+		}
+	unlock();
+	return count;
+}
+
+static int add_up(const usdt_live_point *point, unsigned long long count, void *data)
+{
+	(void)point;
+	*(unsigned long long *)data += count;
+	return 0;
+}
+
+unsigned long long usdt_live_count(unsigned kinds, const char *pattern)
+{
+	unsigned long long sum = 0;
+
+	usdt_live_each(kinds, pattern, add_up, &sum);
+	return sum;
+}
+
+void usdt_live_get_statistics(usdt_live_statistics *statistics)
+{
+	*statistics = last;
+	statistics->skipped = live_skipped;
+	statistics->too_deep = live_too_deep;
+	statistics->abandoned = live_abandoned;
+}
+
+const char *usdt_live_error(int error)
+{
+	switch (error) {
+	case USDT_LIVE_BUSY: return "called from a signal handler, or a visitor, while this thread was switching probes";
+	case USDT_LIVE_NO_MEMORY: return "the system gives no more memory";
+	case USDT_LIVE_BAD_PATTERN: return "the pattern is empty, or longer than 255 characters";
+	case USDT_LIVE_BAD_MACHINE: return "nothing can be switched on this machine";
+	case USDT_LIVE_TOO_MANY: return "more than 64 rules, or more than 8 handlers at one point";
+	default: return error >= 0 ? "no error" : "no such error";
+	}
+}
+
+typedef struct refusals {
+	const char *reason[40], *detail[40];
+	unsigned count[40], kinds;
+} refusals;
+
+static int count_refusal(const usdt_live_point *point, unsigned long long count, void *data)
+{
+	refusals *r = data;
+	unsigned i;
+
+	(void)count;
+	for (i = 0; point->reason && i < r->kinds && strcmp(r->reason[i], point->reason) != 0; i++)
+		;
+	if (!point->reason || i == 40)
+		return 0;
+	r->reason[i] = point->reason;
+	r->detail[i] = point->detail;
+	r->count[i]++;
+	r->kinds = i == r->kinds ? i + 1 : r->kinds;
+	return 0;
+}
+
+int usdt_live_report(char *text, size_t size)
+{
+	usdt_live_statistics s;
+	refusals r = {0};
+	unsigned i;
+	int length;
+
+	usdt_live_each(USDT_LIVE_PROBES | USDT_LIVE_FUNCTIONS, "*", count_refusal, &r);
+	usdt_live_get_statistics(&s);
+	length = snprintf(text, size,
+		"%u points in %u modules, %u on\nlast call: %u matched, %u switched, %u refused, %u changed by others, %.3f ms, %.3f of them reading\n"
+		"handlers: %llu skipped, %llu returns too deep, %llu abandoned\n",
+		s.points, s.modules, s.on, s.matched, s.switched, s.refused, s.taken, (double)s.nanoseconds / 1e6,
+		(double)s.reading_nanoseconds / 1e6, (unsigned long long)s.skipped, (unsigned long long)s.too_deep,
+		(unsigned long long)s.abandoned);
+	for (i = 0; i < r.kinds && length >= 0; i++)
+		length += snprintf(text && (size_t)length < size ? text + length : NULL, (size_t)length < size ? size - (size_t)length : 0,
+			"%6u %s: %s\n", r.count[i], r.reason[i], r.detail[i]);
+	return length;
+}

@@ -1,0 +1,406 @@
+/*
+ * Which files are loaded, and what can be switched in each.
+ *
+ * dl_iterate_phdr names the modules; each one's file is mapped, compared with memory by its build id, read, and unmapped. The dynamic linker
+ * calls an empty function whenever its list has changed, for debuggers (r_debug.r_brk): a jump there tells us of libraries before
+ * their constructors run, and of those that are gone. Static programs are one module.
+ */
+
+#include "internal.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+live_module *live_modules;
+const char *const live_no_reach = "no free memory in reach of the code for a stub";
+
+/* -- files ------------------------------------------------------------------------------------------------------ */
+
+/* The next section of a name, or NULL. */
+const ElfW(Shdr) *live_section(const live_file *file, const char *name, const ElfW(Shdr) *after)
+{
+	const ElfW(Shdr) *section = after ? after + 1 : file->sections;
+	size_t length = strlen(name) + 1;
+
+	for (; section < file->sections + file->section_count; section++)
+		if (section->sh_name < file->names_size && file->names_size - section->sh_name >= length
+			&& !memcmp(file->names + section->sh_name, name, length))
+			return section;
+	return NULL;
+}
+
+/* A section's bytes, or NULL if they aren't all in the file. */
+const unsigned char *live_content(const live_file *file, const ElfW(Shdr) *section)
+{
+	if (section->sh_type == SHT_NOBITS || section->sh_offset > file->size || section->sh_size > file->size - section->sh_offset)
+		return NULL;
+	return file->data + section->sh_offset;
+}
+
+static int open_sections(live_file *file)
+{
+	const ElfW(Ehdr) *header = (const void *)file->data;
+	const ElfW(Shdr) *names;
+	unsigned index;
+
+	if (file->size < sizeof *header || memcmp(file->data, ELFMAG, SELFMAG) || header->e_shentsize != sizeof *names
+		|| header->e_shoff > file->size || file->size - header->e_shoff < sizeof *names || header->e_shoff % 8)
+		return 0;
+	file->sections = (const void *)(file->data + header->e_shoff);
+	file->section_count = header->e_shnum ? header->e_shnum : (unsigned)file->sections[0].sh_size;
+	if (file->section_count > (file->size - header->e_shoff) / sizeof *names)
+		return 0;
+	index = header->e_shstrndx == SHN_XINDEX ? file->sections[0].sh_link : header->e_shstrndx;
+	if (index >= file->section_count)
+		return 0;
+	names = &file->sections[index];
+	file->names = (const char *)live_content(file, names);
+	file->names_size = names->sh_size;
+	return file->names != NULL && names->sh_size && file->names[names->sh_size - 1] == '\0';
+}
+
+/* The build id among notes, or NULL. */
+static const unsigned char *build_id(const unsigned char *notes, size_t size, uint32_t *length)
+{
+	while (size >= 12) {
+		uint32_t name, description, type;
+		size_t padded;
+
+		memcpy(&name, notes, 4);
+		memcpy(&description, notes + 4, 4);
+		memcpy(&type, notes + 8, 4);
+		padded = 12 + (((size_t)name + 3) & ~(size_t)3);
+		if (padded > size || description > size - padded)
+			return NULL;
+		if (type == NT_GNU_BUILD_ID && name == 4 && !memcmp(notes + 12, "GNU", 4)) {
+			*length = description;
+			return notes + padded;
+		}
+		padded += ((size_t)description + 3) & ~(size_t)3;
+		if (padded > size)
+			return NULL;
+		notes += padded;
+		size -= padded;
+	}
+	return NULL;
+}
+
+/* Whether the file is what is loaded: by build id, or where there is none by the program headers, the dynamic linker's own copy of them. */
+static int is_loaded(const live_module *module, const live_file *file)
+{
+	const ElfW(Ehdr) *header = (const void *)file->data;
+	const ElfW(Phdr) *headers;
+	unsigned i;
+
+	if (header->e_phentsize != sizeof *headers || header->e_phnum != module->header_count || header->e_phoff > file->size
+		|| (file->size - header->e_phoff) / sizeof *headers < header->e_phnum)
+		return 0;
+	headers = (const void *)(file->data + header->e_phoff);
+	if (memcmp(headers, module->headers, module->header_count * sizeof *headers))
+		return 0;
+	for (i = 0; i < module->header_count; i++) {
+		const ElfW(Phdr) *h = &module->headers[i];
+		const unsigned char *here, *there;
+		uint32_t length = 0, other = 0;
+
+		if (h->p_type != PT_NOTE || h->p_offset > file->size || h->p_filesz > file->size - h->p_offset)
+			continue;
+		here = build_id((const unsigned char *)(module->bias + h->p_vaddr), h->p_filesz, &length);
+		there = build_id(file->data + h->p_offset, h->p_filesz, &other);
+		if (here && there)
+			return length == other && !memcmp(here, there, length);
+	}
+	return 1;
+}
+
+live_point *live_append(live_list *list)
+{
+	if (list->count == list->room) {
+		size_t room = list->room ? 2 * list->room : 256;
+		live_point *more = mmap(
+			NULL, room * sizeof *more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		if (more == MAP_FAILED)
+			return NULL;
+		if (list->points) {
+			memcpy(more, list->points, list->count * sizeof *more);
+			munmap(list->points, list->room * sizeof *more);
+		}
+		list->points = more;
+		list->room = room;
+	}
+	return &list->points[list->count++];
+}
+
+int live_is_code(const live_module *module, uintptr_t address)
+{
+	unsigned i;
+
+	for (i = 0; i < module->code_count; i++)
+		if (module->code[i].start <= address && address < module->code[i].end)
+			return (int)i + 1;
+	return 0;
+}
+
+void live_refuse(live_point *point, const char *reason, const char *detail)
+{
+	if (!point->shown.reason) {
+		point->shown.reason = reason;
+		point->shown.detail = detail;
+	}
+}
+
+/* -- one module ------------------------------------------------------------------------------------------------- */
+
+/* Points go to memory near the code, because stubs refer to them: stubs, what the machine needs beside them, points, counts. */
+static void place_points(live_module *module, const live_list *list)
+{
+	size_t page = live_page(), count = list->count, stubs, room, points, counts, i;
+	char *region;
+
+	module->points = list->points; /* for live_machine_room */
+	module->point_count = (uint32_t)count;
+	stubs = count * live_stub_size;
+	room = live_machine_room(module);
+	stubs = (stubs + room + 255 + page) & ~(page - 1);
+	points = (count * sizeof(live_point) + page - 1) & ~(page - 1);
+	counts = (count * 64 + page - 1) & ~(page - 1);
+	region = live_map_near(module->start, module->end, stubs + points + counts, live_reach);
+	if (region) {
+		module->region = region;
+		module->region_size = stubs + points + counts;
+		module->points = (live_point *)(region + stubs);
+	} else {
+		module->points = live_allocate(&module->arena, count * sizeof(live_point));
+	}
+	if (!module->points) {
+		module->point_count = module->probe_count = 0;
+		module->trouble = "no memory";
+		return;
+	}
+	memcpy(module->points, list->points, count * sizeof(live_point));
+	if (region && !live_map_counts(region + stubs + points, counts))
+		region = NULL;
+	for (i = 0; i < count; i++) {
+		live_point *point = &module->points[i];
+
+		point->module = module;
+		if (!region) {
+			live_refuse(point, "no-memory", live_no_reach);
+			point->count = live_allocate(&module->arena, 64);
+			continue;
+		}
+		point->stub = (uintptr_t)region + i * live_stub_size;
+		point->count = (uint64_t *)(void *)(region + stubs + points + 64 * i);
+	}
+}
+
+static void read_module(live_module *module)
+{
+	live_file file = {0};
+	live_list list = {0};
+	struct stat status;
+	int fd = open(module->path, O_RDONLY | O_CLOEXEC), known = 0;
+	void *data = MAP_FAILED;
+
+	if (fd >= 0 && !fstat(fd, &status) && S_ISREG(status.st_mode) && status.st_size > 0)
+		data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	if (data != MAP_FAILED) {
+		file.data = data;
+		file.size = (size_t)status.st_size;
+		if (!open_sections(&file))
+			module->trouble = "the file has no section headers, or damaged ones";
+		else if (!is_loaded(module, &file))
+			module->trouble = "the file isn't the one that is loaded";
+		else
+			known = 1;
+	} else {
+		module->trouble = "the file can't be read";
+	}
+	if (fd >= 0)
+		close(fd);
+	if (known)
+		live_read_probes(module, &file, &list);
+	else
+		live_read_table(module, &list);
+	module->probe_count = (uint32_t)list.count;
+	if (known)
+		live_read_functions(module, &file, &list);
+	if (data != MAP_FAILED)
+		munmap(data, (size_t)status.st_size);
+	if (list.count)
+		place_points(module, &list);
+	if (list.points)
+		munmap(list.points, list.room * sizeof *list.points);
+}
+
+/* Addresses of a module may be those of another one a moment later: its mirrors must be free then. */
+static void forget(live_module *module)
+{
+	live_arena arena = module->arena;
+	unsigned i;
+
+	for (i = 0; i < module->mirror_count; i++)
+		munmap(module->mirrors[i].at, module->mirrors[i].size);
+	if (module->region)
+		munmap(module->region, module->region_size);
+	live_free(&arena); /* the module itself lies there */
+}
+
+/* -- all of them ------------------------------------------------------------------------------------------------ */
+
+static uint32_t digest(const struct dl_phdr_info *info)
+{
+	uint32_t value = 2166136261u;
+	unsigned i, j;
+
+	for (i = 0; i < info->dlpi_phnum; i++) {
+		const unsigned char *at = (const unsigned char *)&info->dlpi_phdr[i];
+		size_t size = sizeof *info->dlpi_phdr;
+
+		for (j = 0; j < size; j++)
+			value = (value ^ at[j]) * 16777619u;
+		if (info->dlpi_phdr[i].p_type == PT_NOTE) { /* the build id */
+			at = (const unsigned char *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+			for (j = 0; j < info->dlpi_phdr[i].p_memsz && j < 256; j++)
+				value = (value ^ at[j]) * 16777619u;
+		}
+	}
+	return value;
+}
+
+/* Whether the module was closed and opened again at the same place, unseen: all that was switched on there is as it was at first. */
+static int is_fresh(const live_module *module)
+{
+	uint32_t i, on = 0;
+
+	for (i = 0; i < module->point_count; i++) {
+		const live_point *point = &module->points[i];
+
+		if (point->state != LIVE_ON)
+			continue;
+		if (memcmp((const void *)point->shown.address, point->original, 4))
+			return 0;
+		on++;
+	}
+	return on != 0;
+}
+
+static int visit(struct dl_phdr_info *info, size_t size, void *data)
+{
+	const char *path = info->dlpi_name && *info->dlpi_name ? info->dlpi_name : "/proc/self/exe";
+	live_module *module, **end;
+	live_arena arena = {0};
+	char target[4096];
+	unsigned i;
+	ssize_t got;
+	uint32_t identity;
+
+	(void)size;
+	identity = digest(info);
+	for (end = &live_modules; (module = *end); end = &module->next)
+		if (module->bias == info->dlpi_addr && module->identity == identity && module->header_count == info->dlpi_phnum
+			&& !is_fresh(module)) {
+			module->seen = 1;
+			module->headers = info->dlpi_phdr;
+			return 0;
+		}
+	module = live_allocate(&arena, sizeof *module);
+	if (!module)
+		return 0;
+	module->bias = info->dlpi_addr;
+	module->identity = identity;
+	module->headers = info->dlpi_phdr;
+	module->header_count = info->dlpi_phnum;
+	module->start = UINTPTR_MAX;
+	module->seen = 1;
+	for (i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+		uintptr_t start = info->dlpi_addr + h->p_vaddr;
+
+		if (h->p_type != PT_LOAD)
+			continue;
+		module->start = start < module->start ? start : module->start;
+		module->end = start + h->p_memsz > module->end ? start + h->p_memsz : module->end;
+		if (h->p_flags & PF_X && module->code_count < 8) {
+			live_segment *code = &module->code[module->code_count++];
+
+			code->start = start;
+			code->end = start + h->p_memsz;
+			code->protection = PROT_EXEC | (h->p_flags & PF_R ? PROT_READ : 0) | (h->p_flags & PF_W ? PROT_WRITE : 0);
+		}
+	}
+	module->path = live_copy(&arena, path, strlen(path));
+	module->arena = arena;
+	*end = module;
+	++*(int *)data;
+	if (module->start == UINTPTR_MAX || !module->path)
+		return 0;
+	read_module(module);
+	if (path != info->dlpi_name && (got = readlink(path, target, sizeof target)) > 0) {
+		char *name = live_copy(&module->arena, target, (size_t)got);
+
+		if (name)
+			module->path = name;
+	}
+	for (i = 0; i < module->point_count; i++)
+		module->points[i].shown.module = module->path;
+	return 0;
+}
+
+/* Look for modules that came or went. Returns 1 if any did. */
+int live_scan(void)
+{
+	live_module *module, **from;
+	int changed = 0;
+
+	for (module = live_modules; module; module = module->next)
+		module->seen = 0;
+	dl_iterate_phdr(visit, &changed);
+	for (from = &live_modules; (module = *from);)
+		if (!module->seen) {
+			*from = module->next;
+			forget(module);
+			changed = 1;
+		} else {
+			from = &module->next;
+		}
+	return changed;
+}
+
+/* -- the dynamic linker ----------------------------------------------------------------------------------------- */
+
+static void hook(void)
+{
+	live_linker_changed();
+}
+
+/* From now on, hear of every dlopen and dlclose, if this machine and this dynamic linker allow. */
+void live_watch_linker(void)
+{
+	static int done;
+	const live_module *module;
+	unsigned i;
+
+	if (done)
+		return;
+	done = 1;
+	for (module = live_modules; module; module = module->next)
+		for (i = 0; i < module->header_count; i++) {
+			const ElfW(Dyn) *dynamic;
+
+			if (module->headers[i].p_type != PT_DYNAMIC)
+				continue;
+			for (dynamic = (const void *)(module->bias + module->headers[i].p_vaddr); dynamic->d_tag != DT_NULL; dynamic++)
+				if (dynamic->d_tag == DT_DEBUG && dynamic->d_un.d_ptr) {
+					const struct r_debug *debug = (const void *)dynamic->d_un.d_ptr;
+
+					if (debug->r_version >= 1 && debug->r_brk)
+						live_machine_hook(debug->r_brk, hook);
+					return;
+				}
+		}
+}

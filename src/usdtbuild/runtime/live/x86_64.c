@@ -1,0 +1,747 @@
+/*
+ * x86-64: 64-bit PCs and servers. Code has instructions of 1 to 15 bytes and may be changed while it runs, byte by byte, if every state in
+ * between is valid code and every processor executes a serialising instruction before the change counts on it (Intel
+ * SDM volume 3, 9.1.3). Arguments travel in rdi, rsi, rdx, rcx, r8, r9; results in rax, rdx. Memory 128 bytes below the stack pointer belongs to leaf functions
+ * (psABI 3.2.2). Flags are dead at sites and entries.
+ *
+ * A PROBE'S SITE is five bytes that begin with a NOP of one byte, 90. Switching it on makes that byte e9, a jump, for which the four others are
+ * the distance; so they must be one before it is a jump, and code all along:
+ *
+ *     90 | 0f 1f 40 XX       nop; nopl XX(%rax)        distance 0xXX401f0f: XX is free, in steps of 16 MB
+ *     90 | 0f 1f 44 XX 00    nop; nopl 0(%rax,…)       distance 0xXX441f0f, and one byte more to skip
+ *     90 | 0f 1f 00 c3       nop; nopl (%rax); ret     distance 0xc3001f0f, always
+ *     90 | c3 XX XX XX       nop; ret; …               distance 0xXXXXXXc3: nothing runs behind a ret
+ *
+ * On: 1. the free bytes (still the same instructions); every thread sees it. 2. e9, in place of 90. A thread that stood behind the
+ * NOP finds the instruction that was always there. Off: 90, in place of e9. The free bytes, and what they lead to, stay for threads on their
+ * way. Never are the five bytes replaced as a whole: a thread, or a kernel that resumes behind its breakpoint, may stand at the second.
+ *
+ * Where the distance leads is a "mirror", five bytes of memory mapped there for the purpose, with a jump to the point's stub.
+ *
+ * AN ENTRY has five bytes of padding before the function and two of NOPs in it. On: 1. `jmp stub` into the padding, which nothing runs. 2. The entry's
+ * second byte, the distance back to the padding: with the first still a NOP of one byte it is an instruction by itself, stc, clc or cmc, and
+ * with one of two bytes (66 90) its operand-size variant. 3. The first byte, eb. Off in reverse. A longer first NOP has no such
+ * state in between (0f 1f 00 becomes 0f f9 00, psubw: refused).
+ */
+
+#include "internal.h"
+
+#if defined(__x86_64__) && !defined(__ILP32__)
+
+#include <cpuid.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "frames.h"
+
+const unsigned live_stub_size = 64;
+const intptr_t live_reach = (intptr_t)1 << 30;
+
+/* Forms of sites, and entries. */
+enum { FORM_NOPL4 = 1, FORM_NOPL5, FORM_TAIL, FORM_FREE_TAIL, FORM_ENTRY };
+
+static const struct form {
+	uint8_t bytes[6], mask[6]; /* mask 0: free */
+	uint8_t length;            /* from the site to where execution goes on; 0: it returns */
+	uint8_t low[3];            /* the distance's lower bytes */
+} site_forms[] = {
+	[FORM_NOPL4] = {{0x90, 0x0f, 0x1f, 0x40, 0x00}, {255, 255, 255, 255, 255}, 5, {0x0f, 0x1f, 0x40}},
+	[FORM_NOPL5] = {{0x90, 0x0f, 0x1f, 0x44, 0x00, 0x00}, {255, 255, 255, 255, 255, 255}, 6, {0x0f, 0x1f, 0x44}},
+	[FORM_TAIL] = {{0x90, 0x0f, 0x1f, 0x00, 0xc3}, {255, 255, 255, 255, 255}, 0, {0x0f, 0x1f, 0x00}},
+	[FORM_FREE_TAIL] = {{0x90, 0xc3, 0x0f, 0x1f, 0x40}, {255, 255, 255, 255, 255}, 0, {0}},
+};
+
+/* -- points ------------------------------------------------------------------------------------------------------ */
+
+static void put32(unsigned char *at, uintptr_t value)
+{
+	uint32_t word = (uint32_t)value;
+
+	memcpy(at, &word, 4);
+}
+
+void live_machine_site(live_point *point)
+{
+	const uint8_t *at = (const uint8_t *)point->shown.address;
+	unsigned form, i;
+
+	for (form = FORM_NOPL4; form <= FORM_FREE_TAIL; form++) {
+		const struct form *f = &site_forms[form];
+
+		for (i = 0; i < 6 && !((at[i] ^ f->bytes[i]) & f->mask[i]); i++)
+			;
+		if (i < 6)
+			continue;
+		point->form = (uint8_t)form;
+		point->resume = f->length ? point->shown.address + f->length : 0;
+		memcpy(point->original, at, 8);
+		return;
+	}
+	if (at[0] == 0xcc)
+		live_refuse(point, "breakpoint", "a breakpoint of a debugger or of the kernel stands there");
+	else if (at[0] == 0xe9)
+		live_refuse(point, "patched", "a jump stands there already: another patcher's");
+	else if (at[0] == 0x90 && at[1] == 0x0f && at[2] == 0x1f && (at[3] == 0x40 || at[3] == 0x44) && at[4])
+		live_refuse(point, "patched", "another patcher has prepared it");
+	else if (!memcmp(at, "\x0f\x1f\x44", 3))
+		live_refuse(point, "nop5", "a NOP of five bytes stands there, which can't be replaced in steps; build without --nop=nop5");
+	else if (!memcmp(at, "\x90\x90\x90\x90\x90", 5))
+		live_refuse(point, "classic", "five NOPs of one byte stand there, and threads may be between them; build without --nop=classic");
+	else if (at[0] == 0x90 || at[0] == 0xc3)
+		live_refuse(point, "too-small", "the NOP has no room for a jump: a stub that is called, a conditional tail call, or a probe of sys/sdt.h");
+	else
+		live_refuse(point, "changed", "no NOP stands there");
+}
+
+unsigned live_machine_nop(const unsigned char *at, size_t left)
+{
+	size_t i = 0, end;
+
+	while (i < left && i < 14 && at[i] == 0x66)
+		i++;
+	if (i < left && at[i] == 0x90)
+		return (unsigned)i + 1;
+	for (i = 0; i < left && i < 12 && (at[i] == 0x66 || at[i] == 0x2e); i++)
+		;
+	if (left < i + 3 || at[i] != 0x0f || at[i + 1] != 0x1f)
+		return 0;
+	switch (at[i + 2]) {
+	case 0x00: end = i + 3; break;
+	case 0x40: end = i + 4; break;
+	case 0x44: end = i + 5; break;
+	case 0x80: end = i + 7; break;
+	case 0x84: end = i + 8; break;
+	default: return 0;
+	}
+	return end <= left && end <= 15 ? (unsigned)end : 0;
+}
+
+unsigned live_machine_pad(const unsigned char *at, size_t left)
+{
+	return left >= 4 && !memcmp(at, "\xf3\x0f\x1e\xfa", 4) ? 4 : 0;
+}
+
+const char *live_machine_entry_room(const live_point *point, const char **detail)
+{
+	unsigned second = (unsigned)-(2 + point->landing_pad + point->padding) & 255;
+
+	if (point->padding < 5 || point->nops < 2) {
+		*detail = "a patch needs five bytes of padding and two of NOPs at the entry";
+		return "too-small";
+	}
+	if (second != 0xf5 && second != 0xf8 && second != 0xf9) {
+		*detail = "the second byte of a jump from the entry to its padding would be a harmful instruction";
+		return "hlt";
+	}
+	return NULL;
+}
+
+void live_machine_entry(live_point *point)
+{
+	if (point->first_nop > 2) {
+		live_refuse(point, "long-nop", "the entry's first NOP has more than two bytes: a state in between would be an instruction that faults");
+		return;
+	}
+	point->form = FORM_ENTRY;
+	point->resume = point->shown.address + point->nops;
+	memcpy(point->original, (const void *)point->shown.address, 8);
+}
+
+/* -- operands ---------------------------------------------------------------------------------------------------- */
+
+/* The order in which live_x86_probe saves registers. */
+static const char *const saved_registers[][4] = {
+	{"rax", "eax", "ax", "al"}, {"rcx", "ecx", "cx", "cl"}, {"rdx", "edx", "dx", "dl"}, {"rsi", "esi", "si", "sil"},
+	{"rdi", "edi", "di", "dil"}, {"r8", "r8d", "r8w", "r8b"}, {"r9", "r9d", "r9w", "r9b"},
+	{"r10", "r10d", "r10w", "r10b"}, {"r11", "r11d", "r11w", "r11b"},
+};
+enum { SAVED_BYTES = 9 * 8 + 8 + 128 }; /* up to the interrupted stack pointer */
+
+int live_machine_operand(const char *text, size_t length, usdt_live_argument_place *place)
+{
+	const char *end = text + length, *at = text;
+	unsigned i, j;
+	int sign = 1;
+	long number = 0;
+
+	if (at < end && *at == '$') { /* $5 */
+		at++;
+		place->kind = 2;
+	} else if (at < end && *at == '%') {
+		for (i = 0; i < sizeof saved_registers / sizeof *saved_registers; i++)
+			for (j = 0; j < 4; j++)
+				if (strlen(saved_registers[i][j]) == length - 1 && !memcmp(saved_registers[i][j], at + 1, length - 1)) {
+					place->kind = 0;
+					place->reg = (uint8_t)i;
+					return 1;
+				}
+		return 0;
+	}
+	if (at < end && *at == '-') {
+		sign = -1;
+		at++;
+	}
+	while (at < end && *at >= '0' && *at <= '9' && number < 100000000)
+		number = number * 10 + (*at++ - '0');
+	place->offset = (int32_t)(sign * number);
+	if (place->kind == 2)
+		return at == end;
+	if (end - at != 6 || memcmp(at, "(%rsp)", 6))
+		return 0;
+	place->kind = 3;
+	place->offset += SAVED_BYTES;
+	return 1;
+}
+
+/* live_x86_enter saves rax, rcx, rdx, rsi, rdi, r8, r9, r10. */
+int live_machine_parameter(unsigned index, usdt_live_argument_place *place)
+{
+	static const uint8_t order[] = {4, 3, 2, 1, 5, 6};
+
+	if (index >= 6)
+		return 0;
+	place->kind = 0;
+	place->reg = order[index];
+	return 1;
+}
+
+/* -- mirrors ----------------------------------------------------------------------------------------------------- */
+
+static uintptr_t mirror_of(const live_point *point, int high)
+{
+	const uint8_t *low = site_forms[point->form].low;
+	uint32_t distance = low[0] | (uint32_t)low[1] << 8 | (uint32_t)low[2] << 16 | (uint32_t)(uint8_t)high << 24;
+
+	return point->shown.address + 5 + (uintptr_t)(intptr_t)(int32_t)distance;
+}
+
+/* Pages with a gap of fewer than this between them are mapped at once. */
+enum { GAP = 16 };
+
+static int by_address(const live_point *a, const live_point *b)
+{
+	return a->shown.address < b->shown.address ? -1 : a->shown.address > b->shown.address;
+}
+
+/* Sort pointers to points by address: bottom-up merges, because libc's qsort may call malloc. */
+static void sort_points(live_point **list, live_point **spare, size_t count)
+{
+	size_t width, left, i, j, k;
+
+	for (width = 1; width < count; width *= 2) {
+		for (left = 0; left < count; left += 2 * width) {
+			size_t middle = left + width < count ? left + width : count;
+			size_t right = left + 2 * width < count ? left + 2 * width : count;
+
+			for (i = k = left, j = middle; k < right; k++)
+				spare[k] = i < middle && (j >= right || by_address(list[i], list[j]) <= 0) ? list[i++] : list[j++];
+		}
+		memcpy(list, spare, count * sizeof *list);
+	}
+}
+
+/* Map the mirrors of `count` sorted points at one distance. 0 if something is in the way, with nothing left mapped. */
+static int map_mirrors(live_module *module, live_point **list, size_t count, int high)
+{
+	uintptr_t page = live_page(), start = 0, end = 0;
+	unsigned first = module->mirror_count;
+	size_t i;
+
+	for (i = 0; i <= count; i++) {
+		uintptr_t at = i < count ? mirror_of(list[i], high) : UINTPTR_MAX;
+		uintptr_t from = at & ~(page - 1), to = i < count ? (at + 5 + page - 1) & ~(page - 1) : 0;
+
+		/* The order of mirrors may be that of two forms, a few bytes apart: pages overlap, and never run back. */
+		if (i < count && end && from <= end + GAP * page) {
+			end = to > end ? to : end;
+			continue;
+		}
+		if (end) {
+			void *found = mmap((void *)start, end - start, PROT_READ | PROT_WRITE,
+				MAP_PRIVATE | MAP_ANONYMOUS | 0x100000 /* MAP_FIXED_NOREPLACE */, -1, 0);
+
+			if (found != MAP_FAILED && (uintptr_t)found != start) {
+				munmap(found, end - start);
+				found = MAP_FAILED;
+			}
+			if (found == MAP_FAILED) {
+				while (module->mirror_count > first) {
+					module->mirror_count--;
+					munmap(module->mirrors[module->mirror_count].at, module->mirrors[module->mirror_count].size);
+				}
+				return 0;
+			}
+			module->mirrors[module->mirror_count].at = found;
+			module->mirrors[module->mirror_count++].size = end - start;
+		}
+		start = from;
+		end = to;
+	}
+	return 1;
+}
+
+static void write_mirrors(live_module *module, live_point **list, size_t count, int high, unsigned first)
+{
+	size_t i;
+
+	for (i = 0; i < count; i++) {
+		unsigned char *at = (unsigned char *)mirror_of(list[i], high);
+
+		at[0] = 0xe9;
+		put32(at + 1, list[i]->stub - (uintptr_t)at - 5);
+		list[i]->landing = (uintptr_t)at;
+	}
+	for (; first < module->mirror_count; first++)
+		mprotect(module->mirrors[first].at, module->mirrors[first].size, PROT_READ | PROT_EXEC);
+}
+
+/* Tails whose last three bytes are free land in rows of 256 bytes of our own, at the one byte of a row that their second byte allows. */
+static size_t free_tails(const live_module *module, size_t *others)
+{
+	size_t i, count = 0, form_tails = 0;
+
+	for (i = 0; i < module->probe_count; i++) {
+		count += module->points[i].form == FORM_FREE_TAIL && !module->points[i].shown.reason;
+		form_tails += !module->points[i].shown.reason;
+	}
+	*others = form_tails - count;
+	return count;
+}
+
+size_t live_machine_room(live_module *module)
+{
+	size_t others, tails = free_tails(module, &others);
+
+	/* Five bytes each; the worst case is that all want the same byte of a row. Rows are pages of memory only when they are written. */
+	return tails ? 256 * (tails + 2) : 0;
+}
+
+static void land_tails(live_module *module, unsigned char *room, size_t size)
+{
+	uint16_t next[256]; /* the row to look at, by byte */
+	uint32_t i;
+	unsigned k;
+
+	memset(next, 0, sizeof next);
+	for (i = 0; i < module->probe_count; i++) {
+		live_point *point = &module->points[i];
+		unsigned byte = (unsigned)(point->shown.address + 5 + 0xc3 - (uintptr_t)room) & 255;
+		unsigned char *at = NULL;
+
+		if (point->form != FORM_FREE_TAIL || point->shown.reason)
+			continue;
+		for (; 256u * next[byte] + byte + 5 <= size && next[byte] < 65535; next[byte]++) {
+			at = room + 256u * next[byte] + byte;
+			for (k = 0; k < 5 && !at[k]; k++)
+				;
+			if (k == 5)
+				break;
+			at = NULL;
+		}
+		if (!at) {
+			live_refuse(point, "no-memory", live_no_reach);
+			continue;
+		}
+		/* The second jump's own displacement may have zero bytes; so mark with what no distance within 1 GB ends in. */
+		at[0] = 0xe9;
+		put32(at + 1, point->stub - (uintptr_t)at - 5);
+		point->landing = (uintptr_t)at;
+		next[byte]++;
+	}
+}
+
+int live_machine_prepare(live_module *module, char *room, size_t size)
+{
+	/* In steps of 16 MB from the module: not beside it, where a program's heap grows, nor so far that a stub is out of reach. */
+	static const int8_t highs[] = {
+		0x20, -0x20, 0x30, -0x30, 0x28, -0x28, 0x38, -0x38, 0x18, -0x18, 0x10, -0x10, 0x14, -0x14, 0x3c, -0x3c,
+		0x24, -0x24, 0x2c, -0x2c, 0x34, -0x34, 0x08, -0x08};
+	live_point **list, **spare;
+	size_t count = 0, tails = 0, i;
+	unsigned first;
+	live_arena scratch = {0};
+
+	if (size)
+		land_tails(module, (unsigned char *)room, size);
+	list = live_allocate(&scratch, 2 * module->probe_count * sizeof *list + 16);
+	module->mirrors = live_allocate(&module->arena, (module->probe_count + 2) * sizeof *module->mirrors);
+	if (!list || !module->mirrors) {
+		live_free(&scratch);
+		return USDT_LIVE_NO_MEMORY;
+	}
+	spare = list + module->probe_count;
+	for (i = 0; i < module->probe_count; i++)
+		if (!module->points[i].shown.reason
+			&& (module->points[i].form == FORM_NOPL4 || module->points[i].form == FORM_NOPL5))
+			list[count++] = &module->points[i];
+	sort_points(list, spare, count);
+	for (i = 0; count && i < sizeof highs; i++) {
+		first = module->mirror_count;
+		if (map_mirrors(module, list, count, highs[i])) {
+			write_mirrors(module, list, count, highs[i], first);
+			break;
+		}
+	}
+	if (i == sizeof highs)
+		for (i = 0; i < count; i++)
+			live_refuse(list[i], "no-memory", live_no_reach);
+	for (i = 0; i < module->probe_count; i++)
+		if (!module->points[i].shown.reason && module->points[i].form == FORM_TAIL)
+			spare[tails++] = &module->points[i];
+	sort_points(spare, list, tails);
+	first = module->mirror_count;
+	if (tails && map_mirrors(module, spare, tails, (int8_t)0xc3))
+		write_mirrors(module, spare, tails, (int8_t)0xc3, first);
+	else
+		for (i = 0; i < tails; i++)
+			live_refuse(spare[i], "no-memory", "the one place that this tail call's bytes can jump to isn't free");
+	live_free(&scratch);
+	return 0;
+}
+
+/* -- steps ------------------------------------------------------------------------------------------------------- */
+
+static int one_byte(live_store *store, uintptr_t at, unsigned old, unsigned byte)
+{
+	store->at = at;
+	store->size = store->expected = 1;
+	store->old[0] = (uint8_t)old;
+	store->bytes[0] = (uint8_t)byte;
+	return 1;
+}
+
+static int entry_step(const live_point *point, int on, int step, live_store *store)
+{
+	uintptr_t at = point->shown.address, padding = at - point->landing_pad - point->padding;
+	unsigned back = (unsigned)(padding - at - 2) & 255;
+
+	if (on && step == 0) {
+		store->at = padding;
+		store->size = 5;
+		store->bytes[0] = 0xe9;
+		put32(store->bytes + 1, point->stub - padding - 5);
+		return 1;
+	}
+	if (on)
+		return step == 1   ? one_byte(store, at + 1, point->original[1], back)
+			: step == 2 ? one_byte(store, at, point->original[0], 0xeb)
+				    : 0;
+	return step == 0   ? one_byte(store, at, 0xeb, point->original[0])
+		: step == 1 ? one_byte(store, at + 1, back, point->original[1])
+			    : 0;
+}
+
+int live_machine_step(const live_point *point, int on, int step, live_store *store)
+{
+	uintptr_t at = point->shown.address;
+
+	if (point->form == FORM_ENTRY)
+		return entry_step(point, on, step, store);
+	if (!on)
+		return step == 0 && one_byte(store, at, 0xe9, 0x90);
+	if (step == 0) {
+		unsigned char distance[4];
+
+		put32(distance, point->landing - at - 5);
+		store->expected = 0;
+		if (point->form == FORM_FREE_TAIL) {
+			store->at = at + 2;
+			store->size = 3;
+			memcpy(store->bytes, distance + 1, 3);
+		} else if (point->form != FORM_TAIL) {
+			store->at = at + 4;
+			store->size = 1;
+			store->bytes[0] = distance[3];
+		}
+		/* Each time anew: whether the NOP is still a NOP is looked at when it becomes a jump. */
+		if (store->size && !memcmp((const void *)store->at, store->bytes, store->size))
+			store->size = 0;
+		return 1;
+	}
+	return step == 1 && one_byte(store, at, 0x90, 0xe9);
+}
+
+/* -- stubs ------------------------------------------------------------------------------------------------------- */
+
+extern void live_x86_probe(void) LIVE_HIDDEN;
+extern void live_x86_enter(void) LIVE_HIDDEN;
+
+/*
+ *  0  lock incq count       8  cmpl $0,armed      15  jne 22      17  jmp resume, or ret
+ * 22  probes: lea -128(%rsp),%rsp; call *48; lea 128(%rsp),%rsp; jmp resume, or ret
+ * 22  entries: call *48; notrack jmp *%r11
+ * 48  what is called      56  the point
+ */
+void live_machine_stub(live_point *point, unsigned char *stub)
+{
+	static const unsigned char probe[] = {
+		0xf0, 0x48, 0xff, 0x05, 0, 0, 0, 0, 0x83, 0x3d, 0, 0, 0, 0, 0, 0x75, 5, 0xe9, 0, 0, 0, 0,
+		0x48, 0x8d, 0x64, 0x24, 0x80, 0xff, 0x15, 15, 0, 0, 0, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0, 0xe9, 0, 0, 0, 0};
+	static const unsigned char entry[] = {0xff, 0x15, 20, 0, 0, 0, 0x3e, 0x41, 0xff, 0xe3};
+	uintptr_t at = (uintptr_t)stub, called = (uintptr_t)live_x86_probe, self = (uintptr_t)point;
+
+	memset(stub, 0xcc, 64);
+	memcpy(stub, probe, sizeof probe);
+	put32(stub + 4, (uintptr_t)point->count - at - 8);
+	put32(stub + 10, (uintptr_t)&point->armed - at - 15);
+	if (point->resume) {
+		put32(stub + 18, point->resume - at - 22);
+		put32(stub + 42, point->resume - at - 46);
+	} else {
+		stub[17] = stub[41] = 0xc3;
+	}
+	if (point->form == FORM_ENTRY) {
+		memcpy(stub + 22, entry, sizeof entry);
+		called = (uintptr_t)live_x86_enter;
+	}
+	memcpy(stub + 48, &called, 8);
+	memcpy(stub + 56, &self, 8);
+}
+
+/* -- the dynamic linker's hook ----------------------------------------------------------------------------------- */
+
+/* An empty function, `ret`, perhaps behind endbr64. What follows the ret is padding: the jump's distance goes there first. */
+int live_machine_hook(uintptr_t at, void (*hook)(void))
+{
+	const unsigned char *code = (const unsigned char *)(at += live_machine_pad((const unsigned char *)at, 4));
+	unsigned char jump[5] = {0xe9}, *far;
+
+	if (code[0] != 0xc3 || live_machine_nop(code + 1, 15) + 1 < 5)
+		return 0;
+	far = live_map_near(at, at + 5, live_page(), live_reach);
+	if (!far)
+		return 0;
+	memcpy(far, "\xff\x25\x00\x00\x00\x00", 6); /* jmp *0(%rip) */
+	memcpy(far + 6, &hook, 8);
+	if (mprotect(far, live_page(), PROT_READ | PROT_EXEC))
+		return 0;
+	put32(jump + 1, (uintptr_t)far - at - 5);
+	if (!live_write_code(at + 1, jump + 1, 4))
+		return 0;
+	live_barrier();
+	return live_write_code(at, jump, 1);
+}
+
+/* -- assembly ---------------------------------------------------------------------------------------------------- */
+
+/* What xsave saves, and the size of its area; width of vector registers in bytes, for functions' arguments. */
+LIVE_HIDDEN uint64_t live_x86_mask, live_x86_area = 1024;
+LIVE_HIDDEN uint32_t live_x86_compact, live_x86_width = 16;
+
+static __attribute__((constructor(101))) void look_at_processor(void)
+{
+	unsigned a, b, c, d, low, high;
+
+	if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & 1u << 27))
+		return;
+	__asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+	live_x86_mask = low & 0xe7; /* x87, SSE, AVX, AVX-512; not PKRU, not AMX's tiles */
+	__get_cpuid_count(0xd, 1, &a, &b, &c, &d);
+	live_x86_compact = a >> 1 & 1;
+	/* The largest layout there is, of all that the system has switched on. */
+	__get_cpuid_count(0xd, 0, &a, &b, &c, &d);
+	live_x86_area = b < 4096 ? b + 128 : 4096;
+	if (low & 4)
+		live_x86_width = (low & 0xe0) == 0xe0 ? 64 : 32;
+}
+
+live_return live_returns[LIVE_FRAME_COUNT] __attribute__((aligned(4096)));
+
+/* Compilers that can't be told to keep vector registers alone save them at every hit. */
+#if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
+#define IF_VECTORS "	cmpl $3,(%rdi)\n	je 1f\n"
+#define IF_LEAVE_VECTORS \
+	"	mov 24(%rbx),%rdi\n	call live_leave_vectors\n	test %eax,%eax\n	jnz 1f\n"
+#else
+#define IF_VECTORS "	jmp 1f\n"
+#define IF_LEAVE_VECTORS "	jmp 1f\n"
+#endif
+
+/* Stack of live_x86_probe: rax rcx rdx rsi rdi r8 r9 r10 r11, the return address into the stub, the red zone. */
+__asm__(
+	".pushsection .text.live_x86,\"ax\",@progbits\n"
+	".balign 16\n"
+	".globl live_x86_probe\n.hidden live_x86_probe\n.type live_x86_probe,@function\n"
+	"live_x86_probe:\n"
+	"	.cfi_startproc\n"
+	"	.cfi_undefined rip\n"
+	"	push %r11\n	push %r10\n	push %r9\n	push %r8\n	push %rdi\n"
+	"	push %rsi\n	push %rdx\n	push %rcx\n	push %rax\n"
+	"	mov 72(%rsp),%rdi\n"
+	"	mov 23(%rdi),%rdi\n" /* the stub's word 56, from its byte 33 */
+	"	mov %rsp,%rsi\n"
+	IF_VECTORS
+	"	and $-16,%rsp\n"
+	"	push %rsi\n"
+	"	sub $8,%rsp\n"
+	"	xor %edx,%edx\n"
+	"	call live_hit\n"
+	"	mov 8(%rsp),%rsp\n"
+	"2:	pop %rax\n	pop %rcx\n	pop %rdx\n	pop %rsi\n	pop %rdi\n"
+	"	pop %r8\n	pop %r9\n	pop %r10\n	pop %r11\n"
+	"	ret\n"
+	"1:	sub live_x86_area(%rip),%rsp\n"
+	"	and $-64,%rsp\n"
+	"	sub $64,%rsp\n"
+	"	mov %rsi,(%rsp)\n"
+	"	mov live_x86_mask(%rip),%eax\n"
+	"	xor %edx,%edx\n"
+	"	test %eax,%eax\n"
+	"	jz 4f\n"
+	"	mov %rdx,576(%rsp)\n	mov %rdx,584(%rsp)\n	mov %rdx,592(%rsp)\n	mov %rdx,600(%rsp)\n"
+	"	mov %rdx,608(%rsp)\n	mov %rdx,616(%rsp)\n	mov %rdx,624(%rsp)\n	mov %rdx,632(%rsp)\n"
+	"	cmp %edx,live_x86_compact(%rip)\n"
+	"	je 3f\n"
+	"	xsavec64 64(%rsp)\n"
+	"	jmp 5f\n"
+	"3:	xsave64 64(%rsp)\n"
+	"5:	mov $1,%edx\n"
+	"	call live_hit\n"
+	"	mov live_x86_mask(%rip),%eax\n"
+	"	xor %edx,%edx\n"
+	"	xrstor64 64(%rsp)\n"
+	"	mov (%rsp),%rsp\n"
+	"	jmp 2b\n"
+	"4:	fxsave64 64(%rsp)\n"
+	"	mov $1,%edx\n"
+	"	call live_hit\n"
+	"	fxrstor64 64(%rsp)\n"
+	"	mov (%rsp),%rsp\n"
+	"	jmp 2b\n"
+	"	.cfi_endproc\n"
+	".size live_x86_probe,.-live_x86_probe\n"
+	".popsection\n");
+
+/* Vector registers that hold arguments or results, 0 to N-1, at 16(%rsp) and on, at the processor's width. */
+__asm__(
+	".macro live_vectors op, count\n"
+	"	cmpl $32,live_x86_width(%rip)\n"
+	"	je 732f\n"
+	"	ja 764f\n"
+	"	.irp n,0,1,2,3,4,5,6,7\n	.if \\n < \\count\n	live_\\op\\()16 \\n\n	.endif\n	.endr\n"
+	"	jmp 799f\n"
+	"732:	.irp n,0,1,2,3,4,5,6,7\n	.if \\n < \\count\n	live_\\op\\()32 \\n\n	.endif\n	.endr\n"
+	"	jmp 799f\n"
+	"764:	.irp n,0,1,2,3,4,5,6,7\n	.if \\n < \\count\n	live_\\op\\()64 \\n\n	.endif\n	.endr\n"
+	"799:\n"
+	".endm\n"
+	".macro live_save16 n\n	movups %xmm\\n,16+16*\\n(%rsp)\n.endm\n"
+	".macro live_load16 n\n	movups 16+16*\\n(%rsp),%xmm\\n\n.endm\n"
+	".macro live_save32 n\n	vmovups %ymm\\n,16+32*\\n(%rsp)\n.endm\n"
+	".macro live_load32 n\n	vmovups 16+32*\\n(%rsp),%ymm\\n\n.endm\n"
+	".macro live_save64 n\n	vmovups %zmm\\n,16+64*\\n(%rsp)\n.endm\n"
+	".macro live_load64 n\n	vmovups 16+64*\\n(%rsp),%zmm\\n\n.endm\n");
+
+/*
+ * Called at a function's entry; the stack is rax rcx rdx rsi rdi r8 r9 r10, the return address into the stub, the function's own. Returns to the
+ * stub with r11 where to go on: at the function's body, or, with the function's return address taken off the stack, at a trampoline.
+ */
+__asm__(
+	".pushsection .text.live_x86,\"ax\",@progbits\n"
+	".balign 16\n"
+	".globl live_x86_enter\n.hidden live_x86_enter\n.type live_x86_enter,@function\n"
+	"live_x86_enter:\n"
+	"	.cfi_startproc\n"
+	"	.cfi_def_cfa rsp,16\n" /* as if the function's caller had called us */
+	"	.cfi_offset rip,-8\n"
+	"	push %r10\n	push %r9\n	push %r8\n	push %rdi\n	push %rsi\n	push %rdx\n	push %rcx\n	push %rax\n"
+	"	.cfi_adjust_cfa_offset 64\n"
+	"	mov 64(%rsp),%rdi\n"
+	"	mov 28(%rdi),%rdi\n" /* the stub's word 56, from its byte 28 */
+	"	mov %rsp,%rsi\n"
+	"	lea 72(%rsp),%rdx\n"
+	"	mov 8(%rdi),%r11\n"
+	"	push %rbx\n"
+	"	.cfi_adjust_cfa_offset 8\n"
+	"	.cfi_offset rbx,-88\n"
+	"	mov %rsp,%rbx\n"
+	"	.cfi_def_cfa rbx,88\n"
+	"	push %r11\n"
+	IF_VECTORS
+	"	and $-16,%rsp\n"
+	"	xor %ecx,%ecx\n"
+	"	call live_enter\n"
+	"2:	mov -8(%rbx),%r11\n"
+	"	mov %rbx,%rsp\n"
+	"	.cfi_def_cfa rsp,88\n"
+	"	pop %rbx\n"
+	"	.cfi_adjust_cfa_offset -8\n"
+	"	test %rax,%rax\n"
+	"	jnz 3f\n"
+	"	pop %rax\n	pop %rcx\n	pop %rdx\n	pop %rsi\n	pop %rdi\n	pop %r8\n	pop %r9\n	pop %r10\n"
+	"	ret\n"
+	"3:	mov %rax,%r11\n"
+	"	pop %rax\n	pop %rcx\n	pop %rdx\n	pop %rsi\n	pop %rdi\n	pop %r8\n	pop %r9\n	pop %r10\n"
+	"	ret $8\n"
+	"	.cfi_def_cfa rbx,88\n"
+	"1:	sub $544,%rsp\n"
+	"	and $-16,%rsp\n"
+	"	live_vectors save,8\n"
+	"	mov $1,%ecx\n"
+	"	call live_enter\n"
+	"	live_vectors load,8\n"
+	"	jmp 2b\n"
+	"	.cfi_endproc\n"
+	".size live_x86_enter,.-live_x86_enter\n"
+
+	/* A body returned to trampoline k; its address is still there, below the stack pointer. */
+	".type live_x86_leave,@function\n"
+	"live_x86_leave:\n"
+	"	.cfi_startproc\n"
+	"	.cfi_undefined rip\n"
+	"	sub $8,%rsp\n"
+	"	push %rdx\n"
+	"	push %rax\n"
+	"	push %rbx\n"
+	"	mov %rsp,%rbx\n"
+	"	sub $160,%rsp\n"
+	"	and $-16,%rsp\n"
+	IF_LEAVE_VECTORS
+	"	mov 24(%rbx),%rdi\n"
+	"	lea 8(%rbx),%rsi\n"
+	"	lea 24(%rbx),%rdx\n"
+	"	call live_leave\n"
+	"2:	mov %rax,24(%rbx)\n"
+	"	mov %rbx,%rsp\n"
+	"	pop %rbx\n"
+	"	pop %rax\n"
+	"	pop %rdx\n"
+	"	ret\n"
+	"1:	live_vectors save,2\n"
+	"	mov 24(%rbx),%rdi\n"
+	"	lea 8(%rbx),%rsi\n"
+	"	lea 24(%rbx),%rdx\n"
+	"	call live_leave\n"
+	"	live_vectors load,2\n"
+	"	jmp 2b\n"
+	"	.cfi_endproc\n"
+	".size live_x86_leave,.-live_x86_leave\n"
+
+	/*
+	 * Trampolines. The first 16 bytes of a page hold how far the page's return addresses are from it. Unwinders find a trampoline's by that:
+	 * with A the address in it, at (A & -4096) + *(A & -4096) + (A & 0xff0). A trampoline's frame ends where its caller's does, and libgcc
+	 * tells such two apart if one is a signal's. What a signal interrupted is looked up by the very address, what called by one less: so that is what it gets.
+	 */
+	".balign 4096\n"
+	".globl live_trampolines\n.hidden live_trampolines\n"
+	"live_trampolines:\n"
+	"	.cfi_startproc\n"
+	"	.cfi_signal_frame\n"
+	"	.cfi_def_cfa rsp,0\n"
+	"	.cfi_escape 0x16,16,19, 0x80,0, 0x12, 0x0a,0xf0,0x0f, 0x1a, 0x16, 0x0b,0x00,0xf0, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, 0x31, 0x1c\n"
+	".set live_place, 0\n"
+	".rept 16\n"
+	"	.quad live_returns+live_place-.\n"
+	"	.quad 0\n"
+	"	.set live_place, live_place+16\n"
+	"	.rept 255\n"
+	"	call *live_returns+live_place+8(%rip)\n"
+	"	jmp live_x86_leave\n"
+	"	.balign 16,0xcc\n"
+	"	.set live_place, live_place+16\n"
+	"	.endr\n"
+	".endr\n"
+	"	.cfi_endproc\n"
+	".popsection\n");
+
+#endif

@@ -1,0 +1,3 @@
+provider module {
+	probe tick(int number);
+};

@@ -1,0 +1,4 @@
+provider stress {
+	probe hit(int id, long n);
+	probe tail(int id, long n);
+};
