@@ -20,6 +20,9 @@
 #define KEEP extern "C" __attribute__((noinline))
 #endif
 
+/* Called through a pointer, or compilers compute the result themselves. */
+#define CALL(f) ([] { decltype(&f) volatile pointer = f; return pointer; }())
+
 static long enters, leaves;
 static char trail[100000];
 
@@ -94,8 +97,8 @@ KEEP int f_sets(int depth)
 }
 
 KEEP int f_last(int x) { return x * 2; }
-KEEP int f_tail(int x) { return f_last(x + 1); }
-KEEP int f_tails(int x) { return f_tail(x + 1); }
+KEEP int f_tail(int x) { return CALL(f_last)(x + 1); }
+KEEP int f_tails(int x) { return CALL(f_tail)(x + 1); }
 
 static ucontext_t one, two;
 static int steps[16], step_count;
@@ -160,24 +163,24 @@ int main()
 		printf("not on\n%s", text);
 		return 1;
 	}
-	report("recursion", f_recurse(10) == 55);
-	many m = f_struct(1, 2.5, 3, 4, 5, 6, 7, 8, 0.5);
+	report("recursion", CALL(f_recurse)(10) == 55);
+	many m = CALL(f_struct)(1, 2.5, 3, 4, 5, 6, 7, 8, 0.5);
 	report("struct", m.a == 9 && m.b == 25 && m.c == 3);
-	report("double", f_double(1.5, 2.5f, 3) == 8.5);
-	report("long-double", f_long_double(1.25L) == 2.5L);
-	report("wide", f_wide(3) == ((__int128)3 << 64 | 5));
-	report("exception", f_catches(3) == 42);
-	report("after-exception", f_catches(0) == 42 && f_after(1) == 2);
+	report("double", CALL(f_double)(1.5, 2.5f, 3) == 8.5);
+	report("long-double", CALL(f_long_double)(1.25L) == 2.5L);
+	report("wide", CALL(f_wide)(3) == ((__int128)3 << 64 | 5));
+	report("exception", CALL(f_catches)(3) == 42);
+	report("after-exception", CALL(f_catches)(0) == 42 && CALL(f_after)(1) == 2);
 	right = true;
 	for (int i = 0; i < 3000; i++)
-		right = right && f_catches(20) == 42 && f_after(i) == i + 1;
+		right = right && CALL(f_catches)(20) == 42 && CALL(f_after)(i) == i + 1;
 	report("many-exceptions", right);
-	report("longjmp", f_sets(3) == 7 && f_after(1) == 2);
+	report("longjmp", CALL(f_sets)(3) == 7 && CALL(f_after)(1) == 2);
 	right = true;
 	for (int i = 0; i < 3000; i++)
-		right = right && f_sets(20) == 7 && f_after(i) == i + 1;
+		right = right && CALL(f_sets)(20) == 7 && CALL(f_after)(i) == i + 1;
 	report("many-longjmps", right);
-	report("tail", f_tails(1) == 6);
+	report("tail", CALL(f_tails)(1) == 6);
 
 	static char stack[65536];
 	getcontext(&two);
@@ -186,7 +189,7 @@ int main()
 	two.uc_link = &one;
 	makecontext(&two, f_coroutine, 0);
 	f_resume();
-	f_after(1);
+	CALL(f_after)(1);
 	f_resume();
 	f_resume();
 	f_resume();
@@ -202,10 +205,10 @@ int main()
 		pthread_create(&thread, nullptr, resume_elsewhere, nullptr);
 		pthread_join(thread, nullptr);
 	}
-	report("coroutine-moves", step_count == 3 && f_after(3) == 4);
+	report("coroutine-moves", step_count == 3 && CALL(f_after)(3) == 4);
 
 	signal(SIGUSR1, on_signal);
-	report("signal", f_raises(5) == 5 && signalled == 101);
+	report("signal", CALL(f_raises)(5) == 5 && signalled == 101);
 	stack_t alternate = {};
 	alternate.ss_sp = other_stack;
 	alternate.ss_size = sizeof other_stack;
@@ -214,7 +217,7 @@ int main()
 	action.sa_handler = on_signal;
 	action.sa_flags = SA_ONSTACK;
 	sigaction(SIGUSR1, &action, nullptr);
-	report("signal-stack", f_raises(5) == 5 && signalled == 202);
+	report("signal-stack", CALL(f_raises)(5) == 5 && signalled == 202);
 
 	pthread_create(&thread, nullptr, f_thread, token);
 	pthread_join(thread, &result);
@@ -222,15 +225,15 @@ int main()
 	pthread_create(&thread, nullptr, f_exits, token);
 	pthread_join(thread, &result);
 	report("thread-exit", result == token);
-	pthread_create(&thread, nullptr, f_cancelled, &thread);
+	pthread_create(&thread, nullptr, f_cancelled, nullptr);
 	while (!started)
 		;
 	pthread_cancel(thread);
 	pthread_join(thread, &result);
 	report("thread-cancel", result == PTHREAD_CANCELED && cleaned);
 
-	report("deep", f_recurse(20000) == 20000L * 20001 / 2);
-	report("after-deep", f_recurse(10) == 55);
+	report("deep", CALL(f_recurse)(20000) == 20000L * 20001 / 2);
+	report("after-deep", CALL(f_recurse)(10) == 55);
 	usdt_live_statistics s;
 	usdt_live_get_statistics(&s);
 	printf("skipped=%llu too-deep=%llu\n", (unsigned long long)s.skipped, (unsigned long long)s.too_deep);

@@ -1,6 +1,6 @@
 /*
  * Sites at every offset of a cache line, in leaf functions with data in the red zone and in vector registers, run by threads
- * while they are switched all the time. Usage: stress_probes SWITCHES THREADS [forks]; each thread does as many rounds. Prints one line of numbers, and exits 1 if anything was wrong.
+ * while they are switched all the time. Usage: stress_probes SWITCHES THREADS [forks|others]; each thread does as many rounds. Prints one line of numbers, and exits 1 if anything was wrong.
  *
  * The probes of hit() are inline assembly: to the compiler every register is alive there, as with the header's own form.
  */
@@ -138,7 +138,8 @@ static void on_signal(int number)
 int main(int argc, char **argv)
 {
 	unsigned long wanted = argc > 1 ? strtoul(argv[1], NULL, 10) : 100;
-	int count = argc > 2 ? atoi(argv[2]) : 4, forks = argc > 3, i;
+	int count = argc > 2 ? atoi(argv[2]) : 4, forks = argc > 3 && !strcmp(argv[3], "forks"), i;
+	int others = argc > 3 && !strcmp(argv[3], "others");
 	pthread_t threads[64];
 	unsigned long switches = 0, children = 0;
 	unsigned long long before, after;
@@ -146,7 +147,7 @@ int main(int argc, char **argv)
 	int failed = 0;
 
 	signal(SIGUSR1, on_signal);
-	if (usdt_live_probe_on("stress:*", NULL, NULL) != 128) {
+	if (usdt_live_probe_on("stress:*", NULL, NULL) != 128 && !others) {
 		char text[4096];
 
 		usdt_live_report(text, sizeof text);
@@ -166,6 +167,7 @@ int main(int argc, char **argv)
 		case 6: failed |= usdt_live_probe_on("*", check, NULL) < 0; break;
 		case 7: failed |= usdt_live_probe_off("*") < 0; break;
 		}
+		usleep(200);
 		if (count)
 			pthread_kill(threads[switches % (unsigned)count], SIGUSR1);
 		if (forks && switches % 16 == 5) {
@@ -198,5 +200,5 @@ int main(int argc, char **argv)
 	after = usdt_live_count(USDT_LIVE_PROBES, "*");
 	printf("switches %lu rounds %llu handled %llu counted %llu children %lu wrong-results %llu wrong-arguments %llu failed %d\n",
 		switches, rounds, handled, after - before, children, wrong_results, wrong_arguments, failed);
-	return failed || wrong_results || wrong_arguments || after - before != 12800;
+	return failed || wrong_results || wrong_arguments || (after - before != 12800 && !others);
 }

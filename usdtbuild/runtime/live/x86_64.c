@@ -68,18 +68,18 @@ void live_machine_site(live_point *point)
 	for (form = FORM_NOPL4; form <= FORM_FREE_TAIL; form++) {
 		const struct form *f = &site_forms[form];
 
-		for (i = 0; i < 6 && !((at[i] ^ f->bytes[i]) & f->mask[i]); i++)
+		/* A breakpoint that stands there now may be gone when the point is to be switched on. */
+		for (i = 0; i < 6 && (!((at[i] ^ f->bytes[i]) & f->mask[i]) || (i == 0 && at[0] == 0xcc)); i++)
 			;
 		if (i < 6)
 			continue;
 		point->form = (uint8_t)form;
 		point->resume = f->length ? point->shown.address + f->length : 0;
 		memcpy(point->original, at, 8);
+		point->original[0] = 0x90;
 		return;
 	}
-	if (at[0] == 0xcc)
-		live_refuse(point, "breakpoint", "a breakpoint of a debugger or of the kernel stands there");
-	else if (at[0] == 0xe9)
+	if (at[0] == 0xe9)
 		live_refuse(point, "patched", "a jump stands there already: another patcher's");
 	else if (at[0] == 0x90 && at[1] == 0x0f && at[2] == 0x1f && (at[3] == 0x40 || at[3] == 0x44) && at[4])
 		live_refuse(point, "patched", "another patcher has prepared it");
@@ -449,11 +449,8 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 			store->size = 3;
 			memcpy(store->bytes, distance + 1, 3);
 		} else if (point->form != FORM_TAIL) {
-			store->at = at + 4;
-			store->size = 1;
-			store->bytes[0] = distance[3];
+			one_byte(store, at + 4, 0, distance[3]);
 		}
-		/* Each time anew: whether the NOP is still a NOP is looked at when it becomes a jump. */
 		if (store->size && !memcmp((const void *)store->at, store->bytes, store->size))
 			store->size = 0;
 		return 1;

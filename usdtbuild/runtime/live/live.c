@@ -33,6 +33,7 @@ static unsigned rule_count;
 static const live_actions *all_actions; /* lists that were ever made; a hit may be on its way in any of them */
 static live_arena forever;
 static usdt_live_statistics last;
+static const char live_taken[] = "taken"; /* told by its address */
 
 /* -- the lock ---------------------------------------------------------------------------------------------------- */
 
@@ -307,8 +308,8 @@ static uint32_t switch_list(live_module *module, live_point **list, size_t count
 		if (point->failed == 2)
 			live_refuse(point, "read-only", "the code can't be made writable (SELinux, MDWE), nor written through /proc/self/mem");
 		if (point->failed && on) {
-			if (point->failed == 1)
-				last.taken++;
+			last.taken += point->failed == 1;
+			live_refuse(point, live_taken, "a breakpoint of a debugger or of the kernel stands there, or another patcher's code");
 			set_actions(point, NULL);
 			continue;
 		}
@@ -351,6 +352,8 @@ static int apply_to(live_module *module, unsigned kinds)
 		}
 		if (!module->prepared)
 			prepare(module);
+		if (point->shown.reason == live_taken) /* it may be free again */
+			point->shown.reason = point->shown.detail = NULL;
 		if (point->shown.reason)
 			continue;
 		previous = shared_actions(&wanted);

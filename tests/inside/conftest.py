@@ -1,0 +1,71 @@
+"""Programs that switch their own probes and functions, with the live runtime compiled into them.
+
+The runtime is compiled once for each compiler. Programs are built by the public commands and run for themselves: what
+they print is what the tests look at.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+RUNTIME = HERE.parent.parent / "usdtbuild" / "runtime" / "live"
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
+
+Build = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def native() -> None:
+    """Skip where this machine's own programs have no live runtime."""
+    if platform.machine() != "x86_64" or not sys.platform.startswith("linux"):
+        pytest.skip("the native live runtime is for x86-64 Linux; others run under qemu")
+
+
+@pytest.fixture(scope="session")
+def runtime(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Path]]:
+    """Return the runtime's objects for a compiler and its options: `runtime("gcc", "-O2")`."""
+    made: dict[tuple[str, ...], list[Path]] = {}
+
+    def compile_runtime(*compiler: str) -> list[Path]:
+        if compiler not in made:
+            folder = tmp_path_factory.mktemp("runtime")
+            made[compiler] = []
+            for source in sorted(RUNTIME.glob("*.c")):
+                made[compiler].append(folder / f"{source.stem}.o")
+                run(*compiler, "-std=gnu99", *WARNINGS, "-c", source, "-o", made[compiler][-1])
+        return made[compiler]
+
+    return compile_runtime
+
+
+@pytest.fixture(scope="session")
+def build(run: Any, runtime: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Build a program of this folder with the runtime, each once: `build("stress_probes.c", "gcc", "-no-pie")`."""
+    made: dict[tuple[Any, ...], Path] = {}
+
+    def build_program(
+        source: str | Path, compiler: str = "gcc", *link: str, cc: str = "", flags: tuple[str, ...] = ("-O2",),
+        runtime_flags: tuple[str, ...] = ("-O2",),
+    ) -> Path:  # fmt: skip
+        key = (source, compiler, link, flags, runtime_flags)
+        if key not in made:
+            folder = tmp_path_factory.mktemp("program")
+            for provider in HERE.glob("*.d"):
+                usdtbuild("header", provider, "-o", folder / f"{provider.stem}.h")
+            path = HERE / source
+            warnings = ("-Wno-infinite-recursion",) if "clang" not in compiler else ()
+            compile_ = (compiler, "-g", *WARNINGS, *warnings, *flags, "-I", folder, "-I", RUNTIME)
+            usdtbuild("cc", "--", *compile_, "-c", path, "-o", folder / "program.o")
+            objects = runtime(cc or compiler, *runtime_flags)
+            run(compiler, folder / "program.o", *objects, *link, "-lpthread", "-ldl", "-o", folder / "program")
+            made[key] = folder / "program"
+        return made[key]
+
+    return build_program

@@ -1,0 +1,23 @@
+"""Libraries that come and go, after their probes were asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+pytestmark = pytest.mark.usefixtures("native")
+
+
+@pytest.mark.parametrize("linker", ["bfd", "lld"])
+def test_a_library_is_opened_and_closed_a_thousand_times(
+    linker: str, build: Any, run: Any, usdtbuild: Any, tmp_path: Any, need: Any
+) -> None:
+    need(f"ld.{linker}")
+    usdtbuild("header", HERE / "module.d", "-o", tmp_path / "module.h")
+    usdtbuild("cc", "--", "gcc", "-O2", "-fPIC", "-I", tmp_path, "-c", HERE / "module.c", "-o", tmp_path / "module.o")
+    run("gcc", "-shared", f"-fuse-ld={linker}", tmp_path / "module.o", "-o", tmp_path / "module.so")
+    out = run(build("modules.c"), tmp_path / "module.so", 1000).stdout
+    assert out == "first 0 fired 11000 hits 11000 points 0\n"
