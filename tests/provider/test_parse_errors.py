@@ -17,6 +17,10 @@ def errors(text: str, path: str = "app.d") -> list[tuple[int, int, str]]:
 
 LONG = "x" * 64
 
+NO_OBJECTS = (
+    "tracers read numbers and text, no C++ objects: declare 'const char *' and pass text.c_str(), or pass a number"
+)
+NO_REFERENCES = "there are no references here: declare the value itself, or a pointer ('*')"
 # In each text a « stands where the error is.
 ONE_ERROR = [
     # names
@@ -53,7 +57,24 @@ ONE_ERROR = [
     ("provider app { probe a(int a) : «int b; };", "expected '(' before the translated arguments, found 'int'"),
     ("provider app { «int x; };", "expected 'probe', found 'int'"),
     ("provider app {\n«#define X 1\n};", "'#define' is for the C preprocessor, which the option -C runs"),
-    ("«#include <stdint.h>\nprovider app {};", "'#include' is for the C preprocessor, which the option -C runs"),
+    (
+        "«#include <stdint.h>\nprovider app {};",
+        "'#include' is for the C preprocessor, which the option -C runs; or leave it out: C's standard types are known, "
+        "and others are declared here",
+    ),
+    # what somebody writes who thinks of C++
+    (
+        "provider my«-app { probe a(); };",
+        "expected '{' after provider my, found '-'; a provider's name is an identifier: write my_app",
+    ),
+    ("provider app { probe a(std«::string s); };", f"expected ')' or ',' after the argument, found ':'; {NO_OBJECTS}"),
+    ("provider app { probe a(vector«<int> v); };", f"expected ')' or ',' after the argument, found '<'; {NO_OBJECTS}"),
+    ("provider app { probe a(int «&x); };", f"expected ')' or ',' after the argument, found '&'; {NO_REFERENCES}"),
+    (
+        "provider app { probe a(class Foo «*x); };",
+        "expected ')' or ',' after the argument, found '*'; declare it as 'struct Foo *', which any pointer to an object "
+        "becomes",
+    ),
     ("«#if 1 \\\n || 2\nprovider app {};", "'#if' is for the C preprocessor, which the option -C runs"),
     ("provider app { probe a(); «\\ };", r"stray character '\\'"),
     ("provider app { probe «\u00e9(); };", None),

@@ -150,7 +150,8 @@ def _hash(text: str, start: int, found: Scan) -> int:
             return _pragma(text, text.index(word, start), found)
         # `# include the new ones` is a sentence, `#include <x>` a directive.
         if word in _PREPROCESSOR and text.startswith(word, start + 1):
-            found.directives.append((start, f"'#{word}' is for the C preprocessor, which the option -C runs"))
+            cure = "; or leave it out: C's standard types are known, and others are declared here" * (word == "include")
+            found.directives.append((start, f"'#{word}' is for the C preprocessor, which the option -C runs{cure}"))
             while text[end - 1] == "\\" and end < len(text):
                 end = _line_end(text, end + 1)
             return end

@@ -236,9 +236,9 @@ class _Parser:
             return self.offsets[self.at]
         return self.offsets[self.at - 1] + len(self.tokens[self.at - 1])
 
-    def wrong(self, expected: str) -> _SyntaxError:
+    def wrong(self, expected: str, cure: str = "") -> _SyntaxError:
         found = f"'{self.tokens[self.at][:40]}'" if self.at < self.last else "the end of the file"
-        return _SyntaxError(self.here(), f"expected {expected}, found {found}")
+        return _SyntaxError(self.here(), f"expected {expected}, found {found}{cure}")
 
     # --- tokens ---------------------------------------------------------------------------------------------------
 
@@ -368,8 +368,12 @@ class _Parser:
         opening = self.at
         if self.tokens[self.at] == "probe":
             self.report(self.here(), f"expected '{{' after provider {name}, found 'probe'")
+        elif self.tokens[self.at] != "{":
+            from . import cures
+
+            raise self.wrong(f"'{{' after provider {name}", cures.after_provider(name, self.tokens, self.at))
         else:
-            self.take("{", f" after provider {name}")
+            self.at += 1
         provider = _Provider(name, offset, [], comment)
         self.providers.append(provider)
         while self.tokens[self.at] != "}":
@@ -457,7 +461,11 @@ class _Parser:
             if tokens[self.at] == ",":
                 self.at += 1
                 continue
-            self.take(")", " or ',' after the argument")
+            if tokens[self.at] != ")":
+                from . import cures
+
+                raise self.wrong("')' or ',' after the argument", cures.after_argument(tokens, self.at))
+            self.at += 1
             break
         if len(found) == 1 and not depth and found[0].spelling == "void" and not found[0].name:
             return []
