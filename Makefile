@@ -8,7 +8,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
 
-.PHONY: help demo test test-all test-projects test-machines machines bench lint clean pythons prepare-test prepare-all
+.PHONY: help demo test test-all test-projects test-machines machines bench lint manual clean pythons prepare-test prepare-all
 
 help:
 	@echo "make demo           build a sample with CMake and watch its probes fire"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench          measure what probes and builds cost (benchmarks/README.md)"
 	@echo "make pythons        check the wheel with the oldest Python that is supported, and the newest that is to be had"
 	@echo "make lint           check the sources (ruff, mypy)"
+	@echo "make manual         write the man pages and shell completion from the commands' help"
 	@echo "make clean          remove what building and testing left behind"
 
 demo:
@@ -59,6 +60,9 @@ bench: prepare-test
 
 pythons: prepare-test
 	$(BIN)/python tools/pythons.py
+
+manual: prepare-test
+	$(BIN)/python tools/manual.py
 
 clean:
 	rm -rf .venv .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -56,7 +56,7 @@ def test_no_folder_of_the_checkout_hides_a_package_of_somebody_elses() -> None:
 
 
 def test_wheel_puts_the_cmake_package_where_an_activated_environment_has_it(contents: set[str]) -> None:
-    shared = {name.split(".data/data/")[1] for name in contents if ".data/data/" in name}
+    shared = {name.split(".data/data/")[1] for name in contents if ".data/data/share/cmake/" in name}
     forwarded = {f"share/cmake/USDTBuild/{path.name}" for path in FORWARD.iterdir()}
     assert shared == forwarded != set()
 

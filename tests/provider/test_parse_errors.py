@@ -59,8 +59,8 @@ ONE_ERROR = [
     ("provider app {\n«#define X 1\n};", "'#define' is for the C preprocessor, which the option -C runs"),
     (
         "«#include <stdint.h>\nprovider app {};",
-        "'#include' is for the C preprocessor, which the option -C runs; or leave it out: C's standard types are known, "
-        "and others are declared here",
+        "'#include' is for the C preprocessor, which the option -C runs; or leave it out: C's standard types are known, and "
+        "others are declared here",
     ),
     # what somebody writes who thinks of C++
     (
@@ -72,8 +72,8 @@ ONE_ERROR = [
     ("provider app { probe a(int «&x); };", f"expected ')' or ',' after the argument, found '&'; {NO_REFERENCES}"),
     (
         "provider app { probe a(class Foo «*x); };",
-        "expected ')' or ',' after the argument, found '*'; declare it as 'struct Foo *', which any pointer to an object "
-        "becomes",
+        "expected ')' or ',' after the argument, found '*'; declare it as 'struct Foo *', which any pointer to an "
+        "object becomes",
     ),
     ("«#if 1 \\\n || 2\nprovider app {};", "'#if' is for the C preprocessor, which the option -C runs"),
     ("provider app { probe a(); «\\ };", r"stray character '\\'"),

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_OBJECT = "tracers read numbers and text, no C++ objects: declare 'const char *' and pass text.c_str(), or pass a number"
+_OBJECT = (
+    "tracers read numbers and text, no C++ objects: declare 'const char *' and pass text.c_str(), or pass a number"
+)
 _REFERENCE = "there are no references here: declare the value itself, or a pointer ('*')"
 
 
 def after_argument(tokens: Sequence[str], at: int) -> str:
-    """Return what to write where an argument's type was read and `tokens[at]` doesn't fit, with a '; '; '' if unknown."""
+    """Return what to write where an argument was read and `tokens[at]` doesn't fit, behind '; '; '' if unknown."""
     token, before = tokens[at], tokens[max(at - 2, 0) : at]
     if token in ("&", "&&"):
         return f"; {_REFERENCE}"
@@ -27,7 +29,7 @@ def after_argument(tokens: Sequence[str], at: int) -> str:
 
 
 def after_provider(name: str, tokens: Sequence[str], at: int) -> str:
-    """Return what to write where '{' was expected behind a provider's name, with a '; '; '' if unknown."""
+    """Return what to write where '{' was expected behind a provider's name, behind '; '; '' if unknown."""
     if tokens[at] in ("-", ".", ":") and tokens[at + 1 : at + 2]:
         return f"; a provider's name is an identifier: write {name}_{tokens[at + 1]}"
     return ""
