@@ -59,8 +59,8 @@ ONE_ERROR = [
     ("provider app {\n«#define X 1\n};", "'#define' is for the C preprocessor, which the option -C runs"),
     (
         "«#include <stdint.h>\nprovider app {};",
-        "'#include' is for the C preprocessor, which the option -C runs; or leave it out: C's standard types are known, and "
-        "others are declared here",
+        "'#include' is for the C preprocessor, which the option -C runs; or leave it out: C's standard types are "
+        "known, and others are declared here",
     ),
     # what somebody writes who thinks of C++
     (
