@@ -125,16 +125,14 @@ def run(arguments: list[str]) -> int:
 
 
 def _help() -> int:
-    import sys
+    from .ending import run
 
     try:
         from .cli import main as command_line
     except ModuleNotFoundError:  # started with -S, by a build system
         say("usdtbuild cc [OPTIONS] -- COMPILER ARGS; run 'usdtbuild cc --help' without Python's -S for the options")
         return 0
-    code = command_line(["cc", "--help"])
-    sys.stdout.flush()
-    return code
+    return run(lambda: command_line(["cc", "--help"]), "usdtbuild")
 
 
 def read_options(arguments: list[str]) -> Settings:

@@ -14,9 +14,9 @@ def main(arguments: "list[str]") -> int:
     `--native DIR` runs none: it makes the native door in a folder, and prints what a build puts before its compilers.
     """
     if arguments[:1] == ["--native"]:
-        from usdtbuild.native import print_door
+        from usdtbuild import ending, native
 
-        return print_door(arguments[1:])
+        return ending.run(lambda: native.print_door(arguments[1:]), "usdtbuild")
     from usdtbuild.compile_step import run
 
     return run(arguments)
