@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from tempfile import TemporaryDirectory
 
-from .elf.read import ElfObject
+from .elf.object import ElfObject
 from .errors import UsdtError
 from .provider.preprocess import COMPILERS, words_of
 

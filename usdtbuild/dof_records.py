@@ -18,7 +18,7 @@ from .formats.dof.types import Dof, DofError, DofProbe, DofProvider, Encoded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .elf.read import ElfObject
+    from .elf.object import ElfObject
     from .provider.model import Probe, Provider
     from .sites import StubSymbol
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .elf.image import PF_W, Function, Image
+from .elf.image import Function, Image
+from .elf.layout import PF_W
 from .errors import InputError
 from .formats import operands
 from .formats.operands import OTHER, Operand, Place

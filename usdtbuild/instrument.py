@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from . import arch, sites
 from .arch.machine import SAFE
 from .elf import layout as L
-from .elf.read import BITCODE, ElfObject
+from .elf.foreign import BITCODE
+from .elf.object import ElfObject
 from .elf.write import ABSOLUTE, NewRelocation, ObjectEditor
 from .errors import UsdtError
 from .files import open_input, write_edited

@@ -22,7 +22,8 @@ from . import sites
 from .elf import archive
 from .elf import layout as L
 from .elf.bare import Text, bare_object
-from .elf.read import ElfObject
+from .elf.foreign import BITCODE
+from .elf.object import ElfObject
 from .errors import InputError
 from .files import open_input
 from .formats import stapsdt
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     Data = Union[bytes, mmap]
 
-_BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 _LTO_SYMBOLS = b".gnu.lto_.symtab"
 _LIBTOOL = b"libtool object file"
 
@@ -72,7 +72,7 @@ class _Scan:
 
     def add(self, data: Data, path: str) -> None:
         """Note what one object refers to. Raises UsdtError for what is no object, or one for another machine."""
-        if data[:4] in _BITCODE:
+        if data[:4] in BITCODE:
             self.unknown = True
             return
         if self.template is None:
@@ -124,7 +124,7 @@ class _Scan:
         for index, name in source.find_symbols((b"__dtrace",), self.semaphore_names, suffix.encode()).items():
             symbol = source.symbol(index)
             # What an instrumented object leaves over is weak.
-            if symbol.section != L.SHN_UNDEF or symbol.binding == L.STB_WEAK:
+            if not symbol.is_undefined or symbol.binding == L.STB_WEAK:
                 continue
             if name.encode("utf-8", "surrogateescape") in self.semaphore_names:
                 self.semaphores.add(name)
@@ -235,7 +235,7 @@ def _contents(path: str, outputs: Outputs) -> Iterator[tuple[Data, str]]:
             for member in archive.members(data, path):
                 if member.file:
                     yield from _contents(member.file, outputs)
-                elif data[member.offset : member.offset + 4] in (b"\x7fELF", *_BITCODE):
+                elif data[member.offset : member.offset + 4] in (b"\x7fELF", *BITCODE):
                     yield bytes(data[member.offset : member.offset + member.size]), f"{path}({member.name})"
         elif _LIBTOOL in data[:200]:
             for name in _libtool_objects(bytes(data), path):
@@ -263,7 +263,7 @@ def _instrument_in_place(
         start = bytes(opened.view[:8])
     if archive.is_archive(start):
         warn(f"{path} is an archive, which stays as it is; the output defines what its members call")
-    elif start[:4] not in _BITCODE:
+    elif start[:4] not in BITCODE:
         try:
             instrumenting.instrument_file(path, outputs.stage(path, keep_mode=True), options)
         except sites.UndescribedProbeError:

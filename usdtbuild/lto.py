@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from . import arch, sites
 from .elf import layout as L
-from .elf.read import ElfObject
+from .elf.object import ElfObject
 from .errors import InputError
 from .formats import stapsdt
 from .instrument import ANCHOR_SYMBOL, Options, known_providers, operand_text

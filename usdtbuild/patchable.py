@@ -38,9 +38,9 @@ from .functions.table import read_tables
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from .elf.headers import Data
     from .functions.entry import Measured
     from .functions.explain import Explanation
-    from .functions.image import Data
     from .functions.machines import Machine
     from .functions.table import Entry, Table
     from .verify import Finding

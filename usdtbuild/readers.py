@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Literal, NamedTuple
 
+from .elf import layout as L
 from .errors import InputError, UsdtError
 from .formats import stapsdt
 from .formats.operands import EM_LOONGARCH, EM_RISCV
@@ -18,11 +19,11 @@ from .formats.operands import EM_LOONGARCH, EM_RISCV
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .elf.image import Image, Relocation, Section
+    from .elf.image import Image, Section
+    from .elf.relocations import Relocation
 
 # machine -> relocation type -> what it does to a 32-bit word: R_RISCV_ADD32/SUB32, R_LARCH_ADD32/SUB32
 _DIFFERENCES = {EM_RISCV: {35: 1, 39: -1}, EM_LOONGARCH: {50: 1, 55: -1}}
-_SHT_SUNW_DOF = 0x6FFFFFF4
 
 
 class Location(NamedTuple):
@@ -207,7 +208,7 @@ def _read_dof(image: Image) -> Iterator[Record]:
     from .formats.dof import decode, layout
 
     for section in image.sections:
-        if section.type in {_SHT_SUNW_DOF, "SHT_SUNW_dof"} or section.name == ".SUNW_dof":
+        if section.type == L.SHT_SUNW_DOF or section.name == ".SUNW_dof":
             content = loaded_content(image, section)
             start = content.find(layout.MAGIC)
             while start >= 0:
@@ -227,7 +228,7 @@ def loaded_content(image: Image, section: Section) -> bytes:
         return _with_differences(image, section, bytes(content))
     size = image.address_size
     for table in image.sections:
-        if table.type != "SHT_RELA" or not table.loaded:
+        if table.type != L.SHT_RELA or not table.loaded:
             continue
         packed = image.content(table)
         for place, info, addend in image.layout.rela.iter_unpack(

@@ -14,7 +14,7 @@ from .provider import describe
 
 if TYPE_CHECKING:
     from .arch.machine import Machine, Replacement
-    from .elf.read import ElfObject, Reference
+    from .elf.object import ElfObject, Reference
     from .provider.model import Probe, Provider
 
 PROBE_PREFIX = "__dtrace_"
@@ -107,9 +107,9 @@ def find(
             if symbol.binding != L.STB_LOCAL:
                 found_semaphores[name] = index
                 # A weak undefined one is a note's own reference, which this module wrote earlier.
-                if symbol.section == L.SHN_UNDEF and symbol.binding != L.STB_WEAK:
+                if symbol.is_undefined and symbol.binding != L.STB_WEAK:
                     undefined.append(name)
-        elif symbol.section == L.SHN_UNDEF and name.startswith((PROBE_PREFIX, ENABLED_PREFIX)):
+        elif symbol.is_undefined and name.startswith((PROBE_PREFIX, ENABLED_PREFIX)):
             stubs[index] = _identify(source, index, name, providers)
             if symbol.binding != L.STB_WEAK:
                 leftover.add(index)
@@ -160,7 +160,7 @@ def _refuse_mangled(source: ElfObject) -> None:
 
 
 def _is_undefined(source: ElfObject, name: bytes) -> bool:
-    return any(source.symbol(i).section == L.SHN_UNDEF for i in source.find_symbols((name,)))
+    return any(source.symbol(i).is_undefined for i in source.find_symbols((name,)))
 
 
 def _classify(

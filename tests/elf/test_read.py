@@ -12,7 +12,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from usdtbuild.elf import layout as L
-from usdtbuild.elf.read import ElfError, ElfObject
+from usdtbuild.elf.object import ElfError, ElfObject
 
 TEXT = """
     .text

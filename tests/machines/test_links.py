@@ -10,7 +10,7 @@ from elftools.elf.elffile import ELFFile
 
 from usdtbuild import arch
 from usdtbuild.elf import layout
-from usdtbuild.elf.read import ElfObject
+from usdtbuild.elf.object import ElfObject
 from usdtbuild.elf.write import NewRelocation, ObjectEditor
 
 NAMES = (

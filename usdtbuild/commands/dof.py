@@ -115,7 +115,7 @@ def _in_elf(path: str, data: bytes) -> list[Piece]:
     image = Image(data, path)
     pieces = []
     for section in image.sections:
-        if section.type not in {SECTION_TYPE, "SHT_SUNW_dof"} and section.name != SECTION_NAME:
+        if section.type != SECTION_TYPE and section.name != SECTION_NAME:
             continue
         for place, content in _split(f"{path}, section {section.name}", loaded_content(image, section)):
             address = None if image.type == ET_REL else section.address + place

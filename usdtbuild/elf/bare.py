@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from . import layout as L
 
 if TYPE_CHECKING:
-    from .read import ElfObject
+    from .object import ElfObject
 
 # Control-flow protection (x86, AArch64), floating point and other ABI variants (ARM, RISC-V, MIPS, PowerPC).
 _MARKS = (

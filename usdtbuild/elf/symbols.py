@@ -6,13 +6,13 @@ function around an address. Nothing here knows sections' names or files.
 
 from __future__ import annotations
 
-import sys
 from array import array
 from bisect import bisect_right
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple, Union
 
 from . import layout as L
+from .relocations import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     Data = Union[bytes, mmap]
 
-_NATIVE_LITTLE = sys.byteorder == "little"
 # st_info -> 1 for STT_FUNC and STT_GNU_IFUNC
 _IS_FUNCTION = bytes(1 if info & 15 in {2, 10} else 0 for info in range(256))
 _RANKS = {1: 3, 2: 2, 0: 1}  # STB_GLOBAL goes before STB_WEAK before STB_LOCAL: the name that the source gives
@@ -29,7 +28,10 @@ _NEIGHBOURS = 64
 
 
 class Symbol(NamedTuple):
-    """One symbol: name, type (STT_), binding (STB_), visibility, section number, value, size in bytes."""
+    """One symbol: name, type (STT_), binding (STB_), visibility, section number, value, size in bytes.
+
+    `section` is 0 where the symbol is in none: it is undefined, or `reserved` says what else it is (SHN_ABS, ...).
+    """
 
     name: str
     type: int
@@ -38,6 +40,7 @@ class Symbol(NamedTuple):
     section: int
     value: int
     size: int
+    reserved: int = 0
 
 
 class Strings(NamedTuple):
@@ -66,30 +69,36 @@ class SymbolTable:
         size = layout.symbol.size
         self.count = len(content) // size
         raw = bytes(content[: self.count * size])
-        words, halves = _column("I", raw, layout.little), _column("H", raw, layout.little)
-        self.names = words[:: size // 4]
+        columns, halves = words(raw, 4, layout), words(raw, 2, layout)
+        self.names = columns[:: size // 4]
         if layout.is64:
-            wide = _column("Q", raw, layout.little)
+            wide = words(raw, 8, layout)
             self.infos, self.others = raw[4::24], raw[5::24]
-            self.sections, self.values, self.sizes = halves[3::12], wide[1::3], wide[2::3]
+            self._sections, self.values, self.sizes = halves[3::12], wide[1::3], wide[2::3]
         else:
             self.infos, self.others = raw[12::16], raw[13::16]
-            self.sections, self.values, self.sizes = halves[7::8], words[1::4], words[2::4]
-        self._extended = _column("I", bytes(extended[: len(extended) & ~3]), layout.little) if extended else array("I")
+            self._sections, self.values, self.sizes = halves[7::8], columns[1::4], columns[2::4]
+        self._extended = words(extended, 4, layout) if extended else array("I")
 
     def section(self, number: int) -> int:
-        """Return the number of the section that symbol `number` is in; 0 for an undefined one."""
-        section = self.sections[number]
-        if section != L.SHN_XINDEX:
+        """Return the number of the section that symbol `number` is in; 0 for one that is undefined, or in none."""
+        section = self._sections[number]
+        if section < L.SHN_LORESERVE:
             return section
-        return self._extended[number] if number < len(self._extended) else 0
+        if section == L.SHN_XINDEX and number < len(self._extended):
+            return self._extended[number]
+        return 0
+
+    def reserved(self, number: int) -> int:
+        """Return SHN_ABS, SHN_COMMON or the like for a symbol that is in no section and is not undefined; else 0."""
+        section = self._sections[number]
+        return section if L.SHN_LORESERVE <= section < L.SHN_XINDEX else 0
 
     def symbol(self, number: int) -> Symbol:
         """Return symbol `number`, which must be less than `count`."""
         info = self.infos[number]
-        name = self.strings.at(self.names[number]).decode("utf-8", "backslashreplace")
         place = self.section(number), self.values[number], self.sizes[number]
-        return Symbol(name, info & 15, info >> 4, self.others[number] & 3, *place)
+        return Symbol(self.name(number), info & 15, info >> 4, self.others[number] & 3, *place, self.reserved(number))
 
     def containing(self, text: bytes) -> Iterator[tuple[int, Symbol]]:
         """Yield (number, symbol) where the name contains `text`."""
@@ -97,10 +106,14 @@ class SymbolTable:
             if text in self.strings.at(name):
                 yield number, self.symbol(number)
 
+    def name(self, number: int) -> str:
+        """Return the name of symbol `number`."""
+        return self.strings.at(self.names[number]).decode("utf-8", "backslashreplace")
+
     def functions(self) -> list[int]:
-        """Return the numbers of the defined functions that have a size."""
+        """Return the numbers of the functions that are defined, or at least in a section with a reserved number."""
         numbers = compress(range(self.count), self.infos.translate(_IS_FUNCTION))
-        return [number for number in numbers if self.sections[number] and self.sizes[number]]
+        return [number for number in numbers if self._sections[number]]
 
 
 class FunctionIndex:
@@ -116,7 +129,7 @@ class FunctionIndex:
         """Sort the functions of `table`."""
         self._table, self._by_section = table, by_section
         values: array[int] | dict[int, int] = table.values
-        numbers = table.functions()
+        numbers = [number for number in table.functions() if table.sizes[number]]
         if address is not None:
             values = {number: address(table.values[number]) for number in numbers}
         numbers.sort(key=values.__getitem__)
@@ -150,11 +163,3 @@ class FunctionIndex:
             return None
         name = self._table.strings.at(self._table.names[best[2]])
         return name.decode("utf-8", "backslashreplace"), key - best[0]
-
-
-def _column(kind: str, raw: bytes, little: bool) -> array[int]:
-    column: array[int] = array(kind)
-    column.frombytes(raw[: len(raw) // column.itemsize * column.itemsize])
-    if little != _NATIVE_LITTLE:
-        column.byteswap()
-    return column

@@ -17,10 +17,11 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import layout as L
-from .read import Section
+from .headers import SectionHeader as Section
+from .relocations import join_info
 
 if TYPE_CHECKING:
-    from .read import ElfObject, Reference
+    from .object import ElfObject, Reference
 
 # A symbol that the object doesn't have yet is named by a negative number until `finish` knows its place:
 # -2, -4, ... are new local labels, -1, -3, ... new global symbols.
@@ -325,12 +326,7 @@ class _Finisher:
         self.patches.append((section.offset + reference.entry * section.entsize, packed))
 
     def _pack_relocation(self, offset: int, type_: int, symbol: int, addend: int, *, rela: bool) -> bytes:
-        if not self.layout.is64:
-            info = symbol << 8 | type_
-        elif self.source.machine == L.EM_MIPS and self.layout.little:
-            info = int.from_bytes(type_.to_bytes(4, "big"), "little") << 32 | symbol
-        else:
-            info = symbol << 32 | type_
+        info = join_info(symbol, type_, self.layout, self.source.machine)
         return self.layout.rela.pack(offset, info, addend) if rela else self.layout.rel.pack(offset, info)
 
     def _write_new_sections(self) -> None:

@@ -140,8 +140,7 @@ def _relocated(image: Image) -> set[int]:
         if section.type in (L.SHT_RELA, L.SHT_REL) and section.info < len(image.sections):
             target = image.sections[section.info]
             if target.flags & L.SHF_EXECINSTR:
-                record = image.layout.rela if section.type == L.SHT_RELA else image.layout.rel
-                found.update(target.address + fields[0] for fields in record.iter_unpack(image.content(section)))
+                found.update(target.address + relocation.offset for relocation in image.relocations(section))
     return found
 
 

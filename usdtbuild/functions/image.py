@@ -11,32 +11,25 @@ from __future__ import annotations
 import mmap
 from bisect import bisect_right
 from pathlib import Path
-from struct import error as struct_error
-from typing import TYPE_CHECKING, NamedTuple, Union
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..elf import layout as L
+from ..elf.headers import Headers
+from ..elf.relocations import decode
+from ..elf.symbols import Strings, SymbolTable
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    Data = Union[bytes, mmap.mmap]
+    from collections.abc import Iterator
 
-ET_EXEC, ET_DYN, ET_CORE = 2, 3, 4
-PT_LOAD, PF_X = 1, 1
-SHT_DYNSYM, SHT_RELR = 11, 19
+    from ..elf.headers import Data
+    from ..elf.relocations import Relocation
+
+ET_EXEC, ET_DYN, ET_CORE = L.ET_EXEC, L.ET_DYN, L.ET_CORE
 
 # Where the first section of a relocatable object is put, and the least distance between two: no function of one
 # section may ever seem to be next to a function of another.
 _FIRST, _APART = 0x10000, 0x1000
-
-_FOREIGN = (
-    (b"!<arch>\n", "is an archive", "give one of its objects (ar x)"),
-    (b"!<thin>\n", "is a thin archive", "give one of the objects it names"),
-    (b"BC\xc0\xde", "is LLVM bitcode: its functions have no bytes yet", "give the linked file"),
-    (b"\xde\xc0\x17\x0b", "is wrapped LLVM bitcode: its functions have no bytes yet", "give the linked file"),
-    (b"\xcf\xfa\xed\xfe", "is a Mach-O file", "only ELF, PE and COFF files are read"),
-    (b"\xca\xfe\xba\xbe", "is a Mach-O universal file", "only ELF, PE and COFF files are read"),
-    (b"#!", "is a script", "give the program that runs it"),
-)
 
 
 class Section(NamedTuple):
@@ -76,20 +69,12 @@ class Image:
     def __init__(self, data: Data, path: str, *, debug_file: bool = False) -> None:
         """Read the headers of `data`. Only a `debug_file` may be without its code."""
         self.data, self.path = data, path
-        if len(data) < 20 or data[:4] != b"\x7fELF":
-            raise not_readable(path, bytes(data[:16]))
-        known = data[4] in (1, 2) and data[5] in (1, 2)
-        layout = L.LAYOUTS.get((data[4] == 2, data[5] == 1)) if known else None
-        if layout is None:
-            raise self.error(f"ELF class {data[4]} and byte order {data[5]} are not valid")
-        self.layout = layout
-        try:
-            fields = layout.header.unpack_from(data, 16)
-            self.type, self.machine, self.flags = fields[0], fields[1], fields[6]
-            self.sections = self._read_sections(fields)
-            self.spans = self._spans(fields)
-        except (struct_error, IndexError, OverflowError):
-            raise self.error("the file ends inside its headers") from None
+        headers = Headers(data, self.error, "functions")
+        self.layout = headers.layout
+        self.type, self.machine, self.flags = headers.type, headers.machine, headers.flags
+        self.sections = self._read_sections(headers)
+        self.spans = self._spans(headers)
+        self._tables: dict[int, SymbolTable] = {}
         code = [section for section in self.sections if section.flags & L.SHF_EXECINSTR and section.size]
         if self.type == ET_CORE:
             raise self.error("is a core dump", "give the program that dumped it")
@@ -115,25 +100,14 @@ class Image:
 
     # -- headers -----------------------------------------------------------------------------------------------------
 
-    def _read_sections(self, fields: tuple[int, ...]) -> list[Section]:
-        shoff, size, count, names_index = fields[5], fields[10], fields[11], fields[12]
-        record = self.layout.section
-        if shoff == 0:
-            return []
-        if size != record.size:
-            raise self.error(f"section headers of {size} bytes, where {record.size} are expected")
-        first = record.unpack_from(self.data, shoff)
-        count = count or first[5]  # 65,280 sections or more: the count is in the first header (gABI, e_shnum)
-        names_index = first[6] if names_index == L.SHN_XINDEX else names_index
-        if shoff + count * size > len(self.data):
-            raise self.error(f"{count} section headers at {shoff:#x} end after the file's {len(self.data):#x} bytes")
-        headers = list(record.iter_unpack(self.data[shoff : shoff + count * size]))
-        names = b""
-        if 0 < names_index < count:
-            names = bytes(self.data[headers[names_index][4] : headers[names_index][4] + headers[names_index][5]])
+    def _read_sections(self, file: Headers) -> list[Section]:
+        headers = file.sections()
+        names, at = b"", file.name_table
+        if 0 < at < len(headers):
+            names = bytes(self.data[headers[at].offset : headers[at].offset + headers[at].size])
         address, sections = _FIRST, []
         for index, header in enumerate(headers):
-            _, kind, flags, real, offset, length, link, info, align, entsize = header
+            start, kind, flags, real, offset, length, link, info, align, entsize = header
             if kind not in (L.SHT_NOBITS, L.SHT_NULL) and offset + length > len(self.data):
                 raise self.error(f"section {index} at {offset:#x} with {length:#x} bytes ends after the file")
             if self.type == L.ET_REL:
@@ -142,24 +116,23 @@ class Image:
                     step = max(align, 64)
                     real = -(-address // step) * step
                     address = real + length + _APART
-            name = names[header[0] : max(names.find(b"\0", header[0]), header[0])].decode("utf-8", "replace")
+            name = names[start : max(names.find(b"\0", start), start)].decode("utf-8", "replace")
             sections.append(Section(name, kind, flags, real, offset, length, link, info, align, entsize))
         return sections
 
-    def _spans(self, fields: tuple[int, ...]) -> list[Span]:
+    def _spans(self, file: Headers) -> list[Span]:
         if self.type == L.ET_REL:
             return sorted(
                 Span(s.address, s.address + s.size, s.offset, bool(s.flags & L.SHF_EXECINSTR))
                 for s in self.sections
                 if s.flags & L.SHF_ALLOC and s.type != L.SHT_NOBITS and s.size
             )
-        phoff, size, count = fields[4], fields[8], fields[9]
         spans = []
-        for index in range(count):
-            kind, flags, offset, address, length = self._segment(phoff + index * size)
-            if kind == PT_LOAD and length:
-                length = min(length, max(len(self.data) - offset, 0))
-                spans.append(Span(address, address + length, offset, bool(flags & PF_X)))
+        for segment in file.segments():
+            if segment.type == L.PT_LOAD and segment.file_size:
+                length = min(segment.file_size, max(len(self.data) - segment.offset, 0))
+                executable = bool(segment.flags & L.PF_X)
+                spans.append(Span(segment.address, segment.address + length, segment.offset, executable))
         return sorted(spans)
 
     def _code(self) -> list[Span]:
@@ -181,18 +154,6 @@ class Image:
                 if start < end:
                     found.append(Span(start, end, segment.offset + start - segment.start, True))
         return sorted(set(found))
-
-    def _segment(self, at: int) -> tuple[int, int, int, int, int]:
-        """Return type, flags, file offset, address and bytes in the file of the program header at `at`."""
-        word, u32 = self.layout.word, self.layout.u32
-        kind = u32.unpack_from(self.data, at)[0]
-        if self.layout.is64:
-            flags = u32.unpack_from(self.data, at + 4)[0]
-            offset, address, length = (word.unpack_from(self.data, at + place)[0] for place in (8, 16, 32))
-        else:
-            flags = u32.unpack_from(self.data, at + 24)[0]
-            offset, address, length = (word.unpack_from(self.data, at + place)[0] for place in (4, 8, 16))
-        return kind, flags, offset, address, length
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -235,6 +196,36 @@ class Image:
         """Return the indices of all sections called `name`, in file order."""
         return [index for index, section in enumerate(self.sections) if section.name == name]
 
+    # -- symbols and relocations -------------------------------------------------------------------------------------
+
+    def symbols(self, index: int) -> SymbolTable:
+        """Return the symbol table that is section `index`, whose strings must be in the file. Raises InputError."""
+        if index not in self._tables:
+            section = self.sections[index] if index < len(self.sections) else None
+            if section is None or section.entsize != self.layout.symbol.size or section.link >= len(self.sections):
+                what = f"{section.name} has entries of {section.entsize} bytes" if section else "is not there"
+                raise self.error(f"its symbol table {what}, not {self.layout.symbol.size}")
+            strings = self.sections[section.link]
+            extended = None
+            for other in self.sections:
+                if other.type == L.SHT_SYMTAB_SHNDX and other.link == index:
+                    extended = memoryview(self.content(other))
+            there = Strings(self.data, strings.offset, strings.offset + strings.size)
+            self._tables[index] = SymbolTable(memoryview(self.content(section)), self.layout, there, extended)
+        return self._tables[index]
+
+    def symbol_address(self, table: int, number: int) -> int | None:
+        """Return the address of an object's symbol; None where it is undefined or no place in this object."""
+        symbols = self.symbols(table)
+        home = symbols.section(number) if number < symbols.count else 0
+        if not 0 < home < len(self.sections) or not self.sections[home].address:
+            return None
+        return self.sections[home].address + symbols.values[number]
+
+    def relocations(self, section: Section) -> Iterator[Relocation]:
+        """Yield the entries of a SHT_RELA or SHT_REL section."""
+        return decode(self.content(section), self.layout, self.machine, rela=section.type == L.SHT_RELA)
+
     def place(self, address: int) -> Place:
         """Return what a reader calls `address`: in an object, an offset in a section."""
         if not self.relocatable:
@@ -262,15 +253,3 @@ def map_file(path: str) -> Data:
                 return file.read()
     except OSError as error:
         raise InputError(path, f"can't be read: {error.strerror}") from None
-
-
-def not_readable(path: str, start: bytes) -> InputError:
-    """Return the error for a file that is no ELF file, named for what its first bytes say it is."""
-    if not start:
-        return InputError(path, "is empty", "build it again")
-    if start.startswith(b"\x7fELF"):
-        return InputError(path, "the file ends inside the ELF header", "build it again")
-    for magic, what, cure in _FOREIGN:
-        if start.startswith(magic):
-            return InputError(path, what, cure)
-    return InputError(path, "is not a program, a library or an object", "give an ELF, PE or COFF file, or a process")

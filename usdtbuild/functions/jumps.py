@@ -349,32 +349,24 @@ def _through_relocations(image: Image, targets: Collection[int]) -> tuple[list[J
         code = image.sections[section.info]
         if not code.flags & L.SHF_EXECINSTR or section.link >= len(image.sections):
             continue
-        record = image.layout.rela if section.type == L.SHT_RELA else image.layout.rel
-        symtab = image.sections[section.link]
-        for fields in record.iter_unpack(image.content(section)):
-            place = code.address + fields[0]
+        for offset, kind, symbol, addend in image.relocations(section):
+            place = code.address + offset
             relocated.add(place)
-            symbol, kind = (
-                (fields[1] >> 32, fields[1] & 0xFFFFFFFF) if image.layout.is64 else (fields[1] >> 8, fields[1] & 0xFF)
-            )
-            if kind not in kinds:
-                continue
-            target = _symbol_address(image, symtab.offset + symbol * symtab.entsize)
+            target = _symbol_address(image, section.link, symbol) if kind in kinds else None
             if target is None:
                 continue
-            target += kinds[kind] + (fields[2] if len(fields) == 3 else _addend_in_place(image, place, kinds[kind]))
+            target += kinds[kind] + (_addend_in_place(image, place, kinds[kind]) if addend is None else addend)
             if target in targets:
                 jumps.append(Jump(place, target, "a relocated branch"))
     return jumps, frozenset(relocated)
 
 
-def _symbol_address(image: Image, at: int) -> int | None:
-    fields = image.layout.symbol.unpack_from(image.data, at)
-    shndx, value = (fields[3], fields[4]) if image.layout.is64 else (fields[5], fields[1])
-    if not 0 < shndx < len(image.sections) or not image.sections[shndx].address:
+def _symbol_address(image: Image, table: int, number: int) -> int | None:
+    address = image.symbol_address(table, number)
+    if address is None:
         return None
-    thumb = image.machine == M.EM_ARM and fields[3] & 15 in FUNCTION_TYPES and value & 1
-    return int(image.sections[shndx].address + value - thumb)
+    thumb = image.machine == M.EM_ARM and image.symbols(table).infos[number] & 15 in FUNCTION_TYPES and address & 1
+    return address - thumb
 
 
 def _addend_in_place(image: Image, place: int, adjustment: int) -> int:

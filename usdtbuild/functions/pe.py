@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import InputError
 
 if TYPE_CHECKING:
+    from ..elf.headers import Data
     from ..patchable import Function, Report
-    from .image import Data
 
 _MACHINES = {0x8664: "x86-64", 0x14C: "i386", 0xAA64: "aarch64"}
 _FUNCTION, _EXTERNAL, _STATIC, _CODE = 0x20, 2, 3, 0x20

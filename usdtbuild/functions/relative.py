@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..compile_step import BITCODE
 from ..elf import layout as L
-from ..elf.read import ElfObject
+from ..elf.object import ElfObject
 from ..elf.write import NewRelocation, ObjectEditor
 from ..files import open_input, write_edited
 from ..instrument import LtoObjectError
@@ -27,7 +27,8 @@ from . import machines as M
 from .table import RELATIVE, STANDARD
 
 if TYPE_CHECKING:
-    from ..elf.read import Data, Reference
+    from ..elf.headers import Data
+    from ..elf.object import Reference
 
 # machine -> (the absolute relocation of an address, the PC-relative one of 32 bits), ELF psABIs; R_*_NONE is 0 for all
 _RELOCATIONS = {

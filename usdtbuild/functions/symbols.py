@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from ..elf import layout as L
 from ..errors import InputError
-from .image import SHT_DYNSYM, Image, Section, map_file
+from .image import Image, map_file
 from .machines import EM_386, EM_ARM, EM_PPC64, EM_X86_64
 
-STT_FUNC, STT_GNU_IFUNC = 2, 10
-FUNCTION_TYPES = frozenset({STT_FUNC, STT_GNU_IFUNC})
+FUNCTION_TYPES = frozenset({L.STT_FUNC, L.STT_GNU_IFUNC})
+_R_PPC64_ADDR64 = 38
 _BINDING_RANK = {1: 0, 10: 0, 2: 1, 0: 2}  # GLOBAL and GNU_UNIQUE, WEAK, LOCAL: whose name a row shows
 DEBUG_FOLDER = "/usr/lib/debug"
 
@@ -59,7 +59,7 @@ def read_symbols(image: Image, debug_folder: str = DEBUG_FOLDER) -> Symbols:
             symbols, complete = _from_debug_data(image), False
     if not image.relocatable:
         known = {(s.address, s.name) for s in symbols}
-        symbols += [s for s in _table(image, SHT_DYNSYM, "dynsym") if (s.address, s.name) not in known]
+        symbols += [s for s in _table(image, L.SHT_DYNSYM, "dynsym") if (s.address, s.name) not in known]
     symbols.sort(key=lambda s: (s.address, s.rank, s.name.startswith("_GLOBAL_"), len(s.name), s.name))
     return Symbols(symbols, complete, debug_file)
 
@@ -72,52 +72,39 @@ def _table(image: Image, kind: int, source: str, file: Image | None = None) -> l
     """Return the functions of every symbol table of type `kind` in `file`, whose addresses are those of `image`."""
     file = file or image
     found: list[Symbol] = []
-    for section in file.sections:
+    for index, section in enumerate(file.sections):
         if section.type == kind:
             try:
-                found += _functions(image, file, section, source)
+                found += _functions(image, file, index, source)
             except (struct_error, IndexError):
                 raise file.error(f"its symbol table {section.name} is damaged") from None
     return found
 
 
-def _functions(image: Image, file: Image, section: Section, source: str) -> list[Symbol]:
-    record = file.layout.symbol
-    if section.entsize != record.size or section.link >= len(file.sections):
-        raise file.error(f"its symbol table {section.name} has entries of {section.entsize} bytes, not {record.size}")
-    data = file.content(section)
-    strings = file.content(file.sections[section.link])
-    is64, bases = file.layout.is64, [s.address for s in image.sections] if image.relocatable else []
+def _functions(image: Image, file: Image, table: int, source: str) -> list[Symbol]:
+    symbols = file.symbols(table)
+    bases = [s.address for s in image.sections] if image.relocatable else []
     arm, elf_v2 = image.machine == EM_ARM, image.machine == EM_PPC64 and image.layout.little
     descriptors = _descriptors(image)
-    extended = _extended_indices(file, file.sections.index(section))
     found = []
-    for index, fields in enumerate(record.iter_unpack(data[: len(data) - len(data) % record.size])):
-        if is64:
-            name, info, other, shndx, value, size = fields
-        else:
-            name, value, size, info, other, shndx = fields
-        kind = info & 15
-        if kind not in FUNCTION_TYPES or shndx == 0:
-            continue
-        if shndx == L.SHN_XINDEX:
-            shndx = extended[index]
-        elif shndx >= L.SHN_LORESERVE:
-            continue  # SHN_ABS: the number is no address of this file
+    for number in symbols.functions():
+        section, value = symbols.section(number), symbols.values[number]
+        if not section:
+            continue  # undefined, or SHN_ABS: the number is no address of this file
         if bases:
-            if shndx >= len(bases) or not bases[shndx]:
+            if section >= len(bases) or not bases[section]:
                 continue
-            value += bases[shndx]
+            value += bases[section]
         thumb = arm and bool(value & 1)
         if descriptors is not None:
             value = descriptors.get(value, value)
-        end = strings.find(b"\0", name)
-        text = strings[name:end].decode("utf-8", "backslashreplace")
-        local = _local_entry(other) if elf_v2 else 0
-        rank = _BINDING_RANK.get(info >> 4, 2)
+        info = symbols.infos[number]
         found.append(
-            Symbol(value - thumb, size, text, rank, source, thumb, kind == STT_GNU_IFUNC, local)
-        )
+            Symbol(
+                value - thumb, symbols.sizes[number], symbols.name(number), _BINDING_RANK.get(info >> 4, 2), source,
+                thumb, info & 15 == L.STT_GNU_IFUNC, _local_entry(symbols.others[number]) if elf_v2 else 0,
+            )
+        )  # fmt: skip
     return found
 
 
@@ -125,13 +112,6 @@ def _local_entry(other: int) -> int:
     """ELFv2 ABI, 3.4.1: three bits of st_other hold the distance to the local entry point, as a power of two."""
     bits = other >> 5
     return 1 << bits if 2 <= bits <= 6 else 0
-
-
-def _extended_indices(file: Image, table: int) -> tuple[int, ...]:
-    for section in file.sections:
-        if section.type == L.SHT_SYMTAB_SHNDX and section.link == table:
-            return unpack_from(f"{file.order}{section.size // 4}I", file.content(section))
-    return ()
 
 
 def _descriptors(image: Image) -> dict[int, int] | None:
@@ -157,19 +137,15 @@ def mapping_symbols(image: Image) -> tuple[list[int], list[str]]:
     (ELF for the Arm Architecture, 5.5.5).
     """
     found = []
-    bases = [section.address for section in image.sections] if image.relocatable else []
-    for section in image.sections:
+    for index, section in enumerate(image.sections):
         if section.type != L.SHT_SYMTAB or section.entsize != image.layout.symbol.size:
             continue
-        strings = image.content(image.sections[section.link])
-        for fields in image.layout.symbol.iter_unpack(image.content(section)):
-            if image.layout.is64:
-                name, info, _, shndx, value, _ = fields
-            else:
-                name, value, _, info, _, shndx = fields
-            if info & 15 == 0 and strings[name : name + 1] == b"$" and strings[name + 2 : name + 3] in (b"\0", b"."):
-                base = bases[shndx] if bases and shndx < len(bases) else 0
-                found.append((base + value, strings[name + 1 : name + 2].decode("ascii", "replace")))
+        symbols = image.symbols(index)
+        for number in range(1, symbols.count):
+            name = symbols.strings.at(symbols.names[number]) if symbols.infos[number] & 15 == 0 else b""
+            if name[:1] == b"$" and name[1:2] and name[2:3] in (b"", b"."):
+                address = image.symbol_address(index, number) if image.relocatable else symbols.values[number]
+                found.append((address or 0, name[1:2].decode("ascii", "replace")))
     found.sort()
     return [address for address, _ in found], [kind for _, kind in found]
 
@@ -180,13 +156,10 @@ def _relocated_descriptors(image: Image, index: int) -> dict[int, int]:
     for relocations in image.sections:
         if relocations.type != L.SHT_RELA or relocations.info != index:
             continue
-        symtab = image.sections[relocations.link]
-        for offset, info, addend in image.layout.rela.iter_unpack(image.content(relocations)):
-            if info & 0xFFFFFFFF == 38:
-                fields = image.layout.symbol.unpack_from(image.data, symtab.offset + (info >> 32) * symtab.entsize)
-                if fields[3] < len(image.sections):
-                    code = image.sections[fields[3]].address + fields[4] + addend
-                    found[image.sections[index].address + offset] = code
+        for offset, kind, symbol, addend in image.relocations(relocations):
+            code = image.symbol_address(relocations.link, symbol) if kind == _R_PPC64_ADDR64 else None
+            if code is not None:
+                found[image.sections[index].address + offset] = code + (addend or 0)
     return found
 
 

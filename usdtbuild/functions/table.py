@@ -11,15 +11,13 @@ Every way in which a table is not what it should be ends in a problem with a cod
 
 from __future__ import annotations
 
-import sys
-from array import array
 from struct import error as struct_error
-from struct import unpack_from
 from typing import NamedTuple
 
 from ..elf import layout as L
+from ..elf.relocations import relr, words
 from . import machines as M
-from .image import ET_DYN, SHT_DYNSYM, SHT_RELR, Image, Section
+from .image import Image, Section
 
 STANDARD = "__patchable_function_entries"
 RELATIVE = ".usdtbuild.functions"
@@ -30,7 +28,6 @@ _TYPES = {
     M.EM_RISCV: (3, 2, 57), M.EM_PPC64: (22, 38, 26), M.EM_PPC: (22, 1, 26), M.EM_S390: (12, 22, 5),
 }  # fmt: skip
 _RISCV_32_IN_64 = 1  # R_RISCV_32: what a 32-bit object uses for an address
-SHT_ANDROID_RELR = 0x6FFFFF00
 
 
 class Entry(NamedTuple):
@@ -102,15 +99,6 @@ def _shape(image: Image, section: Section, size: int) -> tuple[str, str]:
 _Value = tuple[int, str, str]
 
 
-def _words(image: Image, data: bytes, size: int) -> array[int]:
-    """Return `data` as unsigned words of `size` bytes; a ragged end is cut off."""
-    words = array("Q" if size == 8 else "I")
-    words.frombytes(data[: len(data) - len(data) % size])
-    if image.layout.little != (sys.byteorder == "little"):
-        words.byteswap()
-    return words
-
-
 def _null(address: int) -> _Value:
     if address:
         return address, "", ""
@@ -132,67 +120,51 @@ class _Dynamic:
                 continue
             if section.type in (L.SHT_RELA, L.SHT_REL):
                 self._read(section, min(spans)[0], max(end for _, end in spans))
-            elif section.type in (SHT_RELR, SHT_ANDROID_RELR):
-                self._read_relr(section, min(spans)[0], max(end for _, end in spans))
+            elif section.type in (L.SHT_RELR, L.SHT_ANDROID_RELR):
+                low, high = min(spans)[0], max(end for _, end in spans)
+                self.values.update(dict.fromkeys(relr(image.content(section), image.layout, low, high)))
 
     def _read(self, section: Section, low: int, high: int) -> None:
         image = self.image
         size = image.layout.address_size
         rela = section.type == L.SHT_RELA
         step = 3 if rela else 2
-        words = _words(image, image.content(section), size)
+        column = words(image.content(section), size, image.layout)
         shift, mask = (32, 0xFFFFFFFF) if size == 8 else (8, 0xFF)
         relative, absolute, _ = _TYPES.get(image.machine, (-1, -1, -1))
-        for at, offset in enumerate(words[::step]):
+        for at, offset in enumerate(column[::step]):
             if not low <= offset < high:
                 continue
-            info = words[at * step + 1]
-            addend = words[at * step + 2] if rela else None
+            info = column[at * step + 1]
+            addend = column[at * step + 2] if rela else None
             kind = info & mask
             if kind == relative:
                 self.values[offset] = None if addend is None else (addend, "")
             elif kind in (absolute, _RISCV_32_IN_64) and info >> shift:
                 symbol = self._symbol(section, info >> shift)
-                add = addend if addend is not None else _words(image, image.read(offset, size), size)[0]
+                add = addend if addend is not None else words(image.read(offset, size), size, image.layout)[0]
                 self.values[offset] = ((symbol + add) & (1 << 8 * size) - 1, "" if symbol else "unresolved")
             else:
                 self.values[offset] = (0, "unresolved")
 
-    def _symbol(self, section: Section, index: int) -> int:
-        """Return the value of dynamic symbol `index`; 0 when another file defines it."""
+    def _symbol(self, section: Section, number: int) -> int:
+        """Return the value of dynamic symbol `number`; 0 when another file defines it."""
         table = self.image.sections[section.link] if section.link < len(self.image.sections) else None
-        if table is None or table.type != SHT_DYNSYM:
+        if table is None or table.type != L.SHT_DYNSYM:
             return 0
-        fields = self.image.layout.symbol.unpack_from(self.image.data, table.offset + index * table.entsize)
-        return int(fields[4] if self.image.layout.is64 else fields[1])
-
-    def _read_relr(self, section: Section, low: int, high: int) -> None:
-        """RELR (gABI, Relative Relocation Table): an address, then bitmaps of the words that follow it."""
-        size = self.image.layout.address_size
-        place = 0
-        for word in _words(self.image, self.image.content(section), size):
-            if not word & 1:
-                if low <= word < high:
-                    self.values[word] = None
-                place = word + size
-                continue
-            if place < high and place + 8 * size * size > low:
-                for bit in range(8 * size - 1):
-                    if word >> (bit + 1) & 1:
-                        self.values[place + bit * size] = None
-            place += (8 * size - 1) * size
+        return self.image.symbols(section.link).values[number]
 
 
 def _finished(
     image: Image, section: Section, size: int, relative: bool, dynamic: _Dynamic
 ) -> tuple[list[_Value], int]:
     """Return the addresses of a linked file's table, and how many dynamic relocations make them."""
-    raw = _words(image, image.content(section), size)
+    raw = words(image.content(section), size, image.layout)
     start = section.address
     if relative:
         signed = (word - (word >> 31 << 32) for word in raw)
         return [_null(start + 4 * at + distance if distance else 0) for at, distance in enumerate(signed)], 0
-    movable = image.type == ET_DYN
+    movable = image.type == L.ET_DYN
     values: list[_Value] = []
     count = 0
     known = dynamic.values
@@ -234,14 +206,10 @@ def _through_relocations(
     """Return the addresses that the linker will put into a table section of an object."""
     slots: dict[int, _Value] = {}
     for relocations in applied:
-        record = image.layout.rela if relocations.type == L.SHT_RELA else image.layout.rel
-        for fields in record.iter_unpack(image.content(relocations)):
-            symbol, kind = (fields[1] >> 32, fields[1] & 0xFFFFFFFF) if image.layout.is64 else (
-                fields[1] >> 8, fields[1] & 0xFF)  # fmt: skip
-            if kind == 0:
-                continue  # R_*_NONE ties the entry to its function
-            addend = fields[2] if len(fields) == 3 else _in_place(image, section, fields[0], size)
-            slots[fields[0]] = _slot(image, relocations, symbol, kind, addend, relative)
+        for offset, kind, symbol, addend in image.relocations(relocations):
+            if kind:  # R_*_NONE ties the entry to its function
+                added = _in_place(image, section, offset, size) if addend is None else addend
+                slots[offset] = _slot(image, relocations.link, symbol, kind, added, relative)
     if section.type == L.SHT_NOBITS:  # a table without bytes may claim any number of entries
         return [slots[offset] for offset in sorted(slots)]
     missing = (0, "null-entry", "no relocation makes this entry an address")
@@ -251,10 +219,10 @@ def _through_relocations(
 def _in_place(image: Image, section: Section, offset: int, size: int) -> int:
     if offset + size > section.size:
         return 0
-    return _words(image, bytes(image.data[section.offset + offset : section.offset + offset + size]), size)[0]
+    return words(bytes(image.data[section.offset + offset : section.offset + offset + size]), size, image.layout)[0]
 
 
-def _slot(image: Image, relocations: Section, symbol: int, kind: int, addend: int, relative: bool) -> _Value:
+def _slot(image: Image, table: int, symbol: int, kind: int, addend: int, relative: bool) -> _Value:
     """Return the address that one relocation stands for."""
     _, absolute, pc32 = _TYPES.get(image.machine, (-1, -1, -1))
     wanted = {pc32} if relative else {absolute}
@@ -262,19 +230,7 @@ def _slot(image: Image, relocations: Section, symbol: int, kind: int, addend: in
         wanted = {pc32} if relative else {_RISCV_32_IN_64}
     if kind not in wanted:
         return 0, "unresolved", f"relocation type {kind} makes this entry, which is not an address"
-    symtab = image.sections[relocations.link]
-    fields = unpack_from(image.layout.symbol.format, image.data, symtab.offset + symbol * symtab.entsize)
-    value, shndx = (fields[4], fields[3]) if image.layout.is64 else (fields[1], fields[5])
-    if shndx == L.SHN_XINDEX:
-        shndx = _extended(image, relocations.link, symbol)
-    if shndx == 0 or shndx >= len(image.sections) or not image.sections[shndx].address:
+    address = image.symbol_address(table, symbol)
+    if address is None:
         return 0, "unresolved", "the entry's symbol is not defined in this object"
-    address = image.sections[shndx].address + value + addend
-    return address & 0xFFFFFFFFFFFFFFFF, "", ""
-
-
-def _extended(image: Image, symtab: int, symbol: int) -> int:
-    for section in image.sections:
-        if section.type == L.SHT_SYMTAB_SHNDX and section.link == symtab:
-            return int(image.layout.u32.unpack_from(image.data, section.offset + 4 * symbol)[0])
-    return 0
+    return address + addend & 0xFFFFFFFFFFFFFFFF, "", ""

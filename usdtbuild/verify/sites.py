@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import site_code, tracers
-from ..elf.image import PF_X
+from ..elf.layout import PF_X
 from .report import ERROR, WARNING, Finding, Gathered, name_of, note_place, site_place
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
-"""Reading a relocatable object: sections, symbols and relocations, as far as instrumenting needs them.
+"""A relocatable object: sections, symbols and relocations, as far as instrumenting needs them.
 
 Made for one pass over many small objects or one huge one: records are unpacked a column at a time and looked up by
-their strings, so that a million symbols cost tenths of a second. Not a general ELF library: finished binaries are read
-with pyelftools in `usdtbuild.inspect`.
+their strings, so that a million symbols cost tenths of a second. Finished binaries are `elf.image`.
 
 Everything read is checked against the file's size first: a damaged object raises `ElfError`, which names the section
 and the offset, and nothing else.
@@ -10,44 +9,31 @@ and the offset, and nothing else.
 
 from __future__ import annotations
 
-import sys
-from array import array
-from struct import error as struct_error
-from typing import TYPE_CHECKING, NamedTuple, Union
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
 from . import layout as L
+from . import relocations
+from .headers import Headers
+from .headers import SectionHeader as Section
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Collection, Container, Iterable, Iterator
-    from mmap import mmap
 
-    Data = Union[bytes, bytearray, mmap]
-
-_NATIVE_LITTLE = sys.byteorder == "little"
+    from .headers import Data
 
 
 class ElfError(InputError):
     """The object is damaged, cut short, or no relocatable ELF object at all."""
 
 
-class Section(NamedTuple):
-    """One section header, fields in file order (gABI, `Elf64_Shdr`)."""
-
-    name: int
-    type: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    align: int
-    entsize: int
-
-
 class Symbol(NamedTuple):
-    """One symbol table entry; `section` has any SHN_XINDEX already resolved."""
+    """One symbol table entry.
+
+    `section` is the number of the section that it is in, an extended one (SHN_XINDEX) resolved; 0 where it is in none:
+    then it is undefined, or `reserved` says what else it is (SHN_ABS, SHN_COMMON, ...).
+    """
 
     name: int
     info: int
@@ -55,6 +41,7 @@ class Symbol(NamedTuple):
     section: int
     value: int
     size: int
+    reserved: int = 0
 
     @property
     def binding(self) -> int:
@@ -65,6 +52,11 @@ class Symbol(NamedTuple):
     def type(self) -> int:
         """STT_NOTYPE, STT_FUNC, ..."""
         return self.info & 15
+
+    @property
+    def is_undefined(self) -> bool:
+        """Whether another object defines it."""
+        return not self.section and not self.reserved
 
 
 class Reference(NamedTuple):
@@ -87,18 +79,15 @@ class ElfObject:
     def __init__(self, data: Data, path: str) -> None:
         """Read headers and section headers of `data`. Raises ElfError."""
         self.data, self.path = data, path
-        self.layout = self._identify()
-        self.osabi: int = data[7]
-        try:
-            fields = self.layout.header.unpack_from(data, 16)
-        except struct_error:
-            raise self.error("the file ends inside the ELF header") from None
-        self.type, self.machine, self.flags = fields[0], fields[1], fields[6]
-        self.header_fields: tuple[int, ...] = fields
+        headers = Headers(data, self.error, "object")
+        self.layout, self.osabi, self.header_fields = headers.layout, headers.osabi, headers.fields
+        self.type, self.machine, self.flags = headers.type, headers.machine, headers.flags
         if self.type != L.ET_REL:
             kind = {2: "an executable", 3: "a shared library or PIE", 4: "a core dump"}.get(self.type, "an ELF file")
             raise self.error(f"is {kind}, not a relocatable object", "give the .o file that the compiler wrote")
-        self.sections = self._read_sections()
+        self.sections = headers.sections()
+        self.shstrndx = headers.name_table
+        self._check_sections()
         self.symtab = self._find_symtab()
         self._entries_at: dict[int, dict[int, list[int]]] = {}  # relocation section -> offset -> entries
 
@@ -108,44 +97,20 @@ class ElfObject:
 
     # -- headers -----------------------------------------------------------------------------------------------------
 
-    def _identify(self) -> L.Layout:
-        data = self.data
-        if len(data) < 20 or data[:4] != b"\x7fELF":
-            raise not_elf(self.path, bytes(data[:16]))
-        found = L.LAYOUTS.get((data[4] == 2, data[5] == 1)) if data[4] in (1, 2) and data[5] in (1, 2) else None
-        if found is None or data[6] != 1:
-            raise self.error(f"ELF class {data[4]}, byte order {data[5]}, version {data[6]} are not valid")
-        return found
-
-    def _read_sections(self) -> list[Section]:
-        shoff, shentsize, shnum, self.shstrndx = (self.header_fields[i] for i in (5, 10, 11, 12))
-        unpack = self.layout.section
-        if shoff == 0:
+    def _check_sections(self) -> None:
+        if not self.sections:
             raise self.error("has no section headers")
-        if shentsize != unpack.size:
-            raise self.error(f"section headers of {shentsize} bytes, where {unpack.size} are expected")
-        self._within(shoff, unpack.size, "the section headers")
-        first = Section(*unpack.unpack_from(self.data, shoff))
-        if shnum == 0:  # 65,280 sections or more: the count is in the first header's size (gABI, e_shnum)
-            shnum = first.size
-        if self.shstrndx == L.SHN_XINDEX:
-            self.shstrndx = first.link
-        self._within(shoff, shnum * unpack.size, "the section headers")
-        if not 0 < self.shstrndx < shnum:
-            raise self.error(f"section name table index {self.shstrndx} of {shnum} sections")
-        headers = memoryview(self.data)[shoff : shoff + shnum * unpack.size]
-        sections = [Section(*fields) for fields in unpack.iter_unpack(headers)]
-        headers.release()
+        if not 0 < self.shstrndx < len(self.sections):
+            raise self.error(f"section name table index {self.shstrndx} of {len(self.sections)} sections")
         size = len(self.data)
-        for index, section in enumerate(sections):
+        for index, section in enumerate(self.sections):
             if section.type not in {L.SHT_NOBITS, L.SHT_NULL} and section.offset + section.size > size:
                 raise self.error(
                     f"section {index} at offset {section.offset:#x} with {section.size:#x} bytes "
                     f"ends after the file's {size:#x} bytes"
                 )
-        if sections[self.shstrndx].type != L.SHT_STRTAB:
+        if self.sections[self.shstrndx].type != L.SHT_STRTAB:
             raise self.error(f"section {self.shstrndx} should hold the section names, and is no string table")
-        return sections
 
     def _find_symtab(self) -> int:
         for index, section in enumerate(self.sections):
@@ -158,12 +123,6 @@ class ElfObject:
                     raise self.error(f"symbol table (section {index}) has a bad link or info field")
                 return index
         return 0
-
-    def _within(self, offset: int, size: int, what: str) -> None:
-        if offset + size > len(self.data):
-            raise self.error(
-                f"{what} at offset {offset:#x} with {size:#x} bytes end after the file's {len(self.data):#x} bytes"
-            )
 
     # -- sections ----------------------------------------------------------------------------------------------------
 
@@ -210,12 +169,7 @@ class ElfObject:
         return members
 
     def _words(self, content: memoryview) -> array[int]:
-        """Return the content as 32-bit words in the machine's own order; a ragged end is cut off."""
-        words = array("I")
-        words.frombytes(content[: len(content) & ~3])
-        if self.layout.little != _NATIVE_LITTLE:
-            words.byteswap()
-        return words
+        return relocations.words(content, 4, self.layout)
 
     # -- symbols -----------------------------------------------------------------------------------------------------
 
@@ -267,9 +221,11 @@ class ElfObject:
         else:
             name, value, size, info, other, section = fields
             symbol = Symbol(name, info, other, section, value, size)
+        if symbol.section < L.SHN_LORESERVE:
+            return symbol
         if symbol.section == L.SHN_XINDEX:
-            symbol = symbol._replace(section=self._extended_index(index))
-        return symbol
+            return symbol._replace(section=self._extended_index(index))
+        return symbol._replace(section=0, reserved=symbol.section)
 
     def first_strong_definition(self, grouped: Container[int]) -> int:
         """Return the first symbol that no other object of a link may define too, or 0 if there is none.
@@ -278,9 +234,8 @@ class ElfObject:
         """
         for index in range(self.sections[self.symtab].info, self.symbol_count):
             symbol = self.symbol(index)
-            # Of 65,280 sections some have the numbers of SHN_ABS and SHN_COMMON; passing over them does no harm.
-            special = symbol.section in {L.SHN_ABS, L.SHN_COMMON} or not 0 < symbol.section < len(self.sections)
-            if symbol.binding == L.STB_GLOBAL and not special and symbol.section not in grouped:
+            defined = 0 < symbol.section < len(self.sections)
+            if symbol.binding == L.STB_GLOBAL and defined and symbol.section not in grouped:
                 return index
         return 0
 
@@ -289,9 +244,9 @@ class ElfObject:
 
         Linkers keep these, `--gc-sections` or not. What is in one of the `grouped` sections may be another object's.
         """
-        relocations: dict[int, list[int]] = {}
+        applied: dict[int, list[int]] = {}
         for index in self.relocation_sections():
-            relocations.setdefault(self.sections[index].info, []).append(index)
+            applied.setdefault(self.sections[index].info, []).append(index)
         pending = [i for i, s in enumerate(self.sections) if s.type in L.RUN_BY_LOADER or self._is_run_by_name(i)]
         kept: set[int] = set()
         while pending:
@@ -299,7 +254,7 @@ class ElfObject:
             if section in kept or section in grouped:
                 continue
             kept.add(section)
-            for index in relocations.get(section, ()):
+            for index in applied.get(section, ()):
                 for number in set(self.relocation_symbols(index)):
                     symbol = self.symbol(number)
                     if symbol.binding == L.STB_LOCAL and 0 < symbol.section < len(self.sections):
@@ -344,14 +299,7 @@ class ElfObject:
 
     def relocation_symbols(self, index: int) -> array[int] | list[int]:
         """Return the column of symbol indices of relocation section `index`."""
-        section = self.sections[index]
-        words = self._words(self.content(index))
-        per_entry = section.entsize // 4
-        if not self.layout.is64:
-            return [info >> 8 for info in words[1::per_entry]]
-        # r_info is symbol << 32 | type; MIPS stores the symbol first in either byte order (n64 ABI, `r_sym`).
-        high = 3 if self.layout.little and self.machine != L.EM_MIPS else 2
-        return words[high::per_entry]
+        return relocations.symbols(self.content(index), self.layout, self.machine, self.sections[index].entsize)
 
     def relocation(self, index: int, entry: int) -> Reference:
         """Return entry number `entry` of relocation section `index`."""
@@ -359,13 +307,7 @@ class ElfObject:
         rela = section.type == L.SHT_RELA
         layout = self.layout.rela if rela else self.layout.rel
         fields = layout.unpack_from(self.data, section.offset + entry * layout.size)
-        info = fields[1]
-        if not self.layout.is64:
-            symbol, type_ = info >> 8, info & 0xFF
-        elif self.machine == L.EM_MIPS:
-            symbol, type_ = _split_mips64(info, self.layout.little)
-        else:
-            symbol, type_ = info >> 32, info & 0xFFFFFFFF
+        symbol, type_ = relocations.split_info(fields[1], self.layout, self.machine)
         return Reference(index, entry, fields[0], type_, symbol, fields[2] if rela else None)
 
     def relocations_at(self, index: int, offset: int) -> list[Reference]:
@@ -386,37 +328,3 @@ class ElfObject:
                 if symbol in wanted:
                     found.append(self.relocation(index, entry))
         return found
-
-
-def _split_mips64(info: int, little: bool) -> tuple[int, int]:
-    """MIPS n64: 32-bit symbol, then four bytes ssym, type3, type2, type, in this order whatever the byte order."""
-    if little:
-        return info & 0xFFFFFFFF, int.from_bytes((info >> 32).to_bytes(4, "little"), "big")
-    return info >> 32, info & 0xFFFFFFFF
-
-
-# How files of LLVM's intermediate code begin, bare or wrapped.
-BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
-_FOREIGN = (
-    (b"!<arch>\n", "is an archive", "instrument the objects before they are put into it"),
-    (b"!<thin>\n", "is a thin archive", "instrument the objects it names"),
-    (BITCODE[0], "is LLVM bitcode", "compile this file with -fno-lto"),
-    (BITCODE[1], "is wrapped LLVM bitcode", "compile this file with -fno-lto"),
-    (b"MZ", "is a Windows (PE) file", "only ELF objects can carry these probes"),
-    (b"\xcf\xfa\xed\xfe", "is a Mach-O file", "only ELF objects can carry these probes"),
-    (b"\xca\xfe\xba\xbe", "is a Mach-O universal file", "only ELF objects can carry these probes"),
-    (b"\x64\x86", "is a Windows (COFF) object", "only ELF objects can carry these probes"),
-    (b"#!", "is a script", "give the .o file that the compiler wrote"),
-)
-
-
-def not_elf(path: str, start: bytes) -> ElfError:
-    """Return the error for a file that is no ELF object, named for what its first bytes say it is."""
-    if not start:
-        return ElfError(path, "is empty", "compile it again")
-    for magic, what, cure in _FOREIGN:
-        if start.startswith(magic):
-            return ElfError(path, what, cure)
-    if start.startswith(b"\x7fELF"):
-        return ElfError(path, "the file ends inside the ELF header", "compile it again")
-    return ElfError(path, "is not an ELF object", "give the .o file that the compiler wrote")
