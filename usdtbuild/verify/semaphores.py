@@ -170,7 +170,7 @@ def _named_semaphores(subject: Subject) -> Iterator[Finding]:
     image = subject.image
     cure = "compile everything that calls the probe again, with the header that its semaphore is from"
     gathered = Gathered("semaphore-unnamed", ERROR, cure)
-    kind = "SHT_SYMTAB" if image.has_symbols("SHT_SYMTAB") else "SHT_DYNSYM"
+    kind = L.SHT_SYMTAB if image.has_symbols(L.SHT_SYMTAB) else L.SHT_DYNSYM
     there: dict[str, set[tuple[int, int]]] = {}
     for _, symbol in image.symbols_with(kind, b"_semaphore"):
         if symbol.section:
