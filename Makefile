@@ -8,7 +8,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
 
-.PHONY: help demo test test-all test-projects test-machines machines bench lint manual clean pythons prepare-test prepare-all
+.PHONY: help demo test test-all test-projects test-machines machines bench lint docs manual clean pythons prepare-test prepare-all
 
 help:
 	@echo "make demo           build a sample with CMake and watch its probes fire"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench          measure what probes and builds cost (benchmarks/README.md)"
 	@echo "make pythons        check the wheel with the oldest Python that is supported, and the newest that is to be had"
 	@echo "make lint           check the sources (ruff, mypy)"
+	@echo "make docs           write the documentation as a site, to build/docs"
 	@echo "make manual         write the man pages and shell completion from the commands' help"
 	@echo "make clean          remove what building and testing left behind"
 
@@ -60,6 +61,10 @@ bench: prepare-test
 
 pythons: prepare-test
 	$(BIN)/python tools/pythons.py
+
+docs: prepare-test
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
+	@echo "build/docs/index.html"
 
 manual: prepare-test
 	$(BIN)/python tools/manual.py

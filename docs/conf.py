@@ -1,0 +1,49 @@
+"""The documentation as a site: `make docs` writes it to build/docs (Sphinx, with MyST for Markdown).
+
+The pages are plain Markdown that reads as well in an editor or on a code forge; _toc.yml says in which order the site
+shows them. All that Sphinx can find wrong with them is an error.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from usdtbuild import __version__  # noqa: E402
+
+project = "usdtbuild"
+author = "the usdtbuild authors"
+copyright = author
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx_external_toc", "sphinx_copybutton"]
+external_toc_path = "_toc.yml"
+myst_heading_anchors = 4
+suppress_warnings = ["misc.highlighting_failure"]  # D, and Meson and .d files in part, have no lexer that knows all
+nitpicky = True
+
+html_theme = "furo"
+html_title = f"usdtbuild {__version__}"
+html_theme_options = {"navigation_with_keys": True}
+html_copy_source = False
+html_show_sphinx = False
+
+
+
+def _unlink(_: object, page: str, source: list[str]) -> None:
+    """Name what links lead to outside of docs/, sources and samples, in place of links: a site doesn't have them."""
+    up = r"\((?:\.\./){" + str(page.count("/") + 1) + ",}"
+    source[0] = re.sub(r"\[([^\]]+)\]" + up + r"([^)#]*)[^)]*\)", _named, source[0])
+
+
+def _named(link: re.Match[str]) -> str:
+    return f"`{link[2]}`" if link[1] in link[2] else f"{link[1]} (`{link[2]}`)"
+
+
+def setup(app: object) -> None:
+    """Register what this site adds to Sphinx."""
+    app.connect("source-read", _unlink)  # type: ignore[attr-defined]

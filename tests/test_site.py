@@ -1,0 +1,36 @@
+"""The documentation as a site: the generator finds nothing wrong with any page, and every page is in the menu."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+@pytest.fixture(scope="module")
+def site(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("sphinx")
+    folder = tmp_path_factory.mktemp("site")
+    words = ["-q", "-W", "--keep-going", "-b", "html", "-d", folder / "cache", DOCS, folder / "html"]
+    done = run(sys.executable, "-m", "sphinx", *words)
+    assert done.stderr == ""
+    return folder / "html"
+
+
+def test_every_page_is_in_the_site_and_in_its_menu(site: Path) -> None:
+    menu = (site / "index.html").read_text()
+    pages = [path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")]
+    assert len(pages) > 30
+    for page in pages:
+        assert (site / page).is_file()
+        assert f'href="{page}"' in menu or page.name == "index.html", f"{page} is missing in docs/_toc.yml"
+
+
+def test_links_out_of_the_documentation_are_names(site: Path) -> None:
+    text = (site / "cmake.html").read_text()
+    assert "sample_projects/cmake-hello" in text
+    assert 'href="../' not in text
