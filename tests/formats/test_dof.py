@@ -393,6 +393,15 @@ def test_merging_makes_addresses_absolute_and_loses_no_site() -> None:
     assert check(encode(merged).data, "freebsd") == []
 
 
+def test_probes_whose_arguments_are_mapped_otherwise_stay_apart() -> None:
+    """Two versions of a provider, say: merged into one, the arguments of half the sites would be exchanged."""
+    straight = DofProbe("main", "start", ("int", "long"), ("long", "long"), (0, 1), (4,), (), 0x1000)
+    crossed = straight._replace(mapping=(1, 0), offsets=(8,))
+    same = straight._replace(offsets=(12,))
+    dofs = [Dof(2, 8, True, 0, (DofProvider("app", Attributes(), (probe,)),)) for probe in (straight, crossed, same)]
+    assert merge(dofs).providers[0].probes == (straight._replace(offsets=(4, 12)), crossed)
+
+
 def test_32_bit_distances_wrap_at_32_bits() -> None:
     probe = DofProbe("main", "start", (), (), (), (4,), (), 0xFFFFF000)
     encoded = encode(Dof(1, 4, True, L.DOFREL, (DofProvider("app", Attributes(), (probe,)),)))
