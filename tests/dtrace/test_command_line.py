@@ -342,12 +342,12 @@ def test_found_through_path(program: Path, app: Path, run: Any) -> None:
     links(run, app)
 
 
-def test_a_reader_that_went_away_is_an_error(app: Path, program: Path) -> None:
+@pytest.mark.parametrize("words", ["-h -s app.d -o /dev/stdout", "-V", "--help"])
+def test_a_reader_that_went_away_is_an_error(words: str, app: Path, program: Path) -> None:
     """A build must not go on as if the header had been written; and nobody wants a traceback."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     with os.fdopen(write_end, "wb") as pipe:
-        line = [program, "-h", "-s", "app.d", "-o", "/dev/stdout"]
-        done = subprocess.run(line, cwd=app, stdout=pipe, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run([program, *words.split()], cwd=app, stdout=pipe, stderr=subprocess.PIPE, check=False)
     assert done.returncode != 0
     assert b"Traceback" not in done.stderr
