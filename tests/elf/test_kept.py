@@ -11,7 +11,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from usdtbuild.elf import layout as L
-from usdtbuild.elf.read import ElfError, ElfObject
+from usdtbuild.elf.object import ElfError, ElfObject
 from usdtbuild.elf.write import NewRelocation, ObjectEditor
 
 from .test_write import apply
