@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .provider.model import Argument as Declared
     from .provider.model import Probe as DeclaredProbe
     from .provider.model import Provider
+    from .source_lines import Frame
 
 
 # An argument of a format that leaves the place to the ABI.
@@ -48,7 +49,10 @@ class Semaphore(NamedTuple):
 
 
 class Site(NamedTuple):
-    """One place in the code where a probe fires. `runtime_address` is set for a running process only."""
+    """One place in the code where a probe fires. `runtime_address` is set for a running process only.
+
+    `source` is what the debug information says of it, if it was asked: the innermost line first.
+    """
 
     location: Location
     function: Function | None
@@ -57,6 +61,7 @@ class Site(NamedTuple):
     semaphore: Semaphore | None
     record: Record
     runtime_address: int | None = None
+    source: tuple[Frame, ...] | None = None
 
 
 class Probe(NamedTuple):

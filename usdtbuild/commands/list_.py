@@ -8,11 +8,13 @@ import os
 import shutil
 import sys
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ..errors import InputError, UsdtError
+from ..errors import InputError, UsageError, UsdtError
+from ..functions.symbols import DEBUG_FOLDER
 from ..inspect import inspect
 from ..targets import files, loaded, process_number
 from .progress import progress
@@ -21,15 +23,17 @@ from .table import Column, draw
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ..elf.image import Image
     from ..inspect import Argument, Inspection, Probe, Semaphore, Site
     from ..process import Memory
+    from ..source_lines import Frame
 
 # Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/commands/list.md.
 JSON_VERSION = 1
 _FLOATS = {4: "float", 8: "double", 16: "long double"}
 _DRAWN = (
     Column("PROBE", "bold"), Column("NO.", "dim"), Column("SITE", "cyan"), Column("FUNCTION", "", "elide"),
-    Column("ARGUMENTS", "green", "wrap"), Column("SEMAPHORE", ""),
+    Column("ARGUMENTS", "green", "wrap"), Column("SEMAPHORE", ""), Column("SOURCE", "", "wrap"),
 )  # fmt: skip
 _COLUMNS = tuple(column.heading for column in _DRAWN)
 
@@ -41,17 +45,30 @@ _COLUMNS = tuple(column.heading for column in _DRAWN)
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--wide", is_flag=True, help="On a terminal too, cut and wrap nothing.")
+@click.option("--source", is_flag=True, help="Show each site's file and line, from debug information.")
+@click.option("--debug-dir", metavar="DIR", help="Where separate debug files are.  [default: /usr/lib/debug]")
 @click.option("--demangle/--no-demangle", default=True, help="Show C++ and Rust functions as they were written.")
-def command(targets: tuple[str, ...], patterns: tuple[str, ...], as_json: bool, wide: bool, demangle: bool) -> int:
+def command(
+    targets: tuple[str, ...],
+    patterns: tuple[str, ...],
+    as_json: bool,
+    wide: bool,
+    source: bool,
+    debug_dir: str | None,
+    demangle: bool,
+) -> int:
     """Show what tracers see: each probe's sites, with their arguments and semaphore.
 
     A number means the process with that number; a file of such a name is given as ./1234.
     """
+    if debug_dir and not source:
+        raise UsageError("--debug-dir: only --source reads debug files")
     found: list[Inspection] = []
     failed = False
+    wanted = _Wanted(patterns, source, debug_dir or DEBUG_FOLDER)
     with progress("Looked at") as tick:
         for target in targets:
-            inspections = _look(target, tick)
+            inspections = _look(target, wanted, tick)
             failed |= inspections is None
             if inspections is not None:
                 found += _select(target, inspections, patterns)
@@ -71,33 +88,63 @@ def _trouble(error: InputError) -> None:
     click.echo(f"usdtbuild: {error}", err=True)
 
 
-def _look(target: str, tick: Callable[[str], None]) -> list[Inspection] | None:
+class _Wanted(NamedTuple):
+    """What the command line asks of each file."""
+
+    patterns: tuple[str, ...]
+    source: bool
+    debug_folder: str
+
+
+def _look(target: str, wanted: _Wanted, tick: Callable[[str], None]) -> list[Inspection] | None:
     """Return what a target shows, all of it or, with a line on stderr, None."""
     try:
-        return list(_inspections(target, tick))
+        return list(_inspections(target, wanted, tick))
     except UsdtError as error:
         click.echo(f"usdtbuild: {error}", err=True)
         return None
 
 
-def _inspections(target: str, tick: Callable[[str], None]) -> Iterator[Inspection]:
+def _inspections(target: str, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[Inspection]:
     pid = process_number(target)
     if pid is not None:
-        yield from _process(pid, tick)
+        yield from _process(pid, wanted, tick)
         return
     for image in files(target, _trouble):
         tick(image.path)
-        yield inspect(image)
+        yield _with_sources(image, inspect(image), wanted, tick)
 
 
-def _process(pid: int, tick: Callable[[str], None]) -> Iterator[Inspection]:
+def _with_sources(image: Image, seen: Inspection, wanted: _Wanted, tick: Callable[[str], None]) -> Inspection:
+    """Return the inspection with file and line of the sites that will be shown, if they are asked for."""
+    chosen = [probe for probe in seen.probes if _matches(probe, wanted.patterns)]
+    if not wanted.source or not chosen:
+        return seen
+    from ..source_lines import find_lines  # what reads DWARF takes its time to load
+
+    def place(site: Site) -> tuple[int, int]:
+        where = site.location
+        return (where.section_number, where.offset) if seen.in_object else (0, where.address)
+
+    places = [place(site) for probe in chosen for site in probe.sites]
+    found, trouble = find_lines(image, places, tick, wanted.debug_folder)
+    if trouble:
+        click.echo(f"usdtbuild: {image.path}: {trouble}", err=True)
+    probes = (
+        probe._replace(sites=tuple(site._replace(source=found.get(place(site), ())) for site in probe.sites))
+        for probe in seen.probes
+    )
+    return seen._replace(probes=tuple(probes))
+
+
+def _process(pid: int, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[Inspection]:
     from ..process import Memory
 
     with Memory(pid) as memory:
         for image, bias in loaded(pid, _trouble):
             tick(image.path)
             try:
-                seen = inspect(image)
+                seen = _with_sources(image, inspect(image), wanted, tick)
             except InputError as error:
                 _trouble(error)
                 continue
@@ -166,9 +213,11 @@ def _demangled(inspections: Sequence[Inspection]) -> dict[str, str]:
     """Return mangled -> written names of all functions; nothing where no demangler is installed."""
     from ..functions.demangle import demangle
 
-    sites = (site for found in inspections for probe in found.probes for site in probe.sites)
+    sites = [site for found in inspections for probe in found.probes for site in probe.sites]
+    names = {site.function.name for site in sites if site.function}
+    names |= {frame.function for site in sites for frame in site.source or ()}
     try:
-        return demangle({site.function.name for site in sites if site.function})
+        return demangle(names)
     except UsdtError:
         return {}
 
@@ -212,7 +261,26 @@ def _row(found: Inspection, probe: Probe, number: int, site: Site, names: dict[s
     remarks += ["is-enabled"] if site.record.is_enabled else []
     name = f"{probe.provider}:{probe.name}" + (f" ({', '.join(remarks)})" if remarks else "")
     arguments = ", ".join(map(_argument, site.arguments))
-    return name, f"{number}/{len(probe.sites)}", where, function, arguments, _semaphore(found, site.semaphore)
+    return (
+        name, f"{number}/{len(probe.sites)}", where, function, arguments, _semaphore(found, site.semaphore),
+        _source(site.source or (), names),
+    )  # fmt: skip
+
+
+def _source(frames: Sequence[Frame], names: dict[str, str]) -> str:
+    """Return `send.h:12 (send_all) from main.c:40`: the functions that were inlined, and where each was called."""
+    shown = []
+    for number, frame in enumerate(frames):
+        text = f"{_short(frame.file)}:{frame.line or '?'}"
+        function = names.get(frame.function, frame.function)
+        shown.append(f"{text} ({function})" if number + 1 < len(frames) and function else text)
+    return " from ".join(shown)
+
+
+def _short(path: str) -> str:
+    """Return a path as one would write it here, if it is below the current folder."""
+    here = f"{Path.cwd()}/"
+    return path[len(here) :] if path.startswith(here) else path
 
 
 def _argument(argument: Argument) -> str:
@@ -240,9 +308,10 @@ def _semaphore(found: Inspection, semaphore: Semaphore | None) -> str:
 
 
 def _write(title: str, rows: list[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows)]
+    columns = _COLUMNS if any(row[-1] for row in rows) else _COLUMNS[:-1]
+    widths = [max(map(len, column)) for column in zip(columns, *rows)]
     click.echo(title)
-    for row in [_COLUMNS, *rows]:
+    for row in [columns, *rows]:
         cells = (cell.ljust(width) for cell, width in zip(row, widths))
         click.echo(("  " + "  ".join(cells)).rstrip())
 
@@ -318,6 +387,11 @@ def _site_record(found: Inspection, site: Site, names: dict[str, str]) -> dict[s
     if site.function is not None:
         name = site.function.name
         record["function"] = {"name": name, "demangled": names.get(name, name), "offset": f"{site.function.offset:#x}"}
+    if site.source is not None:
+        record["source"] = [
+            {"file": f.file or None, "line": f.line or None, "function": names.get(f.function, f.function) or None}
+            for f in site.source
+        ]
     if site.semaphore is not None:
         record["semaphore"] = _semaphore_record(found, site.semaphore)
     return record

@@ -13,12 +13,15 @@ import zlib
 from pathlib import Path
 from struct import error as struct_error
 from struct import unpack_from
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..elf import layout as L
 from ..errors import InputError
 from .image import Image, map_file
 from .machines import EM_386, EM_ARM, EM_PPC64, EM_X86_64
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FUNCTION_TYPES = frozenset({L.STT_FUNC, L.STT_GNU_IFUNC})
 _R_PPC64_ADDR64 = 38
@@ -203,8 +206,8 @@ def _candidates(image: Image, folder: str) -> list[tuple[Path, int | None]]:
     return found
 
 
-def _from_debug_file(image: Image, folder: str) -> tuple[list[Symbol], str] | None:
-    """Return the symbols of the file's own debug file; one with another build id or CRC is not its own."""
+def debug_files(image: Image, folder: str = DEBUG_FOLDER) -> Iterator[Image]:
+    """Yield the file's own separate debug files; one with another build id or CRC is not its own."""
     identity = build_id(image)
     for path, crc in _candidates(image, folder):
         if not path.is_file() or path.resolve() == Path(image.path).resolve():
@@ -215,8 +218,15 @@ def _from_debug_file(image: Image, folder: str) -> tuple[list[Symbol], str] | No
             continue
         other = build_id(debug)
         same = identity == other if identity and other else crc is not None and zlib.crc32(debug.data) == crc
-        if same and debug.machine == image.machine and _has_symtab(debug):
-            return _table(image, L.SHT_SYMTAB, "debug file", debug), str(path)
+        if same and debug.machine == image.machine:
+            yield debug
+
+
+def _from_debug_file(image: Image, folder: str) -> tuple[list[Symbol], str] | None:
+    """Return the symbols of the file's own debug file, and its path."""
+    for debug in debug_files(image, folder):
+        if _has_symtab(debug):
+            return _table(image, L.SHT_SYMTAB, "debug file", debug), debug.path
     return None
 
 

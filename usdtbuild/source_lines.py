@@ -1,0 +1,300 @@
+"""Which line of which source file stands behind an address, through every call that the compiler inlined there.
+
+Read from DWARF, versions 2 to 5, with pyelftools: the file's own, or its separate debug file's. A large program's
+debug information is never read whole: addresses are looked up together, each unit's head says whether it has one of
+them, and only units that do are taken apart. In an object, whose sections all begin at 0, they are laid out one
+behind the other first, so that an address means one place. Nothing here knows probes.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from bisect import bisect_right
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from elftools.elf.elffile import ELFFile
+
+from .elf import layout as L
+from .functions import image as mapped
+from .functions.symbols import DEBUG_FOLDER, debug_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from .elf.headers import Data
+    from .elf.image import Image
+
+    Place = tuple[int, int]  # an object's section and offset, else 0 and an address
+
+_DEBUG = (".debug_info", ".zdebug_info")
+# What may stand around a function: namespaces, classes and modules, and units of other languages' nested functions.
+_AROUND = {
+    "DW_TAG_namespace", "DW_TAG_module", "DW_TAG_class_type", "DW_TAG_structure_type", "DW_TAG_union_type",
+    "DW_TAG_enumeration_type", "DW_TAG_common_block",
+}  # fmt: skip
+_INSIDE = {"DW_TAG_subprogram", "DW_TAG_inlined_subroutine", "DW_TAG_lexical_block", "DW_TAG_try_block"}
+_CALLS = {"DW_TAG_subprogram", "DW_TAG_inlined_subroutine"}
+
+
+class Frame(NamedTuple):
+    """One place in the sources: a path, a line counted from 1 (0: none), and the function, '' if it isn't named."""
+
+    file: str
+    line: int
+    function: str
+
+
+class Lines(NamedTuple):
+    """What was found: frames by place, the innermost first, and why there are none, in words for a message."""
+
+    frames: dict[Place, tuple[Frame, ...]]
+    trouble: str = ""
+
+
+def find_lines(
+    image: Image, places: Iterable[Place], tick: Callable[[str], None], folder: str = DEBUG_FOLDER
+) -> Lines:
+    """Return the source lines of `places`, calls that were inlined there included.
+
+    Separate debug files are looked for in `folder` and beside the file. `tick` is called with the path for each unit
+    that is read. Never raises for debug information that is missing or damaged: `trouble` says so.
+    """
+    data = _own(image)
+    if data is None:
+        data = _separate(image, folder)
+    if data is None:
+        return Lines({}, "has no debug information, and no debug file of its own was found: compile it with -g")
+    wanted = list(places)
+    try:
+        bases = _bases(image) if image.is_object else {}
+        content: Data = _laid_out(image, bases) if image.is_object else data
+        stream: Any = BytesIO(content) if isinstance(content, bytes) else content
+        addresses = {bases.get(section, 0) + offset: (section, offset) for section, offset in wanted}
+        found = _look_up(ELFFile(stream).get_dwarf_info(), addresses, lambda: tick(image.path))
+    except Exception as error:  # pyelftools raises anything on damaged input
+        detail = (str(error) or type(error).__name__).splitlines()[0][:80]
+        return Lines({}, f"its debug information can't be read ({detail})")
+    return Lines({addresses[address]: frames for address, frames in found.items()})
+
+
+# -- where the DWARF is ------------------------------------------------------------------------------------------------
+
+
+def _own(image: Image) -> Data | None:
+    has_any = any(s.name in _DEBUG and s.type != L.SHT_NOBITS and s.size for s in image.sections)
+    return image.data if has_any else None
+
+
+def _separate(image: Image, folder: str) -> Data | None:
+    for file in debug_files(mapped.Image(image.data, image.path), folder):
+        if any(s.name in _DEBUG and s.type != L.SHT_NOBITS and s.size for s in file.sections):
+            return file.data
+    return None
+
+
+def _bases(image: Image) -> dict[int, int]:
+    """Return an address of its own for each section of an object that will be loaded."""
+    bases: dict[int, int] = {}
+    address = 0x1000
+    for section in image.sections:
+        if section.loaded:
+            step = max(section.align, 16)
+            bases[section.number] = address = -(-address // step) * step
+            address += section.size + 1  # the end of one is not the start of another
+    return bases
+
+
+def _laid_out(image: Image, bases: dict[int, int]) -> bytes:
+    """Return an object's bytes with its symbols moved to where `bases` puts their sections."""
+    content = bytearray(image.data)
+    record = image.layout.symbol
+    value_at, section_at = (4, 3) if image.is64 else (1, 5)
+    for table in image.sections:
+        if table.type != L.SHT_SYMTAB:
+            continue
+        extended = next(
+            (s for s in image.sections if s.type == L.SHT_SYMTAB_SHNDX and s.link == table.number), None
+        )
+        for number in range(table.size // record.size):
+            at = table.offset + number * record.size
+            fields = list(record.unpack_from(content, at))
+            section = fields[section_at]
+            if section == L.SHN_XINDEX and extended is not None:
+                section = image.layout.u32.unpack_from(content, extended.offset + 4 * number)[0]
+            if section in bases:
+                fields[value_at] += bases[section]
+                record.pack_into(content, at, *fields)
+    return bytes(content)
+
+
+# -- units -------------------------------------------------------------------------------------------------------------
+
+
+def _look_up(dwarf: Any, addresses: Collection[int], tick: Callable[[], None]) -> dict[int, tuple[Frame, ...]]:
+    found: dict[int, tuple[Frame, ...]] = {}
+    left = set(addresses)
+    for unit in dwarf.iter_CUs():
+        if not left:
+            break
+        top = unit.get_top_DIE()
+        ranges = _ranges(dwarf, unit, top, _low(top))
+        here = sorted(left if ranges is None else (a for a in left if any(low <= a < high for low, high in ranges)))
+        if here:
+            tick()
+            lines = _Unit(dwarf, unit, top).frames(here)
+            found.update(lines)
+            left.difference_update(lines)
+            _forget(unit)
+    return found
+
+
+def _forget(unit: Any) -> None:
+    """Let go of a unit's DIEs: pyelftools keeps each it has read, which in a large program is gigabytes."""
+    for kept in ("_dielist", "_diemap"):
+        getattr(unit, kept, []).clear()
+
+
+def _ranges(dwarf: Any, unit: Any, die: Any, base: int) -> list[tuple[int, int]] | None:
+    """Return the [start, end) that a DIE says it covers; None if it says nothing (DWARF 5, 2.17).
+
+    `base` is what offsets of range lists count from: the unit's low_pc.
+    """
+    attributes = die.attributes
+    low = attributes.get("DW_AT_low_pc")
+    if "DW_AT_ranges" in attributes:
+        lists = dwarf.range_lists()
+        if lists is None:
+            return None
+        start = base
+        covered = []
+        for entry in lists.get_range_list_at_offset(attributes["DW_AT_ranges"].value, unit):
+            if hasattr(entry, "base_address"):
+                start = entry.base_address
+            else:
+                shift = 0 if entry.is_absolute else start
+                covered.append((entry.begin_offset + shift, entry.end_offset + shift))
+        return covered
+    high = attributes.get("DW_AT_high_pc")
+    if low is None or high is None:
+        return None
+    end = high.value if high.form.startswith("DW_FORM_addr") else low.value + high.value
+    return [(low.value, end)]
+
+
+class _Unit:
+    """One compilation unit: its line table, its files, and the functions around an address."""
+
+    def __init__(self, dwarf: Any, unit: Any, top: Any) -> None:
+        self.dwarf, self.unit, self.top = dwarf, unit, top
+        self.base = _low(top)
+        self.program = dwarf.line_program_for_CU(unit)
+        self.folder = _text(top, "DW_AT_comp_dir")
+
+    def frames(self, addresses: list[int]) -> dict[int, tuple[Frame, ...]]:
+        """Return the frames of those of `addresses` that the line table knows, the innermost first."""
+        rows = self._rows(addresses)
+        if not rows:
+            return {}
+        chains: dict[int, list[Any]] = {address: [] for address in rows}
+        self._descend(self.top, sorted(rows), chains)
+        return {address: tuple(self._chain(chains[address], *row)) for address, row in rows.items()}
+
+    def _chain(self, calls: list[Any], file: int, line: int) -> Iterator[Frame]:
+        """Yield the innermost line, and then for each inlined function where it was called."""
+        for die in reversed(calls):
+            yield Frame(self._file(file), line, self._name(die))
+            if die.tag != "DW_TAG_inlined_subroutine":
+                return
+            file, line = _number(die, "DW_AT_call_file"), _number(die, "DW_AT_call_line")
+        yield Frame(self._file(file), line, "")
+
+    # -- lines ---------------------------------------------------------------------------------------------------------
+
+    def _rows(self, addresses: list[int]) -> dict[int, tuple[int, int]]:
+        """Return file and line of each address: of the last row at or before it, within one sequence of rows."""
+        found: dict[int, tuple[int, int]] = {}
+        if self.program is None:
+            return found
+        before = None
+        for entry in self.program.get_entries():
+            state = entry.state
+            if state is None:
+                continue
+            if before is not None and before.address < state.address:
+                for at in range(bisect_right(addresses, before.address - 1), len(addresses)):
+                    if addresses[at] >= state.address:
+                        break
+                    found.setdefault(addresses[at], (before.file, before.line))
+            before = None if state.end_sequence else state
+        return found
+
+    def _file(self, number: int) -> str:
+        """Return the path of file `number` of the line table (DWARF 5, 6.2.4: from 0 on; before from 1 on)."""
+        if self.program is None:
+            return ""
+        header = self.program.header
+        files, folders = header["file_entry"], header["include_directory"]
+        since = 0 if header["version"] >= 5 else 1
+        if not 0 <= number - since < len(files):
+            return ""
+        entry = files[number - since]
+        at = entry.dir_index - since
+        folder = folders[at] if 0 <= at < len(folders) else b""
+        if not isinstance(folder, bytes):  # DWARF 5 has records of folders
+            folder = folder.DW_LNCT_path if hasattr(folder, "DW_LNCT_path") else b""
+        return posixpath.normpath(posixpath.join(self.folder, _decoded(folder), _decoded(entry.name)))
+
+    # -- functions -----------------------------------------------------------------------------------------------------
+
+    def _descend(self, die: Any, addresses: list[int], chains: dict[int, list[Any]]) -> None:
+        """Add to each address's chain the functions that it is in, from the outermost to the innermost."""
+        for child in die.iter_children():
+            if child.tag in _AROUND:
+                if child.has_children:
+                    self._descend(child, addresses, chains)
+                continue
+            if child.tag not in _INSIDE:
+                continue
+            ranges = _ranges(self.dwarf, self.unit, child, self.base)
+            if ranges is None:  # a declaration, or an abstract function
+                continue
+            here = [a for a in addresses if any(low <= a < high for low, high in ranges)]
+            if child.tag in _CALLS:
+                for address in here:
+                    chains[address].append(child)
+            if here and child.has_children:
+                self._descend(child, here, chains)
+
+    def _name(self, die: Any) -> str:
+        """Return a function's linkage name, or else its name, from wherever its DIE refers to."""
+        name = ""
+        for _ in range(4):  # inlined -> abstract -> declaration
+            linkage = _text(die, "DW_AT_linkage_name") or _text(die, "DW_AT_MIPS_linkage_name")
+            if linkage:
+                return linkage
+            name = name or _text(die, "DW_AT_name")
+            key = next((k for k in ("DW_AT_abstract_origin", "DW_AT_specification") if k in die.attributes), "")
+            if not key:
+                break
+            die = die.get_DIE_from_attribute(key)
+        return name
+
+
+def _low(die: Any) -> int:
+    low = die.attributes.get("DW_AT_low_pc")
+    return int(low.value) if low is not None else 0
+
+
+def _text(die: Any, key: str) -> str:
+    attribute = die.attributes.get(key)
+    return _decoded(attribute.value) if attribute is not None and isinstance(attribute.value, bytes) else ""
+
+
+def _number(die: Any, key: str) -> int:
+    attribute = die.attributes.get(key)
+    return int(attribute.value) if attribute is not None else 0
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "backslashreplace")
