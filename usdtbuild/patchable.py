@@ -375,14 +375,17 @@ class _Reader:
         return total == wanted
 
 
-def explain_functions(path: str, functions: Sequence[Function], options: Options | None = None) -> list[Explanation]:
+def explain_functions(
+    path: str, functions: Sequence[Function], options: Options | None = None, data: Data | None = None
+) -> list[Explanation]:
     """Return what a patcher would do with the prologue of each of `functions`, which `read_functions` gave for `path`.
 
-    Raises InputError if the file can't be read, is damaged, or is no ELF file.
+    `data` is the file's content, if the caller has it. Raises InputError if the file can't be read, is damaged, or is
+    no ELF file.
     """
     from .functions.explain import Subject, explain
 
-    image = Image(map_file(path), path)
+    image = Image(map_file(path) if data is None else data, path)
     try:
         with _damage_told(image):
             reader = _Reader(image, options or Options(), None)
@@ -390,7 +393,8 @@ def explain_functions(path: str, functions: Sequence[Function], options: Options
             subjects = [Subject(f.entry, f.size, f.entry in starts and starts[f.entry].thumb) for f in functions]
             return explain(image, reader.starts, subjects)
     finally:
-        image.close()
+        if data is None:
+            image.close()
 
 
 # -- for `usdtbuild verify` ------------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, NamedTuple, Union
+from typing import TYPE_CHECKING, Callable, NamedTuple, TypeVar, Union
 
 from .elf import archive
 from .elf.image import MAGIC, Image
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     Data = Union[bytes, mmap]
     Trouble = Callable[[InputError], None]
 
+Result = TypeVar("Result")
+
 
 # The ELF header of 32-bit files; an archive with one member is larger.
 _SMALLEST = 52
@@ -37,16 +40,45 @@ class Loaded(NamedTuple):
     bias: int
 
 
+class Content(NamedTuple):
+    """What is in a file or an archive's member, and what messages call it."""
+
+    data: Data
+    path: str
+
+
 def files(target: str, trouble: Trouble) -> Iterator[Image]:
     """Yield every ELF file that a path means, sorted by name in folders. Raises InputError."""
+    for content in contents(target, trouble):
+        image = in_folder(target, trouble, partial(Image, content.data, content.path))
+        if image is not None:
+            yield image
+
+
+def in_folder(target: str, trouble: Trouble, read: Callable[[], Result]) -> Result | None:
+    """Return what `read` gives; where it raises InputError and the target is a folder, tell `trouble` and give None."""
+    try:
+        return read()
+    except InputError as error:
+        if not Path(target).is_dir():
+            raise
+        trouble(error)
+        return None
+
+
+def contents(target: str, trouble: Trouble) -> Iterator[Content]:
+    """Yield the content of every file that a path means: of folders and archives the ELF files, by name in folders.
+
+    Raises InputError. A file that is named itself may be of any kind; a pipe (/dev/stdin) is read to its end.
+    """
     mode = _mode(target)
     if stat.S_ISDIR(mode):
         yield from _folder(target, trouble)
-    elif stat.S_ISREG(mode):
+    elif stat.S_ISREG(mode) or stat.S_ISFIFO(mode):
         count = 0
-        for image in _file(target):
+        for content in _file(target):
             count += 1
-            yield image
+            yield content
         if not count:
             raise InputError(target, "is an archive without ELF objects")
     else:
@@ -62,16 +94,16 @@ def _mode(path: str) -> int:
         raise InputError(path, "is no path") from None
 
 
-def _file(path: str) -> Iterator[Image]:
+def _file(path: str) -> Iterator[Content]:
     with open_input(path) as opened:
         data = opened.view
     if archive.is_archive(bytes(data[:8])):
         yield from _members(data, path)
     else:
-        yield Image(data, path)
+        yield Content(data, path)
 
 
-def _members(data: Data, path: str) -> Iterator[Image]:
+def _members(data: Data, path: str) -> Iterator[Content]:
     """Yield the ELF objects of an archive; members of other kinds are passed over."""
     for member in archive.members(data, path):
         start = data[member.offset : member.offset + 4]
@@ -81,7 +113,7 @@ def _members(data: Data, path: str) -> Iterator[Image]:
             start = content[:4]
         if start == MAGIC:
             content = content or bytes(data[member.offset : member.offset + member.size])
-            yield Image(content, f"{path}({member.name})")
+            yield Content(content, f"{path}({member.name})")
 
 
 def _whole(path: str) -> bytes:
@@ -91,16 +123,16 @@ def _whole(path: str) -> bytes:
         return bytes(opened.view)
 
 
-def _folder(folder: str, trouble: Trouble) -> Iterator[Image]:
+def _folder(folder: str, trouble: Trouble) -> Iterator[Content]:
     seen: set[tuple[int, int]] = set()
     count = 0
     for path in _walk(folder, trouble):
         try:
             if not _looks_right(path, seen):
                 continue
-            for image in _file(path):
+            for content in _file(path):
                 count += 1
-                yield image
+                yield content
         except InputError as error:
             trouble(error)
     if not count:

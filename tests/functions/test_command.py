@@ -129,7 +129,7 @@ def test_several_files_are_listed_one_after_the_other(usdtbuild: Any, program: A
         (b"", "is empty"),
         (b"\x7fELF", "ends inside the ELF header"),
         (b"\x7fELF\x02\x01\x01" + b"\0" * 20, "ends inside the ELF header"),
-        (b"!<arch>\nxxxx", "is an archive; give one of its objects"),
+        (b"!<arch>\nxxxx", "the archive is damaged at offset 0x8"),
         (b"BC\xc0\xde", "is LLVM bitcode"),
         (b"#!/bin/sh\n", "is a script"),
         (b"hello, world, this is text", "is not a program, a library or an object"),

@@ -338,7 +338,7 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "no such file": (lambda p: None, "no such file or directory"),
     "empty folder": (lambda p: p.mkdir(), "is a folder without ELF files"),
     "archive without objects": (lambda p: p.write_bytes(b"!<arch>\n"), "is an archive without ELF objects"),
-    "pipe": (os.mkfifo, "is neither a file nor a folder"),
+    "pipe": (os.mkfifo, "is empty"),
 }
 
 

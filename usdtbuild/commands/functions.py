@@ -6,7 +6,7 @@ import fnmatch
 import json
 import re
 import sys
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -16,11 +16,13 @@ from ..functions.entry import REASONS
 from ..functions.image import map_file
 from ..inspect import sites_of
 from ..patchable import WARNINGS, Function, Options, Report, explain_functions, read_functions
+from ..targets import contents, in_folder, process_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ..functions.explain import Explanation
+    from ..functions.image import Data
     from ..process import Memory
 
     Match = Callable[[str], bool]
@@ -54,7 +56,7 @@ class _Wanted(NamedTuple):
 
 
 @click.command(name="functions", short_help="Show which functions can be patched while the program runs, and why not.")
-@click.argument("targets", nargs=-1, required=True, metavar="BINARY|OBJECT|PID...")
+@click.argument("targets", nargs=-1, required=True, metavar="BINARY|OBJECT|ARCHIVE|DIR|PID...")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("-P", "--pattern", "include", multiple=True, metavar="PATTERN", help="Only functions with such a name.")
 @click.option("-U", "--exclude", multiple=True, metavar="PATTERN", help="Without functions of such a name.")
@@ -90,6 +92,8 @@ def command(
 ) -> None:
     """List the functions of each BINARY, OBJECT or process, hotpatchable or not, with the reason.
 
+    A number means the process with that number; a file of such a name is given as ./1234.
+
     A function is hotpatchable if its table entry and the bytes around it are exactly what
     -fpatchable-function-entry=N,M promises, and no branch goes between its NOPs.
     """
@@ -103,10 +107,8 @@ def command(
     )
     files: list[_File] = []
     for target in targets:
-        if target.isdigit() and not Path(target).exists():
-            files += _process(int(target), wanted, all_modules)
-        else:
-            files.append(_one(target, target, wanted))
+        pid = process_number(target)
+        files += _process(pid, wanted, all_modules) if pid is not None else _files(target, wanted)
     if as_json:
         click.echo(json.dumps({"files": [_as_json(file) for file in files]}, indent=2))
         return
@@ -146,9 +148,24 @@ def _select(function: Function, wanted: _Wanted, names: dict[str, str]) -> bool:
     return not any(match(name) for match in wanted.exclude for name in known if name)
 
 
-def _one(path: str, shown: str, wanted: _Wanted, memory: Any = None, bias: int = 0) -> _File:
-    options = wanted.options._replace(taken=sites_of(map_file(path), path))
-    report = read_functions(path, options, memory)._replace(path=shown)
+def _files(target: str, wanted: _Wanted) -> Iterator[_File]:
+    """Yield a file, an archive's members or a folder's files; in a folder, what can't be read is named and passed over.
+
+    Raises InputError.
+    """
+    for content in contents(target, _warn):
+        file = in_folder(target, _warn, partial(_one, content.data, content.path, content.path, wanted))
+        if file is not None:
+            yield file
+
+
+def _warn(error: InputError) -> None:
+    click.echo(f"usdtbuild: warning: {error}", err=True)
+
+
+def _one(data: Data, path: str, shown: str, wanted: _Wanted, memory: Any = None, bias: int = 0) -> _File:
+    options = wanted.options._replace(taken=sites_of(data, path))
+    report = read_functions(path, options, memory, data)._replace(path=shown)
     names: dict[str, str] = {}
     if wanted.demangle:
         from ..functions.demangle import demangle
@@ -158,7 +175,7 @@ def _one(path: str, shown: str, wanted: _Wanted, memory: Any = None, bias: int =
     explanations: list[Explanation | None] = [None] * len(functions)
     if wanted.explain and report.format == "ELF":
         others = [number for number, function in enumerate(functions) if not function.hotpatchable and function.name]
-        explained = explain_functions(path, [functions[number] for number in others], wanted.options)
+        explained = explain_functions(path, [functions[number] for number in others], wanted.options, data)
         for number, explanation in zip(others, explained):
             explanations[number] = explanation
     return _File(report, functions, names, explanations, bias)
@@ -174,13 +191,14 @@ def _process(pid: int, wanted: _Wanted, all_modules: bool) -> list[_File]:
         for module in mapped_files(pid):
             try:
                 path = open_mapped(pid, module)
-                biases = load_biases(Image(bytes(map_file(path)), module.path), module.mappings)
+                data = map_file(path)
+                biases = load_biases(Image(bytes(data), module.path), module.mappings)
             except InputError as error:
-                click.echo(f"usdtbuild: warning: {error}", err=True)
+                _warn(error)
                 continue
             for bias in biases:
                 reads = memory.read(module.mappings[0].start, 1) is not None
-                file = _one(path, module.path, wanted, _at_bias(memory, bias) if reads else None, bias)
+                file = _one(data, path, module.path, wanted, _at_bias(memory, bias) if reads else None, bias)
                 note = "" if reads else "the process's memory can't be read: only its files were checked"
                 files.append(file._replace(note=note, brief=not all_modules and not file.report.tables))
     if not files:
