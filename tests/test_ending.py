@@ -177,3 +177,19 @@ def reached(name: str, process: int, folder: Path) -> bool:
 
 def blocked(process: int) -> bool:
     return Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
+# --- a working directory that is gone ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if "--" not in line or "header" in line])
+def test_in_a_folder_that_was_removed_there_is_one_message(line: str, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    words = ["sh", "-c", f"cd gone && rmdir ../gone && {command(line)}"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    if line == "init cmake new_project":
+        assert done.stderr == "usdtbuild: the working directory has been removed; change to another one\n"
+        assert done.returncode == 1

@@ -58,12 +58,26 @@ def run(command: Callable[[], int], name: str) -> int:
         if not error.reader_left:  # else it has seen all it wanted: usdtbuild list ... | head
             sys.stderr.write(f"{name}: {error}\n")
         return error.exit_code
+    except FileNotFoundError:
+        if _has_folder():
+            raise
+        sys.stderr.write(f"{name}: the working directory has been removed; change to another one\n")
+        return 1
     except KeyboardInterrupt:
         return INTERRUPTED
     except _StoppedError as stopped:
         _signal.signal(stopped.number, _signal.SIG_DFL)
         os.kill(os.getpid(), stopped.number)
         return 128 + stopped.number
+
+
+def _has_folder() -> bool:
+    """Whether the working directory is still there."""
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _stop(number: int, _: FrameType | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -363,3 +364,18 @@ def test_file_with_many_probes_and_few_calls(tmp_path: Path, dtrace: Any, run: A
     dtrace("-G", "-s", "app.d", "main.o", "-o", "app.o", cwd=tmp_path)
     run("gcc", "main.o", "app.o", "-o", "program", cwd=tmp_path)
     assert [note.what for note in notes(tmp_path / "program")] == [("app", "idle", "")]
+
+
+@pytest.mark.parametrize("options", [[], ["--in-place"]])
+def test_a_name_that_is_no_utf8_is_refused_in_one_line(options: list[str], tmp_path: Path, run: Any) -> None:
+    (tmp_path / "app.d").write_text("provider app { probe go(int a); };\n")
+    (tmp_path / "a.c").write_text("void __dtrace_app___go(int);\nvoid f(void) { __dtrace_app___go(1); }\n")
+    run("gcc", "-c", "a.c", cwd=tmp_path)
+    content = (tmp_path / "a.o").read_bytes().replace(b"__dtrace_app___go", b"__dtrace_app___g\xff")
+    (tmp_path / "a.o").write_bytes(content)
+    words = [sys.executable, "-m", "usdtbuild.dtrace", "-G", *options, "-s", "app.d", "-o", "app.o", "a.o"]
+    done = run(*words, cwd=tmp_path, code=1, errors="surrogateescape")
+    assert done.stderr.splitlines()[-1].startswith("dtrace: a.o: provider app has no probe g\udcff")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "app.o").exists()
+    assert (tmp_path / "a.o").read_bytes() == content

@@ -21,8 +21,8 @@ from ..targets import contents, in_folder, process_number
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ..elf.headers import Data
     from ..functions.explain import Explanation
-    from ..functions.image import Data
     from ..process import Memory
 
     Match = Callable[[str], bool]

@@ -65,7 +65,7 @@ def bare_object(template: ElfObject, texts: list[Text], undefined: list[str]) ->
         strings += text.signature.encode() + b"\0"
     for name in undefined:
         symbols += _symbol(template, len(strings), L.STB_GLOBAL, L.STV_HIDDEN, L.SHN_UNDEF)
-        strings += name.encode() + b"\0"
+        strings += name.encode("utf-8", "surrogateescape") + b"\0"
     sections = [
         _Section("", L.SHT_NULL, 0, b"", align=0),
         *marks,
