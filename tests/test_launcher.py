@@ -514,6 +514,20 @@ def test_a_failing_compiler_leaves_old_objects_to_the_compiler(work) -> None:
     assert (folder / "old.o").read_bytes() == before
 
 
+@pytest.mark.parametrize("output", ["-", "/dev/stdout"])
+def test_a_failure_with_standard_output_for_an_object_is_one(output: str, need, work) -> None:
+    """Of the compiler and of ours: nobody may take what came for an object."""
+    folder = work("probes.h")
+    (folder / "broken.c").write_text("int broken(void) { return\n")
+    command = [*LAUNCHER, need("clang"), "-c"]
+    done = execute(folder, [*command, "broken.c", "-o", output])
+    assert (done.code, done.out, done.files) == (1, b"", {})
+    (folder / "app.h").write_text((folder / "app.h").read_text().replace("provider\\\\t1", "provider\\\\tX"))
+    done = execute(folder, [*command, "main.c", "-o", output])
+    assert (done.code, done.out, done.files) == (1, b"", {})
+    assert "line 'provider" in done.err
+
+
 # --- LTO ---------------------------------------------------------------------------------------------------------
 
 
@@ -573,6 +587,17 @@ def test_lto_of_what_cannot_be_read_again_is_an_error(cc: str, work) -> None:
         assert done.code == 1
         assert "its source isn't a file; compile it with -fno-lto\n" in done.err
         assert done.files == {}
+
+
+def test_a_recompiled_object_that_is_refused_is_removed(cc: str, work) -> None:
+    """The second object, without LTO, stands at the final path when it turns out to be damaged."""
+    folder = work("probes.h")
+    (folder / "app.h").write_text((folder / "app.h").read_text().replace("provider\\\\t1", "provider\\\\tX"))
+    done = execute(folder, [*LAUNCHER, "--", cc, "-flto", "-c", "main.c"])
+    assert done.code == 1
+    assert "line 'provider" in done.err
+    assert done.files == {}
+    assert sorted(path.name for path in folder.glob("*.o")) == []
 
 
 def test_lto_that_an_option_insists_on_is_an_error_with_the_compilers_words(need, work) -> None:

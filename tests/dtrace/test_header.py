@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,6 +134,44 @@ int main(int argc, char **argv)
         done = run(gdb, "-nx", "-batch", "-ex", "break -probe-stap app:six", "-ex", "run", "-ex", show, "program",
                    cwd=tmp_path)  # fmt: skip
         assert done.stdout.splitlines()[-1] == "14 200 2 200 400 3333 12"
+
+
+def test_calls_of_the_compilers_own_library_change_no_register_that_is_set(
+    tmp_path: Path, dtrace: Any, run: Any, need: Any, need_c_library: Any, notes: Any
+) -> None:
+    """On aarch64 arithmetic of `long double` is a call, which may use every register that a probe's arguments have."""
+    compiler, emulator, gdb = need("aarch64-linux-gnu-gcc"), need("qemu-aarch64"), need("gdb-multiarch")
+    need_c_library(compiler, "-static")
+    (tmp_path / "app.d").write_text("provider app { probe four(long, long, long, long); };\n")
+    dtrace("-h", "-s", "app.d", cwd=tmp_path)
+    (tmp_path / "main.c").write_text("""\
+#include "app.h"
+int main(int argc, char **argv)
+{
+	long value = argc + 99;
+	long double large = value;
+	(void)argv;
+	APP_FOUR(value + 1, (long)(large / 8), value + 3, (long)(large * 3));
+	return 0;
+}
+""")
+    for level in ("-O0", "-O2"):
+        run(compiler, level, "-w", "-static", "main.c", "-o", "program", cwd=tmp_path)
+        (note,) = notes(tmp_path / "program")
+        assert note.arguments == "-8@x0 -8@x1 -8@x2 -8@x3"
+        socket = Path(tempfile.mkdtemp(prefix="usdtbuild-", dir="/tmp")) / "qemu"  # pytest's folder may be too long
+        with subprocess.Popen([emulator, "-g", socket, tmp_path / "program"]) as running:
+            try:
+                while not socket.exists():
+                    assert running.poll() is None
+                    time.sleep(0.01)
+                words = ["-ex", f"target remote {socket}", "-ex", f"break *{note.location}", "-ex", "continue"]
+                show = 'printf "%ld %ld %ld %ld\\n", $x0, $x1, $x2, $x3'
+                done = run(gdb, "-nx", "-batch", *words, "-ex", show, tmp_path / "program")
+            finally:
+                running.kill()
+        shutil.rmtree(socket.parent)
+        assert done.stdout.splitlines()[-1] == "101 12 103 300", level
 
 
 @pytest.mark.live
@@ -388,6 +431,35 @@ def test_code_is_dropped_at_least_as_well_as_with_systemtaps_header(
     run(compiler, *link, "ours.o", "-o", "ours", cwd=app)
     assert [note.what for note in notes(app / "ours")] == [("app", "idle", "")]
     assert not re.search(r" dead$", run("nm", "ours", cwd=app).stdout, re.MULTILINE)
+
+
+def test_semaphores_have_pages_of_their_own_also_when_sections_are_dropped(
+    app: Path, run: Any, linker: str, usdtbuild: Any
+) -> None:
+    """What begins the page is referred to by every semaphore, so that no linker drops it alone."""
+    words = ["gcc", "-O2", "-fdata-sections", "-Wl,--gc-sections", f"-fuse-ld={linker}"]
+    run(*words, "main.c", "-o", "program", cwd=app)
+    sections = re.findall(r"^ *\[ *\d+\] (\S+) +\S+ +(\w+) \w+ (\w+) .* (\d+)$",
+                          run("readelf", "-SW", "program", cwd=app).stdout, re.MULTILINE)  # fmt: skip
+    ((_, address, size, alignment),) = [section for section in sections if section[0] == ".probes"]
+    assert int(alignment) >= 4096
+    assert int(address, 16) % 4096 == 0
+    assert int(size, 16) >= 4
+    (file,) = json.loads(usdtbuild("verify", "--json", app / "program", code=None).stdout)["files"]
+    assert "semaphore-page" not in {finding["check"] for finding in file["findings"]}
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_no_semaphore_is_seen_outside_its_library(compiler: str, app: Path, run: Any, need: Any, linker: str) -> None:
+    """Neither one that is tested nor one that only a note names, which nothing but the note makes hidden."""
+    (app / "one.c").write_text('#include "app.h"\nint one(int x) { APP_REQ_START(x, "a"); APP_IDLE(); return x; }\n')
+    (app / "two.c").write_text('#include "app.h"\nint two(int x) { return APP_REQ_DONE_ENABLED() + x; }\n')
+    words = [need(compiler), "-O2", "-fPIC", "-shared", f"-fuse-ld={linker}"]
+    run(*words, "one.c", "two.c", "-o", "lib.so", cwd=app)
+    shown = run("nm", "-D", "lib.so", cwd=app).stdout
+    assert " one" in shown
+    assert "semaphore" not in shown
+    assert "page" not in shown
 
 
 def test_archive_and_shared_libraries(app: Path, run: Any, notes: Any) -> None:

@@ -10,8 +10,10 @@ import re
 from typing import Any, NamedTuple
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from usdtbuild.arch.machine import NOP_STYLES
+from usdtbuild.elf.object import ElfError
 from usdtbuild.instrument import Options
 from usdtbuild.provider.parser import parse_file
 
@@ -171,6 +173,24 @@ def compare(bench: Any, check: Any, plain: Any, path: Any, case: Case) -> None:
     in_stubs = check.records(check.binary(program), check.binary(reference), kept=kept)
     assert bool(in_stubs) == case.stub
     assert bench.output(program) == bench.output(reference)
+
+
+@pytest.mark.parametrize(("beyond", "refused"), [(-1, False), (0, True), (1, True), (1 << 40, True)])
+def test_a_reference_at_the_end_of_its_section_or_behind_is_refused(bench: Any, beyond: int, refused: bool) -> None:
+    """In a table, where no instruction is looked at; the last byte is still inside."""
+    plain = bench.compile("gcc", "void (*pointer)(int, const char *) = __dtrace_app___req;", "-O2", "-fPIC")
+    content = bytearray(plain.read_bytes())
+    with plain.open("rb") as file:
+        elf = ELFFile(file)
+        table = next(s for s in elf.iter_sections() if s.name.startswith(".rela.data"))
+        size = elf.get_section(table["sh_info"])["sh_size"]
+        content[table["sh_offset"] : table["sh_offset"] + 8] = (size + beyond).to_bytes(8, "little")
+    plain.write_bytes(content)
+    if refused:
+        with pytest.raises(ElfError, match=rf"relocation at {size + beyond:#x} lies outside section"):
+            bench.instrument(plain)
+    else:
+        bench.instrument(plain)
 
 
 @pytest.mark.parametrize("nop", NOP_STYLES)
