@@ -8,7 +8,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
 
-.PHONY: help demo test test-all test-projects test-machines machines bench lint docs manual clean fuzz pythons prepare-test prepare-all
+.PHONY: help demo test test-all test-projects test-machines machines bench lint docs manual clean fuzz mutants pythons prepare-test prepare-all
 
 help:
 	@echo "make demo           build a sample with CMake and watch its probes fire"
@@ -20,6 +20,7 @@ help:
 	@echo "make machines       run every machine's tests and write the table of docs/architectures.md"
 	@echo "make bench          measure what probes and builds cost (benchmarks/README.md)"
 	@echo "make fuzz           change files for FUZZ_SECONDS each way (600), and see that no reader or writer minds"
+	@echo "make mutants        put faults into the product, and see that the tests find each (slow)"
 	@echo "make pythons        check the wheel with the oldest Python that is supported, and the newest that is to be had"
 	@echo "make lint           check the sources (ruff, mypy)"
 	@echo "make docs           write the documentation as a site, to build/docs"
@@ -62,6 +63,9 @@ bench: prepare-test
 
 fuzz: prepare-test
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-600} $(PYTEST) --dist=load tests/fuzz
+
+mutants: prepare-test
+	$(BIN)/python tools/mutate.py
 
 pythons: prepare-test
 	$(BIN)/python tools/pythons.py
