@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .test_refusals import PROGRAM, SOUND
+from .conftest import PROGRAM, SOUND
 
 PROBES = "provider app { probe hit(int number); };\n"
 # `first` ends with its probe, and is nothing else; with a stack aligned to 8 bytes `bare` calls it at once, too.

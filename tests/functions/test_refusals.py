@@ -11,53 +11,7 @@ from typing import Any
 
 import pytest
 
-# Three sound functions, so that 7,5 is what most entries have. `%s` is where a wrong one goes, between two of them.
-PROGRAM = """
-  .macro entry label
-  .pushsection __patchable_function_entries,"awo",@progbits,.text
-  .balign 8
-  .quad \\label
-  .popsection
-  .endm
-  .macro padding count
-  .rept \\count
-  nop
-  .endr
-  .endm
-  .macro function name, padding, entry
-  .p2align 4
-  entry .Lentry_\\name
-.Lentry_\\name:
-  padding \\padding
-  .globl \\name
-  .type \\name, @function
-\\name:
-  padding \\entry
-  .endm
-  .macro finish name
-  ret
-  .size \\name, . - \\name
-  .endm
-  .text
-  function first 5 2
-  mov $1, %%eax
-  finish first
-%s
-  .p2align 4
-  function second 5 2
-  mov $2, %%eax
-  jmp first
-  .size second, . - second
-  function third 5 2
-  mov $3, %%eax
-  finish third
-  .globl _start
-_start:
-  ret
-  .section .note.GNU-stack,"",@progbits
-"""
-
-SOUND = ["first", "second", "third"]
+from .conftest import PROGRAM, SOUND
 
 # reason -> (the wrong function, words its sentence must have). The function is called `wrong`.
 WRONG = {
@@ -74,23 +28,6 @@ WRONG = {
     ),
     "duplicate": ("function wrong 5 2\n finish wrong\n entry .Lentry_wrong", "an earlier table entry"),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def build(run: Any, need: Any, tmp_path_factory: Any) -> Any:
-    """Assemble and link a wrong function with the sound ones: `build(text)`, `build(text, linked=False)`."""
-
-    def assemble(wrong: str, linked: bool = True, options: tuple[str, ...] = ("-static",)) -> Any:
-        folder = tmp_path_factory.mktemp("wrong")
-        source, built, program = folder / "wrong.s", folder / "wrong.o", folder / "wrong"
-        source.write_text(PROGRAM % wrong)
-        run(need("gcc"), "-c", source, "-o", built)
-        if not linked:
-            return built
-        run(need("gcc"), "-nostdlib", *options, built, "-o", program)
-        return program
-
-    return assemble
 
 
 def overwrite(path: Any, address: int, data: bytes) -> None:

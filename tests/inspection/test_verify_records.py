@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +203,77 @@ def test_an_ignored_entry_finding_is_left_out(usdtbuild: Any, run: Any, need: An
 def test_providers_of_a_file_are_told_apart(program: Any, note: Any) -> None:
     two = description(provider(INT), Provider("another", ()))
     assert findings(program(note(), two)) == {}
+
+
+# -- the edges of what is refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", [0, 1])
+def test_addresses_that_linkers_write_for_dropped_code_are_ghosts_though_code_is_mapped_there(
+    address: int, program: Any, note: Any, run: Any
+) -> None:
+    path = program(note(), note(site=str(address), probe="gone"), flags=("-Wl,-z,noseparate-code",))
+    first = next(line for line in run("readelf", "-lW", path).stdout.splitlines() if " LOAD " in f" {line} ")
+    assert " R E " in first
+    assert int(first.split()[2], 16) == 0
+    finding = findings(path)["ghost"]
+    assert [place.probe for place in finding.places] == ["pv:gone"]
+
+
+PT_LOAD, PT_GNU_STACK, PT_GNU_RELRO, READ_WRITE = 1, 0x6474E551, 0x6474E552, 6
+
+
+def change_segment(path: Path, kind: int, *fields: int) -> None:
+    """Overwrite the program header of a type with type, flags, offset, address and size, of a 64-bit file."""
+    data = bytearray(path.read_bytes())
+    start, count = struct.unpack_from("<Q", data, 32)[0], struct.unpack_from("<H", data, 56)[0]
+    places = [start + 56 * number for number in range(count)]
+    (at,) = [place for place in places if struct.unpack_from("<I", data, place)[0] == kind]
+    new, flags, offset, address, size = fields
+    struct.pack_into("<IIQQQQQQ", data, at, new, flags, offset, address, address, size, size, 4096)
+    path.write_bytes(data)
+
+
+def page_of_semaphore(path: Path, run: Any) -> tuple[int, int]:
+    """Return address and file offset of the section .probes."""
+    text = run("readelf", "-SW", path).stdout
+    address, offset = re.findall(r"\.probes +PROGBITS +(\w+) (\w+)", text)[0]
+    return int(address, 16), int(offset, 16)
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "found"),
+    [(-4096, 4096, False), (-4096, 8191, False), (-4096, 8192, True), (0, 4096, True), (0, 4095, False),
+     (4096, 4096, False)],
+)  # fmt: skip
+def test_relro_covers_whole_pages_up_to_its_end(
+    start: int, size: int, found: bool, program: Any, note: Any, run: Any
+) -> None:
+    path = program(note(semaphore="pv_p0_semaphore"), SEMAPHORES)
+    address, offset = page_of_semaphore(path, run)
+    assert address % 4096 == 0
+    change_segment(path, PT_GNU_RELRO, PT_GNU_RELRO, 4, offset + start, address + start, size)
+    assert ("semaphore-relro" in findings(path)) == found
+
+
+@pytest.mark.parametrize(("away", "found"), [(-0x100000, True), (0x100000, False)], ids=["earlier", "later"])
+def test_only_an_earlier_mapping_of_the_semaphores_page_takes_what_a_tracer_writes(
+    away: int, found: bool, program: Any, note: Any, run: Any
+) -> None:
+    path = program(note(semaphore="pv_p0_semaphore"), SEMAPHORES, flags=("-no-pie", "-static"))
+    address, offset = page_of_semaphore(path, run)
+    assert "semaphore-page" not in findings(path)
+    change_segment(path, PT_GNU_STACK, PT_LOAD, READ_WRITE, offset + 64, address + away + 64, 16)
+    assert ("semaphore-page" in findings(path)) == found
+
+
+def test_a_provider_declared_twice_is_one(usdtbuild: Any, program: Any, note: Any, tmp_path: Path) -> None:
+    path = program(note("-4@%edi"))
+    for name, text in (("one.d", "probe p0(int);"), ("two.d", "probe p0(int); probe never(int);")):
+        (tmp_path / name).write_text(f"provider pv {{ {text} }};")
+    one, two = tmp_path / "one.d", tmp_path / "two.d"
+    usdtbuild("verify", "--strict", path, "--provider", one, "--provider", one)
+    for first, second in ((one, two), (two, one)):  # whichever comes last, both count
+        done = usdtbuild("verify", path, "--provider", first, "--provider", second, code=1)
+        assert done.stdout.count("pv:never") == 1
+    assert findings(program(note("-4@%edi"), description(provider(INT), provider(INT)))) == {}
