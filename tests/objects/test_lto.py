@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from usdtbuild.errors import UsdtError
 from usdtbuild.instrument import Options
@@ -268,3 +269,16 @@ def test_a_source_on_standard_input_can_t_be_kept(bench: Any) -> None:
     done = bench.run("bash", "-c", f'printf "%b" "{text}" | {command}', code=1)
     assert "its source isn't a file" in done.stderr
     assert not target.exists()
+
+
+def test_sections_of_intermediate_code_leave_nothing_in_their_headers(usdtbuild: Any, run: Any, tmp_path: Path) -> None:
+    """eu-elflint wants all fields of an SHT_NULL header to be 0."""
+    (tmp_path / "app.d").write_text("provider app { probe go(int a); };\n")
+    (tmp_path / "main.c").write_text('#include "app.h"\nint main(void) { APP_GO(1); return 0; }\n')
+    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    run("gcc", "-flto", "-ffat-lto-objects", "-c", "main.c", cwd=tmp_path)
+    usdtbuild("instrument", "main.o", "-o", "done.o", cwd=tmp_path)
+    with (tmp_path / "done.o").open("rb") as stream:
+        dropped = [section.header for section in ELFFile(stream).iter_sections() if section["sh_type"] == "SHT_NULL"]
+    assert len(dropped) > 1
+    assert all(not value for header in dropped for name, value in header.items() if name != "sh_type")

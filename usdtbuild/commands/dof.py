@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from ..elf.headers import Data
+
 SECTION_TYPE = 0x6FFFFFF4
 SECTION_NAME = ".SUNW_dof"
 
@@ -96,7 +98,7 @@ def check_command(file: str, platforms: tuple[str, ...], as_json: bool) -> int:
 def find(path: str) -> list[Piece]:
     """Return every DOF in a file: all of a raw file, or the DOF sections of an ELF file. Raises InputError."""
     with open_input(path) as opened:
-        data = bytes(opened.view)
+        data = opened.view  # of a large file a mapping, of which only what is looked at is read
     if data[:4] == b"\x7fELF":
         pieces = _in_elf(path, data)
     elif data[:4] == L.MAGIC:
@@ -108,7 +110,7 @@ def find(path: str) -> list[Piece]:
     return pieces
 
 
-def _in_elf(path: str, data: bytes) -> list[Piece]:
+def _in_elf(path: str, data: Data) -> list[Piece]:
     from ..elf.image import Image
     from ..readers import loaded_content
 
@@ -117,14 +119,17 @@ def _in_elf(path: str, data: bytes) -> list[Piece]:
     for section in image.sections:
         if section.type != SECTION_TYPE and section.name != SECTION_NAME:
             continue
-        for place, content in _split(f"{path}, section {section.name}", loaded_content(image, section)):
+        where = f"{path}, section {section.name}"
+        if section.size > L.MAX_SIZE_ORACLE:
+            raise InputError(where, f"{section.size} bytes of DOF are more than any consumer takes")
+        for place, content in _split(where, loaded_content(image, section)):
             address = None if image.type == ET_REL else section.address + place
             machine = (image.address_size, image.little)
             pieces.append(Piece(section.offset + place, content, address, machine))
     return pieces
 
 
-def _split(where: str, content: bytes) -> list[tuple[int, bytes]]:
+def _split(where: str, content: Data) -> list[tuple[int, bytes]]:
     try:
         return split(content)
     except DofError as error:

@@ -284,7 +284,7 @@ class _Finisher:
         for index in self.editor._emptied:
             self.headers[index] = self.headers[index]._replace(size=0)
         for index in self.editor._dropped:
-            self.headers[index] = self.headers[index]._replace(name=0, type=L.SHT_NULL, flags=0, size=0, link=0, info=0)
+            self.headers[index] = Section(*(0 for _ in self.headers[index]))  # SHT_NULL and all else are 0
         self._write_headers()
         return self.patches, bytes(self.tail)
 

@@ -23,6 +23,7 @@ _PREPROCESSOR = frozenset(
 )
 # A line number with more digits than this is a comment that begins with a number.
 _MAX_LINE_DIGITS = 9
+_MOST_PROBLEMS = 1000  # stray characters that are told of
 _ENDLESS_COMMENT = "this comment never ends: '*/' is missing"
 
 
@@ -135,8 +136,13 @@ def _stray(text: str, start: int, found: Scan) -> int:
     """Step over what no token begins with; a backslash at a line's end joins lines and is no problem."""
     if text[start] == "\\" and text[start + 1 : start + 2] in ("\n", ""):
         return start + 1
-    found.problems.append((start, f"stray character {text[start]!a}"))
-    return start + 1
+    # One message for a run of the same, and an end to them: a file that is no text has millions.
+    if len(found.problems) < _MOST_PROBLEMS:
+        found.problems.append((start, f"stray character {text[start]!a}"))
+    end = start + 1
+    while text.startswith(text[start], end):
+        end += 1
+    return end
 
 
 def _hash(text: str, start: int, found: Scan) -> int:

@@ -26,6 +26,7 @@ MAX_PROVIDER_NAME = 53
 # No declaration that means anything nests its parentheses deeper.
 _MAX_NESTING = 16
 _SHOWN_WIDTH = 120
+_LONGEST_COMMENT = 1 << 16  # characters of what stands above a probe; what is longer documents nothing
 
 _STABILITY = ("internal", "private", "obsolete", "external", "unstable", "evolving", "stable", "standard")
 _CLASSES = ("unknown", "cpu", "platform", "group", "isa", "common")
@@ -579,16 +580,17 @@ class _Parser:
             name = token
             self.at += 1
         self.attributes()
+        suffixes: list[str] = []
         while self.tokens[self.at] in ("[", "("):
             if self.tokens[self.at] == "[":
-                suffix += self.array()
-                derived += "["
+                suffixes.append(self.array())
             else:
                 self.at += 1
                 inside = self.parameters(depth + 1, variable=True)
-                suffix += f"({', '.join(p.spelling for p in inside)})"
-                derived += "("
+                suffixes.append(f"({', '.join(p.spelling for p in inside)})")
             self.attributes()
+        suffix += "".join(suffixes)
+        derived += "".join(text[0] for text in suffixes)
         # Only the outermost derivations matter (types.Shape), and a thousand stars shall not cost a thousand steps.
         return prefix, name, offset, suffix, (derived + stars)[:3]
 
@@ -646,15 +648,17 @@ class _Parser:
             else:
                 high = middle
         pieces: list[str] = []
-        below = self.offsets[token]
+        below, left = self.offsets[token], _LONGEST_COMMENT
         for comment in reversed(comments[:low]):
             gap = text[comment.end : below]
             # Indentation is short; a file of one line must not be searched to its start for every comment.
             before = text[max(0, comment.start - _SHOWN_WIDTH) : comment.start].rpartition("\n")[2]
             if comment.token != token or gap.strip() or gap.count("\n") > 1 or before.strip():
                 break
-            pieces.append(_comment_text(text[comment.start : comment.end]))
-            below = comment.start
+            pieces.append(_comment_text(text[comment.start : min(comment.end, comment.start + left)]))
+            below, left = comment.start, left - (comment.end - comment.start)
+            if left <= 0:
+                break
         return _without_margin("\n".join(piece for piece in reversed(pieces) if piece))
 
     # --- the result -----------------------------------------------------------------------------------------------

@@ -6,11 +6,14 @@ What makes a DOF readable is checked here; what would make a consumer refuse or 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...provider.model import Attribute, Attributes
 from . import layout as L
 from .types import Dof, DofError, DofProbe, DofProvider
+
+if TYPE_CHECKING:
+    from ...elf.headers import Data
 
 _NOT_ZERO = re.compile(rb"[^\0]")
 
@@ -38,12 +41,12 @@ class Section(NamedTuple):
     size: int
 
 
-def size_of(data: bytes, offset: int = 0) -> int:
+def size_of(data: Data, offset: int = 0) -> int:
     """Return how many bytes the DOF at `offset` takes. Raises DofError."""
     return read_header(data[offset : offset + L.HEADER_SIZE], len(data) - offset).size
 
 
-def split(data: bytes) -> list[tuple[int, bytes]]:
+def split(data: Data) -> list[tuple[int, bytes]]:
     """Return (offset, bytes) of each DOF in a section's content, where a linker has put them in a row.
 
     Between them may stand our trailers, the runtime's mark (a trailer of size 0), and a linker's padding of zeros.
@@ -62,7 +65,9 @@ def split(data: bytes) -> list[tuple[int, bytes]]:
                 size = size_of(data, place)
             except DofError as error:
                 raise DofError(f"at offset {place:#x}: {error}") from None
-            found.append((place, data[place : place + size]))
+            if size > L.MAX_SIZE_ORACLE:
+                raise DofError(f"at offset {place:#x}: {size} bytes of DOF are more than any consumer takes")
+            found.append((place, bytes(data[place : place + size])))
             place += size + -size % 8
     return found
 
