@@ -1,0 +1,117 @@
+"""What the front asks of the worker, and what the worker tells it: the records that go between the two processes.
+
+The worker holds everything that touches the traced process, in a process of its own, so that a killed front leaves
+nothing behind: the worker notices, puts everything back, and goes too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Union
+
+from .model import RECORD
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .model import Event, Refusal, Target
+    from .patch.code import Shape
+    from .patch.rings import SiteSpec
+    from .selection import Wanted
+
+AUTO, PATCH, TRAP = "auto", "patch", "trap"
+
+
+class Job(NamedTuple):
+    """What to trace. Either `pid`, or `argv` with what a program is started with; `group` is its process group.
+
+    `trap_functions`: functions whose entries can't be patched may get breakpoints. `children`: processes that the
+    program starts are traced too. `spool` is a descriptor of a file for raw records.
+    """
+
+    wanted: Wanted
+    what: str = RECORD
+    engine: str = AUTO
+    pid: int = 0
+    argv: tuple[str, ...] = ()
+    cwd: str = ""
+    env: Mapping[str, str] | None = None
+    group: int = 0
+    string_size: int = 64
+    buffer_size: int = 4 << 20
+    trap_functions: bool = False
+    children: bool = True
+    spool: int = -1
+
+
+class Started(NamedTuple):
+    """The process is there, and all that was there to be armed is armed. `stood_still`: seconds, so far."""
+
+    pid: int
+    engines: tuple[str, ...]
+    stood_still: float
+
+
+class Targets(NamedTuple):
+    """New targets."""
+
+    targets: tuple[Target, ...]
+
+
+class Refused(NamedTuple):
+    """What is not traced."""
+
+    refusals: Sequence[Refusal]
+
+
+class Sites(NamedTuple):
+    """How raw records of one ring set are read."""
+
+    rings: int
+    shape: Shape
+    specs: tuple[SiteSpec, ...]
+
+
+class Raw(NamedTuple):
+    """More raw records stand in the spool: of which ring set, how many bytes."""
+
+    rings: int
+    size: int
+
+
+class Mark(NamedTuple):
+    """All records up to a time are there: in ticks of rdtsc, and the same in nanoseconds of CLOCK_MONOTONIC."""
+
+    ticks: int
+    time: int
+
+
+class Seen(NamedTuple):
+    """Events, oldest first."""
+
+    events: Sequence[Event]
+
+
+class Counted(NamedTuple):
+    """Hits and lost hits so far, by target."""
+
+    counts: dict[int, int]
+    lost: dict[int, int]
+
+
+class Failed(NamedTuple):
+    """The worker can't go on; what the user reads, and the exit code."""
+
+    message: str
+    exit_code: int
+
+
+class Ended(NamedTuple):
+    """All is over and put back. `exit_code` is the program's, None if it runs on."""
+
+    exit_code: int | None
+    stood_still: float
+    threads: dict[int, str]
+
+
+Message = Union[Started, Targets, Refused, Sites, Raw, Mark, Seen, Counted, Failed, Ended]
+STOP = "stop"

@@ -1,0 +1,81 @@
+"""The dynamic linker of a process: where it says that libraries have come or gone.
+
+Every dynamic linker calls an empty function, `_dl_debug_state` in glibc and musl, whenever its list of libraries has
+changed, for debuggers (<link.h>, struct r_debug). It also tells when a program that is just starting has all its
+libraries, before their constructors run.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..elf.image import Image
+from ..errors import InputError
+from ..process import mapped_files, open_mapped
+
+if TYPE_CHECKING:
+    from .maps import Memory
+
+_AT_BASE, _AT_ENTRY = 7, 9
+_STATES = ("_dl_debug_state", "dl_debug_state")
+# struct r_debug: int r_version, link_map *, r_brk, enum r_state; RT_CONSISTENT is 0.
+_STATE_OFFSET = 24
+
+
+class Loader(NamedTuple):
+    """`hook` is the address of the function that the dynamic linker calls, `state` that of r_state; 0 where unknown.
+
+    `entry` is where the program itself starts; a static program has no hook.
+    """
+
+    hook: int
+    state: int
+    entry: int
+    dynamic: bool
+
+    def consistent(self, memory: Memory) -> bool:
+        """Whether the list of libraries is whole at the moment."""
+        return not self.state or memory.word(self.state, 4) == 0
+
+
+def auxiliary(pid: int) -> dict[int, int]:
+    """Return the auxiliary vector of a 64-bit process."""
+    raw = Path(f"/proc/{pid}/auxv").read_bytes()
+    return dict(struct.iter_unpack("<QQ", raw[: len(raw) // 16 * 16]))  # type: ignore[arg-type]
+
+
+def find_loader(pid: int) -> Loader:
+    """Return what is known of a process' dynamic linker. Raises OSError."""
+    vector = auxiliary(pid)
+    base, entry = vector.get(_AT_BASE, 0), vector.get(_AT_ENTRY, 0)
+    if not base:
+        return Loader(0, 0, entry, False)
+    hook = state = 0
+    try:
+        for file in mapped_files(pid):
+            if any(mapping.start == base for mapping in file.mappings):
+                names = _symbols(Path(open_mapped(pid, file)).read_bytes(), file.path)
+                hook = next((names[name] + base for name in _STATES if name in names), 0)
+                if "_r_debug" in names:
+                    state = names["_r_debug"] + base + _STATE_OFFSET
+    except (InputError, OSError):
+        pass
+    return Loader(hook, state, entry, True)
+
+
+def _symbols(data: bytes, path: str) -> dict[str, int]:
+    from elftools.elf.elffile import ELFFile
+
+    Image(data, path)  # refuses what is no ELF file
+    import io
+
+    found = {}
+    elf = ELFFile(io.BytesIO(data))
+    for name in (".dynsym", ".symtab"):
+        table = elf.get_section_by_name(name)
+        if table is not None:
+            wanted = (*_STATES, "_r_debug")
+            found.update({s.name: s["st_value"] for s in table.iter_symbols() if s.name in wanted and s["st_value"]})
+    return found

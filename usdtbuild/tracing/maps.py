@@ -1,0 +1,149 @@
+"""The address space of a process: what is mapped where, where there is room, and its memory, to read and to write.
+
+`process` knows the files behind mappings; here addresses are all that counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from bisect import bisect_right
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAGE = 4096
+# Lowest address that may be mapped (vm.mmap_min_addr is 65,536 or less), and the end of user space with 47 bits.
+_LOWEST, HIGHEST = 0x10000, 0x7FFFFFFFF000
+# The stack grows downwards and the heap upwards, and neither may find us in its way.
+_ROOM_OF_STACK, _ROOM_OF_HEAP = 64 << 20, 256 << 20
+
+
+class Area(NamedTuple):
+    """One line of /proc/PID/maps."""
+
+    start: int
+    end: int
+    flags: str
+    name: str
+    offset: int = 0
+    inode: int = 0
+
+
+def areas(pid: int) -> list[Area]:
+    """Return what a process has mapped, by address. Raises OSError."""
+    found = []
+    for line in Path(f"/proc/{pid}/maps").read_bytes().decode("utf-8", "surrogateescape").splitlines():
+        fields = line.split(None, 5)
+        start, _, end = fields[0].partition("-")
+        name = fields[5] if len(fields) > 5 else ""
+        found.append(Area(int(start, 16), int(end, 16), fields[1], name, int(fields[2], 16), int(fields[4])))
+    return found
+
+
+def page_start(address: int) -> int:
+    """Return the start of the page that holds an address."""
+    return address & -PAGE
+
+
+class Room:
+    """The free ranges of an address space; what is taken here is not given again."""
+
+    def __init__(self, mapped: list[Area]) -> None:
+        taken = []
+        for area in mapped:
+            start, end = area.start, area.end
+            if area.name == "[stack]":
+                start -= _ROOM_OF_STACK
+            elif area.name == "[heap]":
+                end += _ROOM_OF_HEAP
+            taken.append((start, end))
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in sorted(taken):
+            if self._ends and start <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], end)
+            else:
+                self._starts.append(start)
+                self._ends.append(end)
+
+    def is_free(self, start: int, end: int) -> bool:
+        """Whether nothing is between two addresses."""
+        if start < _LOWEST or end > HIGHEST:
+            return False
+        at = bisect_right(self._starts, start) - 1
+        if at >= 0 and self._ends[at] > start:
+            return False
+        return at + 1 >= len(self._starts) or self._starts[at + 1] >= end
+
+    def take(self, start: int, end: int) -> None:
+        """Mark a free range as taken."""
+        at = bisect_right(self._starts, start)
+        self._starts.insert(at, start)
+        self._ends.insert(at, end)
+
+    def find(self, size: int, near: int, reach: int) -> int | None:
+        """Return where `size` bytes are free, the nearest place to `near` no farther than `reach`; None if nowhere."""
+        best: int | None = None
+        for start, end in self._gaps():
+            if end - start < size + 2 * PAGE:
+                continue
+            place = min(max(page_start(near), start + PAGE), end - size - PAGE)
+            if abs(place - near) <= reach and (best is None or abs(place - near) < abs(best - near)):
+                best = place
+        return best
+
+    def _gaps(self) -> Iterator[tuple[int, int]]:
+        last = _LOWEST
+        for start, end in zip(self._starts, self._ends):
+            if start > last:
+                yield last, start
+            last = max(last, end)
+        if last < HIGHEST:
+            yield last, HIGHEST
+
+
+class Memory:
+    """The memory of a process, to be read and written whatever the protection of its pages (`/proc/PID/mem`)."""
+
+    def __init__(self, pid: int) -> None:
+        """Open it. Raises OSError: the right to trace the process is needed."""
+        self._descriptor = os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Close it; may be called twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return `size` bytes, or fewer where memory ends; none where there is none."""
+        with contextlib.suppress(OSError, OverflowError, ValueError):
+            return os.pread(self._descriptor, size, address)
+        return b""
+
+    def word(self, address: int, size: int = 8) -> int | None:
+        """Return a little-endian number; None where it can't be read."""
+        data = self.read(address, size)
+        return int.from_bytes(data, "little") if len(data) == size else None
+
+    def text(self, address: int, longest: int) -> bytes | None:
+        """Return the string at an address, at most `longest` bytes of it; None where it can't be read."""
+        found = b""
+        while len(found) < longest:
+            size = min(longest - len(found), PAGE - (address + len(found)) % PAGE)
+            piece = self.read(address + len(found), size)
+            if not piece:
+                return found or None
+            end = piece.find(b"\0")
+            if end >= 0:
+                return found + piece[:end]
+            found += piece
+        return found
+
+    def write(self, address: int, data: bytes) -> None:
+        """Write bytes. Raises OSError."""
+        if os.pwrite(self._descriptor, data, address) != len(data):
+            raise OSError(0, f"only a part of {len(data)} bytes could be written at {address:#x}")

@@ -1,0 +1,89 @@
+"""Which sites can become a jump, and over which distances: what the bytes of a site allow.
+
+A jump is `e9` and four bytes of distance, counted from the end of the five. The first byte of the site becomes `e9`;
+the other four stay what they are, except where another value makes a NOP of the same length, or no code at all. So each
+site has a set of distances: one if all four bytes are fixed, 256 for the last byte free, and so on.
+
+NOPs: Intel's manual, volume 2, "NOP"; ModRM and SIB bytes of `0f 1f` name memory that is never accessed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+JUMP = 0xE9
+# ModRM byte of `0f 1f` -> length of the instruction without prefix, and which of its bytes may have any value.
+_LONG_NOPS = {0x00: (3, ()), 0x40: (4, (3,)), 0x44: (5, (3, 4)), 0x80: (7, (3, 4, 5, 6)), 0x84: (8, (3, 4, 5, 6, 7))}
+
+
+class Form(NamedTuple):
+    """How a site can be switched. `length` is that of the instruction at the site, behind which the program goes on;
+    `returns`: the instruction is a return instead. `tail` are the four bytes behind the first, `free` the indexes of
+    those that may have any value."""
+
+    length: int
+    returns: bool
+    tail: bytes
+    free: tuple[int, ...]
+
+    def distances(self) -> Iterator[tuple[int, bytes]]:
+        """Yield every distance that is possible, with the four bytes, small ones first; at most 1,024."""
+        if not self.free:
+            yield int.from_bytes(self.tail, "little", signed=True), self.tail
+            return
+        top = self.free[-1]
+        changed = bytearray(self.tail)
+        # The top byte moves by 16 MB, which is what finds room; the one below only helps where two sites collide.
+        below = range(0, 256, 64) if len(self.free) > 1 else (None,)
+        for low in below:
+            if low is not None:
+                changed[self.free[-2]] = low
+            for step in range(256):
+                # 0x20, 0xe0, 0x21, 0xdf, ...: half a gigabyte up, half down, then on in small steps.
+                value = 0x20 + step // 2 if step % 2 == 0 else 0xE0 - step // 2
+                changed[top] = value & 0xFF
+                yield int.from_bytes(changed, "little", signed=True), bytes(changed)
+
+
+def nop_length(code: bytes) -> tuple[int, tuple[int, ...]] | None:
+    """Return the length of the NOP that `code` starts with and its free bytes; None if it starts with none."""
+    prefix = 0
+    while prefix < 4 and code[prefix : prefix + 1] == b"\x66":
+        prefix += 1
+    if code[prefix : prefix + 1] == b"\x90":
+        return prefix + 1, ()
+    if code[prefix : prefix + 1] == b"\x2e":  # cs, which assemblers put before the longest
+        prefix += 1
+    if code[prefix : prefix + 2] == b"\x0f\x1f" and len(code) > prefix + 2:
+        known = _LONG_NOPS.get(code[prefix + 2])
+        if known is not None:
+            return known[0] + prefix, tuple(prefix + at for at in known[1])
+    return None
+
+
+def form_of(code: bytes) -> Form | None:
+    """Return how a site with these bytes (12 or more) can become a jump; None if it can't."""
+    tail = code[1:5]
+    if len(tail) < 4:
+        return None
+    if code[0] == 0xC3:
+        return Form(1, True, tail, ())
+    nop = nop_length(code)
+    if nop is None:
+        return None
+    length, inside = nop
+    free = [at - 1 for at in inside if at < 5]
+    if length == 1:
+        free += _free_behind(code)
+    return Form(length, False, tail, tuple(free))
+
+
+def _free_behind(code: bytes) -> list[int]:
+    """Return which bytes of the tail may change because of what stands behind a NOP of one byte."""
+    if code[1:6] == b"\xc3\x0f\x1f\x40\x00":  # a return, and a NOP that nobody gets to
+        return [1, 2, 3]
+    behind = nop_length(code[1:])
+    return [at for at in behind[1] if at < 4] if behind is not None and code[1] == 0x0F else []

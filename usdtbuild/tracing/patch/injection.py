@@ -1,0 +1,222 @@
+"""Make a stopped process do system calls for us, and leave its thread exactly as it was.
+
+One of its threads is borrowed: its registers and signal mask are saved, it makes two system calls at the vdso's
+`syscall` instruction, which give it a page of ours, and then runs the loop on that page, which makes any number of them
+at full speed. No breakpoint and no single step is used, because SIGTRAP changes what a process does with that signal.
+At the end the thread stands in the same kind of stop as before (a seized thread's interrupt), from where the kernel
+restarts the system call that the thread may have been in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import struct
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from .. import ptrace
+from ..errors import TracerError
+from ..maps import PAGE, Memory, areas
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..tracees import Thread, Tracees
+
+NAME = "usdtbuild-trace"
+# x86-64's numbers of system calls.
+MMAP, CLOSE, MADVISE, MEMFD_CREATE = 9, 3, 28, 319
+PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
+MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE = 1, 2, 0x20, 0x100000
+MADV_WIPEONFORK = 18
+_MFD_CLOEXEC, _MFD_EXEC = 1, 0x10
+_EINVAL, _ENOSYS = -22, -38
+_PATIENCE = 10.0
+_ALL_SIGNALS = (1 << 64) - 1
+
+# r12: table of calls (number, six arguments), r13: how many, r14: results, r15: the word that says that all is done.
+_LOOP = bytes.fromhex(
+    "4d 85 ed 74 34"  # 1: test %r13,%r13; je 2f
+    "49 8b 04 24 49 8b 7c 24 08 49 8b 74 24 10"  # mov (%r12),%rax; mov 8(%r12),%rdi; mov 16(%r12),%rsi
+    "49 8b 54 24 18 4d 8b 54 24 20 4d 8b 44 24 28 4d 8b 4c 24 30"  # rdx, r10, r8, r9
+    "0f 05 49 89 06"  # syscall; mov %rax,(%r14)
+    "49 83 c4 38 49 83 c6 08 49 ff cd eb c7"  # add $56,%r12; add $8,%r14; dec %r13; jmp 1b
+    "49 c7 07 01 00 00 00"  # 2: movq $1,(%r15)
+    "f3 90 eb fc"  # 3: pause; jmp 3b
+)
+_TABLE = 128  # where the table stands behind the loop
+_HEAD = 64  # where the results stand behind the word that says that all is done
+
+
+class Call(NamedTuple):
+    """One system call: its number and arguments."""
+
+    number: int
+    arguments: tuple[int, ...]
+
+
+def map_call(address: int, size: int, protection: int, flags: int, descriptor: int, offset: int) -> Call:
+    """Return the call that maps memory at an address where nothing is yet."""
+    return Call(MMAP, (address, size, protection, flags | MAP_FIXED_NOREPLACE, descriptor & 0xFFFFFFFFFFFFFFFF, offset))
+
+
+class Borrowed:
+    """A stopped thread that makes system calls; `borrow` gives one."""
+
+    def __init__(self, tracees: Tracees, thread: Thread, gate: int) -> None:
+        self.tracees, self.thread, self.gate = tracees, thread, gate
+        self.base = ptrace.registers(thread.tid)
+
+    def call(self, number: int, *arguments: int) -> int:
+        """Make one system call; return its result, negative for an error. Raises TracerError."""
+        names = ("rdi", "rsi", "rdx", "r10", "r8", "r9")
+        self._start(self.gate, rax=number, **dict(zip(names, arguments)))
+        for _ in range(2):  # into the call, and out of it
+            ptrace.call(ptrace.SYSCALL, self.thread.tid)
+            stop = ptrace.wait(self.thread.tid)
+            if stop is None or not stop.syscall:
+                raise self._lost(stop)
+        result = ptrace.registers(self.thread.tid)[ptrace.RAX]
+        self.interrupt()
+        return result - (1 << 64) if result >> 63 else result
+
+    def run(self, code: int, **registers: int) -> None:
+        """Let the thread run at an address, with registers set. Raises OSError."""
+        self._start(code, **registers)
+        ptrace.call(ptrace.CONT, self.thread.tid)
+
+    def _start(self, rip: int, **registers: int) -> None:
+        values = ptrace.Registers(*self.base)
+        values[ptrace.RIP] = rip
+        values[ptrace.ORIG_RAX] = (1 << 64) - 1
+        for name, value in registers.items():
+            values[ptrace.INDEX[name]] = value & 0xFFFFFFFFFFFFFFFF
+        ptrace.set_registers(self.thread.tid, values)
+
+    def interrupt(self) -> None:
+        """Bring the thread to a stop in which the kernel looks at its registers again. Raises TracerError."""
+        ptrace.call(ptrace.INTERRUPT, self.thread.tid)
+        with contextlib.suppress(OSError):  # it may be running
+            ptrace.call(ptrace.CONT, self.thread.tid)
+        while True:
+            stop = ptrace.wait(self.thread.tid)
+            if stop is None or stop.exited is not None:
+                raise self._lost(stop)
+            if stop.event == ptrace.EVENT_STOP:
+                return
+            if stop.signal and not stop.event and not stop.syscall:
+                self.thread.owed = stop.signal  # sent before all signals were blocked
+            ptrace.call(ptrace.CONT, self.thread.tid)
+
+    def _lost(self, stop: ptrace.Stop | None) -> TracerError:
+        if stop is not None and stop.exited is not None:
+            self.tracees.forget(self.thread.tid, stop.exited)
+            return TracerError(f"process {self.thread.pid} ended while it was prepared (seccomp, or a signal?)")
+        return TracerError(f"thread {self.thread.tid} of process {self.thread.pid} can't be controlled ({stop})")
+
+
+@contextlib.contextmanager
+def borrow(tracees: Tracees, thread: Thread, gate: int) -> Iterator[Borrowed]:
+    """Borrow a stopped thread; afterwards it is as it was."""
+    if thread.listening:
+        raise TracerError(f"process {thread.pid} is stopped (job control); let it go on first: kill -CONT {thread.pid}")
+    mask = ptrace.signal_mask(thread.tid)
+    ptrace.set_signal_mask(thread.tid, _ALL_SIGNALS)
+    borrowed = Borrowed(tracees, thread, gate)
+    try:
+        borrowed.interrupt()
+        yield borrowed
+    finally:
+        if thread.tid in tracees.threads:
+            ptrace.set_registers(thread.tid, borrowed.base)
+            ptrace.set_signal_mask(thread.tid, mask)
+
+
+def find_gate(pid: int, memory: Memory) -> int:
+    """Return the address of a `syscall` instruction of the vdso. Raises TracerError."""
+    for area in areas(pid):
+        if area.name == "[vdso]":
+            at = memory.read(area.start, area.end - area.start).find(b"\x0f\x05")
+            if at >= 0:
+                return area.start + at
+    raise TracerError(f"process {pid} has no vdso with a system call")
+
+
+class Shared:
+    """A file in memory that a process and we have open: first its own control pages, then what the layout wants."""
+
+    def __init__(self, borrowed: Borrowed, size: int) -> None:
+        """Make it in the process, and open it here. Raises TracerError."""
+        self.size = size
+        pid = borrowed.thread.pid
+        stack = (borrowed.base[ptrace.RSP] - 4096) & -16
+        memory = Memory(pid)
+        try:
+            kept = memory.read(stack, 32)
+            memory.write(stack, NAME.encode() + b"\0")
+            descriptor = borrowed.call(MEMFD_CREATE, stack, _MFD_CLOEXEC | _MFD_EXEC)
+            if descriptor == _EINVAL:  # before Linux 6.3 all of them may be executed
+                descriptor = borrowed.call(MEMFD_CREATE, stack, _MFD_CLOEXEC)
+            if kept:
+                memory.write(stack, kept)
+        finally:
+            memory.close()
+        if descriptor < 0:
+            raise TracerError(f"process {pid} can't make shared memory (memfd_create: {os.strerror(-descriptor)})")
+        self.descriptor = descriptor
+        self.file = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+        os.ftruncate(self.file, size)
+        self.data = mmap.mmap(self.file, size)
+        self.inode = os.fstat(self.file).st_ino
+
+    def close(self) -> None:
+        """Close our side."""
+        with contextlib.suppress(BufferError):
+            self.data.close()
+        os.close(self.file)
+
+
+def control_size(calls: int) -> int:
+    """Return how many bytes the control pages need for a number of calls."""
+    return _pages(_TABLE + 56 * calls) + _pages(_HEAD + 8 * calls)
+
+
+def perform(borrowed: Borrowed, shared: Shared, offset: int, calls: Sequence[Call]) -> list[int]:
+    """Make system calls at full speed, by way of control pages at an offset of the shared file; return the results.
+
+    The control pages stay mapped: nothing tells when nobody is in them, and they are few. Raises TracerError.
+    """
+    table = offset + _TABLE
+    for index, one in enumerate(calls):
+        arguments = (*one.arguments, 0, 0, 0, 0, 0, 0)[:6]
+        words = [word & 0xFFFFFFFFFFFFFFFF for word in (one.number, *arguments)]
+        struct.pack_into("<7Q", shared.data, table + 56 * index, *words)
+    shared.data[offset : offset + len(_LOOP)] = _LOOP
+    code_size = _pages(_TABLE + 56 * len(calls))
+    results_size = _pages(_HEAD + 8 * len(calls))
+    code = borrowed.call(MMAP, 0, code_size, PROT_READ | PROT_EXEC, MAP_PRIVATE, shared.descriptor, offset)
+    if -PAGE < code < 0:
+        raise TracerError(f"process {borrowed.thread.pid} may not map code (mmap: {os.strerror(-code)})")
+    results_at = offset + code_size
+    results = borrowed.call(MMAP, 0, results_size, PROT_READ | PROT_WRITE, MAP_SHARED, shared.descriptor, results_at)
+    if -PAGE < results < 0:
+        raise TracerError(f"process {borrowed.thread.pid} can't map memory (mmap: {os.strerror(-results)})")
+    struct.pack_into("<Q", shared.data, results_at, 0)
+    borrowed.run(code, r12=code + _TABLE, r13=len(calls), r14=results + _HEAD, r15=results)
+    deadline = time.monotonic() + _PATIENCE
+    while not struct.unpack_from("<Q", shared.data, results_at)[0]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.00002)
+    done = struct.unpack_from("<Q", shared.data, results_at)[0]
+    borrowed.interrupt()
+    if not done:
+        raise TracerError(f"process {borrowed.thread.pid} doesn't make the system calls that it should")
+    start = results_at + _HEAD
+    return [value for (value,) in struct.iter_unpack("<q", shared.data[start : start + 8 * len(calls)])]
+
+
+def _pages(size: int) -> int:
+    return -(-size // PAGE) * PAGE

@@ -1,0 +1,182 @@
+"""Read records out of the shared rings, and make events of them.
+
+`Rings` copies what is complete as raw bytes, many at a time, so that it keeps up with a program that hits millions of
+times a second; `Decoder` turns raw bytes into events whenever there is time. `code` says what a slot looks like.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+from ..model import FLOAT, MISSING, STRING, Event, Unreadable
+from .code import HEAD, HEADER, RING_HEADER, RINGS, TAIL, Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from mmap import mmap
+
+    from ..model import Argument, Value
+
+# A slot that was claimed and not completed for so long belongs to a thread that was killed in between (in seconds).
+_DEAD = 2.0
+_COPIED = 4 << 20  # bytes at a time
+
+
+class Rings:
+    """The rings of one shared memory, from their offset on."""
+
+    def __init__(self, data: mmap, offset: int, shape: Shape) -> None:
+        self.data, self.offset, self.shape = data, offset, shape
+        self._words = memoryview(data).cast("Q")
+        self._tails = [0] * RINGS
+        self._holes: dict[int, tuple[int, float]] = {}
+        self.holes = 0
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._words.release()
+
+    def collect(self, write: Callable[[bytes], object], *, final: bool = False) -> int:
+        """Hand all complete records over as raw bytes; return how many. `final`: what isn't complete never will be."""
+        total = 0
+        for ring in range(RINGS):
+            start = self.offset + ring * self.shape.stride
+            head = self._words[(start + HEAD) // 8]
+            while self._tails[ring] < head:
+                count = self._piece(start, self._tails[ring], head, write)
+                total += count
+                if count:
+                    self._advance(ring, start, count)
+                elif final or self._is_dead(ring):
+                    self.holes += 1
+                    self._advance(ring, start, 1)
+                else:
+                    break
+        return total
+
+    def _advance(self, ring: int, start: int, count: int) -> None:
+        self._tails[ring] += count
+        self._words[(start + TAIL) // 8] = self._tails[ring]
+        self._holes.pop(ring, None)
+
+    def _piece(self, start: int, tail: int, head: int, write: Callable[[bytes], object]) -> int:
+        """Hand over a run of complete slots; return how many."""
+        shape = self.shape
+        first = tail & (shape.slots - 1)
+        count = min(head - tail, shape.slots - first, max(1, _COPIED // shape.slot))
+        at = start + RING_HEADER + first * shape.slot
+        step = shape.slot // 8
+        sequences = self._words[at // 8 : at // 8 + count * step : step].tolist()
+        if sequences != list(range(tail + 1, tail + count + 1)):
+            count = next(i for i, sequence in enumerate(sequences) if sequence != tail + 1 + i)
+        if count:
+            write(self.data[at : at + count * shape.slot])
+        return count
+
+    def _is_dead(self, ring: int) -> bool:
+        tail, since = self._holes.get(ring, (-1, 0.0))
+        now = time.monotonic()
+        if tail != self._tails[ring]:
+            self._holes[ring] = (self._tails[ring], now)
+            return False
+        return now - since > _DEAD
+
+
+class SiteSpec(NamedTuple):
+    """How the records of one site are read: its target's number, and per argument (size, signed) as its operand has
+    it, and where its string is in the slot (0 where it is none)."""
+
+    target: int
+    arguments: tuple[Argument, ...]
+    sizes: tuple[tuple[int, bool, bool], ...]
+    strings: tuple[int, ...]
+
+
+_INTEGERS = {1: "B7x", 2: "H6x", 4: "I4x", 8: "Q"}
+_FLOATS = {4: "f4x", 8: "d"}
+_HEADER = struct.Struct("<QIII")  # behind the sequence: time, thread, site, process
+
+
+class Decoder:
+    """Raw bytes of slots to events; `clock` turns what rdtsc said into nanoseconds."""
+
+    def __init__(self, shape: Shape, specs: Sequence[SiteSpec]) -> None:
+        self._shape, self.slot = shape, shape.slot
+        self._sites = [(spec.target, _reader(spec, shape)) for spec in specs]
+
+    def add(self, specs: Sequence[SiteSpec]) -> None:
+        """Learn sites that came later."""
+        self._sites += [(spec.target, _reader(spec, self._shape)) for spec in specs]
+
+    def events(self, raw: bytes, clock: Callable[[int], int]) -> Iterator[Event]:
+        """Yield the events of a chunk."""
+        unpack, sites = _HEADER.unpack_from, self._sites
+        for at in range(0, len(raw), self._shape.slot):
+            ticks, tid, site, pid = unpack(raw, at + 8)
+            target, read = sites[site]
+            yield Event(clock(ticks), pid, tid, target, read(raw, at))
+
+
+def _reader(spec: SiteSpec, shape: Shape) -> Callable[[bytes, int], tuple[Value, ...]]:
+    """Return a function that reads the arguments of a slot."""
+    pattern = "<"
+    for argument, (size, signed, floating) in zip(spec.arguments, spec.sizes):
+        if (argument.kind == FLOAT or floating) and size in _FLOATS:
+            pattern += _FLOATS[size]
+        else:
+            letters = _INTEGERS.get(size, "Q")
+            pattern += letters.lower() if signed else letters
+    unpack = struct.Struct(pattern).unpack_from
+    strings = [(i, at) for i, at in enumerate(spec.strings) if at]
+    missing_at = struct.Struct("<I").unpack_from
+
+    def plain(raw: bytes, at: int) -> tuple[Value, ...]:
+        values: tuple[Value, ...] = unpack(raw, at + HEADER)
+        (missing,) = missing_at(raw, at + 28)
+        if missing:
+            return tuple(MISSING if missing >> min(i, 31) & 1 else value for i, value in enumerate(values))
+        return values
+
+    def with_strings(raw: bytes, at: int) -> tuple[Value, ...]:
+        values = list(plain(raw, at))
+        for index, place in strings:
+            pointer = values[index]
+            length = int.from_bytes(raw[at + place : at + place + 8], "little", signed=True)
+            if pointer is MISSING:
+                continue
+            if not pointer:
+                values[index] = None
+            elif length < 0:
+                values[index] = Unreadable(pointer)
+            else:
+                values[index] = raw[at + place + 8 : at + place + 8 + length]
+        return tuple(values)
+
+    return with_strings if strings else plain
+
+
+def shape_for(argument_counts: Sequence[int], string_counts: Sequence[int], string_size: int, buffer: int) -> Shape:
+    """Return the shape of slots and rings for targets with so many arguments and strings; `buffer` bytes a ring."""
+    padded = -(-string_size // 8) * 8
+    most = max((8 * n + (8 + padded) * s for n, s in zip(argument_counts, string_counts)), default=0)
+    slot = HEADER + most
+    slots = 64
+    while slots * 2 * slot <= buffer:
+        slots *= 2
+    stride = 1 << (RING_HEADER + slots * slot - 1).bit_length()
+    return Shape(slot, slots, stride, string_size)
+
+
+def string_places(arguments: Sequence[Argument], string_size: int) -> tuple[int, ...]:
+    """Return where in a slot the string of each argument is; 0 for arguments that are none."""
+    padded = -(-string_size // 8) * 8
+    places, at = [], HEADER + 8 * len(arguments)
+    for argument in arguments:
+        if argument.kind == STRING:
+            places.append(at)
+            at += 8 + padded
+        else:
+            places.append(0)
+    return tuple(places)

@@ -1,0 +1,169 @@
+"""Find what can be traced in a process: probes and functions of the files it has loaded, chosen by patterns.
+
+Files are opened the way `process` does it: deleted ones and those of other mount namespaces too. What a probe's
+arguments are called comes from the file's own description, from provider files that the user names, or from
+`known`, the declarations of well-known programs. Nothing here stops or changes the process.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import InputError
+from ..inspect import find_declared, inspect
+from ..provider import model as declared
+from .model import ENTER, FLOAT, INTEGER, POINTER, PROBE, STRING, Argument, Module, Refusal, Site, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..inspect import Argument as Shown
+    from ..inspect import Inspection, Probe
+    from ..provider.model import Provider
+    from ..targets import Loaded
+
+# Formats whose records say where the arguments are, the better first.
+_FORMATS = ("stapsdt",)
+_KINDS = {declared.FLOAT: FLOAT, declared.POINTER: POINTER}
+
+
+class Wanted(NamedTuple):
+    """What a user wants to trace: patterns of probes (`provider:probe` or `probe`), of functions, and of modules."""
+
+    probes: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    providers: tuple[Provider, ...] = ()
+
+    def takes_probe(self, provider: str, name: str) -> bool:
+        """Whether a probe is wanted."""
+        names = _spellings(provider, name)
+        if not self.probes and self.functions:
+            return False
+        wanted = not self.probes or any(_matches(names, pattern) for pattern in self.probes)
+        return wanted and not any(_matches(names, pattern) for pattern in self.exclude)
+
+    def takes_function(self, names: Sequence[str]) -> bool:
+        """Whether a function is wanted."""
+        return any(_matches(names, pattern) for pattern in self.functions) and not any(
+            _matches(names, pattern) for pattern in self.exclude
+        )
+
+    def takes_module(self, path: str) -> bool:
+        """Whether a file is wanted, by its path or its name."""
+        names = (path, path.rpartition("/")[2])
+        return not self.modules or any(_matches(names, pattern) for pattern in self.modules)
+
+
+class Selection(NamedTuple):
+    """What was found: targets, numbered from the number that was asked for, and what can't be looked at and why."""
+
+    targets: tuple[Target, ...]
+    refusals: tuple[Refusal, ...]
+
+
+def _spellings(provider: str, name: str) -> tuple[str, ...]:
+    dashed = name.replace("__", "-")
+    return tuple(dict.fromkeys((f"{provider}:{name}", name, f"{provider}:{dashed}", dashed)))
+
+
+def _matches(names: Sequence[str], pattern: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names)
+
+
+def select(
+    pid: int, wanted: Wanted, first: int = 0, known_modules: frozenset[tuple[str, int]] = frozenset()
+) -> Selection:
+    """Return the targets in a process; `known_modules`, by path and load bias, are left out. Raises InputError."""
+    from ..targets import loaded
+
+    refusals: list[Refusal] = []
+    targets: list[Target] = []
+
+    def trouble(error: InputError) -> None:
+        if wanted.takes_module(error.where):
+            refusals.append(Refusal(error.where, error.what, error.cure))
+
+    for one in loaded(pid, trouble):
+        if wanted.takes_module(one.image.path) and (one.image.path, one.bias) not in known_modules:
+            try:
+                found = list(_targets(one, wanted, first + len(targets)))
+            except InputError as error:
+                trouble(error)
+                continue
+            targets += found
+    return Selection(tuple(targets), tuple(refusals))
+
+
+def _targets(one: Loaded, wanted: Wanted, first: int) -> Iterator[Target]:
+    """Yield the targets of one loaded file."""
+    image, bias = one.image, one.bias
+    module = Module(image.path, bias, "", image.machine)
+    number = first
+    if any(section.name == ".note.stapsdt" for section in image.sections):
+        seen = inspect(image)
+        for probe in seen.probes:
+            if probe.format in _FORMATS and wanted.takes_probe(probe.provider, probe.name):
+                yield probe_target(number, seen, probe, module, wanted.providers)
+                number += 1
+    if wanted.functions:
+        for target in _functions(one, module, wanted, number):
+            yield target
+            number += 1
+
+
+def probe_target(
+    number: int, seen: Inspection, probe: Probe, module: Module, providers: Sequence[Provider] = ()
+) -> Target:
+    """Return a probe of an inspected file as a target."""
+    types = _declared_types(seen, probe, providers)
+    longest = max((site.arguments for site in probe.sites), key=len)
+    arguments = tuple(_argument(shown, types[i] if i < len(types) else None) for i, shown in enumerate(longest))
+    bias = module.load_bias
+    sites = tuple(
+        Site(
+            site.location.address + bias,
+            site.location.address,
+            tuple(shown.operand for shown in site.arguments),
+            site.semaphore.location.address + bias if site.semaphore else 0,
+            site.function.name if site.function else "",
+        )
+        for site in probe.sites
+    )
+    return Target(number, PROBE, probe.provider, probe.name, module, arguments, sites)
+
+
+def _declared_types(seen: Inspection, probe: Probe, providers: Sequence[Provider]) -> Sequence[declared.Argument]:
+    own = find_declared(seen.providers, probe.provider, probe.name)
+    if own is not None:
+        return own.arguments
+    from .known import known_providers
+
+    by_name = {one.name: (one, "") for one in (*known_providers(), *providers)}
+    found = find_declared(by_name, probe.provider, probe.name)
+    return found.arguments if found is not None else ()
+
+
+def _argument(shown: Shown, known: declared.Argument | None) -> Argument:
+    operand = shown.operand
+    size = operand.size or 8
+    if known is None:
+        return Argument("", "", size, operand.signed, FLOAT if operand.floating else INTEGER)
+    type_ = known.type
+    kind = STRING if type_.is_string else _KINDS.get(type_.kind, INTEGER)
+    return Argument(known.name, type_.spelling, size, operand.signed and kind not in {POINTER, STRING}, kind)
+
+
+def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Iterator[Target]:
+    """Yield the wanted functions of a loaded file, each as a target whose one site is its entry."""
+    from ..patchable import read_functions
+
+    report = read_functions(one.image.path, data=one.image.data)
+    for function in report.functions:
+        if function.names and wanted.takes_function(function.names):
+            address = function.entry or function.address
+            site = Site(address + one.bias, address, (), 0, function.name)
+            yield Target(first, ENTER, "", function.name, module, (), (site,))
+            first += 1

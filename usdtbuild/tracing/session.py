@@ -1,0 +1,259 @@
+"""One trace as its user has it: start the worker, take what it tells, make events of raw records, hand all to outputs.
+
+`Session` is what the command and the pytest plugin use. It never touches the traced process itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from bisect import bisect_right
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsdtError
+from . import job
+from .engine import Totals
+from .errors import TracerError
+from .model import COUNT, Report
+from .patch.rings import Decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from .job import Job
+    from .model import Event, Refusal, Target
+
+_PIECE = 4 << 20
+
+
+class _Clock:
+    """Ticks to nanoseconds, between marks that the worker gives."""
+
+    def __init__(self) -> None:
+        self._ticks: list[int] = []
+        self._times: list[int] = []
+
+    def mark(self, ticks: int, at: int) -> None:
+        """Take a moment of both clocks; moments too close to each other say nothing about the rate."""
+        if self._times and at - self._times[-1] < 1_000_000:
+            return
+        self._ticks.append(ticks)
+        self._times.append(at)
+        if len(self._ticks) > 64:
+            del self._ticks[1:33], self._times[1:33]
+
+    def __call__(self, ticks: int) -> int:
+        known = self._ticks
+        if len(known) < 2:
+            return self._times[0] + (ticks - known[0]) // 3 if known else ticks
+        at = min(max(bisect_right(known, ticks) - 1, 0), len(known) - 2)
+        first, then = known[at], known[at + 1]
+        span = self._times[at + 1] - self._times[at]
+        return self._times[at] + (ticks - first) * span // (then - first)
+
+
+class Failure(UsdtError):
+    """What the worker could not do."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class Session:
+    """A trace. `events` gives what it sees; `report` says how it was."""
+
+    def __init__(self, wish: Job) -> None:
+        self.wish = wish
+        self.targets: list[Target] = []
+        self.refusals: list[Refusal] = []
+        self.totals = Totals({}, {})
+        self.engines: tuple[str, ...] = ()
+        self.pid = 0
+        self.stood_still = 0.0
+        self.ended: job.Ended | None = None
+        self.started = self.finished = time.monotonic_ns()
+        self._clock = _Clock()
+        self._decoders: dict[int, Decoder] = {}
+        self._recorded: dict[int, int] = {}
+        self._waiting: list[tuple[int, int]] = []  # (rings, bytes) in the spool, not decoded yet
+        self._held: list[Event] = []
+        self._worker: subprocess.Popen[bytes] | None = None
+        self._link: Connection | None = None
+        self._spool: Any = None
+
+    # -- the worker --------------------------------------------------------------------------------------------------
+
+    def start(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
+        """Start the worker, and with it the trace; wait until everything is armed. Raises UsdtError.
+
+        The streams are those of the program that it starts, as subprocess.Popen has them.
+        """
+        ours, theirs = socket.socketpair()
+        self._spool = tempfile.TemporaryFile(prefix="usdtbuild-")  # noqa: SIM115  (closed in `close`)
+        folders = [path for path in sys.path if path]
+        code = f"import sys; sys.path[:] = {folders!r}; from usdtbuild.tracing.worker import main; main(sys.argv[1:])"
+        words = [sys.executable, "-I", "-c", code, str(theirs.fileno())]
+        spool = os.dup(self._spool.fileno())
+        try:
+            self._worker = subprocess.Popen(
+                words, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=(theirs.fileno(), spool)
+            )
+        finally:
+            theirs.close()
+            os.close(spool)
+        self._link = Connection(ours.detach())
+        group = os.getpgrp() if self.wish.argv and stdin is None else 0
+        self._link.send(self.wish._replace(spool=spool, group=group))
+        while not self.engines and self.ended is None and self.pid == 0:
+            self._take(self._receive())
+
+    def _receive(self) -> job.Message:
+        assert self._link is not None
+        try:
+            message: job.Message = self._link.recv()
+        except (EOFError, OSError):
+            raise TracerError("the process that traces has ended unexpectedly") from None
+        return message
+
+    def stop(self) -> None:
+        """Ask for the end: everything is put back, and the last events come."""
+        if self._link is not None and self.ended is None:
+            with contextlib.suppress(OSError):
+                self._link.send(job.STOP)
+
+    def close(self) -> None:
+        """Let go of the worker; it puts everything back if it hasn't yet."""
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        if self._worker is not None:
+            self._worker.wait()
+            self._worker = None
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- what it tells -----------------------------------------------------------------------------------------------
+
+    def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
+        """Yield events, oldest first, as they come, until the end; an empty batch at least every `timeout` seconds.
+
+        Between batches `targets`, `totals` and `refusals` are up to date. Raises UsdtError.
+        """
+        while self.ended is None:
+            assert self._link is not None
+            if self._link.poll(timeout):
+                before = len(self._held)
+                mark = self._take(self._receive())
+                for _ in range(200):
+                    if self.ended is not None or not self._link.poll():
+                        break
+                    mark = self._take(self._receive()) or mark
+                if mark is None and len(self._held) == before:
+                    continue
+                yield from self._decoded(mark)
+            else:
+                yield []
+        yield from self._decoded(job.Mark(1 << 63, 1 << 63))
+
+    def _take(self, message: job.Message) -> job.Mark | None:
+        """Take one message; returns it if it is a mark."""
+        if isinstance(message, job.Mark):
+            if message.ticks < 1 << 63:
+                self._clock.mark(*message)
+            return message
+        self._HANDLERS[type(message)](self, message)
+        return None
+
+    def _on_started(self, message: job.Started) -> None:
+        self.pid, self.engines, self.stood_still = message
+        self.started = time.monotonic_ns()
+
+    def _on_targets(self, message: job.Targets) -> None:
+        self.targets += message.targets
+
+    def _on_refused(self, message: job.Refused) -> None:
+        self.refusals += message.refusals
+
+    def _on_sites(self, message: job.Sites) -> None:
+        self._decoders[message.rings] = Decoder(message.shape, message.specs)
+
+    def _on_raw(self, message: job.Raw) -> None:
+        self._waiting.append((message.rings, message.size))
+
+    def _on_seen(self, message: job.Seen) -> None:
+        self._held += message.events
+        for event in message.events:
+            self._recorded[event.target] = self._recorded.get(event.target, 0) + 1
+
+    def _on_counted(self, message: job.Counted) -> None:
+        self.totals = Totals(*message)
+
+    def _on_failed(self, message: job.Failed) -> None:
+        raise Failure(message.message, message.exit_code)
+
+    def _on_ended(self, message: job.Ended) -> None:
+        self.ended = message
+        self.stood_still = message.stood_still
+        self.finished = time.monotonic_ns()
+
+    _HANDLERS: dict[type, Callable[[Session, Any], None]] = {  # noqa: RUF012
+        job.Started: _on_started, job.Targets: _on_targets, job.Refused: _on_refused, job.Sites: _on_sites,
+        job.Raw: _on_raw, job.Seen: _on_seen, job.Counted: _on_counted, job.Failed: _on_failed, job.Ended: _on_ended,
+    }  # fmt: skip
+
+    def _decoded(self, mark: job.Mark | None) -> Iterator[Sequence[Event]]:
+        """Yield what is waiting, up to a mark: what is younger may still have older company."""
+        waiting, self._waiting = self._waiting, []
+        for rings, size in waiting:
+            decoder = self._decoders[rings]
+            piece = max(1, _PIECE // decoder.slot) * decoder.slot
+            while size:
+                raw = os.pread(self._spool.fileno(), min(size, piece), self._read_to)
+                self._read_to += len(raw)
+                size -= len(raw)
+                for event in decoder.events(raw, self._clock):
+                    self._held.append(event)
+                    self._recorded[event.target] = self._recorded.get(event.target, 0) + 1
+        limit = mark.time if mark is not None else 0
+        self._held.sort()
+        at = bisect_right(self._held, (limit,))
+        ready, self._held = self._held[:at], self._held[at:]
+        yield ready
+
+    _read_to = 0
+
+    def report(self) -> Report:
+        """Return how the trace was."""
+        counts, lost = [], []
+        for target in self.targets:
+            gone = self.totals.lost.get(target.number, 0)
+            lost.append(gone)
+            seen = self.totals.counts.get(target.number, 0) if self.wish.what == COUNT else 0
+            counts.append(seen + gone + self._recorded.get(target.number, 0))
+        return Report(
+            tuple(self.targets), tuple(counts), tuple(lost), tuple(self.refusals), self.engines, self.started,
+            self.finished, time.time_ns() - time.monotonic_ns(), self.ended.threads if self.ended else {},
+            self.ended.exit_code if self.ended else None,
+        )  # fmt: skip
+
+
+def thread_name(tid: int) -> str:
+    """Return the name of a thread, '' if it has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{tid}/comm").read_text("utf-8", "replace").rstrip("\n")
+    return ""

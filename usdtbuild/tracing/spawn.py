@@ -1,0 +1,61 @@
+"""Start a program so that it can be seized before its first instruction."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Spawned:
+    """A child that waits, before its exec, until it is told to `go`."""
+
+    def __init__(self, argv: Sequence[str], cwd: str, env: Mapping[str, str], group: int, mask: set[int]) -> None:
+        """Fork it; it keeps our standard streams. `group` is its process group, `mask` the signals it blocks."""
+        self.name = argv[0]
+        go, self._go = os.pipe()
+        self._failure, failure = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.close(self._go)
+                self._become(argv, cwd, env, group, mask, go)
+            except OSError as error:
+                os.write(failure, str(error.errno).encode("ascii"))
+            finally:
+                os._exit(127)
+        os.close(go)
+        os.close(failure)
+
+    @staticmethod
+    def _become(
+        argv: Sequence[str], cwd: str, env: Mapping[str, str], group: int, mask: set[int], go: int
+    ) -> None:
+        if group:
+            with contextlib.suppress(OSError):  # the group may have ended
+                os.setpgid(0, group)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if not os.read(go, 1):  # nobody will tell us any more
+            os._exit(127)
+        os.chdir(cwd or ".")
+        os.execvpe(argv[0], list(argv), dict(env))
+
+    def go(self) -> None:
+        """Let it go on to its exec."""
+        os.write(self._go, b"g")
+        os.close(self._go)
+
+    def check(self) -> None:
+        """Raise InputError if it could not be executed."""
+        said = os.read(self._failure, 16)
+        os.close(self._failure)
+        if said:
+            raise InputError(self.name, f"can't be run: {os.strerror(int(said)).lower()}")

@@ -1,0 +1,241 @@
+"""Threads that we trace: seize them, stop them all, let them go, without losing a signal that is on its way.
+
+The invariant: of each thread in `threads` we know whether it is stopped, and which signal it is owed. Whoever stops
+threads resumes or detaches them. A thread that hangs in the kernel (a parent in vfork, a device) can't be stopped; it
+runs no code of the program meanwhile, so it is left alone and counted as `late`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import ptrace
+from .errors import TracerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_OPTIONS = ptrace.O_TRACESYSGOOD
+FOLLOW = ptrace.O_TRACEFORK | ptrace.O_TRACEVFORK | ptrace.O_TRACECLONE | ptrace.O_TRACEEXEC
+# How long to wait for a thread to stop, in seconds, before it is taken for one that hangs in the kernel.
+_PATIENCE = 0.3
+_GROUP_STOPS = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+
+
+class Thread:
+    """A seized thread. `owed` is the signal that it gets when it goes on; `listening`: in a stop of job control."""
+
+    __slots__ = ("listening", "owed", "pid", "stopped", "tid", "trapped")
+
+    def __init__(self, tid: int, pid: int) -> None:
+        self.tid, self.pid = tid, pid
+        self.stopped = self.listening = False
+        self.owed = 0
+        self.trapped = False  # it has run into a breakpoint that nobody has handled yet
+
+
+def thread_ids(pid: int) -> list[int]:
+    """Return the threads of a process; none if it has ended."""
+    with contextlib.suppress(OSError):
+        return [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
+    return []
+
+
+def status_field(pid: int, field: str) -> str:
+    """Return a field of /proc/PID/status, '' where there is none."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines():
+            if line.startswith(field + ":"):
+                return line.partition(":")[2].strip()
+    return ""
+
+
+class Tracees:
+    """All threads that this process has seized."""
+
+    def __init__(self) -> None:
+        self.threads: dict[int, Thread] = {}
+        self.ended: dict[int, int] = {}  # processes that ended, and how
+        self.unseen: list[ptrace.Stop] = []  # what happened while something else was waited for
+
+    def of(self, pid: int) -> list[Thread]:
+        """Return the seized threads of a process."""
+        return [thread for thread in self.threads.values() if thread.pid == pid]
+
+    def add(self, tid: int, pid: int) -> Thread:
+        """Return the record of a thread that the kernel has seized for us, as a child of one that was."""
+        if tid not in self.threads:
+            self.threads[tid] = Thread(tid, pid)
+        return self.threads[tid]
+
+    # -- seizing and stopping ----------------------------------------------------------------------------------------
+
+    def seize(self, pid: int, options: int = 0) -> None:
+        """Seize all threads of a process; they run on. Raises TracerError."""
+        while True:
+            new = [tid for tid in thread_ids(pid) if tid not in self.threads]
+            taken = 0
+            for tid in new:
+                try:
+                    ptrace.call(ptrace.SEIZE, tid, 0, _OPTIONS | options)
+                except OSError as error:
+                    # A thread that has just ended, or a leader that has ended before the others (a zombie).
+                    if error.errno == errno.ESRCH or status_field(tid, "State")[:1] in {"", "Z", "X"}:
+                        continue
+                    raise _not_allowed(pid, error) from None
+                self.threads[tid] = Thread(tid, pid)
+                taken += 1
+            if not taken:
+                break
+        if not self.of(pid):
+            raise TracerError(f"process {pid} has ended")
+
+    def stop(self, pid: int) -> list[Thread]:
+        """Stop all threads of a seized process, those too that it starts meanwhile; return those that stand."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            running = [thread for thread in self.of(pid) if not thread.stopped]
+            for thread in running:
+                with contextlib.suppress(OSError):
+                    ptrace.call(ptrace.INTERRUPT, thread.tid)
+            late = [thread for thread in running if not self._wait_until_stopped(thread, deadline)]
+            before = len(self.of(pid))
+            with contextlib.suppress(TracerError):
+                self.seize(pid, 0)
+            if len(self.of(pid)) == before and len(late) == len([t for t in self.of(pid) if not t.stopped]):
+                return [thread for thread in self.of(pid) if thread.stopped]
+
+    def _wait_until_stopped(self, thread: Thread, deadline: float) -> bool:
+        """Wait for one thread; return whether it stands (or has ended)."""
+        pause = 0.0
+        while True:
+            stop = ptrace.wait(thread.tid, os.WNOHANG)
+            if stop is not None:
+                if stop.exited is not None:
+                    self.forget(thread.tid, stop.exited)
+                    return True
+                self.note(thread, stop)
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(pause)
+            pause = min(0.001, pause + 0.00005)
+
+    def note(self, thread: Thread, stop: ptrace.Stop) -> None:
+        """Remember that a thread has stopped, and what it is owed."""
+        thread.stopped = True
+        thread.listening = stop.event == ptrace.EVENT_STOP and stop.signal in _GROUP_STOPS
+        if stop.event and stop.event != ptrace.EVENT_STOP:
+            self.unseen.append(stop)
+        if not stop.event and not stop.syscall and stop.signal:
+            if stop.signal == signal.SIGTRAP:
+                thread.trapped = True
+            else:
+                thread.owed = stop.signal
+
+    def forget(self, tid: int, code: int) -> None:
+        """A thread has ended."""
+        thread = self.threads.pop(tid, None)
+        if thread is not None and tid == thread.pid:
+            self.ended[tid] = code
+
+    # -- letting go --------------------------------------------------------------------------------------------------
+
+    def resume(self, thread: Thread, request: int = ptrace.CONT) -> None:
+        """Let a stopped thread go on, with the signal that it is owed."""
+        if not thread.stopped:
+            return
+        owed, thread.owed = thread.owed, 0
+        thread.stopped = False
+        with contextlib.suppress(OSError):
+            if thread.listening and not owed:
+                ptrace.call(ptrace.LISTEN, thread.tid)
+            else:
+                ptrace.call(request, thread.tid, 0, owed)
+
+    def resume_all(self, pid: int) -> None:
+        """Let all threads of a process go on."""
+        for thread in self.of(pid):
+            self.resume(thread)
+
+    def detach(self, pid: int) -> None:
+        """Let go of all stopped threads of a process for good; the others are let go when they stop."""
+        for thread in self.of(pid):
+            if thread.stopped:
+                with contextlib.suppress(OSError):
+                    ptrace.call(ptrace.DETACH, thread.tid, 0, thread.owed)
+                del self.threads[thread.tid]
+
+    def detach_late(self) -> None:
+        """Let go of threads that were late, as they stop."""
+        for thread in list(self.threads.values()):
+            stop = ptrace.wait(thread.tid, os.WNOHANG)
+            if stop is not None and stop.exited is not None:
+                self.forget(thread.tid, stop.exited)
+            elif stop is not None:
+                self.note(thread, stop)
+                self.detach(thread.pid)
+
+    def take_pending(self, thread: Thread) -> None:
+        """Let a stopped thread go on to the stop of a trap that it has run into already, if there is one.
+
+        The kernel reports an interrupt before a trap that was there first; the trap must not be forgotten.
+        """
+        pending = status_field(thread.tid, "SigPnd")
+        if thread.listening or not pending or not int(pending, 16) >> (signal.SIGTRAP - 1) & 1:
+            return
+        owed, thread.owed = thread.owed, 0
+        with contextlib.suppress(OSError):
+            ptrace.call(ptrace.CONT, thread.tid)
+            thread.stopped = False
+            self._wait_until_stopped(thread, time.monotonic() + _PATIENCE)
+        thread.owed = thread.owed or owed
+
+    @contextlib.contextmanager
+    def standing(self, pid: int) -> Iterator[list[Thread]]:
+        """Stop all threads of a seized process for the body of the `with`; those that stood before stand after."""
+        before = {thread.tid for thread in self.of(pid) if thread.stopped}
+        stopped = self.stop(pid)
+        try:
+            yield stopped
+        finally:
+            for thread in self.of(pid):
+                if thread.tid not in before and not thread.trapped:
+                    self.resume(thread)
+
+
+def _not_allowed(pid: int, error: OSError) -> TracerError:
+    """Return the error that says why a process can't be traced, and what helps."""
+    tracer = status_field(pid, "TracerPid")
+    if tracer not in {"", "0"}:
+        name = status_field(int(tracer), "Name")
+        return TracerError(
+            f"process {pid} is traced already, by {name or 'process'} {tracer}; one tracer can, at a time"
+        )
+    if error.errno != errno.EPERM:
+        return TracerError(f"process {pid} can't be traced: {(error.strerror or str(error)).lower()}")
+    owner = status_field(pid, "Uid").split()[:1]
+    if owner and owner[0] != str(os.geteuid()) and os.geteuid() != 0:
+        return TracerError(f"process {pid} belongs to another user ({owner[0]}); trace it as that user, or as root")
+    with contextlib.suppress(OSError, ValueError):
+        scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text("ascii"))
+        if scope == 1:
+            return TracerError(
+                f"process {pid} was not started by us, and kernel.yama.ptrace_scope is 1; start it with"
+                " `usdtbuild trace -- COMMAND`, trace as root, or ask for `sysctl kernel.yama.ptrace_scope=0`"
+            )
+        if scope > 1:
+            return TracerError(
+                f"kernel.yama.ptrace_scope is {scope}, which forbids tracing;"
+                " ask for `sysctl kernel.yama.ptrace_scope=0`"
+            )
+    return TracerError(
+        f"process {pid} may not be traced (operation not permitted): it may have changed its user, or forbid it"
+        " (PR_SET_DUMPABLE), or the container lacks --cap-add=SYS_PTRACE; trace it as root"
+    )

@@ -1,0 +1,80 @@
+"""Read a probe's arguments from a stopped thread: its registers and the memory that operands name."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from ...formats.operands import CONSTANT, MEMORY, REGISTER
+from ..model import FLOAT, MISSING, STRING, Unreadable
+from ..patch.code import full_register
+from ..ptrace import INDEX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...formats.operands import Operand
+    from ..maps import Memory
+    from ..model import Argument, Value
+
+    Reader = Callable[[Sequence[int], Memory], Value]
+
+_MASK = (1 << 64) - 1
+
+
+def reader(argument: Argument, operand: Operand, string_size: int) -> Reader:
+    """Return a function that reads one argument, given a thread's registers (as ptrace has them) and its memory."""
+    raw = _raw(operand)
+    size, signed = operand.size or 8, operand.signed
+    mask, sign = (1 << 8 * size) - 1, 1 << 8 * size - 1
+    floating = (argument.kind == FLOAT or operand.floating) and size in (4, 8)
+    pattern = "<f" if size == 4 else "<d"
+
+    def read(registers: Sequence[int], memory: Memory) -> Value:
+        found = raw(registers, memory)
+        if found is None:
+            return MISSING
+        bits = found & mask
+        if floating:
+            value: float = struct.unpack(pattern, bits.to_bytes(size, "little"))[0]
+            return value
+        return bits - (1 << 8 * size) if signed and bits & sign else bits
+
+    def read_string(registers: Sequence[int], memory: Memory) -> Value:
+        pointer = read(registers, memory)
+        if not isinstance(pointer, int) or pointer is MISSING:
+            return pointer
+        if not pointer:
+            return None
+        text = memory.text(pointer, string_size)
+        return Unreadable(pointer) if text is None else text
+
+    return read_string if argument.kind == STRING else read
+
+
+def _raw(operand: Operand) -> Callable[[Sequence[int], Memory], int | None]:
+    """Return a function that gives the bits of an operand; None where they can't be had."""
+    place, size = operand.place, operand.size or 8
+    if place.kind == CONSTANT:
+        return lambda _registers, _memory: place.displacement & _MASK
+    if place.kind == REGISTER:
+        found = full_register(place.register)
+        if found is None:
+            return lambda _registers, _memory: None
+        index, shift = INDEX[found[0]], found[1]
+        return lambda registers, _memory: registers[index] >> shift
+    if place.kind != MEMORY or place.symbol:
+        return lambda _registers, _memory: None
+    parts = []
+    for name, scale in ((place.base, 1), (place.index_register, place.scale)):
+        known = full_register(name) if name else None
+        if name and known is None:
+            return lambda _registers, _memory: None
+        if known is not None:
+            parts.append((INDEX[known[0]], scale))
+
+    def read(registers: Sequence[int], memory: Memory) -> int | None:
+        address = place.displacement + sum(registers[index] * scale for index, scale in parts)
+        return memory.word(address & _MASK, size)
+
+    return read
