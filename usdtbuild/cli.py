@@ -29,6 +29,7 @@ COMMANDS = {
     "dof": ("dof", "Show and check DTrace's object format."),
     "verify": ("verify", "Check that the probes of a finished binary will work."),
     "functions": ("functions", "Show which functions can be patched while the program runs, and why not."),
+    "trace": ("trace", "See probes and functions of a program fire, with their arguments."),
     "flags": ("flags", "Print the compiler options for patchable function entries, checked for this compiler."),
 }
 

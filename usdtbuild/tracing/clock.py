@@ -23,7 +23,8 @@ _READ_EXECUTE, _PRIVATE = 5, 2
 def _ticks() -> Callable[[], int]:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+    number = ctypes.c_int
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, number, number, number, ctypes.c_long]
     file = os.memfd_create("usdtbuild-clock")
     try:
         os.write(file, _CODE.ljust(4096, b"\xcc"))

@@ -43,7 +43,7 @@ class Loader(NamedTuple):
 def auxiliary(pid: int) -> dict[int, int]:
     """Return the auxiliary vector of a 64-bit process."""
     raw = Path(f"/proc/{pid}/auxv").read_bytes()
-    return dict(struct.iter_unpack("<QQ", raw[: len(raw) // 16 * 16]))  # type: ignore[arg-type]
+    return dict(struct.iter_unpack("<QQ", raw[: len(raw) // 16 * 16]))
 
 
 def find_loader(pid: int) -> Loader:
@@ -66,16 +66,11 @@ def find_loader(pid: int) -> Loader:
 
 
 def _symbols(data: bytes, path: str) -> dict[str, int]:
-    from elftools.elf.elffile import ELFFile
-
-    Image(data, path)  # refuses what is no ELF file
-    import io
-
+    """Return the addresses, in the file, of the symbols that are of interest here."""
+    image = Image(data, path)
     found = {}
-    elf = ELFFile(io.BytesIO(data))
-    for name in (".dynsym", ".symtab"):
-        table = elf.get_section_by_name(name)
-        if table is not None:
-            wanted = (*_STATES, "_r_debug")
-            found.update({s.name: s["st_value"] for s in table.iter_symbols() if s.name in wanted and s["st_value"]})
+    for kind in ("SHT_DYNSYM", "SHT_SYMTAB"):
+        for _, symbol in (*image.symbols_with(kind, b"dl_debug_state"), *image.symbols_with(kind, b"_r_debug")):
+            if symbol.name in (*_STATES, "_r_debug") and symbol.value:
+                found[symbol.name] = symbol.value
     return found

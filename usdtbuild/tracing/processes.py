@@ -1,8 +1,8 @@
 """The processes of one trace and their program images: what is armed in each, and what happens to them.
 
-A process comes by seizing, by fork or by exec. Each image is armed when its libraries are there (`loader` tells), again
-when more come, and forgotten when it goes. Which engine takes a site is decided here: a jump where one is possible, else
-a breakpoint.
+A process comes by seizing, by fork or by exec. Each image is armed when its libraries are there (`loader` tells),
+again when more come, and forgotten when it goes. Which engine takes a site is decided here: a jump where one is
+possible, else a breakpoint.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from .job import Job
+    from .maps import Area
     from .model import Site
     from .tracees import Thread, Tracees
     from .worker import Worker
@@ -112,12 +113,10 @@ class Processes:
             found = select(process.pid, self.wish.wanted, 0, frozenset(process.modules))
         except InputError as error:
             raise TracerError(str(error)) from None
-        for area in mapped:
-            if "x" in area.flags and area.inode:
-                for target in found.targets:
-                    key = (target.module.path, target.module.load_bias)
-                    if any(area.start <= site.address < area.end for site in target.sites):
-                        process.modules[key] = (area.start, area.end)
+        for target in found.targets:
+            key = (target.module.path, target.module.load_bias)
+            if key not in process.modules:
+                process.modules[key] = _extent(target, mapped)
         targets = self._numbered(found.targets)
         self._tell_refusals(found.refusals)
         if targets:
@@ -128,10 +127,10 @@ class Processes:
         numbered, new = [], []
         for target in targets:
             key = (target.kind, target.provider, target.name, target.module.path, target.arguments)
-            number = self._numbers.setdefault(key, len(self._numbers))
-            one = target._replace(number=number)
+            is_new = key not in self._numbers
+            one = target._replace(number=self._numbers.setdefault(key, len(self._numbers)))
             numbered.append(one)
-            if number == len(self._numbers) - 1 and not any(other.number == number for other in new):
+            if is_new:
                 new.append(one)
         if new:
             self.worker.tell(job.Targets(tuple(new)))
@@ -337,7 +336,7 @@ class Processes:
             consistent = process.loader is None or process.loader.consistent(memory)
         finally:
             memory.close()
-        # With RT_DELETE, what goes is unmapped before the list is consistent again, and may come back at the same place.
+        # With RT_DELETE, what goes is unmapped before the list is whole again, and may come back at the same place.
         if consistent:
             with self.tracees.standing(process.pid), contextlib.suppress(InputError, OSError):
                 self._arm(process)
@@ -381,3 +380,17 @@ class Processes:
             owner = owner.parent
         return refusals
 
+
+def _extent(target: Target, mapped: Sequence[Area]) -> tuple[int, int]:
+    """Return where the file that a target is in begins and ends in memory: its mappings, one behind the other."""
+    at = target.sites[0].address
+    own = next((area for area in mapped if area.start <= at < area.end), None)
+    if own is None:
+        return at, at + 1
+    same = [area for area in mapped if (area.name, area.inode) == (own.name, own.inode)]
+    start = end = mapped.index(own)
+    while start and mapped[start - 1].end == mapped[start].start and mapped[start - 1] in same:
+        start -= 1
+    while end + 1 < len(mapped) and mapped[end].end == mapped[end + 1].start and mapped[end + 1] in same:
+        end += 1
+    return mapped[start].start, mapped[end].end

@@ -59,7 +59,7 @@ class _Clock:
         return self._times[at] + (ticks - first) * span // (then - first)
 
 
-class Failure(UsdtError):
+class WorkerError(UsdtError):
     """What the worker could not do."""
 
     def __init__(self, message: str, exit_code: int) -> None:
@@ -204,7 +204,7 @@ class Session:
         self.totals = Totals(*message)
 
     def _on_failed(self, message: job.Failed) -> None:
-        raise Failure(message.message, message.exit_code)
+        raise WorkerError(message.message, message.exit_code)
 
     def _on_ended(self, message: job.Ended) -> None:
         self.ended = message
@@ -222,10 +222,10 @@ class Session:
         for rings, size in waiting:
             decoder = self._decoders[rings]
             piece = max(1, _PIECE // decoder.slot) * decoder.slot
-            while size:
-                raw = os.pread(self._spool.fileno(), min(size, piece), self._read_to)
+            end = self._read_to + size
+            while self._read_to < end:
+                raw = os.pread(self._spool.fileno(), min(end - self._read_to, piece), self._read_to)
                 self._read_to += len(raw)
-                size -= len(raw)
                 for event in decoder.events(raw, self._clock):
                     self._held.append(event)
                     self._recorded[event.target] = self._recorded.get(event.target, 0) + 1

@@ -34,9 +34,7 @@ class Spawned:
         os.close(failure)
 
     @staticmethod
-    def _become(
-        argv: Sequence[str], cwd: str, env: Mapping[str, str], group: int, mask: set[int], go: int
-    ) -> None:
+    def _become(argv: Sequence[str], cwd: str, env: Mapping[str, str], group: int, mask: set[int], go: int) -> None:
         if group:
             with contextlib.suppress(OSError):  # the group may have ended
                 os.setpgid(0, group)

@@ -177,6 +177,8 @@ class Worker:
 def serve(link: Connection, mask: set[int]) -> None:
     """Receive a job and do it; every error becomes a message."""
     wish = link.recv()
+    for descriptor in (link.fileno(), wish.spool):
+        os.set_inheritable(descriptor, False)  # the program that is started has nothing to do with them
     worker = Worker(link, wish, mask)
     try:
         worker.run()

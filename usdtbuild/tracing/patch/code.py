@@ -321,9 +321,7 @@ def _load_memory(
         code += b"\x48\x8d\x14" + bytes([scale << 6 | 1 << 3 | 2])  # lea (%rdx,%rcx,scale),%rdx
     code += b"\x48\x81\xc2" + struct.pack("<i", place.displacement)  # add $displacement,%rdx
     loaded = bytes.fromhex(load) + store
-    if base[0] in {"rsp", "rbp"} and not place.index_register:
-        # rbp may be any register's value in code without frame pointers, but then it is seldom a base.
-        if base[0] == "rsp":
-            return code + loaded
+    if base[0] == "rsp" and not place.index_register:
+        return code + loaded
     code += b"\xe8" + _rel32(at + len(code) + 5, calls.probe)
     return code + b"\x74" + bytes([len(loaded) + 2]) + loaded + b"\xeb" + bytes([len(missing)]) + missing

@@ -108,9 +108,7 @@ class PatchEngine:
         pid_cell = room.find(PAGE, spots[0].site.address, 1 << 46) or 0
         room.take(pid_cell, pid_cell + PAGE)
         tid_offset = self._tid_offset(memory) if record else None
-        self.layout, more = layout.build(
-            self.plan, spots, mirrors, room, self.shape, rings_at, pid_cell, tid_offset, 0
-        )
+        self.layout, more = layout.build(self.plan, spots, mirrors, room, self.shape, rings_at, pid_cell, tid_offset, 0)
         refusals += more
         if not self.layout.spots:
             return refusals
@@ -118,7 +116,7 @@ class PatchEngine:
         gate = find_gate(self.pid, memory)
         started = time.monotonic()
         with self.tracees.standing(self.pid) as threads:
-            self._install(threads, gate, rings_at, pid_cell, memory)
+            self._install(threads, gate, rings_at, pid_cell, memory, room)
             refusals += self._arm(memory)
         self.stood_still += time.monotonic() - started
         return refusals
@@ -140,17 +138,25 @@ class PatchEngine:
             value = memory.word(address, 2) or 0
             self._entries.append(_semaphore(address, value))
 
-    def _install(self, threads: Sequence[Thread], gate: int, rings_at: int, pid_cell: int, memory: Memory) -> None:
+    def _install(
+        self, threads: Sequence[Thread], gate: int, rings_at: int, pid_cell: int, memory: Memory, room: Room
+    ) -> None:
         """Map everything into the stopped process. Raises TracerError."""
         assert self.layout is not None
         plan = _Mapping(self.layout, len(self._entries), code.RINGS * self.shape.stride if rings_at else 0)
         thread = next((one for one in threads if one.tid == self.pid), threads[0])
+        # Nothing is left to the kernel's choice, which might be a place that is needed for something else.
+        near = self.layout.spots[0].site.address
+        journal_at = room.find(plan.journal_size + plan.control_size, near, 1 << 46)
+        if journal_at is None:
+            raise TracerError(f"process {self.pid} has no free memory")
+        control = journal_at + plan.journal_size
         with borrow(self.tracees, thread, gate) as borrowed:
             self.shared = Shared(borrowed, plan.size)
             plan.fill(self.shared.data)
             journal.begin(self.shared.data, os.getpid(), self._entries)
-            calls = plan.calls(self.shared.descriptor, rings_at, pid_cell)
-            results = perform(borrowed, self.shared, plan.control, calls)
+            calls = plan.calls(self.shared.descriptor, rings_at, pid_cell, journal_at)
+            results = perform(borrowed, self.shared, plan.control, calls, control)
         failed = next((-r for call, r in zip(calls, results) if -PAGE < r < 0 and call.number != MADVISE), 0)
         if failed:
             raise TracerError(f"process {self.pid} can't map the memory that it shares with us: {os.strerror(failed)}")
@@ -162,7 +168,8 @@ class PatchEngine:
 
     def _arm(self, memory: Memory) -> list[Refusal]:
         """Switch the sites on in the stopped process, page by page, then the semaphores."""
-        assert self.layout is not None and self.shared is not None
+        assert self.layout is not None
+        assert self.shared is not None
         refusals = []
         by_page: dict[int, list[tuple[int, Spot]]] = {}
         for index, spot in enumerate(self.layout.spots):
@@ -229,12 +236,15 @@ class PatchEngine:
             memory = Memory(pid)
         except OSError:
             return []
+        spots = self.layout.spots if self.layout is not None else ()
         try:
-            return _restore(
-                self._entries, memory, {s.site.address: s.target for s in self.layout.spots} if self.layout else {}
-            )
+            refusals = _restore(self._entries, memory, {spot.site.address: spot.target for spot in spots})
         finally:
             memory.close()
+        if pid == self.pid:
+            for index, entry in enumerate(self._entries):
+                self._mark(index, entry.flags & ~journal.ARMED)
+        return refusals
 
     def forked(self) -> list[int]:
         """Return other processes that have our memory: forked ones, armed like the first."""
@@ -294,6 +304,8 @@ def clean_up(tracees: Tracees, pid: int, memory: Memory) -> None:
         return
     with tracees.standing(pid):
         for found in left:
+            if found.owner == os.getpid():
+                continue
             if found.owner:
                 raise TracerError(f"process {pid} is traced already, by `usdtbuild trace` (process {found.owner})")
             _restore(found.entries, memory, {})
@@ -316,7 +328,8 @@ class _Mapping:
         self.ordered = sorted(made.pages)
         at += PAGE * len(self.ordered)
         self.control = at
-        self.size = at + control_size(8 + 2 * len(self.parts) + len(self.ordered))
+        self.control_size = control_size(8 + 2 * len(self.parts) + len(self.ordered))
+        self.size = at + self.control_size
 
     def fill(self, data: object) -> None:
         """Write stubs and mirrors into the shared file."""
@@ -328,11 +341,10 @@ class _Mapping:
             view[at : at + PAGE] = self.layout.pages[page]
         view.release()
 
-    def calls(self, descriptor: int, rings_at: int, pid_cell: int) -> list[Call]:
+    def calls(self, descriptor: int, rings_at: int, pid_cell: int, journal_at: int) -> list[Call]:
         """Return the system calls, in order."""
         text, data = PROT_READ | PROT_EXEC, PROT_READ | PROT_WRITE
-        # The journal may lie anywhere: it is found by its name.
-        calls = [Call(9, (0, self.journal_size, data, MAP_SHARED, descriptor, 0))]
+        calls = [map_call(journal_at, self.journal_size, data, MAP_SHARED, descriptor, 0)]
         calls.append(map_call(pid_cell, PAGE, data, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
         calls.append(Call(MADVISE, (pid_cell, PAGE, MADV_WIPEONFORK)))
         if rings_at:

@@ -183,9 +183,10 @@ def control_size(calls: int) -> int:
     return _pages(_TABLE + 56 * calls) + _pages(_HEAD + 8 * calls)
 
 
-def perform(borrowed: Borrowed, shared: Shared, offset: int, calls: Sequence[Call]) -> list[int]:
-    """Make system calls at full speed, by way of control pages at an offset of the shared file; return the results.
+def perform(borrowed: Borrowed, shared: Shared, offset: int, calls: Sequence[Call], address: int) -> list[int]:
+    """Make system calls at full speed, by way of control pages; return the results.
 
+    The pages are at an offset of the shared file, and at an address where nothing is.
     The control pages stay mapped: nothing tells when nobody is in them, and they are few. Raises TracerError.
     """
     table = offset + _TABLE
@@ -196,11 +197,13 @@ def perform(borrowed: Borrowed, shared: Shared, offset: int, calls: Sequence[Cal
     shared.data[offset : offset + len(_LOOP)] = _LOOP
     code_size = _pages(_TABLE + 56 * len(calls))
     results_size = _pages(_HEAD + 8 * len(calls))
-    code = borrowed.call(MMAP, 0, code_size, PROT_READ | PROT_EXEC, MAP_PRIVATE, shared.descriptor, offset)
+    private, common = MAP_PRIVATE | MAP_FIXED_NOREPLACE, MAP_SHARED | MAP_FIXED_NOREPLACE
+    code = borrowed.call(MMAP, address, code_size, PROT_READ | PROT_EXEC, private, shared.descriptor, offset)
     if -PAGE < code < 0:
         raise TracerError(f"process {borrowed.thread.pid} may not map code (mmap: {os.strerror(-code)})")
     results_at = offset + code_size
-    results = borrowed.call(MMAP, 0, results_size, PROT_READ | PROT_WRITE, MAP_SHARED, shared.descriptor, results_at)
+    behind = address + code_size
+    results = borrowed.call(MMAP, behind, results_size, PROT_READ | PROT_WRITE, common, shared.descriptor, results_at)
     if -PAGE < results < 0:
         raise TracerError(f"process {borrowed.thread.pid} can't map memory (mmap: {os.strerror(-results)})")
     struct.pack_into("<Q", shared.data, results_at, 0)

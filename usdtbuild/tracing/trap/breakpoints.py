@@ -44,7 +44,9 @@ class Breakpoints:
 
     name = "trap"
 
-    def __init__(self, pid: int, armed: dict[int, Breakpoint] | None = None, semaphores: dict[int, int] | None = None) -> None:
+    def __init__(
+        self, pid: int, armed: dict[int, Breakpoint] | None = None, semaphores: dict[int, int] | None = None
+    ) -> None:
         self.pid = pid
         self.memory = Memory(pid)
         self.armed: dict[int, Breakpoint] = dict(armed or {})
@@ -90,7 +92,7 @@ class Breakpoints:
                 self.armed[address] = Breakpoint(number, before[:1], _skip(before), ())
 
     def was_here(self, tid: int) -> bool:
-        """Whether a thread reports a breakpoint that is gone; it then goes on with the instruction that was under it."""
+        """Whether a thread reports a breakpoint that is gone; it then goes on with the instruction that was there."""
         registers = ptrace.registers(tid)
         address = registers[ptrace.RIP] - 1
         if address not in self._gone:
@@ -118,7 +120,7 @@ class Breakpoints:
         if found is None:
             return None
         memory = self.memory
-        values = tuple([read(registers, memory) for read in found.readers]) if found.readers else ()
+        values = tuple([read(registers, memory) for read in found.readers])
         if found.skip == RETURN:
             registers[ptrace.RIP] = memory.word(registers[ptrace.RSP]) or 0
             registers[ptrace.RSP] += 8
@@ -177,5 +179,3 @@ def _skip(code: bytes) -> int:
         return RETURN
     nop = nop_length(code)
     return nop[0] if nop is not None else 0
-
-

@@ -11,13 +11,15 @@ from ..patch.code import full_register
 from ..ptrace import INDEX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import ctypes
+    from collections.abc import Callable
 
     from ...formats.operands import Operand
     from ..maps import Memory
     from ..model import Argument, Value
 
-    Reader = Callable[[Sequence[int], Memory], Value]
+    Registers = ctypes.Array[ctypes.c_ulonglong]
+    Reader = Callable[[Registers, Memory], Value]
 
 _MASK = (1 << 64) - 1
 
@@ -30,7 +32,7 @@ def reader(argument: Argument, operand: Operand, string_size: int) -> Reader:
     floating = (argument.kind == FLOAT or operand.floating) and size in (4, 8)
     pattern = "<f" if size == 4 else "<d"
 
-    def read(registers: Sequence[int], memory: Memory) -> Value:
+    def read(registers: Registers, memory: Memory) -> Value:
         found = raw(registers, memory)
         if found is None:
             return MISSING
@@ -40,7 +42,7 @@ def reader(argument: Argument, operand: Operand, string_size: int) -> Reader:
             return value
         return bits - (1 << 8 * size) if signed and bits & sign else bits
 
-    def read_string(registers: Sequence[int], memory: Memory) -> Value:
+    def read_string(registers: Registers, memory: Memory) -> Value:
         pointer = read(registers, memory)
         if not isinstance(pointer, int) or pointer is MISSING:
             return pointer
@@ -52,7 +54,7 @@ def reader(argument: Argument, operand: Operand, string_size: int) -> Reader:
     return read_string if argument.kind == STRING else read
 
 
-def _raw(operand: Operand) -> Callable[[Sequence[int], Memory], int | None]:
+def _raw(operand: Operand) -> Callable[[Registers, Memory], int | None]:
     """Return a function that gives the bits of an operand; None where they can't be had."""
     place, size = operand.place, operand.size or 8
     if place.kind == CONSTANT:
@@ -73,7 +75,7 @@ def _raw(operand: Operand) -> Callable[[Sequence[int], Memory], int | None]:
         if known is not None:
             parts.append((INDEX[known[0]], scale))
 
-    def read(registers: Sequence[int], memory: Memory) -> int | None:
+    def read(registers: Registers, memory: Memory) -> int | None:
         address = place.displacement + sum(registers[index] * scale for index, scale in parts)
         return memory.word(address & _MASK, size)
 

@@ -1,0 +1,133 @@
+"""Counts and arguments are exact, engine by engine, for programs of every shape, without any privilege."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from .conftest import PROBES, SHAPES, check_arguments
+
+ALL = ("-P", "scene:*")
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+@pytest.mark.parametrize("shape", [*SHAPES, "shared"])
+def test_every_hit_with_its_arguments(scene: Any, traced: Any, shape: str, engine: str) -> None:
+    program = scene(shape)
+    seen = traced(*ALL, "--engine", engine, "--", program, 21, 2, cwd=program.parent)
+    check_arguments(seen.hits, 21, 2)
+    assert seen.output == ["wrong=0 guarded=42"]
+    assert not seen.errors
+
+
+@pytest.mark.parametrize("nop", ["nop5", "classic"])
+@pytest.mark.parametrize("cc", ["gcc", "clang"])
+def test_every_form_of_site(scene: Any, traced: Any, need: Any, cc: str, nop: str) -> None:
+    need(cc)
+    seen = traced(*ALL, "--", scene("pie", cc, nop), 21, 2)
+    check_arguments(seen.hits, 21, 2)
+    assert seen.output == ["wrong=0 guarded=42"]
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_counts_are_exact(scene: Any, counted: Any, engine: str) -> None:
+    rounds = 100_000 if engine == "patch" else 200
+    counts, printed = counted(*ALL, "--engine", engine, "--", scene("pie"), rounds, 4)
+    assert counts == {f"scene:{name}": 4 * rounds for name in PROBES}
+    assert f"wrong=0 guarded={4 * rounds}" in printed
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_library_that_is_closed_and_opened_again(scene: Any, counted: Any, engine: str) -> None:
+    host = scene("dlopen")
+    counts, printed = counted(*ALL, "--engine", engine, "--", host, 100, 2, cwd=host.parent)
+    assert counts == {f"scene:{name}": 400 for name in PROBES}
+    assert printed.count("wrong=0 guarded=200") == 2
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_programs_that_the_program_starts(scene: Any, counted: Any, engine: str) -> None:
+    program = scene("pie")
+    script = f"{program} 10; ({program} 10 2 &); exec {program} 10 3"
+    counts, _ = counted(*ALL, "--engine", engine, "--", "sh", "-c", script)
+    assert counts["scene:last"] in {40, 60}  # the one in the background may end later, and then isn't waited for
+    alone, _ = counted(*ALL, "--engine", engine, "--no-children", "--", "sh", "-c", script)
+    assert alone["scene:last"] == 30
+
+
+class Running:
+    """The scene as a process that waits for a line before it begins."""
+
+    def __init__(self, program: Any, rounds: int, threads: int) -> None:
+        words = [str(program), str(rounds), str(threads), "wait"]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+    def end(self) -> str:
+        """Let it run to its end; returns what it wrote."""
+        output, _ = self.process.communicate("\n", timeout=60)
+        assert self.process.returncode == 0
+        return output
+
+
+def watch(pid: int, *options: str) -> subprocess.Popen[str]:
+    """Start `usdtbuild trace` on a process, and wait until it is armed, which the semaphore in the count tells."""
+    words = [sys.executable, "-m", "usdtbuild", "trace", "-v", *ALL, *options, "-p", str(pid)]
+    tracer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert tracer.stderr is not None
+    assert "tracing process" in tracer.stderr.readline()
+    return tracer
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_running_process_attached_and_let_go_three_times(scene: Any, engine: str) -> None:
+    running = Running(scene("pie"), 50, 2)
+    before = _code(running.process.pid)
+    for _ in range(2):
+        tracer = watch(running.process.pid, "--count", "--engine", engine)
+        assert _code(running.process.pid) != before
+        tracer.send_signal(signal.SIGINT)
+        output, errors = tracer.communicate(timeout=60)
+        assert tracer.returncode == 0, errors
+        assert "0  scene:last" in output
+        assert _code(running.process.pid) == before
+    tracer = watch(running.process.pid, "--count", "--engine", engine)
+    assert running.end() == "wrong=0 guarded=100\n"
+    output, errors = tracer.communicate(timeout=60)
+    assert sorted(output.split()) == sorted([word for name in PROBES for word in ("100", f"scene:{name}")])
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_tracer_killed(scene: Any, engine: str) -> None:
+    """Nothing is left in the program, which runs on unharmed; and it can be traced again."""
+    running = Running(scene("pie"), 50, 2)
+    before = _code(running.process.pid)
+    tracer = watch(running.process.pid, "--engine", engine)
+    tracer.kill()
+    tracer.communicate()
+    deadline = time.monotonic() + 30
+    while _code(running.process.pid) != before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    tracer = watch(running.process.pid, "--count", "--engine", engine)
+    assert running.end() == "wrong=0 guarded=100\n"
+    output, _ = tracer.communicate(timeout=60)
+    assert "100  scene:last" in output
+
+
+def _code(pid: int) -> bytes:
+    """Return the program's code and data with semaphores, as they are in its memory."""
+    found = b""
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb") as memory:  # noqa: PTH123
+        for line in maps:
+            if line.rstrip().endswith("/scene") and "w" not in line.split()[1]:
+                start, end = (int(word, 16) for word in line.split()[0].split("-"))
+                memory.seek(start)
+                found += memory.read(end - start)
+    return found
