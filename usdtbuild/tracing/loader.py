@@ -11,6 +11,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..elf import layout as L
 from ..elf.image import Image
 from ..errors import InputError
 from ..process import mapped_files, open_mapped
@@ -69,7 +70,7 @@ def _symbols(data: bytes, path: str) -> dict[str, int]:
     """Return the addresses, in the file, of the symbols that are of interest here."""
     image = Image(data, path)
     found = {}
-    for kind in ("SHT_DYNSYM", "SHT_SYMTAB"):
+    for kind in (L.SHT_DYNSYM, L.SHT_SYMTAB):
         for _, symbol in (*image.symbols_with(kind, b"dl_debug_state"), *image.symbols_with(kind, b"_r_debug")):
             if symbol.name in (*_STATES, "_r_debug") and symbol.value:
                 found[symbol.name] = symbol.value
