@@ -1,4 +1,4 @@
-"""Probes that fire under the plugin: with gdb, as any user, and with bpftrace, as root; the arguments must be right."""
+"""Probes that fire under the plugin, with each tracer: our own and gdb as any user, bpftrace as root."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 TRACERS = [
+    "patch",
+    "trap",
     pytest.param("gdb", marks=pytest.mark.live("gdb")),
     pytest.param("bpftrace", marks=pytest.mark.live),
 ]

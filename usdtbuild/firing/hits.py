@@ -27,7 +27,7 @@ class Field(NamedTuple):
     is_string: bool
     stack: int = -1
 
-    def value(self, raw: int | str | None) -> Any:
+    def value(self, raw: int | str | float | None) -> Any:
         """Return the Python value of what a tracer read: an int for every number and pointer, str for strings."""
         if not isinstance(raw, int):
             return raw
@@ -86,7 +86,7 @@ class Hit(NamedTuple):
         return {name: value for name, value in zip(self.names, self.args) if name}
 
 
-def make_hit(traced: Traced, raw: Sequence[int | str | None]) -> Hit:
+def make_hit(traced: Traced, raw: Sequence[int | str | float | None]) -> Hit:
     """Return a hit from what a tracer read."""
     values = tuple(one.value(value) for one, value in zip(traced.fields, raw))
     return Hit(traced.provider, traced.probe, values, tuple(one.name for one in traced.fields))

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, UsageError
 from ..inspect import find_declared, inspect
-from . import with_bpftrace, with_gdb
+from . import with_bpftrace, with_gdb, with_session
 from .hits import Traced, field, find
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import ModuleType
 
     from ..inspect import Inspection, Probe
 
-TRACERS = {"gdb": with_gdb, "bpftrace": with_bpftrace}
+# "auto" is our own tracer with whichever of its engines works, and then the others in this order.
+TRACERS: dict[str, Any] = {
+    "auto": with_session.Engine("auto"),
+    "patch": with_session.Engine("patch"),
+    "trap": with_session.Engine("trap"),
+    "bpftrace": with_bpftrace,
+    "gdb": with_gdb,
+}
 
 
 class NoTracerError(Exception):
@@ -53,20 +59,21 @@ def _traced(seen: Inspection, probe: Probe) -> Traced:
     return Traced(probe.provider, probe.name, tuple(fields))
 
 
-def choose(wanted: str, probes: Sequence[Traced]) -> ModuleType:
-    """Return the module of the tracer to use: the one that is wanted, or with "auto" the best that works here.
+def choose(wanted: str, probes: Sequence[Traced]) -> Any:
+    """Return the tracer to use: the one that is wanted, or with "auto" the best that works here.
 
-    bpftrace comes first, because hits cost least with it, unless there are strings to read: it can't read those on a
-    page that the process hasn't touched yet. Raises NoTracerError, and UsageError for an unknown name.
+    Where our own doesn't work, bpftrace comes before gdb, because hits cost less with it, unless there are strings to
+    read: it can't read those on a page that the process hasn't touched yet. Raises NoTracerError, and UsageError for an
+    unknown name.
     """
-    if wanted not in (*TRACERS, "auto"):
-        raise UsageError(f"there is no tracer {wanted}; there are {', '.join(TRACERS)}, and auto")
+    if wanted not in TRACERS:
+        raise UsageError(f"there is no tracer {wanted}; there are {', '.join(TRACERS)}")
     if not sys.platform.startswith("linux"):
         raise NoTracerError(f"probes are traced on Linux, and this is {sys.platform}")
     order = [wanted]
     if wanted == "auto":
         strings = any(field.is_string for probe in probes for field in probe.fields)
-        order = ["gdb", "bpftrace"] if strings else ["bpftrace", "gdb"]
+        order = ["auto", "gdb", "bpftrace"] if strings else ["auto", "bpftrace", "gdb"]
     reasons = []
     for name in order:
         reason = TRACERS[name].why_not(probes)

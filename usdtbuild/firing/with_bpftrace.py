@@ -140,10 +140,10 @@ class _Tracer:
         return hits
 
 
-def _merge(probe: Traced, values: Sequence[int], strings: Sequence[str]) -> list[int | str | None]:
+def _merge(probe: Traced, values: Sequence[int], strings: Sequence[str]) -> list[int | str | float | None]:
     """Return the arguments in order: numbers, and for pointers to strings the strings."""
     texts = iter(strings)
-    merged: list[int | str | None] = []
+    merged: list[int | str | float | None] = []
     for field, value in zip(probe.fields, values):
         text = next(texts, "") if field.is_string else None
         # Of an address that can't be read bpftrace makes an empty string too; it can't be told from an empty one.

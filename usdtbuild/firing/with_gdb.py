@@ -92,7 +92,7 @@ def attached(pid: int, binary: str, probes: Sequence[Traced]) -> Iterator[list[H
     with tempfile.TemporaryDirectory(prefix="usdtbuild-") as name:
         folder = Path(name)
         job = {**_job(folder, binary, probes), "pid": pid, "ready": str(folder / "ready")}
-        with _permission(pid):
+        with permission(pid):
             gdb = _start(folder, job, None, os.environ)
             try:
                 _wait_for(folder, gdb)
@@ -158,7 +158,7 @@ def _end(gdb: subprocess.Popen[str]) -> None:
 
 
 @contextlib.contextmanager
-def _permission(pid: int) -> Iterator[None]:
+def permission(pid: int) -> Iterator[None]:
     """While the body runs, let any process of ours attach to this process; for others nothing can be done here."""
     if pid != os.getpid():
         yield

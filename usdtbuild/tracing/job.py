@@ -114,4 +114,4 @@ class Ended(NamedTuple):
 
 
 Message = Union[Started, Targets, Refused, Sites, Raw, Mark, Seen, Counted, Failed, Ended]
-STOP = "stop"
+STOP, KILL = "stop", "kill"

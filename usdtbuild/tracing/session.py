@@ -129,6 +129,12 @@ class Session:
             with contextlib.suppress(OSError):
                 self._link.send(job.STOP)
 
+    def kill(self) -> None:
+        """End the program that was started, with SIGKILL."""
+        if self._link is not None and self.ended is None and self.wish.argv:
+            with contextlib.suppress(OSError):
+                self._link.send(job.KILL)
+
     def close(self) -> None:
         """Let go of the worker; it puts everything back if it hasn't yet."""
         if self._link is not None:

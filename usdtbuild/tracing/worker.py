@@ -44,6 +44,7 @@ class Worker:
         self.stopping = False
         self._next_tick = 0.0
         self._spooled = 0
+        self._told: tuple[dict[int, int], dict[int, int]] = ({}, {})
 
     # -- telling the front -------------------------------------------------------------------------------------------
 
@@ -81,7 +82,9 @@ class Worker:
         counts = dict(totals.counts)
         for target, count in self.counts.items():
             counts[target] = counts.get(target, 0) + count
-        self.tell(job.Counted(counts, totals.lost))
+        if (counts, totals.lost) != self._told:
+            self._told = (counts, totals.lost)
+            self.tell(job.Counted(*self._told))
         self.tell(job.Mark(ticks if not final else 1 << 63, now))
         self._next_tick = time.monotonic() + (_TICK if self.wish.what != COUNT else 0.05)
 
@@ -152,8 +155,11 @@ class Worker:
     def _listen(self) -> None:
         try:
             while self.link.poll():
-                if self.link.recv() == job.STOP:
+                said = self.link.recv()
+                if said == job.STOP:
                     self.stopping = True
+                elif said == job.KILL and self.wish.argv:
+                    os.kill(self.processes.main, signal.SIGKILL)
         except (EOFError, OSError):
             self.stopping = True
 
