@@ -48,7 +48,7 @@ test-all: prepare-all lint
 	$(PYTEST)
 
 test-machines: prepare-all
-	$(PYTEST) tests/machines tests/arch
+	$(PYTEST) tests/machines tests/machine_facts
 
 test-projects: prepare-test
 	$(PYTEST) -m project

@@ -14,6 +14,7 @@ from .errors import InputError, UsdtError
 from .formats.dof import layout as D
 from .formats.dof.encode import encode
 from .formats.dof.types import Dof, DofError, DofProbe, DofProvider, Encoded
+from .machines import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,9 +30,9 @@ RELOCATIONS = {"freebsd": D.DOFREL, "illumos": D.SETX, "oracle": D.SETX}
 TRAILER = b"UDOF"
 
 # Where ppc64 ELFv1 has its function descriptors, which is what function symbols name there.
-_DESCRIPTORS, _EM_PPC64, _R_PPC64_ADDR64 = ".opd", 21, 38
+_DESCRIPTORS = ".opd"
 _RANK = {L.STB_GLOBAL: 0, L.STB_WEAK: 1, L.STB_LOCAL: 2}
-_FUNCTION_TYPES = {L.STT_FUNC, 10}  # and STT_GNU_IFUNC
+_FUNCTION_TYPES = {L.STT_FUNC, L.STT_GNU_IFUNC}
 
 
 class Function(NamedTuple):
@@ -49,11 +50,13 @@ class FunctionTable:
         """Collect the functions in `sections`. At one address a global symbol counts more than a weak or local one."""
         best: dict[tuple[int, int], tuple[int, int, int]] = {}  # (section, start) -> (rank, size, symbol)
         described = _descriptors(source)
+        known = facts_of(source.machine)
+        marks_thumb = known is not None and known.thumb is not None
         for index in range(1, source.symbol_count):
             symbol = source.symbol(index)
             if symbol.type not in _FUNCTION_TYPES:
                 continue
-            start = symbol.value & ~1 if source.machine == L.EM_ARM else symbol.value
+            start = symbol.value & ~1 if marks_thumb else symbol.value
             key = described.get((symbol.section, start), (symbol.section, start))
             rank = (_RANK.get(symbol.binding, 3), symbol.size, index)
             if key[0] in sections and (key not in best or rank[0] < best[key][0]):
@@ -78,13 +81,15 @@ class FunctionTable:
 def _descriptors(source: ElfObject) -> dict[tuple[int, int], tuple[int, int]]:
     """Return, for ppc64 ELFv1, where the code of each function descriptor is, both as (section, offset)."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
-    tables = source.sections_named(_DESCRIPTORS) if source.machine == _EM_PPC64 else []
+    known = facts_of(source.machine)
+    type_ = known.descriptors if known else 0
+    tables = source.sections_named(_DESCRIPTORS) if type_ else []
     for index in source.relocation_sections() if tables else ():
         section = source.sections[index].info
         if section in tables:
             for entry in range(source.sections[index].size // source.layout.rela.size):
                 reference = source.relocation(index, entry)
-                if reference.type == _R_PPC64_ADDR64:
+                if reference.type == type_:
                     code = source.symbol(reference.symbol)
                     found[section, reference.offset] = code.section, code.value + (reference.addend or 0)
     return found

@@ -14,8 +14,7 @@ import sys
 from binascii import crc32
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from . import arch, sites
-from .arch.machine import SAFE
+from . import machines, sites
 from .elf import layout as L
 from .elf.foreign import BITCODE
 from .elf.object import ElfObject
@@ -23,6 +22,7 @@ from .elf.write import ABSOLUTE, NewRelocation, ObjectEditor
 from .errors import UsdtError
 from .files import open_input, write_edited
 from .formats import stapsdt
+from .machines.calls import SAFE
 from .provider import describe
 from .provider.model import Probe, Provider
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from mmap import mmap
     from typing import Union
 
-    from .arch.machine import Machine, Stub
     from .dof_records import Function, FunctionTable
     from .formats.usdt_note import SiteNote, UsdtNote
+    from .machines.calls import Calls, Stub
     from .sites import Site, StubSymbol
 
     Data = Union[bytes, mmap]
@@ -131,7 +131,7 @@ def instrument(data: Data, path: str, options: Options = DEFAULTS) -> tuple[list
     if source is None:
         raise LtoObjectError(f"{path}: is LLVM bitcode, {_NO_MACHINE_CODE}; compile this file with -fno-lto")
     fat_ir = _refuse_slim_lto(source)
-    machine = arch.for_object(
+    machine = machines.for_object(
         source.machine, is64=source.layout.is64, little=source.layout.little, flags=source.flags, path=path
     )
     providers = known_providers(source, options)
@@ -160,7 +160,7 @@ def define(
     `options`. Raises UsdtError.
     """
     source = ElfObject(data, path)
-    machine = arch.for_object(
+    machine = machines.for_object(
         source.machine, is64=source.layout.is64, little=source.layout.little, flags=source.flags, path=path
     )
     providers = known_providers(source, options)
@@ -240,7 +240,7 @@ def _refuse_slim_lto(source: ElfObject) -> list[int]:
 
 
 def operand_text(
-    path: str, machine: Machine, address_size: int, provider: str, probe: Probe, *, tail: bool
+    path: str, machine: Calls, address_size: int, provider: str, probe: Probe, *, tail: bool
 ) -> str:
     """Return how SDT notes say where a probe's arguments are, the first twelve. Raises UsdtError where they can't."""
     return " ".join(
@@ -249,7 +249,7 @@ def operand_text(
 
 
 def operands_of(
-    path: str, machine: Machine, address_size: int, provider: str, probe: Probe, *, tail: bool, most: int | None = None
+    path: str, machine: Calls, address_size: int, provider: str, probe: Probe, *, tail: bool, most: int | None = None
 ) -> tuple[str, ...]:
     """Return where a probe's arguments are, one operand each, of at most `most`. Raises UsdtError."""
     arguments = probe.arguments[:most]
@@ -277,7 +277,7 @@ class _Writer:
     """Turns what `sites.find` found into edits: one use, one object."""
 
     def __init__(
-        self, source: ElfObject, machine: Machine, options: Options, found: sites.Found, providers: dict[str, Provider]
+        self, source: ElfObject, machine: Calls, options: Options, found: sites.Found, providers: dict[str, Provider]
     ) -> None:
         self.source, self.machine, self.options, self.found = source, machine, options, found
         self.providers = providers

@@ -205,10 +205,10 @@ def _report_missing(scan: _Scan, wanted: Wanted, warn: Callable[[str], None]) ->
 
 
 def _describe(source: ElfObject) -> str:
-    from . import arch
+    from . import machines
 
     layout, flags = source.layout, source.flags
-    machine = arch.for_object(source.machine, is64=layout.is64, little=layout.little, flags=flags, path=source.path)
+    machine = machines.for_object(source.machine, is64=layout.is64, little=layout.little, flags=flags, path=source.path)
     return f"{machine.name} ({'little' if layout.little else 'big'}-endian)"
 
 

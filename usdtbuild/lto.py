@@ -14,10 +14,9 @@ measurements behind this.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from . import arch, sites
-from .elf import layout as L
+from . import machines, sites
 from .elf.object import ElfObject
 from .errors import InputError
 from .formats import stapsdt
@@ -28,24 +27,13 @@ if TYPE_CHECKING:
     from mmap import mmap
     from typing import Union
 
-    from .arch.machine import Machine
+    from .machines.calls import Calls
     from .provider.model import Probe, Provider
 
     Data = Union[bytes, mmap]
 
 _PAGE = 4096
 _CURE = "compile this file without LTO (--lto=recompile does)"
-
-
-class _Relocations(NamedTuple):
-    """How assemblers spell three relocations: one that does nothing, and addresses of eight and four bytes."""
-
-    none: str
-    absolute: str
-    absolute32: str
-
-
-_RELOCATIONS = {L.EM_X86_64: _Relocations("R_X86_64_NONE", "R_X86_64_64", "R_X86_64_32")}
 
 
 def stub_source(intermediate: Data, plain: Data, path: str, options: Options) -> str:
@@ -55,10 +43,11 @@ def stub_source(intermediate: Data, plain: Data, path: str, options: Options) ->
     is wanted. `path` is what errors call the object. Raises UsdtError.
     """
     source = ElfObject(plain, path)
-    machine = arch.for_object(
+    machine = machines.for_object(
         source.machine, is64=source.layout.is64, little=source.layout.little, flags=source.flags, path=path
     )
-    if source.machine not in _RELOCATIONS or not source.layout.is64:
+    known = machines.facts_of(source.machine)
+    if known is None or known.assembler is None or not source.layout.is64:
         raise InputError(path, f"is an LTO object with probes, which can't be kept on {machine.name}", _CURE)
     if options.formats not in {(), ("stapsdt",)}:
         raise InputError(path, "is an LTO object with probes, which can only be kept with --formats=stapsdt", _CURE)
@@ -105,11 +94,14 @@ def _names_in(content: bytes, names: Iterable[bytes]) -> set[bytes]:
 class _Assembly:
     """Collects the assembly, one top-level `asm` for each thing defined: linkers may keep any and drop any."""
 
-    def __init__(self, plain: ElfObject, machine: Machine, nop: str) -> None:
+    def __init__(self, plain: ElfObject, machine: Calls, nop: str) -> None:
         from hashlib import blake2b
 
         self.path, self.machine, self.nop = plain.path, machine, nop
-        self.relocations = _RELOCATIONS[plain.machine]
+        known = machines.facts_of(plain.machine)
+        assert known is not None
+        assert known.assembler is not None  # stub_source has asked
+        self.none, self.absolute, self.absolute32 = known.assembler
         # Each object names its sites for itself, so that no copy's records count from another copy.
         self.prefix = f"usdtbuild.{blake2b(plain.data, digest_size=8).hexdigest()}"
         self.statements: list[str] = []
@@ -150,7 +142,7 @@ class _Assembly:
             self._define(anchor, *self._data(stapsdt.SEMAPHORE_SECTION, "aw", anchor, _PAGE, anchor))
         # A reference of no effect: whoever keeps the semaphore keeps the page's beginning.
         lines = list(self._data(stapsdt.SEMAPHORE_SECTION, "aw", name, 2, name))
-        lines.insert(-1, f".reloc {name}, {self.relocations.none}, {ANCHOR_SYMBOL}")
+        lines.insert(-1, f".reloc {name}, {self.none}, {ANCHOR_SYMBOL}")
         self._define(name, *lines)
 
     def _base(self) -> None:
@@ -181,7 +173,7 @@ class _Assembly:
         if not enabled:
             self._base()
             # A reference of no effect: whoever keeps the stub keeps the section without which gdb sees no note.
-            lines.insert(-1, f".reloc {name}, {self.relocations.none}, {stapsdt.BASE_SYMBOL}")
+            lines.insert(-1, f".reloc {name}, {self.none}, {stapsdt.BASE_SYMBOL}")
             lines += self._note(provider, probe, name, label, tail=code.tail)
         self._define(name, *lines)
 
@@ -199,11 +191,11 @@ class _Assembly:
             f".8byte {label}", f".8byte {stapsdt.BASE_SYMBOL}",
             f".weak {semaphore}", f".hidden {semaphore}", f".8byte {semaphore}",
             _bytes(note[fields.semaphore + 8 :]),
-            f".reloc {start}+{owner - 7}, {self.relocations.absolute}, {label}+{(stapsdt.OWNER[0] << 56) - 1:#x}",
+            f".reloc {start}+{owner - 7}, {self.absolute}, {label}+{(stapsdt.OWNER[0] << 56) - 1:#x}",
         ]  # fmt: skip
         for offset in (owner - 7, owner - 4):
             value = int.from_bytes(note[offset : offset + 4], "little")
-            lines.append(f".reloc {start}+{offset}, {self.relocations.absolute32}, {value:#x}")
+            lines.append(f".reloc {start}+{offset}, {self.absolute32}, {value:#x}")
         return [*lines, ".popsection"]
 
 

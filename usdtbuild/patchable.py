@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from struct import error as struct_error
 from typing import TYPE_CHECKING, NamedTuple
 
-from .functions import machines as M
+from . import machines
+from .functions import nops as M
 from .functions.entry import (
     REASONS,
     Promise,
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from .elf.headers import Data
     from .functions.entry import Measured
     from .functions.explain import Explanation
-    from .functions.machines import Machine
     from .functions.table import Entry, Table
+    from .machines.facts import Entries as Machine
     from .verify import Finding
 
     ReadMemory = Callable[[int, int], "bytes | None"]
@@ -170,7 +171,9 @@ class _Reader:
 
     def __init__(self, image: Image, options: Options, memory: ReadMemory | None) -> None:
         self.image, self.options, self.memory = image, options, memory
+        self.facts = machines.facts_of(image.machine)
         self.machine = M.machine_for(image.machine, image.layout.is64, image.layout.little)
+        self.thumb = self.facts.thumb if self.facts and self.machine else None
         self.symbols = read_symbols(image, options.debug_folder)
         self.starts = Starts(self.symbols.symbols, () if self.symbols.complete else unwind_starts(image))
         self.tables, self.entries = read_tables(image)
@@ -217,24 +220,24 @@ class _Reader:
     def _machine_at(self, address: int) -> Machine:
         """ARM has two instruction sets; a symbol, or the NOPs themselves, say which one is meant."""
         assert self.machine is not None
-        if self.image.machine != M.EM_ARM:
+        if self.thumb is None:
             return self.machine
         start = self.starts.at_or_after(address)
         around = self.starts.around(address)
         if around is not None and address < around.address + around.size:
             start = around
         if start is not None and start.address - address <= 4096:
-            return M.thumb() if start.thumb else self.machine
-        return self.machine if M.nop_at(self.machine, self.image.read(address, 4), 0) else M.thumb()
+            return self.thumb if start.thumb else self.machine
+        return self.machine if M.nop_at(self.machine, self.image.read(address, 4), 0) else self.thumb
 
     def _promise(self, measured: list[Measured]) -> Promise:
         assert self.machine is not None
         if self.options.promise:
             return Promise(*self.options.promise, "given")
         machine = self.machine
-        if self.image.machine == M.EM_ARM and measured:
-            thumbs = sum(1 for found in measured if self._machine_at(found.table_address) is M.thumb())
-            machine = M.thumb() if 2 * thumbs > len(measured) else machine
+        if self.thumb is not None and measured:
+            thumbs = sum(1 for found in measured if self._machine_at(found.table_address) is self.thumb)
+            machine = self.thumb if 2 * thumbs > len(measured) else machine
         return find_promise(machine, measured)
 
     def _against_promise(self, judged: _Judged, promise: Promise) -> _Judged:
@@ -325,7 +328,7 @@ class _Reader:
 
     def _without_entry(self, start: Start) -> Function:
         place = self.image.place(start.address)
-        hotpatch = self._s390_hotpatch(start)
+        hotpatch = self._is_hotpatch(start)
         reason, detail = ("", "") if hotpatch else self._why_no_entry(start)
         padding, nops, words = (8, 4, "1 NOP of 4 bytes (-mhotpatch)") if hotpatch else (0, 0, "")
         return Function(
@@ -333,11 +336,11 @@ class _Reader:
             start.source, place.section, (), start.address,
         )  # fmt: skip
 
-    def _s390_hotpatch(self, start: Start) -> bool:
+    def _is_hotpatch(self, start: Start) -> bool:
         """-mhotpatch=4,2 writes no table; its bytes are known by the symbol they stand around."""
-        if self.image.machine != M.EM_S390:
+        if self.facts is None or self.facts.hotpatch is None:
             return False
-        expected = M.S390_HOTPATCH_PADDING + M.S390_HOTPATCH_ENTRY
+        expected = b"".join(self.facts.hotpatch)
         return self.image.read(start.address - 8, 12) == expected and self.image.executable(start.address)
 
     def _why_no_entry(self, start: Start) -> tuple[str, str]:
@@ -357,7 +360,7 @@ class _Reader:
         Only x86 can tell: elsewhere the NOPs that align a function look like its padding.
         """
         machine, promise = self.machine, self.promise
-        if machine is None or promise is None or not M.is_x86(machine) or not promise.m:
+        if machine is None or promise is None or not M.has_long_nops(machine) or not promise.m:
             return False
         unit, m = machine.units[0], promise.m
         if m and self.image.read(start.address - m * unit, m * unit) != machine.nops[0][0] * m:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Callable, Literal, NamedTuple
 from .elf import layout as L
 from .errors import InputError, UsdtError
 from .formats import stapsdt
-from .formats.operands import EM_LOONGARCH, EM_RISCV
+from .machines import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from .elf.image import Image, Section
     from .elf.relocations import Relocation
 
-# machine -> relocation type -> what it does to a 32-bit word: R_RISCV_ADD32/SUB32, R_LARCH_ADD32/SUB32
-_DIFFERENCES = {EM_RISCV: {35: 1, 39: -1}, EM_LOONGARCH: {50: 1, 55: -1}}
 
 
 class Location(NamedTuple):
@@ -132,8 +130,9 @@ def _with_differences(image: Image, section: Section, content: bytes) -> bytes:
     a note, and the offsets of sites in DOF: two relocations, one that adds a label's value and one that subtracts
     another's.
     """
-    signs = _DIFFERENCES.get(image.machine)
-    if signs is None:
+    known = facts_of(image.machine)
+    signs = known.relocations.differences if known else {}
+    if not signs:
         return content
     filled = bytearray(content)
     for relocation in image.relocations(section):

@@ -13,8 +13,8 @@ from .errors import UsdtError
 from .provider import describe
 
 if TYPE_CHECKING:
-    from .arch.machine import Machine, Replacement
     from .elf.object import ElfObject, Reference
+    from .machines.calls import Calls, Replacement
     from .provider.model import Probe, Provider
 
 PROBE_PREFIX = "__dtrace_"
@@ -86,7 +86,7 @@ def description(source: ElfObject) -> str:
 
 
 def find(
-    source: ElfObject, machine: Machine, providers: dict[str, Provider], nop: str,
+    source: ElfObject, machine: Calls, providers: dict[str, Provider], nop: str,
     *, patch_enabled: bool, keep_calls: bool = False,
 ) -> Found:  # fmt: skip
     """Find the stubs, sites and semaphores of an object.
@@ -164,7 +164,7 @@ def _is_undefined(source: ElfObject, name: bytes) -> bool:
 
 
 def _classify(
-    source: ElfObject, machine: Machine, stubs: dict[int, StubSymbol], nop: str, patch_enabled: bool
+    source: ElfObject, machine: Calls, stubs: dict[int, StubSymbol], nop: str, patch_enabled: bool
 ) -> tuple[list[Site], set[int]]:
     sites: list[Site] = []
     indirect: set[int] = set()

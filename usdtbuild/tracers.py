@@ -11,19 +11,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from .formats.operands import (
-    CONSTANT,
-    EM_386,
-    EM_AARCH64,
-    EM_ARM,
-    EM_LOONGARCH,
-    EM_PPC64,
-    EM_RISCV,
-    EM_S390,
-    EM_X86_64,
-    MEMORY,
-    REGISTER,
-)
+from .formats.operands import CONSTANT, MEMORY, REGISTER
+from .machines import facts_of
 
 if TYPE_CHECKING:
     from .elf.image import Section
@@ -64,10 +53,13 @@ _BPFTRACE_ABORTS = Trouble("bpftrace", "bpftrace aborts")
 def operand_troubles(operand: Operand, machine: int) -> list[Trouble]:
     """Return what goes wrong with an operand, on ELF machine `machine`; nothing where every tracer reads it."""
     troubles = _size_troubles(operand)
-    if machine in {EM_386, EM_X86_64}:
+    known = facts_of(machine)
+    if known and known.decoded:
         troubles += _x86_troubles(operand.place, operand.floating)
-    elif machine in _PLACES:
-        troubles += [trouble for trouble, form in _PLACES[machine] if not form.fullmatch(operand.place.text)]
+    elif known:
+        for tracer, form in known.operands.readable.items():
+            if not re.fullmatch(form, operand.place.text):
+                troubles.append(_DOES_NOT_READ[tracer])
     return list(dict.fromkeys(troubles))
 
 
@@ -145,30 +137,8 @@ def _x86_memory(place: Place) -> list[Trouble]:
     return troubles
 
 
-# -- other machines: what each reader takes, as it stands behind the `@` ----------------------------------------------
-
-_X = r"(?:x(?:[12]?\d|30)|sp)"
-_R32 = r"(?:r\d|r10|fp|ip|sp|lr|pc)"
-_RISCV = r"(?:ra|sp|gp|tp|a[0-7]|s\d|s1[01]|t[0-6])"
-_PPC = r"(?:%r)?(?:[12]?\d|3[01])"
-_LOONG = r"(?:\$r(?:[12]?\d|3[01])|sp)"
-_S390 = r"%r(?:\d|1[0-5])"
-_N = r"-?\d+"
-_PLACES: dict[int, tuple[tuple[Trouble, re.Pattern[str]], ...]] = {
-    EM_AARCH64: (
-        (_LIBBPF_REFUSES, re.compile(rf"{_X}|\[{_X}\]|\[{_X}, ?{_N}\]|{_N}")),
-        (_BCC_DROPS, re.compile(rf"{_X}|\[{_X}\]|\[{_X}, ?{_N}\]|{_N}")),
-        (PERF_LEAVES_OUT, re.compile(rf"{_X}|\[sp\]|\[sp, ?{_N}\]")),
-    ),
-    EM_ARM: ((_LIBBPF_REFUSES, re.compile(rf"{_R32}|\[{_R32}\]|\[{_R32}, ?#{_N}\]|#{_N}")),),
-    EM_RISCV: ((_LIBBPF_REFUSES, re.compile(rf"{_RISCV}|{_N}\({_RISCV}\)|{_N}")),),
-    EM_S390: (
-        (_LIBBPF_REFUSES, re.compile(rf"{_S390}|{_N}\({_S390}\)|{_N}")),
-        (_BCC_DROPS, re.compile(rf"{_S390}|(?:{_N})?\({_S390}(?:,{_S390})?\)|{_N}")),
-    ),
-    EM_PPC64: ((_BCC_DROPS, re.compile(rf"{_PPC}|{_N}\({_PPC}\)|{_PPC},{_PPC}|i{_N}")),),
-    EM_LOONGARCH: ((_BCC_DROPS, re.compile(rf"{_LOONG}|\[{_LOONG}\]|\[{_LOONG}, ?(?:{_N}|{_LOONG})\]|{_N}")),),
-}
+# What happens to an operand of another machine that a tracer doesn't read (`machines.facts.Operands.readable`).
+_DOES_NOT_READ = {"libbpf": _LIBBPF_REFUSES, "bcc": _BCC_DROPS, "perf": PERF_LEAVES_OUT}
 
 
 # -- where readers look -----------------------------------------------------------------------------------------------

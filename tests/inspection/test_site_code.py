@@ -6,7 +6,22 @@ import capstone
 import pytest
 
 from usdtbuild import site_code
-from usdtbuild.formats.operands import EM_AARCH64, EM_ARM, EM_LOONGARCH, EM_PPC, EM_PPC64, EM_RISCV, EM_S390, EM_X86_64
+from usdtbuild.machines import facts_of, known_numbers
+from usdtbuild.machines.facts import Facts
+from usdtbuild.machines.numbers import (
+    EM_AARCH64,
+    EM_ARM,
+    EM_LOONGARCH,
+    EM_MIPS,
+    EM_PPC,
+    EM_PPC64,
+    EM_RISCV,
+    EM_S390,
+    EM_SPARC,
+    EM_SPARC32PLUS,
+    EM_SPARCV9,
+    EM_X86_64,
+)
 
 LITTLE, BIG = capstone.CS_MODE_LITTLE_ENDIAN, capstone.CS_MODE_BIG_ENDIAN
 MACHINES = {
@@ -16,10 +31,10 @@ MACHINES = {
     EM_PPC64: (capstone.CS_ARCH_PPC, capstone.CS_MODE_64 | BIG),
     EM_S390: (capstone.CS_ARCH_SYSZ, BIG),
     EM_RISCV: (capstone.CS_ARCH_RISCV, capstone.CS_MODE_RISCV64 | capstone.CS_MODE_RISCVC),
-    site_code.EM_SPARC: (capstone.CS_ARCH_SPARC, BIG),
-    site_code.EM_SPARC32PLUS: (capstone.CS_ARCH_SPARC, capstone.CS_MODE_V9 | BIG),
-    site_code.EM_SPARCV9: (capstone.CS_ARCH_SPARC, capstone.CS_MODE_V9 | BIG),
-    site_code.EM_MIPS: (capstone.CS_ARCH_MIPS, capstone.CS_MODE_MIPS32 | BIG),
+    EM_SPARC: (capstone.CS_ARCH_SPARC, BIG),
+    EM_SPARC32PLUS: (capstone.CS_ARCH_SPARC, capstone.CS_MODE_V9 | BIG),
+    EM_SPARCV9: (capstone.CS_ARCH_SPARC, capstone.CS_MODE_V9 | BIG),
+    EM_MIPS: (capstone.CS_ARCH_MIPS, capstone.CS_MODE_MIPS32 | BIG),
 }
 # capstone's words for some rows differ from the manuals'
 SAME = {
@@ -32,16 +47,23 @@ SAME = {
 }
 
 
+def known_facts(machine: int) -> Facts:
+    known = facts_of(machine)
+    assert known is not None
+    return known
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_tables_say_what_the_bytes_mean(machine: int) -> None:
     arch, mode = MACHINES[machine]
-    clears = site_code._CLEARS.get(machine, {})
-    for digits, mnemonic in (*site_code._QUIET[machine].items(), *clears.items()):
+    known = known_facts(machine)
+    clears = known.clears
+    for digits, mnemonic in (*known.quiet.items(), *clears.items()):
         thumb = "Thumb" in mnemonic
         decoder = capstone.Cs(arch, capstone.CS_MODE_THUMB if thumb else mode)
         if "release 6" in mnemonic:
             decoder.mode = capstone.CS_MODE_MIPS32R6 | BIG
-        code = site_code._in_order(digits, mode == LITTLE or machine == EM_RISCV, machine)
+        code = site_code._in_order(digits, mode == LITTLE or machine == EM_RISCV, digits in known.halves)
         (decoded,) = list(decoder.disasm(code, 0))
         expected = mnemonic.replace(" (Thumb)", "")
         shown = f"{decoded.mnemonic} {decoded.op_str}".strip()
@@ -49,19 +71,20 @@ def test_the_tables_say_what_the_bytes_mean(machine: int) -> None:
         found = site_code.at_site(code, machine, little=mode == LITTLE, asks=digits in clears)
         assert found == site_code.Instruction(mnemonic, True)
     for digits in clears:  # only there is that no sign of a wrong address
-        wrong = site_code.at_site(site_code._in_order(digits, mode == LITTLE, machine), machine, little=mode == LITTLE)
+        code = site_code._in_order(digits, mode == LITTLE, digits in known.halves)
+        wrong = site_code.at_site(code, machine, little=mode == LITTLE)
         assert wrong is not None
         assert not wrong.quiet
 
 
 def test_every_table_but_loongarch_s_is_checked() -> None:
     """capstone 5 doesn't know LoongArch; `03400000` is `andi $zero, $zero, 0`, `4c000020` `jirl $zero, $ra, 0`."""
-    assert set(site_code._QUIET) == {*MACHINES, EM_LOONGARCH}
-    assert site_code._QUIET[EM_LOONGARCH] == {"03400000": "nop", "4c000020": "ret"}
+    assert {number for number in known_numbers() if known_facts(number).quiet} == {*MACHINES, EM_LOONGARCH}
+    assert known_facts(EM_LOONGARCH).quiet == {"03400000": "nop", "4c000020": "ret"}
 
 
 def test_other_instructions_are_not_quiet() -> None:
-    for machine in site_code._QUIET:
+    for machine in (*MACHINES, EM_LOONGARCH):
         found = site_code.at_site(b"\x12\x34\x56\x78" * 4, machine, little=True)
         assert found is not None
         assert not found.quiet

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from usdtbuild import arch
+from usdtbuild import machines
 from usdtbuild.elf import layout
 from usdtbuild.elf.object import ElfObject
 from usdtbuild.elf.write import NewRelocation, ObjectEditor
@@ -93,7 +93,7 @@ def add_distance(path, target, functions_too):
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         source = ElfObject(data, str(path))
         header = {"is64": source.layout.is64, "little": source.layout.little, "flags": source.flags}
-        machine = arch.for_object(source.machine, path=str(path), **header)
+        machine = machines.for_object(source.machine, path=str(path), **header)
         editor = ObjectEditor(source)
         text = next(i for i, s in enumerate(source.sections) if s.flags & layout.SHF_EXECINSTR and s.size)
         function = editor.add_label(text, 0)

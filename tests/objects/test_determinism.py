@@ -58,7 +58,7 @@ def test_user(session_bench: Any, plain: Path, expected: bytes) -> None:
     script = """if True:
         import os, sys
         from usdtbuild.instrument import Options, instrument
-        import usdtbuild.arch.x86_64
+        import usdtbuild.machines.x86_64
         import usdtbuild.dof_records
         import usdtbuild.formats.usdt_note
         import usdtbuild.provider.describe

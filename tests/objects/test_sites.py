@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from usdtbuild.arch.machine import NOP_STYLES
 from usdtbuild.elf.object import ElfError
 from usdtbuild.instrument import Options
+from usdtbuild.machines.calls import NOP_STYLES
 from usdtbuild.provider.parser import parse_file
 
 MAIN = """

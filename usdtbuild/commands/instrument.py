@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from ..arch.machine import NOP_STYLES, SAFE
 from ..errors import UsageError
 from ..instrument import Options, Report, instrument_file
+from ..machines.calls import NOP_STYLES, SAFE
 from ..outputs import Outputs
 from ..provider.model import Provider
 

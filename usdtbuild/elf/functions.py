@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import layout as L
+from ..machines import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .image import Image
 
-_R_PPC64_ADDR64 = 38
 
 
 def code_address(image: Image) -> Callable[[int], int] | None:
     """Return what turns a function symbol's value into its code's address; None where they are the same."""
-    if image.machine == L.EM_ARM:
+    known = facts_of(image.machine)
+    if known and known.thumb:
         return lambda value: value & ~1
     descriptors = _descriptors(image)
     return (lambda value: descriptors.get(value, value)) if descriptors else None
@@ -29,7 +29,8 @@ def code_address(image: Image) -> Callable[[int], int] | None:
 def _descriptors(image: Image) -> dict[int, int]:
     """Return the code's address behind each function descriptor of a linked file."""
     found: dict[int, int] = {}
-    if image.machine == L.EM_PPC64 and not image.is_object:
+    known = facts_of(image.machine)
+    if known and known.descriptors and not image.is_object:
         for section in image.sections_named(".opd"):
             content = image.content(section)
             words = image.layout.word.iter_unpack(content[: len(content) & ~7])
@@ -41,10 +42,11 @@ def _descriptors(image: Image) -> dict[int, int]:
 def moved_by_descriptors(image: Image) -> dict[int, int]:
     """Return the same for an object, where relocations say it; both places are `section << 64 | offset`."""
     found: dict[int, int] = {}
-    if image.machine == L.EM_PPC64:
+    known = facts_of(image.machine)
+    if known and known.descriptors:
         for section in image.sections_named(".opd"):
             for relocation in image.relocations(section):
-                symbol = image.symbol(relocation.symbol) if relocation.type == _R_PPC64_ADDR64 else None
+                symbol = image.symbol(relocation.symbol) if relocation.type == known.descriptors else None
                 if symbol is not None:
                     place = symbol.section << 64 | symbol.value + (relocation.addend or 0)
                     found[section.number << 64 | relocation.offset] = place

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
+from ..machines import name_of
 from . import layout as L
 from . import relocations
 from .dynamic import DF_1_PIE, DT_FLAGS_1, DT_SONAME, read_tags
@@ -27,13 +28,8 @@ if TYPE_CHECKING:
     from .headers import Data
     from .relocations import Relocation
 
-__all__ = ["MACHINES", "MAGIC", "Function", "Image", "Section", "Segment"]
+__all__ = ["MAGIC", "Function", "Image", "Section", "Segment"]
 
-# e_machine -> the name a user knows
-MACHINES = {
-    2: "sparc", 3: "i386", 8: "mips", 18: "sparc", 20: "ppc", 21: "ppc64", 22: "s390", 40: "arm", 43: "sparc64",
-    62: "x86-64", 183: "aarch64", 243: "riscv", 258: "loongarch",
-}  # fmt: skip
 _CUT_SHORT = "the file was cut short or damaged; build or copy it again"
 
 
@@ -117,7 +113,7 @@ class Image:
     @property
     def machine_name(self) -> str:
         """The machine's usual name, or `machine N`."""
-        return MACHINES.get(self.machine, f"machine {self.machine}")
+        return name_of(self.machine)
 
     @cached_property
     def kind(self) -> str:

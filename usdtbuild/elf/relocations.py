@@ -10,10 +10,12 @@ import sys
 from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import layout as L
+from ..machines.numbers import EM_MIPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from .layout import Layout
 
 _NATIVE_LITTLE = sys.byteorder == "little"
 
@@ -27,7 +29,7 @@ class Relocation(NamedTuple):
     addend: int | None
 
 
-def split_info(info: int, layout: L.Layout, machine: int) -> tuple[int, int]:
+def split_info(info: int, layout: Layout, machine: int) -> tuple[int, int]:
     """Return the symbol number and the type that r_info holds.
 
     MIPS n64 has a 32-bit symbol, then the bytes ssym, type3, type2, type, in this order whatever the byte order (its
@@ -35,21 +37,21 @@ def split_info(info: int, layout: L.Layout, machine: int) -> tuple[int, int]:
     """
     if not layout.is64:
         return info >> 8, info & 0xFF
-    if machine == L.EM_MIPS and layout.little:
+    if machine == EM_MIPS and layout.little:
         return info & 0xFFFFFFFF, int.from_bytes((info >> 32).to_bytes(4, "little"), "big")
     return info >> 32, info & 0xFFFFFFFF
 
 
-def join_info(symbol: int, type_: int, layout: L.Layout, machine: int) -> int:
+def join_info(symbol: int, type_: int, layout: Layout, machine: int) -> int:
     """Return the r_info of a symbol number and a type."""
     if not layout.is64:
         return symbol << 8 | type_
-    if machine == L.EM_MIPS and layout.little:
+    if machine == EM_MIPS and layout.little:
         return int.from_bytes(type_.to_bytes(4, "big"), "little") << 32 | symbol
     return symbol << 32 | type_
 
 
-def decode(content: bytes | memoryview, layout: L.Layout, machine: int, *, rela: bool) -> Iterator[Relocation]:
+def decode(content: bytes | memoryview, layout: Layout, machine: int, *, rela: bool) -> Iterator[Relocation]:
     """Yield the entries of a SHT_RELA or SHT_REL section; a ragged end is cut off."""
     record = layout.rela if rela else layout.rel
     whole = content[: len(content) // record.size * record.size]
@@ -58,16 +60,16 @@ def decode(content: bytes | memoryview, layout: L.Layout, machine: int, *, rela:
         yield Relocation(offset, type_, symbol, addend[0] if addend else None)
 
 
-def symbols(content: memoryview, layout: L.Layout, machine: int, entry_size: int) -> array[int] | list[int]:
+def symbols(content: memoryview, layout: Layout, machine: int, entry_size: int) -> array[int] | list[int]:
     """Return the column of symbol numbers of a relocation section, which is fast for a million entries."""
     column = words(content, 4, layout)
     per_entry = entry_size // 4
     if not layout.is64:
         return [info >> 8 for info in column[1::per_entry]]
-    return column[3 if layout.little and machine != L.EM_MIPS else 2 :: per_entry]
+    return column[3 if layout.little and machine != EM_MIPS else 2 :: per_entry]
 
 
-def relr(content: bytes | memoryview, layout: L.Layout, low: int = 0, high: int = 1 << 64) -> Iterator[int]:
+def relr(content: bytes | memoryview, layout: Layout, low: int = 0, high: int = 1 << 64) -> Iterator[int]:
     """Yield the addresses that RELR relocates (gABI, Relative Relocation Table): one, then bitmaps of the next words.
 
     Only those from `low` to `high`: what is far away is passed over a bitmap at a time.
@@ -87,7 +89,7 @@ def relr(content: bytes | memoryview, layout: L.Layout, low: int = 0, high: int 
         place += (8 * size - 1) * size
 
 
-def words(content: bytes | memoryview, size: int, layout: L.Layout) -> array[int]:
+def words(content: bytes | memoryview, size: int, layout: Layout) -> array[int]:
     """Return `content`, in the file's byte order, as unsigned words of 2, 4 or 8 bytes; a ragged end is cut off."""
     column: array[int] = array({2: "H", 4: "I", 8: "Q"}[size])
     column.frombytes(content[: len(content) // size * size])

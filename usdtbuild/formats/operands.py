@@ -5,20 +5,19 @@ PLACE is what the machine's assembler writes for a register, a memory operand or
 `sys/sdt.h` and its wiki page "UserSpaceProbeImplementation"; the places, per machine, from what gcc and clang print.
 
 This module understands every operand it can and judges none; which tracer reads which is `usdtbuild.tracers`. Writing
-operands is the machines' business (`usdtbuild.arch`).
+operands is the machines' business (`usdtbuild.machines`).
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-REGISTER, MEMORY, CONSTANT, OTHER = "register", "memory", "constant", "other"
+from ..machines import facts_of
 
-EM_SPARC, EM_386, EM_MIPS, EM_SPARC32PLUS, EM_PPC, EM_PPC64, EM_S390, EM_ARM = 2, 3, 8, 18, 20, 21, 22, 40
-EM_SPARCV9, EM_X86_64, EM_AARCH64, EM_RISCV, EM_LOONGARCH = 43, 62, 183, 243, 258
+REGISTER, MEMORY, CONSTANT, OTHER = "register", "memory", "constant", "other"
 
 
 class Place(NamedTuple):
@@ -71,33 +70,10 @@ def _grammar(register: str, memory: str, constant: str) -> _Grammar:
     return _Grammar(*(re.compile(text, re.ASCII) for text in expanded))
 
 
-_X86 = _grammar(
-    r"%[a-zA-Z][a-zA-Z0-9]*",
-    r"(?:(?P<front>NUMBER)(?=[+(]))?(?:\+?(?P<symbol>NAME)(?P<back>[-+][0-9]{1,20})?)?"
-    r"\((?P<base>REG)?(?:,(?P<index>REG)(?:,(?P<scale>[0-9]))?)?\)",
-    r"\$(?P<constant>NUMBER)",
-)
-_BRACKETS = r"\[(?P<base>REG)(?:, ?#?(?P<front>NUMBER))?\]"
-_PARENTHESES = r"(?P<front>NUMBER)?\((?P<base>REG)(?:,(?P<index>REG))?\)"
-_SPARC = _grammar(r"%(?:[goli][0-7]|sp|fp)", r"\[(?P<base>REG)(?P<front>[-+][0-9]{1,20})?\]", r"(?P<constant>NUMBER)")
-_GRAMMARS = {
-    EM_SPARC: _SPARC,
-    EM_SPARC32PLUS: _SPARC,
-    EM_SPARCV9: _SPARC,
-    EM_MIPS: _grammar(r"\$\w+", r"(?P<front>NUMBER)?\((?P<base>REG)\)", r"(?P<constant>NUMBER)"),
-    EM_386: _X86,
-    EM_X86_64: _X86,
-    EM_AARCH64: _grammar(r"(?:[xwbhsdqv]\d{1,2}|w?sp|[xw]zr)", _BRACKETS, r"(?P<constant>NUMBER)"),
-    EM_ARM: _grammar(r"(?:[rsdq]\d{1,2}|fp|ip|sp|lr|pc|sl|sb)", _BRACKETS, r"#(?P<constant>NUMBER)"),
-    EM_PPC: _grammar(r"(?:%?[rf]?\d{1,2})", r"(?P<front>NUMBER)\((?P<base>REG)\)", r"i(?P<constant>NUMBER)"),
-    EM_PPC64: _grammar(r"(?:%?[rf]?\d{1,2})", r"(?P<front>NUMBER)\((?P<base>REG)\)", r"i(?P<constant>NUMBER)"),
-    EM_S390: _grammar(r"%[rfav]\d{1,2}", _PARENTHESES, r"(?P<constant>NUMBER)"),
-    EM_RISCV: _grammar(r"(?:[astfx]\d{1,2}|f[ast]\d{1,2}|ra|sp|gp|tp|zero)", _PARENTHESES, r"(?P<constant>NUMBER)"),
-    # gcc prints `$r3,16`, and bcc reads `[$r3, 16]`.
-    EM_LOONGARCH: _grammar(
-        r"\$\w+", r"(?P<open>\[)?(?P<base>REG)(?:, ?(?P<front>NUMBER))?(?(open)\])", r"(?P<constant>NUMBER)"
-    ),
-}
+@cache
+def _grammar_of(machine: int) -> _Grammar | None:
+    known = facts_of(machine)
+    return _grammar(known.operands.register, known.operands.memory, known.operands.constant) if known else None
 
 
 @lru_cache(maxsize=1024)
@@ -124,7 +100,7 @@ def parse_one(text: str, machine: int) -> Operand:
 
 
 def _place(text: str, machine: int) -> Place:
-    grammar = _GRAMMARS.get(machine)
+    grammar = _grammar_of(machine)
     if grammar is None:
         return Place(OTHER, text)
     found = grammar.register.fullmatch(text)

@@ -11,12 +11,12 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import machines as M
+from . import nops as M
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .machines import Machine
+    from ..machines.facts import Entries as Machine
     from .symbols import Symbol
     from .table import Entry
 
@@ -189,7 +189,7 @@ def measure(entry: Entry, machine: Machine, starts: Starts, read: Read, complete
         unit = all_nops(machine, read(address, gap)) if gap else 0
         if gap == 0 or unit:
             return _at_function(address, start, gap, unit, machine, read)
-        if start.thumb and all_nops(M.BY_NAME["arm"], read(address, gap)):
+        if start.thumb and all_nops(machine._replace(nops=machine.foreign_nops), read(address, gap)):
             return Measured(address, start, start.address, gap, problem="padding-arm")
         if complete:
             return Measured(address, start, start.address, gap, problem="padding-not-nops")
@@ -350,7 +350,7 @@ def _room(found: Measured, machine: Machine) -> tuple[str, str]:
     small = M.too_small(machine, found.padding, found.nops)
     if small:
         return ("too-small" if machine.ways else "not-one-store"), small
-    if M.is_x86(machine):
+    if M.has_long_nops(machine):
         hazard = M.second_byte_hazard(found.padding, found.landing)
         if hazard:
             return "hlt", f"the second byte of a jump from the entry to its padding would be {hazard}"
@@ -420,7 +420,7 @@ def form(found: Measured, machine: Machine) -> str:
             groups.append([1, piece])
     words = [
         f"{count} NOP{'s' * (count > 1)} of {size} byte{'s' * (size > 1)}"
-        + (f" ({_LONG[size]})" if M.is_x86(machine) and size in _LONG else "")
+        + (f" ({_LONG[size]})" if M.has_long_nops(machine) and size in _LONG else "")
         for count, size in groups
     ]
     return ", ".join([found.landing_name] * bool(found.landing_name) + words)

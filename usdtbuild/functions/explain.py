@@ -11,15 +11,16 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..elf import layout as L
-from . import machines as M
-from .jumps import disassembler, find_jumps
+from ..machines.disassembly import disassembler
+from . import nops as M
+from .jumps import find_jumps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..machines.facts import Entries as Machine
     from .entry import Starts
     from .image import Image
-    from .machines import Machine
 
 _RELATIVE_X86 = re.compile(r"\[[re]ip([^\]]*)\]")
 _TARGET = re.compile(r"#?(-?0x[0-9a-f]+|-?\d+)$")
@@ -100,7 +101,7 @@ def _prologue(image: Image, starts: Starts, subject: Subject, machine: Machine, 
     following = starts.at_or_after(address + 1)
     end = address + subject.size if subject.size else (following.address if following else address + 4096)
     code = image.read(address, min(max(end - address, 0), 64))
-    judge_one = _judge_aarch64 if image.machine == M.EM_AARCH64 else _judge_x86
+    judge_one = _judge_x86 if M.has_long_nops(machine) else _judge_aarch64
     needed, covered = machine.prologue, 0
     against: list[str] = []
     instructions: list[Instruction] = []

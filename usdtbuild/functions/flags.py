@@ -13,12 +13,13 @@ import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import UsageError, UsdtError
-from . import machines as M
+from ..machines import all_entries
+from . import nops as M
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .machines import Machine
+    from ..machines.facts import Entries as Machine
 
 OPTION = "-fpatchable-function-entry="
 S390_OPTION = "-mhotpatch=4,2"
@@ -83,7 +84,7 @@ def check_pair(pair: tuple[int, int], target: Target) -> None:
     small = M.too_small(machine, m * unit, (n - m) * unit)
     if small:
         raise FlagsError(f"{said} is too small: {small}; use {usual}")
-    if M.is_x86(machine):
+    if M.has_long_nops(machine):
         for landing in (0, 4) if target.landing_pads else (0,):
             hazard = M.second_byte_hazard(m, landing)
             if hazard:
@@ -188,27 +189,10 @@ def _name(macros: dict[str, str]) -> str:
 def _machine(macros: dict[str, str]) -> tuple[Machine | None, int]:
     """Return the machine that the macros tell, and the bytes of the NOP that the compiler repeats."""
     little = macros.get("__BYTE_ORDER__") != "__ORDER_BIG_ENDIAN__"
-    name = ""
-    if "__x86_64__" in macros:
-        name = "x86-64"
-    elif "__i386__" in macros:
-        name = "i386"
-    elif "__aarch64__" in macros:
-        name = "aarch64"
-    elif "__riscv" in macros:
-        name = "riscv64" if macros.get("__riscv_xlen") == "64" else ""
-    elif "__powerpc64__" in macros:
-        name = "ppc64le" if little else "ppc64"
-    elif "__powerpc__" in macros or "__PPC__" in macros:
-        name = "ppc32"
-    elif "__s390x__" in macros:
-        name = "s390x"
-    elif "__arm__" in macros and little:
-        name = "thumb" if "__thumb__" in macros else "arm"
-    machine = M.BY_NAME.get(name)
+    machine = next((known for known in all_entries() if known.told_by(macros, little)), None)
     if machine is None:
         return None, 0
-    compressed = name == "riscv64" and "__riscv_compressed" not in macros
+    compressed = "__riscv" in macros and "__riscv_compressed" not in macros
     return machine, 4 if compressed else machine.units[0]
 
 

@@ -8,18 +8,16 @@ branch, is dropped. In an object, the branches that the linker will still fill i
 
 from __future__ import annotations
 
-import functools
 import re
 import sys
 from array import array
 from bisect import bisect_right
 from struct import unpack_from
-from typing import TYPE_CHECKING, NamedTuple
-
-import capstone
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..elf import layout as L
-from . import machines as M
+from ..machines import facts_of
+from ..machines.disassembly import disassembler
 from .symbols import FUNCTION_TYPES, mapping_symbols
 
 if TYPE_CHECKING:
@@ -92,19 +90,15 @@ _X86_PREFIXES = 3  # of a branch: 67, 66, a hint, bnd
 def _candidates(image: Image, span: Span, targets: Collection[int]) -> Iterator[tuple[int, int, int]]:
     """Yield address, target and the address of the changeable bytes of what looks like a branch to one of `targets`."""
     code = bytes(image.data[span.offset : span.offset + span.end - span.start])
-    if image.machine in (M.EM_X86_64, M.EM_386):
-        yield from _x86(code, span.start, targets, 0xFFFFFFFF if image.machine == M.EM_386 else ~0)
-    elif image.machine == M.EM_AARCH64:
-        yield from _words(code, span.start, targets, True, _aarch64)
-    elif image.machine in (M.EM_PPC, M.EM_PPC64):
-        yield from _words(code, span.start, targets, image.layout.little, _power)
-    elif image.machine == M.EM_ARM:
-        yield from _words(code, span.start, targets, True, _arm)
-        yield from _halfwords(code, span.start, targets, True, _thumb)
-    elif image.machine == M.EM_RISCV:
-        yield from _halfwords(code, span.start, targets, True, _riscv)
-    elif image.machine == M.EM_S390:
-        yield from _halfwords(code, span.start, targets, False, _s390)
+    known = facts_of(image.machine)
+    if known is None:
+        return
+    if known.decoded:
+        yield from _x86(code, span.start, targets, ~0 if image.layout.is64 else 0xFFFFFFFF)
+    for branches in known.branches:
+        little = image.layout.little if branches.little is None else branches.little
+        look: Any = _words if branches.unit == 4 else _halfwords
+        yield from look(code, span.start, targets, little, branches.decode)
 
 
 def _x86(code: bytes, base: int, targets: Collection[int], mask: int) -> Iterator[tuple[int, int, int]]:
@@ -128,92 +122,6 @@ def _x86(code: bytes, base: int, targets: Collection[int], mask: int) -> Iterato
         target = (base + at + 5 + int.from_bytes(code[at + 1 : at + 5], "little", signed=True)) & mask
         if target in targets:
             yield base + match.start(), target, base + at + 1
-
-
-def _signed(value: int, bits: int) -> int:
-    return value - (1 << bits) if value >> (bits - 1) & 1 else value
-
-
-def _aarch64(word: int) -> int | None:
-    """Arm ARM C4.1.66: B and BL, B.cond, CBZ and CBNZ, TBZ and TBNZ."""
-    if word & 0x7C000000 == 0x14000000:
-        return _signed(word & 0x3FFFFFF, 26) * 4
-    if word & 0xFF000000 == 0x54000000 or word & 0x7E000000 == 0x34000000:
-        return _signed(word >> 5 & 0x7FFFF, 19) * 4
-    if word & 0x7E000000 == 0x36000000:
-        return _signed(word >> 5 & 0x3FFF, 14) * 4
-    return None
-
-
-def _power(word: int) -> int | None:
-    """Power ISA 2.4: b and bl (opcode 18), bc (16), relative ones (AA = 0)."""
-    if word & 0xFC000002 == 0x48000000:
-        return _signed(word & 0x3FFFFFC, 26)
-    if word & 0xFC000002 == 0x40000000:
-        return _signed(word & 0xFFFC, 16)
-    return None
-
-
-def _arm(word: int) -> int | None:
-    """Arm ARM A8.8.18, A8.8.25: B, BL and BLX with 24 bits; the program counter is two instructions ahead."""
-    if word & 0x0E000000 == 0x0A000000:
-        return _signed(word & 0xFFFFFF, 24) * 4 + 8
-    return None
-
-
-def _thumb(half: int, following: int) -> int | None:
-    """Arm ARM A8.8.18 (B, T1-T4), A8.8.25 (BL), A8.8.29 (CBZ)."""
-    if half & 0xF000 == 0xD000 and half & 0x0F00 < 0x0E00:
-        return _signed(half & 0xFF, 8) * 2 + 4
-    if half & 0xF800 == 0xE000:
-        return _signed(half & 0x7FF, 11) * 2 + 4
-    if half & 0xF500 == 0xB100:
-        return ((half >> 9 & 1) << 6 | (half >> 3 & 31) << 1) + 4
-    if half & 0xF800 == 0xF000 and following & 0x8000:
-        sign, j1, j2 = half >> 10 & 1, following >> 13 & 1, following >> 11 & 1
-        if following & 0x5000 == 0:
-            if half >> 6 & 15 >= 14:
-                return None
-            high = sign << 20 | j2 << 19 | j1 << 18 | (half & 0x3F) << 12
-            return _signed(high | (following & 0x7FF) << 1, 21) + 4
-        high = sign << 24 | (1 ^ j1 ^ sign) << 23 | (1 ^ j2 ^ sign) << 22 | (half & 0x3FF) << 12
-        return _signed(high | (following & 0x7FF) << 1, 25) + 4
-    return None
-
-
-def _riscv(half: int, following: int) -> int | None:
-    """RISC-V unprivileged ISA 2.5 (JAL, branches) and 16.4 (c.j, c.beqz, c.bnez)."""
-    if half & 3 == 3:
-        word = half | following << 16
-        if word & 0x7F == 0x6F:
-            value = (word >> 31) << 20 | (word >> 12 & 0xFF) << 12 | (word >> 20 & 1) << 11 | (word >> 21 & 0x3FF) << 1
-            return _signed(value, 21)
-        if word & 0x7F == 0x63:
-            value = (word >> 31) << 12 | (word >> 7 & 1) << 11 | (word >> 25 & 0x3F) << 5 | (word >> 8 & 15) << 1
-            return _signed(value, 13)
-        return None
-    if half & 0xE003 == 0xA001:
-        value = (
-            (half >> 12 & 1) << 11 | (half >> 8 & 1) << 10 | (half >> 9 & 3) << 8 | (half >> 6 & 1) << 7
-            | (half >> 7 & 1) << 6 | (half >> 2 & 1) << 5 | (half >> 11 & 1) << 4 | (half >> 3 & 7) << 1
-        )  # fmt: skip
-        return _signed(value, 12)
-    if half & 0xC003 == 0xC001:
-        value = (
-            (half >> 12 & 1) << 8 | (half >> 5 & 3) << 6 | (half >> 2 & 1) << 5
-            | (half >> 10 & 3) << 3 | (half >> 3 & 3) << 1
-        )  # fmt: skip
-        return _signed(value, 9)
-    return None
-
-
-def _s390(half: int, following: int) -> int | None:
-    """z/Architecture Principles of Operation 7 (BRC, BRAS, BRCT: a7 and 84, 85), with 16 bits of halfwords."""
-    if half >> 8 == 0xA7 and half & 15 in (4, 5, 6, 7):
-        return _signed(following, 16) * 2
-    if half >> 8 in (0x84, 0x85, 0xEC):
-        return _signed(following, 16) * 2
-    return None
 
 
 def _words(
@@ -253,38 +161,12 @@ def _halfwords(
 # -- which of them are branches --------------------------------------------------------------------------------------
 
 
-@functools.cache
-def disassembler(machine: int, is64: bool, little: bool, thumb: bool = False) -> capstone.Cs:
-    """Return a disassembler for ELF machine number `machine`, which skips what it doesn't know."""
-    # capstone 6 calls two machines by other names than 5.
-    arm64 = getattr(capstone, "CS_ARCH_ARM64", None) or capstone.CS_ARCH_AARCH64
-    system_z = getattr(capstone, "CS_ARCH_SYSZ", None) or capstone.CS_ARCH_SYSTEMZ
-    order = capstone.CS_MODE_LITTLE_ENDIAN if little else capstone.CS_MODE_BIG_ENDIAN
-    power = capstone.CS_MODE_64 if is64 else capstone.CS_MODE_32
-    found = {
-        M.EM_X86_64: (capstone.CS_ARCH_X86, capstone.CS_MODE_64),
-        M.EM_386: (capstone.CS_ARCH_X86, capstone.CS_MODE_32),
-        M.EM_AARCH64: (arm64, capstone.CS_MODE_ARM),
-        M.EM_ARM: (capstone.CS_ARCH_ARM, capstone.CS_MODE_THUMB if thumb else capstone.CS_MODE_ARM),
-        M.EM_RISCV: (
-            capstone.CS_ARCH_RISCV,
-            (capstone.CS_MODE_RISCV64 if is64 else capstone.CS_MODE_RISCV32) | capstone.CS_MODE_RISCVC,
-        ),
-        M.EM_PPC64: (capstone.CS_ARCH_PPC, power | order),
-        M.EM_PPC: (capstone.CS_ARCH_PPC, power | order),
-        M.EM_S390: (system_z, capstone.CS_MODE_BIG_ENDIAN),
-    }[machine]
-    decoder = capstone.Cs(*found)
-    decoder.skipdata = True
-    return decoder
-
-
 class _Kinds:
     """Which bytes between instructions are data, where the assembler said so."""
 
     def __init__(self, image: Image) -> None:
-        known = image.machine in (M.EM_ARM, M.EM_AARCH64, M.EM_RISCV)
-        self._addresses, self._kinds = mapping_symbols(image) if known else ([], [])
+        known = facts_of(image.machine)
+        self._addresses, self._kinds = mapping_symbols(image) if known and known.mapping_symbols else ([], [])
 
     def at(self, address: int) -> str:
         """Return a, t or x for instructions, d for data, "" where nothing is said."""
@@ -299,7 +181,8 @@ def _confirm(image: Image, start: int, candidates: list[tuple[int, int]], thumb:
     found = []
     decoder = disassembler(image.machine, image.layout.is64, image.layout.little, thumb)
     shift = start - image.place(start).address  # an object's reader knows offsets, not our addresses
-    prefixes = _X86_PREFIXES if image.machine in (M.EM_X86_64, M.EM_386) else 0
+    known = facts_of(image.machine)
+    prefixes = _X86_PREFIXES if known and known.decoded else 0
     for shown, size, mnemonic, operands in decoder.disasm_lite(image.read(start, last - start + 16), start - shift):
         address = shown + shift
         found += [
@@ -326,22 +209,10 @@ def _goes_to(operands: str, source: int, target: int) -> bool:
 
 # -- branches of objects ---------------------------------------------------------------------------------------------
 
-# machine -> relocation type -> what to add to symbol + addend to get the branch's target (ELF psABIs)
-_BRANCHES: dict[int, dict[int, int]] = {
-    M.EM_X86_64: {2: 4, 4: 4, 15: 1},
-    M.EM_386: {2: 4, 4: 4, 23: 1},
-    M.EM_AARCH64: {279: 0, 280: 0, 282: 0, 283: 0},
-    M.EM_RISCV: {16: 0, 17: 0, 18: 0, 19: 0, 44: 0, 45: 0},
-    M.EM_PPC64: {10: 0, 11: 0, 116: 0},
-    M.EM_PPC: {10: 0, 11: 0, 18: 0},
-    M.EM_S390: {16: -2, 17: -2, 19: -2, 20: -2},
-    M.EM_ARM: {1: 0, 10: 0, 27: 0, 28: 0, 29: 0, 30: 0, 51: 0, 102: 0, 103: 0},
-}
-
-
 def _through_relocations(image: Image, targets: Collection[int]) -> tuple[list[Jump], frozenset[int]]:
     """Return the branches to `targets` that relocations make, and every address in code that has a relocation."""
-    kinds = _BRANCHES.get(image.machine, {})
+    known = facts_of(image.machine)
+    kinds = known.relocations.branches if known else {}
     jumps, relocated = [], set()
     for section in image.sections:
         if section.type not in (L.SHT_RELA, L.SHT_REL) or section.info >= len(image.sections):
@@ -365,19 +236,24 @@ def _symbol_address(image: Image, table: int, number: int) -> int | None:
     address = image.symbol_address(table, number)
     if address is None:
         return None
-    thumb = image.machine == M.EM_ARM and image.symbols(table).infos[number] & 15 in FUNCTION_TYPES and address & 1
-    return address - thumb
+    known = facts_of(image.machine)
+    function = image.symbols(table).infos[number] & 15 in FUNCTION_TYPES
+    return address & ~1 if known and known.thumb and function else address
 
 
 def _addend_in_place(image: Image, place: int, adjustment: int) -> int:
     """Return the addend that lies in the branch itself (REL machines: i386 and ARM)."""
-    if image.machine == M.EM_386:
+    known = facts_of(image.machine)
+    if known and known.decoded:
         size = 1 if adjustment == 1 else 4
         return int.from_bytes(image.read(place, size), "little", signed=True)
-    if image.machine == M.EM_ARM:
+    if known and known.thumb:
         code = image.read(place, 4).ljust(4, b"\0")
         first, second, word = *unpack_from("<HH", code), unpack_from("<I", code)[0]
-        distance = _thumb(first, second) if second & 0x8000 and first & 0xF800 == 0xF000 else _arm(word)
+        words: Any
+        halves: Any
+        words, halves = (branches.decode for branches in known.branches)
+        distance = halves(first, second) if second & 0x8000 and first & 0xF800 == 0xF000 else words(word)
         return distance or 0
     return 0
 

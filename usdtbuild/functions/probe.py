@@ -62,15 +62,6 @@ int usdtbuild_use_two(int x);
 int main() { return usdtbuild_use_one(1) + usdtbuild_use_two(2) == 13 ? 0 : 1; }
 """
 _QUIET = ("-fno-lto", "-w")
-_EMULATORS = {
-    "aarch64": "qemu-aarch64", "riscv64": "qemu-riscv64", "ppc64le": "qemu-ppc64le", "ppc64": "qemu-ppc64",
-    "ppc32": "qemu-ppc", "s390x": "qemu-s390x", "arm": "qemu-arm", "thumb": "qemu-arm", "i386": "qemu-i386",
-    "x86-64": "qemu-x86_64",
-}  # fmt: skip
-_HOSTS = {
-    "x86_64": ("x86-64", "i386"), "aarch64": ("aarch64",), "riscv64": ("riscv64",), "ppc64le": ("ppc64le",),
-    "ppc64": ("ppc64", "ppc32"), "s390x": ("s390x",), "armv7l": ("arm", "thumb"), "i686": ("i386",),
-}  # fmt: skip
 
 
 def check_compiler(
@@ -86,7 +77,7 @@ def check_compiler(
             return False
         program = str(Path(folder, "probe"))
         # Another machine's program is linked statically, so that it needs no libraries where it is run.
-        static = [] if _HOSTS.get(os.uname().machine, ("",))[0] == target.machine.name else ["-static"]
+        static = [] if target.machine.hosts[:1] == (os.uname().machine,) else ["-static"]
         done = run([*target.command, *target.options, *_QUIET, *static, built, "-o", program])
         if done.returncode:
             warnings.append(f"the probe was checked but not run: it doesn't link: {last_line(done.stderr)}")
@@ -140,9 +131,9 @@ def _runner(target: Target, emulator: str) -> list[str] | None:
     """Return what to put before a program of the target to run it here: nothing, an emulator; None if neither will."""
     if emulator:
         return shlex.split(emulator)
-    if target.machine.name in _HOSTS.get(os.uname().machine, ()):
+    if os.uname().machine in target.machine.hosts:
         return []
-    found = shutil.which(_EMULATORS.get(target.machine.name, "")) if target.machine.name in _EMULATORS else None
+    found = shutil.which(target.machine.emulator) if target.machine.emulator else None
     return [found] if found else None
 
 

@@ -23,18 +23,14 @@ from ..elf.write import NewRelocation, ObjectEditor
 from ..files import open_input, write_edited
 from ..instrument import LtoObjectError
 from ..instrument import _refuse_slim_lto as refuse_slim_lto
-from . import machines as M
+from ..machines import facts_of
 from .table import RELATIVE, STANDARD
 
 if TYPE_CHECKING:
     from ..elf.headers import Data
     from ..elf.object import Reference
+    from ..machines.facts import Relocations
 
-# machine -> (the absolute relocation of an address, the PC-relative one of 32 bits), ELF psABIs; R_*_NONE is 0 for all
-_RELOCATIONS = {
-    M.EM_X86_64: (1, 2), M.EM_386: (1, 2), M.EM_AARCH64: (257, 261), M.EM_ARM: (2, 3), M.EM_PPC64: (38, 26),
-    M.EM_PPC: (1, 26), M.EM_S390: (22, 5), M.EM_RISCV: (2, 57),
-}  # fmt: skip
 _NONE = 0
 _CURE = "leave --patchable-table=relative away"
 
@@ -72,7 +68,7 @@ def convert(data: Data, path: str) -> tuple[list[tuple[int, bytes]], bytes, int]
     tables = [index for index in source.sections_named(STANDARD) if source.sections[index].size]
     if not tables:
         return [], b"", 0
-    if source.machine not in _RELOCATIONS:
+    if _types(source) is None:
         raise source.error(f"what a relative table needs on ELF machine {source.machine} is not known", _CURE)
     entries = [entry for index in tables for entry in _entries(source, index)]
     editor = ObjectEditor(source)
@@ -94,6 +90,12 @@ def convert(data: Data, path: str) -> tuple[list[tuple[int, bytes]], bytes, int]
     return patches, tail, len(entries)
 
 
+def _types(source: ElfObject) -> Relocations | None:
+    """Return the relocation types of the object's machine; None where those of a table are not known."""
+    known = facts_of(source.machine)
+    return known.relocations if known and known.relocations.pc32 >= 0 else None
+
+
 def may_have_table(data: Data) -> bool:
     """Tell from an object's bytes whether it may have entries, now or, as an LTO object, when it is linked.
 
@@ -111,9 +113,8 @@ def _entries(source: ElfObject, index: int) -> list[Entry]:
     """Return the entries of the compiler's table in section `index`; one that isn't understood is an error."""
     section = source.sections[index]
     size = source.layout.address_size
-    absolute = _RELOCATIONS[source.machine][0]
-    if source.machine == M.EM_RISCV and not source.layout.is64:
-        absolute = 1
+    types = _types(source)
+    absolute = types.address(is64=source.layout.is64) if types else -1
     if section.size % size:
         raise source.error(f"{STANDARD} has {section.size} bytes, which is no multiple of {size}", _CURE)
     found: dict[int, Entry] = {}
@@ -142,7 +143,8 @@ def _entries(source: ElfObject, index: int) -> list[Entry]:
 def _write(editor: ObjectEditor, section: int, members: list[Entry], group: int) -> None:
     """Append the table of one code section, and the relocation that keeps it with the code."""
     source = editor.source
-    pc32 = _RELOCATIONS[source.machine][1]
+    types = _types(source)
+    pc32 = types.pc32 if types else -1
     relocations = [
         NewRelocation(4 * at, pc32, entry.reference.symbol, entry.addend) for at, entry in enumerate(members)
     ]  # fmt: skip

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..elf import layout as L
 from ..errors import InputError
+from ..machines import facts_of
 from .image import Image, map_file
-from .machines import EM_386, EM_ARM, EM_PPC64, EM_X86_64
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FUNCTION_TYPES = frozenset({L.STT_FUNC, L.STT_GNU_IFUNC})
-_R_PPC64_ADDR64 = 38
 _BINDING_RANK = {1: 0, 10: 0, 2: 1, 0: 2}  # GLOBAL and GNU_UNIQUE, WEAK, LOCAL: whose name a row shows
 DEBUG_FOLDER = "/usr/lib/debug"
 
@@ -87,7 +86,9 @@ def _table(image: Image, kind: int, source: str, file: Image | None = None) -> l
 def _functions(image: Image, file: Image, table: int, source: str) -> list[Symbol]:
     symbols = file.symbols(table)
     bases = [s.address for s in image.sections] if image.relocatable else []
-    arm, elf_v2 = image.machine == EM_ARM, image.machine == EM_PPC64 and image.layout.little
+    known = facts_of(image.machine)
+    two_sets = known is not None and known.thumb is not None
+    elf_v2 = known is not None and bool(known.descriptors) and image.layout.little
     descriptors = _descriptors(image)
     found = []
     for number in symbols.functions():
@@ -98,7 +99,7 @@ def _functions(image: Image, file: Image, table: int, source: str) -> list[Symbo
             if section >= len(bases) or not bases[section]:
                 continue
             value += bases[section]
-        thumb = arm and bool(value & 1)
+        thumb = two_sets and bool(value & 1)
         if descriptors is not None:
             value = descriptors.get(value, value)
         info = symbols.infos[number]
@@ -119,13 +120,14 @@ def _local_entry(other: int) -> int:
 
 def _descriptors(image: Image) -> dict[int, int] | None:
     """ppc64 ELFv1: function symbols are addresses of descriptors in .opd; return descriptor -> code address."""
-    if image.machine != EM_PPC64 or image.layout.little:
+    known = facts_of(image.machine)
+    if known is None or not known.descriptors or image.layout.little:
         return None
     found: dict[int, int] = {}
     for index in image.named(".opd"):
         section = image.sections[index]
         if image.relocatable:
-            found.update(_relocated_descriptors(image, index))
+            found.update(_relocated_descriptors(image, index, known.descriptors))
             continue
         data = image.content(section)
         for at in range(0, len(data) - 23, 8):
@@ -153,14 +155,14 @@ def mapping_symbols(image: Image) -> tuple[list[int], list[str]]:
     return [address for address, _ in found], [kind for _, kind in found]
 
 
-def _relocated_descriptors(image: Image, index: int) -> dict[int, int]:
-    """Return the same for an object, where relocations (R_PPC64_ADDR64) make the code addresses."""
+def _relocated_descriptors(image: Image, index: int, type_: int) -> dict[int, int]:
+    """Return the same for an object, where relocations of `type_` make the code addresses."""
     found = {}
     for relocations in image.sections:
         if relocations.type != L.SHT_RELA or relocations.info != index:
             continue
         for offset, kind, symbol, addend in image.relocations(relocations):
-            code = image.symbol_address(relocations.link, symbol) if kind == _R_PPC64_ADDR64 else None
+            code = image.symbol_address(relocations.link, symbol) if kind == type_ else None
             if code is not None:
                 found[image.sections[index].address + offset] = code + (addend or 0)
     return found
@@ -248,7 +250,8 @@ def unwind_starts(image: Image) -> list[int]:
     They survive strip. Only x86 is answered: elsewhere gcc starts the record after the entry's NOPs. Read from the
     search table of .eh_frame_hdr (Linux Standard Base, 10.6.2) in its one form that linkers write.
     """
-    if image.machine not in (EM_X86_64, EM_386) or image.relocatable:
+    known = facts_of(image.machine)
+    if known is None or not known.decoded or image.relocatable:
         return []
     for index in image.named(".eh_frame_hdr"):
         section = image.sections[index]

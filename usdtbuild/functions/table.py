@@ -16,18 +16,12 @@ from typing import NamedTuple
 
 from ..elf import layout as L
 from ..elf.relocations import relr, words
-from . import machines as M
+from ..machines import facts_of
+from ..machines.facts import Relocations
 from .image import Image, Section
 
 STANDARD = "__patchable_function_entries"
 RELATIVE = ".usdtbuild.functions"
-
-# machine -> (R_*_RELATIVE, the absolute relocation of an address, the PC-relative one of 32 bits), ELF psABIs
-_TYPES = {
-    M.EM_X86_64: (8, 1, 2), M.EM_386: (8, 1, 2), M.EM_AARCH64: (1027, 257, 261), M.EM_ARM: (23, 2, 3),
-    M.EM_RISCV: (3, 2, 57), M.EM_PPC64: (22, 38, 26), M.EM_PPC: (22, 1, 26), M.EM_S390: (12, 22, 5),
-}  # fmt: skip
-_RISCV_32_IN_64 = 1  # R_RISCV_32: what a 32-bit object uses for an address
 
 
 class Entry(NamedTuple):
@@ -99,6 +93,11 @@ def _shape(image: Image, section: Section, size: int) -> tuple[str, str]:
 _Value = tuple[int, str, str]
 
 
+def _types(image: Image) -> Relocations:
+    known = facts_of(image.machine)
+    return known.relocations if known else Relocations()
+
+
 def _null(address: int) -> _Value:
     if address:
         return address, "", ""
@@ -131,16 +130,16 @@ class _Dynamic:
         step = 3 if rela else 2
         column = words(image.content(section), size, image.layout)
         shift, mask = (32, 0xFFFFFFFF) if size == 8 else (8, 0xFF)
-        relative, absolute, _ = _TYPES.get(image.machine, (-1, -1, -1))
+        types = _types(image)
         for at, offset in enumerate(column[::step]):
             if not low <= offset < high:
                 continue
             info = column[at * step + 1]
             addend = column[at * step + 2] if rela else None
             kind = info & mask
-            if kind == relative:
+            if kind == types.relative:
                 self.values[offset] = None if addend is None else (addend, "")
-            elif kind in (absolute, _RISCV_32_IN_64) and info >> shift:
+            elif kind in (types.absolute, types.address(is64=False)) and info >> shift:
                 symbol = self._symbol(section, info >> shift)
                 add = addend if addend is not None else words(image.read(offset, size), size, image.layout)[0]
                 self.values[offset] = ((symbol + add) & (1 << 8 * size) - 1, "" if symbol else "unresolved")
@@ -224,11 +223,9 @@ def _in_place(image: Image, section: Section, offset: int, size: int) -> int:
 
 def _slot(image: Image, table: int, symbol: int, kind: int, addend: int, relative: bool) -> _Value:
     """Return the address that one relocation stands for."""
-    _, absolute, pc32 = _TYPES.get(image.machine, (-1, -1, -1))
-    wanted = {pc32} if relative else {absolute}
-    if image.machine == M.EM_RISCV and not image.layout.is64:
-        wanted = {pc32} if relative else {_RISCV_32_IN_64}
-    if kind not in wanted:
+    types = _types(image)
+    wanted = types.pc32 if relative else types.address(is64=image.layout.is64)
+    if kind != wanted:
         return 0, "unresolved", f"relocation type {kind} makes this entry, which is not an address"
     address = image.symbol_address(table, symbol)
     if address is None:

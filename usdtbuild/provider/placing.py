@@ -47,7 +47,7 @@ def _numbered(pattern: str, first: int, count: int) -> tuple[str, ...]:
 
 
 _X86_64 = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
-# The conventions are those of `usdtbuild.arch`. A branch there must be of a form that `Machine.replace` knows wherever
+# The conventions are those of `usdtbuild.machines`. A branch must be of a form that `Calls.replace` knows wherever
 # an assembler may put it: nothing says that the stub, if it were called, could change registers.
 MACHINES = (
     Machine("defined(__x86_64__) && defined(__LP64__)", _X86_64, _X86_64_LETTERS, 6, "call {}", True,

@@ -8,6 +8,7 @@ from .. import inspect as look
 from .. import tracers
 from ..formats import stapsdt
 from ..formats.operands import parse
+from ..machines import facts_of
 from ..provider import describe
 from ..provider.model import FLOAT, INTEGER
 from .report import ERROR, NOTE, WARNING, Finding, Gathered, site_place
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from ..formats.operands import Operand
     from ..provider.model import Argument as Declared
     from .report import Subject
-
-# Machines whose 32-bit ABI passes an argument of eight bytes in a pair of registers.
-_PAIRS = {"arm", "mips", "ppc", "riscv", "sparc"}
 
 
 def _operands(subject: Subject) -> Iterator[Finding]:
@@ -120,7 +118,8 @@ def _half_arguments(subject: Subject) -> Iterator[Finding]:
 
 def _halves(declared: tuple[Declared, ...], operands: list[Operand], image: Image) -> Iterator[tuple[int, Declared]]:
     """Yield the arguments that are in two places, with their indices; the size of their operands says so."""
-    if image.address_size == 8 or image.machine_name not in _PAIRS:
+    known = facts_of(image.machine)
+    if image.address_size == 8 or known is None or not known.pairs:
         return
     for index, (argument, operand) in enumerate(zip(declared, operands)):
         if operand.size == 4 and argument.type.size(4) == 8:

@@ -8,6 +8,7 @@ from .. import inspect as look
 from .. import tracers
 from ..elf import layout as L
 from ..formats import stapsdt
+from ..machines import facts_of
 from .report import ERROR, WARNING, Finding, Gathered, Place, name_of, site_place
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from .report import Subject
 
 _PAGE = 4096
-# Kernels of these machines are also built with pages of 64 KiB (16 KiB on LoongArch).
-_BIG_PAGES = {"aarch64": 65536, "ppc64": 65536, "ppc": 65536, "mips": 65536, "loongarch": 16384, "sparc64": 8192}
 
 
 def _semaphore_place(subject: Subject, record: Record) -> Place:
@@ -102,7 +101,8 @@ def _shared_pages(subject: Subject, address: int, place: Place) -> Iterator[Find
     cure = (
         "align the section .probes to the page (4096; usdtbuild does), or link with -Wl,-z,separate-loadable-segments"
     )
-    for page, severity in ((_PAGE, ERROR), (_BIG_PAGES.get(image.machine_name, 0), WARNING)):
+    known = facts_of(image.machine)
+    for page, severity in ((_PAGE, ERROR), (known.page if known else 0, WARNING)):
         other = next((s for s in image.loads if page and _shares(s, own, offset, page)), None)
         if other is None:
             continue

@@ -19,7 +19,9 @@ ABI: "SPARC Compliance Definition 2.4", 3 and appendix (64 bits); "System V ABI 
 from __future__ import annotations
 
 from .arguments import Convention, spell
-from .machine import Machine, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .facts import Facts, Operands, Relocations
+from .numbers import EM_SPARC, EM_SPARC32PLUS, EM_SPARCV9
 
 # Relocation types. Addresses in notes are aligned to four bytes only, hence the unaligned ones.
 R_NONE, R_DISP32, R_WDISP30, R_PC10, R_PC22, R_WPLT30, R_UA32, R_DISP64, R_UA64 = 0, 6, 7, 16, 17, 18, 23, 46, 54
@@ -49,13 +51,13 @@ _V9 = Convention(_REGISTERS, "[%sp+{}]", "[%sp]", 2047 + 128, 8, big=True)
 _V8 = Convention(_REGISTERS, "[%sp+{}]", "[%sp]", 68, 4, big=True)
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+def machine(*, is64: bool, little: bool, flags: int) -> Calls:
     """Return SPARC with registers of 64 or 32 bits; the other parameters change nothing here."""
     del little, flags
     convention = _V9 if is64 else _V8
     # Before a tail call's `restore` the arguments are still in the registers of the function's own window.
     own_window = convention._replace(registers=tuple(f"%i{i}" for i in range(6)), memory="[%fp+{}]", at_zero="[%fp]")
-    return Machine(
+    return Calls(
         name="sparc64" if is64 else "sparc", none=R_NONE, absolute=R_UA64 if is64 else R_UA32,
         absolute32=R_UA32 if is64 else None, replace=_replace, stub=_stub,
         operands=lambda arguments, tail: spell(own_window if tail else convention, arguments),
@@ -67,7 +69,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
 def _replace(
     code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
 ) -> Replacement | None:
-    """See `Machine.replace`; `tail` stands for a tail call whose arguments are in %i0...%i5."""
+    """See `Calls.replace`; `tail` stands for a tail call whose arguments are in %i0...%i5."""
     del nop
     if type_ not in {R_WDISP30, R_WPLT30} or addend or offset + 8 > len(code):
         return None
@@ -119,7 +121,7 @@ def _may_move(instruction: int) -> bool:
 
 
 def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
-    """See `Machine.stub`. A stub has no window of its own, so its arguments are in %o0...%o5."""
+    """See `Calls.stub`. A stub has no window of its own, so its arguments are in %o0...%o5."""
     del nop
     if not enabled:
         return Stub(words(False, _NOP, _RETL, _NOP), 0, 4, tail=False)
@@ -128,3 +130,19 @@ def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
     # %o7 is the stub + 4, the two parts are counted from the instructions at +8 and +12.
     relocations = (StubRelocation(8, R_PC22, 4), StubRelocation(12, R_PC10, 8))
     return Stub(words(False, *_SEMAPHORE), 24, 4, relocations, tail=False)
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+# A return is by %i7 (`ret`), by %o7 (`retl`), or by the register that a function without a window has saved %o7 in: any
+# but the pointers to stack and frame.
+_QUIET = {f"{_NOP:08x}": "nop", f"{_RET:08x}": "ret", f"{_RETL:08x}": "retl"}
+_QUIET.update(
+    (f"{_JUMP_BACK | number << 14:08x}", f"jmp %{'goli'[number // 8]}{number % 8}+8")
+    for number in range(1, 31) if number not in {14, 15, 30}
+)  # fmt: skip
+_SPARC = Facts(
+    "sparc", 4, Operands(r"%(?:[goli][0-7]|sp|fp)", r"\[(?P<base>REG)(?P<front>[-+][0-9]{1,20})?\]"), Relocations(),
+    quiet=_QUIET, clears={f"{_CLEAR:08x}": "mov 0, %o0"}, pairs=True,
+)  # fmt: skip
+FACTS = {EM_SPARC: _SPARC, EM_SPARC32PLUS: _SPARC, EM_SPARCV9: _SPARC._replace(name="sparc64", pairs=False, page=8192)}

@@ -17,7 +17,11 @@ operand there stands a ModRM byte, which is 05, 0d, 15, ... 3d and none of these
 
 from __future__ import annotations
 
-from .machine import CLASSIC, NOP5, Machine, PlaceRelocation, Replacement, Stub, StubRelocation
+import re
+
+from .calls import CLASSIC, NOP5, Calls, PlaceRelocation, Replacement, Stub, StubRelocation
+from .facts import Entries, Facts, Operands, Relocations, Scheme
+from .numbers import EM_X86_64
 
 # Relocation types (psABI table 4.9).
 R_NONE, R_64, R_PC32, R_PLT32, R_GOTPCREL, R_32, R_PC64, R_GOTPCRELX = 0, 1, 2, 4, 9, 10, 24, 41
@@ -89,10 +93,10 @@ _REGISTERS = {
 }
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+def machine(*, is64: bool, little: bool, flags: int) -> Calls:
     """Return x86-64, or x32 for a 32-bit object; the other parameters only exist for other machines."""
     del little, flags
-    return Machine(
+    return Calls(
         name="x86-64" if is64 else "x32", none=R_NONE, absolute=R_64 if is64 else R_32,
         replace=replace, stub=stub, operands=_operands,
         pc_relative=(PlaceRelocation(R_PC64 if is64 else R_PC32, 0, 0),), pc_relative_bits=64 if is64 else 32,
@@ -103,7 +107,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
 def replace(
     code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
 ) -> Replacement | None:
-    """See `Machine.replace`."""
+    """See `Calls.replace`."""
     if addend != -4 or offset < 1 or offset + 4 > len(code):
         return None
     before = code[offset - 1]
@@ -151,7 +155,7 @@ def _conditional(condition: int, start: int, enabled: bool) -> Replacement:
 
 
 def stub(enabled: bool, semaphore: bool, nop: str, pad: str = "f30f1efa") -> Stub:  # endbr64
-    """See `Machine.stub`. Each begins with a landing pad, since its address may be called through a pointer."""
+    """See `Calls.stub`. Each begins with a landing pad, since its address may be called through a pointer."""
     landing = bytes.fromhex(pad)
     place = bytes.fromhex("0f1f440000") if nop == NOP5 else bytes.fromhex("90")  # nopl 0(%rax,%rax,1) / nop
     if nop == CLASSIC:
@@ -168,7 +172,7 @@ def stub(enabled: bool, semaphore: bool, nop: str, pad: str = "f30f1efa") -> Stu
 
 
 def asking_stub(semaphore: bool, nop: str) -> Stub:
-    """See `Machine.asking_stub`: the answer's word is on the stack while the tracer is asked."""
+    """See `Calls.asking_stub`: the answer's word is on the stack while the tracer is asked."""
     landing = bytes.fromhex("f30f1efa")  # endbr64
     relocations: tuple[StubRelocation, ...] = ()
     body = bytes.fromhex("31c0")  # xor %eax,%eax
@@ -183,7 +187,7 @@ def asking_stub(semaphore: bool, nop: str) -> Stub:
 
 
 def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str | None, ...]:
-    """See `Machine.operands`: `-4@%edi`, `8@%rsi`, `2@8(%rsp)`."""
+    """See `Calls.operands`: `-4@%edi`, `8@%rsi`, `2@8(%rsp)`."""
     found = []
     for index, (size, signed) in enumerate(arguments):
         prefix = f"-{size}" if signed else f"{size}"
@@ -192,3 +196,30 @@ def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str 
         else:
             found.append(f"{prefix}@{8 * (index - 6) + (8 if tail else 0)}(%rsp)")
     return tuple(found)
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+OPERANDS = Operands(
+    r"%[a-zA-Z][a-zA-Z0-9]*",
+    r"(?:(?P<front>NUMBER)(?=[+(]))?(?:\+?(?P<symbol>NAME)(?P<back>[-+][0-9]{1,20})?)?"
+    r"\((?P<base>REG)?(?:,(?P<index>REG)(?:,(?P<scale>[0-9]))?)?\)",
+    r"\$(?P<constant>NUMBER)",
+)
+# 66* 90, and 0f 1f /0 in its lengths (Intel SDM volume 2, NOP, table 4-12). gas and LLVM put 66 and 2e before it, and
+# clang's entries have a displacement, of 8 or 512, which makes no difference to a NOP.
+_ANY_NOP = re.compile(
+    rb"\x66{0,14}\x90|[\x66\x2e]{0,12}\x0f\x1f(?:\x00|\x40.|\x44..|\x80.{4}|\x84.{5})", re.DOTALL
+)
+ENTRIES = Entries(
+    "x86-64", 1, ((b"\x90", "nop"),), ((bytes.fromhex("f30f1efa"), "endbr64"),), (1,), (7, 5),
+    (Scheme(5, 2, "five bytes of padding for jmp rel32, two at the entry for a short jump to it"),), 5,
+    lambda macros, little: "__x86_64__" in macros, "qemu-x86_64", ("x86_64",), _ANY_NOP,
+)  # fmt: skip
+FACTS = {
+    EM_X86_64: Facts(
+        "x86-64", 1, OPERANDS, Relocations(8, R_64, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 15: 1}),  # R_X86_64_PC8
+        decoded=True, disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_64",)),
+        entries=lambda is64, little: ENTRIES, assembler=("R_X86_64_NONE", "R_X86_64_64", "R_X86_64_32"),
+    )
+}  # fmt: skip

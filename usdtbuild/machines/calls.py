@@ -1,6 +1,6 @@
-"""What every machine module offers, as records: the vocabulary that the machines share, and no behaviour of any.
+"""What a machine module offers about probe calls, as records: the vocabulary that the machines share.
 
-`instrument` asks a `Machine` four things: may this reference be patched, and with what (`replace`); what does a stub
+`instrument` asks `Calls` four things: may this reference be patched, and with what (`replace`); what does a stub
 look like (`stub`); how does a tracer spell the arguments (`operands`); and which relocation types to write. Beside
 the records there are only the few lines of code that every machine would have written again.
 """
@@ -18,7 +18,7 @@ class Replacement(NamedTuple):
     """Bytes that take a branch's place. Offsets are in bytes from the start of the section.
 
     `site` is the address that tracers get. `tail` says that the site lies where the branch was a jump, so that the
-    caller's frame is gone: `Machine.operands` spells arguments differently there, where the machine needs it.
+    caller's frame is gone: `Calls.operands` spells arguments differently there, where the machine needs it.
     `extra_relocations` are the offsets of further relocations of the same instructions that must be neutralised,
     `moved_relocations` pairs of old and new offset for instructions that changed places (delay slots).
     """
@@ -48,7 +48,7 @@ class Stub(NamedTuple):
 
     `mapping` are the mapping symbols that the ABI wants in code, as (name, offset); `entry` is what the function's
     symbol has for a value (1 in Thumb code); `tail` as in Replacement. `asks` is the offset of a second site of an
-    is-enabled stub (`Machine.asking_stub`).
+    is-enabled stub (`Calls.asking_stub`).
     """
 
     code: bytes
@@ -74,8 +74,8 @@ class PlaceRelocation(NamedTuple):
     place: bool = False
 
 
-class Machine(NamedTuple):
-    """One machine, as functions and relocation numbers.
+class Calls(NamedTuple):
+    """The probe calls of one machine, as functions and relocation numbers.
 
     - `replace(code, offset, type, addend, enabled, nop)` returns the Replacement for a branch whose relocation stands
       at `offset` of the section's bytes `code`, or None where the reference is no direct branch of a known form.

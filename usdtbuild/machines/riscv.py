@@ -18,7 +18,9 @@ ABI: https://github.com/riscv-non-isa/riscv-elf-psabi-doc, "Procedure calling co
 from __future__ import annotations
 
 from .arguments import Convention, spell
-from .machine import Machine, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme, signed
+from .numbers import EM_RISCV
 
 # Relocation types.
 R_NONE, R_32, R_64, R_CALL, R_CALL_PLT, R_PCREL_HI20, R_PCREL_LO12_I = 0, 1, 2, 18, 19, 23, 24
@@ -34,12 +36,12 @@ _LHU_A0 = 0x00055503  # lhu a0, %pcrel_lo(auipc)(a0)
 _REGISTERS = tuple(f"a{i}" for i in range(8))
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+def machine(*, is64: bool, little: bool, flags: int) -> Calls:
     """Return RISC-V with registers of 64 or 32 bits; byte order and flags change nothing here."""
     del little, flags
     slot = 8 if is64 else 4
     convention = Convention(_REGISTERS, "{}(sp)", "0(sp)", -8 * slot, slot, even_stack=True)
-    return Machine(
+    return Calls(
         name="riscv64" if is64 else "riscv32", none=R_NONE, absolute=R_64 if is64 else R_32,
         absolute32=R_32 if is64 else None, replace=_replace, stub=_stub,
         operands=lambda arguments, tail: spell(convention, arguments),
@@ -51,7 +53,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
 def _replace(
     code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
 ) -> Replacement | None:
-    """See `Machine.replace`."""
+    """See `Calls.replace`."""
     del nop
     if type_ not in {R_CALL, R_CALL_PLT} or addend or offset + 8 > len(code):
         return None
@@ -67,7 +69,7 @@ def _replace(
 
 
 def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
-    """See `Machine.stub`."""
+    """See `Calls.stub`."""
     del nop
     if not enabled:
         return _make_stub()
@@ -79,3 +81,58 @@ def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
 
 def _make_stub(*body: int, relocations: tuple[StubRelocation, ...] = ()) -> Stub:
     return Stub(words(True, *body, _NOP, _RETURN), 4 * len(body), 4, relocations, (("$x", 0),))
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+def _branch(half: int, following: int) -> int | None:
+    """RISC-V unprivileged ISA 2.5 (JAL, branches) and 16.4 (c.j, c.beqz, c.bnez)."""
+    if half & 3 == 3:
+        value = half | following << 16
+        if value & 0x7F == 0x6F:
+            parts = (value >> 31) << 20 | (value >> 12 & 0xFF) << 12 | (value >> 20 & 1) << 11
+            return signed(parts | (value >> 21 & 0x3FF) << 1, 21)
+        if value & 0x7F == 0x63:
+            parts = (value >> 31) << 12 | (value >> 7 & 1) << 11 | (value >> 25 & 0x3F) << 5 | (value >> 8 & 15) << 1
+            return signed(parts, 13)
+        return None
+    if half & 0xE003 == 0xA001:
+        value = (
+            (half >> 12 & 1) << 11 | (half >> 8 & 1) << 10 | (half >> 9 & 3) << 8 | (half >> 6 & 1) << 7
+            | (half >> 7 & 1) << 6 | (half >> 2 & 1) << 5 | (half >> 11 & 1) << 4 | (half >> 3 & 7) << 1
+        )  # fmt: skip
+        return signed(value, 12)
+    if half & 0xC003 == 0xC001:
+        value = (
+            (half >> 12 & 1) << 8 | (half >> 5 & 3) << 6 | (half >> 2 & 1) << 5
+            | (half >> 10 & 3) << 3 | (half >> 3 & 3) << 1
+        )  # fmt: skip
+        return signed(value, 9)
+    return None
+
+
+_R = r"(?:ra|sp|gp|tp|a[0-7]|s\d|s1[01]|t[0-6])"
+_OPERANDS = Operands(
+    r"(?:[astfx]\d{1,2}|f[ast]\d{1,2}|ra|sp|gp|tp|zero)", r"(?P<front>NUMBER)?\((?P<base>REG)(?:,(?P<index>REG))?\)",
+    readable={"libbpf": rf"{_R}|-?\d+\({_R}\)|-?\d+"},
+)  # fmt: skip
+_ENTRIES = Entries(
+    "riscv64", 2, ((bytes.fromhex("0100"), "c.nop"), (bytes.fromhex("13000000"), "nop")), (), (2, 4), (5, 4),
+    (Scheme(8, 2, "eight bytes of padding for auipc and jalr, one c.j to them"),), 0,
+    lambda macros, little: "__riscv" in macros and macros.get("__riscv_xlen") == "64", "qemu-riscv64", ("riscv64",),
+)  # fmt: skip
+_ENTRIES_32 = _ENTRIES._replace(name="riscv32", told_by=lambda macros, little: False, emulator="", hosts=())
+FACTS = {
+    EM_RISCV: Facts(
+        "riscv", 2, _OPERANDS,
+        # R_RISCV_BRANCH, JAL, CALL, CALL_PLT, RVC_BRANCH, RVC_JUMP
+        Relocations(3, R_64, 57, R_32, {16: 0, 17: 0, 18: 0, 19: 0, 44: 0, 45: 0}, {R_ADD32: 1, R_SUB32: -1}),
+        quiet={"00000013": "nop", "0001": "c.nop", "00008067": "ret", "8082": "c.ret"},
+        code_orders=lambda little: (True,),
+        length=lambda code, at: 4 if code[at] & 3 == 3 else 2,
+        disassembler=lambda is64, little, thumb: (
+            ("CS_ARCH_RISCV",), ("CS_MODE_RISCV64" if is64 else "CS_MODE_RISCV32",), ("CS_MODE_RISCVC",)),
+        mapping_symbols=True, branches=(Branches(2, _branch, True),),
+        entries=lambda is64, little: (_ENTRIES if is64 else _ENTRIES_32) if little else None, pairs=True,
+    )
+}  # fmt: skip

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import capstone as cs
 import pytest
 
-from usdtbuild import arch
-from usdtbuild.arch.machine import Machine
+from usdtbuild import machines
+from usdtbuild.machines.calls import Calls
 
 
 class Kind(NamedTuple):
@@ -61,12 +61,12 @@ def kinds() -> dict[str, Kind]:
 
 
 @pytest.fixture(scope="session")
-def machine() -> Callable[[str], Machine]:
+def machine() -> Callable[[str], Calls]:
     """Return a machine by name, as an object's header would choose it: `machine("s390x")`."""
 
-    def choose(name: str) -> Machine:
+    def choose(name: str) -> Calls:
         kind = KINDS[name]
-        return arch.for_object(kind.number, is64=kind.is64, little=kind.little, flags=kind.flags, path="t.o")
+        return machines.for_object(kind.number, is64=kind.is64, little=kind.little, flags=kind.flags, path="t.o")
 
     return choose
 

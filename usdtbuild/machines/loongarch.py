@@ -14,7 +14,9 @@ ABI: https://github.com/loongson/la-abi-specs, lapcs (parameters), laelf (reloca
 from __future__ import annotations
 
 from .arguments import Convention, spell
-from .machine import Machine, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .facts import Facts, Operands, Relocations
+from .numbers import EM_LOONGARCH
 
 # Relocation types.
 R_NONE, R_32, R_64, R_ADD32, R_SUB32, R_B26, R_PCALA_HI20, R_PCALA_LO12 = 0, 1, 2, 50, 55, 66, 71, 72
@@ -32,10 +34,10 @@ _LD_HU = 0x2A400084  # ld.hu $a0, $a0, %pc_lo12(semaphore)
 _CONVENTION = Convention(tuple(f"$r{i}" for i in range(4, 12)), "[$r3, {}]", "[$r3]", -8 * 8, 8)
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+def machine(*, is64: bool, little: bool, flags: int) -> Calls:
     """Return LoongArch; the parameters only exist for machines that come in several kinds."""
     del is64, little, flags
-    return Machine(
+    return Calls(
         name="loongarch64", none=R_NONE, absolute=R_64, absolute32=R_32, replace=_replace, stub=_stub,
         operands=lambda arguments, tail: spell(_CONVENTION, arguments),
         pc_relative=(PlaceRelocation(R_64_PCREL, 0, 0),), relaxes=True, difference=(R_ADD32, R_SUB32),
@@ -45,7 +47,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
 def _replace(
     code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
 ) -> Replacement | None:
-    """See `Machine.replace`."""
+    """See `Calls.replace`."""
     del nop
     if addend or offset + 4 > len(code):
         return None
@@ -69,7 +71,7 @@ def _replace_pair(first: int, second: int, offset: int, enabled: bool) -> Replac
 
 
 def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
-    """See `Machine.stub`."""
+    """See `Calls.stub`."""
     del nop
     if not enabled:
         return _make_stub()
@@ -81,3 +83,19 @@ def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
 
 def _make_stub(*body: int, relocations: tuple[StubRelocation, ...] = ()) -> Stub:
     return Stub(words(True, *body, _NOP, _RETURN), 4 * len(body), 4, relocations)
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+_R = r"(?:\$r(?:[12]?\d|3[01])|sp)"
+_OPERANDS = Operands(
+    # gcc prints `$r3,16`, and bcc reads `[$r3, 16]`.
+    r"\$\w+", r"(?P<open>\[)?(?P<base>REG)(?:, ?(?P<front>NUMBER))?(?(open)\])",
+    readable={"bcc": rf"{_R}|\[{_R}\]|\[{_R}, ?(?:-?\d+|{_R})\]|-?\d+"},
+)  # fmt: skip
+FACTS = {
+    EM_LOONGARCH: Facts(
+        "loongarch", 4, _OPERANDS, Relocations(differences={R_ADD32: 1, R_SUB32: -1}),
+        quiet={"03400000": "nop", "4c000020": "ret"}, clears={"00150004": "or $a0, $zero, $zero"}, page=16384,
+    )
+}  # fmt: skip

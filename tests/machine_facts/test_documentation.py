@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from usdtbuild import arch
+from usdtbuild import machines
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs/architectures.md"
 
@@ -16,4 +16,4 @@ def test_every_supported_machine_has_a_row(kinds, machine):
     rows = {line.split("|")[1].strip().lower() for line in table.splitlines() if line.startswith("| ")}
     for name in {machine(kind).name for kind in kinds}:
         assert any(re.match(rf"{re.escape(name)}\b", row) for row in rows), name
-    assert {(kind.number, kind.is64) for kind in kinds.values()} | {(18, False)} == set(arch._MODULES)
+    assert {(kind.number, kind.is64) for kind in kinds.values()} | {(18, False)} == set(machines._MODULES)

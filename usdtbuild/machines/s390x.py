@@ -12,7 +12,9 @@ ABI: https://github.com/IBM/s390x-abi, 1.2.3 (parameters), 2.5 (relocation types
 from __future__ import annotations
 
 from .arguments import Convention, spell
-from .machine import Machine, PlaceRelocation, Replacement, Stub, StubRelocation
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation
+from .facts import Branches, Entries, Facts, Operands, Relocations, signed
+from .numbers import EM_S390
 
 # Relocation types.
 R_NONE, R_32, R_PC32DBL, R_PLT32DBL, R_64, R_PC64 = 0, 4, 19, 20, 22, 23
@@ -31,10 +33,10 @@ _REGISTERS = ("%r2", "%r3", "%r4", "%r5", "%r6")
 _CONVENTION = Convention(_REGISTERS, "{}(%r15)", "0(%r15)", 160 - 5 * 8, 8, big=True)
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+def machine(*, is64: bool, little: bool, flags: int) -> Calls:
     """Return s390x; the parameters only exist for machines that come in several kinds."""
     del is64, little, flags
-    return Machine(
+    return Calls(
         name="s390x", none=R_NONE, absolute=R_64, absolute32=R_32, replace=_replace, stub=_stub,
         operands=lambda arguments, tail: spell(_CONVENTION, arguments), pc_relative=(PlaceRelocation(R_PC64, 0, 0),),
     )  # fmt: skip
@@ -43,7 +45,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
 def _replace(
     code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
 ) -> Replacement | None:
-    """See `Machine.replace`."""
+    """See `Calls.replace`."""
     del nop
     start = offset - 2
     if type_ not in {R_PC32DBL, R_PLT32DBL} or addend != 2 or start < 0 or offset + 4 > len(code):
@@ -66,7 +68,7 @@ def _replace(
 
 
 def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
-    """See `Machine.stub`."""
+    """See `Calls.stub`."""
     del nop
     if enabled and semaphore:
         return _make_stub(_SEMAPHORE, (StubRelocation(2, R_PC32DBL, 2),))
@@ -75,3 +77,44 @@ def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
 
 def _make_stub(body: bytes, relocations: tuple[StubRelocation, ...] = ()) -> Stub:
     return Stub(body + _NOPR + _RETURN, len(body), 16, relocations)
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+def _branch(half: int, following: int) -> int | None:
+    """z/Architecture Principles of Operation 7 (BRC, BRAS, BRCT: a7 and 84, 85), with 16 bits of halfwords."""
+    if half >> 8 == 0xA7 and half & 15 in (4, 5, 6, 7):
+        return signed(following, 16) * 2
+    if half >> 8 in (0x84, 0x85, 0xEC):
+        return signed(following, 16) * 2
+    return None
+
+
+_R = r"%r(?:\d|1[0-5])"
+_OPERANDS = Operands(
+    r"%[rfav]\d{1,2}", r"(?P<front>NUMBER)?\((?P<base>REG)(?:,(?P<index>REG))?\)",
+    readable={"libbpf": rf"{_R}|-?\d+\({_R}\)|-?\d+", "bcc": rf"{_R}|(?:-?\d+)?\({_R}(?:,{_R})?\)|-?\d+"},
+)  # fmt: skip
+# A table entry's two halfwords are two instructions, which no single store can replace safely; -mhotpatch=4,2 makes
+# them one four-byte instruction, and writes no table.
+_ENTRIES = Entries(
+    "s390x", 2,
+    (
+        (bytes.fromhex("0700"), "nopr"), (bytes.fromhex("0707"), "nopr"),
+        (bytes.fromhex("47000000"), "nop"), (bytes.fromhex("c00400000000"), "jgnop"),
+    ),
+    (), (2,), (4, 2), (), 0, lambda macros, little: "__s390x__" in macros, "qemu-s390x", ("s390x",),
+)  # fmt: skip
+FACTS = {
+    EM_S390: Facts(
+        # R_390_PC16DBL, PLT16DBL, PC32DBL, PLT32DBL
+        "s390", 2, _OPERANDS, Relocations(12, R_64, 5, branches={16: -2, 17: -2, 19: -2, 20: -2}),
+        quiet={
+            "0700": "nopr %r0", "0707": "nopr %r7", "47000000": "nop 0", "c00400000000": "jgnop .", "07fe": "br %r14",
+        },
+        length=lambda code, at: (2, 4, 4, 6)[code[at] >> 6],
+        disassembler=lambda is64, little, thumb: (("CS_ARCH_SYSZ", "CS_ARCH_SYSTEMZ"), ("CS_MODE_BIG_ENDIAN",)),
+        branches=(Branches(2, _branch, False),), entries=lambda is64, little: _ENTRIES if is64 else None,
+        hotpatch=(bytes.fromhex("0700" * 4), bytes.fromhex("47000000")),
+    )
+}  # fmt: skip

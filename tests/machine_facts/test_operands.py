@@ -62,17 +62,17 @@ def test_an_operand_is_never_wider_than_its_argument(machine, kinds):
 
 
 def test_unsupported_machines_are_refused_by_a_list_of_the_others():
-    from usdtbuild import arch
+    from usdtbuild import machines
 
-    with pytest.raises(arch.UnsupportedMachineError) as error:
-        arch.for_object(247, is64=True, little=True, flags=0, path="bpf.o")
+    with pytest.raises(machines.UnsupportedMachineError) as error:
+        machines.for_object(247, is64=True, little=True, flags=0, path="bpf.o")
     text = str(error.value)
     assert text.startswith("bpf.o: is for ELF machine 247 (64-bit), which is not supported; supported are ")
     for name in ("x86-64", "i386", "aarch64", "arm", "ppc64", "s390x", "riscv32", "sparc64", "mips n64", "loongarch64"):
         assert name in text
     assert "-DUSDT_DISABLED" in text
-    with pytest.raises(arch.UnsupportedMachineError):
-        arch.for_object(22, is64=False, little=False, flags=0, path="s390.o")  # 31-bit
+    with pytest.raises(machines.UnsupportedMachineError):
+        machines.for_object(22, is64=False, little=False, flags=0, path="s390.o")  # 31-bit
     for number, is64, little in ((243, True, False), (2, False, True), (20, False, True)):
-        with pytest.raises(arch.UnsupportedMachineError, match=f"{'little' if little else 'big'}-endian"):
-            arch.for_object(number, is64=is64, little=little, flags=0, path="other-order.o")
+        with pytest.raises(machines.UnsupportedMachineError, match=f"{'little' if little else 'big'}-endian"):
+            machines.for_object(number, is64=is64, little=little, flags=0, path="other-order.o")

@@ -22,7 +22,9 @@ ABI: https://github.com/ARM-software/abi-aa, aapcs32 6.5 (parameters), aaelf32 5
 from __future__ import annotations
 
 from .arguments import Convention, spell
-from .machine import Machine, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme, signed
+from .numbers import EM_ARM
 
 # Relocation types (aaelf32 5.6).
 R_NONE, R_PC24, R_ABS32, R_REL32, R_THM_CALL, R_PLT32, R_CALL, R_JUMP24, R_THM_JUMP24 = 0, 1, 2, 3, 10, 27, 28, 29, 30
@@ -59,7 +61,7 @@ _SEMAPHORE_THUMB = (
 _CONVENTION = Convention(("r0", "r1", "r2", "r3"), "[sp, #{}]", "[sp]", -4 * 4, 4, even_registers=True)
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+def machine(*, is64: bool, little: bool, flags: int) -> Calls:
     """Return ARM in either byte order. In big-endian objects instructions are too; the linker turns them for BE8."""
     del is64, flags
     convention = _CONVENTION._replace(big=not little)
@@ -84,7 +86,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
         del nop
         return _stub_thumb(enabled, semaphore, little)
 
-    return Machine(
+    return Calls(
         name="arm", none=R_NONE, absolute=R_ABS32, replace=replace, stub=stub, thumb_stub=thumb_stub,
         operands=lambda arguments, tail: spell(convention, arguments),
         pc_relative=(PlaceRelocation(R_REL32, 0 if little else 4, 0 if little else 4),), pc_relative_bits=32,
@@ -162,3 +164,70 @@ def _stub_thumb(enabled: bool, semaphore: bool, little: bool) -> Stub:
         return Stub(_halves(little, _T_CLEAR, _T_NOP, _T_RETURN), 2, 4, (), mapping, entry=1)
     code = _halves(little, *_SEMAPHORE_THUMB) + words(little, 0)  # as above: `add` at 2 sees pc 6
     return Stub(code, 6, 4, (StubRelocation(12, R_REL32, 12 - 6),), (*mapping, ("$d", 12)), entry=1)
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+def branch(instruction: int) -> int | None:
+    """Arm ARM A8.8.18, A8.8.25: B, BL and BLX with 24 bits; the program counter is two instructions ahead."""
+    if instruction & 0x0E000000 == 0x0A000000:
+        return signed(instruction & 0xFFFFFF, 24) * 4 + 8
+    return None
+
+
+def thumb_branch(half: int, following: int) -> int | None:
+    """Arm ARM A8.8.18 (B, T1-T4), A8.8.25 (BL), A8.8.29 (CBZ)."""
+    if half & 0xF000 == 0xD000 and half & 0x0F00 < 0x0E00:
+        return signed(half & 0xFF, 8) * 2 + 4
+    if half & 0xF800 == 0xE000:
+        return signed(half & 0x7FF, 11) * 2 + 4
+    if half & 0xF500 == 0xB100:
+        return ((half >> 9 & 1) << 6 | (half >> 3 & 31) << 1) + 4
+    if half & 0xF800 == 0xF000 and following & 0x8000:
+        sign, j1, j2 = half >> 10 & 1, following >> 13 & 1, following >> 11 & 1
+        if following & 0x5000 == 0:
+            if half >> 6 & 15 >= 14:
+                return None
+            high = sign << 20 | j2 << 19 | j1 << 18 | (half & 0x3F) << 12
+            return signed(high | (following & 0x7FF) << 1, 21) + 4
+        high = sign << 24 | (1 ^ j1 ^ sign) << 23 | (1 ^ j2 ^ sign) << 22 | (half & 0x3FF) << 12
+        return signed(high | (following & 0x7FF) << 1, 25) + 4
+    return None
+
+
+_R = r"(?:r\d|r10|fp|ip|sp|lr|pc)"
+_OPERANDS = Operands(
+    r"(?:[rsdq]\d{1,2}|fp|ip|sp|lr|pc|sl|sb)", r"\[(?P<base>REG)(?:, ?#?(?P<front>NUMBER))?\]",
+    r"#(?P<constant>NUMBER)", {"libbpf": rf"{_R}|\[{_R}\]|\[{_R}, ?#-?\d+\]|#-?\d+"},
+)  # fmt: skip
+_ENTRIES = Entries(
+    "arm", 4, ((bytes.fromhex("00f020e3"), "nop"), (bytes.fromhex("0000a0e1"), "mov r0, r0")), (), (4,), (1, 0),
+    (Scheme(0, 4, "one b at the entry, which reaches 32 MB"),), 0,
+    lambda macros, little: "__arm__" in macros and "__thumb__" not in macros and little, "qemu-arm", ("armv7l",),
+)  # fmt: skip
+_THUMB_ENTRIES = Entries(
+    "thumb", 2,
+    ((bytes.fromhex("00bf"), "nop"), (bytes.fromhex("c046"), "mov r8, r8"), (bytes.fromhex("aff30080"), "nop.w")),
+    (), (2, 4), (3, 2),
+    (Scheme(4, 2, "four bytes of padding for b.w, one narrow b to it"),), 0,
+    lambda macros, little: "__arm__" in macros and "__thumb__" in macros and little, "qemu-arm", ("armv7l",),
+    None, _ENTRIES.nops,
+)  # fmt: skip
+# R_ARM_PC24, THM_CALL, PLT32, CALL, JUMP24, THM_JUMP24, THM_JUMP19, THM_JUMP11, THM_JUMP8
+_BRANCH_TYPES = (1, 10, 27, 28, 29, 30, 51, 102, 103)
+FACTS = {
+    EM_ARM: Facts(
+        "arm", 2, _OPERANDS, Relocations(23, R_ABS32, R_REL32, branches=dict.fromkeys(_BRANCH_TYPES, 0)),
+        quiet={
+            "e1a00000": "mov r0, r0", "e320f000": "nop", "e12fff1e": "bx lr", "e1a0f00e": "mov pc, lr",
+            "bf00": "nop (Thumb)", "46c0": "mov r8, r8 (Thumb)", "4770": "bx lr (Thumb)", "f3af8000": "nop.w (Thumb)",
+        },
+        clears={"e3a00000": "mov r0, #0", "f04f0000": "mov.w r0, #0 (Thumb)", "2000": "movs r0, #0 (Thumb)"},
+        halves=frozenset({"f3af8000", "f04f0000"}),
+        code_orders=lambda little: (little, not little),  # big-endian only before BE8
+        disassembler=lambda is64, little, thumb: (
+            ("CS_ARCH_ARM",), ("CS_MODE_THUMB" if thumb else "CS_MODE_ARM",)),
+        mapping_symbols=True, branches=(Branches(4, branch, True), Branches(2, thumb_branch, True)),
+        entries=lambda is64, little: _ENTRIES if little else None, thumb=_THUMB_ENTRIES, pairs=True,
+    )
+}  # fmt: skip

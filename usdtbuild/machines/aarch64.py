@@ -17,7 +17,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .arguments import Convention, spell
-from .machine import Machine, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme, signed
+from .numbers import EM_AARCH64
 
 # Instruction words.
 _BL, _B = 0x94000000, 0x14000000  # bl 0; b 0
@@ -50,7 +52,7 @@ _ILP32 = _Types(none=0, absolute=1, absolute32=None, prel64=3, call=21, jump=20,
 _REGISTERS = tuple(f"x{i}" for i in range(8))
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+def machine(*, is64: bool, little: bool, flags: int) -> Calls:
     """Return aarch64 in one of its two data models and byte orders; `flags` say nothing."""
     del flags
     types = _LP64 if is64 else _ILP32
@@ -87,7 +89,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
         made = _make_stub(asking + words(True, _NOP, _POP), load if semaphore else ())
         return made._replace(asks=len(asking))
 
-    return Machine(
+    return Calls(
         name="aarch64" if is64 else "aarch64 ilp32", none=types.none, absolute=types.absolute,
         absolute32=types.absolute32, chains=True, replace=replace, stub=stub,
         operands=lambda arguments, tail: spell(convention, arguments),
@@ -98,3 +100,47 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
 
 def _make_stub(body: bytes, relocations: tuple[StubRelocation, ...] = ()) -> Stub:
     return Stub(body + words(True, _NOP, _RET), len(body), 4, relocations, (("$x", 0),))
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+def _branch(instruction: int) -> int | None:
+    """Arm ARM C4.1.66: B and BL, B.cond, CBZ and CBNZ, TBZ and TBNZ."""
+    if instruction & 0x7C000000 == 0x14000000:
+        return signed(instruction & 0x3FFFFFF, 26) * 4
+    if instruction & 0xFF000000 == 0x54000000 or instruction & 0x7E000000 == 0x34000000:
+        return signed(instruction >> 5 & 0x7FFFF, 19) * 4
+    if instruction & 0x7E000000 == 0x36000000:
+        return signed(instruction >> 5 & 0x3FFF, 14) * 4
+    return None
+
+
+_X = r"(?:x(?:[12]?\d|30)|sp)"
+_READ = rf"{_X}|\[{_X}\]|\[{_X}, ?-?\d+\]|-?\d+"
+_OPERANDS = Operands(
+    r"(?:[xwbhsdqv]\d{1,2}|w?sp|[xw]zr)", r"\[(?P<base>REG)(?:, ?#?(?P<front>NUMBER))?\]",
+    readable={"libbpf": _READ, "bcc": _READ, "perf": rf"{_X}|\[sp\]|\[sp, ?-?\d+\]"},
+)  # fmt: skip
+_ENTRIES = Entries(
+    "aarch64", 4,
+    ((bytes.fromhex("1f2003d5"), "nop"),),
+    (
+        (bytes.fromhex("5f2403d5"), "bti c"), (bytes.fromhex("9f2403d5"), "bti j"),
+        (bytes.fromhex("df2403d5"), "bti jc"), (bytes.fromhex("1f2403d5"), "bti"),
+        (bytes.fromhex("3f2303d5"), "paciasp"), (bytes.fromhex("7f2303d5"), "pacibsp"),
+    ),
+    (4,), (1, 0),
+    (Scheme(0, 4, "one b at the entry, which reaches 128 MB"),), 4,
+    lambda macros, little: "__aarch64__" in macros, "qemu-aarch64", ("aarch64",),
+)  # fmt: skip
+FACTS = {
+    EM_AARCH64: Facts(
+        # R_AARCH64_TSTBR14, CONDBR19, JUMP26, CALL26
+        "aarch64", 4, _OPERANDS, Relocations(1027, 257, 261, branches={279: 0, 280: 0, 282: 0, 283: 0}),
+        quiet={"d503201f": "nop", "d65f03c0": "ret"}, clears={"52800000": "mov w0, #0"},
+        code_orders=lambda little: (True,),
+        disassembler=lambda is64, little, thumb: (("CS_ARCH_ARM64", "CS_ARCH_AARCH64"), ("CS_MODE_ARM",)),
+        mapping_symbols=True, branches=(Branches(4, _branch, True),),
+        entries=lambda is64, little: _ENTRIES if little else None, page=65536,
+    )
+}  # fmt: skip

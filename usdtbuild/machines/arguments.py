@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .machine import prefix
+from .calls import prefix
 
 
 class Convention(NamedTuple):

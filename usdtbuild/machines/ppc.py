@@ -20,7 +20,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .arguments import Convention, spell
-from .machine import Machine, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme, signed, word_order
+from .numbers import EM_PPC, EM_PPC64
 
 # Instruction words.
 _BL, _B = 0x48000001, 0x48000000
@@ -65,7 +67,7 @@ _ELF_V1 = _Kind("ppc64", R_ADDR64, _BRANCHES_64, Convention(_REGISTERS, "{}(1)",
 _ELF_V2 = _Kind("ppc64 elfv2", R_ADDR64, _BRANCHES_64, Convention(_REGISTERS, "{}(1)", "0(1)", 32, 8))
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+def machine(*, is64: bool, little: bool, flags: int) -> Calls:
     """Return the PowerPC whose ABI the object's class, byte order and flags say."""
     kind = _PPC32
     if is64:
@@ -99,10 +101,57 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
         )
         return Stub(words(little, *_SEMAPHORE, _NOP, _RETURN), 24, 4, relocations)
 
-    return Machine(
+    return Calls(
         name=kind.name, none=R_NONE, absolute=kind.absolute, replace=replace, stub=stub,
         operands=lambda arguments, tail: spell(convention, arguments),
         pc_relative=(PlaceRelocation(R_REL64, 0, 0) if is64 else PlaceRelocation(R_REL32, 4, 4),),
         absolute32=R_ADDR32 if is64 else None, pc_relative_bits=64 if is64 else 32,
         descriptor=(R_ADDR64, R_TOC) if kind is _ELF_V1 else None,
     )  # fmt: skip
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+def _branch(instruction: int) -> int | None:
+    """Power ISA 2.4: b and bl (opcode 18), bc (16), relative ones (AA = 0)."""
+    if instruction & 0xFC000002 == 0x48000000:
+        return signed(instruction & 0x3FFFFFC, 26)
+    if instruction & 0xFC000002 == 0x40000000:
+        return signed(instruction & 0xFFFC, 16)
+    return None
+
+
+_R = r"(?:%r)?(?:[12]?\d|3[01])"
+_OPERANDS = Operands(
+    r"(?:%?[rf]?\d{1,2})", r"(?P<front>NUMBER)\((?P<base>REG)\)", r"i(?P<constant>NUMBER)"
+)  # fmt: skip
+_BCC_READS = {"bcc": rf"{_R}|-?\d+\({_R}\)|{_R},{_R}|i-?\d+"}
+_ENTRIES = Entries(
+    "ppc32", 4, ((bytes.fromhex("60000000"), "nop"),), (), (4,), (1, 0),
+    (Scheme(0, 4, "one b at the entry, which reaches 32 MB"),), 0,
+    lambda macros, little: ("__powerpc__" in macros or "__PPC__" in macros) and "__powerpc64__" not in macros,
+    "qemu-ppc", ("ppc", "ppc64"),
+)  # fmt: skip
+_ENTRIES_64 = _ENTRIES._replace(
+    name="ppc64", told_by=lambda macros, little: "__powerpc64__" in macros and not little,
+    emulator="qemu-ppc64", hosts=("ppc64",),
+)  # fmt: skip
+_ENTRIES_64LE = _ENTRIES._replace(
+    name="ppc64le", nops=((bytes.fromhex("00000060"), "nop"),), emulator="qemu-ppc64le", hosts=("ppc64le",),
+    told_by=lambda macros, little: "__powerpc64__" in macros and little,
+)  # fmt: skip
+_PPC = Facts(
+    "ppc", 4, _OPERANDS, Relocations(22, R_ADDR32, R_REL32, branches={10: 0, 11: 0, 18: 0}),  # REL24, REL14, PLTREL24
+    quiet={"60000000": "nop", "4e800020": "blr"}, clears={"38600000": "li r3, 0"},
+    disassembler=lambda is64, little, thumb: (("CS_ARCH_PPC",), ("CS_MODE_32",), (word_order(little),)),
+    branches=(Branches(4, _branch),), entries=lambda is64, little: _ENTRIES, pairs=True, page=65536,
+)  # fmt: skip
+FACTS = {
+    EM_PPC: _PPC,
+    EM_PPC64: _PPC._replace(
+        name="ppc64", operands=_OPERANDS._replace(readable=_BCC_READS), pairs=False,
+        relocations=Relocations(22, R_ADDR64, R_REL32, branches={10: 0, 11: 0, 116: 0}),  # REL24, REL14, REL24_NOTOC
+        disassembler=lambda is64, little, thumb: (("CS_ARCH_PPC",), ("CS_MODE_64",), (word_order(little),)),
+        entries=lambda is64, little: _ENTRIES_64LE if little else _ENTRIES_64, descriptors=R_ADDR64,
+    ),
+}  # fmt: skip

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from . import x86_64
 from .arguments import Convention, spell
-from .machine import CLASSIC, Machine, PlaceRelocation, Replacement, Stub, StubRelocation
+from .calls import CLASSIC, Calls, PlaceRelocation, Replacement, Stub, StubRelocation
+from .facts import Facts, Relocations
+from .numbers import EM_386
 
 # Relocation types.
 R_NONE, R_32, R_PC32, R_GOT32, R_PLT32, R_GOT32X = 0, 1, 2, 3, 4, 43
@@ -32,10 +34,10 @@ _ESP = Convention((), "{}(%esp)", "0(%esp)", 0, 4)
 _AT_CALL, _BEHIND_RETURN_ADDRESS = _ESP, _ESP._replace(stack=4)
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+def machine(*, is64: bool, little: bool, flags: int) -> Calls:
     """Return i386; the parameters only exist for machines that come in several kinds."""
     del is64, little, flags
-    return Machine(
+    return Calls(
         name="i386", none=R_NONE, absolute=R_32, replace=_replace, stub=_stub, operands=_operands,
         pc_relative=(PlaceRelocation(R_PC32, 0, 0),), pc_relative_bits=32,
     )  # fmt: skip
@@ -44,7 +46,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
 def _replace(
     code: memoryview, offset: int, type_: int, addend: int | None, enabled: bool, nop: str
 ) -> Replacement | None:
-    """See `Machine.replace`."""
+    """See `Calls.replace`."""
     if offset < 1 or offset + 4 > len(code):
         return None
     if addend is None:
@@ -74,7 +76,7 @@ def _with_short_xor(code: memoryview, found: Replacement) -> Replacement:
 
 
 def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
-    """See `Machine.stub`.
+    """See `Calls.stub`.
 
     The semaphore's address is found by a call to the next instruction, which processors with a shadow stack take for
     no call; an absolute address would need a text relocation in a shared library.
@@ -93,5 +95,20 @@ def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
 
 
 def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str | None, ...]:
-    """See `Machine.operands`: `-4@0(%esp)`, `8@4(%esp)`."""
+    """See `Calls.operands`: `-4@0(%esp)`, `8@4(%esp)`."""
     return spell(_BEHIND_RETURN_ADDRESS if tail else _AT_CALL, arguments)
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+_ENTRIES = x86_64.ENTRIES._replace(
+    name="i386", pads=((bytes.fromhex(_ENDBR32), "endbr32"),), emulator="qemu-i386", hosts=("i686", "x86_64"),
+    told_by=lambda macros, little: "__i386__" in macros,
+)  # fmt: skip
+FACTS = {
+    EM_386: Facts(
+        "i386", 1, x86_64.OPERANDS, Relocations(8, R_32, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 23: 1}),  # R_386_PC8
+        decoded=True, disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_32",)),
+        entries=lambda is64, little: _ENTRIES if little else None,
+    )
+}  # fmt: skip

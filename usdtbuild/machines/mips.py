@@ -24,7 +24,9 @@ ABI: "System V ABI MIPS Processor Supplement" 3 and 4; "64-bit ELF Object File S
 from __future__ import annotations
 
 from .arguments import Convention, spell
-from .machine import Machine, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .facts import Facts, Operands, Relocations
+from .numbers import EM_MIPS
 
 # Relocation types.
 R_NONE, R_32, R_26, R_64, R_JALR, R_PC32 = 0, 2, 4, 18, 37, 248
@@ -44,7 +46,7 @@ _JALR_0 = 0x00000009  # jalr $0, $0, the same in release 6
 _RA, _T8 = 31, 24
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Machine:
+def machine(*, is64: bool, little: bool, flags: int) -> Calls:
     """Return MIPS for the ABI that the object's class and flags say."""
     long_slots = is64 or bool(flags & EF_ABI2)
     if long_slots:
@@ -79,7 +81,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Machine:
             return Stub(words(little, _CLEAR) + back, 4, 4)
         return _semaphore_stub(little, long_slots, jump)
 
-    return Machine(
+    return Calls(
         name="mips n64" if is64 else "mips n32" if long_slots else "mips o32", none=R_NONE,
         absolute=R_64 if is64 else R_32, replace=replace, stub=stub,
         operands=lambda arguments, tail: spell(convention, arguments),
@@ -120,3 +122,15 @@ def _semaphore_stub(little: bool, long_registers: bool, jump: int) -> Stub:
         0,  # semaphore - 12: the distance from this word, + 40 - 12
     )
     return Stub(code, 28, 4, (StubRelocation(40, R_PC32, 28),))
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+FACTS = {
+    EM_MIPS: Facts(
+        "mips", 2,  # there is a compressed form, too
+        Operands(r"\$\w+", r"(?P<front>NUMBER)?\((?P<base>REG)\)"), Relocations(),
+        quiet={"00000000": "nop", "03e00008": "jr ra", "03e00009": "jalr zero, ra (release 6)"},
+        clears={"00001025": "move $v0, $zero"}, pairs=True, page=65536,
+    )
+}  # fmt: skip

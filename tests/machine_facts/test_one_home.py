@@ -1,0 +1,76 @@
+"""What is known about a machine is in its own file in `machines/`; anything else asks there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from usdtbuild.machines import all_entries, facts_of, known_numbers
+
+PACKAGE = Path(__file__).resolve().parent.parent.parent / "usdtbuild"
+NAME = re.compile(r"(?i)s390|riscv|loongarch|aarch64|sparc|(?<![a-z])ppc|powerpc|(?<![a-z])mips|\bEM_[A-Z]")
+# Files that name machines for another reason than to know a fact about one.
+ELSEWHERE = {
+    "elf/relocations.py": "MIPS n64 has its own layout of r_info, which is a fact about the format",
+    "elf/bare.py": "names of sections by which linkers compare objects",
+    "functions/explain.py": "prologue patches are another method on each machine",
+    "functions/flags.py": "options of compilers that have one for a machine",
+    "source_lines.py": "DWARF has an attribute that bears a name of one",
+    "functions/pe.py": "COFF has machine numbers of its own",
+    "functions/probe.py": "a defect of one compiler",
+    "functions/entry.py": "what the ABIs of two machines let a linker write",
+}
+
+
+def words(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the identifiers and texts of a module; comments and docstrings may name what they like."""
+    tree = ast.parse(path.read_text())
+    documentation = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        and node.body and isinstance(node.body[0], ast.Expr)
+    }  # fmt: skip
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.lineno, node.attr
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+            yield node.lineno, node.value
+
+
+def test_no_other_file_names_a_machine() -> None:
+    found: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        if not name.startswith(("machines/", "provider/")):  # headers ask the C compiler's macros
+            for line, word in words(path):
+                if NAME.search(word):
+                    found.setdefault(name, []).append(f"{name}:{line}: {word[:60]}")
+    assert [line for name in found.keys() - ELSEWHERE.keys() for line in found[name]] == []
+    assert ELSEWHERE.keys() - found.keys() == set(), "these need no exception any more"
+
+
+def test_every_machine_has_facts_that_fit_together() -> None:
+    for number in known_numbers():
+        known = facts_of(number)
+        assert known is not None
+        for table in (known.quiet, known.clears):
+            assert all(len(bytes.fromhex(digits)) % known.align == 0 for digits in table)
+        assert known.decoded or known.quiet
+        if known.length:
+            for digits in known.quiet:
+                code = bytes.fromhex(digits)
+                order = code if known.code_orders(False)[0] is False else code[::-1]
+                assert known.length(order, 0) == len(code)
+
+
+def test_instruction_sets_have_one_name_each() -> None:
+    names = [entries.name for entries in all_entries()]
+    assert len(names) == len(set(names))
+    assert {"x86-64", "i386", "aarch64", "arm", "thumb", "ppc32", "ppc64", "ppc64le", "s390x"} <= set(names)

@@ -1,0 +1,146 @@
+"""What is known about a machine beside its probe calls, as records: the vocabulary of the machines' tables of facts.
+
+Instructions that may stand at a site, how its assembler writes operands and which of them tracers understand,
+relocation types, branches, and what a patchable entry looks like. Records and no behaviour; nothing here reads a
+file. (What a probe call looks like, and what takes its place, is `calls`.)
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Macros = Mapping[str, str]
+
+
+class Relocations(NamedTuple):
+    """Relocation types (from the ELF psABIs), -1 where none is known. R_*_NONE is 0 for all machines.
+
+    `relative` is what a dynamic linker adds the load address for, `absolute` an address, `pc32` a distance of 32
+    bits; `absolute32` is an address of 32-bit objects where that is another type. `branches` says of an object's
+    branches what to add to symbol and addend to get the target. `differences` are the types that add (1) or subtract
+    (-1) a symbol in a 32-bit word.
+    """
+
+    relative: int = -1
+    absolute: int = -1
+    pc32: int = -1
+    absolute32: int = -1
+    branches: Mapping[int, int] = {}
+    differences: Mapping[int, int] = {}
+
+    def address(self, *, is64: bool) -> int:
+        """Return the type of an address of 64-bit or of 32-bit objects."""
+        return self.absolute if is64 or self.absolute32 < 0 else self.absolute32
+
+
+class Operands(NamedTuple):
+    """How the assembler writes a register, a memory operand and a constant.
+
+    In the patterns NUMBER, NAME and REG stand for themselves. `readable` are the patterns of what a tracer (libbpf,
+    bcc, perf) understands behind the `@`.
+    """
+
+    register: str
+    memory: str
+    constant: str = r"(?P<constant>NUMBER)"
+    readable: Mapping[str, str] = {}
+
+
+class Scheme(NamedTuple):
+    """One way to patch an entry: at least `padding` bytes before it, and `entry` bytes of NOPs in it."""
+
+    padding: int
+    entry: int
+    what: str
+
+
+class Entries(NamedTuple):
+    """What a checker of patchable entries must know about one instruction set. NOP bytes are in file order.
+
+    `told_by` says of a compiler's macros, and whether it is for little-endian machines, if this is what it compiles
+    for; `emulator` runs a program, and `hosts` are names that uname(1) has where it runs by itself. `long_nop`
+    matches a NOP of any length, where there are many; `foreign_nops` are those of the machine's other instruction
+    set, which compilers wrongly put into padding.
+    """
+
+    name: str
+    align: int  # every instruction starts at a multiple of this
+    nops: tuple[tuple[bytes, str], ...]  # fixed forms and names
+    pads: tuple[tuple[bytes, str], ...]  # landing pads
+    units: tuple[int, ...]  # bytes in the compiler's one NOP, the usual first
+    scheme: tuple[int, int]  # the smallest N,M that can be patched safely, as the flags command gives it
+    ways: tuple[Scheme, ...]  # what any other N,M has to have room for
+    prologue: int = 0  # bytes a patch of an ordinary prologue needs; 0: not known here
+    told_by: Callable[[Macros, bool], bool] = lambda macros, little: False
+    emulator: str = ""
+    hosts: tuple[str, ...] = ()
+    long_nop: re.Pattern[bytes] | None = None
+    foreign_nops: tuple[tuple[bytes, str], ...] = ()
+
+
+class Branches(NamedTuple):
+    """What relative branches look like in bytes, in code made of units of 2 or 4 bytes.
+
+    `decode` gets a word, or a halfword and the one behind it, and returns the distance from its first byte, or None.
+    `little` is whether code is little-endian in files of either byte order; None where it is in the file's.
+    """
+
+    unit: int
+    decode: Callable[[int], int | None] | Callable[[int, int], int | None]
+    little: bool | None = None
+
+
+class Facts(NamedTuple):
+    """All of it for one machine number.
+
+    `align`: every instruction starts at a multiple of this. `quiet` are the instructions that may stand at a site, as
+    a big-endian number's hexadecimal digits, with their mnemonics, and `clears` those that clear a function's result,
+    where a call has room for nothing else: DTrace sets the result there. Of the digits in `halves` each half is in
+    byte order. `code_orders` returns the byte orders (little?) that code may have in a file of the given one.
+    `length` returns how long the instruction at an offset is, where lengths differ and bytes say it; `decoded` is
+    whether NOPs have so many forms that only a disassembler knows them (x86). `disassembler` returns capstone's names
+    for the instruction set and modes, each as alternatives (its versions differ), given 64-bit class, little-endian
+    and Thumb; None where capstone isn't used. `mapping_symbols` is whether assemblers mark data in code ($d).
+    `entries` returns what patchable entries look like, given 64-bit class and little-endian. `hotpatch` is an s390x
+    function's own form of entry: padding and entry. `thumb` are the entries of a second instruction set, of which bit
+    0 of a function symbol's value tells. `descriptors` is the relocation that makes the code's address in a function
+    descriptor of `.opd`, where function symbols name these (ppc64 ELFv1). `pairs`: the 32-bit ABI passes arguments of
+    eight bytes in two registers. `page` is the largest page a kernel is built with, where that is more than 4096.
+    `assembler` are the names of the relocations none, absolute and 32-bit absolute in assembly text, where LTO
+    objects get records that way.
+    """
+
+    name: str
+    align: int
+    operands: Operands
+    relocations: Relocations
+    quiet: Mapping[str, str] = {}
+    clears: Mapping[str, str] = {}
+    halves: frozenset[str] = frozenset()
+    code_orders: Callable[[bool], tuple[bool, ...]] = lambda little: (little,)
+    length: Callable[[bytes, int], int] | None = None
+    decoded: bool = False
+    disassembler: Callable[[bool, bool, bool], tuple[tuple[str, ...], ...]] | None = None
+    mapping_symbols: bool = False
+    branches: tuple[Branches, ...] = ()
+    entries: Callable[[bool, bool], Entries | None] = lambda is64, little: None
+    hotpatch: tuple[bytes, bytes] | None = None
+    thumb: Entries | None = None
+    descriptors: int = 0
+    pairs: bool = False
+    page: int = 0
+    assembler: tuple[str, str, str] | None = None
+
+
+def signed(value: int, bits: int) -> int:
+    """Return the number that the low `bits` bits of `value` are in two's complement."""
+    return value - (1 << bits) if value >> (bits - 1) & 1 else value
+
+
+def word_order(little: bool) -> str:
+    """Return capstone's name of a byte order."""
+    return "CS_MODE_LITTLE_ENDIAN" if little else "CS_MODE_BIG_ENDIAN"
