@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from usdtbuild import arch
+from usdtbuild import machines
 from usdtbuild.errors import UsdtError
 from usdtbuild.instrument import Options, instrument_file
 from usdtbuild.provider.parser import parse_file
@@ -82,7 +82,7 @@ def test_riscv32_pads_the_stack_before_a_long_long(bench: Any, need: Any) -> Non
     text = bench.run("clang", *words, source)
     low = re.search(r"lw\s+a0, (\d+)\(sp\)", text.stdout)
     assert low is not None, text.stdout
-    machine = arch.for_object(243, is64=False, little=True, flags=0, path="")
+    machine = machines.for_object(243, is64=False, little=True, flags=0, path="")
     found = machine.operands(((4, True),) * 9 + ((8, True), (4, True)), False)
     assert found[8] == "-4@0(sp)"
     assert found[9] == f"-8@{low[1]}(sp)"
