@@ -6,6 +6,7 @@ What makes a DOF readable is checked here; what would make a consumer refuse or 
 from __future__ import annotations
 
 import re
+from mmap import MADV_DONTNEED, mmap
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...provider.model import Attribute, Attributes
@@ -15,6 +16,7 @@ from .types import Dof, DofError, DofProbe, DofProvider
 if TYPE_CHECKING:
     from ...elf.headers import Data
 
+_PIECE = 16 << 20
 _NOT_ZERO = re.compile(rb"[^\0]")
 
 
@@ -58,8 +60,7 @@ def split(data: Data) -> list[tuple[int, bytes]]:
         if data[place : place + 4] == L.TRAILER_MAGIC:
             place += L.TRAILER_SIZE
         elif data[place] == 0:
-            filled = _NOT_ZERO.search(data, place)
-            place = filled.start() if filled else len(data)
+            place = _behind_zeros(data, place)
         else:
             try:
                 size = size_of(data, place)
@@ -70,6 +71,18 @@ def split(data: Data) -> list[tuple[int, bytes]]:
             found.append((place, bytes(data[place : place + size])))
             place += size + -size % 8
     return found
+
+
+def _behind_zeros(data: Data, place: int) -> int:
+    """Return where the next byte that isn't 0 is. Read in pieces: what is looked at of a mapping stays in memory."""
+    while place < len(data):
+        filled = _NOT_ZERO.search(bytes(data[place : place + _PIECE]))
+        if filled:
+            return place + filled.start()
+        place += _PIECE
+        if isinstance(data, mmap):
+            data.madvise(MADV_DONTNEED)
+    return len(data)
 
 
 def read_header(data: bytes, available: int) -> Header:
