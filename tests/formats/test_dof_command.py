@@ -162,7 +162,7 @@ def test_each_system_judges_by_itself(usdtbuild: Any, tmp_path: Path) -> None:
         (b"hello", "is neither DOF nor an ELF file"),
         (b"\x7fDOF", "at offset 0x0: 4 bytes are less than a DOF header's 64"),
         (b"\x7fDOF" + bytes(100), "model 0, encoding 0, version 0: one of them is unknown"),
-        (b"\x7fELF" + bytes(100), "the ELF header is damaged"),
+        (b"\x7fELF" + bytes(100), "ELF class 0, byte order 0, version 0 are not valid"),
         (encode(DOF).data[:-8], "are there"),
         (encode(DOF).data + b"more" * 16, "begins with 6d6f7265"),
     ],
