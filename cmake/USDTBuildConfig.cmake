@@ -6,6 +6,7 @@
 #   target_usdt_providers(TARGET PROVIDER ...)    lets a target's sources use the providers' probes
 #   usdt_verify(TARGET ...)                       a test that checks the probes of the finished binary
 #   USDTBuild::usdtbuild                          the command line tool, for COMMAND and DEPENDS
+#   USDTBuild::live                               a library that switches the program's own probes (USDTBuildLive.cmake)
 #
 # each described above its function in USDTBuildFunctions.cmake. Components: Build (headers and the compiler launcher)
 # and Verify (reading finished binaries) are always there; PatchableFunctionEntry is there if the compilers of this
@@ -52,3 +53,5 @@ _usdtbuild_define_tool()
 _usdtbuild_define_door()
 _usdtbuild_check_components()
 _usdtbuild_prepare_linking()
+include("${CMAKE_CURRENT_LIST_DIR}/USDTBuildLive.cmake")
+_usdtbuild_define_live()

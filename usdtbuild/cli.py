@@ -63,6 +63,14 @@ def _folder_option(name: str, folder: str, text: str) -> click.Option:
     return click.Option([name], is_flag=True, expose_value=False, is_eager=True, callback=show, help=text)
 
 
+def _show_live_sources(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Print the absolute paths of the live runtime's C files, one a line."""
+    if wanted and not ctx.resilient_parsing:
+        folder = Path(__file__).resolve().parent / "runtime" / "live"
+        click.echo("\n".join(str(path) for path in sorted(folder.glob("*.c"))))
+        ctx.exit()
+
+
 @click.command(
     cls=_LazyCommands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -72,6 +80,10 @@ def _folder_option(name: str, folder: str, text: str) -> click.Option:
         _folder_option("--pkgconfig-dir", "pkgconfig", "Print the folder with usdtbuild.pc."),
         _folder_option("--version-file", "_version.py", "Print the path of a file that changes with the version."),
         _folder_option("--include-dir", "runtime", "Print the folder with the runtime's C sources."),
+        click.Option(
+            ["--live-sources"], is_flag=True, expose_value=False, is_eager=True, callback=_show_live_sources,
+            help="Print the live runtime's C sources.",
+        ),
     ],
     epilog="Exit codes: 0 success; 1 the input is wrong, or a check found an error; 2 the command line is wrong; 3 "
     "standard output can't be written.",

@@ -23,6 +23,7 @@ from . import __version__
 from .errors import UsdtError
 from .setuptools_options import Options, OptionsError, Request, merge, read_keyword, read_table, with_environment
 
+LIVE = Path(__file__).absolute().parent / "runtime" / "live"
 OLDEST = 61  # the first setuptools that reads pyproject.toml
 LAUNCHER = str(Path(__file__).absolute().parent / "launcher.py")
 # What sysconfig.get_platform() calls the systems whose tracers we know; elsewhere probes compile to nothing.
@@ -239,14 +240,14 @@ class ProbesBuildExt:
         if not options.anything:
             super().build_extension(extension)  # type: ignore[misc]
             return
-        kept = extension.include_dirs, extension.depends, extension.extra_compile_args
+        kept = extension.include_dirs, extension.depends, extension.extra_compile_args, extension.sources
         try:
             with _told(building=True):
                 self._prepare(extension, options)
             self._put_launcher_in_front()
             super().build_extension(extension)  # type: ignore[misc]
         finally:
-            extension.include_dirs, extension.depends, extension.extra_compile_args = kept
+            extension.include_dirs, extension.depends, extension.extra_compile_args, extension.sources = kept
 
     def _prepare(self, extension: Any, options: Options) -> None:
         """Write the headers and the settings, on which the extension then depends: not on the provider files.
@@ -269,6 +270,9 @@ class ProbesBuildExt:
         _write_changed(settings, f"usdtbuild {__version__}\n{shlex.join(words)}\n")
 
         extension.include_dirs = [str(folder), *(extension.include_dirs or [])]
+        if options.live:
+            extension.include_dirs.append(str(LIVE))
+            extension.sources = [*extension.sources, *(str(path) for path in sorted(LIVE.glob("*.c")))]
         extension.depends = [*(extension.depends or []), *map(str, headers), str(settings)]
         extension.extra_compile_args = [*(extension.extra_compile_args or []), *flags]
 

@@ -18,7 +18,7 @@ FORMATS = ("stapsdt", "dof", "usdt")
 NOPS = ("safe", "nop5", "classic")
 TABLES = ("absolute", "relative")
 EVERY = "*"  # what the keyword calls all extensions
-KEYS = ("providers", "formats", "nop", "disabled", "patchable-function-entry", "patchable-table")
+KEYS = ("providers", "formats", "nop", "disabled", "patchable-function-entry", "patchable-table", "live")
 TABLE_KEYS = (*KEYS, "extensions")
 
 
@@ -35,6 +35,7 @@ class Options(NamedTuple):
     disabled: bool = False
     patchable: str = ""  # N,M or auto
     table: str = ""  # of the patchable entries
+    live: bool = False  # with the runtime of usdt_live.h
 
     @property
     def uses_launcher(self) -> bool:
@@ -44,7 +45,7 @@ class Options(NamedTuple):
     @property
     def anything(self) -> bool:
         """Whether the extension asks for anything at all."""
-        return bool(self.providers or self.patchable)
+        return bool(self.providers or self.patchable or self.live)
 
 
 class Request(NamedTuple):
@@ -137,7 +138,7 @@ def _one_of(choices: tuple[str, ...]) -> Any:
     return check
 
 
-def _disabled(where: str, value: Any) -> bool:
+def _truth(where: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise OptionsError(f"{where} is true or false, not {value!r}")
     return value
@@ -158,7 +159,8 @@ _CHECKS = {
     "providers": _providers,
     "formats": _formats,
     "nop": _one_of(NOPS),
-    "disabled": _disabled,
+    "disabled": _truth,
+    "live": _truth,
     "patchable-function-entry": _patchable,
     "patchable-table": _one_of(TABLES),
 }
@@ -184,8 +186,9 @@ def merge(requests: Iterable[Request], extension: str, sources: tuple[str, ...])
     unique = {os.path.normpath(path): path for path in reversed(providers)}
     _check_names(where, paths := tuple(reversed(unique.values())))
     return Options(
-        paths, merged.get("formats", ()), merged.get("nop", ""), merged.get("disabled", False), patchable, table
-    )
+        paths, merged.get("formats", ()), merged.get("nop", ""), merged.get("disabled", False), patchable, table,
+        merged.get("live", False),
+    )  # fmt: skip
 
 
 def _check_names(where: str, paths: tuple[str, ...]) -> None:

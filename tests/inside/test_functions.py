@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytestmark = pytest.mark.usefixtures("native")
 
+HERE = Path(__file__).resolve().parent
+RUNTIME = HERE.parent.parent / "usdtbuild" / "runtime" / "live"
 PATCHABLE = "-fpatchable-function-entry=7,5"
 # case -> (enters, leaves, and their order where it is short); None: more than one order or number is right
 CASES: dict[str, tuple[int | None, int | None, str]] = {
@@ -53,3 +57,64 @@ def test_frames_are_left_in_every_way(compiler: str, cc: str, level: str, build:
     # What is left without a return is what was thrown or jumped over.
     assert seen["coroutine"][0] == seen["coroutine"][1]
     assert seen["many-exceptions"][1] == seen["many-longjmps"][1] == 6000
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("linker", ["bfd", "lld"])
+def test_refused_are_those_that_the_functions_command_refuses(
+    compiler: str, linker: str, build: Any, run: Any, usdtbuild: Any, need: Any
+) -> None:
+    need(compiler)
+    need(f"ld.{linker}")
+    program = build("refusals.c", compiler, f"-fuse-ld={linker}", flags=("-O2", PATCHABLE))
+    inside = {}
+    for line in run(program).stdout.splitlines():
+        name, reason, on, count = line.split()
+        inside[name] = reason
+        assert (reason == "yes") == (on == "1"), line
+        if name == "looks_like_it":
+            assert int(count) >= 1, line
+    listed = json.loads(usdtbuild("functions", "--json", program).stdout)
+    outside = {
+        each["name"]: each["reason"] or "yes"
+        for each in listed["files"][0]["functions"]
+        if each["name"] in inside
+    }
+    wanted = {name: reason for name, reason in inside.items() if reason != "long-nop"}
+    assert {name: outside[name] for name in wanted} == wanted
+    for name in ("jumped_into", "padding_jumped_into", "short_padding"):
+        assert inside[name] != "yes"
+    if compiler == "gcc":
+        assert "long-nop" not in inside.values()
+        assert inside["looks_like_it"] == inside["a_loop"] == "yes"
+
+
+def many(folder: Path, count: int) -> Path:
+    """Write a file of `count` small functions and the table of them."""
+    path = folder / "many.c"
+    lines = [f"__attribute__((noinline)) long g_{i}(long x) {{ return x * 3 + {i}; }}\n" for i in range(count)]
+    table = ",".join(f"g_{i}" for i in range(count))
+    path.write_text("".join(lines) + f"long (*const functions[])(long) = {{{table}}};\n")
+    return path
+
+
+def switch_many(count: int, switches: int, run: Any, runtime: Any, folder: Path) -> dict[str, int]:
+    run("gcc", "-O1", PATCHABLE, "-c", many(folder, count), "-o", folder / "many.o")
+    options = ("-O2", f"-DFUNCTIONS={count}", "-DWITH_LEAVE=1", "-I", RUNTIME)
+    run("gcc", *options, HERE / "many_functions.c", folder / "many.o", *runtime("gcc", "-O2"), "-lpthread", "-o",
+        folder / "many")  # fmt: skip
+    out = run(folder / "many", switches, 3).stdout
+    return {name: int(value) for name, value in re.findall(r"(\w+) (\d+)", out)}
+
+
+def test_a_thousand_functions_are_switched_under_load(run: Any, runtime: Any, tmp_path: Path) -> None:
+    found = switch_many(1000, 200, run, runtime, tmp_path)
+    assert (found["wrong"], found["failed"], found["counted"]) == (0, 0, 1000)
+    assert found["entered"] > 1000
+    assert found["left"] > 100
+
+
+@pytest.mark.slow
+def test_ten_thousand_functions_are_switched_a_thousand_times(run: Any, runtime: Any, tmp_path: Path) -> None:
+    found = switch_many(10000, 1000, run, runtime, tmp_path)
+    assert (found["wrong"], found["failed"], found["counted"]) == (0, 0, 10000)

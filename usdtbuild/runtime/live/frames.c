@@ -424,7 +424,7 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_leave(uintptr_t trampoline, uin
 }
 
 /* For the machine's assembly: whether the handlers of the frame that ends use vector registers. */
-LIVE_PLAIN USDT_LIVE_FAST_HANDLER uint32_t live_leave_vectors(uintptr_t trampoline)
+LIVE_HIDDEN __attribute__((used)) LIVE_PLAIN USDT_LIVE_FAST_HANDLER uint32_t live_leave_vectors(uintptr_t trampoline)
 {
 	return frames[live_frame_of(trampoline)].actions->vectors;
 }

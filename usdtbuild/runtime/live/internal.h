@@ -205,8 +205,8 @@ LIVE_HIDDEN const char *live_machine_entry_room(const live_point *point, const c
 /* -- frames.c --------------------------------------------------------------------------------------------------- */
 
 LIVE_HIDDEN extern uint64_t live_skipped, live_too_deep, live_abandoned;
-LIVE_HIDDEN uintptr_t live_enter(live_point *point, uintptr_t *registers, uintptr_t *slot, int vectors);
-LIVE_HIDDEN uintptr_t live_leave(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot);
-LIVE_HIDDEN void live_hit(live_point *point, uintptr_t *registers, int vectors);
+LIVE_HIDDEN __attribute__((used)) uintptr_t live_enter(live_point *point, uintptr_t *registers, uintptr_t *slot, int vectors);
+LIVE_HIDDEN __attribute__((used)) uintptr_t live_leave(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot);
+LIVE_HIDDEN __attribute__((used)) void live_hit(live_point *point, uintptr_t *registers, int vectors);
 
 #endif

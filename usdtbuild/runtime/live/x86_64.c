@@ -522,8 +522,8 @@ int live_machine_hook(uintptr_t at, void (*hook)(void))
 /* -- assembly ---------------------------------------------------------------------------------------------------- */
 
 /* What xsave saves, and the size of its area; width of vector registers in bytes, for functions' arguments. */
-LIVE_HIDDEN uint64_t live_x86_mask, live_x86_area = 1024;
-LIVE_HIDDEN uint32_t live_x86_compact, live_x86_width = 16;
+LIVE_HIDDEN __attribute__((used)) uint64_t live_x86_mask, live_x86_area = 1024;
+LIVE_HIDDEN __attribute__((used)) uint32_t live_x86_compact, live_x86_width = 16;
 
 static __attribute__((constructor(101))) void look_at_processor(void)
 {
@@ -542,7 +542,7 @@ static __attribute__((constructor(101))) void look_at_processor(void)
 		live_x86_width = (low & 0xe0) == 0xe0 ? 64 : 32;
 }
 
-live_return live_returns[LIVE_FRAME_COUNT] __attribute__((aligned(4096)));
+live_return live_returns[LIVE_FRAME_COUNT] __attribute__((aligned(4096), used));
 
 /* Compilers that can't be told to keep vector registers alone save them at every hit. */
 #if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)

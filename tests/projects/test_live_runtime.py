@@ -1,0 +1,90 @@
+"""The runtime of usdt_live.h in each build system: a project asks for it in one line and its own test switches probes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SAMPLE = ROOT / "sample_projects" / "live-metrics"
+pytestmark = [
+    pytest.mark.project,
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="the samples are run, and natively on x86-64 only"),
+]
+
+MESON = """
+project('live-metrics', 'c')
+usdt_provider = subproject('usdtbuild').get_variable('usdt_provider')
+shop = static_library('shop', 'shop.c', usdt_provider.process('shop_probes.d'), dependencies: dependency('usdtbuild'))
+live = dependency('usdtbuild-live')
+server = executable('server', 'server.c', 'metrics.c', link_with: shop, dependencies: live)
+test('page', server, args: '--self-test')
+test('probes fire', executable('test_probes', 'test_probes.c', link_with: shop, dependencies: live))
+"""
+MODULE = r"""
+#include <Python.h>
+#include "usdt_live.h"
+#include "shop.h"
+static PyObject *probe(PyObject *self, PyObject *args)
+{
+	int on = usdt_live_probe_on("shop:*", NULL, NULL), i;
+	for (i = 0; i < 5; i++) SHOP_ORDER_START("pear", i);
+	usdt_live_probe_off("*");
+	return Py_BuildValue("iK", on, usdt_live_count(USDT_LIVE_PROBES, "shop:order-start"));
+}
+static PyMethodDef methods[] = {{"probe", probe, METH_NOARGS, ""}, {0}};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "shop", "", -1, methods, 0, 0, 0, 0};
+PyMODINIT_FUNC PyInit_shop(void) { return PyModule_Create(&definition); }
+"""
+SETUP = """
+from setuptools import Extension, setup
+setup(name="shop", version="1", ext_modules=[Extension("shop", ["module.c"])])
+"""
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """The environment of a shell in which this checkout's command is on the path."""
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+def test_cmake_target(run: Any, need: Any, tmp_path: Path, environment: dict[str, str]) -> None:
+    need("cmake")
+    need("ninja")
+    build = tmp_path / "build"
+    run("cmake", "-S", SAMPLE, "-B", build, "-G", "Ninja", f"-DUSDTBuild_DIR={ROOT / 'cmake'}", env=environment)
+    run("cmake", "--build", build, env=environment)
+    out = run("ctest", "--test-dir", build, env=environment).stdout
+    assert "100% tests passed, 0 tests failed out of 3" in out
+
+
+def test_meson_dependency(run: Any, need: Any, tmp_path: Path, environment: dict[str, str]) -> None:
+    need("ninja")
+    meson = shutil.which("meson", path=environment["PATH"])
+    if meson is None:
+        pytest.skip("meson is not installed")
+    project = tmp_path / "project"
+    shutil.copytree(SAMPLE, project)
+    (project / "shop.d").rename(project / "shop_probes.d")
+    (project / "meson.build").write_text(MESON)
+    run(sys.executable, "-m", "usdtbuild", "vendor-meson", "subprojects", cwd=project, env=environment)
+    run(meson, "setup", "build", cwd=project, env=environment)
+    out = run(meson, "test", "-C", "build", cwd=project, env=environment).stdout
+    assert "Fail:              0" in out.replace("Fail: 0", "Fail:              0")
+
+
+def test_setuptools_option(run: Any, tmp_path: Path, environment: dict[str, str]) -> None:
+    pytest.importorskip("setuptools")
+    (tmp_path / "setup.py").write_text(SETUP)
+    (tmp_path / "module.c").write_text(MODULE)
+    shutil.copy(SAMPLE / "shop.d", tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[tool.usdtbuild]\nproviders = ["shop.d"]\nlive = true\n')
+    run(sys.executable, "setup.py", "-q", "build_ext", "--inplace", cwd=tmp_path, env=environment)
+    out = run(sys.executable, "-c", "import shop; print(shop.probe())", cwd=tmp_path).stdout
+    assert out == "(1, 5)\n"
