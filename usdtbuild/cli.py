@@ -66,7 +66,7 @@ def _folder_option(name: str, folder: str, text: str) -> click.Option:
 def _show_live_sources(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     """Print the absolute paths of the live runtime's C files, one a line."""
     if wanted and not ctx.resilient_parsing:
-        folder = Path(__file__).resolve().parent / "runtime" / "live"
+        folder = folder_of("runtime") / "live"
         click.echo("\n".join(str(path) for path in sorted(folder.glob("*.c"))))
         ctx.exit()
 

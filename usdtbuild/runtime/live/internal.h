@@ -184,6 +184,8 @@ LIVE_HIDDEN int live_machine_parameter(unsigned index, usdt_live_argument_place 
 LIVE_HIDDEN extern const unsigned live_stub_size;
 /* How far stubs may be from code. */
 LIVE_HIDDEN extern const intptr_t live_reach;
+/* Whether returns can be watched. */
+LIVE_HIDDEN extern const int live_has_leave;
 /* Bytes more that a module needs beside its stubs, and a chance to set `landing` of its points. */
 LIVE_HIDDEN size_t live_machine_room(live_module *module);
 LIVE_HIDDEN int live_machine_prepare(live_module *module, char *room, size_t size);

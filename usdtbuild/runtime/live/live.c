@@ -294,6 +294,16 @@ static void prepare(live_module *module)
 			live_refuse(&module->points[i], "no-execute", "the system allows no new code (SELinux, MDWE)");
 }
 
+/* The kernel's tracers add to a semaphore, too. Not every machine has an atomic addition of two bytes. */
+static void add_to(uint16_t *semaphore, int value)
+{
+#if defined(__x86_64__) || defined(__aarch64__)
+	__atomic_fetch_add(semaphore, (uint16_t)value, __ATOMIC_RELAXED);
+#else
+	*(volatile uint16_t *)semaphore = (uint16_t)(*semaphore + value);
+#endif
+}
+
 static uint32_t switch_list(live_module *module, live_point **list, size_t count, int on)
 {
 	uint32_t done = 0;
@@ -318,7 +328,7 @@ static uint32_t switch_list(live_module *module, live_point **list, size_t count
 		point->state = on ? LIVE_ON : LIVE_OFF;
 		point->shown.is_on = (uint8_t)on;
 		if (point->semaphore)
-			__atomic_fetch_add(point->semaphore, (uint16_t)(on ? 1 : -1), __ATOMIC_RELAXED);
+			add_to(point->semaphore, on ? 1 : -1);
 		if (!on)
 			set_actions(point, NULL);
 		done++;
@@ -501,6 +511,8 @@ static int new_rule(
 
 	if (!live_stub_size)
 		return USDT_LIVE_BAD_MACHINE;
+	if (leaver && !live_has_leave)
+		return USDT_LIVE_NO_LEAVE;
 	if (check_pattern(pattern))
 		return USDT_LIVE_BAD_PATTERN;
 	memset(&r, 0, sizeof r);
@@ -612,6 +624,7 @@ const char *usdt_live_error(int error)
 	case USDT_LIVE_NO_MEMORY: return "the system gives no more memory";
 	case USDT_LIVE_BAD_PATTERN: return "the pattern is empty, or longer than 255 characters";
 	case USDT_LIVE_BAD_MACHINE: return "nothing can be switched on this machine";
+	case USDT_LIVE_NO_LEAVE: return "returns can't be watched on this machine; entries can, with no leave";
 	case USDT_LIVE_TOO_MANY: return "more than 64 rules, or more than 8 handlers at one point";
 	default: return error >= 0 ? "no error" : "no such error";
 	}

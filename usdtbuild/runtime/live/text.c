@@ -262,12 +262,14 @@ static int one_store(writer *w, live_point *point, const live_store *store)
 		return 0;
 	if (!writable(w, point->module, point->segment))
 		return through_memory(w, store->at, store->bytes, store->size) ? 1 : -1;
+#if defined(__x86_64__)
 	if (store->size == 1 && store->expected == 1) {
 		uint8_t old = store->old[0];
 
 		return __atomic_compare_exchange_n(
 			(uint8_t *)store->at, &old, store->bytes[0], 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 	}
+#endif
 	store_bytes(store->at, store->bytes, store->size);
 	return 1;
 }

@@ -83,6 +83,7 @@ extern "C" {
 #define USDT_LIVE_NO_MEMORY (-2)   /* the system gives no memory */
 #define USDT_LIVE_BAD_PATTERN (-3) /* the pattern is empty, or too long */
 #define USDT_LIVE_BAD_MACHINE (-4) /* this library has no protocol for this machine */
+#define USDT_LIVE_NO_LEAVE (-6)    /* returns can't be watched on this machine, entries can: pass NULL for `leave` */
 #define USDT_LIVE_TOO_MANY (-5)    /* more than 64 rules, or 8 handlers at one point */
 
 /* One argument of a probe, or an integer argument of a function. */

@@ -36,6 +36,7 @@
 
 const unsigned live_stub_size = 64;
 const intptr_t live_reach = (intptr_t)1 << 30;
+const int live_has_leave = 1;
 
 /* Forms of sites, and entries. */
 enum { FORM_NOPL4 = 1, FORM_NOPL5, FORM_TAIL, FORM_FREE_TAIL, FORM_ENTRY };
