@@ -21,6 +21,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import IO, Any
 
+import hypothesis
 import pytest
 
 # Started in the background, or under nohup, a test run ignores these, and so would every program it starts.
@@ -45,6 +46,11 @@ for _name in (
     os.environ.pop(_name, None)
 os.environ["LC_ALL"] = "C.UTF-8"
 os.umask(0o022)
+# A busy machine is no failure, and the same commit passes or fails anywhere: new examples are the fuzzers' business.
+hypothesis.settings.register_profile(
+    "ours", deadline=None, derandomize=True, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("ours")
 
 ROOT = Path(__file__).resolve().parent.parent
 SYSTEM_FOLDERS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"))

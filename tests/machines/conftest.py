@@ -605,7 +605,7 @@ def wait_for(socket: Path, emulator: subprocess.Popen[bytes]) -> None:
     """Wait until qemu listens."""
     import time
 
-    for _ in range(500):
+    for _ in range(6000):
         if socket.exists():
             return
         assert emulator.poll() is None, "qemu ended"
