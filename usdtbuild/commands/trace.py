@@ -15,11 +15,12 @@ from ..errors import UsageError
 
 if TYPE_CHECKING:
     from ..provider.model import Provider
+    from ..tracing.inside import Inside
     from ..tracing.job import Job
     from ..tracing.outputs import Output
     from ..tracing.session import Session
 
-_ENGINES = ("auto", "patch", "trap")
+_ENGINES = ("auto", "patch", "trap", "inside")
 
 
 @click.command(
@@ -102,9 +103,10 @@ def _output(count: bool, stream: object) -> Output:
 
 def _trace(job: Job, output: Output, duration: float | None, limit: int | None, verbose: bool) -> int:
     """Do it; return the exit code: the program's own, if it was started here."""
+    from ..tracing.inside import Inside
     from ..tracing.session import Session
 
-    with Session(job) as session:
+    with Inside(job) if job.engine == "inside" else Session(job) as session:
         signal.signal(signal.SIGINT, lambda *_: session.stop())  # a traced command gets it too, and may end by it
         session.start()
         if verbose:
@@ -133,7 +135,7 @@ def _trace(job: Job, output: Output, duration: float | None, limit: int | None, 
         return 0 if code is None or not job.argv else code if code >= 0 else 128 - code
 
 
-def _follow(session: Session, output: Output, duration: float | None, limit: int | None) -> None:
+def _follow(session: Session | Inside, output: Output, duration: float | None, limit: int | None) -> None:
     """Hand over what comes until it is enough."""
     known, seen = len(session.targets), 0
     deadline = time.monotonic() + duration if duration is not None else None

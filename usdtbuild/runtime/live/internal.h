@@ -114,6 +114,8 @@ typedef struct live_module {
 	uint8_t seen, prepared;
 	char *region;                  /* stubs, then counts */
 	size_t region_size;
+	char *counts;                  /* of its points, 64 bytes each, and where that is in the shared file */
+	uint64_t counts_offset;
 	struct live_mapping { void *at; size_t size; } *mirrors;
 	unsigned mirror_count;
 	const char *trouble;           /* why it could not be read */
@@ -150,6 +152,7 @@ LIVE_HIDDEN int live_is_code(const live_module *module, uintptr_t address);
 
 LIVE_HIDDEN int live_scan(void); /* 1 if something changed */
 LIVE_HIDDEN void live_watch_linker(void);
+LIVE_HIDDEN void live_on_change(void (*heard)(void)); /* live.c: called after a library came or went */
 LIVE_HIDDEN void live_linker_changed(void); /* live.c: called by the dynamic linker's hook */
 
 /* -- text.c ----------------------------------------------------------------------------------------------------- */
@@ -165,7 +168,7 @@ typedef struct live_store {
 
 LIVE_HIDDEN void *live_map_near(uintptr_t low, uintptr_t high, size_t size, intptr_t reach);
 LIVE_HIDDEN int live_share(int fd);
-LIVE_HIDDEN void *live_map_counts(void *at, size_t size);
+LIVE_HIDDEN void *live_map_counts(void *at, size_t size, uint64_t *offset);
 LIVE_HIDDEN int live_run(live_module *module, live_point **points, size_t count, int on); /* how many took it */
 LIVE_HIDDEN void live_barrier(void);
 LIVE_HIDDEN size_t live_page(void);

@@ -404,6 +404,13 @@ static int look(void)
 	return error;
 }
 
+static void (*on_change)(void);
+
+void live_on_change(void (*heard)(void))
+{
+	on_change = heard;
+}
+
 /* Called in dlopen and dlclose, with the dynamic linker's lock. */
 void live_linker_changed(void)
 {
@@ -411,6 +418,8 @@ void live_linker_changed(void)
 		return; /* a dlopen of this library's own making, by way of a handler */
 	look();
 	unlock();
+	if (on_change)
+		on_change();
 }
 
 /* -- rules -------------------------------------------------------------------------------------------------------- */

@@ -182,7 +182,8 @@ static void place_points(live_module *module, const live_list *list)
 		return;
 	}
 	memcpy(module->points, list->points, count * sizeof(live_point));
-	if (region && !live_map_counts(region + stubs + points, counts))
+	module->counts = region ? region + stubs + points : NULL;
+	if (region && !live_map_counts(module->counts, counts, &module->counts_offset))
 		region = NULL;
 	for (i = 0; i < count; i++) {
 		live_point *point = &module->points[i];

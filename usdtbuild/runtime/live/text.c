@@ -141,7 +141,7 @@ int live_share(int fd)
 }
 
 /* Replace mapped memory at `at` by memory for counts. */
-void *live_map_counts(void *at, size_t size)
+void *live_map_counts(void *at, size_t size, uint64_t *offset)
 {
 	void *found;
 
@@ -152,6 +152,7 @@ void *live_map_counts(void *at, size_t size)
 	found = mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, shared_fd, shared_next);
 	if (found == MAP_FAILED)
 		return NULL;
+	*offset = (uint64_t)shared_next;
 	shared_next += (off_t)size;
 	return found;
 }

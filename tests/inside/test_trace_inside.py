@@ -1,0 +1,94 @@
+"""`usdtbuild trace --engine inside`: a preloaded library sees the hits; no ptrace and no rights of any kind."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("native")
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def program(run: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("tracee")
+    usdtbuild("header", HERE / "tracee.d", "-o", folder / "tracee.h")
+    options = ("-O2", "-fpatchable-function-entry=7,5", "-I", folder)
+    usdtbuild("cc", "--", "gcc", *options, "-c", HERE / "tracee.c", "-o", folder / "tracee.o")
+    run("gcc", folder / "tracee.o", "-o", folder / "tracee")
+    run("gcc", "-static", folder / "tracee.o", "-o", folder / "static")
+    return folder / "tracee"
+
+
+@pytest.fixture
+def trace(usdtbuild: Any, cache: Path) -> Any:
+    def trace_inside(*words: Any, **more: Any) -> Any:
+        environment = {**os.environ, "XDG_CACHE_HOME": str(cache), **more.pop("env", {})}
+        return usdtbuild("trace", "--engine", "inside", *words, env=environment, **more)
+
+    return trace_inside
+
+
+def test_hits_come_with_their_arguments_and_the_program_s_exit_code(trace: Any, program: Path) -> None:
+    done = trace("--", program, code=3)
+    lines = [re.sub(r"^ *[\d.]+ +\d+ ", "", line) for line in done.stdout.splitlines()]
+    lines.remove("end")
+    assert lines == [
+        'tracee:begin id=0 name="first"', "tracee:end id=0 d=0 last=0",
+        "tracee:begin id=1 name=NULL", "tracee:end id=1 d=0.25 last=-1",
+        "tracee:begin id=2 name=0x10", "tracee:end id=2 d=0.5 last=-2",
+        'tracee:begin id=3 name="last"', "tracee:end id=3 d=0.75 last=-3",
+        'tracee:begin id=3 name="last"', "tracee:end id=3 d=0.75 last=-3",
+    ]  # fmt: skip
+    threads = re.findall(r"^ *[\d.]+ +(\d+) ", done.stdout, re.MULTILINE)
+    assert len(set(threads)) == 2  # the program and its child
+
+
+def test_counts_of_probes_and_functions(trace: Any, program: Path) -> None:
+    out = trace("--count", "-P", "tracee:*", "-x", "end", "-F", "run", "--", program, code=3).stdout
+    assert sorted(re.findall(r"^\s*(\d+) +(\S+)", out, re.MULTILINE)) == [("5", "run"), ("5", "tracee:begin")]
+
+
+def test_what_loads_no_library_is_told(trace: Any, program: Path) -> None:
+    done = trace("-v", "--", program.with_name("static"), code=3)
+    assert "not traced" in done.stderr
+    assert "it is static" in done.stderr
+
+
+def test_a_process_that_runs_already_is_refused(trace: Any) -> None:
+    done = trace("-p", os.getpid(), code=2)
+    assert "traces commands that it starts" in done.stderr
+
+
+def test_the_library_is_compiled_once_into_a_folder_that_is_ours_alone(trace: Any, program: Path, cache: Path) -> None:
+    trace("--", program, code=3)
+    (made,) = (cache / "usdtbuild" / "live").iterdir()
+    before = made.stat().st_mtime_ns
+    trace("--", program, code=3)
+    assert made.stat().st_mtime_ns == before
+    assert stat.S_IMODE(made.parent.stat().st_mode) == 0o700
+
+
+def test_a_cache_that_others_may_write_to_is_not_used(trace: Any, program: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "usdtbuild" / "live"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    done = trace("--", program, code=1, env={"XDG_CACHE_HOME": str(tmp_path)})
+    assert "others may write to" in done.stderr
+    assert not any(folder.iterdir())
+
+
+def test_a_missing_compiler_is_one_clear_error(trace: Any, program: Path, tmp_path: Path) -> None:
+    done = trace("--", program, code=1, env={"XDG_CACHE_HOME": str(tmp_path), "CC": "no-such-compiler"})
+    assert "no no-such-compiler" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,231 @@
+/*
+ * A library to preload into a program whose probes somebody else wants to see: `usdtbuild trace --engine inside`.
+ *
+ * It is driven by files in a private folder that USDT_LIVE_INSIDE names, and does nothing without it:
+ *
+ *     rules    lines `P pattern`, `F pattern` (functions), `X pattern` (leave out), `R` (record hits, don't only count)
+ *     points   what this library writes: one line a point, fields separated by tabs, and `ready` when the program may start
+ *     counts   64 bytes a point, the first 8 its hits; `points` says where
+ *     ring     a page of numbers, then slots; see below
+ *
+ * Programs that it starts have the environment too, and would write into the same files: only the process that finds `points`
+ * empty does, and children that it forks.
+ */
+
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ARGUMENTS = 12, TEXT = 128, SLOT = 256 };
+
+/* The first page of `ring`. `head` is what was begun, `tail` what the reader has taken; a slot is whole when its `sequence` is its number plus one. */
+typedef struct ring_header {
+	uint64_t head, tail, lost, slots, quiet;
+} ring_header;
+
+typedef struct slot {
+	uint64_t sequence, time;
+	uint32_t pid, tid, point, text_used;
+	uint64_t values[ARGUMENTS];
+	unsigned char text[TEXT]; /* strings, each with its length before it (one byte; 255: not readable) */
+} slot;
+
+static ring_header *ring;
+static char *slots;
+static int ring_fd = -1, points_fd = -1, record;
+static char folder[3072];
+
+static int open_in(const char *name, int flags)
+{
+	char path[4096];
+
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	return open(path, flags | O_CLOEXEC);
+}
+
+static int is_text(const usdt_live_argument_place *place)
+{
+	return strstr(place->type, "char") && strchr(place->type, '*') && !strstr(place->type, "**");
+}
+
+/* The kernel copies, and says if there is nothing: a wild pointer harms nobody. */
+static void copy_text(slot *s, uint64_t number, uintptr_t from)
+{
+	off_t at = (off_t)(4096 + number * SLOT + offsetof(slot, text) + s->text_used + 1);
+	size_t left = TEXT - s->text_used - 1, most = left < 64 ? left : 64;
+	ssize_t got;
+	unsigned char *length = s->text + s->text_used;
+	const unsigned char *end;
+
+	if (s->text_used + 1 >= TEXT)
+		return;
+	got = from ? pwrite(ring_fd, (const void *)from, most, at) : -1;
+	if (got <= 0) {
+		*length = 255;
+		s->text_used++;
+		return;
+	}
+	end = memchr(length + 1, '\0', (size_t)got);
+	*length = (unsigned char)(end ? (size_t)(end - length - 1) : (size_t)got);
+	s->text_used += 1u + *length;
+}
+
+static void hit(const usdt_live_hit *h, void *data)
+{
+	const live_point *point = (const live_point *)(const void *)((const char *)h->point - offsetof(live_point, shown));
+	uint64_t head = __atomic_load_n(&ring->head, __ATOMIC_RELAXED), number;
+	struct timespec now;
+	slot *s;
+	unsigned i;
+
+	(void)data;
+	if (ring->quiet)
+		return;
+	do {
+		if (head - __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE) >= ring->slots) {
+			__atomic_fetch_add(&ring->lost, 1, __ATOMIC_RELAXED);
+			return;
+		}
+	} while (!__atomic_compare_exchange_n(&ring->head, &head, head + 1, 1, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+	number = head % ring->slots;
+	s = (slot *)(void *)(slots + number * SLOT);
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	s->time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	s->pid = (uint32_t)getpid();
+	s->tid = (uint32_t)syscall(SYS_gettid);
+	s->point = (uint32_t)(((uintptr_t)point->count - (uintptr_t)point->module->counts + point->module->counts_offset) / 64);
+	s->text_used = 0;
+	for (i = 0; i < h->point->argument_count && i < ARGUMENTS; i++) {
+		s->values[i] = usdt_live_argument(h, i);
+		if (is_text(&h->point->arguments[i]))
+			copy_text(s, number, s->values[i]);
+	}
+	__atomic_store_n(&s->sequence, head + 1, __ATOMIC_RELEASE);
+}
+
+static uint32_t told; /* points of modules that are known to the reader */
+
+static void clean(char *to, size_t size, const char *from)
+{
+	size_t i;
+
+	for (i = 0; from[i] && i + 1 < size; i++)
+		to[i] = (char)(from[i] == '\t' || from[i] == '\n' ? '?' : from[i]);
+	to[i] = '\0';
+}
+
+static int tell(const usdt_live_point *shown, unsigned long long count, void *data)
+{
+	const live_point *point = (const live_point *)(const void *)((const char *)shown - offsetof(live_point, shown));
+	char line[8192], module[2048], name[2048], type[256];
+	uint64_t index;
+	int length;
+	unsigned i;
+
+	(void)count;
+	(void)data;
+	if (!point->wanted || !point->module->counts)
+		return 0;
+	index = ((uintptr_t)point->count - (uintptr_t)point->module->counts + point->module->counts_offset) / 64;
+	if (index < told)
+		return 0;
+	clean(module, sizeof module, shown->module);
+	clean(name, sizeof name, shown->name);
+	length = snprintf(line, sizeof line, "%llu\t%u\t%s\t%s\t%s\t%llx\t%llx\t%llx\t%s\t%s", (unsigned long long)index,
+		(unsigned)shown->kind, shown->provider, name, module, (unsigned long long)point->module->bias,
+		(unsigned long long)shown->address, (unsigned long long)(uintptr_t)point->semaphore, shown->reason ? shown->reason : "",
+		shown->detail ? shown->detail : "");
+	for (i = 0; i < shown->argument_count && length < (int)sizeof line - 600; i++) {
+		const usdt_live_argument_place *a = &shown->arguments[i];
+
+		clean(type, sizeof type, a->type);
+		length += snprintf(line + length, sizeof line - (size_t)length, "\t%u|%u|%u|%s|%.200s", a->size, a->is_signed,
+			(unsigned)is_text(a), a->name, type);
+	}
+	line[length++] = '\n';
+	if (write(points_fd, line, (size_t)length) < 0)
+		return 1;
+	return 0;
+}
+
+static void tell_all(void)
+{
+	live_module *module;
+	uint32_t last = told;
+
+	usdt_live_each(USDT_LIVE_PROBES | USDT_LIVE_FUNCTIONS, "*", tell, NULL);
+	for (module = live_modules; module; module = module->next)
+		if (module->counts && module->counts_offset / 64 + module->point_count > last)
+			last = (uint32_t)(module->counts_offset / 64) + module->point_count;
+	told = last;
+}
+
+static void changed(void)
+{
+	if (points_fd >= 0)
+		tell_all();
+}
+
+static void follow(char *text)
+{
+	char *line, *rest = NULL;
+
+	for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+		if (*line == 'R')
+			record = 1;
+		else if (*line == 'P')
+			usdt_live_probe_on(line + 2, record ? hit : NULL, NULL);
+		else if (*line == 'F')
+			usdt_live_function_on(line + 2, record ? hit : NULL, NULL, NULL);
+		else if (*line == 'X') {
+			usdt_live_probe_off(line + 2);
+			usdt_live_function_off(line + 2);
+		}
+	}
+}
+
+static __attribute__((constructor(65535))) void begin(void)
+{
+	const char *where = getenv("USDT_LIVE_INSIDE");
+	static char rules[65536];
+	struct stat status;
+	int fd, counts;
+	ssize_t got;
+
+	if (!where || strlen(where) >= sizeof folder)
+		return;
+	strcpy(folder, where);
+	points_fd = open_in("points", O_WRONLY | O_APPEND);
+	fd = open_in("rules", O_RDONLY);
+	counts = open_in("counts", O_RDWR);
+	ring_fd = open_in("ring", O_RDWR);
+	if (points_fd < 0 || fd < 0 || counts < 0 || ring_fd < 0 || fstat(points_fd, &status) || status.st_size
+		|| write(points_fd, "begun\n", 6) != 6) {
+		points_fd = -1;
+		return; /* another program has it, or nobody */
+	}
+	got = read(fd, rules, sizeof rules - 1);
+	close(fd);
+	if (fstat(ring_fd, &status))
+		return;
+	ring = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, ring_fd, 0);
+	if (ring == MAP_FAILED || got < 0)
+		return;
+	slots = (char *)ring + 4096;
+	live_share(counts);
+	live_on_change(changed);
+	rules[got] = '\0';
+	follow(rules);
+	tell_all();
+	if (write(points_fd, "ready\n", 6) < 0)
+		points_fd = -1;
+}

@@ -1,0 +1,326 @@
+"""The engine inside: a library of ours, preloaded into a command, switches its probes; no ptrace, no other rights.
+
+For containers that forbid ptrace. `Inside` has the face of `session.Session` and needs no worker, because nothing
+must be put back: what the library changed goes with the process. They share four files in a private folder, which
+`runtime/preload/usdt_live_preload.c` describes. The library is compiled once for each version and compiler, and
+kept in the user's cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__
+from ..errors import UsageError
+from ..folders import folder as folder_of
+from .engine import Totals
+from .errors import TracerError
+from .model import (
+    COUNT,
+    ENTER,
+    FLOAT,
+    INTEGER,
+    MISSING,
+    POINTER,
+    PROBE,
+    STRING,
+    Argument,
+    Event,
+    Module,
+    Refusal,
+    Report,
+    Site,
+    Target,
+    Unreadable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from .job import Job
+    from .model import Value
+
+_PAGE, _SLOT, _CELL = 4096, 256, 64
+_HEADER = struct.Struct("=QQQQQ")  # head, tail, lost, slots, quiet
+_RECORD = struct.Struct("=QQIIII12Q")  # sequence, time, pid, tid, point, bytes of text, values
+_TEXT = 128  # where a slot's strings begin: 16 + 16 + 12 * 8
+_WAIT = 30.0  # seconds for the library's first words
+_FUNCTION = "2"
+
+
+# -- the library -----------------------------------------------------------------------------------------------------
+
+
+def library() -> Path:
+    """Return the library to preload, compiled if the cache hasn't got it yet. Raises TracerError."""
+    words = os.environ.get("CC", "").split() or ["cc"]
+    compiler = shutil.which(words[0])
+    if compiler is None:
+        raise TracerError(f"the engine inside needs a C compiler, and there is no {words[0]}; set CC to one")
+    runtime = folder_of("runtime")
+    sources = [*sorted((runtime / "live").glob("*.c")), runtime / "preload" / "usdt_live_preload.c"]
+    digest = hashlib.sha256(f"{__version__}\0{words}\0{compiler}\0{Path(compiler).stat().st_mtime_ns}".encode())
+    for path in [*sources, *sorted((runtime / "live").glob("*.h"))]:
+        digest.update(path.read_bytes())
+    folder = _cache()
+    made = folder / f"usdt-live-{__version__}-{digest.hexdigest()[:16]}.so"
+    if not made.is_file():
+        handle, name = tempfile.mkstemp(dir=folder, prefix="making-", suffix=".so")
+        os.close(handle)
+        options = ["-std=gnu99", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{runtime / 'live'}"]
+        line = [compiler, *words[1:], *options, *map(str, sources), "-lpthread", "-ldl", "-o", name]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if done.returncode:
+            Path(name).unlink()
+            raise TracerError(f"the engine inside could not be compiled: {done.stderr.strip() or done.returncode}")
+        Path(name).chmod(0o755)
+        Path(name).replace(made)
+    return made
+
+
+def _cache() -> Path:
+    """Return a folder that is ours alone: programs will run what lies there. Raises TracerError."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (may be no home at all)
+    folder = Path(base) / "usdtbuild" / "live"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        status = folder.stat()
+    except OSError as error:
+        raise TracerError(f"{folder} can't be made: {error.strerror}; set XDG_CACHE_HOME to one of yours") from None
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise TracerError(f"others may write to {folder}, so nothing from there is run; set XDG_CACHE_HOME to another")
+    return folder
+
+
+# -- a trace ---------------------------------------------------------------------------------------------------------
+
+
+class Inside:
+    """A trace of a command from inside. `batches` gives what it sees; `report` says how it was."""
+
+    def __init__(self, wish: Job) -> None:
+        if not wish.argv:
+            raise UsageError("the engine inside traces commands that it starts (-- COMMAND ARGS...), not processes")
+        self.wish = wish
+        self.targets: list[Target] = []
+        self.refusals: list[Refusal] = []
+        self.engines: tuple[str, ...] = ()
+        self.pid = 0
+        self.stood_still = 0.0
+        self.started = self.finished = time.monotonic_ns()
+        self._points: dict[int, int] = {}  # number in the counts file -> target
+        self._numbers: dict[tuple[str, ...], int] = {}
+        self._recorded: dict[int, int] = {}
+        self._program: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+        self._rest = ""
+        self._ready = False
+        self._folder = Path(tempfile.mkdtemp(prefix="usdtbuild-"))
+        self._slots = max(1, wish.buffer_size // _SLOT)
+        self._ring = self._make("ring", _PAGE + self._slots * _SLOT)
+        _HEADER.pack_into(self._ring, 0, 0, 0, 0, self._slots, 0)
+        for name in ("counts", "points"):
+            (self._folder / name).touch(0o600)
+        self._log = (self._folder / "points").open("rb")
+        (self._folder / "rules").write_text("".join(self._rules()), encoding="utf-8")
+
+    def _make(self, name: str, size: int) -> mmap.mmap:
+        with (self._folder / name).open("w+b") as file:
+            file.truncate(size)
+            return mmap.mmap(file.fileno(), size)
+
+    def _rules(self) -> Iterator[str]:
+        wanted = self.wish.wanted
+        if self.wish.what != COUNT:
+            yield "R\n"
+        modules = [f"{one}!" for one in wanted.modules] or [""]
+        probes = wanted.probes or (() if wanted.functions else ("*",))
+        for letter, patterns in (("P", probes), ("F", wanted.functions), ("X", wanted.exclude)):
+            for pattern in patterns:
+                if len(pattern) > 200 or not pattern.isprintable():
+                    raise UsageError(f"the engine inside takes no pattern like {pattern[:40]!r}")
+                yield from (f"{letter} {module if letter != 'X' else ''}{pattern}\n" for module in modules)
+
+    def start(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
+        """Start the program, and wait until its probes are on. Raises UsdtError."""
+        preload = library()
+        environment = dict(self.wish.env if self.wish.env is not None else os.environ)
+        before = environment.get("LD_PRELOAD", "")
+        environment["LD_PRELOAD"] = f"{preload}:{before}" if before else str(preload)
+        environment["USDT_LIVE_INSIDE"] = str(self._folder)
+        argv = list(self.wish.argv)
+        try:
+            self._program = subprocess.Popen(
+                argv, cwd=self.wish.cwd or None, env=environment, stdin=stdin, stdout=stdout, stderr=stderr
+            )
+        except OSError as error:
+            raise TracerError(f"{argv[0]}: can't be run: {(error.strerror or str(error)).lower()}") from None
+        self.pid = self._program.pid
+        self.started = time.monotonic_ns()
+        deadline = time.monotonic() + _WAIT
+        while not self._ready and self._program.poll() is None and time.monotonic() < deadline:
+            self._learn()
+            time.sleep(0.001)
+        self._learn()
+        self.engines = ("inside",)
+        if not self._ready:
+            why = "it is static, or runs with other rights, and loads no library of ours"
+            self.refusals.append(Refusal(argv[0], why, "use another engine"))
+
+    # -- what the library writes -------------------------------------------------------------------------------------
+
+    def _learn(self) -> None:
+        *lines, self._rest = (self._rest + self._log.read().decode("utf-8", "replace")).split("\n")
+        for line in lines:
+            if line == "ready":
+                self._ready = True
+            elif "\t" in line:
+                self._point(line.split("\t"))
+
+    def _point(self, fields: Sequence[str]) -> None:
+        index, kind, provider, name, path, bias, address, semaphore, reason, detail, *arguments = fields
+        title = f"{provider}:{name}" if provider else name
+        if reason:
+            self.refusals.append(Refusal(title, detail or reason, "", int(address, 16)))
+            return
+        site = Site(int(address, 16), int(address, 16) - int(bias, 16), (), int(semaphore, 16))
+        key = (kind, path, bias, provider, name)
+        number = self._numbers.setdefault(key, len(self.targets))
+        self._points[int(index)] = number
+        if number < len(self.targets):
+            known = self.targets[number]
+            self.targets[number] = known._replace(sites=(*known.sites, site))
+            return
+        is_function = kind == _FUNCTION
+        shown = () if is_function else tuple(_argument(text) for text in arguments)
+        module = Module(path, int(bias, 16), path, 0)
+        self.targets.append(Target(number, ENTER if is_function else PROBE, provider, name, module, shown, (site,)))
+
+    def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
+        """Yield events, oldest first, as they come, until the program ends or the trace is stopped."""
+        assert self._program is not None
+        over = False
+        while not over:
+            over = self._stopped or self._program.poll() is not None
+            self._learn()
+            events = self._events()
+            if not events and not over:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._program.wait(min(timeout, 0.02))
+            yield events
+        self.finished = time.monotonic_ns()
+
+    def _events(self) -> list[Event]:
+        """Take the records that are whole."""
+        found = []
+        head, tail, _, _, _ = _HEADER.unpack_from(self._ring, 0)
+        while tail < head:
+            at = _PAGE + tail % self._slots * _SLOT
+            sequence, when, pid, tid, point, used, *values = _RECORD.unpack_from(self._ring, at)
+            if sequence != tail + 1:
+                break  # being written; or its writer was killed, and there will be no more
+            tail += 1
+            number = self._points.get(point)
+            if number is None:
+                self._learn()
+                number = self._points.get(point)
+            if number is not None:
+                text = bytes(self._ring[at + _TEXT : at + _TEXT + min(used, _SLOT - _TEXT)])
+                found.append(Event(when, pid, tid, number, _values(self.targets[number].arguments, values, text)))
+                self._recorded[number] = self._recorded.get(number, 0) + 1
+        struct.pack_into("=Q", self._ring, 8, tail)
+        return sorted(found)
+
+    @property
+    def totals(self) -> Totals:
+        """Hits so far, by target, and with RECORD those of them whose event is missing."""
+        counts = dict.fromkeys(range(len(self.targets)), 0)
+        data = (self._folder / "counts").read_bytes()
+        for point, number in self._points.items():
+            if _CELL * point + 8 <= len(data):
+                counts[number] += struct.unpack_from("=Q", data, _CELL * point)[0]
+        if self.wish.what == COUNT:
+            return Totals(counts, {})
+        lost = {number: max(0, count - self._recorded.get(number, 0)) for number, count in counts.items()}
+        return Totals(counts, lost)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End the trace; the program goes on, and its probes only count."""
+        if not self._stopped:
+            struct.pack_into("=Q", self._ring, 32, 1)
+            self._stopped = True
+
+    def kill(self) -> None:
+        """End the program, with SIGKILL."""
+        if self._program is not None and self._program.poll() is None:
+            self._program.kill()
+
+    def report(self) -> Report:
+        """Return how the trace was."""
+        counts, lost = self.totals
+        numbers = range(len(self.targets))
+        missing = tuple(lost.get(number, 0) for number in numbers)
+        code = self._program.poll() if self._program is not None else None
+        return Report(
+            tuple(self.targets), tuple(counts.get(number, 0) for number in numbers), missing, tuple(self.refusals),
+            self.engines, self.started, self.finished, time.time_ns() - time.monotonic_ns(), {}, code,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Let go; the files' memory lives on in a program that runs on."""
+        self.stop()
+        self._log.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Inside:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _argument(text: str) -> Argument:
+    size, signed, is_text, name, type_ = text.split("|", 4)
+    if is_text == "1":
+        kind = STRING
+    elif "*" in type_:
+        kind = POINTER
+    else:
+        kind = FLOAT if type_ in {"float", "double"} else INTEGER
+    return Argument(name, type_, int(size), signed == "1", kind)
+
+
+def _values(arguments: Sequence[Argument], raw: Sequence[int], text: bytes) -> tuple[Value, ...]:
+    """Return a record's values: numbers by their types, strings from the bytes behind them."""
+    found: list[Value] = []
+    at = 0
+    for index, argument in enumerate(arguments):
+        value = raw[index] if index < len(raw) else None
+        if value is None:
+            found.append(MISSING)
+        elif argument.kind == STRING:
+            length = text[at] if at < len(text) else 255
+            at += 1
+            if length == 255:
+                found.append(Unreadable(value) if value else None)
+            else:
+                found.append(text[at : at + length])
+                at += length
+        elif argument.kind == FLOAT:
+            size, form = (4, "=f") if argument.size == 4 else (8, "=d")
+            found.append(struct.unpack(form, value.to_bytes(8, "little")[:size])[0])
+        else:
+            found.append(value - (1 << 64) if argument.signed and value >> 63 else value)
+    return tuple(found)
