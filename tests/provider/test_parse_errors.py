@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from usdtbuild.errors import InputError, UsdtError
@@ -230,3 +232,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: object) -> None:
         parse_file(f"{tmp_path}/nowhere.d")
     with pytest.raises(InputError, match="is a directory"):
         parse_file(str(tmp_path))
+
+
+def test_an_error_behind_many_line_markers_is_found_at_once() -> None:
+    """As `-C` leaves them; processor time, so that a busy machine is no failure."""
+    began = time.process_time()
+    with pytest.raises(ParseError) as caught:
+        parse('# 7 "x.d"\n' * 50_000 + "provider app { probe }", "big.d")
+    assert str(caught.value).startswith("x.d:7:22: ")
+    assert time.process_time() - began < 4

@@ -225,10 +225,9 @@ class _Parser:
         end = text.find("\n", start)
         source = text[start : end if end >= 0 else len(text)]
         path, line = self.path, text.count("\n", 0, start) + 1
-        for marker in self.scan.markers:
-            if marker.offset <= start:
-                path = marker.path
-                line = marker.line + text.count("\n", marker.offset, start)
+        last = next((marker for marker in reversed(self.scan.markers) if marker.offset <= start), None)
+        if last:  # only this one counts: a preprocessed file has a marker every few lines
+            path, line = last.path, last.line + text.count("\n", last.offset, start)
         return Diagnostic(path, line, offset - start + 1, message, source, kind)
 
     def here(self) -> int:
