@@ -240,4 +240,4 @@ def test_an_error_behind_many_line_markers_is_found_at_once() -> None:
     with pytest.raises(ParseError) as caught:
         parse('# 7 "x.d"\n' * 50_000 + "provider app { probe }", "big.d")
     assert str(caught.value).startswith("x.d:7:22: ")
-    assert time.process_time() - began < 4
+    assert time.process_time() - began < 1.5
