@@ -56,7 +56,7 @@ def million_symbols(folder: Path) -> None:
 def memory_of(folder: Path, name: str) -> int:
     """Return the peak memory in MiB of instrumenting one object in a fresh process."""
     code = (
-        "import resource, sys; from usdtbuild.instrument import instrument_file;"
+        "import resource, sys; from usdtbuild.instrument.main import instrument_file;"
         f"instrument_file({name!r}, 'x.o'); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
     out = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from usdtbuild.compiler_line import (
+from usdtbuild.launch.line import (
     COMPILE,
     LINK,
     PASS,

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from usdtbuild.compile_step import may_have_probes
+from usdtbuild.launch.compile import may_have_probes
 
 PACKAGE = Path(__file__).resolve().parent.parent / "usdtbuild"
 PYTHON_DOOR = [sys.executable, "-I", "-S", str(PACKAGE / "launcher.py")]
@@ -898,7 +898,7 @@ def test_a_compile_without_probes_loads_next_to_nothing(work) -> None:
     loaded = {line.rpartition("|")[2].strip() for line in listing.splitlines()}
     baseline = execute(work("plain.h"), [sys.executable, "-I", "-S", "-X", "importtime", "-c", ""]).err
     known = {line.rpartition("|")[2].strip() for line in baseline.splitlines()}
-    own = {"usdtbuild", "usdtbuild._version", "usdtbuild.compile_step", "usdtbuild.compiler_line"}
+    own = {"usdtbuild", "usdtbuild.launch", "usdtbuild.launch.compile", "usdtbuild.launch.line"}
     assert loaded - known == {"__future__", *own}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from usdtbuild import native
+from usdtbuild.launch import native
 
 PACKAGE = Path(native.__file__).parent
 PYTHON_DOOR = [sys.executable, "-I", "-S", str(PACKAGE / "launcher.py")]

@@ -2,7 +2,7 @@
 
 It takes what builds pass to the tools of this name on illumos, FreeBSD, macOS and Linux, in any order and joined or
 separate; what means nothing here (libtool's compiler options, `-x nolibs`, `-Z`) is passed over. It makes headers (-h)
-and objects (-G) and traces nothing. The header is `provider.classic_header`'s business, the object `link_object`'s.
+and objects (-G) and traces nothing. The header is `provider.classic_header`'s business, the object `classic.object`'s.
 
 No option parser of a library: none takes `-h` and `-DPIC` and `-m32` and `-xnolibs` as these builds mean them, and
 importing one would cost more than the work.
@@ -209,7 +209,7 @@ def run(request: Request) -> None:
         output = request.output or _default_output(request.sources[0], ".h")
         write_whole(output, classic_header.write(_providers(request), os.path.basename(output)).encode())
     else:
-        from .link_object import Wanted, make
+        from .classic.object import Wanted, make
         from .outputs import Outputs
 
         providers = _providers(request)

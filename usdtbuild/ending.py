@@ -1,6 +1,6 @@
 """How a command ends, whatever ends it: signals, and standard streams that are closed, full or without a reader.
 
-Not for `usdtbuild cc`, which must look like the compiler: `compile_step` has its own ways. Exit codes are those of
+Not for `usdtbuild cc`, which must look like the compiler: `launch.compile` has its own ways. Exit codes are those of
 docs/exit-codes.md.
 """
 

@@ -1,7 +1,7 @@
 """The compiler launcher's door: `usdtbuild cc`, and the file that build systems run as `python -I -S launcher.py`.
 
 Started as a script, this file is compiled anew each time, and the package around it is not on the path; so it holds
-nothing but the way to `compile_step`, which does the work and is cached like any module. `-I -S` leave out the user's
+nothing but the way to `launch.compile`, which does the work and is cached like any module. `-I -S` leave out the user's
 environment and site-packages: together with importing almost nothing this is what makes a compile step cheap.
 """
 
@@ -14,10 +14,11 @@ def main(arguments: "list[str]") -> int:
     `--native DIR` runs none: it makes the native door in a folder, and prints what a build puts before its compilers.
     """
     if arguments[:1] == ["--native"]:
-        from usdtbuild import ending, native
+        from usdtbuild import ending
+        from usdtbuild.launch import native
 
         return ending.run(lambda: native.print_door(arguments[1:]), "usdtbuild")
-    from usdtbuild.compile_step import run
+    from usdtbuild.launch.compile import run
 
     return run(arguments)
 
@@ -30,15 +31,15 @@ def _run_as_script() -> int:
     above = f"{package}/.." if package.endswith("/..") else package[: package.rfind("/")]  # usdtbuild.pc says "/.."
     sys.path.append(above)
     if sys.argv[1:2] == ["--link-step"]:
-        from usdtbuild.link_step import link
+        from usdtbuild.launch.link import link
 
         return link(sys.argv[2], sys.argv[3:])
     if sys.argv[1:2] == ["--assembler-step"]:
-        from usdtbuild.assembler_step import assemble
+        from usdtbuild.launch.assemble import assemble
 
         return assemble(sys.argv[2:])
     if sys.argv[1:2] == ["--finish-step"]:
-        from usdtbuild.finish_step import finish
+        from usdtbuild.launch.finish import finish
 
         return finish(sys.argv[2:])
     return main(sys.argv[1:])

@@ -304,7 +304,7 @@ class ProbesBuildExt:
 
         Asked again only when the compiler or its options have changed: a probe is compiled and run.
         """
-        from .compiler_line import compiler_position
+        from .launch.line import compiler_position
 
         pair = options.patchable if options.patchable != "auto" else ""
         flags: list[str] = []

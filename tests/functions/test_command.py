@@ -148,7 +148,7 @@ def test_other_files_are_named_for_what_they_are(usdtbuild: Any, tmp_path: Any, 
 def test_a_file_cut_anywhere_is_an_error_or_is_read(program: Any, tmp_path: Any) -> None:
     """No cut or flipped byte of a file may end in anything but an answer or an InputError."""
     from usdtbuild.errors import InputError
-    from usdtbuild.patchable import read_functions
+    from usdtbuild.functions.read import read_functions
 
     data = program.read_bytes()
     path = tmp_path / "cut"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from usdtbuild.errors import InputError
-from usdtbuild.patchable import explain_functions, read_functions
+from usdtbuild.functions.read import explain_functions, read_functions
 
 PAIR = "-fpatchable-function-entry=7,5"
 HEADER, SECTION = 64, 64  # bytes of ELF64's headers

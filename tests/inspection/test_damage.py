@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from usdtbuild.elf.image import Image
 from usdtbuild.errors import UsdtError
-from usdtbuild.inspect import inspect
+from usdtbuild.inspection.probes import inspect
 from usdtbuild.verify import verify
 
 SETTINGS = settings(

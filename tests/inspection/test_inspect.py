@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from usdtbuild import inspect
 from usdtbuild.elf.image import Image
 from usdtbuild.errors import InputError
+from usdtbuild.inspection import probes as inspect
 from usdtbuild.provider import describe
 from usdtbuild.provider.model import FLOAT, INTEGER, POINTER, Argument, CType, Probe, Provider
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.process import Memory
+from usdtbuild.inspection.process import Memory
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import capstone
 import pytest
 
-from usdtbuild import site_code
+from usdtbuild.inspection import site_code
 from usdtbuild.machines import facts_of, known_numbers
 from usdtbuild.machines.facts import Facts
 from usdtbuild.machines.numbers import (

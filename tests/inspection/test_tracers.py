@@ -1,4 +1,4 @@
-"""What `tracers` says of operands is what the tracers do: gdb, perf and bpftrace are given each form and watched."""
+"""What `inspection.tracers` says of operands is what tracers do: gdb, perf, bpftrace are given each form and watched."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from usdtbuild import tracers
 from usdtbuild.formats import operands
+from usdtbuild.inspection import tracers
 
 X86 = 62
 # The program has 5 in di, 7 in si, 9 at -4(%rbp).

@@ -169,7 +169,7 @@ def test_other_linkers_take_the_objects(name, linker, sources, need, run, usdtbu
 @pytest.mark.parametrize(("host", "kind"), [("linux", "stapsdt"), ("sunos5", "dof"), ("freebsd14", "dof")])
 def test_an_object_that_names_no_system_is_one_of_the_host(host, kind, sources, need, run, monkeypatch, usdtbuild):
     """GNU's assembler for illumos leaves EI_OSABI 0; an object that names Linux or FreeBSD is for that anywhere."""
-    from usdtbuild.instrument import instrument_file
+    from usdtbuild.instrument.main import instrument_file
 
     flags = ("-O2", "-w", "-DUSDT_ENABLED_BY_CALL")
     run(need("gcc"), *flags, "-c", "corpus.c", "-o", "host.o", cwd=sources)

@@ -29,7 +29,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection, RelrRelocationSection
 from elftools.elf.sections import SymbolTableSection
 
-from usdtbuild.instrument import Options, Report, instrument_file
+from usdtbuild.instrument.main import Options, Report, instrument_file
 
 SAMPLES = Path(__file__).resolve().parent / "samples"
 STUB, ENABLED = "__dtrace_", "__dtraceenabled_"

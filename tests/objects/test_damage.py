@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from usdtbuild.errors import UsdtError
-from usdtbuild.instrument import Options, instrument
+from usdtbuild.instrument.main import Options, instrument
 
 EVERYTHING = Options(formats=("stapsdt", "dof", "usdt"))
 # Calls in a COMDAT group and outside, a stub in need, a semaphore, and what clang adds about symbols.

@@ -57,9 +57,9 @@ def test_user(session_bench: Any, plain: Path, expected: bytes) -> None:
     """The object comes in and goes out through pipes, since temporary folders are private."""
     script = """if True:
         import os, sys
-        from usdtbuild.instrument import Options, instrument
+        from usdtbuild.instrument.main import Options, instrument
         import usdtbuild.machines.x86_64
-        import usdtbuild.dof_records
+        import usdtbuild.instrument.dof
         import usdtbuild.formats.usdt_note
         import usdtbuild.provider.describe
         os.setgid(65534)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from usdtbuild.instrument import Options
+from usdtbuild.instrument.main import Options
 
 SOURCE = """
 int dead_first(int number) { APP_REQ(number, "dead"); return number; }

@@ -10,7 +10,7 @@ import pytest
 from usdtbuild.errors import UsdtError
 from usdtbuild.formats import usdt_note
 from usdtbuild.formats.usdt_note import ProviderNote, SiteNote
-from usdtbuild.instrument import Options, instrument
+from usdtbuild.instrument.main import Options, instrument
 from usdtbuild.provider.model import Argument, CType, Probe, Provider
 
 USDT = Options(formats=("usdt",))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.instrument import Options
+from usdtbuild.instrument.main import Options
 
 HOST = "extern int printf(const char *, ...); int work(int); int main(void) { printf(\"%d\\n\", work(3)); return 0; }"
 

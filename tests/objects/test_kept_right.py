@@ -12,7 +12,7 @@ from elftools.elf.elffile import ELFFile
 
 from usdtbuild import machines
 from usdtbuild.errors import UsdtError
-from usdtbuild.instrument import Options, instrument_file
+from usdtbuild.instrument.main import Options, instrument_file
 from usdtbuild.provider.parser import parse_file
 
 ENABLED = "int main(void) { if (APP_REQ_ENABLED()) APP_REQ(1, \"x\"); return 0; }"

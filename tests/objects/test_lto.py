@@ -15,8 +15,8 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from usdtbuild.errors import UsdtError
-from usdtbuild.instrument import Options
-from usdtbuild.lto import stub_source
+from usdtbuild.instrument.lto import stub_source
+from usdtbuild.instrument.main import Options
 
 PROBES = "int main(void) { if (APP_REQ_ENABLED()) APP_REQ(1, \"x\"); APP_START(); return 0; }"
 PLAIN = "int main(void) { return 0; }"

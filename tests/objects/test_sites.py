@@ -13,7 +13,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from usdtbuild.elf.object import ElfError
-from usdtbuild.instrument import Options
+from usdtbuild.instrument.main import Options
 from usdtbuild.machines.calls import NOP_STYLES
 from usdtbuild.provider.parser import parse_file
 

@@ -112,7 +112,7 @@ def find(path: str) -> list[Piece]:
 
 def _in_elf(path: str, data: Data) -> list[Piece]:
     from ..elf.image import Image
-    from ..readers import loaded_content
+    from ..inspection.records import loaded_content
 
     image = Image(data, path)
     pieces = []

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from ..elf.space import map_file
 from ..errors import InputError, UsageError
 from ..functions.entry import REASONS
-from ..functions.image import map_file
-from ..inspect import sites_of
-from ..patchable import WARNINGS, Function, Options, Report, explain_functions, read_functions
-from ..targets import contents, in_folder, process_number
+from ..functions.read import WARNINGS, Function, Options, Report, explain_functions, read_functions
+from ..inspection.probes import sites_of
+from ..inspection.targets import contents, in_folder, process_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ..elf.headers import Data
     from ..functions.explain import Explanation
-    from ..process import Memory
+    from ..inspection.process import Memory
 
     Match = Callable[[str], bool]
 
@@ -168,7 +168,7 @@ def _one(data: Data, path: str, shown: str, wanted: _Wanted, memory: Any = None,
     report = read_functions(path, options, memory, data)._replace(path=shown)
     names: dict[str, str] = {}
     if wanted.demangle:
-        from ..functions.demangle import demangle
+        from ..inspection.demangle import demangle
 
         names = demangle(name for function in report.functions for name in function.names)
     functions = [f for f in report.functions if _select(f, wanted, names)]
@@ -184,7 +184,7 @@ def _one(data: Data, path: str, shown: str, wanted: _Wanted, memory: Any = None,
 def _process(pid: int, wanted: _Wanted, all_modules: bool) -> list[_File]:
     """Return a file for every module of a process, with the addresses and the bytes that the process has."""
     from ..elf.image import Image
-    from ..process import Memory, load_biases, mapped_files, open_mapped
+    from ..inspection.process import Memory, load_biases, mapped_files, open_mapped
 
     files = []
     with Memory(pid) as memory:

@@ -42,8 +42,8 @@ def command(
     \b
       make CFLAGS="-O2 $(usdtbuild hook --into build/hook -- gcc)"
     """
-    from ..compile_step import read_options
-    from ..hook import install, take_patchable
+    from ..launch.compile import read_options
+    from ..launch.hook import install, take_patchable
 
     given = {"--formats": formats, "--nop": nop, "--target-os": target_os, "--patchable-table": patchable_table}
     options = [f"{name}={value}" for name, value in given.items() if value]

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from ..instrument import Options, Report, instrument_file
+from ..instrument.main import Options, Report, instrument_file
 from ..machines.calls import NOP_STYLES, SAFE
 from ..outputs import Outputs
 from ..provider.model import Provider

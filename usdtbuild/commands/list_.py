@@ -15,8 +15,8 @@ import click
 
 from ..errors import InputError, UsageError, UsdtError
 from ..functions.symbols import DEBUG_FOLDER
-from ..inspect import inspect
-from ..targets import files, loaded, process_number
+from ..inspection.probes import inspect
+from ..inspection.targets import files, loaded, process_number
 from .progress import progress
 from .table import Column, draw
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ..elf.image import Image
-    from ..inspect import Argument, Inspection, Probe, Semaphore, Site
-    from ..process import Memory
-    from ..source_lines import Frame
+    from ..inspection.probes import Argument, Inspection, Probe, Semaphore, Site
+    from ..inspection.process import Memory
+    from ..inspection.source_lines import Frame
 
 # Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/commands/list.md.
 JSON_VERSION = 1
@@ -120,7 +120,7 @@ def _with_sources(image: Image, seen: Inspection, wanted: _Wanted, tick: Callabl
     chosen = [probe for probe in seen.probes if _matches(probe, wanted.patterns)]
     if not wanted.source or not chosen:
         return seen
-    from ..source_lines import find_lines  # what reads DWARF takes its time to load
+    from ..inspection.source_lines import find_lines  # what reads DWARF takes its time to load
 
     def place(site: Site) -> tuple[int, int]:
         where = site.location
@@ -138,7 +138,7 @@ def _with_sources(image: Image, seen: Inspection, wanted: _Wanted, tick: Callabl
 
 
 def _process(pid: int, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[Inspection]:
-    from ..process import Memory
+    from ..inspection.process import Memory
 
     with Memory(pid) as memory:
         for image, bias in loaded(pid, _trouble):
@@ -211,7 +211,7 @@ def _matches(probe: Probe, patterns: Sequence[str]) -> bool:
 
 def _demangled(inspections: Sequence[Inspection]) -> dict[str, str]:
     """Return mangled -> written names of all functions; nothing where no demangler is installed."""
-    from ..functions.demangle import demangle
+    from ..inspection.demangle import demangle
 
     sites = [site for found in inspections for probe in found.probes for site in probe.sites]
     names = {site.function.name for site in sites if site.function}

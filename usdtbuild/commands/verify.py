@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UsageError, UsdtError
-from ..targets import files
+from ..inspection.targets import files
 from ..verify import ERROR, NAMES, NOTE, WARNING, Finding, Place, Report, missing_everywhere, verify
 from .progress import progress
 
@@ -69,7 +69,7 @@ def _check_names(ignored: Sequence[str]) -> None:
     """Raise UsageError for a name that no finding has."""
     known = set(NAMES)
     if any(name.startswith("entry-") for name in ignored):
-        from ..patchable import entry_checks
+        from ..functions.read import entry_checks
 
         known = {*known, *entry_checks()}
     for name in ignored:

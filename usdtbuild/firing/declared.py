@@ -23,7 +23,7 @@ def complaints(
     paths: Sequence[str], provider_files: Sequence[str], missing: Sequence[str], extra: Sequence[str]
 ) -> str:
     """Return what is wrong, several lines, or '' if nothing is. Raises InputError and ParseError."""
-    from ..targets import files
+    from ..inspection.targets import files
 
     expected = _read(provider_files)
     reports = [verify(image, expected) for path in paths for image in files(path, lambda error: None)]

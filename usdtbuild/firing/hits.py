@@ -11,7 +11,7 @@ from ..provider.model import FLOAT, POINTER
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..inspect import Argument
+    from ..inspection.probes import Argument
 
 
 class Field(NamedTuple):

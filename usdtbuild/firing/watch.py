@@ -6,14 +6,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, UsageError
-from ..inspect import find_declared, inspect
+from ..inspection.probes import find_declared, inspect
 from . import with_bpftrace, with_gdb, with_session
 from .hits import Traced, field, find
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..inspect import Inspection, Probe
+    from ..inspection.probes import Inspection, Probe
 
 # "auto" is our own tracer with whichever of its engines works, and then the others in this order.
 TRACERS: dict[str, Any] = {
@@ -31,7 +31,7 @@ class NoTracerError(Exception):
 
 def probes_of(binary: str, names: Sequence[str]) -> list[Traced]:
     """Return the named probes of a file, or all of them. Raises InputError."""
-    from ..targets import files
+    from ..inspection.targets import files
 
     (image,) = list(files(binary, lambda error: None))
     if image.is_object:

@@ -4,7 +4,7 @@ An operand is `[-]SIZE@PLACE`: a minus sign means signed, SIZE is in bytes (with
 PLACE is what the machine's assembler writes for a register, a memory operand or a constant. Source: SystemTap's
 `sys/sdt.h` and its wiki page "UserSpaceProbeImplementation"; the places, per machine, from what gcc and clang print.
 
-This module understands every operand it can and judges none; which tracer reads which is `usdtbuild.tracers`. Writing
+This module understands every operand it can and judges none; which tracer reads which is `inspection.tracers`. Writing
 operands is the machines' business (`usdtbuild.machines`).
 """
 

@@ -18,9 +18,9 @@ from .jumps import find_jumps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..elf.space import Image
     from ..machines.facts import Entries as Machine
     from .entry import Starts
-    from .image import Image
 
 _RELATIVE_X86 = re.compile(r"\[[re]ip([^\]]*)\]")
 _TARGET = re.compile(r"#?(-?0x[0-9a-f]+|-?\d+)$")

@@ -23,8 +23,8 @@ from .symbols import FUNCTION_TYPES, mapping_symbols
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from ..elf.space import Image, Span
     from .entry import Starts
-    from .image import Image, Span
 
 # Farthest back that a disassembly starts to find out whether an address is the start of an instruction.
 _REACH = 1 << 16

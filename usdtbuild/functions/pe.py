@@ -15,7 +15,7 @@ from ..errors import InputError
 
 if TYPE_CHECKING:
     from ..elf.headers import Data
-    from ..patchable import Function, Report
+    from .read import Function, Report
 
 _MACHINES = {0x8664: "x86-64", 0x14C: "i386", 0xAA64: "aarch64"}
 _FUNCTION, _EXTERNAL, _STATIC, _CODE = 0x20, 2, 3, 0x20
@@ -34,7 +34,7 @@ class _Headers(NamedTuple):
 
 def read_pe(data: Data, path: str) -> Report:
     """Return the report about a PE or COFF file. Raises InputError if it is damaged."""
-    from ..patchable import Report
+    from .read import Report
 
     try:
         headers = _headers(data)
@@ -121,7 +121,7 @@ def _symbols(data: Data, headers: _Headers) -> list[tuple[str, int, str]]:
 
 def _merge(exports: list[tuple[str, int, str]], symbols: list[tuple[str, int, str]]) -> list[Function]:
     """Join the names of one address; the export table's come first."""
-    from ..patchable import Function
+    from .read import Function
 
     sources = {name: "export" for name, _, _ in exports}
     places: dict[tuple[str, int], list[str]] = {}

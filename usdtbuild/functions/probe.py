@@ -15,11 +15,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..elf.space import Image, map_file
 from ..errors import InputError
-from ..patchable import Options, read_functions
 from .entry import REASONS
 from .flags import CannotStartError, FlagsError, last_line, run
-from .image import Image, map_file
+from .read import Options, read_functions
 from .table import STANDARD
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..compile_step import BITCODE
 from ..elf import layout as L
 from ..elf.object import ElfObject
 from ..elf.write import NewRelocation, ObjectEditor
 from ..files import open_input, write_edited
-from ..instrument import LtoObjectError
-from ..instrument import _refuse_slim_lto as refuse_slim_lto
+from ..instrument.main import LtoObjectError
+from ..instrument.main import _refuse_slim_lto as refuse_slim_lto
+from ..launch.compile import BITCODE
 from ..machines import facts_of
 from .table import RELATIVE, STANDARD
 

@@ -16,9 +16,9 @@ from struct import unpack_from
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..elf import layout as L
+from ..elf.space import Image, map_file
 from ..errors import InputError
 from ..machines import facts_of
-from .image import Image, map_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

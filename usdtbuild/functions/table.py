@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from ..elf import layout as L
 from ..elf.relocations import relr, words
+from ..elf.space import Image, Section
 from ..machines import facts_of
 from ..machines.facts import Relocations
-from .image import Image, Section
 
 STANDARD = "__patchable_function_entries"
 RELATIVE = ".usdtbuild.functions"

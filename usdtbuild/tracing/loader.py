@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..elf import layout as L
 from ..elf.image import Image
 from ..errors import InputError
-from ..process import mapped_files, open_mapped
+from ..inspection.process import mapped_files, open_mapped
 
 if TYPE_CHECKING:
     from .maps import Memory

@@ -11,17 +11,17 @@ import fnmatch
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
-from ..inspect import find_declared, inspect
+from ..inspection.probes import find_declared, inspect
 from ..provider import model as declared
 from .model import ENTER, FLOAT, INTEGER, POINTER, PROBE, STRING, Argument, Module, Refusal, Site, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..inspect import Argument as Shown
-    from ..inspect import Inspection, Probe
+    from ..inspection.probes import Argument as Shown
+    from ..inspection.probes import Inspection, Probe
+    from ..inspection.targets import Loaded
     from ..provider.model import Provider
-    from ..targets import Loaded
 
 # Formats whose records say where the arguments are, the better first.
 _FORMATS = ("stapsdt",)
@@ -77,7 +77,7 @@ def select(
     pid: int, wanted: Wanted, first: int = 0, known_modules: frozenset[tuple[str, int]] = frozenset()
 ) -> Selection:
     """Return the targets in a process; `known_modules`, by path and load bias, are left out. Raises InputError."""
-    from ..targets import loaded
+    from ..inspection.targets import loaded
 
     refusals: list[Refusal] = []
     targets: list[Target] = []
@@ -158,7 +158,7 @@ def _argument(shown: Shown, known: declared.Argument | None) -> Argument:
 
 def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Iterator[Target]:
     """Yield the wanted functions of a loaded file, each as a target whose one site is its entry."""
-    from ..patchable import read_functions
+    from ..functions.read import read_functions
 
     report = read_functions(one.image.path, data=one.image.data)
     for function in report.functions:

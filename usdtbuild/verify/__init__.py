@@ -2,7 +2,7 @@
 
 A check is a row of `CHECKS`: a function from a `Subject`, one opened file with its records, to `Finding`s. Each finding
 says what is wrong, where, and what cures it; docs/commands/verify.md lists them all. What tracers do with a record is
-known to `tracers`, what a file holds to `inspect`; nothing here reads ELF or knows how the file was made.
+known to `inspection.tracers`, what a file holds to `inspect`; nothing here reads ELF or knows how the file was made.
 
 Severities: an error means that a probe is missing, never fires, or breaks something; a warning, that one tracer or one
 way of using it is left out; a note, that nothing is wrong but someone may want to know.
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable
 
-from .. import inspect as look
 from ..formats import stapsdt
+from ..inspection import probes as look
 from . import arguments, building, names, records, semaphores, sites
 from .building import calls_stubs
 from .report import ERROR, NOTE, SEVERITIES, WARNING, Finding, Place, Report, Subject
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..elf.image import Image
-    from ..inspect import Inspection
+    from ..inspection.probes import Inspection
     from ..provider.model import Provider
 
 __all__ = [
@@ -77,7 +77,7 @@ def _entries(image: Image, seen: Inspection) -> list[Finding]:
     """Return what is wrong with patchable function entries, where the file has a table of them."""
     if not _has_entries(image):
         return []
-    from ..patchable import verify_entries
+    from ..functions.read import verify_entries
 
     return verify_entries(image.path, image.data, look.site_places(image.is_object, seen))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import inspect as look
-from .. import tracers
 from ..formats import stapsdt
 from ..formats.operands import parse
+from ..inspection import probes as look
+from ..inspection import tracers
 from ..machines import facts_of
 from ..provider import describe
 from ..provider.model import FLOAT, INTEGER

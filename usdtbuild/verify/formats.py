@@ -16,7 +16,7 @@ from ..formats.dof import layout as dof_layout
 from ..formats.dof.check import REJECTED, check, made_for
 from ..formats.dof.decode import split
 from ..formats.operands import parse
-from ..readers import loaded_content
+from ..inspection.records import loaded_content
 from .report import ERROR, WARNING, Gathered, Place, note_place, section_place, site_place
 from .sites import is_quiet, points_to_code
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ..elf.image import Section
-    from ..readers import Record
+    from ..inspection.records import Record
     from .report import Finding, Subject
 
 _NAMES = {"stapsdt": "SDT notes", "dof": "DOF", "usdt": ".note.usdt"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from .. import inspect as look
-from .. import tracers
+from ..inspection import probes as look
+from ..inspection import tracers
 from ..provider import describe
 from .report import ERROR, NOTE, WARNING, Finding, Gathered, Place, section_place, site_place
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable
 
-from .. import readers
 from ..elf import layout as L
 from ..errors import InputError, UsdtError
 from ..formats import stapsdt
+from ..inspection import records as readers
 from .report import ERROR, NOTE, WARNING, Finding, Gathered, note_place, section_place, site_place
 from .sites import is_quiet
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ..elf.image import Image, Section
-    from ..readers import Record
+    from ..inspection.records import Record
     from .report import Subject
 
 _SHF_LINK_ORDER, _SHF_GROUP = 0x80, 0x200

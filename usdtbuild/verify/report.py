@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..elf.image import Image, Section
-    from ..inspect import Inspection
+    from ..inspection.probes import Inspection
+    from ..inspection.records import Record
     from ..provider.model import Provider
-    from ..readers import Record
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import inspect as look
-from .. import tracers
 from ..elf import layout as L
 from ..formats import stapsdt
+from ..inspection import probes as look
+from ..inspection import tracers
 from ..machines import facts_of
 from .report import ERROR, WARNING, Finding, Gathered, Place, name_of, site_place
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..elf.image import Segment
-    from ..readers import Location, Record
+    from ..inspection.records import Location, Record
     from .report import Subject
 
 _PAGE = 4096

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import site_code, tracers
 from ..elf.layout import PF_X
+from ..inspection import site_code, tracers
 from .report import ERROR, WARNING, Finding, Gathered, name_of, note_place, site_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..elf.image import Image
-    from ..readers import Location, Record
+    from ..inspection.records import Location, Record
     from .report import Subject
 
 

@@ -11,7 +11,7 @@
  *   and lines that write no object, for which the compiler takes this process's place.
  *
  * It is not a second reader of command lines: which options take a value, which ones write no object, what sources are
- * called and what isn't plain is in tables that usdtbuild/compiler_line.py and this program share (tables.h is written
+ * called and what isn't plain is in tables that usdtbuild/launch/line.py and this program share (tables.h is written
  * from there when this is compiled). It knows nothing of ELF.
  *
  * Signals, as in the Python door: what would end the step is passed on to the compiler and then held back until no
@@ -280,7 +280,7 @@ static int holds(struct bytes content, const char *text)
     return memmem(content.start, content.size, text, strlen(text)) != NULL;
 }
 
-/* Whether an object may call probes or test whether one is enabled: compile_step.may_have_probes has the reasons. */
+/* Whether an object may call probes or test whether one is enabled: launch/compile.py, may_have_probes, has the reasons. */
 static int may_have_probes(const char *path)
 {
     struct bytes content = map_file(path);
@@ -446,7 +446,7 @@ static int same_file(const struct stat *a, const struct stat *b)
         && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-/* Rename a freshly written object to a name beside it (compile_step.hold has the reasons). Return that name, the path
+/* Rename a freshly written object to a name beside it (launch/compile.py, hold, has the reasons). Return that name, the path
  * itself where it can't be renamed, NULL where there is no regular file. */
 static const char *hold(const char *path)
 {
@@ -488,7 +488,7 @@ static _Noreturn void finish(int code, const char *path)
     end(code);
 }
 
-/* Whether an output is standard output by some name, a pipe, or the like: compile_step.is_no_file has the reasons. */
+/* Whether an output is standard output by some name, a pipe, or the like: launch/compile.py, is_no_file, has the reasons. */
 static int is_no_file(const char *path)
 {
     struct stat status;
@@ -552,7 +552,7 @@ static char **behind_options(char **words)
 
 /* --- in the assembler's place --------------------------------------------------------------------------------------- */
 
-/* Run the assembler, then finish its object: assembler_step.py has the reasons. */
+/* Run the assembler, then finish its object: launch/assemble.py has the reasons. */
 static _Noreturn void assemble(char **words)
 {
     const char *program = find_program(words[0]), *output = NULL;

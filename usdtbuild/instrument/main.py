@@ -14,26 +14,27 @@ import sys
 from binascii import crc32
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from . import machines, sites
-from .elf import layout as L
-from .elf.foreign import BITCODE
-from .elf.object import ElfObject
-from .elf.write import ABSOLUTE, NewRelocation, ObjectEditor
-from .errors import UsdtError
-from .files import open_input, write_edited
-from .formats import stapsdt
-from .machines.calls import SAFE
-from .provider import describe
-from .provider.model import Probe, Provider
+from .. import machines
+from ..elf import layout as L
+from ..elf.foreign import BITCODE
+from ..elf.object import ElfObject
+from ..elf.write import ABSOLUTE, NewRelocation, ObjectEditor
+from ..errors import UsdtError
+from ..files import open_input, write_edited
+from ..formats import stapsdt
+from ..machines.calls import SAFE
+from ..provider import describe
+from ..provider.model import Probe, Provider
+from . import sites
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from mmap import mmap
     from typing import Union
 
-    from .dof_records import Function, FunctionTable
-    from .formats.usdt_note import SiteNote, UsdtNote
-    from .machines.calls import Calls, Stub
+    from ..formats.usdt_note import SiteNote, UsdtNote
+    from ..machines.calls import Calls, Stub
+    from .dof import Function, FunctionTable
     from .sites import Site, StubSymbol
 
     Data = Union[bytes, mmap]
@@ -218,7 +219,7 @@ def known_providers(source: ElfObject, options: Options) -> dict[str, Provider]:
         raise UsdtError(f"{source.path}: section {describe.SECTION}: {error}; make the header again") from None
     providers = {name: provider for name, (provider, _) in described.items()}
     if options.providers:
-        from .provider.join import join_all
+        from ..provider.join import join_all
 
         providers, _ = join_all([*providers.values(), *options.providers])
     return providers
@@ -419,7 +420,7 @@ class _Writer:
 
         `own` is the group that the code itself is in, or 0.
         """
-        from .formats import usdt_note  # only who asks for it pays for it
+        from ..formats import usdt_note  # only who asks for it pays for it
 
         names, alias, offsets = self._function_names(section, places, group, own)
         data = bytearray()
@@ -449,7 +450,7 @@ class _Writer:
 
     def _usdt_note(self, place: _Place) -> SiteNote:
         """Return the note of a site. Its number of arguments must be the declared one, so none are left out."""
-        from .formats.usdt_note import SiteNote
+        from ..formats.usdt_note import SiteNote
 
         stub = place.stub
         if stub.enabled:
@@ -463,7 +464,7 @@ class _Writer:
         return SiteNote(0, 0, stub.provider, stub.probe.stub, operands, stub.enabled)
 
     def _encoded(self, note: UsdtNote) -> bytes:
-        from .formats.usdt_note import UsdtNoteError, encode
+        from ..formats.usdt_note import UsdtNoteError, encode
 
         try:
             return encode(note, little=self.source.layout.little)
@@ -478,8 +479,8 @@ class _Writer:
         Return their section, the symbol at its start, and the offset of each site's name. DTrace wants them in the
         loaded section `.rodata`. Notes refer to them by a symbol of their own, for the reason that `_alias` gives.
         """
-        from .dof_records import shortened
-        from .formats import usdt_note
+        from ..formats import usdt_note
+        from .dof import shortened
 
         found: dict[str, int] = {}
         data = bytearray()
@@ -504,8 +505,8 @@ class _Writer:
         return self.declarations[provider]
 
     def _declare(self, name: str, provider: Provider) -> int:
-        from .dof_records import native_types, translated_types
-        from .formats import usdt_note
+        from ..formats import usdt_note
+        from .dof import native_types, translated_types
 
         probes = []
         for probe in provider.probes:
@@ -523,7 +524,7 @@ class _Writer:
 
         See `_void_if_dropped` for why, and `usdt_note.guard` for how.
         """
-        from .formats import usdt_note
+        from ..formats import usdt_note
 
         type32 = self.machine.absolute32
         if type32 is None:
@@ -543,7 +544,7 @@ class _Writer:
 
         `keep` is a symbol that must stay as long as the DOF does.
         """
-        from . import dof_records  # only who asks for DOF pays for it
+        from . import dof as dof_records  # only who asks for DOF pays for it
 
         def offset_of(place: _Place) -> int:
             return place.asks if place.asks and self.dof_system == "oracle" else place.offset
@@ -589,7 +590,7 @@ class _Writer:
 
     def _function(self, section: int, stub: StubSymbol, offset: int) -> Function:
         """Return the function that a site is in; a stub that this object defines is one itself."""
-        from .dof_records import Function, FunctionTable
+        from .dof import Function, FunctionTable
 
         if section >= len(self.source.sections):
             return Function(0, 0, stub.name)

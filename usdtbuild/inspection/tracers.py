@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from .formats.operands import CONSTANT, MEMORY, REGISTER
-from .machines import facts_of
+from ..formats.operands import CONSTANT, MEMORY, REGISTER
+from ..machines import facts_of
 
 if TYPE_CHECKING:
-    from .elf.image import Section
-    from .formats.operands import Operand, Place
+    from ..elf.image import Section
+    from ..formats.operands import Operand, Place
 
 # libbpf's BPF_USDT_MAX_ARG_CNT, and the size of its table of distinct argument strings (BPF_USDT_MAX_SPEC_CNT).
 LIBBPF_ARGUMENTS, LIBBPF_SPECS = 12, 256

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .machines import facts_of
+from ..machines import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -54,7 +54,7 @@ def at_site(code: bytes, machine: int, *, little: bool, asks: bool = False) -> I
 
 def _is_instruction(code: bytes, machine: int, little: bool) -> bool:
     """Whether a disassembler knows an instruction at the start of `code`; where there is none for the machine, true."""
-    from .machines.disassembly import disassembler  # loading capstone takes a while
+    from ..machines.disassembly import disassembler  # loading capstone takes a while
 
     known = facts_of(machine)
     if known is None or known.disassembler is None:
@@ -94,7 +94,7 @@ def _instructions(code: bytes, machine: int) -> Iterator[tuple[int, int, str]]:
     """Yield offset, length and text of the instructions of a function, on machines where lengths differ."""
     known = facts_of(machine)
     if known and known.decoded:
-        from .machines.disassembly import disassembler
+        from ..machines.disassembly import disassembler
 
         for start, size, mnemonic, operands in disassembler(machine, True, True).disasm_lite(code, 0):
             if mnemonic == ".byte":
@@ -123,7 +123,7 @@ def _decoder(machine: int) -> tuple[Callable[..., Iterator[Any]], frozenset[int]
     """Return what decodes x86 code, and the numbers of its quiet instructions; loading capstone takes a while."""
     from capstone import x86_const
 
-    from .machines.disassembly import new_disassembler
+    from ..machines.disassembly import new_disassembler
 
     decoder = new_disassembler(machine, is64=True, little=True)
     return decoder.disasm, frozenset((x86_const.X86_INS_NOP, x86_const.X86_INS_RET))

@@ -8,9 +8,9 @@ blocked when this begins.
 
 from __future__ import annotations
 
-from .compile_step import STEP_SIGNALS, Signals, find_program, read_options
-from .compiler_line import CompilerLine, understand
-from .object_step import complete
+from .compile import STEP_SIGNALS, Signals, find_program, read_options
+from .complete import complete
+from .line import CompilerLine, understand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

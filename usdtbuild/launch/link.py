@@ -17,7 +17,7 @@ import posix
 import sys
 import time
 
-from .compile_step import (
+from .compile import (
     BITCODE,
     NOT_EXECUTABLE,
     NOT_FOUND,
@@ -29,13 +29,13 @@ from .compile_step import (
     read_options,
     say,
 )
-from .compiler_line import CompilerLine, Source, compiler_position, expand_response_files, understand
+from .line import CompilerLine, Source, compiler_position, expand_response_files, understand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-HOOK = "linker_hook"  # the folder beside this file
+HOOK = "linker_hook"  # the folder beside launcher.py
 _PYTHON = b"USDTBUILD_LINK_PYTHON"
 _LAUNCHER = b"USDTBUILD_LINK_LAUNCHER"
 _PART = b"USDTBUILD_LINK_"  # + 0, 1, ...: the rest, in parts as long as an environment string may be
@@ -89,7 +89,8 @@ def _looks_for_linkers_there(compiler: list[str], folder: str) -> bool:
 
 def hook_folder() -> str:
     """Return the folder with the programs that stand in for linkers."""
-    return f"{__file__[: __file__.rfind('/')]}/{HOOK}"
+    room = __file__[: __file__.rfind("/")]
+    return f"{room[: room.rfind('/')]}/{HOOK}"
 
 
 def _take_linker_path(line: CompilerLine, words: list[str], folder: str) -> tuple[str, list[str]]:
@@ -150,7 +151,7 @@ def _complete_objects(settings: Settings, line: CompilerLine, signals: Signals, 
     good = True
     for path, source in zip(objects, by_order):
         if settings.relative_table or may_have_probes(path):
-            from .object_step import complete
+            from .complete import complete
 
             good = complete(settings, line, program, signals, path, path, source) and good
     return good

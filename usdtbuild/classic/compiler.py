@@ -13,11 +13,11 @@ import shutil
 import subprocess
 from tempfile import TemporaryDirectory
 
-from .elf.object import ElfObject
-from .errors import UsdtError
-from .provider.preprocess import COMPILERS, words_of
+from ..elf.object import ElfObject
+from ..errors import UsdtError
+from ..provider.preprocess import COMPILERS, words_of
 
-REGISTRATION = os.path.dirname(__file__) + "/runtime/usdt_dof_register.c"
+REGISTRATION = os.path.dirname(os.path.dirname(__file__)) + "/runtime/usdt_dof_register.c"
 
 
 class CompilerError(UsdtError):

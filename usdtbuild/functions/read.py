@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from struct import error as struct_error
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import machines
-from .functions import nops as M
-from .functions.entry import (
+from .. import machines
+from ..elf.space import ET_DYN, ET_EXEC, Image, map_file
+from . import nops as M
+from .entry import (
     REASONS,
     Promise,
     Start,
@@ -32,19 +33,18 @@ from .functions.entry import (
     settle,
     without_alignment,
 )
-from .functions.image import ET_DYN, ET_EXEC, Image, map_file
-from .functions.symbols import DEBUG_FOLDER, read_symbols, unwind_starts
-from .functions.table import read_tables
+from .symbols import DEBUG_FOLDER, read_symbols, unwind_starts
+from .table import read_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from .elf.headers import Data
-    from .functions.entry import Measured
-    from .functions.explain import Explanation
-    from .functions.table import Entry, Table
-    from .machines.facts import Entries as Machine
-    from .verify import Finding
+    from ..elf.headers import Data
+    from ..machines.facts import Entries as Machine
+    from ..verify import Finding
+    from .entry import Measured
+    from .explain import Explanation
+    from .table import Entry, Table
 
     ReadMemory = Callable[[int, int], "bytes | None"]
 
@@ -131,7 +131,7 @@ def read_functions(
     given = data
     data = map_file(path) if data is None else data
     if data[:2] in {b"MZ", b"\x64\x86", b"\x4c\x01", b"\x64\xaa"}:
-        from .functions.pe import read_pe
+        from .pe import read_pe
 
         return read_pe(data, path)
     image = Image(data, path)
@@ -268,7 +268,7 @@ class _Reader:
                     heads[end] = number
         if not padding and not inside and not heads:
             return judged
-        from .functions.jumps import find_jumps  # capstone takes its time to load
+        from .jumps import find_jumps  # capstone takes its time to load
 
         jumps = find_jumps(self.image, self.starts, {**padding, **inside, **heads})
         for target in sorted(jumps):
@@ -386,7 +386,7 @@ def explain_functions(
     `data` is the file's content, if the caller has it. Raises InputError if the file can't be read, is damaged, or is
     no ELF file.
     """
-    from .functions.explain import Subject, explain
+    from .explain import Subject, explain
 
     image = Image(map_file(path) if data is None else data, path)
     try:
@@ -430,7 +430,7 @@ def verify_entries(
     an error, one to be patched with care a warning; functions without an entry are no finding. Raises InputError if
     the file can't be read or is damaged.
     """
-    from .verify import ERROR, WARNING, Finding, Place
+    from ..verify import ERROR, WARNING, Finding, Place
 
     places: dict[str, list[Place]] = {}
     for function in read_functions(path, Options(taken=taken), data=data).functions:

@@ -2,7 +2,7 @@
 
 This is the path of every object of a build, with probes or without. It imports nothing but `posix` and `_signal`,
 which are built into the interpreter, and the reader of command lines; what objects with probes need is in
-`object_step`, what compiling and linking in one go needs is in `link_step`, both loaded when they are needed.
+`launch.complete`, what compiling and linking in one go needs is in `launch.link`, both loaded when they are needed.
 
 When is an object at its final path without its probes? As short as can be: the compiler writes to the path it was
 told, because dependency files, split debug information, coverage and profile data and compiler caches all take their
@@ -14,15 +14,7 @@ from __future__ import annotations
 
 import posix
 
-from .compiler_line import (
-    COMPILE,
-    PASS,
-    CompilerLine,
-    Source,
-    compiler_position,
-    dependency_files,
-    understand,
-)
+from .line import COMPILE, PASS, CompilerLine, Source, compiler_position, dependency_files, understand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,7 +93,7 @@ def run(arguments: list[str]) -> int:
     line = understand(settings.words)
     compiler = line.words[compiler_position(line.words)]
     if compiler == "as" or compiler.endswith(("/as", "-as")):
-        from .assembler_step import run_assembler
+        from .assemble import run_assembler
 
         return run_assembler(settings)
     if line.configured or b"CCC_OVERRIDE_OPTIONS" in posix.environ:
@@ -119,16 +111,16 @@ def run(arguments: list[str]) -> int:
             return 1
     if line.action == COMPILE:
         return _Compilation(settings, line, program).run()
-    from .link_step import compile_and_link
+    from .link import compile_and_link
 
     return compile_and_link(settings, line, program, arguments)
 
 
 def _help() -> int:
-    from .ending import run
+    from ..ending import run
 
     try:
-        from .cli import main as command_line
+        from ..cli import main as command_line
     except ModuleNotFoundError:  # started with -S, by a build system
         say("usdtbuild cc [OPTIONS] -- COMPILER ARGS; run 'usdtbuild cc --help' without Python's -S for the options")
         return 0
@@ -344,7 +336,7 @@ class _Compilation:
         return code
 
     def _compile_elsewhere(self) -> int:
-        from .object_step import compile_elsewhere
+        from .complete import compile_elsewhere
 
         return compile_elsewhere(self.settings, self.line, self.program, self.signals)
 
@@ -367,7 +359,7 @@ class _Compilation:
         """Complete a source's object; return False if that failed, after removing the object and saying why."""
         try:
             if self.settings.relative_table or may_have_probes(held):
-                from .object_step import complete
+                from .complete import complete
 
                 return complete(self.settings, self.line, self.program, self.signals, held, source.object, source)
             if held != source.object:
@@ -400,7 +392,7 @@ def is_no_file(output: str) -> bool:
     except (OSError, ValueError):
         return False
     if kind == 0o120000:
-        from .object_step import leads_to_no_file
+        from .complete import leads_to_no_file
 
         return leads_to_no_file(output)
     return kind not in (0o100000, 0o040000)

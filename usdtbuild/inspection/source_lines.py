@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elftools.elf.elffile import ELFFile
 
-from .elf import layout as L
-from .functions import image as mapped
-from .functions.symbols import DEBUG_FOLDER, debug_files
+from ..elf import layout as L
+from ..elf import space as mapped
+from ..functions.symbols import DEBUG_FOLDER, debug_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from .elf.headers import Data
-    from .elf.image import Image
+    from ..elf.headers import Data
+    from ..elf.image import Image
 
     Place = tuple[int, int]  # an object's section and offset, else 0 and an address
 

@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple, TypeVar, Union
 
-from .elf import archive
-from .elf.image import MAGIC, Image
-from .errors import InputError
-from .files import open_input
+from ..elf import archive
+from ..elf.image import MAGIC, Image
+from ..errors import InputError
+from ..files import open_input
 from .process import load_biases, mapped_files, open_mapped
 
 if TYPE_CHECKING:

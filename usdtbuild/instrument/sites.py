@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .elf import layout as L
-from .errors import UsdtError
-from .provider import describe
+from ..elf import layout as L
+from ..errors import UsdtError
+from ..provider import describe
 
 if TYPE_CHECKING:
-    from .elf.object import ElfObject, Reference
-    from .machines.calls import Calls, Replacement
-    from .provider.model import Probe, Provider
+    from ..elf.object import ElfObject, Reference
+    from ..machines.calls import Calls, Replacement
+    from ..provider.model import Probe, Provider
 
 PROBE_PREFIX = "__dtrace_"
 ENABLED_PREFIX = "__dtraceenabled_"

@@ -3,7 +3,7 @@
 `usdtbuild hook` and the Meson integration use it at configure time. It writes a folder with a program named `as`, and
 returns the options that make a compiler call that program instead of its assembler: `-B` for GCC and Clang, and
 `-fno-integrated-as` for Clang, which has an assembler of its own. It is the native door, or a script that runs
-`assembler_step`. The folder's name has a digest of what is in it and the version of this package, because compiler
+`launch.assemble`. The folder's name has a digest of what is in it and the version of this package, because compiler
 caches know an option's words and not what they lead to. Before the options are given out, a probe is compiled with them
 and looked for in the object.
 """
@@ -20,15 +20,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import __version__, native
-from .errors import UsdtError
-from .files import write_whole
+from .. import __version__
+from ..errors import UsdtError
+from ..files import write_whole
+from . import native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TIMEOUT = 120  # seconds for one run of a compiler
-LAUNCHER = Path(__file__).resolve().with_name("launcher.py")
+LAUNCHER = Path(__file__).resolve().parent.parent / "launcher.py"
 # What is compiled to see that the hook works: one call of a probe, as in any file that includes a generated header.
 _PROVIDER = "provider usdtbuild_check { probe fired(int number); };\n"
 _SOURCE = """\
@@ -138,9 +139,9 @@ def _run(command: Sequence[str], arguments: Sequence[str]) -> str:
 
 def _check(compiler: Compiler, flags: Sequence[str]) -> None:
     """Compile a probe with the options and look for it in the object. Raises HookError."""
-    from .elf.image import Image
-    from .inspect import inspect
-    from .provider.generate import Request, generate
+    from ..elf.image import Image
+    from ..inspection.probes import inspect
+    from ..provider.generate import Request, generate
 
     with TemporaryDirectory(prefix="usdtbuild-") as name:
         folder = Path(name)
@@ -163,8 +164,8 @@ def take_patchable(wanted: str, command: Sequence[str]) -> tuple[list[str], list
     Options in `command` are looked at, too: some decide about the machine, some can't go together with entries.
     Raises FlagsError and UsageError.
     """
-    from .compiler_line import compiler_position
-    from .functions.flags import choose, parse_pair
+    from ..functions.flags import choose, parse_pair
+    from .line import compiler_position
 
     pair = None if wanted == "auto" else parse_pair(wanted, "--patchable")
     end = compiler_position(list(command)) + 1

@@ -1,6 +1,6 @@
 """Completing an object that has probes: instrument it, or compile it once more if it holds no machine code.
 
-The part of a compile step that only objects with probes need; `compile_step` loads it for them. It knows nothing of
+The part of a compile step that only objects with probes need; `launch.compile` loads it for them. It knows nothing of
 ELF: it hands bytes to `instrument` and writes what comes back.
 """
 
@@ -10,17 +10,17 @@ import contextlib
 import posix
 from typing import TYPE_CHECKING, Any
 
-from . import instrument as instrumenting
-from .compile_step import BITCODE, HELD, Settings, Signals, discard, hold, is_regular, may_have_probes, say
-from .compiler_line import append_options, only_source
-from .errors import UsdtError
-from .files import Destination, find_destination, open_input, write_edited, write_through
+from ..errors import UsdtError
+from ..files import Destination, find_destination, open_input, write_edited, write_through
+from ..instrument import main as instrumenting
+from .compile import BITCODE, HELD, Settings, Signals, discard, hold, is_regular, may_have_probes, say
+from .line import append_options, only_source
 
 if TYPE_CHECKING:
     from mmap import mmap
     from typing import Union
 
-    from .compiler_line import CompilerLine, Source
+    from .line import CompilerLine, Source
 
     Data = Union[bytes, mmap]
 
@@ -119,7 +119,7 @@ class _ObjectStep:
 
     def _replace_table(self, held: str) -> None:
         """Give the object the relative table of its patchable function entries, if it has any."""
-        from .functions.relative import convert_file
+        from ..functions.relative import convert_file
 
         count = convert_file(held, held)
         if count and self.settings.verbose:
@@ -155,8 +155,8 @@ class _ObjectStep:
         """
         from tempfile import TemporaryDirectory
 
-        from .files import write_whole
-        from .lto import stub_source
+        from ..files import write_whole
+        from ..instrument.lto import stub_source
 
         self._need_source()
         with TemporaryDirectory(prefix="usdtbuild-") as folder:
@@ -214,7 +214,7 @@ class _ObjectStep:
         """Whether an object has patchable function entries whose table is to be replaced."""
         if not self.settings.relative_table:
             return False
-        from .functions.relative import may_have_table
+        from ..functions.relative import may_have_table
 
         with open_input(path) as data:
             return may_have_table(data.view)
@@ -296,7 +296,7 @@ def _options(settings: Settings) -> instrumenting.Options:
     if settings.formats:
         chosen["formats"] = tuple(settings.formats)
     if settings.providers:
-        from .provider.parser import parse_file
+        from ..provider.parser import parse_file
 
         chosen["providers"] = tuple(provider for path in settings.providers for provider in parse_file(path))
     return instrumenting.Options(**chosen)

@@ -1,7 +1,7 @@
 """What a compiler leaves running when a signal ends it: its own children, which may be writing the object still.
 
 The compilers' drivers run the compiler proper and the assembler as children, and die of most signals without a word to
-them. `compile_step` comes here when a signal has arrived, and never otherwise. Linux only; elsewhere nothing is done.
+them. `launch.compile` comes here when a signal has arrived, and never otherwise. Linux only; elsewhere nothing is done.
 """
 
 from __future__ import annotations

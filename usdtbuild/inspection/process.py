@@ -12,12 +12,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from .errors import InputError
+from ..errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from .elf.image import Image
+    from ..elf.image import Image
 
 _CURE = "run it as root, or as the user that the process belongs to"
 

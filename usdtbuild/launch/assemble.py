@@ -3,7 +3,7 @@
 For build systems that have no compiler launcher but let options be added: the compiler is told with `-B` to look for
 its assembler in a folder where `as` is a script that ends here (`hook.py` makes the folder). An object of GCC's that
 holds intermediate code beside machine code loses the first; one that holds nothing else is an error, because its
-source is not at hand to be compiled again. Like `compile_step`, this imports next to nothing for objects without
+source is not at hand to be compiled again. Like `launch.compile`, this imports next to nothing for objects without
 probes.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posix
 
-from .compile_step import (
+from .compile import (
     NOT_EXECUTABLE,
     Settings,
     Signals,
@@ -23,7 +23,7 @@ from .compile_step import (
     read_options,
     say,
 )
-from .compiler_line import CompilerLine, expand_response_files
+from .line import CompilerLine, expand_response_files
 
 PASSES = frozenset(("--version", "-version", "--help"))  # what an assembler is asked without assembling
 
@@ -46,7 +46,7 @@ def run_assembler(settings: Settings) -> int:
     line.output = output
     try:
         if is_no_file(output):
-            from .object_step import compile_elsewhere
+            from .complete import compile_elsewhere
 
             code = compile_elsewhere(settings, line, program, signals)
         else:
@@ -67,7 +67,7 @@ def _assemble(settings: Settings, line: CompilerLine, program: str, signals: Sig
     if not held:
         return code
     if settings.relative_table or may_have_probes(held):
-        from .object_step import complete
+        from .complete import complete
 
         return code if complete(settings, line, program, signals, held, output, None) else code or 1
     if held != output:

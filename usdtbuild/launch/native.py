@@ -5,7 +5,7 @@ digest of all that is in it, so that another version, another interpreter or ano
 an old one. Where there is no compiler for the machine that builds, or its programs can't be run there, there is no
 native door, and the Python door does all, as it can anyway.
 
-The program's tables come from `compiler_line`, `compile_step` and `assembler_step`, so that what is plain is said once.
+The program's tables come from `line`, `compile` and `assemble`, so that what is plain is said once.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from . import __version__, assembler_step, compile_step, compiler_line
-from .errors import InputError, UsdtError
-from .files import write_whole
+from .. import __version__
+from ..errors import InputError, UsdtError
+from ..files import write_whole
+from . import assemble as assembler_step
+from . import compile as compile_step
+from . import line as compiler_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SOURCE = Path(__file__).resolve().parent / "runtime/launcher/usdtbuild_cc.c"
-LAUNCHER = Path(__file__).resolve().with_name("launcher.py")
+SOURCE = Path(__file__).resolve().parent.parent / "runtime/launcher/usdtbuild_cc.c"
+LAUNCHER = Path(__file__).resolve().parent.parent / "launcher.py"
 # Compilers for the machine that builds; CC may well be one for another machine.
 _COMPILERS = ("cc", "gcc", "clang")
 _VARIABLES = ("CC_FOR_BUILD", "BUILD_CC", "HOSTCC")
@@ -126,7 +129,7 @@ def _tables(python: str, launcher: str) -> str:
         "assembler_passes": sorted(assembler_step.PASSES),
     }
     lines = [
-        "/* Written by native.py from compiler_line.py, compile_step.py and assembler_step.py. */",
+        "/* Written by native.py from line.py, compile.py and assemble.py. */",
         f"#define PYTHON {_quoted(python)}",
         f"#define LAUNCHER {_quoted(launcher)}",
         f"#define HELD {_quoted(compile_step.HELD)}",

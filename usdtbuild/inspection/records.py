@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Literal, NamedTuple
 
-from .elf import layout as L
-from .errors import InputError, UsdtError
-from .formats import stapsdt
-from .machines import facts_of
+from ..elf import layout as L
+from ..errors import InputError, UsdtError
+from ..formats import stapsdt
+from ..machines import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .elf.image import Image, Section
-    from .elf.relocations import Relocation
+    from ..elf.image import Image, Section
+    from ..elf.relocations import Relocation
 
 
 
@@ -172,7 +172,7 @@ def _wrap(image: Image, address: int) -> int:
 
 def _read_usdt_notes(image: Image) -> Iterator[Record]:
     """Yield the sites of `.note.usdt`, one note at a time, since only its offset tells which relocation is its own."""
-    from .formats import usdt_note
+    from ..formats import usdt_note
 
     for section in image.sections_named(usdt_note.SECTION):
         content = bytes(image.content(section))
@@ -204,7 +204,7 @@ def _note_extents(image: Image, content: bytes) -> Iterator[tuple[int, int]]:
 
 def _read_dof(image: Image) -> Iterator[Record]:
     """Yield the sites of every DOF in `.SUNW_dof`: linkers put those of the objects one behind the other."""
-    from .formats.dof import decode, layout
+    from ..formats.dof import decode, layout
 
     for section in image.sections:
         if section.type == L.SHT_SUNW_DOF or section.name == ".SUNW_dof":
@@ -241,7 +241,7 @@ def loaded_content(image: Image, section: Section) -> bytes:
 
 def _dof_records(image: Image, section: Section, start: int, data: bytes) -> Iterator[Record]:
     """Yield the sites of one DOF, which stands at `start` of its section."""
-    from .formats.dof import decode, merge
+    from ..formats.dof import decode, merge
 
     raw, places = decode.decode_with_places(data)
     dof = merge.resolve(data, section.address + start)
@@ -277,7 +277,7 @@ class _DofFunctions:
         Relocations of 32 bits fill the low half of a field, of which a distance is counted from the field's start all
         the same. Machines that take a distance as two relocations name the field itself by the other one.
         """
-        from .formats.dof.layout import DOFREL
+        from ..formats.dof.layout import DOFREL
 
         order: Literal["little", "big"] = "little" if self.image.little else "big"
         for half in (0, 4):

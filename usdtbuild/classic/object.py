@@ -17,25 +17,25 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import instrument as instrumenting
-from . import sites
-from .elf import archive
-from .elf import layout as L
-from .elf.bare import Text, bare_object
-from .elf.foreign import BITCODE
-from .elf.object import ElfObject
-from .errors import InputError
-from .files import open_input
-from .formats import stapsdt
-from .provider import describe, header
+from ..elf import archive
+from ..elf import layout as L
+from ..elf.bare import Text, bare_object
+from ..elf.foreign import BITCODE
+from ..elf.object import ElfObject
+from ..errors import InputError
+from ..files import open_input
+from ..formats import stapsdt
+from ..instrument import main as instrumenting
+from ..instrument import sites
+from ..provider import describe, header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from mmap import mmap
     from typing import Callable, Union
 
-    from .outputs import Outputs
-    from .provider.model import Provider
+    from ..outputs import Outputs
+    from ..provider.model import Provider
 
     Data = Union[bytes, mmap]
 
@@ -151,7 +151,7 @@ def make(wanted: Wanted, outputs: Outputs, warn: Callable[[str], None]) -> bytes
     _report_missing(scan, wanted, warn)
     template = scan.template
     if template is None:
-        from .build_compiler import compile_nothing
+        from .compiler import compile_nothing
 
         template = compile_nothing(wanted.bits)
     elif wanted.bits not in (0, template.layout.address_size * 8):
@@ -168,7 +168,7 @@ def make(wanted: Wanted, outputs: Outputs, warn: Callable[[str], None]) -> bytes
 
 def _registered(content: bytes, wanted: Wanted, warn: Callable[[str], None]) -> bytes:
     """Return the object with the code that tells DTrace about the probes at start-up, as classic callers expect it."""
-    from .build_compiler import REGISTRATION, CompilerError, with_registration
+    from .compiler import REGISTRATION, CompilerError, with_registration
 
     try:
         return with_registration(content, wanted.bits)
@@ -205,7 +205,7 @@ def _report_missing(scan: _Scan, wanted: Wanted, warn: Callable[[str], None]) ->
 
 
 def _describe(source: ElfObject) -> str:
-    from . import machines
+    from .. import machines
 
     layout, flags = source.layout, source.flags
     machine = machines.for_object(source.machine, is64=layout.is64, little=layout.little, flags=flags, path=source.path)

@@ -13,17 +13,17 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..elf import layout as L
-from ..elf.headers import Headers
-from ..elf.relocations import decode
-from ..elf.symbols import Strings, SymbolTable
 from ..errors import InputError
+from . import layout as L
+from .headers import Headers
+from .relocations import decode
+from .symbols import Strings, SymbolTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..elf.headers import Data
-    from ..elf.relocations import Relocation
+    from .headers import Data
+    from .relocations import Relocation
 
 ET_EXEC, ET_DYN, ET_CORE = L.ET_EXEC, L.ET_DYN, L.ET_CORE
 

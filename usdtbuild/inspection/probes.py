@@ -1,6 +1,6 @@
 """What will a tracer see? Probes, sites, arguments and semaphores of a finished binary, or of an object.
 
-`readers` finds the records, in whatever format; here they become sites, sites of one name become a probe, and the
+`records` finds the records, in whatever format; here they become sites, sites of one name become a probe, and the
 provider's description, where the file still carries it (`provider.describe`), gives arguments their C types and names.
 Nothing here knows how the file was made, and nothing is judged: what is wrong with a record is `verify`'s business.
 """
@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .elf.image import Function, Image
-from .elf.layout import PF_W
-from .errors import InputError
-from .formats import operands
-from .formats.operands import OTHER, Operand, Place
-from .provider import describe
-from .readers import READERS, Location, Record, records
+from ..elf.image import Function, Image
+from ..elf.layout import PF_W
+from ..errors import InputError
+from ..formats import operands
+from ..formats.operands import OTHER, Operand, Place
+from ..provider import describe
+from .records import READERS, Location, Record, records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from mmap import mmap
 
-    from .provider.model import Argument as Declared
-    from .provider.model import Probe as DeclaredProbe
-    from .provider.model import Provider
+    from ..provider.model import Argument as Declared
+    from ..provider.model import Probe as DeclaredProbe
+    from ..provider.model import Provider
     from .source_lines import Frame
 
 

@@ -9,18 +9,18 @@ from binascii import crc32
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from .elf import layout as L
-from .errors import InputError, UsdtError
-from .formats.dof import layout as D
-from .formats.dof.encode import encode
-from .formats.dof.types import Dof, DofError, DofProbe, DofProvider, Encoded
-from .machines import facts_of
+from ..elf import layout as L
+from ..errors import InputError, UsdtError
+from ..formats.dof import layout as D
+from ..formats.dof.encode import encode
+from ..formats.dof.types import Dof, DofError, DofProbe, DofProvider, Encoded
+from ..machines import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .elf.object import ElfObject
-    from .provider.model import Probe, Provider
+    from ..elf.object import ElfObject
+    from ..provider.model import Probe, Provider
     from .sites import StubSymbol
 
 # How each system's loader finishes an address: FreeBSD adds the field's own place to a distance, which costs no

@@ -16,19 +16,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from . import machines, sites
-from .elf.object import ElfObject
-from .errors import InputError
-from .formats import stapsdt
-from .instrument import ANCHOR_SYMBOL, Options, known_providers, operand_text
+from .. import machines
+from ..elf.object import ElfObject
+from ..errors import InputError
+from ..formats import stapsdt
+from . import sites
+from .main import ANCHOR_SYMBOL, Options, known_providers, operand_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from mmap import mmap
     from typing import Union
 
-    from .machines.calls import Calls
-    from .provider.model import Probe, Provider
+    from ..machines.calls import Calls
+    from ..provider.model import Probe, Provider
 
     Data = Union[bytes, mmap]
 
