@@ -1,4 +1,4 @@
-"""What `inspection.tracers` says of operands is what tracers do: gdb, perf, bpftrace are given each form and watched."""
+"""What `inspection.tracers` says of operands is what tracers do: gdb, perf, bpftrace get each form and are watched."""
 
 from __future__ import annotations
 

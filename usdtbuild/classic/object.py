@@ -25,8 +25,8 @@ from ..elf.object import ElfObject
 from ..errors import InputError
 from ..files import open_input
 from ..formats import stapsdt
-from ..instrument import main as instrumenting
 from ..instrument import sites
+from ..instrument.main import Options, define, instrument_file, system_of
 from ..provider import describe, header
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def make(wanted: Wanted, outputs: Outputs, warn: Callable[[str], None]) -> bytes
     `warn` takes messages about what is odd, but no error. Raises UsdtError.
     """
     if wanted.in_place:
-        options = instrumenting.Options(providers=wanted.providers)
+        options = Options(providers=wanted.providers)
         for path in _existing(wanted.objects):
             _instrument_in_place(path, outputs, options, warn)
     scan = _Scan(wanted)
@@ -159,7 +159,7 @@ def make(wanted: Wanted, outputs: Outputs, warn: Callable[[str], None]) -> bytes
             template.path, f"is for {_describe(template)}, and -{wanted.bits} asks for {wanted.bits} bits",
             "leave the option out: the objects say what they are for",
         )  # fmt: skip
-    registers = instrumenting.system_of(template.osabi) in ("freebsd", "illumos")
+    registers = system_of(template.osabi) in ("freebsd", "illumos")
     if scan.unknown and not registers:  # where probes are registered, there are no semaphores
         scan.semaphores |= {name.decode() for name in scan.semaphore_names}
     content = _complete(template, scan, wanted.providers)
@@ -183,8 +183,8 @@ def _complete(template: ElfObject, scan: _Scan, providers: tuple[Provider, ...])
         for provider in providers
     ]
     bare = bare_object(template, texts, sorted(scan.stubs))
-    options = instrumenting.Options(providers=providers)
-    patches, tail = instrumenting.define(bare, template.path, sorted(scan.semaphores), options)
+    options = Options(providers=providers)
+    patches, tail = define(bare, template.path, sorted(scan.semaphores), options)
     content = bytearray(bare)
     for offset, data in patches:
         content[offset : offset + len(data)] = data
@@ -257,7 +257,7 @@ def _libtool_objects(content: bytes, path: str) -> list[str]:
 
 
 def _instrument_in_place(
-    path: str, outputs: Outputs, options: instrumenting.Options, warn: Callable[[str], None]
+    path: str, outputs: Outputs, options: Options, warn: Callable[[str], None]
 ) -> None:
     with open_input(path) as opened:
         start = bytes(opened.view[:8])
@@ -265,7 +265,7 @@ def _instrument_in_place(
         warn(f"{path} is an archive, which stays as it is; the output defines what its members call")
     elif start[:4] not in BITCODE:
         try:
-            instrumenting.instrument_file(path, outputs.stage(path, keep_mode=True), options)
+            instrument_file(path, outputs.stage(path, keep_mode=True), options)
         except sites.UndescribedProbeError:
             # Probes of another provider file are another run's business, but then nothing here may be changed.
             warn(f"{path} calls probes that the given files don't describe; it stays as it is")
