@@ -24,6 +24,8 @@ COMMANDS = {
     "hook": ("hook", "Print options that make a compiler instrument its own objects."),
     "vendor-meson": ("vendor_meson", "Put the Meson subproject into a project."),
     "vendor-cmake": ("vendor_cmake", "Put a CMake file into a project that makes usdtbuild optional."),
+    "vendor-python": ("vendor_python", "Put a build backend that makes usdtbuild optional into a project."),
+    "vendor-autotools": ("vendor_autotools", "Put the Autoconf macro USDT_PROBES into a project."),
     "install-dtrace": ("install_dtrace", "Put a program named dtrace into a folder, for builds that call one."),
     "list": ("list_", "Show the probes of a binary, object, folder or process."),
     "dof": ("dof", "Show and check DTrace's object format."),
