@@ -35,6 +35,9 @@ function(usdt_add_provider)
   if(IS_DIRECTORY "${file}" OR NOT (generated OR EXISTS "${file}"))
     message(FATAL_ERROR "${where}: there is no provider file ${file}. The second argument is a .d file, relative to ${CMAKE_CURRENT_SOURCE_DIR}.")
   endif()
+  if("${CMAKE_CURRENT_BINARY_DIR}" MATCHES "([#<>])")
+    message(FATAL_ERROR "${where}: CMake allows no commands in folders with a '${CMAKE_MATCH_1}' in their path, and headers are made by commands. Build in another folder than ${CMAKE_BINARY_DIR}: cmake -B /another/folder.")
+  endif()
   _usdtbuild_choose_formats(formats "${where}" "${arg_FORMATS}")
   _usdtbuild_place_header(header include_dir "${where}" "${name}" "${file}" "${arg_HEADER}")
   _usdtbuild_decide_disabled(disabled "${arg_DISABLED}")
@@ -76,6 +79,8 @@ function(usdt_add_provider)
   if(NOT CMAKE_VERSION VERSION_LESS 3.30)
     # Plain target_link_libraries() hands these two on to the launcher that _usdtbuild_prepare_linking() set.
     set_property(TARGET ${name} PROPERTY TRANSITIVE_COMPILE_PROPERTIES USDTBUILD_LAUNCH USDTBUILD_FORMATS)
+  else()
+    _usdtbuild_explain_linking("${name}" "${header}" "${include_dir}")
   endif()
   if(CMAKE_GENERATOR MATCHES "Makefiles")
     # Ninja compiles anew when a command line changes, launcher included. Make looks at definitions and flags only, so
@@ -212,6 +217,17 @@ function(_usdtbuild_place_header out_header out_dir where name file given)
   endif()
   set(${out_header} "${header}" PARENT_SCOPE)
   set(${out_dir} "${dir}" PARENT_SCOPE)
+endfunction()
+
+# Before CMake 3.30 a target that merely links the provider gets no launcher, and would not link for want of symbols that
+# tell nobody anything. So it is shown another header, which says what to write.
+function(_usdtbuild_explain_linking name header include_dir)
+  set(folder "${CMAKE_CURRENT_BINARY_DIR}/usdt/${name}.linked")
+  file(RELATIVE_PATH shown "${include_dir}" "${header}")
+  set(text "#error \"a target that uses these probes links ${name}, which makes no probes with CMake before 3.30: write target_usdt_providers(TARGET ${name}) for it\"\n")
+  file(GENERATE OUTPUT "${folder}/${shown}" CONTENT "${text}")
+  set_property(TARGET ${name} PROPERTY INTERFACE_INCLUDE_DIRECTORIES
+    "$<BUILD_INTERFACE:$<IF:$<BOOL:$<TARGET_PROPERTY:USDTBUILD_CHECKED>>,${include_dir},${folder}>>")
 endfunction()
 
 # Whether probes are to compile to nothing: the project says so, the user does, or the system has none of our tracers.

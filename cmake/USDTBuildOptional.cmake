@@ -1,9 +1,9 @@
 # usdtbuild 0.1.0, optional: include() this in place of find_package(USDTBuild). Where usdtbuild isn't installed, or with
 # -DUSDTBUILD_DISABLED=ON, the probes compile to nothing. A packager's -DUSDTBUILD_REQUIRED=ON makes a missing one an error.
 if(USDTBUILD_REQUIRED)
-  find_package(USDTBuild CONFIG REQUIRED)
+  find_package(USDTBuild CONFIG REQUIRED NO_CMAKE_FIND_ROOT_PATH) # it is for the machine that builds
 elseif(NOT USDTBUILD_DISABLED)
-  find_package(USDTBuild CONFIG QUIET)
+  find_package(USDTBuild CONFIG QUIET NO_CMAKE_FIND_ROOT_PATH)
 endif()
 if(USDTBuild_FOUND)
   return()

@@ -123,3 +123,42 @@ def test_python_that_is_too_old_is_named(one_target: Any, tmp_path: Path) -> Non
     python.chmod(0o755)
     said = one_target("").configure(f"-DUSDTBuild_PYTHON={python}", code=1)
     assert f"{python}: is Python 3.8.10, and usdtbuild needs 3.9 or newer" in said
+
+
+@pytest.mark.parametrize("cmake", [pytest.param("oldest", marks=pytest.mark.slow), "system"])
+def test_linking_a_provider_before_cmake_3_30_says_what_to_write(
+    cmake: str, make_project: Any, run: Any, cmake_of: Any, tmp_path: Path
+) -> None:
+    version = run(cmake_of(cmake), "--version").stdout.split()[2]
+    if tuple(map(int, version.split(".")[:2])) >= (3, 30):
+        pytest.skip(f"CMake {version} makes probes for targets that link a provider")
+    project = make_project(tmp_path, cmake)
+    listed = (
+        "cmake_minimum_required(VERSION 3.16)\nproject(app C)\nfind_package(USDTBuild CONFIG REQUIRED)\n"
+        "usdt_add_provider(app-probes app.d HEADER app/probes.h)\nadd_executable(app main.c)\n"
+        "target_link_libraries(app PRIVATE app-probes)\n"
+    )
+    main = '#include "app/probes.h"\nint main(int argc, char **argv) { (void)argv; APP_GO(argc); return 0; }\n'
+    project.write(app__d=PROVIDER, main__c=main, CMakeLists__txt=listed)
+    project.configure()
+    said = " ".join(project.make(code=None).split())
+    assert "links app-probes, which makes no probes with CMake before 3.30" in said
+    assert "write target_usdt_providers(TARGET app-probes)" in said
+    project.write(CMakeLists__txt=listed + "target_usdt_providers(app app-probes)\n")
+    project.make()
+    project.configure("-DUSDTBUILD_DISABLED=ON")
+    project.write(CMakeLists__txt=listed)
+    project.make()
+
+
+def test_build_folder_that_cmake_allows_no_commands_in(make_project: Any, tmp_path: Path) -> None:
+    """CMake's own message is about an OUTPUT that the user has never written; a source folder may be called so."""
+    project = make_project(tmp_path / "a#b")
+    listed = "cmake_minimum_required(VERSION 3.16)\nproject(app C)\nfind_package(USDTBuild CONFIG REQUIRED)\n"
+    project.write(app__d=PROVIDER, CMakeLists__txt=listed + "usdt_add_provider(app-probes app.d)\n")
+    said = project.configure(code=1)
+    assert "CMake allows no commands in folders with a '#' in their path" in said
+    assert "OUTPUT containing" not in said
+    project.build = tmp_path / "build"
+    project.configure()
+    project.make("--target", "usdt-header-app-probes")

@@ -113,6 +113,22 @@ def test_cmake_required(cmake_project: Any) -> None:
     assert "USDTBuild" in said
 
 
+def test_cmake_finds_usdtbuild_where_packages_are_looked_for_in_the_targets_root_only(
+    cmake_project: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "root").mkdir()
+    options = ["-DCMAKE_FIND_ROOT_PATH_MODE_PACKAGE=ONLY", f"-DCMAKE_FIND_ROOT_PATH={tmp_path / 'root'}"]
+    where = [f"-DCMAKE_PREFIX_PATH={ROOT}", f"-DUSDTBuild_PYTHON={sys.executable}"]
+    cmake_project.configure("-DUSDTBUILD_REQUIRED=ON", *options, *where, find=False)
+    assert usdtbuild_dir(cmake_project).startswith(f"USDTBuild_DIR={ROOT}")
+
+
+def usdtbuild_dir(project: Any) -> str:
+    """Where CMake found the package, as USDTBuild_DIR=FOLDER."""
+    cache = (project.build / "CMakeCache.txt").read_text()
+    return next(line for line in cache.splitlines() if line.startswith("USDTBuild_DIR")).replace(":PATH", "")
+
+
 def test_cmake_file_is_replaced_only_if_it_is_ours(usdtbuild: Any, tmp_path: Path) -> None:
     target = tmp_path / "cmake" / "USDTBuildOptional.cmake"
     assert usdtbuild("vendor-cmake", cwd=tmp_path).stdout == "cmake/USDTBuildOptional.cmake\n"
@@ -131,8 +147,10 @@ MESON = f"""\
 project('app', 'c', 'cpp', meson_version: '>=1.0.0')
 usdt_provider = subproject('usdtbuild').get_variable('usdt_provider')
 usdt_dep = dependency('usdtbuild')
+usdt_verify = subproject('usdtbuild').get_variable('usdt_verify')
 add_project_arguments({", ".join(map(repr, STRICT.split()))}, language: ['c', 'cpp'])
-executable('app', 'main.c', usdt_provider.process('app.d'), dependencies: usdt_dep)
+app = executable('app', 'main.c', usdt_provider.process('app.d'), dependencies: usdt_dep)
+test('probes', usdt_verify, args: ['verify', app])
 executable('app++', 'main.cpp', usdt_provider.process('app.d'), dependencies: usdt_dep)
 """
 MESON_STATES = {
@@ -165,6 +183,7 @@ def meson_build(request: Any, tmp_path: Path, run: Any, need: Any, usdtbuild: An
         said = run(*meson, cwd=tmp_path, env=environment, code=code).stdout
         if code == 0:
             run("ninja", "-C", "build", cwd=tmp_path, env=environment)
+            said += run(*meson[:3], "test", "-C", "build", cwd=tmp_path, env=environment).stdout
         return str(said)
 
     return build
@@ -175,6 +194,7 @@ def test_meson(state: str, meson_build: Any, tmp_path: Path, usdtbuild: Any) -> 
     installed, option, probes = MESON_STATES[state]
     said = meson_build(installed, option)
     assert ("probes compile to nothing" in said) is (state == "absent")
+    assert ("No tests defined." in said) is not probes
     for name in ("app", "app++"):
         assert probes_of(usdtbuild, tmp_path / "build" / name) == (SITES if probes else set())
 

@@ -28,8 +28,8 @@ BACKENDS = {
     "setuptools": ("setuptools.build_meta", ()),
 }
 PROJECT = Path("pyproject.toml").read_text(encoding="utf-8")  # a backend runs in the project's folder
-REQUIRES = re.search(r"^requires\s*=\s*\[(.*?)^?\]", PROJECT, re.DOTALL | re.MULTILINE)
-NAMED = [name for name in BACKENDS if REQUIRES and re.search(rf"[\"']{name}\b", REQUIRES[1])]
+TABLE = re.search(r"^\[build-system\](.*?)(?=^\[|\Z)", PROJECT, re.DOTALL | re.MULTILINE)
+NAMED = [name for name in BACKENDS if TABLE and re.search(rf"[\"']{name}\b", TABLE[1])]
 if not NAMED:
     sys.exit(f"usdt_backend: pyproject.toml: [build-system] requires names none of {', '.join(BACKENDS)}")
 NAME = NAMED[0]
