@@ -29,6 +29,14 @@ def test_sites_at_all_offsets_of_a_cache_line_are_switched_under_threads_signals
     assert found["children"] >= 15
 
 
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_vector_registers_are_kept_at_their_whole_width(compiler: str, build: Any, run: Any, need: Any) -> None:
+    need(compiler)
+    out = run(build("vectors.c", compiler, flags=("-O1",))).stdout
+    assert out.startswith("16")
+    assert out.endswith(" right\n")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_sites_are_switched_for_long(compiler: str, build: Any, run: Any, need: Any) -> None:

@@ -54,6 +54,8 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER void live_hit(live_point *point, uintptr_t *re
 	usdt_live_hit hit;
 	int saved;
 
+	if (LIVE_HIT_COUNTS)
+		__atomic_fetch_add(point->count, 1, __ATOMIC_RELAXED);
 	if (!actions)
 		return; /* it has just gone off */
 	if (inside || (actions->vectors && !vectors)) {
@@ -323,6 +325,7 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
 	int32_t k;
 	int saved;
 
+	__atomic_fetch_add(point->count, 1, __ATOMIC_RELAXED);
 	if (!actions)
 		return 0;
 	if (inside || (actions->vectors && !vectors)) {

@@ -10,6 +10,13 @@
 
 #include "internal.h"
 
+/* Whether stubs leave the counting of hits with handlers to what they call. */
+#if defined(__x86_64__)
+#define LIVE_HIT_COUNTS 1
+#else
+#define LIVE_HIT_COUNTS 0
+#endif
+
 #if defined(__x86_64__)
 #define LIVE_FRAMES 1
 #define LIVE_TRAMPOLINE_CALL 6 /* the length of the call in a trampoline */

@@ -1,7 +1,8 @@
 /*
  * What the files of this folder share. Nothing here is for programs; those include usdt_live.h.
  *
- *     live.c      rules, and the functions of usdt_live.h
+ *     live.c      the functions of usdt_live.h, and applying rules
+ *     rules.c     what is to be on, and with which handlers
  *     modules.c   which files are loaded, and when that changes
  *     notes.c     a module's probes: its file's notes, or its loaded table
  *     entries.c   a module's functions, and what must be true of an entry that is to be patched

@@ -1,7 +1,5 @@
 /*
- * Rules, and the functions of usdt_live.h.
- *
- * Rules stand in order; what a point does follows from all of them, so applying them is the one way in which anything is switched. One lock
+ * The functions of usdt_live.h, and applying rules, which is the one way in which anything is switched. One lock
  * protects everything here. It knows its owner: a signal handler that interrupts the owner gets an error instead of waiting for ever.
  */
 
@@ -16,22 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RULES = 64, LONGEST = 256, HANDLERS = 8 };
+#include "rules.h"
 
-typedef struct rule {
-	char pattern[LONGEST];
-	unsigned kind, flags;
-	uint32_t minimum;
-	int on;
-	usdt_live_handler *handler;
-	usdt_live_leaver *leaver;
-	void *data;
-} rule;
-
-static rule rules[RULES];
-static unsigned rule_count;
-static const live_actions *all_actions; /* lists that were ever made; a hit may be on its way in any of them */
-static live_arena forever;
 static usdt_live_statistics last;
 static const char live_taken[] = "taken"; /* told by its address */
 
@@ -92,180 +76,6 @@ static uint64_t now(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* -- patterns ---------------------------------------------------------------------------------------------------- */
-
-/* As a shell matches, but a dash of the pattern is also two underscores of the text. */
-static int matches(const char *pattern, const char *text)
-{
-	const char *star = NULL, *again = NULL;
-
-	for (;;) {
-		int fits = 0;
-		const char *next = pattern + 1;
-
-		if (*pattern == '*') {
-			star = pattern++;
-			again = text;
-			continue;
-		}
-		if (!*text)
-			return !*pattern;
-		if (*pattern == '?') {
-			fits = 1;
-		} else if (*pattern == '[') {
-			const char *p = pattern + 1;
-			int not = *p == '!' || *p == '^', found = 0;
-
-			for (p += not; *p && (*p != ']' || p == pattern + 1 + not); p++)
-				if (p[1] == '-' && p[2] && p[2] != ']') {
-					found |= p[0] <= *text && *text <= p[2];
-					p += 2;
-				} else {
-					found |= *p == *text;
-				}
-			fits = *p ? found != not : *text == '[';
-			next = *p ? p + 1 : pattern + 1;
-		} else if (*pattern == '-' && text[0] == '_' && text[1] == '_') {
-			pattern++;
-			text += 2;
-			continue;
-		} else {
-			fits = *pattern == *text;
-		}
-		if (fits) {
-			pattern = next;
-			text++;
-		} else if (star) {
-			pattern = star + 1;
-			text = ++again;
-		} else {
-			return 0;
-		}
-	}
-}
-
-/* MODULE!PROVIDER:NAME, of which the first two may be left out. */
-static int point_matches(unsigned kinds, const char *pattern, const live_point *point)
-{
-	const char *mark = strchr(pattern, '!'), *colon;
-	char part[LONGEST];
-
-	if (!(kinds & point->shown.kind))
-		return 0;
-	if (mark) {
-		const char *file = strrchr(point->shown.module, '/');
-
-		memcpy(part, pattern, (size_t)(mark - pattern));
-		part[mark - pattern] = '\0';
-		if (!*part ? point->module != live_modules : !matches(part, file ? file + 1 : point->shown.module))
-			if (!*part || !matches(part, point->shown.module))
-				return 0;
-		pattern = mark + 1;
-	}
-	colon = point->shown.kind == USDT_LIVE_PROBES ? strchr(pattern, ':') : NULL;
-	if (colon) {
-		memcpy(part, pattern, (size_t)(colon - pattern));
-		part[colon - pattern] = '\0';
-		if (!matches(part, point->shown.provider))
-			return 0;
-		pattern = colon + 1;
-	}
-	return matches(pattern, point->shown.name);
-}
-
-/* -- what a point shall do ---------------------------------------------------------------------------------------- */
-
-static int rule_applies(const rule *r, const live_point *point)
-{
-	return point->shown.size >= (r->on ? r->minimum : 0) && point_matches(r->kind, r->pattern, point);
-}
-
-/* Handlers of a point by all rules, in `wanted`. Returns whether it shall be on. */
-static int decide(const live_point *point, live_actions *wanted, int *error)
-{
-	unsigned i, j;
-	int on = 0;
-
-	wanted->count = wanted->vectors = wanted->leaves = 0;
-	for (i = 0; i < rule_count; i++) {
-		const rule *r = &rules[i];
-		live_action *action;
-
-		if (!rule_applies(r, point))
-			continue;
-		if (!r->on) {
-			on = 0;
-			wanted->count = wanted->vectors = wanted->leaves = 0;
-			continue;
-		}
-		on = 1;
-		if (!r->handler && !r->leaver)
-			continue;
-		for (j = 0; j < wanted->count; j++)
-			if (wanted->action[j].handler == r->handler && wanted->action[j].leaver == r->leaver && wanted->action[j].data == r->data)
-				break;
-		if (j < wanted->count)
-			continue;
-		if (wanted->count == HANDLERS) {
-			*error = USDT_LIVE_TOO_MANY;
-			continue;
-		}
-		action = &wanted->action[wanted->count++];
-		action->handler = r->handler;
-		action->leaver = r->leaver;
-		action->data = r->data;
-		wanted->vectors |= !(r->flags & USDT_LIVE_FAST);
-		wanted->leaves |= r->leaver != NULL;
-	}
-	return on;
-}
-
-/* The one list of this content, so that switching on and off for ever takes no memory. */
-static const live_actions *shared_actions(const live_actions *wanted)
-{
-	const live_actions *found;
-	live_actions *made;
-	size_t i;
-
-	if (!wanted->count)
-		return NULL;
-	for (found = all_actions; found; found = found->next) {
-		if (found->count != wanted->count || found->vectors != wanted->vectors)
-			continue;
-		for (i = 0; i < wanted->count; i++)
-			if (found->action[i].handler != wanted->action[i].handler || found->action[i].leaver != wanted->action[i].leaver
-				|| found->action[i].data != wanted->action[i].data)
-				break;
-		if (i == wanted->count)
-			return found;
-	}
-	made = live_allocate(&forever, sizeof *made);
-	if (!made)
-		return NULL;
-	*made = *wanted;
-	made->next = all_actions;
-	all_actions = made;
-	return made;
-}
-
-/* Handlers may be exchanged while the point is hit: first the list, then that there is one. */
-static void set_actions(live_point *point, const live_actions *actions)
-{
-	if (actions) {
-		uint32_t armed = actions->vectors ? 3 : 1;
-
-		/* While both lists may be seen, vector registers are saved. */
-		if (point->armed && (point->armed | armed) == 3)
-			__atomic_store_n(&point->armed, 3, __ATOMIC_SEQ_CST);
-		__atomic_store_n(&point->actions, actions, __ATOMIC_SEQ_CST);
-		if (point->state != LIVE_ON || !point->armed || armed == 3)
-			__atomic_store_n(&point->armed, armed, __ATOMIC_SEQ_CST);
-	} else {
-		__atomic_store_n(&point->armed, 0, __ATOMIC_SEQ_CST);
-		__atomic_store_n(&point->actions, NULL, __ATOMIC_SEQ_CST);
-	}
-}
-
 /* -- applying rules ----------------------------------------------------------------------------------------------- */
 
 /* Stubs and what leads to them, for all points of a module, the first time that any is wanted. */
@@ -320,7 +130,7 @@ static uint32_t switch_list(live_module *module, live_point **list, size_t count
 		if (point->failed && on) {
 			last.taken += point->failed == 1;
 			live_refuse(point, live_taken, "a breakpoint of a debugger or of the kernel stands there, or another patcher's code");
-			set_actions(point, NULL);
+			live_set_actions(point, NULL);
 			continue;
 		}
 		/* What couldn't be switched off was taken over by another tracer, which will put back the file's bytes. */
@@ -330,7 +140,7 @@ static uint32_t switch_list(live_module *module, live_point **list, size_t count
 		if (point->semaphore)
 			add_to(point->semaphore, on ? 1 : -1);
 		if (!on)
-			set_actions(point, NULL);
+			live_set_actions(point, NULL);
 		done++;
 	}
 	return done;
@@ -354,7 +164,7 @@ static int apply_to(live_module *module, unsigned kinds)
 
 		if (!(point->shown.kind & kinds))
 			continue;
-		point->wanted = (uint8_t)decide(point, &wanted, &error);
+		point->wanted = (uint8_t)live_decide(point, &wanted, &error);
 		if (!point->wanted) {
 			if (point->state == LIVE_ON)
 				off[off_count++] = point;
@@ -366,9 +176,9 @@ static int apply_to(live_module *module, unsigned kinds)
 			point->shown.reason = point->shown.detail = NULL;
 		if (point->shown.reason)
 			continue;
-		previous = shared_actions(&wanted);
+		previous = live_shared_actions(&wanted);
 		if (previous != point->actions || !point->armed != !previous)
-			set_actions(point, previous);
+			live_set_actions(point, previous);
 		if (point->state == LIVE_OFF)
 			on[on_count++] = point;
 	}
@@ -399,7 +209,7 @@ static int look(void)
 
 	live_watch_linker();
 	last.reading_nanoseconds += now() - start;
-	if (changed && rule_count)
+	if (changed && live_rule_count)
 		error = apply(USDT_LIVE_PROBES | USDT_LIVE_FUNCTIONS);
 	return error;
 }
@@ -422,55 +232,6 @@ void live_linker_changed(void)
 		on_change();
 }
 
-/* -- rules -------------------------------------------------------------------------------------------------------- */
-
-static int check_pattern(const char *pattern)
-{
-	return !pattern || !*pattern || strlen(pattern) >= LONGEST ? USDT_LIVE_BAD_PATTERN : 0;
-}
-
-static void drop_rule(unsigned index)
-{
-	memmove(&rules[index], &rules[index + 1], (rule_count - index - 1) * sizeof *rules);
-	rule_count--;
-}
-
-/* Add a rule. One that takes points out makes earlier rules of the same pattern needless, and is needless itself where no others are left. */
-static int add_rule(const rule *added)
-{
-	unsigned i, others = 0;
-
-	for (i = rule_count; i-- > 0;) {
-		const rule *r = &rules[i];
-
-		if (r->kind != added->kind)
-			continue;
-		if (!added->on && (!strcmp(r->pattern, added->pattern) || !strcmp(added->pattern, "*")))
-			drop_rule(i);
-		else if (added->on && r->on && !strcmp(r->pattern, added->pattern) && r->handler == added->handler && r->flags == added->flags
-			&& r->leaver == added->leaver && r->data == added->data && r->minimum == added->minimum) {
-			unsigned j;
-
-			for (j = i + 1; j < rule_count && rules[j].on; j++)
-				;
-			if (j == rule_count)
-				return 0;
-		} else {
-			others += r->on;
-		}
-	}
-	if (!added->on && !others) {
-		for (i = rule_count; i-- > 0;)
-			if (rules[i].kind == added->kind)
-				drop_rule(i);
-		return 0;
-	}
-	if (rule_count == RULES)
-		return USDT_LIVE_TOO_MANY;
-	rules[rule_count++] = *added;
-	return 0;
-}
-
 static void count_points(const rule *r, int *on)
 {
 	live_module *module;
@@ -484,7 +245,7 @@ static void count_points(const rule *r, int *on)
 
 			last.points++;
 			last.on += point->state == LIVE_ON;
-			if (!r || !rule_applies(r, point))
+			if (!r || !live_rule_applies(r, point))
 				continue;
 			last.matched++;
 			last.refused += point->shown.reason != NULL;
@@ -496,14 +257,14 @@ static void count_points(const rule *r, int *on)
 static int change(const rule *r)
 {
 	uint64_t start = now();
-	int error = check_pattern(r->pattern), on = 0;
+	int error = live_check_pattern(r->pattern), on = 0;
 
 	if (error || (error = lock()))
 		return error;
 	memset(&last, 0, sizeof last);
 	error = look();
 	if (!error)
-		error = add_rule(r);
+		error = live_add_rule(r);
 	if (!error)
 		error = apply(r->kind);
 	count_points(r, &on);
@@ -522,7 +283,7 @@ static int new_rule(
 		return USDT_LIVE_BAD_MACHINE;
 	if (leaver && !live_has_leave)
 		return USDT_LIVE_NO_LEAVE;
-	if (check_pattern(pattern))
+	if (live_check_pattern(pattern))
 		return USDT_LIVE_BAD_PATTERN;
 	memset(&r, 0, sizeof r);
 	strcpy(r.pattern, pattern);
@@ -583,7 +344,7 @@ int usdt_live_refresh(void)
 
 int usdt_live_each(unsigned kinds, const char *pattern, usdt_live_visitor *each, void *data)
 {
-	int error = check_pattern(pattern), count = 0, stop = 0;
+	int error = live_check_pattern(pattern), count = 0, stop = 0;
 	live_module *module;
 	uint32_t i;
 
@@ -594,7 +355,7 @@ int usdt_live_each(unsigned kinds, const char *pattern, usdt_live_visitor *each,
 		for (i = 0; i < module->point_count && !stop; i++) {
 			const live_point *point = &module->points[i];
 
-			if (!point_matches(kinds, pattern, point))
+			if (!live_point_matches(kinds, pattern, point))
 				continue;
 			count++;
 			stop = each && each(&point->shown, __atomic_load_n(point->count, __ATOMIC_RELAXED), data);
