@@ -1,0 +1,366 @@
+"""Filters of hits: `length > 4096 and name == "x"`, read once, compiled once for each probe.
+
+The language: comparisons (== != < <= > >=, and =~ with a glob) of arguments, by name or as arg0, arg1, ..., with
+numbers, strings, NULL or each other; `and`, `or`, `not` and parentheses. What an engine couldn't read compares with
+nothing: each comparison with it is false, under `not` too. Nothing here knows where hits come from or go to.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import operator
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Union
+
+from ..errors import UsageError
+from .model import FLOAT, MISSING, STRING, Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .model import Event, Target, Value
+
+    Test = Callable[[Sequence[Value]], bool]
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<number>[-+]?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?![\w.]))
+    |(?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+    |(?P<word>[^\W\d]\w*)
+    |(?P<sign>==|!=|<=|>=|=~|&&|\|\||[<>()!]))""",
+    re.VERBOSE | re.DOTALL,
+)
+_WORDS = {"&&": "and", "||": "or", "!": "not"}
+_KEYWORDS = frozenset(("and", "or", "not", "NULL"))
+_OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "=~": "!~"}
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0"}
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_POSITION = re.compile(r"arg(0|[1-9][0-9]*)")
+_DEEPEST = 100
+
+
+class FilterError(UsageError):
+    """A filter can't be understood, or asks for what a probe doesn't have; the text shows the place."""
+
+    def __init__(self, text: str, at: int, what: str) -> None:
+        """Say `what` is wrong at the character `at` of the filter."""
+        self.at, self.what = at, what
+        line = "".join(c if c.isprintable() else " " for c in text)
+        super().__init__(f"--filter: {what}\n  {line}\n  {' ' * at}^")
+
+
+class _Token(NamedTuple):
+    kind: str  # number, string, word, sign, end
+    text: str
+    at: int
+
+
+class _Operand(NamedTuple):
+    """Either the argument `name`, or a literal (then `name` is '')."""
+
+    name: str
+    literal: Value
+    at: int
+
+
+class _Comparison(NamedTuple):
+    left: _Operand
+    sign: str
+    right: _Operand
+    at: int
+
+
+class _Joined(NamedTuple):
+    """`word` is `and`, `or`, or `not` (of one part)."""
+
+    word: str
+    parts: tuple[_Tree, ...]
+
+
+_Tree = Union[_Comparison, _Joined]
+
+
+class Filter:
+    """A filter as it was written, checked as far as that goes without a probe."""
+
+    def __init__(self, text: str, string_size: int = 64) -> None:
+        """Read it; `string_size` is how much of a string hits have. Raises FilterError."""
+        self.text = text
+        self._string_size = string_size
+        self._tree = _Parser(text).parse()
+
+    def compile(self, target: Target) -> Test:
+        """Return what says of a hit's values whether they pass. Raises FilterError for what the probe doesn't have."""
+        return self._compiled(self._tree, target, False)
+
+    def _compiled(self, tree: _Tree, target: Target, negated: bool) -> Test:
+        if isinstance(tree, _Comparison):
+            return self._comparison(tree, target, negated)
+        if tree.word == "not":
+            return self._compiled(tree.parts[0], target, not negated)
+        tests = [self._compiled(part, target, negated) for part in tree.parts]
+        if (tree.word == "and") != negated:
+            return lambda values: all(test(values) for test in tests)
+        return lambda values: any(test(values) for test in tests)
+
+    def _comparison(self, tree: _Comparison, target: Target, negated: bool) -> Test:
+        left, right = tree.left, tree.right
+        kinds = [self._kind(operand, target) for operand in (left, right)]
+        self._check(tree, target, kinds)
+        sign = _OPPOSITES[tree.sign] if negated else tree.sign
+        if sign in {"=~", "!~"}:
+            compare = _glob(right.literal, sign == "=~")
+        else:
+            compare = _of_strings(sign) if STRING in kinds else _OPERATORS[sign]
+        null = None if STRING in kinds else 0  # of strings it is a value of its own
+        first, second = (_getter(operand, target, null) for operand in (left, right))
+
+        def test(values: Sequence[Value]) -> bool:
+            one, other = first(values), second(values)
+            return one is not MISSING and other is not MISSING and compare(one, other)
+
+        return test
+
+    def _kind(self, operand: _Operand, target: Target) -> str:
+        """Return an argument's kind; for literals STRING, FLOAT (which is any number) or '' (NULL)."""
+        if operand.name:
+            index = argument_index(target, operand.name)
+            if index < 0:
+                self._fail(operand.at, f"{target.title} has no argument {operand.name}; {said_arguments(target)}")
+            return target.arguments[index].kind
+        return "" if operand.literal is None else STRING if isinstance(operand.literal, bytes) else FLOAT
+
+    def _check(self, tree: _Comparison, target: Target, kinds: list[str]) -> None:
+        """Refuse what could never be meant: strings against numbers, and strings longer than what is read of them."""
+        if "" in kinds and tree.sign not in {"==", "!="}:
+            self._fail(tree.at, "NULL can be compared by == and != only")
+        strings = [kind == STRING for kind in kinds if kind]
+        if strings and strings[0] != strings[-1]:
+            which = tree.left if tree.left.name else tree.right
+            is_string = kinds[0 if which is tree.left else 1] == STRING
+            cure = 'compare it with a string, "..."' if is_string else "compare it with a number"
+            self._fail(which.at, f"{which.name} of {target.title} is {'a string' if is_string else 'a number'}; {cure}")
+        if tree.sign == "=~" and not strings:
+            self._fail(tree.at, f"=~ is for strings, and {tree.left.name} of {target.title} is none")
+        for operand in (tree.left, tree.right):
+            if isinstance(operand.literal, bytes) and tree.sign != "=~" and len(operand.literal) >= self._string_size:
+                self._fail(operand.at, f"strings are read up to {self._string_size} bytes; --string-size reads more,"
+                                       " and =~ compares with a beginning")  # fmt: skip
+
+    def _fail(self, at: int, what: str) -> NoReturn:
+        raise FilterError(self.text, at, what)
+
+
+def argument_index(target: Target, name: str) -> int:
+    """Return which argument of a target `name` means (its own name, or argN); -1 for none."""
+    for index, argument in enumerate(target.arguments):
+        if argument.name == name:
+            return index
+    position = _POSITION.fullmatch(name)
+    return int(position[1]) if position and int(position[1]) < len(target.arguments) else -1
+
+
+def said_arguments(target: Target) -> str:
+    """Return the part of a sentence that says which arguments a target has."""
+    names = [argument.name or f"arg{index}" for index, argument in enumerate(target.arguments)]
+    return f"it has {', '.join(names)}" if names else "it has no arguments"
+
+
+def _getter(operand: _Operand, target: Target, null: Value) -> Callable[[Sequence[Value]], Value]:
+    if not operand.name:
+        literal = null if operand.literal is None else operand.literal
+        return lambda _: literal
+    index = argument_index(target, operand.name)
+    return lambda values: values[index] if index < len(values) else MISSING
+
+
+def _of_strings(sign: str) -> Callable[[Any, Any], bool]:
+    """Compare strings, byte by byte. NULL is equal to NULL only, and neither less nor greater than anything."""
+    compare = _OPERATORS[sign]
+
+    def test(one: Any, other: Any) -> bool:
+        if isinstance(one, bytes) and isinstance(other, bytes):
+            return compare(one, other)
+        if one is not None and other is not None:
+            return False  # one of them could not be read
+        return one is other if sign == "==" else one is not other if sign == "!=" else False
+
+    return test
+
+
+def _glob(pattern: Value, wanted: bool) -> Callable[[Any, Any], bool]:
+    assert isinstance(pattern, bytes)
+    # In latin-1 each byte is one character, so that `?` and sets mean bytes, and nothing is invalid.
+    matches = re.compile(fnmatch.translate(pattern.decode("latin-1"))).match
+
+    def test(one: Any, _: Any) -> bool:
+        if isinstance(one, Unreadable):
+            return False
+        return (isinstance(one, bytes) and bool(matches(one.decode("latin-1")))) == wanted
+
+    return test
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+class _Parser:
+    """Reads a filter by recursive descent: or, and, not, comparison."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = list(_tokens(text))
+        self._next = 0
+        self._depth = 0
+
+    def parse(self) -> _Tree:
+        if self._token.kind == "end":
+            self._fail("is empty; it compares arguments, as in length > 4096")
+        tree = self._either()
+        if self._token.kind != "end":
+            self._fail(f"{_shown(self._token)} was not expected here; comparisons are joined by and, or")
+        return tree
+
+    @property
+    def _token(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _take(self, text: str) -> bool:
+        found = self._token.kind in {"word", "sign"} and self._token.text == text
+        self._next += found
+        return found
+
+    def _either(self) -> _Tree:
+        parts = [self._both()]
+        while self._take("or"):
+            parts.append(self._both())
+        return parts[0] if len(parts) == 1 else _Joined("or", tuple(parts))
+
+    def _both(self) -> _Tree:
+        parts = [self._one()]
+        while self._take("and"):
+            parts.append(self._one())
+        return parts[0] if len(parts) == 1 else _Joined("and", tuple(parts))
+
+    def _one(self) -> _Tree:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            self._fail(f"is nested deeper than {_DEEPEST} levels")
+        if self._take("not"):
+            tree: _Tree = _Joined("not", (self._one(),))
+        elif self._take("("):
+            opened = self._tokens[self._next - 1].at
+            tree = self._either()
+            if not self._take(")"):
+                self._fail(f"the parenthesis opened at character {opened + 1} is not closed")
+        else:
+            tree = self._comparison()
+        self._depth -= 1
+        return tree
+
+    def _comparison(self) -> _Tree:
+        left = self._operand()
+        sign = self._token
+        if sign.kind != "sign" or sign.text not in _OPPOSITES:
+            self._fail("a comparison must follow: == != < <= > >= or =~")
+        self._next += 1
+        right = self._operand()
+        if not left.name and not right.name:
+            self._fail("one side of a comparison must be an argument", left.at)
+        if sign.text == "=~" and not (left.name and isinstance(right.literal, bytes)):
+            self._fail('=~ compares an argument with a pattern, as in name =~ "*.html"', sign.at)
+        if self._token.kind == "sign" and self._token.text in _OPPOSITES:
+            self._fail("comparisons are not chained; join two by and")
+        return _Comparison(left, sign.text, right, sign.at)
+
+    def _operand(self) -> _Operand:
+        token = self._token
+        if token.kind == "word" and (token.text not in _KEYWORDS or token.text == "NULL"):
+            found = _Operand("" if token.text == "NULL" else token.text, None, token.at)
+        elif token.kind == "number":
+            found = _Operand("", _number(token.text), token.at)
+        elif token.kind == "string":
+            found = _Operand("", _unescaped(token.text[1:-1]), token.at)
+        else:
+            self._fail(f"an argument, a number or a string must stand here, not {_shown(token)}")
+        self._next += 1
+        return found
+
+    def _fail(self, what: str, at: int = -1) -> NoReturn:
+        raise FilterError(self._text, self._token.at if at < 0 else at, what)
+
+
+def _tokens(text: str) -> list[_Token]:
+    """Return the tokens, with one of kind `end` behind them. Raises FilterError."""
+    found, at = [], 0
+    end = len(text.rstrip())
+    while at < end:
+        match = _TOKEN.match(text, at)
+        if match is None:
+            at += len(text[at:]) - len(text[at:].lstrip())
+            if text[at] in "\"'":
+                raise FilterError(text, at, "the string that begins here has no end")
+            cure = "; equality is ==" if text[at] == "=" else ""
+            raise FilterError(text, at, f"{text[at]!r} means nothing here{cure}")
+        kind = match.lastgroup or ""
+        word = match[kind]
+        found.append(_Token(kind, _WORDS.get(word, word) if kind == "sign" else word, match.start(kind)))
+        at = match.end()
+    return [*found, _Token("end", "", end)]
+
+
+def _shown(token: _Token) -> str:
+    return "the end" if token.kind == "end" else token.text
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text, 0)
+    except ValueError:  # 017 is no Python, and was meant as it is read
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+
+
+def _unescaped(text: str) -> bytes:
+    """Return a string's bytes; a byte that is no UTF-8 on the command line stays itself."""
+    pieces, at = [], 0
+    for match in _ESCAPE.finditer(text):
+        body = match[1]
+        one = bytes([int(body[1:], 16)]) if len(body) == 3 else _ESCAPES.get(body) or _bytes(body)
+        pieces += [_bytes(text[at : match.start()]), one]
+        at = match.end()
+    return b"".join(pieces) + _bytes(text[at:])
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+# --- using ------------------------------------------------------------------------------------------------------------
+
+
+class Sieve:
+    """Lets the hits through that pass a filter, and counts them."""
+
+    def __init__(self, wanted: Filter) -> None:
+        self._filter = wanted
+        self._tests: list[Test] = []
+        self._passed: list[int] = []
+
+    def start(self, targets: Sequence[Target]) -> None:
+        """Compile the filter for targets that are new. Raises FilterError."""
+        for target in targets[len(self._tests) :]:
+            self._tests.append(self._filter.compile(target))
+            self._passed.append(0)
+
+    def take(self, events: Sequence[Event]) -> list[Event]:
+        """Return those of the hits that pass."""
+        passed = [event for event in events if self._tests[event.target](event.values)]
+        for event in passed:
+            self._passed[event.target] += 1
+        return passed
+
+    def counts(self) -> tuple[int, ...]:
+        """Return how many hits of each target have passed."""
+        return tuple(self._passed)

@@ -1,0 +1,83 @@
+"""Distributions: values sorted into classes, and drawn as bars of text."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Callable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_WIDTH = 40
+_MOST_EMPTY = 3  # so many classes without a value are shown one by one, more as one line of dots
+
+
+class Distribution:
+    """Counts values by class: powers of two, or steps of one width if `step` is given. Exact about the extremes."""
+
+    def __init__(self, step: float = 0) -> None:
+        self._step = step
+        self._classes: dict[int, int] = {}
+        self.count = 0
+        self.total: float = 0
+        self.least: float = math.inf
+        self.most: float = -math.inf
+
+    def add(self, value: float) -> None:
+        """Count a value. NaN and infinite ones belong to no class, and are left out."""
+        if not math.isfinite(value):
+            return
+        number = math.floor(value / self._step) if self._step else _power(value)
+        self._classes[number] = self._classes.get(number, 0) + 1
+        self.count += 1
+        self.total += value
+        self.least = min(self.least, value)
+        self.most = max(self.most, value)
+
+    def lines(self, shown: Callable[[float], str] = str) -> Iterator[str]:
+        """Yield a line for each class from the lowest to the highest; `shown` writes a bound."""
+        most = max(self._classes.values(), default=1)
+        rows = [(self._interval(number, shown), self._classes.get(number, 0), number) for number in self._shown()]
+        width = max((len(interval) for interval, _, _ in rows), default=0)
+        digits = len(str(most))
+        before = None
+        for interval, count, number in rows:
+            if before is not None and number != before + 1:
+                yield f"  {'...':>{width}}"
+            bar = "#" * (count * _WIDTH // most or (1 if count else 0))
+            yield f"  {interval:>{width}}  {count:>{digits}}  {bar}".rstrip()
+            before = number
+
+    def _shown(self) -> Iterator[int]:
+        before = None
+        for number in sorted(self._classes):
+            if before is not None and number - before - 1 <= _MOST_EMPTY:
+                yield from range(before + 1, number)
+            yield number
+            before = number
+
+    def _interval(self, number: int, shown: Callable[[float], str]) -> str:
+        if self._step:
+            return f"[{shown(number * self._step)}, {shown((number + 1) * self._step)})"
+        if number == 0:
+            return f"[{shown(0)}, {shown(1)})"
+        low, high = 2 ** (abs(number) - 1), 2 ** abs(number)
+        return f"[{shown(low)}, {shown(high)})" if number > 0 else f"(-{shown(high)}, -{shown(low)}]"
+
+
+def _power(value: float) -> int:
+    """Return the class of a value: 0 below 1 (and above -1), n for [2^(n-1), 2^n), and -n for the same below 0."""
+    whole = int(abs(value)).bit_length()
+    return whole if value >= 0 else -whole
+
+
+_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
+
+
+def duration(nanoseconds: float) -> str:
+    """Return a time with three digits that count: `999 ns`, `1.23 us`, `45.6 ms`, `789 s`."""
+    for size, unit in _UNITS:
+        if nanoseconds >= size * 0.9995:
+            value = nanoseconds / size
+            return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+    return f"{nanoseconds:.0f} ns"

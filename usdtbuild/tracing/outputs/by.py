@@ -1,0 +1,77 @@
+"""Which values an argument has most often, for each target that has it."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING
+
+from ..model import MISSING
+from . import EVENTS
+from .histogram import find_argument
+from .values import argument_names, title, value_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..engine import Totals
+    from ..model import Event, Report, Target, Value
+
+_MOST_VALUES = 1_000_000  # different values of one target; some 100 MB
+
+
+class By:
+    """Writes the values with the most hits at the end."""
+
+    needs = EVENTS
+
+    def __init__(self, stream: IO[str], name: str, top: int = 20) -> None:
+        self._stream, self._name, self._top = stream, name, top
+        self._targets: Sequence[Target] = ()
+        self._places: dict[int, int] = {}
+        self._seen: dict[int, dict[str, int]] = {}
+        self._rest: dict[int, int] = {}
+
+    def start(self, targets: Sequence[Target]) -> None:
+        """Find the argument. Raises UsageError."""
+        self._targets = targets
+        self._places = find_argument("--by", self._name, targets)
+
+    def events(self, events: Sequence[Event]) -> None:
+        """Count their values."""
+        for event in events:
+            place = self._places.get(event.target, -1)
+            if place < 0:
+                continue
+            value: Value = event.values[place] if place < len(event.values) else MISSING
+            shown = value_text(self._targets[event.target].arguments[place], value)
+            seen = self._seen.setdefault(event.target, {})
+            if shown in seen or len(seen) < _MOST_VALUES:
+                seen[shown] = seen.get(shown, 0) + 1
+            else:
+                self._rest[event.target] = self._rest.get(event.target, 0) + 1
+
+    def counts(self, totals: Totals) -> None:
+        """Nothing: hits have come as events."""
+
+    def finish(self, report: Report) -> None:
+        """Write the tables, the most hits first; values with as many hits by their text."""
+        for number, place in self._places.items():
+            seen, rest = self._seen.get(number, {}), self._rest.get(number, 0)
+            total = sum(seen.values()) + rest
+            if not total:
+                continue
+            rows = sorted(seen.items(), key=lambda row: (-row[1], row[0]))
+            name = argument_names(self._targets[number])[place]
+            values = f"{len(seen)} values" if len(seen) != 1 else "1 value"
+            self._stream.write(f"{title(self._targets[number])} {name}: {values} in {total} hits\n")
+            width = len(str(rows[0][1]))
+            for shown, count in rows[: self._top]:
+                self._stream.write(f"  {count:>{width}}  {count / total:>6.1%}  {shown}\n")
+            left = sum(count for _, count in rows[self._top :])
+            if left:
+                self._stream.write(f"  {left:>{width}}  {left / total:>6.1%}  in {len(rows) - self._top} more values\n")
+            if rest:
+                self._stream.write(f"  {rest:>{width}}  {rest / total:>6.1%}  in values that came after the first"
+                                   f" {_MOST_VALUES:,}, and were not told apart\n")  # fmt: skip
+        if not self._seen:
+            self._stream.write(f"no values of {self._name} were seen\n")
+        self._stream.flush()

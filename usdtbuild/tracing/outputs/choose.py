@@ -1,0 +1,178 @@
+"""From options to outputs: which module shows what, which ending of a file's name means which format.
+
+Files appear whole when all is over, or not at all. A new output is a module and a row here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import PurePath
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from ...errors import InputError, UsageError
+from . import COUNTS, EVENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...outputs import Outputs
+    from ..engine import Totals
+    from ..model import Event, Report, Target
+    from . import Output
+
+# ending -> (module here, class, what it is)
+ENDINGS = {
+    ".jsonl": ("jsonl", "JsonLines", "one JSON object a hit"),
+    ".csv": ("csv_", "Csv", "a table"),
+    ".json": ("trace_events", "TraceEvents", "for Perfetto and chrome://tracing"),
+    ".folded": ("folded", "Folded", "stacks for flame graph tools"),
+    ".svg": ("flame", "Flame", "a flame graph"),
+    ".html": ("html", "Html", "a timeline"),
+}
+TEXT = ("", ".txt", ".log", ".out")  # what would be printed otherwise
+
+
+class Wishes(NamedTuple):
+    """What the command line asks for. `heading` says what is traced; `top`: rows of tables, 0 for their own number."""
+
+    counting: bool = False
+    histogram: str = ""
+    by: str = ""
+    latency: tuple[str, str] | None = None
+    key: str = ""
+    top: int = 0
+    files: tuple[str, ...] = ()
+    heading: str = ""
+
+
+class All:
+    """Several outputs as one. `notes` is what a user must be told when it is finished."""
+
+    def __init__(self, outputs: Sequence[Output]) -> None:
+        self._outputs = outputs
+        self.needs = EVENTS if any(output.needs == EVENTS for output in outputs) else COUNTS
+        self.notes: list[str] = []
+
+    def start(self, targets: Sequence[Target]) -> None:
+        """Hand the targets on."""
+        for output in self._outputs:
+            output.start(targets)
+
+    def events(self, events: Sequence[Event]) -> None:
+        """Hand hits on to those that need them."""
+        for output in self._outputs:
+            if output.needs == EVENTS:
+                output.events(events)
+
+    def counts(self, totals: Totals) -> None:
+        """Hand counts on to those that need them."""
+        for output in self._outputs:
+            if output.needs == COUNTS:
+                output.counts(totals)
+
+    def finish(self, report: Report) -> None:
+        """Finish all."""
+        for output in self._outputs:
+            output.finish(report)
+            self.notes += getattr(output, "notes", [])
+
+
+class _InFile:
+    """An output that writes to a file; that the disk is full is an InputError with the file's name."""
+
+    def __init__(self, name: str, path: str, make: Callable[[IO[str]], Output]) -> None:
+        self._name = name
+        try:
+            self._stream = open(path, "w", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: PTH123, SIM115
+        except OSError as error:
+            raise self._failed(error) from None
+        self._output = make(self._stream)
+        self.needs = self._output.needs
+        self.notes: list[str] = []
+
+    def _failed(self, error: OSError) -> InputError:
+        return InputError(self._name, f"can't be written: {(error.strerror or str(error)).lower()}")
+
+    def _do(self, what: Callable[..., None], *arguments: Any) -> None:
+        try:
+            what(*arguments)
+        except OSError as error:
+            raise self._failed(error) from None
+
+    def start(self, targets: Sequence[Target]) -> None:
+        self._do(self._output.start, targets)
+
+    def events(self, events: Sequence[Event]) -> None:
+        self._do(self._output.events, events)
+
+    def counts(self, totals: Totals) -> None:
+        self._do(self._output.counts, totals)
+
+    def finish(self, report: Report) -> None:
+        self._do(self._output.finish, report)
+        self._do(self._stream.close)
+        self.notes = [f"{self._name}: {note}" for note in getattr(self._output, "notes", [])]
+
+
+def check(wishes: Wishes) -> None:
+    """Refuse what can't be meant, before anything is started. Raises UsageError."""
+    if wishes.key and not wishes.latency:
+        raise UsageError("--key says which hits --latency pairs; give both")
+    for name in wishes.files:
+        ending = PurePath(name).suffix
+        if ending not in ENDINGS and ending not in TEXT:
+            known = ", ".join(f"{known} ({what})" for known, (_, _, what) in ENDINGS.items())
+            raise UsageError(f"-o {name}: the ending {ending} is no format; there are {known}, and .txt")
+
+
+def choose(wishes: Wishes, files: Outputs, stdout: IO[str]) -> All:
+    """Return the outputs that were asked for. Raises UsageError and InputError.
+
+    Tables, and lines where nothing else is asked for, go to `stdout`, or to a text file if one is named.
+    """
+    check(wishes)
+    texts = [name for name in wishes.files if PurePath(name).suffix in TEXT]
+    tables = _shown(wishes)
+    shown = tables or (_lines,)
+
+    def text(stream: IO[str]) -> Output:
+        return All([make(stream) for make in shown])
+
+    found: list[Output] = []
+    if not texts and (tables or not wishes.files):
+        found.append(text(stdout))
+    for name in wishes.files:
+        make = text if name in texts else _format(PurePath(name).suffix, wishes.heading)
+        found.append(_InFile(name, files.stage(name), make))
+    return All(found)
+
+
+def _shown(wishes: Wishes) -> tuple[Callable[[IO[str]], Output], ...]:
+    """Return what makes the tables that were asked for."""
+    found: list[Callable[[IO[str]], Output]] = []
+    top = {"top": wishes.top} if wishes.top else {}
+    if wishes.counting:
+        found.append(lambda stream: _made("count", "Count", stream))
+    if wishes.histogram:
+        found.append(lambda stream: _made("histogram", "Histogram", stream, wishes.histogram))
+    if wishes.by:
+        found.append(lambda stream: _made("by", "By", stream, wishes.by, **top))
+    if wishes.latency:
+        begin, end = wishes.latency
+        found.append(lambda stream: _made("latency", "Latency", stream, begin, end, wishes.key, **top))
+    return tuple(found)
+
+
+def _lines(stream: IO[str]) -> Output:
+    return _made("lines", "Lines", stream)
+
+
+def _format(ending: str, heading: str) -> Callable[[IO[str]], Output]:
+    module, name, _ = ENDINGS[ending]
+    more = (heading,) if ending == ".html" else ()
+    return lambda stream: _made(module, name, stream, *more)
+
+
+def _made(module: str, name: str, *arguments: Any, **more: Any) -> Output:
+    made: Output = getattr(importlib.import_module(f".{module}", __package__), name)(*arguments, **more)
+    return made

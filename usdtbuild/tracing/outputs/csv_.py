@@ -1,0 +1,84 @@
+"""A table with one row a hit and one column for each argument's name: for spreadsheets and databases.
+
+Rows go to a temporary file as hits come, because the header, with all columns, stands before them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import tempfile
+from typing import IO, TYPE_CHECKING, Any
+
+from ..model import MISSING
+from . import EVENTS
+from .values import argument_names, plain_text, plain_value, title
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..engine import Totals
+    from ..model import Event, Report, Target
+
+_HEAD = ("time", "pid", "tid", "probe")
+# Spreadsheets take what begins with one of these for a formula, in a string's place too (CWE-1236).
+_FORMULA = ("=", "+", "-", "@")
+
+
+class Csv:
+    """Writes RFC 4180, but for the lines' ends, which are newlines only."""
+
+    needs = EVENTS
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._targets: Sequence[Target] = ()
+        self._titles: list[str] = []
+        self._columns: dict[str, int] = {}
+        self._places: list[list[int]] = []
+        self._rows = tempfile.TemporaryFile("w+", encoding="utf-8", newline="", prefix="usdtbuild-")  # noqa: SIM115
+        self._parts: list[list[int]] = []  # [rows, columns they have]
+
+    def start(self, targets: Sequence[Target]) -> None:
+        """Learn the targets, and which columns there are."""
+        self._targets = targets
+        self._titles = [_text(title(target)) for target in targets]
+        self._places = [
+            [self._columns.setdefault(name, len(self._columns)) for name in argument_names(target)]
+            for target in targets
+        ]
+        self._parts.append([0, len(self._columns)])
+
+    def events(self, events: Sequence[Event]) -> None:
+        """Write them to the temporary file."""
+        csv.writer(self._rows, lineterminator="\n").writerows(map(self._row, events))
+        self._parts[-1][0] += len(events)
+
+    def _row(self, event: Event) -> list[Any]:
+        row: list[Any] = [""] * len(self._columns)
+        arguments = self._targets[event.target].arguments
+        for place, argument, value in zip(self._places[event.target], arguments, event.values):
+            if isinstance(value, bytes):
+                row[place] = _text(plain_text(value))
+            elif value is not MISSING and value is not None:
+                row[place] = plain_value(argument, value)
+        return [event.time, event.pid, event.tid, self._titles[event.target], *row]
+
+    def counts(self, totals: Totals) -> None:
+        """Nothing: hits have come as events."""
+
+    def finish(self, report: Report) -> None:
+        """Write the header, and the rows behind it, each with all columns."""
+        head = io.StringIO()
+        csv.writer(head, lineterminator="\n").writerow([*_HEAD, *map(_text, self._columns)])
+        self._stream.write(head.getvalue())
+        self._rows.seek(0)
+        for rows, columns in self._parts:
+            more = "," * (len(self._columns) - columns) + "\n"
+            for _ in range(rows):  # a row is a line: control characters are escaped
+                self._stream.write(self._rows.readline().rstrip("\n") + more)
+        self._rows.close()
+
+
+def _text(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text

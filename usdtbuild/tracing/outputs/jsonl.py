@@ -1,0 +1,57 @@
+"""One JSON object a hit and line, written as hits come: for jq, pandas, and programs of one's own."""
+
+from __future__ import annotations
+
+import json
+from typing import IO, TYPE_CHECKING
+
+from ..model import MISSING
+from . import EVENTS
+from .values import argument_names, plain_value, title
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..engine import Totals
+    from ..model import Event, Report, Target
+
+
+class JsonLines:
+    """Writes `{"time": ns, "pid": n, "tid": n, "probe": "provider:probe", "args": {...}}`.
+
+    An argument that couldn't be had is left out; a NULL string is null.
+    """
+
+    needs = EVENTS
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._targets: Sequence[Target] = ()
+        self._heads: list[str] = []
+        self._names: list[tuple[str, ...]] = []
+
+    def start(self, targets: Sequence[Target]) -> None:
+        """Learn the targets."""
+        self._targets = targets
+        self._heads = [json.dumps(title(target)) for target in targets]
+        self._names = [argument_names(target) for target in targets]
+
+    def events(self, events: Sequence[Event]) -> None:
+        """Write them."""
+        self._stream.writelines(map(self._line, events))
+
+    def _line(self, event: Event) -> str:
+        number = event.target
+        shown = {
+            name: plain_value(argument, value)
+            for name, argument, value in zip(self._names[number], self._targets[number].arguments, event.values)
+            if value is not MISSING
+        }
+        head = f'"time":{event.time},"pid":{event.pid},"tid":{event.tid},"probe":{self._heads[number]}'
+        return f'{{{head},"args":{json.dumps(shown, separators=(",", ":"))}}}\n'
+
+    def counts(self, totals: Totals) -> None:
+        """Nothing: hits have come as events."""
+
+    def finish(self, report: Report) -> None:
+        """Nothing more."""

@@ -1,0 +1,57 @@
+"""Names and values as files and tables have them: unambiguous, and harmless wherever they are shown.
+
+What a traced program calls its strings is not to be trusted: no control character, no half of a surrogate pair and no
+byte that is no UTF-8 gets out of here. Each output adds what its own format needs beyond that.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Union
+
+from ..model import MISSING, POINTER, Unreadable
+from .lines import value_text
+
+if TYPE_CHECKING:
+    from ..model import Argument, Target, Value
+
+Plain = Union[int, float, str, None]
+
+__all__ = ["argument_names", "plain_text", "plain_value", "title", "value_text"]
+
+
+def plain_text(text: str | bytes) -> str:
+    """Return a text on one line: what isn't printable as `\\n`, `\\x1b`, `\\u202e`; what is no UTF-8 as `\\xff`."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def title(target: Target) -> str:
+    """Return a target's name, fit to be shown: `provider:probe`, or a function."""
+    return plain_text(target.title)
+
+
+def argument_names(target: Target) -> tuple[str, ...]:
+    """Return what a target's arguments are called, each otherwise: `argN` where nobody named it, or two alike."""
+    names: list[str] = []
+    for index, argument in enumerate(target.arguments):
+        name = plain_text(argument.name)
+        names.append(name if name and name not in names else f"arg{index}")
+    return tuple(names)
+
+
+def plain_value(argument: Argument, value: Value) -> Plain:
+    """Return a value for a file: numbers as they are, strings as text, pointers as `0x...`, NULL strings as None.
+
+    What can't be said as a JSON number (infinity, NaN) is text. Don't ask for MISSING ones.
+    """
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if value is not None and (isinstance(value, Unreadable) or argument.kind == POINTER):
+        return f"{value:#x}"
+    return None if value is None or value is MISSING else int(value)
