@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
 import signal
 import sys
 import time
@@ -14,10 +16,14 @@ import click
 from ..errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from ..provider.model import Provider
+    from ..tracing.filters import Sieve
     from ..tracing.inside import Inside
     from ..tracing.job import Job
-    from ..tracing.outputs import Output
+    from ..tracing.model import Event, Report
+    from ..tracing.outputs.choose import All
     from ..tracing.session import Session
 
 _ENGINES = ("auto", "patch", "trap", "inside")
@@ -34,7 +40,14 @@ _ENGINES = ("auto", "patch", "trap", "inside")
 @click.option("-x", "--exclude", multiple=True, metavar="GLOB", help="Leave these probes and functions out.")
 @click.option("--module", "modules", multiple=True, metavar="GLOB", help="Only in these files: by path or name.")
 @click.option("--provider", "files", multiple=True, metavar="FILE.d", help="Provider files that name arguments.")
+@click.option("--filter", "wanted_hits", metavar="TEST",
+              help="Only hits like this: 'size > 4096 and name == \"x\"'.")  # fmt: skip
 @click.option("--count", is_flag=True, help="Count hits instead of showing them.")
+@click.option("--histogram", metavar="ARG[,STEP]", help="How an argument's values are distributed.")
+@click.option("--by", metavar="ARG", help="Which values an argument has most often.")
+@click.option("--latency", nargs=2, metavar="BEGIN END", help="How long it takes from one probe to another.")
+@click.option("--key", metavar="ARG", help="With --latency: pair hits by this argument, not by thread.")
+@click.option("--top", type=click.IntRange(1, 10000), metavar="N", help="Rows of --by and --latency.")
 @click.option("--duration", type=float, metavar="SECONDS", help="End after so many seconds.")
 @click.option("--limit", type=int, metavar="N", help="End after so many hits.")
 @click.option("--engine", type=click.Choice(_ENGINES), default="auto", help="How hits are seen.  [default: auto]")
@@ -43,7 +56,8 @@ _ENGINES = ("auto", "patch", "trap", "inside")
 @click.option("--string-size", type=click.IntRange(8, 4096), default=64, metavar="BYTES",
               help="Longest string.  [default: 64]")  # fmt: skip
 @click.option("--buffer", type=click.IntRange(1, 1024), default=4, metavar="MB", help="For each ring.  [default: 4]")
-@click.option("-o", "--output", metavar="FILE", help="Write to a file instead of stdout.")
+@click.option("-o", "--output", "outputs", multiple=True, metavar="FILE",
+              help="A file: .html (timeline), .svg (flame graph), .folded, .json (Perfetto), .jsonl, .csv")  # fmt: skip
 @click.option("-v", "--verbose", is_flag=True, help="Say which engine does what, and what it cost.")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ARGS...]")
 def command(
@@ -53,7 +67,13 @@ def command(
     exclude: tuple[str, ...],
     modules: tuple[str, ...],
     files: tuple[str, ...],
+    wanted_hits: str | None,
     count: bool,
+    histogram: str | None,
+    by: str | None,
+    latency: tuple[str, str] | None,
+    key: str | None,
+    top: int | None,
     duration: float | None,
     limit: int | None,
     engine: str,
@@ -61,7 +81,7 @@ def command(
     no_children: bool,
     string_size: int,
     buffer: int,
-    output: str | None,
+    outputs: tuple[str, ...],
     verbose: bool,
     argv: tuple[str, ...],
 ) -> None:
@@ -69,23 +89,30 @@ def command(
 
     Without -P and -F all probes of the program and of its libraries are traced, until it ends or you press Ctrl-C.
     """
+    from ..outputs import Outputs
+    from ..tracing.filters import Filter, Sieve
     from ..tracing.job import Job
     from ..tracing.model import COUNT, RECORD
+    from ..tracing.outputs import COUNTS
+    from ..tracing.outputs.choose import Wishes, choose
     from ..tracing.selection import Wanted
 
     if (pid is None) == (not argv):
         raise UsageError("say what to trace: a process (-p PID), or a command (-- COMMAND ARGS...)")
+    heading = shlex.join(argv) if argv else f"process {pid}"
+    wishes = Wishes(count, histogram or "", by or "", latency, key or "", top or 0, outputs, heading[:200])
+    sieve = Sieve(Filter(wanted_hits, string_size)) if wanted_hits is not None else None
+    if latency and not probes and not functions:
+        probes = latency
     wanted = Wanted(probes, functions, exclude, modules, _providers(files))
-    job = Job(
-        wanted, COUNT if count else RECORD, engine, pid or 0, argv, str(Path.cwd()), dict(os.environ),
-        string_size=string_size, buffer_size=buffer << 20, trap_functions=trap, children=not no_children,
-    )  # fmt: skip
-    stream = Path(output).open("w", encoding="utf-8") if output else sys.stdout  # noqa: SIM115
-    try:
-        sys.exit(_trace(job, _output(count, stream), duration, limit, verbose))
-    finally:
-        if output:
-            stream.close()
+    with Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
+        what = COUNT if output.needs == COUNTS and sieve is None else RECORD
+        job = Job(
+            wanted, what, engine, pid or 0, argv, str(Path.cwd()), dict(os.environ),
+            string_size=string_size, buffer_size=buffer << 20, trap_functions=trap, children=not no_children,
+        )  # fmt: skip
+        code = _trace(job, output, sieve, duration, limit, verbose)
+    sys.exit(code)
 
 
 def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
@@ -94,14 +121,9 @@ def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
     return tuple(provider for path in files for provider in parse_file(path))
 
 
-def _output(count: bool, stream: object) -> Output:
-    from ..tracing.outputs.count import Count
-    from ..tracing.outputs.lines import Lines
-
-    return Count(stream) if count else Lines(stream)  # type: ignore[arg-type]
-
-
-def _trace(job: Job, output: Output, duration: float | None, limit: int | None, verbose: bool) -> int:
+def _trace(
+    job: Job, output: All, sieve: Sieve | None, duration: float | None, limit: int | None, verbose: bool
+) -> int:
     """Do it; return the exit code: the program's own, if it was started here."""
     from ..tracing.inside import Inside
     from ..tracing.session import Session
@@ -111,42 +133,78 @@ def _trace(job: Job, output: Output, duration: float | None, limit: int | None, 
         session.start()
         if verbose:
             click.echo(f"usdtbuild: tracing process {session.pid}", err=True)
-        output.start(session.targets)
-        _follow(session, output, duration, limit)
+        with _ended_if_not_wanted(session):
+            _announce(session, output, sieve)
+        threads = _follow(session, output, sieve, duration, limit)
         output.counts(session.totals)
         report = session.report()
+        report = report._replace(threads={**threads, **report.threads})
+        if sieve is not None:
+            report = report._replace(counts=sieve.counts(), refusals=(*report.refusals, *sieve.refused))
         output.finish(report)
-        for refusal in report.refusals if verbose or not any(report.counts) else ():
-            click.echo(f"usdtbuild: not traced: {refusal}", err=True)
-        if not report.targets:
-            click.echo("usdtbuild: warning: the program has none of the probes that were asked for", err=True)
-        elif report.refusals and any(report.counts) and not verbose:
-            click.echo(f"usdtbuild: {len(report.refusals)} places were not traced; -v says which and why", err=True)
-        if any(report.lost):
-            click.echo(
-                f"usdtbuild: warning: {sum(report.lost)} of {sum(report.counts)} hits were lost, because they came"
-                " faster than they could be read; --buffer makes more room, --count needs none",
-                err=True,
-            )
-        if verbose:
-            click.echo(f"usdtbuild: traced with {' and '.join(report.engines) or 'nothing'}; the program stood still"
-                       f" for {session.stood_still * 1000:.1f} ms", err=True)  # fmt: skip
+        _tell(report, output, session.stood_still, verbose)
         code = report.exit_code
         return 0 if code is None or not job.argv else code if code >= 0 else 128 - code
 
 
-def _follow(session: Session | Inside, output: Output, duration: float | None, limit: int | None) -> None:
-    """Hand over what comes until it is enough."""
+@contextlib.contextmanager
+def _ended_if_not_wanted(session: Session | Inside) -> Iterator[None]:
+    """End a program that was started only to be traced, where it turns out that what is asked for makes no sense."""
+    try:
+        yield
+    except UsageError:
+        if session.wish.argv:
+            with contextlib.suppress(OSError):
+                os.kill(session.pid, signal.SIGTERM)
+        raise
+
+
+def _announce(session: Session | Inside, output: All, sieve: Sieve | None) -> None:
+    """Tell of the targets that there are. Raises UsageError."""
+    if sieve is not None:
+        sieve.start(session.targets)
+    output.start(session.targets)
+
+
+def _tell(report: Report, output: All, stood_still: float, verbose: bool) -> None:
+    """Say what a user must know beside what was seen."""
+    for note in output.notes:
+        click.echo(f"usdtbuild: {note}", err=True)
+    for refusal in report.refusals if verbose or not any(report.counts) else ():
+        click.echo(f"usdtbuild: not traced: {refusal}", err=True)
+    if not report.targets:
+        click.echo("usdtbuild: warning: the program has none of the probes that were asked for", err=True)
+    elif report.refusals and any(report.counts) and not verbose:
+        click.echo(f"usdtbuild: {len(report.refusals)} places were not traced; -v says which and why", err=True)
+    if any(report.lost):
+        click.echo(
+            f"usdtbuild: warning: {sum(report.lost)} of {sum(report.counts)} hits were lost, because they came"
+            " faster than they could be read; --buffer makes more room, --count needs none",
+            err=True,
+        )
+    if verbose:
+        click.echo(f"usdtbuild: traced with {' and '.join(report.engines) or 'nothing'}; the program stood still"
+                   f" for {stood_still * 1000:.1f} ms", err=True)  # fmt: skip
+
+
+def _follow(
+    session: Session | Inside, output: All, sieve: Sieve | None, duration: float | None, limit: int | None
+) -> dict[int, str]:
+    """Hand over what comes until it is enough; return the names of threads that were there meanwhile."""
     known, seen = len(session.targets), 0
+    threads: dict[int, str] = {}
     deadline = time.monotonic() + duration if duration is not None else None
     batches = session.batches(0.1)
     while True:
-        batch = next(batches, None)
+        batch: Sequence[Event] | None = next(batches, None)
         if batch is None:
-            return
+            return threads
+        threads.update(_thread_names(batch))
         if len(session.targets) > known:
             known = len(session.targets)
-            output.start(session.targets)
+            _announce(session, output, sieve)
+        if sieve is not None:
+            batch = sieve.take(batch)
         if limit is not None:
             batch = batch[: limit - seen]
             seen += len(batch)
@@ -155,3 +213,11 @@ def _follow(session: Session | Inside, output: Output, duration: float | None, l
         output.counts(session.totals)
         if (deadline is not None and time.monotonic() >= deadline) or (limit is not None and seen >= limit):
             session.stop()
+
+
+def _thread_names(events: Sequence[Event]) -> dict[int, str]:
+    """Return the names of the threads that had hits, as far as they haven't ended yet."""
+    from ..tracing.session import thread_name
+
+    names = {tid: thread_name(tid) for tid in {event.tid for event in events}}
+    return {tid: name for tid, name in names.items() if name}

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Union
 
 from ..errors import UsageError
-from .model import FLOAT, MISSING, STRING, Unreadable
+from .model import FLOAT, MISSING, STRING, Refusal, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -134,6 +134,8 @@ class Filter:
 
     def _check(self, tree: _Comparison, target: Target, kinds: list[str]) -> None:
         """Refuse what could never be meant: strings against numbers, and strings longer than what is read of them."""
+        if tree.sign == "=~" and kinds[0] != STRING:
+            self._fail(tree.at, f"=~ is for strings, and {tree.left.name} of {target.title} is none")
         if "" in kinds and tree.sign not in {"==", "!="}:
             self._fail(tree.at, "NULL can be compared by == and != only")
         strings = [kind == STRING for kind in kinds if kind]
@@ -142,8 +144,6 @@ class Filter:
             is_string = kinds[0 if which is tree.left else 1] == STRING
             cure = 'compare it with a string, "..."' if is_string else "compare it with a number"
             self._fail(which.at, f"{which.name} of {target.title} is {'a string' if is_string else 'a number'}; {cure}")
-        if tree.sign == "=~" and not strings:
-            self._fail(tree.at, f"=~ is for strings, and {tree.left.name} of {target.title} is none")
         for operand in (tree.left, tree.right):
             if isinstance(operand.literal, bytes) and tree.sign != "=~" and len(operand.literal) >= self._string_size:
                 self._fail(operand.at, f"strings are read up to {self._string_size} bytes; --string-size reads more,"
@@ -341,17 +341,27 @@ def _bytes(text: str) -> bytes:
 
 
 class Sieve:
-    """Lets the hits through that pass a filter, and counts them."""
+    """Lets the hits through that pass a filter, and counts them. `refused` are targets that the filter can't be for."""
 
     def __init__(self, wanted: Filter) -> None:
         self._filter = wanted
         self._tests: list[Test] = []
         self._passed: list[int] = []
+        self.refused: list[Refusal] = []
 
     def start(self, targets: Sequence[Target]) -> None:
-        """Compile the filter for targets that are new. Raises FilterError."""
+        """Compile the filter for targets that are new. Raises FilterError at first; later, what it can't be for is
+        refused."""
+        first = not self._tests
         for target in targets[len(self._tests) :]:
-            self._tests.append(self._filter.compile(target))
+            try:
+                test = self._filter.compile(target)
+            except FilterError as error:
+                if first:
+                    raise
+                self.refused.append(Refusal(target.title, error.what))
+                test = _none
+            self._tests.append(test)
             self._passed.append(0)
 
     def take(self, events: Sequence[Event]) -> list[Event]:
@@ -364,3 +374,7 @@ class Sieve:
     def counts(self) -> tuple[int, ...]:
         """Return how many hits of each target have passed."""
         return tuple(self._passed)
+
+
+def _none(_: Sequence[Value]) -> bool:
+    return False

@@ -13,10 +13,13 @@ _MOST_EMPTY = 3  # so many classes without a value are shown one by one, more as
 
 
 class Distribution:
-    """Counts values by class: powers of two, or steps of one width if `step` is given. Exact about the extremes."""
+    """Counts values by class. Exact about the extremes.
 
-    def __init__(self, step: float = 0) -> None:
-        self._step = step
+    Classes are bounded by powers of two; with `step` by its multiples; if `decimal` by 1, 2, 5, 10, 20, ...
+    """
+
+    def __init__(self, step: float = 0, decimal: bool = False) -> None:
+        self._step, self._decimal = step, decimal
         self._classes: dict[int, int] = {}
         self.count = 0
         self.total: float = 0
@@ -27,7 +30,7 @@ class Distribution:
         """Count a value. NaN and infinite ones belong to no class, and are left out."""
         if not math.isfinite(value):
             return
-        number = math.floor(value / self._step) if self._step else _power(value)
+        number = math.floor(value / self._step) if self._step else (_decade if self._decimal else _power)(value)
         self._classes[number] = self._classes.get(number, 0) + 1
         self.count += 1
         self.total += value
@@ -61,7 +64,8 @@ class Distribution:
             return f"[{shown(number * self._step)}, {shown((number + 1) * self._step)})"
         if number == 0:
             return f"[{shown(0)}, {shown(1)})"
-        low, high = 2 ** (abs(number) - 1), 2 ** abs(number)
+        low, high = (_decade_bound(abs(number) + each) if self._decimal else 2 ** (abs(number) + each)
+                     for each in (-1, 0))  # fmt: skip
         return f"[{shown(low)}, {shown(high)})" if number > 0 else f"(-{shown(high)}, -{shown(low)}]"
 
 
@@ -69,6 +73,18 @@ def _power(value: float) -> int:
     """Return the class of a value: 0 below 1 (and above -1), n for [2^(n-1), 2^n), and -n for the same below 0."""
     whole = int(abs(value)).bit_length()
     return whole if value >= 0 else -whole
+
+
+def _decade(value: float) -> int:
+    """Return the same for bounds 1, 2, 5, 10, 20, ..."""
+    whole, number = int(abs(value)), 0
+    while whole >= _decade_bound(number):
+        number += 1
+    return number if value >= 0 else -number
+
+
+def _decade_bound(number: int) -> int:
+    return int((1, 2, 5)[number % 3] * 10 ** (number // 3))
 
 
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
@@ -81,3 +97,11 @@ def duration(nanoseconds: float) -> str:
             value = nanoseconds / size
             return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
     return f"{nanoseconds:.0f} ns"
+
+
+def round_duration(nanoseconds: float) -> str:
+    """Return a round number of nanoseconds as briefly as that goes: `500 us`, `1 ms`."""
+    for size, unit in _UNITS:
+        if nanoseconds >= size:
+            return f"{nanoseconds / size:g} {unit}"
+    return f"{nanoseconds:g} ns"

@@ -5,6 +5,7 @@ Files appear whole when all is over, or not at all. A new output is a module and
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from pathlib import PurePath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -46,12 +47,19 @@ class Wishes(NamedTuple):
 
 
 class All:
-    """Several outputs as one. `notes` is what a user must be told when it is finished."""
+    """Several outputs as one, for use in a `with`. `notes` is what a user must be told when it is finished."""
 
     def __init__(self, outputs: Sequence[Output]) -> None:
         self._outputs = outputs
         self.needs = EVENTS if any(output.needs == EVENTS for output in outputs) else COUNTS
         self.notes: list[str] = []
+
+    def __enter__(self) -> All:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for output in self._outputs:
+            getattr(output, "close", lambda: None)()
 
     def start(self, targets: Sequence[Target]) -> None:
         """Hand the targets on."""
@@ -110,8 +118,13 @@ class _InFile:
 
     def finish(self, report: Report) -> None:
         self._do(self._output.finish, report)
-        self._do(self._stream.close)
+        self._do(self._stream.flush)
         self.notes = [f"{self._name}: {note}" for note in getattr(self._output, "notes", [])]
+
+    def close(self) -> None:
+        getattr(self._output, "close", lambda: None)()
+        with contextlib.suppress(OSError):  # what couldn't be written has been said
+            self._stream.close()
 
 
 def check(wishes: Wishes) -> None:

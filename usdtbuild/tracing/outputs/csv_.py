@@ -5,6 +5,7 @@ Rows go to a temporary file as hits come, because the header, with all columns, 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import tempfile
@@ -77,7 +78,12 @@ class Csv:
             more = "," * (len(self._columns) - columns) + "\n"
             for _ in range(rows):  # a row is a line: control characters are escaped
                 self._stream.write(self._rows.readline().rstrip("\n") + more)
-        self._rows.close()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the temporary file."""
+        with contextlib.suppress(OSError):
+            self._rows.close()
 
 
 def _text(text: str) -> str:

@@ -14,7 +14,7 @@ from ...errors import UsageError
 from ..filters import argument_index, said_arguments
 from ..model import MISSING
 from . import EVENTS
-from .bars import Distribution, duration
+from .bars import Distribution, duration, round_duration
 from .values import argument_names, title, value_text
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Latency:
         self._waiting: dict[Key, list[Event]] = {}
         self._is_waiting = self._without_begin = self._without_key = self._dropped = self._order = 0
         self._classes: dict[int, int] = {}
-        self._seen = Distribution()
+        self._seen = Distribution(decimal=True)
         self._first: int | None = None
         self._slowest: list[tuple[int, int, Event, Event]] = []  # a heap: the least slow first, of those the last
 
@@ -134,7 +134,7 @@ class Latency:
             write(f"  min {duration(self._seen.least)}  mean {duration(mean)}  {quantiles}"
                   f"  max {duration(self._seen.most)}\n")  # fmt: skip
             write("\n")
-            self._stream.writelines(f"{line}\n" for line in self._seen.lines(duration))
+            self._stream.writelines(f"{line}\n" for line in self._seen.lines(round_duration))
             self._write_slowest()
         self._write_unpaired()
         self._stream.flush()

@@ -24,7 +24,9 @@
   function moments(splits, step) {
     const most = Math.max(...splits.map(Math.abs));
     const [size, unit] = most >= 1e9 ? [1e9, "s"] : most >= 1e6 ? [1e6, "ms"] : most >= 1e3 ? [1e3, "µs"] : [1, "ns"];
-    const digits = Math.max(0, Math.min(9, Math.ceil(Math.log10(size / step) - 1e-9)));
+    let digits = 0;  // so many that steps of 2.5 are told apart, too
+    const whole = (value) => Math.abs(value - Math.round(value)) < 1e-6;
+    while (digits < 9 && !whole(step / size * 10 ** digits)) digits++;
     return splits.map((value) => `${(value / size).toFixed(digits)} ${unit}`);
   }
 
@@ -120,7 +122,8 @@
       }
       const from = Math.max(left, bbox.left) + 5 * ratio, room = Math.floor((left + width - from) / letter);
       if (room >= 3) {
-        const name = trace.names[item[NAME]];
+        const full = trace.names[item[NAME]];
+        const name = full.length <= room ? full : full.slice(full.indexOf(":") + 1);  // rather without its provider
         ctx.fillStyle = "#ffffff";
         ctx.fillText(name.length <= room ? name : `${name.slice(0, room - 1)}…`, from, top + high / 2 + 0.5 * ratio);
       }

@@ -1,0 +1,267 @@
+"""Files of a trace, each read back by what reads such files; and nothing traced breaks out of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from usdtbuild.errors import InputError, UsageError
+from usdtbuild.outputs import Outputs
+from usdtbuild.tracing.model import ENTER, EXIT, Event
+from usdtbuild.tracing.outputs.choose import ENDINGS, Wishes, choose
+from usdtbuild.tracing.outputs.csv_ import Csv
+from usdtbuild.tracing.outputs.flame import Flame
+from usdtbuild.tracing.outputs.folded import Folded
+from usdtbuild.tracing.outputs.html import Html
+from usdtbuild.tracing.outputs.jsonl import JsonLines
+from usdtbuild.tracing.outputs.trace_events import TraceEvents
+
+from .recorded import EVENTS, NUMBER, PATH, REPORT, TARGETS, WILD, target, written
+
+SHOWN = WILD.decode("utf-8", "backslashreplace")
+
+
+def test_json_lines() -> None:
+    rows = [json.loads(line, parse_constant=pytest.fail) for line in written(JsonLines).splitlines()]
+    assert len(rows) == len(EVENTS)
+    first = {"time": 1_000_000_000, "pid": 10, "tid": 10, "probe": "server:request__start"}
+    assert rows[0] == {**first, "args": {"id": 1, "path": "/a"}}
+    assert [rows[i]["args"] for i in (1, 3, 4, 5, 10, 11)] == [
+        {"arg0": 1 << 60}, {"id": 2, "path": SHOWN}, {}, {"where": "0x7f00", "ratio": "nan", "path": None},
+        {"id": 3, "path": "0x10"}, {"where": "0x0", "ratio": 0.25},
+    ]  # fmt: skip
+
+
+def test_two_arguments_of_one_name_are_told_apart() -> None:
+    twice = target(0, "twice", NUMBER, NUMBER)
+    rows = written(JsonLines, targets=[twice], events=[Event(1, 1, 1, 0, (3, 4))])
+    assert json.loads(rows)["args"] == {"id": 3, "arg1": 4}
+
+
+def test_csv_has_a_column_for_each_argument_and_no_formulas() -> None:
+    rows = list(csv.DictReader(io.StringIO(written(Csv), newline="")))
+    assert list(rows[0]) == ["time", "pid", "tid", "probe", "id", "path", "status", "arg0", "where", "ratio"]
+    assert len(rows) == len(EVENTS)
+    assert rows[3]["path"] == SHOWN.replace("\x1b", "\\x1b").replace("\n", "\\n")
+    assert (rows[5]["where"], rows[5]["ratio"], rows[5]["path"]) == ("0x7f00", "nan", "")
+    for start in "=+-@":
+        event = Event(1, 1, 1, 0, (-1, f"{start}1+1".encode()))
+        (row,) = csv.DictReader(io.StringIO(written(Csv, events=[event])))
+        assert (row["id"], row["path"]) == ("-1", f"'{start}1+1")
+
+
+def test_csv_columns_that_come_later_are_there_for_all_rows() -> None:
+    stream = io.StringIO()
+    output = Csv(stream)
+    output.start(TARGETS[:1])
+    output.events(EVENTS[:1])
+    output.start(TARGETS)
+    output.events(EVENTS[1:3])
+    output.finish(REPORT)
+    rows = list(csv.reader(io.StringIO(stream.getvalue())))
+    assert {len(row) for row in rows} == {10}
+    assert rows[1][4:] == ["1", "/a", "", "", "", ""]
+    assert rows[2][4:] == ["", "", "", str(1 << 60), "", ""]
+
+
+def test_trace_events() -> None:
+    whole = json.loads(written(TraceEvents), parse_constant=pytest.fail)
+    found = [(each["ph"], each["name"], each.get("ts"), each.get("dur")) for each in whole["traceEvents"]]
+    assert found == [
+        ("X", "server:query", 1.0, 2.5),
+        ("i", "server:mark", 4.0, None),
+        ("X", "server:request", 0.0, 5.0),
+        ("b", "server:request", 2.0, None),  # the query within it goes on
+        ("e", "server:request", 7.0, None),
+        ("X", "server:query", 6.0, 1.5),
+        ("i", "server:mark", 9.0, None),
+        ("B", "server:request", 8.0, None),
+        ("M", "thread_name", None, None),
+        ("M", "thread_name", None, None),
+    ]
+    events = whole["traceEvents"]
+    assert events[2]["args"] == {"id": 1, "path": "/a", "status": 200}
+    assert events[0]["args"] == {"arg0": str(1 << 60)}
+    assert events[3]["id"] == events[4]["id"]
+    assert events[-1]["args"] == {"name": "worker\\x1b[0m"}
+
+
+def test_folded_stacks_have_the_time_of_their_own() -> None:
+    assert written(Folded).splitlines() == [
+        # 10: 5 us, of them 2.5 in the query, and 2 at the end; 11: 5 us, of them 1 in the query that is cut there
+        f"server:request {2500 + 2000 + 4000}",
+        f"server:request;server:query {2500 + 1000}",
+    ]
+
+
+def functions(*hits: tuple[int, int]) -> dict[str, Any]:
+    """A trace of functions `a;b` and `<c>`: entries (0 to 2) and exits (3 to 5), at times."""
+    kinds = [(kind, name) for kind in (ENTER, EXIT) for name in ("a;b", "<c>", "d\x1b")]
+    targets = [target(i, name, provider="", kind=kind) for i, (kind, name) in enumerate(kinds)]
+    return {"targets": targets, "events": [Event(time, 1, 1, number, ()) for time, number in hits]}
+
+
+def test_functions_fold_by_entries_and_exits_and_lost_exits_end_with_their_caller() -> None:
+    start = REPORT.ended - 1000
+    trace = functions(*((start + time, number) for time, number in
+                        [(0, 0), (10, 1), (30, 4), (40, 1), (50, 2), (90, 3), (100, 5), (200, 2)]))  # fmt: skip
+    assert written(Folded, **trace).splitlines() == ["a:b 20", "a:b;<c> 30", "a:b;<c>;d\\x1b 40", "d\\x1b 800"]
+
+
+def test_entries_alone_are_counted() -> None:
+    trace = functions((1, 0), (2, 1), (3, 0))
+    trace["targets"] = trace["targets"][:3]
+    assert written(Folded, **trace).splitlines() == ["<c> 1", "a:b 2"]
+    assert "3 hits in all; hits are counted" in written(Flame, **trace)
+
+
+def test_flame_graph_is_an_svg_with_every_frame() -> None:
+    root = ET.fromstring(written(Flame))
+    space = "{http://www.w3.org/2000/svg}"
+    frames = {
+        frame.attrib["data-name"]: float(frame.find(f"{space}rect").attrib["width"])  # type: ignore[union-attr]
+        for frame in root.iter(f"{space}g")
+        if frame.get("class") == "frame"
+    }
+    assert frames["all"] == frames["server:request"] == 1180
+    assert frames["server:query"] == pytest.approx(1180 * 3500 / 12000, abs=0.01)
+    titles = [title.text for title in root.iter(f"{space}title")]
+    assert "server:query\n3.50 us, 29.17%" in titles
+
+
+def test_flame_graph_leaves_out_what_nobody_can_see_and_says_so() -> None:
+    hits = []
+    for i in range(3000):
+        hits += [Event(i * 1000, 1, 1, 0, ()), Event(i * 1000 + (500 if i else 10**9), 1, 1, 1, ())]
+    names = [b"f%d" % i for i in range(3000)]
+    pair = [target(0, "function__entry", PATH._replace(name="function")), target(1, "function__return")]
+    hits = [hit._replace(values=(names[i // 2],)) if hit.target == 0 else hit for i, hit in enumerate(hits)]
+    text = written(Flame, targets=pair, events=hits)
+    assert len(text) < 20_000
+    assert "2,999 frames are too narrow" in text
+
+
+def page_data(page: str) -> Any:
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(text, parse_constant=pytest.fail)
+
+
+def test_page_has_all_spans_and_points_in_their_lanes() -> None:
+    data = page_data(written(Html, "./server --fast"))
+    assert [(lane["name"], lane["tid"], lane["rows"]) for lane in data["lanes"]] == [
+        ("server", 10, 2), ("worker\\x1b[0m", 11, 2),
+    ]  # fmt: skip
+    shown = [(lane, row, begin, lasted, data["names"][name]) for lane, row, begin, lasted, name, _ in data["items"]]
+    assert shown == [
+        (0, 0, 0, 5000, "server:request"), (0, 1, 1000, 2500, "server:query"), (0, 1, 4000, -1, "server:mark"),
+        (0, 0, 8000, -2, "server:request"), (0, 1, 9000, -1, "server:mark"),
+        (1, 0, 2000, 5000, "server:request"), (1, 1, 6000, 1500, "server:query"),
+    ]  # fmt: skip
+    assert data["items"][0][5] == 'id = 1\npath = "/a"\nat the end: status = 200'
+    assert data["facts"][:3] == ["12 hits", "2 threads", "9.00 us"]
+    assert "1 hits lost" in " ".join(data["facts"])
+    assert "1 end without a begin" in data["facts"]
+
+
+def test_page_lets_nothing_traced_out_of_its_data() -> None:
+    page = written(Html, "</title><script>alert(2)</script>")
+    assert page.count("<script") == 3
+    assert page.count("</script") == 3
+    assert "<script>alert" not in page
+    assert "Content-Security-Policy" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_page_has_a_bound_and_says_so() -> None:
+    page = written(Html, "server", 4)
+    data = page_data(page)
+    assert "the first 4 of 12 hits" in data["notes"][0]
+    assert data["length"] == 2000
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_same_hits_same_bytes_and_no_hits_are_a_good_file(ending: str, tmp_path: Path) -> None:
+    def made(name: str, events: Any) -> bytes:
+        wishes = Wishes(files=(str(tmp_path / name),), heading="x")
+        with Outputs() as files, choose(wishes, files, io.StringIO()) as output:
+            output.start(TARGETS)
+            output.events(events)
+            output.finish(REPORT)
+            assert not (tmp_path / name).exists(), "it appears when all is there"
+        return (tmp_path / name).read_bytes()
+
+    assert made(f"one{ending}", EVENTS) == made(f"two{ending}", EVENTS)
+    empty = made(f"none{ending}", ())
+    if ending == ".json":
+        assert json.loads(empty)["traceEvents"] == []
+    elif ending == ".svg":
+        ET.fromstring(empty)
+
+
+def test_an_error_leaves_no_file_and_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.write_text("old")
+    wishes = Wishes(files=(str(path), str(tmp_path / "out.csv")))
+
+    def interrupted() -> None:
+        with Outputs() as files, choose(wishes, files, io.StringIO()) as output:
+            output.start(TARGETS)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [each.name for each in tmp_path.iterdir()] == ["out.json"]
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("wishes", "said"),
+    [
+        (Wishes(files=("a.pdf",)), "the ending .pdf is no format; there are .jsonl"),
+        (Wishes(key="id"), "--key says which hits --latency pairs"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_first(wishes: Wishes, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)), Outputs() as files:
+        choose(wishes, files, io.StringIO())
+
+
+def test_tables_go_to_a_text_file_and_records_beside_them(tmp_path: Path) -> None:
+    shown = io.StringIO()
+    wishes = Wishes(by="id", histogram="id", files=(str(tmp_path / "a.txt"), str(tmp_path / "b.jsonl")))
+    with Outputs() as files, choose(wishes, files, shown) as output:
+        output.start(TARGETS)
+        output.events(EVENTS)
+        output.finish(REPORT)
+    text = (tmp_path / "a.txt").read_text()
+    assert "values in" in text
+    assert "mean" in text
+    assert shown.getvalue() == ""
+    assert len((tmp_path / "b.jsonl").read_text().splitlines()) == len(EVENTS)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_full_disk_is_said_with_the_files_name(ending: str) -> None:
+    def write() -> None:
+        with choose(Wishes(files=(f"full{ending}",)), _Full(), io.StringIO()) as output:
+            output.start(TARGETS)
+            for _ in range(1000):
+                output.events(EVENTS)
+            output.finish(REPORT)
+
+    with pytest.raises(InputError, match=rf"full\{ending}: can't be written: no space left"):
+        write()
+
+
+class _Full(Outputs):
+    """Hands out the device that is always full."""
+
+    def stage(self, *_: object, **__: object) -> str:
+        return "/dev/full"

@@ -1,0 +1,177 @@
+"""Filters: what they let through, and what is said, with the place, about those that can't be meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from usdtbuild.tracing.filters import Filter, FilterError, Sieve
+from usdtbuild.tracing.model import (
+    FLOAT,
+    INTEGER,
+    MISSING,
+    POINTER,
+    PROBE,
+    STRING,
+    Argument,
+    Event,
+    Module,
+    Target,
+    Unreadable,
+)  # fmt: skip
+
+ARGUMENTS = (
+    Argument("length", "int", 4, True, INTEGER),
+    Argument("name", "char *", 8, False, STRING),
+    Argument("where", "void *", 8, False, POINTER),
+    Argument("ratio", "double", 8, False, FLOAT),
+    Argument("", "", 8, True, INTEGER),
+)
+MODULE = Module("/bin/app", 0, "", 62)
+TARGET = Target(0, PROBE, "app", "done", MODULE, ARGUMENTS, ())
+PLAIN = (5000, b"x", 0x7F00, 0.5, -3)
+
+
+def passes(text: str, *values: Any) -> bool:
+    """Whether a hit with these values (the first ones; the others are PLAIN's) passes."""
+    return Filter(text).compile(TARGET)((*values, *PLAIN[len(values) :]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'length > 4096 and name == "x"',
+        "length == 5000",
+        "length == 0x1388",
+        "length >= 5e3",
+        "length != 4",
+        "4096 < length",
+        "length <= 5000",
+        "arg0 == 5000",
+        "arg4 == -3",
+        "arg4 < 0",
+        "ratio < .75",
+        "ratio == 0.5",
+        "where == 0x7f00",
+        "where != NULL",
+        "name != NULL",
+        "name != 'y'",
+        "name < 'y'",
+        'name =~ "[w-z]"',
+        'name =~ "*"',
+        "length > arg4",
+        'not name == "y"',
+        'not (name == "y" or length < 10)',
+        "length == 1 or length == 5000 and arg4 == -3",
+        '!(length == 1) && (arg4 == -3 || name == "q")',
+        "not not length == 5000",
+        "((length == 5000))",
+    ],
+)
+def test_passes(text: str) -> None:
+    assert passes(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "length > 5000",
+        'name == "X"',
+        'name =~ "[a-w]"',
+        "not length == 5000",
+        "where == NULL",
+        "name == NULL",
+        "(length == 1 or length == 5000) and arg4 == 3",
+        'not (name == "x" and arg4 == -3)',
+        'not name =~ "x*"',
+    ],
+)
+def test_is_kept_out(text: str) -> None:
+    assert not passes(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "passed"),
+    [
+        (None, "name == NULL", True),
+        (None, "name != NULL", False),
+        (None, 'name == "x"', False),
+        (None, 'name != "x"', True),
+        (None, 'name < "x"', False),
+        (None, 'name =~ "*"', False),
+        (None, 'not name =~ "*"', True),
+        (b"", 'name == ""', True),
+        (b'\xff\n"', r'name == "\xff\n\""', True),
+        ("é".encode(), 'name == "é"', True),
+        (b"\xff/a", 'name =~ "?/a"', True),
+        (b"a\nb", 'name =~ "a*b"', True),
+        (b"[", 'name =~ "[[]"', True),
+    ],
+)
+def test_strings_are_bytes_and_null_is_none_of_them(name: Any, text: str, passed: bool) -> None:
+    assert passes(text, 1, name) is passed
+
+
+@pytest.mark.parametrize("test", ["{} == {}", "{} != {}", "{} < {}", "{} >= {}"])
+@pytest.mark.parametrize("negation", ["", "not ", "not not "])
+def test_what_could_not_be_read_compares_with_nothing(test: str, negation: str) -> None:
+    number, text = test.format("length", 0), test.format("name", '"x"')
+    assert not passes(f"{negation}({number})", MISSING)
+    assert not passes(f"{negation}({text})", 1, MISSING)
+    assert not passes(f"{negation}({text})", 1, Unreadable(16))
+    assert not Filter(f"{negation}({text})").compile(TARGET)((1,)), "a site with fewer arguments"
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "said"),
+    [
+        ("", 0, "is empty"),
+        ("length", 6, "a comparison must follow"),
+        ("length >", 8, "not the end"),
+        ("length > and", 9, "not and"),
+        ("length = 4", 7, "equality is =="),
+        ("length > 4 name", 11, "name was not expected"),
+        ("(length > 4", 11, "opened at character 1 is not closed"),
+        ("length > 4)", 10, ") was not expected"),
+        ('name == "x', 8, "has no end"),
+        ("3 < 4", 0, "one side"),
+        ("1 < length < 3", 11, "not chained"),
+        ("length > 4 and size > 3", 15, "app:done has no argument size; it has length, name, where, ratio, arg4"),
+        ("arg5 == 1", 0, "no argument arg5"),
+        ('length == "x"', 0, "length of app:done is a number"),
+        ("name == 4", 0, 'is a string; compare it with a string, "..."'),
+        ('length =~ "x"', 7, "=~ is for strings"),
+        ("name =~ length", 5, "compares an argument with a pattern"),
+        ("length < NULL", 7, "NULL can be compared by == and !="),
+        (f'name == "{"x" * 64}"', 8, "read up to 64 bytes"),
+        ("(" * 200, 100, "nested deeper"),
+        ("length ? 3", 7, "'?' means"),
+        ("length > 08x", 9, "'0' means nothing"),
+    ],
+)
+def test_mistakes_are_shown_at_their_place(text: str, at: int, said: str) -> None:
+    with pytest.raises(FilterError) as caught:
+        Filter(text).compile(TARGET)
+    assert said in str(caught.value)
+    line, caret = str(caught.value).split("\n")[1:]
+    assert (line, caret) == (f"  {text}", f"  {' ' * at}^")
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    with pytest.raises(FilterError) as caught:
+        Filter('length == "\x1b[31m"').compile(TARGET)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_a_sieve_counts_what_passes_and_refuses_later_targets_that_lack_the_argument() -> None:
+    sieve = Sieve(Filter("length > 4"))
+    other = Target(1, PROBE, "lib", "late", MODULE, (), ())
+    sieve.start([TARGET])
+    sieve.start([TARGET, other])
+    hits = [Event(i, 1, 1, number, values) for i, (number, values) in enumerate([(0, (3,)), (0, (5,)), (1, ())])]
+    assert [event.time for event in sieve.take(hits)] == [1]
+    assert sieve.counts() == (1, 0)
+    assert [refusal.what for refusal in sieve.refused] == ["lib:late"]
+    with pytest.raises(FilterError, match="lib:late has no argument length; it has no arguments"):
+        Sieve(Filter("length > 4")).start([TARGET, other])

@@ -1,0 +1,127 @@
+"""Filters and outputs through the command line, on a program that is really traced."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOURCES = Path(__file__).resolve().parent / "sources"
+
+
+@pytest.fixture(scope="module")
+def server(run: Any, need: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A server with probes: `server REQUESTS THREADS PAUSE`."""
+    folder = tmp_path_factory.mktemp("server")
+    module = sys.executable, "-m", "usdtbuild"
+    run(*module, "header", SOURCES / "server.d", "-o", folder / "server.h")
+    words = "-O2", "-Wall", "-Werror", f"-I{folder}", "-c", SOURCES / "server.c", "-o", folder / "server.o"
+    run(*module, "cc", "--", need("gcc"), *words)
+    run("gcc", folder / "server.o", "-o", folder / "server", "-pthread")
+    return folder / "server"
+
+
+@pytest.fixture
+def trace(usdtbuild: Any, server: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Trace the server, with 24 requests in each of two threads."""
+
+    def command(*words: Any, probes: str = "server:*", **more: Any) -> Any:
+        return usdtbuild("trace", "-P", probes, *words, "--", server, 24, 2, 0, cwd=tmp_path, **more)
+
+    return command
+
+
+def test_a_filter_lets_through_what_it_says(trace: Any) -> None:
+    shown = trace("--filter", "id >= 7 and (status == 404 or id == 8)", probes="server:request-done")
+    found = sorted(int(number) for number in re.findall(r"request__done id=(\d+) status=", shown.stdout))
+    assert found == sorted([8, *range(7, 48, 7)])
+    assert len(shown.stdout.splitlines()) == len(found)
+
+
+def test_counts_of_a_filter_are_of_what_passed(trace: Any) -> None:
+    shown = trace("--count", "-x", "*cache*", "--filter", "id < 5")
+    assert {name: int(count) for count, name in re.findall(r"(\d+)  (\S+)", shown.stdout)} == {
+        "server:query__start": 9, "server:query__done": 9, "server:request__start": 5, "server:request__done": 5,
+        "server:parse__begin": 5, "server:parse__end": 5,
+    }  # fmt: skip
+
+
+def test_a_limit_counts_what_passed(trace: Any) -> None:
+    shown = trace("-x", "*cache*", "--limit", "3", "--filter", "id == 11")
+    assert len(re.findall(r"id=11\b", shown.stdout)) == len(shown.stdout.splitlines()) == 3
+
+
+def test_a_filter_for_an_argument_that_is_not_there_ends_what_was_started(trace: Any) -> None:
+    done = trace("--filter", "id > 3", code=2)
+    assert done.stdout == ""
+    assert done.stderr == (
+        "usdtbuild: --filter: server:cache__miss has no argument id; it has key\n  id > 3\n  ^\n"
+    )  # fmt: skip
+
+
+def test_a_filter_that_is_wrong_starts_nothing(usdtbuild: Any, tmp_path: Path) -> None:
+    done = usdtbuild("trace", "--filter", "id >", "--", "touch", tmp_path / "started", code=2)
+    assert "\n  id >\n      ^\n" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tables(trace: Any) -> None:
+    text = trace("--histogram", "length,1000", "--by", "key", "--latency", "request-start", "request-done",
+                 "--key", "id", "--top", "3").stdout  # fmt: skip
+    assert "server:parse__end length: 48 values from 0 to 4700, mean 2350\n" in text
+    assert re.search(r"\[4000, 5000\)   8  #{32}\n", text)
+    assert "server:cache__miss key: 8 values in 16 hits\n" in text
+    assert "request-start to request-done by id: 48 pairs\n" in text
+    assert text.count("->") == 3
+    assert "not paired" not in text
+
+
+def test_files_of_all_formats_at_once(trace: Any, tmp_path: Path) -> None:
+    names = ["t.jsonl", "t.csv", "t.json", "t.folded", "t.svg", "t.html"]
+    done = trace(*(word for name in names for word in ("-o", name)))
+    assert done.stdout == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+    hits = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
+    assert len(hits) == 48 * 4 + 96 * 2 + 16
+    with (tmp_path / "t.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["probe"] for row in rows] == [hit["probe"] for hit in hits]
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert sum(event["ph"] == "X" for event in events) == 48 * 2 + 96
+    folded = (tmp_path / "t.folded").read_text().splitlines()
+    assert [line.rsplit(" ", 1)[0] for line in folded] == [
+        "server:request", "server:request;server:parse", "server:request;server:query",
+    ]  # fmt: skip
+    assert (tmp_path / "t.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_latency_alone_traces_its_two_probes(usdtbuild: Any, server: Path) -> None:
+    done = usdtbuild("trace", "--latency", "server:query-start", "server:query-done", "--", server, 9)
+    assert done.stdout.startswith("server:query-start to server:query-done: 18 pairs\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-o", "trace.pdf"), "-o trace.pdf: the ending .pdf is no format"),
+        (("--key", "id"), "--key says which hits --latency pairs"),
+        (("--by", "size"), "--by: server:"),
+        (("--histogram", "key"), "is a string; --by counts"),
+    ],
+)
+def test_what_makes_no_sense(trace: Any, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    done = trace(*words, "-o", "t.jsonl", code=2)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there(trace: Any) -> None:
+    assert "no/t.html: can't be written: no such file or directory" in trace("-o", "no/t.html", code=1).stderr

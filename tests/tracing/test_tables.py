@@ -1,0 +1,177 @@
+"""Tables of a trace: histograms, top values, latencies. Each number is worked out by hand from the recorded trace."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from usdtbuild.errors import UsageError
+from usdtbuild.tracing.model import Event
+from usdtbuild.tracing.outputs.bars import Distribution, duration
+from usdtbuild.tracing.outputs.by import By
+from usdtbuild.tracing.outputs.histogram import Histogram
+from usdtbuild.tracing.outputs.latency import Latency
+
+from .recorded import EVENTS, TARGETS, written
+
+
+def lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_histogram_by_powers_of_two() -> None:
+    assert lines(written(Histogram, "id")) == [
+        "server:request__start id: 3 values from 1 to 3, mean 2",
+        "[1, 2) 1 ####################",
+        "[2, 4) 2 ########################################",
+        "server:request__done id: 3 values from 1 to 9, mean 4",
+        "[1, 2) 1 ########################################",
+        "[2, 4) 1 ########################################",
+        "[4, 8) 0",
+        "[8, 16) 1 ########################################",
+    ]
+
+
+def test_histogram_by_steps_leaves_long_gaps_out() -> None:
+    assert lines(written(Histogram, "status,10")) == [
+        "server:request__done status: 3 values from 200 to 500, mean 368",
+        "[200, 210) 1 ########################################",
+        "...",
+        "[400, 410) 1 ########################################",
+        "...",
+        "[500, 510) 1 ########################################",
+    ]
+
+
+def test_histogram_of_floats_leaves_out_what_is_no_number() -> None:
+    assert lines(written(Histogram, "ratio,0.1")) == [
+        "server:mark ratio: 1 values from 0.25 to 0.25, mean 0.25",
+        "[0.2, 0.3) 1 ########################################",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "intervals"),
+    [
+        ([0, 0.5, 1, 1.5], ["[0, 1)", "[1, 2)"]),
+        ([-1, -2, -3, 0], ["(-4, -2]", "(-2, -1]", "[0, 1)"]),
+        ([1 << 62, (1 << 62) - 1], [f"[{1 << 61}, {1 << 62})", f"[{1 << 62}, {1 << 63})"]),
+    ],
+)
+def test_classes(values: Sequence[float], intervals: list[str]) -> None:
+    seen = Distribution()
+    for value in values:
+        seen.add(value)
+    assert [line.strip().rsplit("  ", 2)[0] for line in seen.lines()] == intervals
+
+
+def test_decimal_classes() -> None:
+    seen = Distribution(decimal=True)
+    for value in (0, 1, 2, 4, 5, 9, 10, 19, 1999, 2000):
+        seen.add(value)
+    shown = [line.split()[:3] for line in seen.lines()]
+    assert shown[:4] == [["[0,", "1)", "1"], ["[1,", "2)", "1"], ["[2,", "5)", "2"], ["[5,", "10)", "2"]]
+    assert shown[-2:] == [["[1000,", "2000)", "1"], ["[2000,", "5000)", "1"]]
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "shown"),
+    [
+        (0, "0 ns"), (999, "999 ns"), (999.6, "1.00 us"), (1000, "1.00 us"), (9_994, "9.99 us"), (9_996, "10.0 us"),
+        (99_960, "100 us"), (999_600, "1.00 ms"), (1_500_000_000, "1.50 s"), (1e12, "1000 s"),
+    ],
+)  # fmt: skip
+def test_durations_have_three_digits(nanoseconds: float, shown: str) -> None:
+    assert duration(nanoseconds) == shown
+
+
+def test_by_shows_the_most_frequent_values_and_what_is_left() -> None:
+    events = [Event(i, 1, 1, 0, (value, None)) for i, value in enumerate([7, 7, 7, 5, 5, 1, 2])]
+    assert lines(written(By, "id", 2, events=events)) == [
+        "server:request__start id: 4 values in 7 hits", "3 42.9% 7", "2 28.6% 5", "2 28.6% in 2 more values",
+    ]  # fmt: skip
+
+
+def test_by_shows_strings_harmlessly() -> None:
+    text = written(By, "path")
+    assert text.isprintable() or set(text) - {"\n"} == {c for c in text if c.isprintable()}
+    assert '"/a"' in text
+    assert "0x10" in text
+    assert "?" in text
+    assert "NULL" in text
+
+
+@pytest.mark.parametrize(
+    ("make", "words", "said"),
+    [
+        (Histogram, ("size",), "--histogram: server:mark has no argument size; it has where, ratio, path"),
+        (By, ("size",), "--by: server:mark has no argument size"),
+        (Histogram, ("path",), "path of server:request__start is a string; --by counts"),
+        (Histogram, ("id,0",), "'0' is no width"),
+        (Histogram, ("id,-3",), "'-3' is no width"),
+        (Histogram, ("id,nan",), "'nan' is no width"),
+        (Histogram, ("id,",), "'' is no width"),
+        (Latency, ("request-start", "reply"), "no probe reply is traced; there are server:mark"),
+        (Latency, ("request-*", "request-done"), "server:request__done is meant by both"),
+        (Latency, ("request-start", "request-done", "path"), "--key: server:request__done has no argument path"),
+    ],
+)
+def test_what_there_is_not(make: Any, words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        written(make, *words)
+    assert said in str(caught.value)
+
+
+def test_latency_by_thread() -> None:
+    found = lines(written(Latency, "request-start", "server:request-done"))
+    assert found[0] == "request-start to server:request-done: 2 pairs"
+    assert found[1].startswith("min 5.00 us mean 5.00 us p50 5.00 us")
+    assert found[-4:] == [
+        '5.00 us at 0.000000 s thread 10 server:request__start id=1 path="/a" -> server:request__done id=1 status=200',
+        next(line for line in found if "thread 11" in line),
+        "not paired: 1 begins had no end by the end of the trace",
+        "not paired: 1 ends had no begin",
+    ]
+
+
+def test_latency_by_key_pairs_across_threads_and_recursion_pairs_the_youngest() -> None:
+    hits = [
+        (0, 1, 0, (1, None)), (10, 1, 0, (2, None)), (30, 2, 1, (1, 0)), (35, 3, 1, (2, 0)), (50, 1, 0, (3, None)),
+        (60, 1, 0, (3, None)), (61, 1, 1, (3, 0)), (90, 1, 1, (3, 0)), (91, 1, 1, (3, 0)),
+    ]  # fmt: skip
+    events = [Event(time, 1, tid, number, values) for time, tid, number, values in hits]
+    found = lines(written(Latency, "request-start", "request-done", "id", events=events))
+    assert found[0] == "request-start to request-done by id: 4 pairs"
+    assert found[1].startswith("min 1 ns mean 24 ns p50 25 ns p90 40 ns")
+    assert [line.split()[0] for line in found if " thread " in line] == ["40", "30", "25", "1"]
+    assert found[-1] == "not paired: 1 ends had no begin"
+
+
+def test_quantiles_are_right_to_a_thousandth() -> None:
+    choice = random.Random(7)
+    times = [int(10 ** choice.uniform(0, 10)) for _ in range(5000)]
+    events = []
+    for i, lasted in enumerate(times):
+        events += [Event(i * 10**11, 1, 1, 0, (i, None)), Event(i * 10**11 + lasted, 1, 1, 1, (i, 0))]
+    made = Latency(None, "request-start", "request-done")  # type: ignore[arg-type]
+    made.start(TARGETS)
+    made.events(events)
+    times.sort()
+    for part in (0.001, 0.5, 0.9, 0.99, 0.999, 1):
+        exact = times[max(0, round(part * len(times) + 0.499999) - 1)]
+        assert made._quantile(part) == pytest.approx(exact, rel=0.001)
+
+
+def test_the_slowest_are_the_slowest() -> None:
+    choice = random.Random(3)
+    events, times = [], []
+    for i in range(500):
+        times.append(choice.randrange(1, 900))
+        events += [Event(i * 1000, 1, 1, 0, (i, None)), Event(i * 1000 + times[-1], 1, 1, 1, (i, 0))]
+    text = written(Latency, "request-start", "request-done", "", 5, events=events)
+    slowest = [int(line.split()[0]) for line in text.splitlines() if " thread " in line]
+    assert slowest == sorted(times, reverse=True)[:5]
+    assert len(EVENTS) == 12
