@@ -26,7 +26,8 @@ from ..errors import InputError
 from ..files import open_input
 from ..formats import stapsdt
 from ..instrument import sites
-from ..instrument.main import Options, define, instrument_file, system_of
+from ..instrument.main import Options, define, instrument_file
+from ..instrument.target import system_of
 from ..provider import describe, header
 
 if TYPE_CHECKING:

@@ -21,7 +21,9 @@ from ..elf.object import ElfObject
 from ..errors import InputError
 from ..formats import stapsdt
 from . import sites
-from .main import ANCHOR_SYMBOL, Options, known_providers, operand_text
+from .context import operand_text
+from .semaphores import ANCHOR_SYMBOL
+from .target import Options, known_providers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -10,6 +10,7 @@ import contextlib
 import posix
 from typing import TYPE_CHECKING, Any
 
+from ..elf.intermediate import LtoObjectError
 from ..errors import UsdtError
 from ..files import Destination, find_destination, open_input, write_edited, write_through
 from ..instrument import main as instrumenting
@@ -87,19 +88,19 @@ class _ObjectStep:
         """Instrument `held`, or compile it again. Raises UsdtError."""
         try:
             self._instrument(held)
-        except instrumenting.LtoObjectError as error:
+        except LtoObjectError as error:
             self._without_machine_code(held, error)
         self.done = True
 
     def _instrument(self, held: str) -> None:
         with open_input(held) as data:
             if data.view[:4] in BITCODE:
-                raise instrumenting.LtoObjectError(
+                raise LtoObjectError(
                     f"{self.path}: is LLVM bitcode, which holds no machine code to put probes into; "
                     "compile this file with -fno-lto"
                 )
             if self.settings.lto == "keep" and _is_fat(data.view):
-                raise instrumenting.LtoObjectError(f"{self.path}: is a fat LTO object")
+                raise LtoObjectError(f"{self.path}: is a fat LTO object")
         if self.settings.relative_table:
             self._replace_table(held)
             if not may_have_probes(held):

@@ -1,0 +1,61 @@
+"""Notes that aren't loaded, and linkers that keep them when they drop the code: how such a note takes itself back.
+
+bfd and lld drop a record section with its code. gold and mold don't; there a relocation against the code's address,
+which becomes 0, makes of the note one that every reader passes over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from ..elf.write import NewRelocation
+from ..formats import stapsdt
+
+if TYPE_CHECKING:
+    from .context import Context
+
+
+def void_if_dropped(context: Context, data: bytearray, start: int, code: int) -> list[NewRelocation]:
+    """Return relocations that give a note another owner if the linker drops the code that it describes.
+
+    gold and mold keep notes that aren't loaded, whatever becomes of the code; the code's symbol is 0 then. A note
+    at a small address spoils the whole file for perf and the probe for libbpf, while notes of other owners are
+    passed over by every reader. (Of another type they aren't: perf stops reading there.) So the address is added
+    to `'s' << 56`, less one, in an eight-byte word whose top byte is the first letter of the owner: any address
+    from 1 on carries into it, 0 doesn't, and the owner is "rtapsdt". The seven bytes that this spoils are then
+    written again, by relocations without a symbol. They come after it in file order and in the order of offsets,
+    because bfd sorts relocations (stably) when it links with -r.
+    """
+    type32, type64 = context.machine.absolute32, context.machine.absolute
+    if type32 is None:
+        return []
+    header = bytes(data[start : start + stapsdt.HEADER_SIZE])
+    owner = stapsdt.HEADER_SIZE - len(stapsdt.OWNER)
+    order: Literal["little", "big"] = "little" if context.source.layout.little else "big"
+    word, again = (owner - 7, (owner - 7, owner - 4)) if order == "little" else (owner, (owner + 1, owner + 4))
+    test = NewRelocation(start + word, type64, code, (stapsdt.OWNER[0] << 56) - 1)
+    values = [(offset, int.from_bytes(header[offset : offset + 4], order)) for offset in again]
+    again32 = [NewRelocation(start + offset, type32, context.zero_symbol(), value) for offset, value in values]
+    end = [NewRelocation(test.offset, context.machine.none, 0, 0)] if context.machine.chains else []
+    return [test, *end, *again32]
+
+
+def hide_if_dropped(context: Context, size: int, code: int) -> tuple[bytes, list[NewRelocation]] | None:
+    """Return bytes to put before `size` bytes of notes, with relocations, so that they vanish with their code.
+
+    See `_void_if_dropped` for why, and `usdt_note.guard` for how.
+    """
+    from ..formats import usdt_note
+
+    type32 = context.machine.absolute32
+    if type32 is None:
+        return None
+    order: Literal["little", "big"] = "little" if context.source.layout.little else "big"
+    guard = usdt_note.guard(size, little=order == "little")
+    relocations = [NewRelocation(guard.word, context.machine.absolute, code, guard.addend)]
+    if context.machine.chains:
+        relocations.append(NewRelocation(guard.word, context.machine.none, 0, 0))
+    for offset in guard.again:
+        value = int.from_bytes(guard.data[offset : offset + 4], order)
+        relocations.append(NewRelocation(offset, type32, context.zero_symbol(), value))
+    return guard.data, relocations

@@ -1,0 +1,38 @@
+"""The records of one text section's sites in every format that is wanted: which writer, in which order."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .context import Context, Place
+
+# Format -> the module that writes it, in the order in which they are written: what the next one must keep comes first.
+# Only who asks for a format pays for its import.
+WRITERS = {"stapsdt": "stapsdt", "usdt": "usdt_note", "dof": "dof_section"}
+# Formats whose labels are in loaded sections, so that what refers to one keeps it.
+_LOADED = {"usdt", "dof"}
+
+
+def write_records(context: Context, section: int, places: Sequence[Place], group: int) -> list[int]:
+    """Append the records of the sites of `section` in every format; return a label on a record of each site.
+
+    Record sections are linked to the code (SHF_LINK_ORDER) and members of its group, so that bfd and lld drop them
+    with the code (for notes in gold and mold see `dropped`); the labels are what the neutralised relocations point to,
+    so that a record is kept with the code. Only of loaded sections do linkers ask whether anything refers to them, so a
+    label on DOF or on functions' names comes before one on a note.
+    """
+    own = group
+    if not group:  # a group of its own, not COMDAT: bfd's -r would put all record sections into one
+        group = context.editor.add_group(context.alias(section, 0), 0)
+    labels: list[int] = []
+    keep = 0
+    for name, module in WRITERS.items():
+        if name in context.options.formats:
+            write = importlib.import_module(f".{module}", __package__).write
+            labels = write(context, section, places, group, own, keep)
+            keep = labels[0] if name in _LOADED else 0
+    return labels

@@ -1,0 +1,98 @@
+"""Stubs: a reference that is no plain branch keeps working, because the object defines what it refers to.
+
+A stub's body is a site itself. It stands in a COMDAT group of its own, so that any number of objects may define it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..elf import layout as L
+from ..elf.write import NewRelocation
+from ..errors import UsdtError
+from .context import Place, SiteReport
+from .records import write_records
+from .semaphores import semaphore
+
+if TYPE_CHECKING:
+    from ..machines.calls import Stub
+    from .context import Context
+    from .sites import StubSymbol
+
+# Where ppc64 ELFv1 has its function descriptors.
+_DESCRIPTORS = ".opd"
+
+
+def define(context: Context, stub: StubSymbol) -> None:
+    """Define a stub that is referred to by more than branches; its body is then a site itcontext.
+
+    It stands in a COMDAT group of its own, so that any number of objects may define it.
+    """
+    code = _code(context, stub)
+    group = context.editor.add_group(stub.symbol)
+    context.unique_names[group] = stub.name
+    section = context.editor.next_section
+    relocations = []
+    for r in code.relocations:
+        symbol = semaphore(context, stub) if r.label is None else context.editor.add_label(section, r.label)
+        relocations.append(NewRelocation(r.offset, r.type, symbol, r.addend))
+    recorded = not stub.enabled or context.options.formats != ("stapsdt",)
+    tied = recorded and context.options.formats != ("stapsdt",)
+    if tied:
+        relocations.append(NewRelocation(code.site, context.machine.none, 0, 0))  # against its record, see below
+    context.editor.add_section(
+        f".text.{stub.name}", L.SHT_PROGBITS, L.SHF_ALLOC | L.SHF_EXECINSTR, code.code,
+        align=code.align, relocations=relocations, group=group,
+    )  # fmt: skip
+    for name, offset in code.mapping:
+        context.editor.add_label(section, offset, name)
+    entry, value = (section, code.entry) if context.machine.descriptor is None else _describe_function(context, section)
+    context.editor.change_symbol(stub.symbol, L.STB_WEAK, L.STT_FUNC, entry, value, len(code.code))
+    if not recorded:
+        return  # it reads the semaphore, and nobody patches it
+    labels = write_records(context, section, [Place(stub, code.site, code.tail, code.asks)], group)
+    if tied:
+        relocations[-1] = relocations[-1]._replace(symbol=labels[0])
+    context.reports.append(
+        SiteReport(stub.provider, stub.probe.stub, stub.enabled, f".text.{stub.name}", code.site, True)
+    )
+
+
+def _code(context: Context, stub: StubSymbol) -> Stub:
+    """Return the code of a stub. Raises UsdtError where the machine has none that the formats' readers can use."""
+    if stub.enabled and context.asks:
+        if context.machine.asking_stub is None:
+            raise UsdtError(
+                f"{context.source.path}: {stub.name}() asks whether a probe is enabled, which Oracle's DTrace can't "
+                f"answer on {context.machine.name}; leave USDT_ENABLED_BY_CALL undefined and add stapsdt to --formats"
+            )
+        return context.machine.asking_stub(context.by_semaphore, context.options.nop)
+    make = context.machine.thumb_stub if context.machine.thumb_stub and _is_thumb(context) else context.machine.stub
+    return make(stub.enabled, context.by_semaphore, context.options.nop)
+
+
+def _is_thumb(context: Context) -> bool:
+    """Whether the object's mapping symbols say that it has Thumb code and no A32 (aaelf32, "Mapping symbols")."""
+    found = {name[:2] for name in context.source.find_symbols((b"$a", b"$t")).values()}
+    return found == {"$t"}
+
+
+def _describe_function(context: Context, section: int) -> tuple[int, int]:
+    """Add the descriptor of the function in `section`, which its symbol stands for with ELFv1; return its place.
+
+    It has the code's address, the module's TOC and an environment pointer that C doesn't use. Linkers look for
+    descriptors in one section of an object only, so it goes to the end of the one that the compiler made.
+    """
+    assert context.machine.descriptor is not None
+    address, toc = context.machine.descriptor
+    code = context.editor.add_section_symbol(section)  # mold takes no other kind of symbol here
+    relocations = [NewRelocation(0, address, code, 0), NewRelocation(8, toc, 0, 0)]
+    if not context.descriptors:
+        context.descriptors = next(iter(context.source.sections_named(_DESCRIPTORS)), 0)
+    if context.descriptors:
+        return context.descriptors, context.editor.extend_section(context.descriptors, bytes(24), relocations)
+    flags = L.SHF_ALLOC | L.SHF_WRITE
+    context.descriptors = context.editor.add_section(
+        _DESCRIPTORS, L.SHT_PROGBITS, flags, bytes(24), align=8, relocations=relocations
+    )
+    return context.descriptors, 0

@@ -1,0 +1,76 @@
+"""What an object is instrumented for: the choices of a caller, the target system, and the formats its tracers read."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..elf import layout as L
+from ..errors import UsdtError
+from ..machines.calls import SAFE
+from ..provider import describe
+from . import sites
+
+if TYPE_CHECKING:
+    from ..elf.object import ElfObject
+    from ..provider.model import Provider
+
+
+class Options(NamedTuple):
+    """What a caller may choose. `providers` are known besides those that the object itself describes.
+
+    `formats` are the records to write; none means what the tracers of the target system read. `target_os` is one of
+    SYSTEMS, or '' for what the object says of itself. `keep_calls` leaves calls as they are, and defines their stubs.
+    """
+
+    nop: str = SAFE
+    formats: tuple[str, ...] = ()
+    providers: tuple[Provider, ...] = ()
+    lto: str = "error"
+    target_os: str = ""
+    keep_calls: bool = False
+
+
+# System -> the records its tracers read. The objects of FreeBSD and illumos name their system (EI_OSABI).
+SYSTEMS = {"linux": ("stapsdt",), "freebsd": ("dof",), "illumos": ("dof",), "oracle": ("dof",)}
+FORMATS = ("stapsdt", "dof", "usdt")
+_SYSTEM_OF = {L.ELFOSABI_FREEBSD: "freebsd", L.ELFOSABI_SOLARIS: "illumos"}
+# The same by the beginning of `sys.platform`.
+_SYSTEM_OF_HOST = {"freebsd": "freebsd", "sunos": "illumos"}
+DEFAULTS = Options()
+
+
+def system_of(osabi: int) -> str:
+    """Return the system that an object is for, by its EI_OSABI, or, where that says nothing, the one this runs on.
+
+    GNU's assembler says nothing when it writes for illumos, or for FreeBSD on other machines than x86.
+    """
+    if osabi != L.ELFOSABI_NONE:
+        return _SYSTEM_OF.get(osabi, "linux")
+    return next((system for name, system in _SYSTEM_OF_HOST.items() if sys.platform.startswith(name)), "linux")
+
+
+def with_target(source: ElfObject, options: Options) -> Options:
+    """Return the options with target system and formats filled in. Raises UsdtError on what doesn't go together."""
+    system = options.target_os or system_of(source.osabi)
+    if system not in SYSTEMS:
+        raise UsdtError(f"target system {system} is unknown; there are {', '.join(SYSTEMS)}")
+    formats = options.formats or SYSTEMS[system]
+    unknown = [name for name in formats if name not in FORMATS]
+    if unknown:
+        raise UsdtError(f"{unknown[0]} is no record format; there are {', '.join(FORMATS)}")
+    return options._replace(formats=tuple(name for name in FORMATS if name in formats), target_os=system)
+
+
+def known_providers(source: ElfObject, options: Options) -> dict[str, Provider]:
+    """Return provider name -> provider, those that the object describes and those of the options. Raises UsdtError."""
+    try:
+        described = describe.decode(sites.description(source))
+    except describe.DescriptionError as error:
+        raise UsdtError(f"{source.path}: section {describe.SECTION}: {error}; make the header again") from None
+    providers = {name: provider for name, (provider, _) in described.items()}
+    if options.providers:
+        from ..provider.join import join_all
+
+        providers, _ = join_all([*providers.values(), *options.providers])
+    return providers
