@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from common import PACKAGE, USDTBUILD, have, report, run, workspace
@@ -207,30 +208,39 @@ def build(folder: Path) -> list[str]:
         words = ["clang++", *common, "-fxray-instrument", "-fxray-instruction-threshold=1", "xray.cc", "-o", "xray"]
         if subprocess.run(words, cwd=folder, capture_output=True, check=False).returncode == 0:
             names.append("xray")
-    if Path("/usr/include/lttng/tracepoint.h").exists():
-        (folder / "lttng_tick.h").write_text(LTTNG_H)
-        (folder / "lttng.c").write_text(LTTNG)
-        words = ["gcc", *common, "-I.", "lttng.c", "-llttng-ust", "-ldl", "-o", "lttng"]
-        if subprocess.run(words, cwd=folder, capture_output=True, check=False).returncode == 0:
-            names.append("lttng")
+    (folder / "lttng_tick.h").write_text(LTTNG_H)
+    (folder / "lttng.c").write_text(LTTNG)
+    words = ["gcc", *common, "-I.", "lttng.c", "-llttng-ust", "-ldl", "-o", "lttng"]
+    if have("lttng") and subprocess.run(words, cwd=folder, capture_output=True, check=False).returncode == 0:
+        names.append("lttng")
     return names
 
 
 def under_lttng(folder: Path) -> str:
-    """Run the LTTng program in a session of its own home, which is taken down again; '' where there is no daemon."""
+    """Run the LTTng program in a session and under a daemon of its own; '' where there can be none."""
     environment = {**os.environ, "LTTNG_HOME": str(folder), "HOME": str(folder)}
 
     def lttng(*words: str) -> bool:
-        done = subprocess.run(["lttng", *words], cwd=folder, env=environment, capture_output=True, check=False)
+        done = subprocess.run(
+            ["lttng", "--no-sessiond", *words], cwd=folder, env=environment, capture_output=True, check=False
+        )
         return done.returncode == 0
 
-    if not have("lttng") or not lttng("create", "bench", f"--output={folder / 'trace'}"):
-        return ""
-    lttng("enable-event", "--userspace", "bench:tick")
-    lttng("start")
-    out = run([folder / "lttng"], folder)
-    lttng("destroy", "bench")
-    return out
+    with subprocess.Popen(["lttng-sessiond", "--no-kernel"], env=environment, stderr=subprocess.DEVNULL) as daemon:
+        try:
+            for _ in range(100):
+                if lttng("create", "bench", f"--output={folder / 'trace'}"):
+                    break
+                time.sleep(0.1)
+            else:
+                return ""
+            lttng("enable-event", "--userspace", "bench:tick")
+            lttng("start")
+            out = subprocess.run([folder / "lttng"], env=environment, capture_output=True, text=True, check=True).stdout
+            lttng("destroy", "bench")
+            return out
+        finally:
+            daemon.terminate()
 
 
 def main() -> None:
