@@ -150,6 +150,20 @@ KEEP void *f_cancelled(void *)
 		pthread_testcancel();
 }
 
+static USDT_LIVE_FAST_HANDLER void fast_enter(const usdt_live_hit *, void *) { enters++; }
+static USDT_LIVE_FAST_HANDLER void fast_leave(const usdt_live_return *, void *) { leaves++; }
+
+/* A thread's first frame, with arguments in vector registers, which nobody saves. */
+static void *doubles(void *data)
+{
+	bool right = CALL(f_double)(1.5, 2.5f, 3) == 8.5;
+	many m = CALL(f_struct)(1, 2.5, 3, 4, 5, 6, 7, 8, 0.5);
+
+	for (int i = 0; i < 200; i++)
+		right = right && CALL(f_double)(i, 2.5f, 3) == 2 * i + 5.5;
+	return right && m.a == 9 && m.b == 25 && m.c == 3 ? data : nullptr;
+}
+
 int main()
 {
 	pthread_t thread;
@@ -234,6 +248,11 @@ int main()
 
 	report("deep", CALL(f_recurse)(20000) == 20000L * 20001 / 2);
 	report("after-deep", CALL(f_recurse)(10) == 55);
+	usdt_live_function_off("*");
+	usdt_live_function_on_with("f_*", fast_enter, fast_leave, nullptr, USDT_LIVE_FAST, 0);
+	pthread_create(&thread, nullptr, doubles, token);
+	pthread_join(thread, &result);
+	report("fast", result == token);
 	usdt_live_statistics s;
 	usdt_live_get_statistics(&s);
 	printf("skipped=%llu too-deep=%llu\n", (unsigned long long)s.skipped, (unsigned long long)s.too_deep);

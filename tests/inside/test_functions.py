@@ -35,6 +35,7 @@ CASES: dict[str, tuple[int | None, int | None, str]] = {
     "thread-cancel": (1, 0, "+cancelled"),
     "deep": (20001, 4080, ""),
     "after-deep": (11, 11, "+recurse" * 11 + "-recurse" * 11),
+    "fast": (202, 202, ""),
 }
 
 
@@ -57,6 +58,19 @@ def test_frames_are_left_in_every_way(compiler: str, cc: str, level: str, build:
     # What is left without a return is what was thrown or jumped over.
     assert seen["coroutine"][0] == seen["coroutine"][1]
     assert seen["many-exceptions"][1] == seen["many-longjmps"][1] == 6000
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("level", ["-O0", "-O3"])
+def test_what_hits_run_touches_no_vector_register(
+    compiler: str, level: str, run: Any, need: Any, tmp_path: Path
+) -> None:
+    """With handlers that promise as much, nobody saves them."""
+    need(compiler)
+    run(compiler, "-std=gnu99", level, "-c", RUNTIME / "frames.c", "-o", tmp_path / "frames.o")
+    code = run("objdump", "-d", tmp_path / "frames.o").stdout
+    assert "live_enter" in code
+    assert not re.findall(r"%[xyz]mm\d+", code)
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])

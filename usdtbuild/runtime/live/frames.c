@@ -119,7 +119,7 @@ static __thread thread mine __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
 static int have_key;
 
-static LIVE_PLAIN void give_back(thread *self, int32_t k)
+static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER void give_back(thread *self, int32_t k)
 {
 	block *b = &blocks[k / BLOCK];
 
@@ -162,7 +162,7 @@ static __attribute__((constructor)) void make_key(void)
  * The bounds of this thread's own stack, from /proc/self/maps without a buffer of libc's: the mapping named [stack], or the one
  * that holds the thread's control block, up to that. None if the thread is running on another stack now.
  */
-static LIVE_PLAIN void find_stack(thread *self)
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void find_stack(thread *self)
 {
 	uintptr_t at = (uintptr_t)__builtin_frame_address(0), number[2] = {0, 0}, tls = (uintptr_t)self;
 	char text[1024], last = 0;
@@ -197,7 +197,7 @@ static LIVE_PLAIN void find_stack(thread *self)
 	close(fd);
 }
 
-static LIVE_PLAIN thread *this_thread(void)
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER thread *this_thread(void)
 {
 	thread *self = &mine;
 
@@ -217,7 +217,7 @@ static LIVE_PLAIN thread *this_thread(void)
  * ended; what stood at this same place, unless `back` is its trampoline (a tail call: the caller's frame still returns); and what is deeper
  * on the thread's own stack, where its trampoline's address isn't any more. Only that stack is read: memory there, once used, stays mapped.
  */
-static LIVE_PLAIN void bury(thread *self, const uintptr_t *slot, uintptr_t back)
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void bury(thread *self, const uintptr_t *slot, uintptr_t back)
 {
 	int32_t k;
 
@@ -243,7 +243,7 @@ static LIVE_PLAIN void bury(thread *self, const uintptr_t *slot, uintptr_t back)
  * entry nothing deeper was alive. So the chain is read from the newest, which is the call at `slot` that returns to `back`. Frames of a signal stack, which
  * may lie within the thread's own, are left out.
  */
-static LIVE_PLAIN void sweep(thread *self, const uintptr_t *slot, uintptr_t back)
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void sweep(thread *self, const uintptr_t *slot, uintptr_t back)
 {
 	int32_t *from = &self->top, k;
 	uintptr_t highest = 0;
@@ -278,7 +278,7 @@ static LIVE_PLAIN void sweep(thread *self, const uintptr_t *slot, uintptr_t back
 }
 
 /* The slow way to a free frame: another block of this thread's, or a new one. -1: there is none. */
-static LIVE_PLAIN int32_t take(thread *self, const uintptr_t *slot, uintptr_t back)
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER int32_t take(thread *self, const uintptr_t *slot, uintptr_t back)
 {
 	int32_t i = self->current;
 	unsigned bit;

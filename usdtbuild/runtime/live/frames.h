@@ -36,12 +36,12 @@ LIVE_HIDDEN extern live_return live_returns[LIVE_FRAME_COUNT];
 LIVE_HIDDEN extern const char live_trampolines[];
 
 /* The address that frame `k` returns to first. */
-static inline uintptr_t live_trampoline(int32_t k)
+static inline USDT_LIVE_FAST_HANDLER uintptr_t live_trampoline(int32_t k)
 {
 	return (uintptr_t)live_trampolines + 16u * (uint32_t)k + LIVE_TRAMPOLINE_CALL;
 }
 
-static inline int32_t live_frame_of(uintptr_t trampoline)
+static inline USDT_LIVE_FAST_HANDLER int32_t live_frame_of(uintptr_t trampoline)
 {
 	return (int32_t)((trampoline - (uintptr_t)live_trampolines) >> 4);
 }

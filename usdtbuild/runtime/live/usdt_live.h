@@ -174,7 +174,7 @@ const char *usdt_live_error(int error);
 int usdt_live_report(char *text, size_t size);
 
 /* Argument `index` of a hit, widened to 64 bits by its sign. A wild pointer's memory isn't read: only values are. 0 for an argument that is not there. */
-static inline uint64_t usdt_live_argument(const usdt_live_hit *hit, unsigned index)
+static inline USDT_LIVE_FAST_HANDLER uint64_t usdt_live_argument(const usdt_live_hit *hit, unsigned index)
 {
 	const usdt_live_argument_place *place;
 	const unsigned char *at;
