@@ -11,8 +11,8 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from usdtbuild.elf import layout as L
+from usdtbuild.elf.edit import NewRelocation, ObjectEditor
 from usdtbuild.elf.object import ElfError, ElfObject
-from usdtbuild.elf.write import NewRelocation, ObjectEditor
 
 from .test_write import apply
 

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from usdtbuild.elf import layout as L
+from usdtbuild.elf.edit import NewRelocation, ObjectEditor
 from usdtbuild.elf.object import ElfObject
-from usdtbuild.elf.write import NewRelocation, ObjectEditor, decode_uleb, encode_uleb
+from usdtbuild.elf.uleb import decode_uleb, encode_uleb
 
 # Globals before and behind each other, referred to from code, data, a group's signature and each other.
 TEXT = """

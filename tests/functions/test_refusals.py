@@ -356,7 +356,7 @@ def test_processes_that_are_gone_are_an_error(usdtbuild: Any) -> None:
 
 
 def test_verify_reports_each_reason_once_with_its_places(build: Any, run: Any, cc: str, tmp_path: Any) -> None:
-    from usdtbuild.functions.read import verify_entries
+    from usdtbuild.verify.entries import verify_entries
 
     wrong = "function wrong 3 2\n finish wrong\n function other 2 2\n finish other\n entry 0"
     found = {finding.check: finding for finding in verify_entries(str(build(wrong)))}
@@ -375,7 +375,7 @@ def test_verify_reports_each_reason_once_with_its_places(build: Any, run: Any, c
 
 
 def test_folded_functions_are_listed_once_and_no_error(run: Any, need: Any, by_name: Any, tmp_path: Any) -> None:
-    from usdtbuild.functions.read import verify_entries
+    from usdtbuild.verify.entries import verify_entries
 
     need("ld.lld")
     source, library = tmp_path / "a.c", tmp_path / "a.so"

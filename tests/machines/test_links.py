@@ -10,8 +10,8 @@ from elftools.elf.elffile import ELFFile
 
 from usdtbuild import machines
 from usdtbuild.elf import layout
+from usdtbuild.elf.edit import NewRelocation, ObjectEditor
 from usdtbuild.elf.object import ElfObject
-from usdtbuild.elf.write import NewRelocation, ObjectEditor
 
 NAMES = (
     "x86-64", "i386", "aarch64", "aarch64_be", "arm", "thumb-2", "armeb", "ppc32", "ppc64", "ppc64 elfv2", "ppc64le",

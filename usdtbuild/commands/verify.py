@@ -69,7 +69,7 @@ def _check_names(ignored: Sequence[str]) -> None:
     """Raise UsageError for a name that no finding has."""
     known = set(NAMES)
     if any(name.startswith("entry-") for name in ignored):
-        from ..functions.read import entry_checks
+        from ..verify.entries import entry_checks
 
         known = {*known, *entry_checks()}
     for name in ignored:

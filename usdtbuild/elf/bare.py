@@ -1,6 +1,6 @@
 """An object without code, made to resemble another: same machine, same ABI marks, texts, and undefined symbols.
 
-It is what `elf.write` can then add to. The marks are the sections by which linkers decide whether two objects go
+It is what `elf.edit` can then add to. The marks are the sections by which linkers decide whether two objects go
 together, or what the whole program supports; an object without them would spoil them for the program. The stack
 is marked as not executable.
 """

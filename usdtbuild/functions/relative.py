@@ -17,11 +17,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..elf import layout as L
+from ..elf.edit import NewRelocation, ObjectEditor
+from ..elf.foreign import BITCODE
 from ..elf.intermediate import LtoObjectError, refuse_slim_lto
 from ..elf.object import ElfObject
-from ..elf.write import NewRelocation, ObjectEditor
 from ..files import open_input, write_edited
-from ..launch.compile import BITCODE
 from ..machines import facts_of
 from .table import RELATIVE, STANDARD
 

@@ -10,7 +10,7 @@ from binascii import crc32
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..elf import layout as L
-from ..elf.write import ABSOLUTE, ObjectEditor
+from ..elf.edit import ABSOLUTE, ObjectEditor
 from ..errors import UsdtError
 from ..formats import stapsdt
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..elf import layout as L
-from ..elf.write import NewRelocation
+from ..elf.edit import NewRelocation
 from ..errors import UsdtError
 from . import dof as dof_records
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from ..elf.write import NewRelocation
+from ..elf.edit import NewRelocation
 from ..formats import stapsdt
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """An object's way from input to output, top to bottom: read, find the sites, patch them, write the records.
 
 What is a site is `sites`' business, what bytes replace it `machines`', how a record looks `formats`', which records go
-where `records`', and how an object grows `elf.write`'s. Records live beside the code they describe, in its COMDAT group
+where `records`', and how an object grows `elf.edit`'s. Records live beside the code they describe, in its COMDAT group
 if it has one, tied to it so that a linker keeps or drops both.
 
 It knows no command line. The input is never modified; the output appears complete or not at all.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..elf import layout as L
-from ..elf.write import NewRelocation
+from ..elf.edit import NewRelocation
 from ..errors import UsdtError
 from .context import Place, SiteReport
 from .records import write_records

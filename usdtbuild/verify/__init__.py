@@ -77,7 +77,7 @@ def _entries(image: Image, seen: Inspection) -> list[Finding]:
     """Return what is wrong with patchable function entries, where the file has a table of them."""
     if not _has_entries(image):
         return []
-    from ..functions.read import verify_entries
+    from .entries import verify_entries
 
     return verify_entries(image.path, image.data, look.site_places(image.is_object, seen))
 

@@ -1,0 +1,252 @@
+"""Editing a relocatable object by appending: what was read stays where it is, everything new goes to the end.
+
+Bytes, relocations and symbols of the input are patched in place; new sections, the grown symbol and string tables,
+changed groups and the new section headers follow after the input's last byte. No symbol that the object had changes
+its number except the first few global ones: the ELF format wants local symbols first, so the labels we add take the
+places of the first globals, which move to the end of the table, and every reference to those few is patched
+(relocations, group signatures, `.llvm_addrsig`, extended section indices).
+
+Local labels can't collide with those of any other object, need no invented names, and never reach a dynamic symbol
+table. They are nameless, hidden and without type or size, the form that binutils, gdb and perf leave out of symbol
+look-ups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from . import layout as L
+from .finish import Finisher
+from .finish_symbols import ABSOLUTE
+
+__all__ = ["ABSOLUTE", "NewRelocation", "ObjectEditor"]
+
+if TYPE_CHECKING:
+    from .object import ElfObject, Reference
+
+# A symbol that the object doesn't have yet is named by a negative number until `finish` knows its place:
+# -2, -4, ... are new local labels, -1, -3, ... new global symbols.
+
+
+
+class NewRelocation(NamedTuple):
+    """A relocation in a new section. `symbol` is a symbol index of the input or a handle that this module gave.
+
+    Where relocations of an object carry no addend (SHT_REL), it is added to the 32-bit word at `offset`.
+    """
+
+    offset: int
+    type: int
+    symbol: int
+    addend: int
+
+
+class _Label(NamedTuple):
+    name: str
+    section: int
+    value: int
+    type: int
+    other: int
+
+
+class _Global(NamedTuple):
+    name: str
+    info: int
+    section: int
+    value: int
+    size: int
+
+
+class _NewSection(NamedTuple):
+    name: str
+    type: int
+    flags: int
+    data: bytes
+    link: int
+    info: int
+    align: int
+    entsize: int
+
+
+class ObjectEditor:
+    """Collects changes to one object; `finish` returns them as patches and a tail."""
+
+    def __init__(self, source: ElfObject) -> None:
+        """Start editing `source`, which is not modified."""
+        self.source = source
+        self.layout = source.layout
+        self.patches: list[tuple[int, bytes]] = []
+        self._labels: list[_Label] = []
+        self._globals: list[_Global] = []
+        self._changed_symbols: dict[int, tuple[int, int, int | None, int | None, int | None]] = {}
+        self._retargeted: list[tuple[Reference, int, int, int]] = []
+        self._sections: list[_NewSection] = []
+        self._relocations: dict[int, tuple[int, list[NewRelocation]]] = {}
+        self._group_members: dict[int, list[int]] = {}
+        self._new_groups: dict[int, tuple[int, list[int]]] = {}
+        self._extended: dict[int, bytearray] = {}
+        self._more_relocations: dict[int, list[NewRelocation]] = {}  # existing relocation section -> what it gets
+        self._emptied: list[int] = []
+        self._dropped: list[int] = []
+        self._osabi: int | None = None
+        self._rela = self._uses_rela()
+
+    def _uses_rela(self) -> bool:
+        """Whether this machine's relocations carry addends: what the object does, and RELA in 64-bit ones."""
+        for section in self.source.sections:
+            if section.type == L.SHT_RELA:
+                return True
+            if section.type == L.SHT_REL:
+                return False
+        return self.layout.is64
+
+    @property
+    def uses_rela(self) -> bool:
+        """Whether relocations of this object carry their addends (else the addend lies in the relocated bytes)."""
+        return self._rela
+
+    # -- what callers change -----------------------------------------------------------------------------------------
+
+    def patch(self, section: int, offset: int, data: bytes) -> None:
+        """Overwrite bytes of an existing section."""
+        self.patches.append((self.source.sections[section].offset + offset, data))
+
+    def set_osabi_gnu(self) -> None:
+        """Mark the object as using GNU extensions (SHF_GNU_RETAIN), if it names no other system."""
+        if self.source.osabi == L.ELFOSABI_NONE:
+            self._osabi = L.ELFOSABI_GNU
+
+    @property
+    def next_section(self) -> int:
+        """The index that the next `add_section` or `add_group` will return."""
+        return len(self.source.sections) + len(self._sections)
+
+    def add_label(self, section: int, value: int, name: str = "") -> int:
+        """Add a local label, usually a nameless one, in a section or ABSOLUTE; return its handle."""
+        self._labels.append(_Label(name, section, value, L.STT_NOTYPE, L.STV_HIDDEN))
+        return -2 * len(self._labels)
+
+    def add_section_symbol(self, section: int) -> int:
+        """Add the local symbol that stands for a section and lends it its name; return its handle."""
+        self._labels.append(_Label("", section, 0, L.STT_SECTION, L.STV_DEFAULT))
+        return -2 * len(self._labels)
+
+    def add_global(
+        self, name: str, binding: int, section: int = 0, value: int = 0, size: int = 0, type_: int = L.STT_NOTYPE
+    ) -> int:
+        """Add a named hidden symbol (undefined by default); return its handle."""
+        self._globals.append(_Global(name, binding << 4 | type_, section, value, size))
+        return -2 * len(self._globals) + 1
+
+    def change_symbol(
+        self, index: int, binding: int, type_: int, section: int | None = None, value: int | None = None, size: int = 0
+    ) -> None:
+        """Give an existing global symbol another binding and definition, and hide it."""
+        self._changed_symbols[index] = (binding << 4 | type_, L.STV_HIDDEN, section, value, size)
+
+    def retarget(self, reference: Reference, type_: int, symbol: int, addend: int = 0) -> None:
+        """Turn an existing relocation into one of another type against another symbol."""
+        self._retargeted.append((reference, type_, symbol, addend))
+
+    def move(self, reference: Reference, offset: int) -> None:
+        """Let an existing relocation apply at another offset, since its instruction moved there."""
+        moved = reference._replace(offset=offset)
+        self._retargeted.append((moved, moved.type, moved.symbol, moved.addend or 0))
+
+    def add_section(
+        self,
+        name: str,
+        type_: int,
+        flags: int,
+        data: bytes,
+        *,
+        align: int,
+        link: int = 0,
+        info: int = 0,
+        entsize: int = 0,
+        relocations: list[NewRelocation] | None = None,
+        group: int = 0,
+    ) -> int:
+        """Append a section, with its relocations and as a member of `group` (a group section) if given.
+
+        Return its index, which is final.
+        """
+        if group:
+            flags |= L.SHF_GROUP
+        index = self.next_section
+        self._sections.append(_NewSection(name, type_, flags, data, link, info, align, entsize))
+        self._join(group, index)
+        if relocations:
+            self._add_relocation_section(name, index, relocations, group)
+        return index
+
+    def extend_section(self, section: int, data: bytes, relocations: list[NewRelocation]) -> int:
+        """Add bytes to the end of a section, with relocations whose offsets count from there; return where that is.
+
+        The section is an existing one that has relocations already, or a new one that was added with some.
+        """
+        first_new = len(self.source.sections)
+        if section < first_new:
+            added = self._extended.setdefault(section, bytearray())
+            start = self.source.sections[section].size + len(added)
+            added += data
+        else:
+            new = self._sections[section - first_new]
+            start = len(new.data)
+            self._sections[section - first_new] = new._replace(data=new.data + data)
+        self.add_relocations(section, [r._replace(offset=start + r.offset) for r in relocations])
+        return start
+
+    def add_relocations(self, section: int, relocations: list[NewRelocation]) -> None:
+        """Add relocations to a section; where it has some, each goes behind those of its offset and of lower ones."""
+        if section >= len(self.source.sections):
+            self._relocations[section + 1][1].extend(relocations)
+            return
+        existing = [i for i in self.source.relocation_sections() if self.source.sections[i].info == section]
+        if existing:
+            self._more_relocations.setdefault(existing[0], []).extend(relocations)
+        else:
+            group = self.source.groups().get(section, 0)
+            self._add_relocation_section(self.source.section_name(section), section, relocations, group)
+
+    def _add_relocation_section(self, name: str, target: int, relocations: list[NewRelocation], group: int) -> None:
+        entry = self.layout.rela if self._rela else self.layout.rel
+        prefix, type_ = (".rela", L.SHT_RELA) if self._rela else (".rel", L.SHT_REL)
+        flags = L.SHF_INFO_LINK | (L.SHF_GROUP if group else 0)
+        index = self.next_section
+        header = _NewSection(
+            prefix + name, type_, flags, b"", self.source.symtab, target, self.layout.address_size, entry.size
+        )
+        self._sections.append(header)
+        self._relocations[index] = (target, relocations)
+        self._join(group, index)
+
+    def _join(self, group: int, index: int) -> None:
+        if group in self._new_groups:
+            self._new_groups[group][1].append(index)
+        elif group:
+            self._group_members.setdefault(group, []).append(index)
+
+    def drop_section(self, index: int) -> None:
+        """Turn an existing section into an empty, nameless SHT_NULL one, which every tool passes over.
+
+        The name goes too, because gcc's linker plugin looks for `.gnu.lto_` names before it looks at types.
+        """
+        self._dropped.append(index)
+
+    def empty_section(self, index: int) -> None:
+        """Take all bytes from an existing section, which stays: where `drop_section` would leave a gap in a group."""
+        self._emptied.append(index)
+
+    def add_group(self, signature: int, flags: int = L.GRP_COMDAT) -> int:
+        """Append a group whose signature is the symbol (index or handle) `signature`; return its index."""
+        data = self.layout.u32.pack(flags)
+        index = self.add_section(".group", L.SHT_GROUP, 0, data, align=4, entsize=4, link=self.source.symtab)
+        self._new_groups[index] = (signature, [])
+        return index
+
+    # -- the result --------------------------------------------------------------------------------------------------
+
+    def finish(self) -> tuple[list[tuple[int, bytes]], bytes]:
+        """Return (patches, tail): bytes to overwrite at file offsets, and bytes to append to the file."""
+        return Finisher(self).run()

@@ -1,0 +1,117 @@
+"""The symbol table of an edited object, its extended section numbers, and the string tables that have grown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import layout as L
+from .headers import SectionHeader as Section
+
+if TYPE_CHECKING:
+    from .finish import Finisher
+
+ABSOLUTE = -1  # in place of a section's number: the symbol's value is no address
+
+
+def write_symbols(finisher: Finisher) -> None:
+    """Append the symbol table with the new labels and symbols in their places, and what belongs to it."""
+    editor, source, size = finisher.editor, finisher.source, finisher.layout.symbol.size
+    strtab = source.sections[source.symtab].link
+    strings = bytearray()
+    string_base = source.sections[strtab].size
+    old = source.content(source.symtab)
+    table = bytearray(old[: finisher.first_global * size])
+    for label in editor._labels:
+        name = _add_string(strings, string_base, label.name) if label.name else 0
+        table += _pack(finisher, name, label.type, label.other, label.section, label.value, 0)
+    stop = finisher.first_global + len(finisher.moved)
+    table += old[stop * size :]
+    table += old[finisher.first_global * size : stop * size]
+    for new in editor._globals:
+        name = _add_string(strings, string_base, new.name)
+        table += _pack(finisher, name, new.info, L.STV_HIDDEN, new.section, new.value, new.size)
+    _apply_changes(finisher, table)
+    offset = finisher.append(table, finisher.layout.address_size)
+    finisher.headers[source.symtab] = source.sections[source.symtab]._replace(
+        offset=offset, size=len(table), info=finisher.first_global + len(editor._labels)
+    )
+    _write_extended_indices(finisher, len(table) // size)
+    _write_strings(finisher, strtab, strings)
+
+
+def _add_string(strings: bytearray, base: int, text: str) -> int:
+    place = base + len(strings)
+    strings += text.encode("utf-8", "surrogateescape") + b"\0"
+    return place
+
+
+def _apply_changes(finisher: Finisher, table: bytearray) -> None:
+    size = finisher.layout.symbol.size
+    for index, (info, other, section, value, length) in finisher.editor._changed_symbols.items():
+        old = finisher.source.symbol(index)
+        place = finisher.number(index) * size
+        table[place : place + size] = _pack(finisher,
+            old.name, info, old.other & ~3 | other, section or 0, value or 0, length or 0
+        )
+
+
+def _pack(finisher: Finisher, name: int, info: int, other: int, section: int, value: int, size: int) -> bytes:
+    short = L.SHN_ABS if section == ABSOLUTE else section if section < L.SHN_LORESERVE else L.SHN_XINDEX
+    if finisher.layout.is64:
+        return finisher.layout.symbol.pack(name, info, other, short, value, size)
+    return finisher.layout.symbol.pack(name, value, size, info, other, short)
+
+
+def _write_extended_indices(finisher: Finisher, count: int) -> None:
+    """Write the table of section indices that don't fit 16 bits, if the object has or now needs one."""
+    editor, source = finisher.editor, finisher.source
+    table = source.extended_table()
+    defined = [(finisher.number(-2 * (i + 1)), label.section) for i, label in enumerate(editor._labels)]
+    defined += [(finisher.number(-2 * i - 1), new.section) for i, new in enumerate(editor._globals)]
+    defined += [(finisher.number(i), change[2] or 0) for i, change in editor._changed_symbols.items()]
+    if not table and all(section < L.SHN_LORESERVE for _, section in defined):
+        return
+    words = [0] * count
+    if table:
+        for old, (word,) in enumerate(finisher.layout.u32.iter_unpack(source.content(table))):
+            if old < finisher.count:
+                words[finisher.number(old)] = word
+    for place, section in defined:
+        words[place] = section if section >= L.SHN_LORESERVE else 0
+    data = b"".join(map(finisher.layout.u32.pack, words))
+    offset = finisher.append(data, 4)
+    if table:
+        finisher.headers[table] = source.sections[table]._replace(offset=offset, size=len(data))
+    else:
+        header = new_header(".symtab_shndx", L.SHT_SYMTAB_SHNDX, offset, len(data), source.symtab, finisher.names)
+        finisher.headers.append(header._replace(align=4, entsize=4))
+
+
+def _write_strings(finisher: Finisher, strtab: int, strings: bytearray) -> None:
+    """Append the grown symbol and section name tables, which may be one and the same section (clang)."""
+    source = finisher.source
+    shstrtab = source.shstrndx
+    if strtab != shstrtab:
+        _grow(finisher, strtab, strings)
+        strings = bytearray()
+    base = source.sections[shstrtab].size
+    places = []
+    for name in finisher.names:
+        places.append(base + len(strings))
+        strings += name.encode() + b"\0"
+    _grow(finisher, shstrtab, strings)
+    for index in range(len(source.sections), len(finisher.headers)):
+        finisher.headers[index] = finisher.headers[index]._replace(name=places[finisher.headers[index].name])
+
+
+def _grow(finisher: Finisher, index: int, added: bytearray) -> None:
+    if added:
+        data = bytes(finisher.source.content(index)) + bytes(added)
+        section = finisher.source.sections[index]
+        finisher.headers[index] = section._replace(offset=finisher.append(data, 1), size=len(data))
+
+
+def new_header(name: str, type_: int, offset: int, size: int, link: int, names: dict[str, int]) -> Section:
+    """A header whose name field is, until the name table is written, the name's number in `names`."""
+    number = names.setdefault(name, len(names))
+    return Section(number, type_, 0, 0, offset, size, link, 0, 0, 0)

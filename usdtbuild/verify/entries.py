@@ -1,0 +1,66 @@
+"""Checks of patchable function entries: each reason why one can't be patched safely becomes a finding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..functions.entry import REASONS
+from ..functions.read import HARMLESS, WARNINGS, Options, read_functions
+from .report import ERROR, WARNING, Finding, Place
+
+if TYPE_CHECKING:
+    from ..elf.headers import Data
+
+_CURE = "compile it again with what `usdtbuild flags --patchable` gives, and let nothing change its code afterwards"
+_CURES = {
+    "lost-entry": "link with bfd, lld or mold, C++ with clang, or use --patchable-table=relative",
+    "null-entry": "link with lld, or use --patchable-table=relative",
+    "hlt": "compile with 7,5",
+    "long-nop": "compile with 7,5, or with gcc, whose NOPs have one byte each",
+    "too-small": "compile with what `usdtbuild flags --patchable` gives for this machine",
+    "toc": "compile with clang, or with gcc from version 13 on",
+    "padding-arm": "compile with -Wa,-mthumb too",
+    "not-one-store": "compile with -mhotpatch=4,2 instead",
+}
+
+
+def entry_checks() -> dict[str, str]:
+    """Return the name of every finding of `verify_entries`, and what it is about."""
+    reasons = {code: what for code, what in REASONS.items() if code not in HARMLESS}
+    return {f"entry-{code.removeprefix('entry-')}": what for code, what in {**reasons, **WARNINGS}.items()}
+
+
+def verify_entries(
+    path: str, data: Data | None = None, taken: tuple[tuple[int, int], ...] = ()
+) -> list[Finding]:
+    """Return what is wrong with the patchable entries of the file at `path`, one finding for each reason.
+
+    `data` is its content, if the caller has it; `taken` is as in `Options`. An entry that can't be patched safely is
+    an error, one to be patched with care a warning; functions without an entry are no finding. Raises InputError if
+    the file can't be read or is damaged.
+    """
+    places: dict[str, list[Place]] = {}
+    for function in read_functions(path, Options(taken=taken), data=data).functions:
+        if function.reason and function.reason not in HARMLESS:
+            code = function.reason
+        elif function.warnings and not function.reason:
+            code = function.warnings[0]
+        else:
+            continue
+        where = f"{function.section}+{function.address:#x}" if function.section else f"{function.address:#x}"
+        where += f" ({function.name})" if function.name else ""
+        detail = function.detail if function.detail not in ("", REASONS.get(code)) else ""
+        where += f": {detail}" if detail else ""
+        address = None if function.section else function.address
+        place = Place("", where, address, function.section, function.address, function.name)
+        places.setdefault(code, []).append(place)
+    return [
+        Finding(
+            f"entry-{code.removeprefix('entry-')}",
+            WARNING if code in WARNINGS or code == "duplicate" else ERROR,
+            "patchable entries: " + (WARNINGS.get(code) or REASONS[code]),
+            tuple(places[code]),
+            _CURES.get(code, _CURE),
+        )
+        for code in sorted(places)
+    ]
