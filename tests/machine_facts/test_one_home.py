@@ -17,7 +17,7 @@ ELSEWHERE = {
     "elf/bare.py": "names of sections by which linkers compare objects",
     "functions/explain.py": "prologue patches are another method on each machine",
     "functions/flags.py": "options of compilers that have one for a machine",
-    "source_lines.py": "DWARF has an attribute that bears a name of one",
+    "inspection/source_lines.py": "DWARF has an attribute that bears a name of one",
     "functions/pe.py": "COFF has machine numbers of its own",
     "functions/probe.py": "a defect of one compiler",
     "functions/entry.py": "what the ABIs of two machines let a linker write",
