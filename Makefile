@@ -8,7 +8,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
 
-.PHONY: help demo test test-all test-projects test-machines machines bench lint docs manual clean fuzz mutants pythons prepare-test prepare-all
+.PHONY: help demo test test-all test-projects test-machines machines bench lint docs manual pictures clean fuzz mutants pythons prepare-test prepare-all
 
 help:
 	@echo "make demo           build a sample with CMake and watch its probes fire"
@@ -25,6 +25,7 @@ help:
 	@echo "make lint           check the sources (ruff, mypy)"
 	@echo "make docs           write the documentation as a site, to build/docs"
 	@echo "make manual         write the man pages and shell completion from the commands' help"
+	@echo "make pictures       make the documentation's pictures from a real trace (Chromium)"
 	@echo "make clean          remove what building and testing left behind"
 
 demo:
@@ -76,6 +77,9 @@ docs: prepare-test
 
 manual: prepare-test
 	$(BIN)/python tools/manual.py
+
+pictures: prepare-test
+	$(BIN)/python tools/pictures.py
 
 clean:
 	rm -rf .venv .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

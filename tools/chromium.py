@@ -38,6 +38,7 @@ class Browser:
         self._number = 0
         self._session = ""
         self.errors: list[str] = []
+        self.answer: str | None = None  # what is said when the page asks; without it any dialog is an error
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
         self._pending = b""
@@ -78,18 +79,22 @@ class Browser:
 
     def call(self, method: str, **parameters: Any) -> Any:
         """Call a method of the protocol and return its result; RuntimeError if the browser refuses."""
+        number = self._send(method, parameters)
+        while True:
+            answer = self._message()
+            if answer.get("id") == number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']['message']}")
+                return answer["result"]
+            self._note(answer)
+
+    def _send(self, method: str, parameters: dict[str, Any]) -> int:
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if self._session:
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self._message()
-            if answer.get("id") == self._number:
-                if "error" in answer:
-                    raise RuntimeError(f"{method}: {answer['error']['message']}")
-                return answer["result"]
-            self._note(answer)
+        return self._number
 
     def _message(self) -> Any:
         while b"\0" not in self._pending:
@@ -101,7 +106,11 @@ class Browser:
         return json.loads(message)
 
     def _note(self, message: Any) -> None:
-        """Keep what the page complains about."""
+        """Keep what the page complains about; answer what it asks."""
+        if message.get("method") == "Page.javascriptDialogOpening":
+            if self.answer is None:
+                self.errors.append(f"a dialog: {message['params']['message']}")
+            self._send("Page.handleJavaScriptDialog", {"accept": True, "promptText": self.answer or ""})
         if message.get("method") == "Runtime.exceptionThrown":
             self.errors.append(json.dumps(message["params"]["exceptionDetails"]))
         if message.get("method") == "Log.entryAdded" and message["params"]["entry"]["level"] == "error":

@@ -96,6 +96,7 @@ ALL = (
     Need("ld.lld-19", ("lld-19",)),
     Need("llvm-objdump-19", ("llvm-19",)),
     Need("gdb-multiarch", ("gdb-multiarch",)),
+    Need("chromium", ("chromium",)),  # for the pages that `trace` writes; Ubuntu's is no package but a snap
     Need("x86_64-linux-gnux32-gcc", ("gcc-x86-64-linux-gnux32",)),
     *(Need(f"{machine}-gcc", (f"gcc-{machine}",)) for machine in MACHINES),
     *(Need(f"/usr/{machine}/include/stdio.h", (f"libc6-dev-{port}-cross",)) for machine, port in MACHINES.items()),

@@ -135,10 +135,11 @@ def _trace(
             click.echo(f"usdtbuild: tracing process {session.pid}", err=True)
         with _ended_if_not_wanted(session):
             _announce(session, output, sieve)
-        threads = _follow(session, output, sieve, duration, limit)
+        names = _ThreadNames()
+        _follow(session, output, sieve, names, duration, limit)
         output.counts(session.totals)
         report = session.report()
-        report = report._replace(threads={**threads, **report.threads})
+        report = report._replace(threads={**report.threads, **names.known})
         if sieve is not None:
             report = report._replace(counts=sieve.counts(), refusals=(*report.refusals, *sieve.refused))
         output.finish(report)
@@ -188,18 +189,18 @@ def _tell(report: Report, output: All, stood_still: float, verbose: bool) -> Non
 
 
 def _follow(
-    session: Session | Inside, output: All, sieve: Sieve | None, duration: float | None, limit: int | None
-) -> dict[int, str]:
-    """Hand over what comes until it is enough; return the names of threads that were there meanwhile."""
+    session: Session | Inside, output: All, sieve: Sieve | None, names: _ThreadNames, duration: float | None,
+    limit: int | None,
+) -> None:  # fmt: skip
+    """Hand over what comes until it is enough."""
     known, seen = len(session.targets), 0
-    threads: dict[int, str] = {}
     deadline = time.monotonic() + duration if duration is not None else None
     batches = session.batches(0.1)
     while True:
         batch: Sequence[Event] | None = next(batches, None)
         if batch is None:
-            return threads
-        threads.update(_thread_names(batch))
+            return
+        names.learn(batch)
         if len(session.targets) > known:
             known = len(session.targets)
             _announce(session, output, sieve)
@@ -215,9 +216,24 @@ def _follow(
             session.stop()
 
 
-def _thread_names(events: Sequence[Event]) -> dict[int, str]:
-    """Return the names of the threads that had hits, as far as they haven't ended yet."""
-    from ..tracing.session import thread_name
+class _ThreadNames:
+    """What threads are called, learned while they are there: at once, and ten times a second, since names change."""
 
-    names = {tid: thread_name(tid) for tid in {event.tid for event in events}}
-    return {tid: name for tid, name in names.items() if name}
+    def __init__(self) -> None:
+        self.known: dict[int, str] = {}
+        self._again = 0.0
+
+    def learn(self, events: Sequence[Event]) -> None:
+        """Look at the threads of these hits."""
+        from ..tracing.session import thread_name
+
+        tids = {event.tid for event in events}
+        now = time.monotonic()
+        if now < self._again:
+            tids.difference_update(self.known)
+        else:
+            self._again = now + 0.1
+        for tid in tids:
+            name = thread_name(tid)
+            if name:
+                self.known[tid] = name

@@ -88,7 +88,7 @@
     ctx.restore();
 
     function drawRow(row, top) {
-      const high = (ROW_HEIGHT - 3) * ratio;
+      const high = (ROW_HEIGHT - 3) * ratio, points = [];
       let drawnTo = -1, drawnPoint = -1e9;
       for (let i = firstEndingAfter(row, min - (max - min) / 100); i < row.length && row[i][BEGIN] <= max; i++) {
         const item = row[i], left = at(item[BEGIN]);
@@ -96,7 +96,7 @@
         if (item[LASTED] === POINT) {
           if (left - drawnPoint < 0.7 * ratio && !marked) continue;
           drawnPoint = left;
-          drawPoint(item, left, top + high / 2, marked);
+          points.push([item, left, marked]);
           continue;
         }
         const right = Math.min(at(end(item)), bbox.left + bbox.width + 10);
@@ -104,6 +104,7 @@
         drawnTo = right;
         drawSpan(item, Math.max(left, bbox.left - 10), right, top, high, marked);
       }
+      for (const [item, left, marked] of points) drawPoint(item, left, top + high / 2, marked);
     }
 
     function drawSpan(item, left, right, top, high, marked) {
