@@ -119,16 +119,28 @@ static __thread thread mine __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
 static int have_key;
 
+/* All frames of a block; the first of a page of trampolines is its header. */
+static inline USDT_LIVE_FAST_HANDLER uint64_t all_of(int32_t i)
+{
+	return i % (256 / BLOCK) ? ~(uint64_t)0 : ~(uint64_t)1;
+}
+
+/* A thread that comes back from a deep recursion doesn't keep what it took. */
 static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER void give_back(thread *self, int32_t k)
 {
-	block *b = &blocks[k / BLOCK];
+	int32_t i = k / BLOCK, before = self->current;
+	block *b = &blocks[i];
 
-	if (b->owner == self) {
-		b->free |= (uint64_t)1 << (k % BLOCK);
-		self->current = k / BLOCK;
-	} else {
+	if (b->owner != self) {
 		__atomic_fetch_or(&b->given_back, (uint64_t)1 << (k % BLOCK), __ATOMIC_RELEASE);
+		return;
 	}
+	b->free |= (uint64_t)1 << (k % BLOCK);
+	if (before == i)
+		return;
+	self->current = i;
+	if (before >= 0 && blocks[before].owner == self && blocks[before].free == all_of(before))
+		__atomic_store_n(&blocks[before].owner, NULL, __ATOMIC_RELEASE);
 }
 
 /* A thread ends: frames on its stack are free again, and its blocks anybody's. */
@@ -296,7 +308,7 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER int32_t take(thread *self, const uintpt
 					&b->owner, &nobody, self, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
 				if (!b->used) {
 					b->used = 1;
-					b->free = i % (256 / BLOCK) ? ~(uint64_t)0 : ~(uint64_t)1;
+					b->free = all_of(i);
 				}
 				if (have_key)
 					pthread_setspecific(key, self);
@@ -341,7 +353,7 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
 		if (self->top >= 0 && frames[self->top].slot <= slot)
 			bury(self, slot, back);
 		k = self->current;
-		if (k >= 0 && blocks[k].free) {
+		if (k >= 0 && blocks[k].free && blocks[k].owner == self) {
 			unsigned bit = (unsigned)__builtin_ctzll(blocks[k].free);
 
 			blocks[k].free &= blocks[k].free - 1;
