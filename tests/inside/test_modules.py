@@ -21,3 +21,16 @@ def test_a_library_is_opened_and_closed_a_thousand_times(
     run("gcc", "-shared", f"-fuse-ld={linker}", tmp_path / "module.o", "-o", tmp_path / "module.so")
     out = run(build("modules.c"), tmp_path / "module.so", 1000).stdout
     assert out == "first 0 fired 11000 hits 11000 points 0\n"
+
+
+def test_a_file_that_is_replaced_while_it_runs_is_named(run: Any, usdtbuild: Any, build: Any, tmp_path: Path) -> None:
+    """Notes of another build would lead into the middle of instructions."""
+    usdtbuild("header", HERE / "module.d", "-o", tmp_path / "module.h")
+    compile_ = ("gcc", "-O2", "-fPIC", "-I", tmp_path, "-c", HERE / "module.c", "-o", tmp_path / "module.o")
+    usdtbuild("cc", "--", *compile_)
+    run("gcc", "-shared", "-Wl,--build-id=sha1", tmp_path / "module.o", "-o", tmp_path / "module.so")
+    run("gcc", "-shared", "-Wl,--build-id=sha1", tmp_path / "module.o", "-o", tmp_path / "other.so",
+        "-Wl,--build-id=0x1234")  # fmt: skip
+    out = run(build("replaced.c"), tmp_path / "module.so", tmp_path / "other.so").stdout
+    assert "module.so: the file isn't the one that is loaded" in out
+    assert out.startswith("on 0\n")

@@ -4,7 +4,7 @@
  *     live.c      the functions of usdt_live.h, and applying rules
  *     rules.c     what is to be on, and with which handlers
  *     modules.c   which files are loaded, and when that changes
- *     notes.c     a module's probes: its file's notes, or its loaded table
+ *     notes.c     a module's probes, from its file's notes
  *     entries.c   a module's functions, and what must be true of an entry that is to be patched
  *     text.c      memory in reach of code, writing code, making every thread see it
  *     frames.c    what stubs call: handlers, and the frames whose return is waited for
@@ -145,7 +145,6 @@ typedef struct live_list {
 } live_list;
 LIVE_HIDDEN live_point *live_append(live_list *list);
 LIVE_HIDDEN int live_read_probes(live_module *module, const live_file *file, live_list *list);
-LIVE_HIDDEN int live_read_table(live_module *module, live_list *list);
 LIVE_HIDDEN int live_read_functions(live_module *module, const live_file *file, live_list *list);
 LIVE_HIDDEN int live_is_code(const live_module *module, uintptr_t address);
 

@@ -440,5 +440,15 @@ int usdt_live_report(char *text, size_t size)
 	for (i = 0; i < r.kinds && length >= 0; i++)
 		length += snprintf(text && (size_t)length < size ? text + length : NULL, (size_t)length < size ? size - (size_t)length : 0,
 			"%6u %s: %s\n", r.count[i], r.reason[i], r.detail[i]);
+	if (lock() == 0) {
+		const live_module *module;
+
+		/* What has no path is the kernel's own. */
+		for (module = live_modules; module && length >= 0; module = module->next)
+			if (module->trouble && strchr(module->path, '/'))
+				length += snprintf(text && (size_t)length < size ? text + length : NULL,
+					(size_t)length < size ? size - (size_t)length : 0, "%s: %s\n", module->path, module->trouble);
+		unlock();
+	}
 	return length;
 }

@@ -225,8 +225,6 @@ static void read_module(live_module *module)
 		close(fd);
 	if (known)
 		live_read_probes(module, &file, &list);
-	else
-		live_read_table(module, &list);
 	module->probe_count = (uint32_t)list.count;
 	if (known)
 		live_read_functions(module, &file, &list);

@@ -1,6 +1,6 @@
 /*
  * A module's probes, from the SDT notes of its file (docs/formats/stapsdt.md), with their types and names from the provider's description
- * (section .usdtbuild.provider); or, where the file can't be read, from the loaded table that --site-table writes.
+ * (section .usdtbuild.provider).
  */
 
 #include "internal.h"
@@ -246,60 +246,6 @@ int live_read_probes(live_module *module, const live_file *file, live_list *list
 	for (section = NULL; !error && (section = live_section(file, ".note.stapsdt", section));)
 		if ((content = live_content(file, section)))
 			error = read_notes(module, list, known, content, section->sh_size, base);
-	live_free(&scratch);
-	return error;
-}
-
-/* -- the loaded table ------------------------------------------------------------------------------------------- */
-
-/*
- * Loaded notes named "usdtbuild", of type 1, one for each section of code with sites. The description is entries of eight bytes: how far the site
- * is from the entry, and how far its record is from the entry's second half. A record is how far the semaphore is from it, or 0, and three strings as in SDT notes.
- */
-int live_read_table(live_module *module, live_list *list)
-{
-	live_arena scratch = {0};
-	probes *known = live_allocate(&scratch, sizeof *known);
-	unsigned i;
-	int error = 0;
-
-	if (!known)
-		return USDT_LIVE_NO_MEMORY;
-	known->arena = &module->arena;
-	for (i = 0; i < module->header_count && !error; i++) {
-		const unsigned char *notes = (const unsigned char *)(module->bias + module->headers[i].p_vaddr);
-		size_t left = module->headers[i].p_type == PT_NOTE ? module->headers[i].p_memsz : 0;
-
-		while (left >= 12) {
-			uint32_t head[3];
-			size_t name, whole, at;
-
-			memcpy(head, notes, 12);
-			name = 12 + (((size_t)head[0] + 3) & ~(size_t)3);
-			whole = name + (((size_t)head[1] + 3) & ~(size_t)3);
-			if (whole > left || head[1] > left)
-				break;
-			for (at = name; head[2] == 1 && head[0] == 10 && !memcmp(notes + 12, "usdtbuild", 10) && at + 8 <= name + head[1]; at += 8) {
-				const char *record, *provider, *probe_name, *arguments;
-				int32_t distance[2], semaphore;
-
-				memcpy(distance, notes + at, 8);
-				if (!distance[0] || !distance[1])
-					continue; /* the linker dropped the code */
-				record = (const char *)notes + at + 4 + distance[1];
-				memcpy(&semaphore, record, 4);
-				provider = record + 4;
-				probe_name = provider + strlen(provider) + 1;
-				arguments = probe_name + strlen(probe_name) + 1;
-				error = add_site(module, list, known, (uintptr_t)(notes + at + distance[0]),
-					semaphore ? (uintptr_t)(record + semaphore) : 0, provider, probe_name, arguments);
-				if (error)
-					break;
-			}
-			notes += whole;
-			left -= whole;
-		}
-	}
 	live_free(&scratch);
 	return error;
 }

@@ -48,8 +48,8 @@
  * THREADS AND SIGNALS. Every function here may be called from any thread, from constructors, after fork() in the child, and from handlers.
  * From a signal handler that interrupted one of these functions they return USDT_LIVE_BUSY.
  *
- * MODULES are found by dl_iterate_phdr. Their probes are read from their files (build ids are compared with memory), or from the loaded table
- * that `usdtbuild cc --site-table` writes. Libraries that are opened later are found before their constructors run, where
+ * MODULES are found by dl_iterate_phdr. Their probes are read from their files, whose build ids are compared with memory; a file that isn't there any
+ * more is named by usdt_live_report(). Libraries that are opened later are found before their constructors run, where
  * the dynamic linker's debugger hook can be used (x86-64), and by the next call of a function here elsewhere.
  *
  * Licence: Apache-2.0, as the whole of usdtbuild.
