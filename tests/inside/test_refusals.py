@@ -1,0 +1,26 @@
+"""Sites that can't be switched now, or at all: a reason instead of a crash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("native")
+
+
+def test_a_breakpoint_is_left_alone_and_the_site_taken_when_it_is_gone(build: Any, run: Any) -> None:
+    out = run(build("guarded.c"), "breakpoint").stdout
+    assert out.splitlines() == [
+        "on 0", "taken on=0 count=0",
+        "on 1", "free on=1 count=1",
+        "off 1",
+        "on 1", "free on=1 count=2",
+    ]  # fmt: skip
+
+
+def test_where_no_code_may_be_made_nothing_is_touched(build: Any, run: Any) -> None:
+    out = run(build("guarded.c"), "mdwe").stdout
+    if out == "no such thing\n":
+        pytest.skip("this kernel knows no PR_SET_MDWE")
+    assert out.splitlines() == ["on 0", "no-execute on=0 count=0", "2"]
