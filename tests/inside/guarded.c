@@ -57,6 +57,7 @@ int main(int argc, char **argv)
 		printf("on %d\n", usdt_live_probe_on("module:*", NULL, NULL));
 		usdt_live_each(USDT_LIVE_PROBES, "module:*", say, NULL);
 		printf("%d\n", fire(1));
+		usdt_live_each(USDT_LIVE_PROBES, "module:*", say, NULL);
 		return 0;
 	}
 	usdt_live_each(USDT_LIVE_PROBES, "module:*", find, NULL);

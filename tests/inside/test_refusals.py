@@ -19,8 +19,8 @@ def test_a_breakpoint_is_left_alone_and_the_site_taken_when_it_is_gone(build: An
     ]  # fmt: skip
 
 
-def test_where_no_code_may_be_made_nothing_is_touched(build: Any, run: Any) -> None:
+def test_where_memory_may_not_become_code_it_is_code_from_the_start(build: Any, run: Any) -> None:
     out = run(build("guarded.c"), "mdwe").stdout
     if out == "no such thing\n":
         pytest.skip("this kernel knows no PR_SET_MDWE")
-    assert out.splitlines() == ["on 0", "no-execute on=0 count=0", "2"]
+    assert out.splitlines() == ["on 1", "free on=1 count=0", "2", "free on=1 count=1"]

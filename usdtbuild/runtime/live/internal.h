@@ -167,6 +167,7 @@ typedef struct live_store {
 } live_store;
 
 LIVE_HIDDEN void *live_map_near(uintptr_t low, uintptr_t high, size_t size, intptr_t reach);
+LIVE_HIDDEN int live_make_executable(void *at, size_t size);
 LIVE_HIDDEN int live_share(int fd);
 LIVE_HIDDEN void *live_map_counts(void *at, size_t size, uint64_t *offset);
 LIVE_HIDDEN int live_run(live_module *module, live_point **points, size_t count, int on); /* how many took it */

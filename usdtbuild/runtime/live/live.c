@@ -99,7 +99,7 @@ static void prepare(live_module *module)
 #if !defined(__x86_64__)
 	__builtin___clear_cache(module->region, module->region + stubs + room);
 #endif
-	if (mprotect(module->region, (size_t)((char *)module->points - module->region), PROT_READ | PROT_EXEC))
+	if (!live_make_executable(module->region, (size_t)((char *)module->points - module->region)))
 		for (i = 0; i < module->point_count; i++)
 			live_refuse(&module->points[i], "no-execute", "the system allows no new code (SELinux, MDWE)");
 }

@@ -130,6 +130,30 @@ void *live_map_near(uintptr_t low, uintptr_t high, size_t size, intptr_t reach)
 	return NULL;
 }
 
+/*
+ * Make written memory executable, and no longer writable. Where no memory may become executable (PR_SET_MDWE, SELinux), its content is mapped
+ * anew from a file without a name, as code from the start. Returns 0 if that is refused, too.
+ */
+int live_make_executable(void *at, size_t size)
+{
+	int fd, done = 0;
+
+	size = (size + live_page() - 1) & ~(live_page() - 1);
+	if (mprotect(at, size, PROT_READ | PROT_EXEC) == 0)
+		return 1;
+#if defined(__NR_memfd_create)
+	fd = (int)syscall(__NR_memfd_create, "usdt_live", 1u /* MFD_CLOEXEC */);
+	if (fd < 0)
+		return 0;
+	if (write(fd, at, size) == (ssize_t)size)
+		done = mmap(at, size, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd, 0) != MAP_FAILED;
+	close(fd);
+#else
+	(void)fd;
+#endif
+	return done;
+}
+
 static int shared_fd = -1;
 static off_t shared_next;
 

@@ -290,7 +290,9 @@ static void write_mirrors(live_module *module, live_point **list, size_t count, 
 		list[i]->landing = (uintptr_t)at;
 	}
 	for (; first < module->mirror_count; first++)
-		mprotect(module->mirrors[first].at, module->mirrors[first].size, PROT_READ | PROT_EXEC);
+		if (!live_make_executable(module->mirrors[first].at, module->mirrors[first].size))
+			for (i = 0; i < count; i++)
+				live_refuse(list[i], "no-execute", "the system allows no new code (SELinux, MDWE)");
 }
 
 /* Tails whose last three bytes are free land in rows of 256 bytes of our own, at the one byte of a row that their second byte allows. */
@@ -510,7 +512,7 @@ int live_machine_hook(uintptr_t at, void (*hook)(void))
 		return 0;
 	memcpy(far, "\xff\x25\x00\x00\x00\x00", 6); /* jmp *0(%rip) */
 	memcpy(far + 6, &hook, 8);
-	if (mprotect(far, live_page(), PROT_READ | PROT_EXEC))
+	if (!live_make_executable(far, live_page()))
 		return 0;
 	put32(jump + 1, (uintptr_t)far - at - 5);
 	if (!live_write_code(at + 1, jump + 1, 4))
