@@ -756,3 +756,34 @@ def test_an_archive_s_members_are_verified(usdtbuild: Any, program: Any, note: A
 def test_every_finding_is_documented(usdtbuild: Callable[..., Any]) -> None:
     rows = re.findall(r"^\| `([a-z][a-z-]+)` \| [a-z]+[;: |]", DOCUMENTATION.read_text(), re.MULTILINE)
     assert sorted(rows) == sorted(NAMES)
+
+
+# --- data below the stack pointer -------------------------------------------------------------------------------
+
+LEAVES = """
+int leaf(int x) { volatile int kept[8]; for (int i = 0; i < 8; i++) kept[i] = x; SITE; return kept[x & 7]; }
+int main(int argc, char **argv) { (void)argv; return leaf(argc) - argc; }
+"""
+SITE = (
+    '__asm__ volatile(".Lsite: .byte %s\\n .pushsection .note.stapsdt,\\"\\",\\"note\\"\\n .balign 4\\n'
+    ' .4byte 8,1f-2f,3\\n .asciz \\"stapsdt\\"\\n2: .8byte .Lsite,0,0\\n'
+    ' .asciz \\"pv\\"\\n .asciz \\"p0\\"\\n .asciz \\"\\"\\n'
+    '1: .balign 4\\n .popsection\\n .globl site")'
+)
+
+
+@pytest.mark.parametrize(
+    "flags", ["-O0", "-O2", "-O2 -mno-red-zone", "-O0 -mno-red-zone", "-O1 -fno-omit-frame-pointer"]
+)
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_a_nop_of_five_bytes_above_data_below_the_stack_pointer(
+    compiler: str, flags: str, run: Any, need: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    """What the kernel makes a call of; with a NOP of one byte, or a frame, all is well."""
+    need(compiler)
+    for nop, harmful in (("0x0f,0x1f,0x44,0,0", True), ("0x90", False)):
+        text = f"#define SITE {SITE % nop}\n{LEAVES}"
+        (tmp_path / "leaf.c").write_text(text)
+        run(compiler, *flags.split(), "-fno-inline", "-fno-pie", "-no-pie", "leaf.c", "-o", "leaf", cwd=tmp_path)
+        found = usdtbuild("verify", "leaf", cwd=tmp_path, code=None).stdout
+        assert ("[red-zone]" in found) == (harmful and "-mno-red-zone" not in flags), found

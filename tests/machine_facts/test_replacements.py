@@ -31,7 +31,7 @@ CASES = (
     # -- i386; the bytes are x86-64's, whose own cases are those of every NOP style below ------------------------------
     Case("i386", "call", "e8 fcffffff", 1, 2, None, False, "nop; nopl (%eax)", 0),
     Case("i386", "call PLT", "e8 fcffffff", 1, 4, None, False, "nop; nopl (%eax)", 0),
-    Case("i386", "jump", "e9 fcffffff", 1, 2, None, False, "nop; nopl (%eax); retl", 0, TAIL),
+    Case("i386", "jump", "e9 fcffffff", 1, 2, None, False, "nop; retl; nopl (%eax)", 0, TAIL),
     Case("i386", "jne", "0f85 fcffffff", 2, 2, None, False, "je 6; nop; retl; nop", 2, TAIL),
     Case("i386", "call *stub@GOT(%ebx)", "ff93 00000000", 2, 43, None, False, "nop; nopl (%eax, %eax)", 0),
     Case("i386", "jmp *stub@GOT(%ecx)", "ffa1 00000000", 2, 3, None, False, "nop; retl; nopl (%eax)", 0, TAIL),

@@ -210,7 +210,7 @@ def test_operands(
 ASSEMBLY = {
     ("call", False, "safe"): "nop; nop dword ptr [rax]",
     ("call", False, "classic"): "nop; nop; nop; nop; nop",
-    ("tail", False, "safe"): "nop; nop dword ptr [rax]; ret",
+    ("tail", False, "safe"): "nop; ret; nop dword ptr [rax]",
     ("tail", False, "classic"): "ret; nop; nop; nop; nop",
     ("got tail", False, "safe"): "nop; ret; nop dword ptr [rax]",
     ("got tail", False, "classic"): "ret; nop; nop; nop; nop; nop",

@@ -23,6 +23,8 @@ import capstone
 import pytest
 from elftools.elf.elffile import ELFFile
 
+# For a corpus whose probes are calls that may be made.
+BY_CALL = "USDT_PROBES_BY_CALL"
 HERE = Path(__file__).parent
 USDTBUILD = (sys.executable, "-m", "usdtbuild")
 
@@ -361,7 +363,8 @@ class Workshop:
         """Tell whether a linker can link what a compiler writes, without probes."""
         stubs = self.compile(build, "reference.c", "ENABLED=0")
         try:
-            self.link(linker, [self.compile(build), self.platform(build), stubs], f"{build.stem}-unprobed")
+            objects = [self.compile(build, "corpus.c", BY_CALL), self.platform(build), stubs]
+            self.link(linker, objects, f"{build.stem}-unprobed")
         except pytest.fail.Exception:
             return False
         return True
@@ -381,7 +384,7 @@ class Workshop:
         compiler = self.compilers()[0]
         build = Build(compiler, "-O1 -fno-pic")
         name = f"reference{enabled}"
-        objects = [self.compile(build), self.compile(build, "platform.c")]
+        objects = [self.compile(build, "corpus.c", BY_CALL), self.compile(build, "platform.c")]
         objects.append(self.compile(build, "reference.c", f"ENABLED={enabled}"))
         linker = next((linker for linker in self.linkers() if self.takes(linker, build)), None)
         if linker is None:
@@ -427,7 +430,7 @@ class Workshop:
         except pytest.fail.Exception:
             stubs = self.compile(build, "reference.c", "ENABLED=0")
             try:
-                self.call(*command, self.compile(build), stubs, "-o", f"{output}.unprobed")
+                self.call(*command, self.compile(build, "corpus.c", BY_CALL), stubs, "-o", f"{output}.unprobed")
             except pytest.fail.Exception:
                 return None
             raise

@@ -15,16 +15,18 @@ import pytest
 
 from usdtbuild.provider.parser import parse_file
 
-BY_CALL = "USDT_ENABLED_BY_CALL"
-# Flags, and whether is-enabled tests call a stub or read the semaphore themselves.
+# Whether is-enabled tests call a stub, or read the semaphore themselves, and whether probes are calls for the compiler.
+BY_CALL, CALLS = "USDT_ENABLED_BY_CALL", "USDT_PROBES_BY_CALL"
+BOTH = f"{BY_CALL} {CALLS}"
+# Flags, and which of these.
 BUILDS = {
     "gcc": (
-        ("-O0 -fno-pic", ""), ("-O1 -fno-pic", BY_CALL), ("-O2 -fno-pic", ""), ("-O2 -fPIC", BY_CALL),
-        ("-Os -fPIE", ""), ("-O3 -fPIC -fno-plt", BY_CALL), ("-O2 -fno-pic -ffunction-sections -g", BY_CALL),
+        ("-O0 -fno-pic", ""), ("-O1 -fno-pic", BOTH), ("-O2 -fno-pic", CALLS), ("-O2 -fPIC", BY_CALL),
+        ("-Os -fPIE", ""), ("-O3 -fPIC -fno-plt", BOTH), ("-O2 -fno-pic -ffunction-sections -g", BY_CALL),
     ),
     "clang": (
-        ("-O0 -fno-pic", BY_CALL), ("-O1 -fPIC", ""), ("-O2 -fno-pic", BY_CALL), ("-O2 -fPIC", ""),
-        ("-Os -fPIE -fno-plt", BY_CALL), ("-Oz -fno-pic", ""), ("-O3 -fPIC -ffunction-sections -g", ""),
+        ("-O0 -fno-pic", BY_CALL), ("-O1 -fPIC", CALLS), ("-O2 -fno-pic", BY_CALL), ("-O2 -fPIC", ""),
+        ("-Os -fPIE -fno-plt", BOTH), ("-Oz -fno-pic", CALLS), ("-O3 -fPIC -ffunction-sections -g", ""),
     ),
 }  # fmt: skip
 # What only some machines have: long calls, other code models, no relaxation, landing pads, conditional instructions.
@@ -123,10 +125,10 @@ def test_corpus(name, compiler, workshop, build_of, record_property):
     shop = workshop(name)
     if compiler not in shop.compilers():
         pytest.skip(f"{compiler} doesn't know {name}, or isn't installed")
-    more = [(flags, BY_CALL) for flags in MORE.get((name, compiler), ())]
+    more = [(flags, BOTH) for flags in MORE.get((name, compiler), ())]
     chosen = [(flags, way) for flags, way in (*BUILDS[compiler], *more) if (name, compiler, flags) not in BROKEN]
     builds = [(build_of(compiler, flags), way) for flags, way in chosen]
-    objects = [shop.compile(build, "corpus.c", *filter(None, [way])) for build, way in builds]
+    objects = [shop.compile(build, "corpus.c", *way.split()) for build, way in builds]
     expected = ([], "")
     if shop.target.qemu:
         expected = (shop.reference(1)[0], shop.reference(0)[1])
@@ -175,7 +177,7 @@ def test_dof_names_the_places_that_notes_name(name, system, workshop, build_of):
         pytest.skip(f"no linker for what {build.compiler} writes for {name} is installed (make test-all installs one)")
     if (name in {"mips64", "mips64el"}) and system == "freebsd":
         pytest.skip("no relocation of n64 holds a distance of 64 bits")
-    raw = shop.compile(build, "corpus.c", BY_CALL)
+    raw = shop.compile(build, "corpus.c", BY_CALL, CALLS)
     made = shop.folder / f"{system}.o"
     shop.call(*shop.usdtbuild, "instrument", raw, "-o", made, "--formats", "stapsdt,dof", "--target-os", system)
     program = shop.link(linker, [made, shop.platform(build)], system)

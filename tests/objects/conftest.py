@@ -360,7 +360,13 @@ def _disassembler() -> Any:
 
 
 class Bench:
-    """A folder to compile, instrument and link in."""
+    """A folder to compile, instrument and link in.
+
+    Probes are calls here: programs are linked without probes, too, with stubs that are really called, and compared.
+    What headers do by default, a branch that must become a NOP, has `test_branches`.
+    """
+
+    calls = ("-DUSDT_PROBES_BY_CALL",)
 
     def __init__(self, folder: Path, run: Any) -> None:
         self.folder, self._run = folder, run
@@ -392,7 +398,7 @@ class Bench:
             text, source = source, self.fresh("source" + suffix)
             source.write_text(text if suffix == ".s" else '#include "app.h"\n' + text)
         target = self.fresh(source.stem + ".o")
-        self.run(compiler, *flags, f"-I{self.folder}", "-c", source, "-o", target, **more)
+        self.run(compiler, *self.calls, *flags, f"-I{self.folder}", "-c", source, "-o", target, **more)
         return target
 
     def instrument(self, source: Path, options: Options | None = None) -> Path:

@@ -1,4 +1,6 @@
-"""Every way in which compilers refer to a stub: what becomes a site in place, and what falls back to a stub.
+"""Every way in which compilers call a stub: what becomes a site in place, and what falls back to a stub.
+
+Headers that write the branch themselves leave compilers no choice; they have tests of their own (test_branches).
 
 Each case is compiled by a real compiler; the references in the object are read first, so that a case that no longer
 shows what it is for fails instead of passing emptily. Then the object is instrumented, linked and run.

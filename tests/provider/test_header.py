@@ -22,15 +22,14 @@ def test_the_macros_have_the_layout_of_dtraces_header() -> None:
     live = write(TEXT).partition("#else\n\n#define")[2]
     assert ("#define" + live).startswith(
         "#define\tMYAPP_REQ_DONE(arg0, arg1) \\\n"
-        "\t__dtrace_myapp___req__done(arg0, arg1)\n"
+        "\tusdtbuild_on_myapp___req__done(arg0, arg1)\n"
         "#define\tMYAPP_REQ_DONE_ENABLED() \\\n"
         "\tUSDTBUILD_ENABLED(myapp_req__done_semaphore, __dtraceenabled_myapp___req__done)\n"
-        "extern void __dtrace_myapp___req__done(usdtbuild_uint64, const char *) USDTBUILD_STUB;\n"
-        "extern int __dtraceenabled_myapp___req__done(void) USDTBUILD_STUB;\n"
+        "extern void __dtrace_myapp___req__done(usdtbuild_uint64, const char *) USDTBUILD_NOEXCEPT USDTBUILD_STUB;\n"
+        "extern int __dtraceenabled_myapp___req__done(void) USDTBUILD_NOEXCEPT USDTBUILD_STUB;\n"
         "extern volatile unsigned short myapp_req__done_semaphore USDTBUILD_HIDDEN;\n"
-        "#define\tMYAPP_NONE() \\\n"
-        "\t__dtrace_myapp___none()\n"
     )
+    assert "\n#define\tMYAPP_NONE() \\\n\tusdtbuild_on_myapp___none()\n" in live
 
 
 def test_without_probes_every_macro_is_there_and_does_nothing() -> None:
@@ -107,7 +106,8 @@ def test_a_provider_read_back_from_an_object_has_a_header_too() -> None:
     ((provider, _),) = describe.decode(describe.encode(parse(source, "app.d")[0])).values()
     types = "signed char, usdtbuild_ssize, usdtbuild_size, usdtbuild_uint64, unsigned int, "
     types += "const char *, const void *, usdtbuild_uint64, unsigned char"
-    assert f"extern void __dtrace_app___p({types}) USDTBUILD_STUB;\n" in header.write((provider,), "app.h")
+    declared = f"extern void __dtrace_app___p({types}) USDTBUILD_NOEXCEPT USDTBUILD_STUB;\n"
+    assert declared in header.write((provider,), "app.h")
 
 
 def test_no_string_is_longer_than_c89_promises() -> None:

@@ -1,6 +1,7 @@
 """What a probe's stub gets from a macro, and what a macro does when it is off, seen in running programs.
 
-The programs here are linked with stubs written by hand, in place of what `usdtbuild instrument` makes of the calls.
+The programs here are linked with stubs written by hand, in place of what `usdtbuild instrument` makes of the calls; so
+they are compiled with -DUSDT_PROBES_BY_CALL.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 MakeHeader = Callable[..., Path]
+BY_CALL, WARNINGS = ["-DUSDT_PROBES_BY_CALL"], ["-Wall", "-Wextra", "-Werror"]
 
 PROVIDER = """
 provider app {
@@ -98,14 +100,14 @@ def test_stubs_get_the_values(sources: Path, cc: str, optimisation: str, languag
     printed = build_and_run(
         sources,
         [cc, optimisation, "-c", "stubs.c", "-o", "stubs.o"],
-        [cc, optimisation, *language, "-Wall", "-Wextra", "-Werror", "-c", "program.c", "-o", "program.o"],
+        [cc, optimisation, *language, *BY_CALL, *WARNINGS, "-c", "program.c", "-o", "program.o"],
         [cc, "program.o", "stubs.o", "-o", "program"],
     )
     assert printed == HITS + "evaluated 3\nonce is on\n"
 
 
 def test_enabled_may_be_asked_by_a_call(sources: Path, cc: str) -> None:
-    printed = build_and_run(sources, [cc, "-DUSDT_ENABLED_BY_CALL", "program.c", "stubs.c", "-o", "program"])
+    printed = build_and_run(sources, [cc, "-DUSDT_ENABLED_BY_CALL", *BY_CALL, "program.c", "stubs.c", "-o", "program"])
     assert printed == HITS + "evaluated 3\nasked\nonce is on\nasked\n"
 
 

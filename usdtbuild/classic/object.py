@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from .. import machines
 from ..elf import archive
 from ..elf import layout as L
 from ..elf.bare import Text, bare_object
@@ -122,6 +123,7 @@ class _Scan:
 
     def _note_references(self, source: ElfObject) -> None:
         suffix = sites.SEMAPHORE_SUFFIX
+        called: dict[int, str] = {}
         for index, name in source.find_symbols((b"__dtrace",), self.semaphore_names, suffix.encode()).items():
             symbol = source.symbol(index)
             # What an instrumented object leaves over is weak.
@@ -131,6 +133,23 @@ class _Scan:
                 self.semaphores.add(name)
             elif name.startswith(self.prefixes):
                 self.stubs.add(name)
+                called[index] = name
+        self._refuse_branches(source, called)
+
+    def _refuse_branches(self, source: ElfObject, called: dict[int, str]) -> None:
+        """Raise where a header wrote branches that nothing may follow: they must become NOPs in the object itself."""
+        if not called or source.data.find(b"branch\t") < 0:
+            return
+        machine = machines.for_object(
+            source.machine, is64=source.layout.is64, little=source.layout.little, flags=source.flags, path=source.path
+        )
+        described = {provider.name: provider for provider in self.providers}
+        stubs = {index: sites.identify(source, index, name, described) for index, name in called.items()}
+        if sites.branched(source, machine, stubs):
+            raise InputError(
+                source.path, "its probes are branches that must become NOPs where they are, and -G defines functions",
+                "compile it by `usdtbuild cc` or with -DUSDT_PROBES_BY_CALL, or give -G --in-place",
+            )  # fmt: skip
 
 
 def make(wanted: Wanted, outputs: Outputs, warn: Callable[[str], None]) -> bytes:
@@ -206,8 +225,6 @@ def _report_missing(scan: _Scan, wanted: Wanted, warn: Callable[[str], None]) ->
 
 
 def _describe(source: ElfObject) -> str:
-    from .. import machines
-
     layout, flags = source.layout, source.flags
     machine = machines.for_object(source.machine, is64=layout.is64, little=layout.little, flags=flags, path=source.path)
     return f"{machine.name} ({'little' if layout.little else 'big'}-endian)"

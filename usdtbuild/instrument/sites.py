@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..elf import layout as L
 from ..errors import UsdtError
+from ..machines.calls import NOP5
 from ..provider import describe
 
 if TYPE_CHECKING:
@@ -110,19 +111,60 @@ def find(
                 if symbol.is_undefined and symbol.binding != L.STB_WEAK:
                     undefined.append(name)
         elif symbol.is_undefined and name.startswith((PROBE_PREFIX, ENABLED_PREFIX)):
-            stubs[index] = _identify(source, index, name, providers)
+            stubs[index] = identify(source, index, name, providers)
             if symbol.binding != L.STB_WEAK:
                 leftover.add(index)
     _refuse_mangled(source)
-    places, indirect = _classify(source, machine, stubs, nop, patch_enabled)
-    if keep_calls:
-        indirect |= {site.stub.symbol for site in places if not site.replacement.tail}
-        places = [site for site in places if site.replacement.tail]
+    places, indirect, conditional = _classify(source, machine, stubs, nop, patch_enabled)
+    branches = branched(source, machine, stubs)
+    _refuse_calls(source, machine, {stubs[symbol].name for symbol in branches}, nop)
+    if branches & conditional:
+        raise UsdtError(
+            f"{source.path}: a branch to {stubs[min(branches & conditional)].name} in Thumb code can't be replaced; "
+            "compile the file with -DUSDT_PROBES_BY_CALL"
+        )
+    kept = [site for site in places if site.stub.symbol not in branches and _stays(source, machine, site, keep_calls)]
+    if kept:
+        indirect |= {site.stub.symbol for site in kept}
+        places = [site for site in places if site not in kept]
     return Found(stubs, places, indirect, leftover, found_semaphores, undefined)
 
 
-def _identify(source: ElfObject, index: int, name: str, providers: dict[str, Provider]) -> StubSymbol:
-    """Say which probe a stub's name means: `__dtrace_PROVIDER___PROBE`."""
+def branched(source: ElfObject, machine: Calls, stubs: dict[int, StubSymbol]) -> set[int]:
+    """Return which stubs the object only branches to, in inline assembly that says nothing of a call: its header did.
+
+    The compiler has no other references to them, and must not find any: they are never called.
+    """
+    providers = describe.marked(description(source), describe.BRANCH)
+
+    def fits(stub: StubSymbol) -> bool:
+        arguments = stub.probe.arguments
+        wide = any(argument.type.size(source.layout.address_size) > 4 for argument in arguments)
+        return len(arguments) <= machine.branched and (machine.wide_registers or not wide)
+
+    return {symbol for symbol, stub in stubs.items() if stub.provider in providers and not stub.enabled and fits(stub)}
+
+
+def _refuse_calls(source: ElfObject, machine: Calls, names: set[str], nop: str) -> None:
+    """Raise where the kernel would make calls of NOPs in code that expects none. Raises UsdtError."""
+    if names and machine.red_zone and nop == NOP5:
+        raise UsdtError(
+            f"{source.path}: --nop=nop5 makes a NOP that the kernel replaces by a call, and code around {min(names)} "
+            "isn't compiled for one; compile it with -DUSDT_PROBES_BY_CALL (usdtbuild cc --nop=nop5 does so by itself)"
+        )
+
+
+def _stays(source: ElfObject, machine: Calls, site: Site, keep_calls: bool) -> bool:
+    """Whether a site must stay a call to its stub, because the code behind it finds out whether it was one."""
+    if site.replacement.tail:
+        return False
+    end = site.replacement.start + len(site.replacement.code)
+    checks = machine.checks_return
+    return keep_calls or (checks is not None and checks(source.content(site.section), end))
+
+
+def identify(source: ElfObject, index: int, name: str, providers: dict[str, Provider]) -> StubSymbol:
+    """Say which probe a stub's name means: `__dtrace_PROVIDER___PROBE`. Raises UndescribedProbeError."""
     enabled = name.startswith(ENABLED_PREFIX)
     rest = name[len(ENABLED_PREFIX if enabled else PROBE_PREFIX) :]
     fitting = [p for p in providers.values() if rest.startswith(p.name + "___")]
@@ -165,11 +207,13 @@ def _is_undefined(source: ElfObject, name: bytes) -> bool:
 
 def _classify(
     source: ElfObject, machine: Calls, stubs: dict[int, StubSymbol], nop: str, patch_enabled: bool
-) -> tuple[list[Site], set[int]]:
+) -> tuple[list[Site], set[int], set[int]]:
+    """Return the sites, the stubs with another reference, and of these the ones with a call that may be conditional."""
     sites: list[Site] = []
     indirect: set[int] = set()
+    conditional: set[int] = set()
     if not stubs:
-        return sites, indirect
+        return sites, indirect, conditional
     for reference in source.references(stubs):
         if reference.type == machine.none:
             continue
@@ -187,10 +231,12 @@ def _classify(
             )
         if replacement is None:
             indirect.add(stub.symbol)
+            if reference.type in machine.conditional_calls:
+                conditional.add(stub.symbol)
         else:
             sites.append(Site(stub, target, reference, replacement))
     sites.sort(key=lambda site: (site.section, site.replacement.site))
-    return sites, indirect
+    return sites, indirect, conditional
 
 
 __all__ = ["Found", "Site", "StubSymbol", "description", "find", "semaphore_name"]

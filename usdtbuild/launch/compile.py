@@ -14,7 +14,16 @@ from __future__ import annotations
 
 import posix
 
-from .line import COMPILE, PASS, CompilerLine, Source, compiler_position, dependency_files, understand
+from .line import (
+    COMPILE,
+    PASS,
+    CompilerLine,
+    Source,
+    append_options,
+    compiler_position,
+    dependency_files,
+    understand,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,6 +99,8 @@ def run(arguments: list[str]) -> int:
     if not program:
         say(f"usdtbuild cc: compiler {settings.words[0]}: not found")
         return NOT_FOUND
+    if settings.nop == "nop5" or settings.lto == "keep":
+        settings.words = _with_calls(settings.words)
     line = understand(settings.words)
     compiler = line.words[compiler_position(line.words)]
     if compiler == "as" or compiler.endswith(("/as", "-as")):
@@ -114,6 +125,17 @@ def run(arguments: list[str]) -> int:
     from .link import compile_and_link
 
     return compile_and_link(settings, line, program, arguments)
+
+
+def _with_calls(words: list[str]) -> list[str]:
+    """Return a compiler's command line for headers whose probes must be calls that the compiler knows of.
+
+    The stub is really called where an object stays intermediate code, and the kernel turns a NOP of five bytes into a
+    call, too: registers or the stack below its pointer are lost then.
+    """
+    if understand(words).action == PASS and "-E" not in words and "-S" not in words:
+        return words  # clang warns of a macro that nothing uses
+    return append_options(words, ["-DUSDT_PROBES_BY_CALL"])
 
 
 def _help() -> int:

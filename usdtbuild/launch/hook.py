@@ -66,6 +66,8 @@ def install(command: Sequence[str], folder: Path, options: Sequence[str] = ()) -
     flags = [f"-B{_write(compiler, folder, options)}", *_language_options(compiler)]
     if any(option.startswith("--formats=") and ("dof" in option or "usdt" in option) for option in options):
         flags.append("-DUSDT_ENABLED_BY_CALL")  # DTrace increments no semaphore, and can answer this
+    if "--nop=nop5" in options:
+        flags.append("-DUSDT_PROBES_BY_CALL")  # the kernel makes a call of this NOP
     _check(compiler, flags)
     return flags
 

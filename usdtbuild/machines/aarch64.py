@@ -95,6 +95,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Calls:
         operands=lambda arguments, tail: spell(convention, arguments),
         pc_relative=(PlaceRelocation(types.prel64, 0 if is64 or little else 4, 0 if is64 or little else 4),),
         pc_relative_bits=64 if is64 else 32, asking_stub=asking_stub if is64 else None, asking_operand="8@x0",
+        branched=8,
     )  # fmt: skip
 
 

@@ -90,6 +90,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Calls:
         name="arm", none=R_NONE, absolute=R_ABS32, replace=replace, stub=stub, thumb_stub=thumb_stub,
         operands=lambda arguments, tail: spell(convention, arguments),
         pc_relative=(PlaceRelocation(R_REL32, 0 if little else 4, 0 if little else 4),), pc_relative_bits=32,
+        branched=4, wide_registers=False, conditional_calls=frozenset((R_THM_CALL,)),
     )  # fmt: skip
 
 

@@ -97,6 +97,12 @@ class Calls(NamedTuple):
     `asking_stub(semaphore, nop)` returns the is-enabled stub for Oracle's DTrace, on machines that have it: at its site
     `asks` the first argument's register, which operands call `asking_operand`, points to a word that is 1 once a tracer
     has written it there; at its site `site`, as in any is-enabled stub, the answer is in the result's register.
+    `branched` says how many arguments a header passes to a branch that it writes itself (`provider.placing`), -1 where
+    it writes none, and `wide_registers` that one register holds 64 bits; such a branch must be replaced, wherever it
+    is, since nothing says that the stub, if it were called, could change registers. With `red_zone` programs use the
+    stack below its pointer. `checks_return(code, end)` tells that the code behind a call, which ends at `end`, finds
+    out whether it was one, so that it must stay one. `conditional_calls` are relocations of calls that other
+    instructions may make conditional.
     with `chains` bfd takes relocations at one offset for steps of a single one, until one that does nothing, and
     symbol 0 for an undefined one.
     """
@@ -117,6 +123,11 @@ class Calls(NamedTuple):
     chains: bool = False
     asking_stub: Callable[[bool, str], Stub] | None = None
     asking_operand: str = ""
+    branched: int = -1
+    wide_registers: bool = True
+    red_zone: bool = False
+    conditional_calls: frozenset[int] = frozenset()
+    checks_return: Callable[[memoryview, int], bool] | None = None
 
 
 def word(code: memoryview, offset: int, little: bool) -> int:

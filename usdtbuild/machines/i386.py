@@ -40,6 +40,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Calls:
     return Calls(
         name="i386", none=R_NONE, absolute=R_32, replace=_replace, stub=_stub, operands=_operands,
         pc_relative=(PlaceRelocation(R_PC32, 0, 0),), pc_relative_bits=32,
+        branched=0, wide_registers=False,
     )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Calls:
     return Calls(
         name="loongarch64", none=R_NONE, absolute=R_64, absolute32=R_32, replace=_replace, stub=_stub,
         operands=lambda arguments, tail: spell(_CONVENTION, arguments),
-        pc_relative=(PlaceRelocation(R_64_PCREL, 0, 0),), relaxes=True, difference=(R_ADD32, R_SUB32),
+        pc_relative=(PlaceRelocation(R_64_PCREL, 0, 0),), relaxes=True, difference=(R_ADD32, R_SUB32), branched=8,
     )  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Calls:
         operands=lambda arguments, tail: spell(convention, arguments),
         pc_relative=(PlaceRelocation(R_REL64, 0, 0) if is64 else PlaceRelocation(R_REL32, 4, 4),),
         absolute32=R_ADDR32 if is64 else None, pc_relative_bits=64 if is64 else 32,
-        descriptor=(R_ADDR64, R_TOC) if kind is _ELF_V1 else None,
+        descriptor=(R_ADDR64, R_TOC) if kind is _ELF_V1 else None, branched=8 if is64 else -1,
     )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Calls:
         absolute32=R_32 if is64 else None, replace=_replace, stub=_stub,
         operands=lambda arguments, tail: spell(convention, arguments),
         pc_relative=(PlaceRelocation(R_ADD64, 0, 0), PlaceRelocation(R_SUB64, 0, 0, place=True)),
-        relaxes=True, difference=(R_ADD32, R_SUB32),
+        relaxes=True, difference=(R_ADD32, R_SUB32), branched=8, wide_registers=is64,
     )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Calls:
     return Calls(
         name="s390x", none=R_NONE, absolute=R_64, absolute32=R_32, replace=_replace, stub=_stub,
         operands=lambda arguments, tail: spell(_CONVENTION, arguments), pc_relative=(PlaceRelocation(R_PC64, 0, 0),),
+        branched=5,
     )  # fmt: skip
 
 

@@ -30,7 +30,8 @@ R_NONE, R_64, R_PC32, R_PLT32, R_GOTPCREL, R_32, R_PC64, R_GOTPCRELX = 0, 1, 2, 
 #
 # "safe" has a one-byte NOP first: every kernel emulates it under a uprobe, while longer NOPs are single-stepped
 # before Linux 6.16. "nop5" is what newer kernels turn into a call, 1.2 to 1.3 times cheaper a hit. "classic" is what
-# illumos and FreeBSD tools write.
+# illumos and FreeBSD tools write. What follows a ret is never executed: a tracer in the program may write any distance
+# there before it makes a jump (`e9`) of the NOP, and all states between are valid code.
 _PROBE = {
     "call": {
         "safe": (bytes.fromhex("90 0f1f4000"), 0),  # nop; nopl 0(%rax)
@@ -38,8 +39,8 @@ _PROBE = {
         "classic": (bytes.fromhex("90 90 90 90 90"), 0),  # nop; nop; nop; nop; nop
     },
     "tail": {
-        "safe": (bytes.fromhex("90 0f1f00 c3"), 0),  # nop; nopl (%rax); ret
-        "nop5": (bytes.fromhex("90 0f1f00 c3"), 0),  # five bytes hold no five-byte NOP and a ret
+        "safe": (bytes.fromhex("90 c3 0f1f00"), 0),  # nop; ret; nopl (%rax)
+        "nop5": (bytes.fromhex("90 c3 0f1f00"), 0),  # five bytes hold no five-byte NOP and a ret
         "classic": (bytes.fromhex("c3 90 90 90 90"), 0),  # ret; nop; nop; nop; nop
     },
     "got call": {
@@ -101,6 +102,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Calls:
         replace=replace, stub=stub, operands=_operands,
         pc_relative=(PlaceRelocation(R_PC64 if is64 else R_PC32, 0, 0),), pc_relative_bits=64 if is64 else 32,
         absolute32=R_32 if is64 else None, asking_stub=asking_stub if is64 else None, asking_operand="8@%rdi",
+        branched=6, red_zone=True, checks_return=_returned_address_is_read,
     )  # fmt: skip
 
 
@@ -112,14 +114,14 @@ def replace(
         return None
     before = code[offset - 1]
     if type_ in {R_PLT32, R_PC32}:
-        if before == 0xE8 and not _returned_address_is_read(code, offset + 4):
+        if before == 0xE8:
             return from_table("call", offset - 1, enabled, nop)
         if before == 0xE9:
             return from_table("tail", offset - 1, enabled, nop)
         if offset >= 2 and code[offset - 2] == 0x0F and before & 0xF0 == 0x80:
             return _conditional(before & 0x0F, offset - 2, enabled)
     elif type_ in {R_GOTPCRELX, R_GOTPCREL} and offset >= 2 and code[offset - 2] == 0xFF:
-        if before == 0x15 and not _returned_address_is_read(code, offset + 4):
+        if before == 0x15:
             return from_table("got call", offset - 2, enabled, nop)
         if before == 0x25:
             return from_table("got tail", offset - 2, enabled, nop)

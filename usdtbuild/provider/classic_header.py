@@ -67,7 +67,6 @@ _COMMON = """\
 #else
 #define USDTBUILD_SIZED_IN_CELL(T, size, v) USDTBUILD_SIZED(T, size, v)
 #endif
-#define USDTBUILD_NOTHROW __attribute__((__nothrow__))
 {places}#define USDTBUILD_BASE() \\
 	USDTBUILD_ASM("\\t.ifndef _.stapsdt.base\\n" \\
 	"\\t.pushsection .stapsdt.base,\\"" USDTBUILD_BASE_FLAGS "\\",\\"progbits\\",.stapsdt.base,comdat\\n" \\
@@ -255,8 +254,8 @@ def _called(provider: str, probe: Probe) -> str:
     types = _const_last(", ".join(header.stub_types(probe))) or "void"
     words = [(f"arg{index}", argument.type) for index, argument in enumerate(probe.arguments)]
     text = (
-        f"extern void __dtrace_{stub}({types}) USDTBUILD_STUB;\n"
-        f"extern int __dtraceenabled_{stub}(void) USDTBUILD_STUB;\n"
+        f"extern void __dtrace_{stub}({types}) USDTBUILD_NOEXCEPT USDTBUILD_STUB;\n"
+        f"extern int __dtraceenabled_{stub}(void) USDTBUILD_NOEXCEPT USDTBUILD_STUB;\n"
     )
     if any(ctype.parameter in (UNDECLARED, BY_VALUE) for _, ctype in words):
         names = ", ".join(name for name, _ in words)
@@ -306,7 +305,7 @@ def _complete(provider: str, probe: Probe) -> str:
     return (
         f"extern volatile unsigned short {semaphore} USDTBUILD_HIDDEN;\n"
         f'#if defined(__cplusplus)\nextern "C++" {{\nUSDTBUILD_QUIET\n{template}'
-        f"USDTBUILD_INLINE USDTBUILD_NOTHROW{placing.unused(types)} void {function}\n"
+        f"USDTBUILD_INLINE USDTBUILD_UNSEEN{placing.unused(types)} void {function} USDTBUILD_NOEXCEPT\n"
         f"{{\n{inside}}}\nUSDTBUILD_END_QUIET\n}}\n#else\n"
         f"#define __dtrace_{stub}({', '.join(names)}) (__extension__ ({{ USDTBUILD_QUIET \\\n"
         f"{statement} USDTBUILD_END_QUIET (void)0; }}))\n#endif\n"

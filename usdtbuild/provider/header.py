@@ -4,6 +4,8 @@ The layout of the macros is that of DTrace's `dtrace -h`, because projects edit 
 with `#define`, a tab and the macro; the expansion is on the next line; a macro's name stands once on a line). The text
 depends on the providers' content and on nothing else: not on comments, not on where the file lies.
 
+A probe is a branch to its stub in inline assembly where that can become a NOP, and a call elsewhere (`placing`).
+
 What the header must bear: C89 to C17 and C++98 to C++20, warnings as errors, two headers in one file, one header in
 two languages, unity builds, precompiled headers, compilers that are not GNU, and assembler sources. Knows no ELF
 beyond the one section that carries the provider's description (see `describe`).
@@ -12,7 +14,7 @@ beyond the one section that carries the provider's description (see `describe`).
 from __future__ import annotations
 
 from .._version import __version__
-from . import describe
+from . import describe, placing
 from .model import FLOAT, INTEGER, CType, Probe, Provider
 from .parser import macro_name
 from .types import ANY, BY_VALUE, FUNCTION, INT64, LLONG, SIZE, SSIZE, UINT64, ULLONG, UNDECLARED
@@ -31,6 +33,8 @@ _CONVERTED = {
     UNDECLARED: (INT64, f"({INT64})(%s)"),
     BY_VALUE: (ANY, "&(%s)"),
 }
+# What C promotes to `int` in expressions, and a call fills up a register with.
+_PROMOTED = ("char", "signed char", "unsigned char", "short", "unsigned short")
 _BY_SIZE = {
     (True, 1): "signed char", (True, 2): "short", (True, 4): "int", (True, 8): INT64,
     (False, 1): "unsigned char", (False, 2): "unsigned short", (False, 4): "unsigned int", (False, 8): UINT64,
@@ -148,11 +152,13 @@ def write(providers: tuple[Provider, ...], file_name: str, none: bool = False) -
     platform, but still check their arguments' types.
     """
     used = {parameter_type(a.type) for p in providers for probe in p.probes for a in probe.arguments}
+    counts = {len(probe.arguments) for p in providers for probe in p.probes if len(probe.arguments) <= placing.MOST}
+    branches = [] if none else [placing.common(), *map(_branch_body, sorted(counts)), "\n"]
     names = ", ".join(provider.name for provider in providers) or "none"
     return frame(
         f"/* Written by usdtbuild {__version__}; do not edit. Providers: {names}. */",
         file_name,
-        ["" if none else _PLATFORM, *helpers(used, none)],
+        ["" if none else _PLATFORM, *helpers(used, none), *branches],
         used,
         [_provider(provider, none) for provider in providers],
     )
@@ -238,7 +244,8 @@ def _provider(provider: Provider, none: bool) -> str:
     off = "".join(disabled(provider.name, probe) for probe in provider.probes)
     if not none:
         live = "".join(_live(provider.name, probe) for probe in provider.probes)
-        off = f"#if defined(USDT_DISABLED)\n\n{off}\n#else\n\n{live}\n{description(provider)}\n#endif\n"
+        marked = f'#if defined(USDTBUILD_PASSED)\n__asm__(USDTBUILD_MARK("%", "{provider.name}"));\n#endif\n'
+        off = f"#if defined(USDT_DISABLED)\n\n{off}\n#else\n\n{live}\n{description(provider)}{marked}\n#endif\n"
     return provider_block(provider, off)
 
 
@@ -278,13 +285,63 @@ def _live(provider: str, probe: Probe) -> str:
     types = ", ".join(stub_types(probe)) or "void"
     semaphore = f"{provider}_{probe.stub}_semaphore"
     return (
-        macro(provider, probe, False, f"__dtrace_{stub}(%s)")
+        macro(provider, probe, False, f"usdtbuild_on_{stub}(%s)")
         + f"#define\t{macro_name(provider, probe.stub)}_ENABLED() \\\n"
         f"\tUSDTBUILD_ENABLED({semaphore}, __dtraceenabled_{stub})\n"
-        f"extern void __dtrace_{stub}({types}) USDTBUILD_STUB;\n"
-        f"extern int __dtraceenabled_{stub}(void) USDTBUILD_STUB;\n"
+        f"extern void __dtrace_{stub}({types}) USDTBUILD_NOEXCEPT USDTBUILD_STUB;\n"
+        f"extern int __dtraceenabled_{stub}(void) USDTBUILD_NOEXCEPT USDTBUILD_STUB;\n"
         f"extern volatile unsigned short {semaphore} USDTBUILD_HIDDEN;\n"
+        + _branch(provider, stub, probe)
     )
+
+
+def _branch_body(count: int) -> str:
+    name = f"USDTBUILD_TO_{count}"
+    condition = f"{_can_branch(count)} && !defined({name})"
+    return f"#if {condition}\n{placing.body('USDTBUILD_TO', count, False)}#endif\n"
+
+
+def _can_branch(count: int) -> str:
+    return "defined(USDTBUILD_PASSED)" + (f" && USDTBUILD_PASSED >= {count}" if count else "")
+
+
+def _branch(provider: str, stub: str, probe: Probe) -> str:
+    """Return what a probe's macro expands to: it branches to the stub without the compiler's knowledge.
+
+    So nothing is lost at the site, and no frame is made for it. The arguments are converted as a call's are: in C by
+    the variables of a statement expression, so that debuggers show the user's line; in C++ by a function, which may
+    also stand where a constant is computed, and brings its mark to those who import it. That the statement names the
+    stub tells what reads intermediate code of the probe. Elsewhere, and with more arguments than registers, the stub is
+    called in the compiler's own way.
+    """
+    types = stub_types(probe)
+    by_call = f"#define usdtbuild_on_{stub} __dtrace_{stub}\n"
+    if len(types) > placing.MOST:
+        return by_call
+    names, values = ([f"{letter}{index}" for index in range(len(types))] for letter in ("arg", "usdt_a"))
+    held = " ".join(_held(*each) for each in zip(types, names, values))
+    reads = "USDTBUILD_READS" if any(type_.endswith("*") for type_ in types) else "USDTBUILD_PLAIN"
+    text = f'USDTBUILD_BRANCH("__dtrace_{stub}")'
+    rest = f"{', '.join([reads, f'__dtrace_{stub}', *values])})"
+    start = f"{held}{' ' if held else ''}USDTBUILD_TO_{len(types)}({text}"
+    wide = any(argument.type.size32 == 8 for argument in probe.arguments)
+    return (
+        f"#if {_can_branch(len(types))}{' && defined(USDTBUILD_64_BITS)' if wide else ''}\n"
+        "#if defined(__cplusplus)\nUSDTBUILD_QUIET\n"
+        f"USDTBUILD_INLINE USDTBUILD_UNSEEN{placing.unused(types)}\n"
+        f"void usdtbuild_on_{stub}({', '.join(map(declare, types, names)) or 'void'}) USDTBUILD_NOEXCEPT\n"
+        f'{{\n\t{start} USDTBUILD_MARK("%%", "{provider}"), {rest}\n}}\nUSDTBUILD_END_QUIET\n#else\n'
+        f"#define usdtbuild_on_{stub}({', '.join(names)}) (__extension__ ({{ USDTBUILD_QUIET \\\n"
+        f"\t{start}, {rest} USDTBUILD_END_QUIET (void)0; }}))\n#endif\n"
+        f"#else\n{by_call}#endif\n"
+    )
+
+
+def _held(type_: str, name: str, value: str) -> str:
+    """Return the declarations that convert an argument to its type, and then as a call would."""
+    if type_ in _PROMOTED:
+        return f"{type_} {value}n = ({name}); int {value} = {value}n;"
+    return f"{declare(type_, value)} = ({name});"
 
 
 def disabled(provider: str, probe: Probe) -> str:

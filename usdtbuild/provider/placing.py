@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from . import describe
+
 _CELL = 8
 _X86_64_LETTERS = "DSdc"
 
@@ -67,12 +69,14 @@ MACHINES = (
     Machine("defined(__riscv)", _numbered("a{}", 0, 8), "", 8, "call {}", False),
     Machine("defined(__s390x__)", _numbered("r{}", 2, 6), "", 5, "brasl %%r14,{}", True,
             _numbered("%%r{}", 2, 6), "r1", "{}(%%r1)", "0(%%r1)"),
-    Machine("defined(__powerpc64__)", _numbered("r{}", 3, 8), "", 8, r"bl {}\\n\\tnop", True,
+    Machine("defined(__powerpc64__)", _numbered("r{}", 3, 8), "", 8, "bl {}\\n\\tnop", True,
             _numbered("{}", 3, 6), "r9", "{}(9)", "0(9)"),
     Machine("defined(__loongarch64)", _numbered("$r{}", 4, 8), "", 8, "bl {}"),
 )  # fmt: skip
 
 
+# More arguments than this are in registers nowhere.
+MOST = max(machine.passed for machine in MACHINES)
 # How many arguments of a note are in registers, on machines whose operands can name them; the others are in cells.
 IN_REGISTERS = 6
 
@@ -101,9 +105,28 @@ _COMMON = """\
 #define USDTBUILD_END_QUIET
 #define USDTBUILD_UNUSED(number)
 #endif
+/* Says in the object, once, that a provider's probes are branches which nothing may follow. */
+#define USDTBUILD_MARK(percent, provider) "\\t.ifndef .Lusdtbuild.branch." provider "\\n" \\
+	"\\t.pushsection {section},\\"G\\"," percent "progbits,usdtbuild.branch." provider ",comdat\\n" \\
+	".Lusdtbuild.branch." provider ":\\t.ascii \\"{mark}\\\\t" provider "\\\\n\\"\\n" \\
+	"\\t.popsection\\n" \\
+	"\\t.endif\\n"
+#if !defined(__cplusplus)
+#define USDTBUILD_NOEXCEPT
+#elif __cplusplus >= 201103L
+#define USDTBUILD_NOEXCEPT noexcept
+#else
+#define USDTBUILD_NOEXCEPT throw()
+#endif
 /* What a statement says of memory: compilers may leave out or put off stores that it doesn't read. */
 #define USDTBUILD_READS : "memory"
 #define USDTBUILD_PLAIN
+/* Functions that throw nothing and that debuggers shall not stop in: the place of a site is the caller's. */
+#if defined(__clang__)
+#define USDTBUILD_UNSEEN __attribute__((__nothrow__, __nodebug__))
+#else
+#define USDTBUILD_UNSEEN __attribute__((__nothrow__, __artificial__))
+#endif
 #endif
 """
 
@@ -121,14 +144,16 @@ def common() -> str:
     both USDTBUILD_REGISTER_N and USDTBUILD_IN_LETTERS.
     """
     rows = "".join(_row(machine, "elif" if index else "if") for index, machine in enumerate(MACHINES))
-    return _COMMON.replace("{rows}", rows + "#endif\n")
+    text = _COMMON.replace("{section}", describe.SECTION).replace("{mark}", describe.BRANCH)
+    return text.replace("{rows}", rows + "#endif\n")
 
 
 def _row(machine: Machine, keyword: str) -> str:
     lines = [f"#{keyword} {machine.condition}"]
     if machine.branch:
         before, after = machine.branch.split("{}")
-        lines.append(f'#define USDTBUILD_BRANCH(stub) "\\t{before}" stub' + (f' "{after}"' if after else "") + ' "\\n"')
+        branch = f'"\\t{before}" stub' + (f' "{after}"' if after else "")
+        lines.append(f'#define USDTBUILD_BRANCH(stub) "\\t.hidden " stub "\\n" {branch} "\\n"')
         lines.append(f"#define USDTBUILD_PASSED {machine.passed}")
     lines += ["#define USDTBUILD_64_BITS"] if machine.wide else []
     lines += ["#define USDTBUILD_IN_LETTERS"] if machine.letters else []
@@ -164,11 +189,12 @@ def _cells(first: int, most: int) -> list[str]:
 def body(name: str, count: int, sized: bool) -> str:
     """Return the macro `NAME_COUNT(text, clobber, arg0...)`: the statement `text` with so many arguments in place.
 
-    With `sized` there is a number before each argument, which the text can show as `%n[usdt_s0]`, and what has no
-    register lies in cells. `clobber` is USDTBUILD_READS where an argument points to something, else USDTBUILD_PLAIN.
+    `clobber` is USDTBUILD_READS where an argument points to something, else USDTBUILD_PLAIN. With `sized` there is a
+    number before each argument, which the text can show as `%n[usdt_s0]`, and what has no register lies in cells;
+    without, there is a function before the first, to which the statement refers, wherever it is.
     """
     each = [word for i in range(count) for word in ((f"size{i}", f"arg{i}") if sized else (f"arg{i}",))]
-    head = f"#define {name}_{count}({', '.join(['text', 'clobber', *each])}) \\\n"
+    head = f"#define {name}_{count}({', '.join(['text', 'clobber', *([] if sized else ['function']), *each])}) \\\n"
     if not count:
         return head + _continued(_lines(0, 0, "", sized))
     letters = head + _continued(_lines(count, IN_REGISTERS if sized else count, _X86_64_LETTERS, sized))
@@ -207,8 +233,7 @@ def _lines(count: int, registers: int, letters: str, sized: bool) -> list[str]:
     if cells:
         variables.append("register void const *usdt_base __asm__(USDTBUILD_BASE_REGISTER) = &usdt_cells;")
         inputs += ['"r"(usdt_base)', '"m"(usdt_cells)']
-    if sized:
-        inputs += [f'[usdt_s{i}] "n"(size{i})' for i in range(count)]
+    inputs += [f'[usdt_s{i}] "n"(size{i})' for i in range(count)] if sized else ['"X"(function)']
     site = f"USDTBUILD_ASM(text : : {', '.join(inputs)} clobber);"
     if not variables:
         return [*lines, site]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Callable
 
 from ..formats import stapsdt
 from ..inspection import probes as look
-from . import arguments, building, names, records, semaphores, sites
+from . import arguments, building, names, records, red_zone, semaphores, sites
 from .building import calls_stubs
 from .report import ERROR, NOTE, SEVERITIES, WARNING, Finding, Place, Report, Subject
 
@@ -34,6 +34,7 @@ CHECKS: tuple[Callable[[Subject], Iterable[Finding]], ...] = (
     *building.CHECKS,
     *records.CHECKS,
     *sites.CHECKS,
+    *red_zone.CHECKS,
     *semaphores.CHECKS,
     *arguments.CHECKS,
     *names.CHECKS,
@@ -131,6 +132,7 @@ NAMES = {
     "notes-stripped": "records that were stripped away",
     "operand": "an operand that some tracer doesn't understand",
     "perf-offset": "perf places its probe elsewhere",
+    "red-zone": "a NOP that the kernel makes a call of, above data below the stack pointer",
     "semaphore-alignment": "a semaphore at an odd offset",
     "semaphore-exported": "a semaphore that other modules can replace",
     "semaphore-mixed": "sites of one probe with different semaphores",

@@ -46,7 +46,8 @@ static const struct form {
 	[FORM_NOPL4] = {{0x90, 0x0f, 0x1f, 0x40, 0x00}, {255, 255, 255, 255, 255}, 5, {0x0f, 0x1f, 0x40}},
 	[FORM_NOPL5] = {{0x90, 0x0f, 0x1f, 0x44, 0x00, 0x00}, {255, 255, 255, 255, 255, 255}, 6, {0x0f, 0x1f, 0x44}},
 	[FORM_TAIL] = {{0x90, 0x0f, 0x1f, 0x00, 0xc3}, {255, 255, 255, 255, 255}, 0, {0x0f, 0x1f, 0x00}},
-	[FORM_FREE_TAIL] = {{0x90, 0xc3, 0x0f, 0x1f, 0x40}, {255, 255, 255, 255, 255}, 0, {0}},
+	/* nopl (%rax) behind the return, or nopl 0(%rax) where the tail call went through the GOT */
+	[FORM_FREE_TAIL] = {{0x90, 0xc3, 0x0f, 0x1f, 0x00}, {255, 255, 255, 255, 0xbf}, 0, {0}},
 };
 
 /* -- points ------------------------------------------------------------------------------------------------------ */
