@@ -22,7 +22,7 @@ DTRACE = [sys.executable, "-m", "usdtbuild.dtrace"]
 # Command lines, the first word being the command. `missing` and `--nonsense` are there for messages.
 LINES = [
     "--help", "--version", "--cmake-dir", "nonsense", "--nonsense",
-    "init cmake new_project", "init cmake .",
+    "init cmake new_project", "init cmake .", "add .",
     "header app.d", "header app.d -o -", "header app.d --provider app -o -", "header broken.d",
     "instrument main.o -o made.o -v", "instrument missing -o made.o",
     "cc --help", "cc --nonsense", "cc --native native",

@@ -18,6 +18,7 @@ from .folders import folder as folder_of
 # command -> (module under usdtbuild.commands, its line in `usdtbuild --help`)
 COMMANDS = {
     "init": ("init", "Write a new project with probes for CMake, Meson or a Python build backend."),
+    "add": ("add", "Put a first probe into a project that exists, or show what that changes."),
     "header": ("header", "Turn a provider file (.d) into a C and C++ header."),
     "instrument": ("instrument", "Turn an object's probe calls into NOPs and write the tracers' records."),
     "cc": ("cc", "Run a compiler and instrument the objects it writes."),

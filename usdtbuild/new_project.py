@@ -67,8 +67,8 @@ def name_of_folder(folder: Path) -> str:
     return re.sub(r"[^a-z0-9]+", "_", folder.resolve().name.lower()).strip("_")
 
 
-def check_name(name: str, kind: str) -> None:
-    """Raise ValueError, with a reason, where a name can't be that of a program, a C identifier and a provider."""
+def check_provider_name(name: str) -> None:
+    """Raise ValueError, with a reason, where a name can't be that of a provider and a C identifier."""
     import keyword
 
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or len(name) > _MOST_LETTERS:
@@ -80,6 +80,11 @@ def check_name(name: str, kind: str) -> None:
         raise ValueError(f"'{name}' ends in a digit, where DTrace puts the number of a process")
     if name in _RESERVED.split() or keyword.iskeyword(name):
         raise ValueError(f"the name '{name}' means something already to compilers or build systems")
+
+
+def check_name(name: str, kind: str) -> None:
+    """Raise ValueError, with a reason, where a name can't be that of a program, a C identifier and a provider."""
+    check_provider_name(name)
     sample = SAMPLES[kind]
     if sample.is_python and (name in getattr(sys, "stdlib_module_names", ()) or name in sys.builtin_module_names):
         raise ValueError(f"Python has a module named '{name}' already")

@@ -1,0 +1,66 @@
+"""Texts of a project's files, changed in memory; what they are as a unified diff."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from ..errors import InputError
+
+
+class Changes:
+    """The files of one project as they will be: `text` reads, `put` changes. Paths are relative to the project."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._before: dict[str, str | None] = {}
+        self.after: dict[str, str] = {}
+
+    def text(self, path: str) -> str:
+        """Return a file's text as it will be; bytes that are no UTF-8 come through. Raises InputError."""
+        if path not in self.after:
+            file = self.root / path
+            try:
+                self.after[path] = file.read_bytes().decode("utf-8", "surrogateescape")
+            except OSError as error:
+                raise InputError(str(file), f"can't be read: {(error.strerror or str(error)).lower()}") from None
+            self._before[path] = self.after[path]
+        return self.after[path]
+
+    def put(self, path: str, text: str) -> None:
+        """Set a file's text; lines that are new end as the file's others do."""
+        if path not in self._before:
+            self._before[path] = None if not (self.root / path).exists() else self.text(path)
+        before = self._before[path] or ""
+        if "\r\n" in before:
+            text = text.replace("\r\n", "\n").replace("\n", "\r\n")
+        self.after[path] = text
+
+    def insert(self, path: str, at: int, text: str) -> None:
+        """Insert into a file's text at an offset."""
+        whole = self.text(path)
+        self.put(path, whole[:at] + text + whole[at:])
+
+    def changed(self) -> dict[str, str]:
+        """Return the texts of the files that change, by path, in order."""
+        return {path: text for path, text in sorted(self.after.items()) if text != self._before[path]}
+
+    def is_new(self, path: str) -> bool:
+        """Whether there is no such file yet."""
+        return self._before[path] is None
+
+    def diff(self) -> str:
+        """Return all changes as a unified diff, which `patch -p1` and `git apply` take."""
+        lines: list[str] = []
+        for path, text in self.changed().items():
+            before = self._before[path]
+            old = "/dev/null" if before is None else f"a/{path}"
+            found = difflib.unified_diff(_lines(before or ""), _lines(text), old, f"b/{path}")
+            lines += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in found]
+        return "".join(lines)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines with their ends; only a line feed ends one, as for patch."""
+    found = text.split("\n")
+    return [f"{line}\n" for line in found[:-1]] + ([found[-1]] if found[-1] else [])
