@@ -17,7 +17,7 @@ PACKAGE = ROOT / "usdtbuild"
 FLOORS = (
     ("__main__", "cli"),
     ("commands",),
-    ("launcher", "setuptools_ext", "meson_wrapper", "pytest_plugin", "dtrace", "new_project"),
+    ("launcher", "setuptools_ext", "meson_wrapper", "pytest_plugin", "dtrace", "new_project", "adding"),
     ("setuptools_options", "firing"),
     ("launch", "classic", "verify", "tracing"),
     ("instrument", "inspection", "functions"),
