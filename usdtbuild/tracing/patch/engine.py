@@ -260,8 +260,9 @@ class PatchEngine:
 
     def close(self) -> None:
         """Give the memory back, except what threads may still be in."""
-        if self.rings is not None:
+        if self.rings is not None and self.shared is not None:
             self.rings.close()
+            self.shared.empty(self.rings.offset, code.RINGS * self.shape.stride)
             self.rings = None
         if self.shared is not None:
             self.shared.close()

@@ -10,6 +10,7 @@ restarts the system call that the thread may have been in.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
 import struct
@@ -34,6 +35,9 @@ MADV_WIPEONFORK = 18
 _MFD_CLOEXEC, _MFD_EXEC = 1, 0x10
 _EINVAL, _ENOSYS = -22, -38
 _PATIENCE = 10.0
+_PUNCH_HOLE_KEEP_SIZE = 3
+_fallocate = ctypes.CDLL(None).fallocate
+_fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
 _ALL_SIGNALS = (1 << 64) - 1
 
 # r12: table of calls (number, six arguments), r13: how many, r14: results, r15: the word that says that all is done.
@@ -95,10 +99,10 @@ class Borrowed:
             values[ptrace.INDEX[name]] = value & 0xFFFFFFFFFFFFFFFF
         ptrace.set_registers(self.thread.tid, values)
 
-    def interrupt(self) -> None:
+    def interrupt(self, *, running: bool = False) -> None:
         """Bring the thread to a stop in which the kernel looks at its registers again. Raises TracerError."""
         ptrace.call(ptrace.INTERRUPT, self.thread.tid)
-        with contextlib.suppress(OSError):  # it may be running
+        if not running:  # a thread that runs may have stopped already, and must not be sent on
             ptrace.call(ptrace.CONT, self.thread.tid)
         while True:
             stop = ptrace.wait(self.thread.tid)
@@ -108,6 +112,8 @@ class Borrowed:
                 return
             if stop.signal and not stop.event and not stop.syscall:
                 self.thread.owed = stop.signal  # sent before all signals were blocked
+            # Any other stop has taken the interrupt with it (ptrace_stop in kernel/signal.c).
+            ptrace.call(ptrace.INTERRUPT, self.thread.tid)
             ptrace.call(ptrace.CONT, self.thread.tid)
 
     def _lost(self, stop: ptrace.Stop | None) -> TracerError:
@@ -171,6 +177,10 @@ class Shared:
         self.data = mmap.mmap(self.file, size)
         self.inode = os.fstat(self.file).st_ino
 
+    def empty(self, start: int, size: int) -> None:
+        """Give a part of the file's memory back. Who still writes there finds zeros, and gets new memory."""
+        _fallocate(self.file, _PUNCH_HOLE_KEEP_SIZE, start, size)
+
     def close(self) -> None:
         """Close our side."""
         with contextlib.suppress(BufferError):
@@ -214,7 +224,7 @@ def perform(borrowed: Borrowed, shared: Shared, offset: int, calls: Sequence[Cal
             break
         time.sleep(0.00002)
     done = struct.unpack_from("<Q", shared.data, results_at)[0]
-    borrowed.interrupt()
+    borrowed.interrupt(running=True)
     if not done:
         raise TracerError(f"process {borrowed.thread.pid} doesn't make the system calls that it should")
     start = results_at + _HEAD

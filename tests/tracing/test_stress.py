@@ -1,0 +1,71 @@
+"""Sites switched on and off under running threads, at every offset in a cache line, never change a result."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import SOURCES
+
+TOGGLE = Path(__file__).with_name("toggle.py")
+
+
+@pytest.fixture(scope="session")
+def stress(tmp_path_factory: pytest.TempPathFactory, run: Any, need: Any) -> Any:
+    """Build the program: `stress("gcc", "-fPIE", "-pie")`."""
+
+    def build(cc: str, *options: str) -> Path:
+        folder = tmp_path_factory.mktemp("stress")
+        for name in ("stress.c", "stress.d"):
+            shutil.copy(SOURCES / name, folder)
+        module = sys.executable, "-m", "usdtbuild"
+        run(*module, "header", "stress.d", "-o", "stress.h", cwd=folder)
+        run(*module, "cc", "--", need(cc), "-O2", "-Wall", *options, "-c", "stress.c", cwd=folder)
+        run(cc, *options, "-pthread", "stress.o", "-o", "stress", cwd=folder)
+        return folder / "stress"
+
+    return build
+
+
+def hammer(program: Path, what: str, seconds: float, threads: int) -> tuple[int, int]:
+    """Run the program while its sites are toggled; returns its passes and the toggles. Fails on any wrong result."""
+    process = subprocess.Popen([program, str(seconds), str(threads)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    toggled = subprocess.run(
+        [sys.executable, TOGGLE, str(process.pid), what],
+        capture_output=True,
+        text=True,
+        timeout=60 + 2 * seconds,
+        check=False,
+    )
+    output, _ = process.communicate(timeout=60)
+    ended = re.fullmatch(r"wrong=0 passes=(\d+) signals=1\n", output)
+    assert (process.returncode, bool(ended)) == (0, True), (process.returncode, output, toggled)
+    seen = re.fullmatch(r"toggles=(\d+) hits=(\d+) bad=0\n", toggled.stdout)
+    assert seen, toggled
+    assert int(seen[1]) > 3
+    assert int(seen[2]) > 0
+    assert ended
+    return int(ended[1]), int(seen[1])
+
+
+@pytest.mark.parametrize("what", ["count", "record"])
+@pytest.mark.parametrize("options", [("-fPIE", "-pie"), ("-fno-pie", "-no-pie")], ids=["pie", "exe"])
+def test_toggled_all_the_while(stress: Any, what: str, options: tuple[str, ...]) -> None:
+    hammer(stress("gcc", *options), what, 2, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["count", "record"])
+@pytest.mark.parametrize("cc", ["gcc", "clang"])
+def test_toggled_for_long(stress: Any, what: str, cc: str) -> None:
+    program, passes = stress(cc, "-fPIE", "-pie"), 0
+    while passes < 10**8:
+        passes += hammer(program, what, 20, 4)[0]

@@ -1,0 +1,57 @@
+"""Switch a process' probes on and off all the while: `toggle.py PID count|record`. Checks what it records.
+
+It uses the patch engine itself, which arms in milliseconds where the command needs its start-up. Prints how often it
+switched, how many hits it saw and how many of their arguments were wrong, once the process has ended.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from usdtbuild.tracing.errors import TracerError
+from usdtbuild.tracing.model import Plan
+from usdtbuild.tracing.patch.engine import PatchEngine
+from usdtbuild.tracing.patch.rings import Decoder
+from usdtbuild.tracing.selection import Wanted, select
+from usdtbuild.tracing.tracees import Tracees
+
+TEXT = b"stress"
+
+
+def main(pid: int, what: str) -> None:
+    """Toggle until the process has ended."""
+    targets = select(pid, Wanted(probes=("stress:*",))).targets
+    toggles = hits = bad = 0
+    try:
+        while True:
+            tracees = Tracees()
+            tracees.seize(pid)
+            engine = PatchEngine(tracees, pid, Plan(what, targets, 8, 1 << 16))
+            refused = engine.attach()
+            if refused:
+                raise SystemExit(f"refused: {refused[0]}")
+            raw: list[bytes] = []
+            for _ in range(5):
+                engine.collect(raw.append)
+            with tracees.standing(pid):
+                engine.detach()
+            engine.collect(raw.append)
+            tracees.stop(pid)
+            tracees.detach(pid)
+            toggles += 1
+            hits += sum(engine.totals().counts.values())
+            if what == "record":
+                assert engine.layout is not None
+                decoder = Decoder(engine.shape, engine.layout.specs)
+                for event in (one for piece in raw for one in decoder.events(piece, int)):
+                    place, n, thrice, inverse, text = event.values
+                    hits += 1
+                    bad += (thrice, inverse, text) != (3 * n, ~n, TEXT[place % 6 :])  # type: ignore[operator]
+            engine.close()
+    except (TracerError, OSError):
+        pass
+    print(f"toggles={toggles} hits={hits} bad={bad}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
