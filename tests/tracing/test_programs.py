@@ -1,0 +1,129 @@
+"""Programs that were not built for it, that are confined, or that other tracers watch; and tracers that are killed."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Every probe of sys/sdt.h is a single NOP with live code behind it, and its operands are what the compiler had.
+FOREIGN = r"""
+#include <stdio.h>
+#include <sys/sdt.h>
+struct pair { int first; short second; };
+static int table[4] = {10, 20, 30, 40};
+__attribute__((noinline)) static double work(int i, struct pair *p, const char *s, double d) {
+    DTRACE_PROBE5(foreign, mixed, i, p->second, table[i & 3], s, (long)i << 33);
+    return d * i;
+}
+int main(void) {
+    struct pair p = {-5, -6};
+    double sum = 0;
+    for (int i = 0; i < 4; i++) sum += work(i, &p, "text", 1.5);
+    printf("%g\n", sum);
+    return 0;
+}
+"""
+CONFINED = r"""
+#include "scene.h"
+#include <linux/seccomp.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(void) {
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT)) return 3;
+    for (int i = 0; i < 5; i++) SCENE_LAST(i, 2 * i);
+    (void)!write(1, "done\n", 5);
+    syscall(SYS_exit, 0);
+}
+"""
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+def test_probes_of_system_headers(run: Any, counted: Any, tmp_path: Path, engine: str, level: str) -> None:
+    if not any(Path(folder, "sys/sdt.h").exists() for folder in ("/usr/include", "/usr/include/x86_64-linux-gnu")):
+        pytest.skip("sys/sdt.h is not installed")
+    (tmp_path / "foreign.c").write_text(FOREIGN)
+    run("gcc", level, "foreign.c", "-o", "foreign", cwd=tmp_path)
+    tmp_path.chmod(0o755)
+    program = tmp_path / "foreign"
+    counts, printed = counted("--engine", engine, "-P", "foreign:mixed", "--", program)
+    assert counts == {"foreign:mixed": 4}
+    assert "9\n" in printed
+
+
+def test_arguments_of_system_headers_agree(run: Any, traced: Any, tmp_path: Path) -> None:
+    if not any(Path(folder, "sys/sdt.h").exists() for folder in ("/usr/include", "/usr/include/x86_64-linux-gnu")):
+        pytest.skip("sys/sdt.h is not installed")
+    (tmp_path / "foreign.c").write_text(FOREIGN)
+    (tmp_path / "foreign.d").write_text("provider foreign { probe mixed(int i, short s, int t, char *text, long l); };")
+    run("gcc", "-O2", "foreign.c", "-o", "foreign", cwd=tmp_path)
+    seen = {}
+    for engine in ("patch", "trap"):
+        words = ("--engine", engine, "-P", "foreign:mixed", "--provider", tmp_path / "foreign.d")
+        seen[engine] = [values for _, values in traced(*words, "--", tmp_path / "foreign").hits]
+        assert [values["i"] for values in seen[engine]] == ["0", "1", "2", "3"]
+        assert {values["text"] for values in seen[engine]} == {'"text"'}
+        assert [values["l"] for values in seen[engine]] == [str(i << 33) for i in range(4)]
+        assert {values["s"] for values in seen[engine]} == {"-6"}
+    assert seen["patch"] == seen["trap"]
+
+
+def test_pythons_own_probes(counted: Any) -> None:
+    python = Path("/usr/bin/python3")
+    if not python.exists() or b".note.stapsdt" not in python.read_bytes():
+        pytest.skip("/usr/bin/python3 has no probes")
+    code = "def f(): pass\nfor _ in range(1000): f()"
+    words = ("-P", "python:function__*", "--", python, "-I", "-S", "-c", code)
+    counts, _ = counted("--engine", "patch", *words)
+    assert counts["python:function__return"] > 1000
+    assert counts == counted("--engine", "trap", *words)[0]
+
+
+def test_confined_by_seccomp(scene: Any, run: Any, traced: Any) -> None:
+    """A process that may not make system calls gets breakpoints, even if it is confined before it is seen."""
+    folder = scene("pie").parent
+    (folder / "confined.c").write_text(CONFINED)
+    run(sys.executable, "-m", "usdtbuild", "cc", "--", "gcc", "-O2", "-c", "confined.c", cwd=folder)
+    run("gcc", "confined.o", "-o", "confined", cwd=folder)
+    seen = traced("--engine", "trap", "-P", "scene:*", "--", folder / "confined")
+    assert [values for _, values in seen.hits] == [{"round": str(i), "sum": str(2 * i)} for i in range(5)]
+    assert seen.output == ["done"]
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+@pytest.mark.parametrize("times", [6, pytest.param(200, marks=pytest.mark.slow)])
+def test_tracer_killed_at_any_moment(scene: Any, engine: str, times: int) -> None:
+    chance = random.Random(times)
+    rounds = "200000" if engine == "patch" else "20000"
+    program = subprocess.Popen(
+        [scene("pie"), rounds, "2", "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    for _ in range(times):
+        words = [
+            sys.executable,
+            "-m",
+            "usdtbuild",
+            "trace",
+            "--engine",
+            engine,
+            "-P",
+            "scene:*",
+            "-p",
+            str(program.pid),
+        ]
+        tracer = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(chance.uniform(0.1, 0.7))
+        tracer.kill()
+        tracer.wait()
+    time.sleep(0.5)
+    output, _ = program.communicate("\n", timeout=120)
+    assert program.returncode == 0
+    assert output == "ready\nwrong=0 guarded=0\n"
