@@ -11,11 +11,12 @@ import errno
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal as _signal
     from types import FrameType
+    from typing import Any, Callable
 else:
     import _signal  # `signal` makes enums of the numbers, which takes 4 ms
 

@@ -1,19 +1,18 @@
 """Input files and output files: reading or mapping what is given, and writing all of an output or none of it.
 
-Nothing here knows what is in a file. `os` and not `pathlib`, because every compile step comes through here and
-importing pathlib costs more than the work.
+Nothing here knows what is in a file. `posix`, which is built into the interpreter, and neither `os` nor `pathlib`:
+every object with probes comes through here, and importing these costs more than the work.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-from typing import TYPE_CHECKING
+import posix
 
 from .errors import InputError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from mmap import mmap
     from typing import Union
 
@@ -29,13 +28,13 @@ class Opened:
 
     def __init__(self, descriptor: int, path: str) -> None:
         self.descriptor = descriptor
-        status = os.fstat(descriptor)
+        status = posix.fstat(descriptor)
         self.mode, self.size = status.st_mode & 0o777, status.st_size
         kind = status.st_mode & 0o170000
         if kind in (0o020000, 0o060000):  # /dev/zero never ends
             raise InputError(path, "is a device, not a file")
         if kind == 0o010000:
-            os.set_blocking(descriptor, True)
+            posix.set_blocking(descriptor, True)
         self.mapping: mmap | None = None
         self.view: Data
         if self.size < _MAPPED_FROM:
@@ -49,7 +48,7 @@ class Opened:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self.descriptor)
+        posix.close(self.descriptor)
 
 
 def open_input(path: str) -> Opened:
@@ -58,23 +57,23 @@ def open_input(path: str) -> Opened:
     A pipe is read to its end; one that nobody writes to counts as empty, instead of waiting for ever.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except OSError as error:
         raise InputError(path, _reason(error)) from None
     try:
         return Opened(descriptor, path)
     except OSError as error:
-        os.close(descriptor)
+        posix.close(descriptor)
         raise InputError(path, _reason(error)) from None
     except InputError:
-        os.close(descriptor)
+        posix.close(descriptor)
         raise
 
 
 def _read_all(descriptor: int, path: str) -> bytes:
     pieces: list[bytes] = []
     while True:
-        piece = os.read(descriptor, _MAPPED_FROM)
+        piece = posix.read(descriptor, _MAPPED_FROM)
         if not piece:
             return b"".join(pieces)
         pieces.append(piece)
@@ -100,7 +99,7 @@ def write_edited(
             content[offset : offset + len(data)] = data
         write_through(destination, content + tail)
         return
-    with _replacing(destination, 0o666, mode) as descriptor:
+    with _Replacing(destination, 0o666, mode) as descriptor:
         if isinstance(source.view, bytes):
             content = bytearray(source.view)
             for offset, data in patches:
@@ -120,7 +119,7 @@ def write_whole(target: str, content: bytes, mode: int = 0o666) -> None:
     if not destination.beside:
         write_through(destination, content)
         return
-    with _replacing(destination, mode, None) as descriptor:
+    with _Replacing(destination, mode, None) as descriptor:
         _write_all(descriptor, content, None)
 
 
@@ -153,13 +152,14 @@ def find_destination(target: str) -> Destination:
     path, descriptor = target, -1
     try:
         for _ in range(_MOST_LINKS):
-            if not os.path.islink(path):
+            if not _is_link(path):
                 break
             descriptor = _own_descriptor(path)
             if descriptor >= 0:
                 return Destination(target, path, False, descriptor)
-            path = os.path.join(os.path.dirname(path), os.readlink(path))
-        kind = os.stat(path).st_mode & 0o170000
+            leads_to = posix.readlink(path)
+            path = leads_to if leads_to[:1] == "/" else path[: path.rfind("/") + 1] + leads_to
+        kind = posix.stat(path).st_mode & 0o170000
     except FileNotFoundError:
         return Destination(target, path, True)
     except (OSError, ValueError) as error:
@@ -172,16 +172,25 @@ def find_destination(target: str) -> Destination:
 
 def _own_descriptor(link: str) -> int:
     """Return the descriptor that a link in /proc/self/fd stands for (/dev/stdout leads there), -1 for other links."""
-    folder, name = os.path.split(link)
+    folder, _, name = link.rpartition("/")
     if not name.isdecimal() or not folder.endswith("fd"):
         return -1
-    own = ("/proc/self/fd", "/proc/thread-self/fd")
-    return int(name) if os.path.realpath(folder) in map(os.path.realpath, own) else -1
+    from os.path import realpath
+
+    return int(name) if realpath(folder) in map(realpath, ("/proc/self/fd", "/proc/thread-self/fd")) else -1
+
+
+def _is_link(path: str) -> bool:
+    try:
+        return posix.lstat(path).st_mode & 0o170000 == 0o120000
+    except (OSError, ValueError):
+        return False
 
 
 def _may_be_replaced(path: str) -> bool:
     """Whether a file can be made beside one that is there; where only that one may be written to, it is."""
-    return os.access(os.path.dirname(path) or ".", os.W_OK | os.X_OK) or not os.access(path, os.W_OK)
+    folder = path[: path.rfind("/") + 1] or "."
+    return posix.access(folder, posix.W_OK | posix.X_OK) or not posix.access(path, posix.W_OK)
 
 
 def write_through(destination: Destination, content: bytes | bytearray) -> None:
@@ -193,59 +202,79 @@ def write_through(destination: Destination, content: bytes | bytearray) -> None:
         if destination.descriptor >= 0:
             _write_all(destination.descriptor, content, None)
             return
-        descriptor = os.open(destination.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY)
+        descriptor = posix.open(destination.path, posix.O_WRONLY | posix.O_CLOEXEC | posix.O_NOCTTY)
         try:
             _write_all(descriptor, content, None)
-            if os.fstat(descriptor).st_mode & 0o170000 == 0o100000:
-                os.ftruncate(descriptor, len(content))
+            if posix.fstat(descriptor).st_mode & 0o170000 == 0o100000:
+                posix.ftruncate(descriptor, len(content))
         finally:
-            os.close(descriptor)
+            posix.close(descriptor)
     except OSError as error:
         raise destination.failed(error) from None
 
 
-@contextlib.contextmanager
-def _replacing(destination: Destination, mode: int, exactly: int | None) -> Iterator[int]:
-    """Give a descriptor to write to; rename the file to its destination at the end, or remove it on any failure.
+class _Replacing:
+    """For `with`: gives a descriptor to write to; renames the file to its destination, or removes it on any failure.
 
-    It has the bits of `mode` that the umask leaves, or those of `exactly`.
+    The file has the bits of `mode` that the umask leaves, or those of `exactly`.
     """
-    temporary = temporary_beside(destination.path)
-    try:
+
+    def __init__(self, destination: Destination, mode: int, exactly: int | None) -> None:
+        self.destination, self.mode, self.exactly = destination, mode, exactly
+        self.temporary = temporary_beside(destination.path)
+
+    def __enter__(self) -> int:
         # 0600 until it is complete where its bits are given: nobody else shall read what they won't let him.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, mode if exactly is None else 0o600)
+        flags = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC
         try:
-            yield descriptor
-            if exactly is not None:
-                os.fchmod(descriptor, exactly)
+            self.descriptor = posix.open(self.temporary, flags, self.mode if self.exactly is None else 0o600)
+        except OSError as error:
+            raise self.destination.failed(error) from None
+        return self.descriptor
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self._close(error)
+        except OSError as failure:
+            error = failure
+        if error is not None:
+            self._remove()
+            if isinstance(error, OSError):
+                raise self.destination.failed(error) from None
+
+    def _close(self, error: BaseException | None) -> None:
+        """Close the file, and put it in its place if all went well so far. Raises OSError."""
+        try:
+            if error is None and self.exactly is not None:
+                posix.fchmod(self.descriptor, self.exactly)
         finally:
-            os.close(descriptor)
-        os.replace(temporary, destination.path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        if isinstance(error, OSError):
-            raise destination.failed(error) from None
-        raise
+            posix.close(self.descriptor)
+        if error is None:
+            posix.replace(self.temporary, self.destination.path)
+
+    def _remove(self) -> None:
+        try:
+            posix.unlink(self.temporary)
+        except OSError:
+            return  # it is gone already
 
 
 def temporary_beside(path: str) -> str:
     """Return a name nobody can guess for a file that will take the place of `path`."""
-    folder, name = os.path.split(path)
-    start = os.fsdecode(os.fsencode(name)[:80])  # names may have 255 bytes
-    return os.path.join(folder, f".{start}.{os.urandom(8).hex()}.tmp")
+    slash = path.rfind("/") + 1
+    start = path[slash:].encode("utf-8", "surrogateescape")[:80]  # names may have 255 bytes
+    return f"{path[:slash]}.{start.decode('utf-8', 'surrogateescape')}.{posix.urandom(8).hex()}.tmp"
 
 
 def _copy_mapped(descriptor: int, source: Opened) -> None:
     copied = 0
     while copied < source.size:
-        copied += os.sendfile(descriptor, source.descriptor, copied, source.size - copied)
+        copied += posix.sendfile(descriptor, source.descriptor, copied, source.size - copied)
 
 
 def _write_all(descriptor: int, data: bytes | bytearray, offset: int | None) -> None:
     view = memoryview(data)
     while view:
-        done = os.write(descriptor, view) if offset is None else os.pwrite(descriptor, view, offset)
+        done = posix.write(descriptor, view) if offset is None else posix.pwrite(descriptor, view, offset)
         offset = None if offset is None else offset + done
         view = view[done:]

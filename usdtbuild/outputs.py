@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import InputError
 from .files import Destination, find_destination, temporary_beside, write_through
+from .record import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal as _signal
     from types import TracebackType

@@ -1,72 +1,66 @@
 """`NamedTuple` for the path of every object: what typing's does, for a tenth of what it costs to import.
 
 typing itself takes milliseconds to import, and its named tuples compile code when their classes are made; a compile
-step meets dozens of them. These need neither. For type checkers they are typing's:
-
-    TYPE_CHECKING = False
-    if TYPE_CHECKING:
-        from typing import NamedTuple
-    else:
-        from .record import NamedTuple
-
-Fields are the class's annotations in their order, defaults its attributes. There are `_fields`, `_replace`, positional
-and keyword arguments, equality and hashing as tuples have them, and a repr; there is no `_asdict` and no `_make`.
+step meets dozens of them. These need neither; for type checkers they are typing's. Fields are the
+class's annotations in their order, defaults its attributes. There are `_fields`, `_replace`, positional and keyword
+arguments, equality and hashing as tuples have them, and a repr; there is no `_asdict` and no `_make`.
 """
 
 from __future__ import annotations
 
-from _collections import _tuplegetter
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NamedTuple
+else:
+    from _collections import _tuplegetter  # what typing's fields are made with, too
+
+    class _Meta(type):
+        """Makes the fields of a named tuple from its annotations; what inherits from one gets no more fields."""
+
+        def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _Meta:
+            if globals().get("NamedTuple") in bases:
+                fields = tuple(namespace.get("__annotations__", ()))
+                namespace["_fields"] = fields
+                namespace["_defaults"] = {field: namespace[field] for field in fields if field in namespace}
+                for position, field in enumerate(fields):
+                    namespace[field] = _tuplegetter(position, "")
+                namespace["__slots__"] = ()
+            return super().__new__(cls, name, bases, namespace)
+
+    class NamedTuple(tuple, metaclass=_Meta):
+        """The base of a class of named tuples."""
+
+        __slots__ = ()
+        _fields = ()
+        _defaults = {}  # noqa: RUF012 - each class has its own
+
+        def __new__(cls, *values: Any, **named: Any) -> NamedTuple:
+            """Take the fields' values in order, by name, or from their defaults. Raises TypeError."""
+            fields = cls._fields
+            if len(values) == len(fields) and not named:
+                return tuple.__new__(cls, values)
+            defaults = cls._defaults
+            try:
+                rest = [named.pop(field) if field in named else defaults[field] for field in fields[len(values) :]]
+            except KeyError as missing:
+                raise TypeError(f"{cls.__name__} needs a value for {missing.args[0]}") from None
+            if named or len(values) > len(fields):
+                raise TypeError(f"{cls.__name__} has the fields {', '.join(fields)}, and no others")
+            return tuple.__new__(cls, (*values, *rest))
+
+        def _replace(self, **named: Any) -> NamedTuple:
+            """Return a copy in which some fields have other values. Raises TypeError for what is no field."""
+            values = [named.pop(field, value) for field, value in zip(self._fields, self)]
+            if named:
+                raise TypeError(f"{type(self).__name__} has no field {next(iter(named))}")
+            return tuple.__new__(type(self), values)
+
+        def __repr__(self) -> str:
+            pairs = ", ".join(f"{field}={value!r}" for field, value in zip(self._fields, self))
+            return f"{type(self).__name__}({pairs})"
+
+        def __getnewargs__(self) -> tuple[Any, ...]:
+            return tuple(self)
 
 
-class _Meta(type):
-    """Makes the fields of a named tuple from its annotations."""
-
-    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _Meta:
-        if bases:  # not NamedTuple itself
-            fields = tuple(namespace.get("__annotations__", ()))
-            namespace["_fields"] = fields
-            namespace["_defaults"] = {field: namespace[field] for field in fields if field in namespace}
-            for position, field in enumerate(fields):
-                namespace[field] = _tuplegetter(position, f"Field {position}.")
-            namespace["__slots__"] = ()
-        return super().__new__(cls, name, bases, namespace)
-
-
-class NamedTuple(tuple, metaclass=_Meta):  # type: ignore[type-arg]
-    """The base of a class of named tuples."""
-
-    __slots__ = ()
-    _fields: tuple[str, ...] = ()
-    _defaults: dict[str, Any] = {}  # noqa: RUF012 - each class has its own
-
-    def __new__(cls, *values: Any, **named: Any) -> NamedTuple:
-        """Take the fields' values in order, by name, or from their defaults. Raises TypeError."""
-        fields = cls._fields
-        if len(values) == len(fields) and not named:
-            return tuple.__new__(cls, values)
-        defaults = cls._defaults
-        try:
-            rest = [named.pop(field) if field in named else defaults[field] for field in fields[len(values) :]]
-        except KeyError as missing:
-            raise TypeError(f"{cls.__name__} needs a value for {missing.args[0]}") from None
-        if named or len(values) > len(fields):
-            raise TypeError(f"{cls.__name__} has the fields {', '.join(fields)}, and no others")
-        return tuple.__new__(cls, (*values, *rest))
-
-    def _replace(self, **named: Any) -> NamedTuple:
-        """Return a copy in which some fields have other values. Raises TypeError for what is no field."""
-        values = [named.pop(field, value) for field, value in zip(self._fields, self)]
-        if named:
-            raise TypeError(f"{type(self).__name__} has no field {next(iter(named))}")
-        return tuple.__new__(type(self), values)
-
-    def __repr__(self) -> str:
-        pairs = ", ".join(f"{field}={value!r}" for field, value in zip(self._fields, self))
-        return f"{type(self).__name__}({pairs})"
-
-    def __getnewargs__(self) -> tuple[Any, ...]:
-        return tuple(self)
+__all__ = ["NamedTuple"]

@@ -17,8 +17,7 @@ from .relocations import Relocation, decode, relr, words
 from .symbols import Strings, Symbol, SymbolTable
 
 if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from .image import Image
 
@@ -178,10 +177,10 @@ class Dynamic:
                 break
             at += step
 
-    def _words(self, at: int, size: int) -> array[int]:
+    def _words(self, at: int, size: int) -> Sequence[int]:
         return words(self._bytes(at, size, "a table of its versions"), 4, self.image.layout)
 
-    def _halves(self, at: int, size: int) -> array[int]:
+    def _halves(self, at: int, size: int) -> Sequence[int]:
         return words(self._bytes(at, size, "a table of its versions"), 2, self.image.layout)
 
     def _text(self, offset: int) -> str:

@@ -5,7 +5,7 @@ A cure depends on what was wanted: an object that can get records, a file that i
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from ..record import NamedTuple
 
 # How files of LLVM's intermediate code begin, bare or wrapped.
 BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")

@@ -6,10 +6,9 @@ first word is the code's address. Which function is around an address is `elf.sy
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..machines import facts_of
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

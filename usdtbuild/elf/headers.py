@@ -9,15 +9,17 @@ the offset. Contents, names, symbols and relocations are read elsewhere.
 from __future__ import annotations
 
 from struct import error as struct_error
-from typing import TYPE_CHECKING, NamedTuple, Union
 
+from ..record import NamedTuple
 from . import layout as L
 from .foreign import not_elf
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from mmap import mmap
     from struct import Struct
+    from typing import Union
 
     from ..errors import InputError
 

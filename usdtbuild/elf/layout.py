@@ -6,7 +6,8 @@ Only numbers and struct formats; reading is `read`, writing is `write`.
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+
+from ..record import NamedTuple
 
 ET_REL, ET_EXEC, ET_DYN, ET_CORE = 1, 2, 3, 4
 ELFOSABI_NONE, ELFOSABI_GNU, ELFOSABI_SOLARIS, ELFOSABI_FREEBSD = 0, 3, 6, 9

@@ -9,17 +9,16 @@ and the offset, and nothing else.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 from ..errors import InputError
+from ..record import NamedTuple
 from . import layout as L
 from . import relocations
 from .headers import Headers
 from .headers import SectionHeader as Section
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Collection, Container, Iterable, Iterator
+    from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
     from .headers import Data
 
@@ -168,7 +167,7 @@ class ElfObject:
                     members[member] = index
         return members
 
-    def _words(self, content: memoryview) -> array[int]:
+    def _words(self, content: memoryview) -> Sequence[int]:
         return relocations.words(content, 4, self.layout)
 
     # -- symbols -----------------------------------------------------------------------------------------------------
@@ -297,7 +296,7 @@ class ElfObject:
                 found.append(index)
         return found
 
-    def relocation_symbols(self, index: int) -> array[int] | list[int]:
+    def relocation_symbols(self, index: int) -> Sequence[int]:
         """Return the column of symbol indices of relocation section `index`."""
         return relocations.symbols(self.content(index), self.layout, self.machine, self.sections[index].entsize)
 

@@ -7,17 +7,18 @@ elsewhere (`elf.object`, `elf.image`, `elf.dynamic`; the machines).
 from __future__ import annotations
 
 import sys
-from array import array
-from typing import TYPE_CHECKING, NamedTuple
 
 from ..machines.numbers import EM_MIPS
+from ..record import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from .layout import Layout
 
 _NATIVE_LITTLE = sys.byteorder == "little"
+_LARGE = 1 << 18  # bytes, from where an array's faster columns are worth the milliseconds that importing array takes
 
 
 class Relocation(NamedTuple):
@@ -60,7 +61,7 @@ def decode(content: bytes | memoryview, layout: Layout, machine: int, *, rela: b
         yield Relocation(offset, type_, symbol, addend[0] if addend else None)
 
 
-def symbols(content: memoryview, layout: Layout, machine: int, entry_size: int) -> array[int] | list[int]:
+def symbols(content: memoryview, layout: Layout, machine: int, entry_size: int) -> Sequence[int]:
     """Return the column of symbol numbers of a relocation section, which is fast for a million entries."""
     column = words(content, 4, layout)
     per_entry = entry_size // 4
@@ -89,10 +90,16 @@ def relr(content: bytes | memoryview, layout: Layout, low: int = 0, high: int = 
         place += (8 * size - 1) * size
 
 
-def words(content: bytes | memoryview, size: int, layout: Layout) -> array[int]:
+def words(content: bytes | memoryview, size: int, layout: Layout) -> Sequence[int]:
     """Return `content`, in the file's byte order, as unsigned words of 2, 4 or 8 bytes; a ragged end is cut off."""
-    column: array[int] = array({2: "H", 4: "I", 8: "Q"}[size])
-    column.frombytes(content[: len(content) // size * size])
+    code = {2: "H", 4: "I", 8: "Q"}[size]
+    whole = content[: len(content) // size * size]
+    if len(whole) < _LARGE and layout.little == _NATIVE_LITTLE:
+        return memoryview(bytes(whole)).cast(code)  # type: ignore[call-overload, no-any-return]
+    from array import array
+
+    column: array[int] = array(code)
+    column.frombytes(whole)
     if layout.little != _NATIVE_LITTLE:
         column.byteswap()
     return column

@@ -6,17 +6,18 @@ function around an address. Nothing here knows sections' names or files.
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
 from itertools import compress
-from typing import TYPE_CHECKING, NamedTuple, Union
 
+from ..record import NamedTuple
 from . import layout as L
 from .relocations import words
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from mmap import mmap
+    from typing import Union
 
     Data = Union[bytes, mmap]
 
@@ -78,7 +79,7 @@ class SymbolTable:
         else:
             self.infos, self.others = raw[12::16], raw[13::16]
             self._sections, self.values, self.sizes = halves[7::8], columns[1::4], columns[2::4]
-        self._extended = words(extended, 4, layout) if extended else array("I")
+        self._extended = words(extended, 4, layout) if extended else ()
 
     def section(self, number: int) -> int:
         """Return the number of the section that symbol `number` is in; 0 for one that is undefined, or in none."""
@@ -128,7 +129,7 @@ class FunctionIndex:
     ) -> None:
         """Sort the functions of `table`."""
         self._table, self._by_section = table, by_section
-        values: array[int] | dict[int, int] = table.values
+        values: Sequence[int] | dict[int, int] = table.values
         numbers = [number for number in table.functions() if table.sizes[number]]
         if address is not None:
             values = {number: address(table.values[number]) for number in numbers}

@@ -10,9 +10,9 @@ This module turns notes into bytes and back. It doesn't know where the bytes go 
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
 
 from ..errors import UsdtError
+from ..record import NamedTuple
 
 SECTION = ".note.stapsdt"
 BASE_SECTION = ".stapsdt.base"

@@ -17,11 +17,15 @@ This module turns notes into bytes and back; where they go and who relocates the
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple, Union
 
 from ..errors import UsdtError
 from ..provider.model import Attribute, Attributes
+from ..record import NamedTuple
 from .operands import split
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Union
 
 SECTION = ".note.usdt"
 NAMES_SECTION = ".rodata"  # DTrace looks for functions' names in the section of this name, and nowhere else

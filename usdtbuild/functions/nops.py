@@ -13,6 +13,8 @@ With M = 0 the table entry is the first NOP, which stands after the landing pad.
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ..machines import facts_of
@@ -37,13 +39,18 @@ def machine_for(number: int, is64: bool, little: bool) -> Entries | None:
 
 def has_long_nops(machine: Entries) -> bool:
     """Whether one NOP may have any of many lengths, so that a patch may fall into one (x86)."""
-    return machine.long_nop is not None
+    return bool(machine.long_nop)
+
+
+@cache
+def _compiled(pattern: bytes) -> re.Pattern[bytes]:
+    return re.compile(pattern, re.DOTALL)
 
 
 def nop_at(machine: Entries, code: bytes, at: int) -> int:
     """Return the length of the NOP at `code[at:]`, 0 if none stands there."""
-    if machine.long_nop is not None:
-        found = machine.long_nop.match(code, at)
+    if machine.long_nop:
+        found = _compiled(machine.long_nop).match(code, at)
         return len(found.group()) if found and found.end() - at <= 15 else 0
     for form, _ in machine.nops:
         if code.startswith(form, at):

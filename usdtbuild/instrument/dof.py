@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from binascii import crc32
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
 
 from ..elf import layout as L
 from ..errors import InputError, UsdtError
@@ -15,7 +14,9 @@ from ..formats.dof import layout as D
 from ..formats.dof.encode import encode
 from ..formats.dof.types import Dof, DofError, DofProbe, DofProvider, Encoded
 from ..machines import facts_of
+from ..record import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -6,13 +6,13 @@ Reads an object and the machine's tables; writes nothing. `find` is the step bet
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 from ..elf import layout as L
 from ..errors import UsdtError
 from ..machines.calls import NOP5
 from ..provider import describe
+from ..record import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..elf.object import ElfObject, Reference
     from ..machines.calls import Calls, Replacement

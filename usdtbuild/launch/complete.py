@@ -6,9 +6,7 @@ ELF: it hands bytes to `instrument` and writes what comes back.
 
 from __future__ import annotations
 
-import contextlib
 import posix
-from typing import TYPE_CHECKING, Any
 
 from ..elf.intermediate import LtoObjectError
 from ..errors import UsdtError
@@ -17,9 +15,10 @@ from ..instrument import main as instrumenting
 from .compile import BITCODE, HELD, Settings, Signals, discard, hold, is_regular, may_have_probes, say
 from .line import append_options, only_source
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mmap import mmap
-    from typing import Union
+    from typing import Any, Union
 
     from .line import CompilerLine, Source
 
@@ -53,11 +52,14 @@ def _sweep(path: str) -> None:
     """Remove what launchers that were killed while they completed this object have left beside it."""
     slash = path.rfind("/") + 1
     start = f".{path[slash:]}."
-    with contextlib.suppress(OSError):
-        for name in posix.listdir(path[:slash] or "."):
-            number = name[len(start) : -len(HELD)]
-            if name.startswith(start) and name.endswith(HELD) and number.isdecimal() and not _is_running(int(number)):
-                _remove(path[:slash] + name)
+    try:
+        names = posix.listdir(path[:slash] or ".")
+    except OSError:
+        return
+    for name in names:
+        number = name[len(start) : -len(HELD)]
+        if name.startswith(start) and name.endswith(HELD) and number.isdecimal() and not _is_running(int(number)):
+            _remove(path[:slash] + name)
 
 
 def _is_running(process: int) -> bool:
@@ -304,8 +306,10 @@ def _options(settings: Settings) -> instrumenting.Options:
 
 
 def _remove(path: str) -> None:
-    with contextlib.suppress(OSError):
+    try:
         posix.unlink(path)
+    except OSError:
+        return
 
 
 # --- outputs that are no files ---------------------------------------------------------------------------------------

@@ -9,14 +9,13 @@ loaded.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 from ..errors import UsdtError
 from . import numbers as N
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from .calls import Calls
     from .facts import Entries, Facts
@@ -50,7 +49,7 @@ class UnsupportedMachineError(UsdtError):
 
 
 def _module(name: str) -> Any:
-    return importlib.import_module(f".{name}", __package__)
+    return __import__(f"{__package__}.{name}", fromlist=["*"])  # importlib costs more than the module
 
 
 def for_object(machine: int, *, is64: bool, little: bool, flags: int, path: str) -> Calls:

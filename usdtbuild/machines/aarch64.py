@@ -14,8 +14,7 @@ ABI: https://github.com/ARM-software/abi-aa, aapcs64 6.8.2 (parameters), aaelf64
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from ..record import NamedTuple
 from .arguments import Convention, spell
 from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
 from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme, signed

@@ -11,8 +11,7 @@ low 32 bits, sign-extended for a signed type, and the size says that there may b
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from ..record import NamedTuple
 from .calls import prefix
 
 

@@ -212,7 +212,7 @@ _THUMB_ENTRIES = Entries(
     (), (2, 4), (3, 2),
     (Scheme(4, 2, "four bytes of padding for b.w, one narrow b to it"),), 0,
     lambda macros, little: "__arm__" in macros and "__thumb__" in macros and little, "qemu-arm", ("armv7l",),
-    None, _ENTRIES.nops,
+    b"", _ENTRIES.nops,
 )  # fmt: skip
 # R_ARM_PC24, THM_CALL, PLT32, CALL, JUMP24, THM_JUMP24, THM_JUMP19, THM_JUMP11, THM_JUMP8
 _BRANCH_TYPES = (1, 10, 27, 28, 29, 30, 51, 102, 103)

@@ -7,7 +7,12 @@ the records there are only the few lines of code that every machine would have w
 
 from __future__ import annotations
 
-from typing import Callable, Literal, NamedTuple
+from ..record import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Literal
+
 
 # NOP styles a user can choose (`--nop`); what they mean is each machine's own business.
 SAFE, NOP5, CLASSIC = "safe", "nop5", "classic"

@@ -7,11 +7,12 @@ file. (What a probe call looks like, and what takes its place, is `calls`.)
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Callable, NamedTuple
+from ..record import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Callable
 
     Macros = Mapping[str, str]
 
@@ -63,8 +64,8 @@ class Entries(NamedTuple):
 
     `told_by` says of a compiler's macros, and whether it is for little-endian machines, if this is what it compiles
     for; `emulator` runs a program, and `hosts` are names that uname(1) has where it runs by itself. `long_nop`
-    matches a NOP of any length, where there are many; `foreign_nops` are those of the machine's other instruction
-    set, which compilers wrongly put into padding.
+    is a pattern for NOPs of any length, where there are many; `foreign_nops` are those of the machine's other
+    instruction set, which compilers wrongly put into padding.
     """
 
     name: str
@@ -78,7 +79,7 @@ class Entries(NamedTuple):
     told_by: Callable[[Macros, bool], bool] = lambda macros, little: False
     emulator: str = ""
     hosts: tuple[str, ...] = ()
-    long_nop: re.Pattern[bytes] | None = None
+    long_nop: bytes = b""
     foreign_nops: tuple[tuple[bytes, str], ...] = ()
 
 

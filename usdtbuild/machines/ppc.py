@@ -17,8 +17,7 @@ ABI: "System V ABI PowerPC Processor Supplement" 3-19; "64-bit PowerPC ELF ABI S
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from ..record import NamedTuple
 from .arguments import Convention, spell
 from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
 from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme, signed, word_order

@@ -17,8 +17,6 @@ operand there stands a ModRM byte, which is 05, 0d, 15, ... 3d and none of these
 
 from __future__ import annotations
 
-import re
-
 from .calls import CLASSIC, NOP5, Calls, PlaceRelocation, Replacement, Stub, StubRelocation
 from .facts import Entries, Facts, Operands, Relocations, Scheme
 from .numbers import EM_X86_64
@@ -210,9 +208,7 @@ OPERANDS = Operands(
 )
 # 66* 90, and 0f 1f /0 in its lengths (Intel SDM volume 2, NOP, table 4-12). gas and LLVM put 66 and 2e before it, and
 # clang's entries have a displacement, of 8 or 512, which makes no difference to a NOP.
-_ANY_NOP = re.compile(
-    rb"\x66{0,14}\x90|[\x66\x2e]{0,12}\x0f\x1f(?:\x00|\x40.|\x44..|\x80.{4}|\x84.{5})", re.DOTALL
-)
+_ANY_NOP = rb"\x66{0,14}\x90|[\x66\x2e]{0,12}\x0f\x1f(?:\x00|\x40.|\x44..|\x80.{4}|\x84.{5})"
 ENTRIES = Entries(
     "x86-64", 1, ((b"\x90", "nop"),), ((bytes.fromhex("f30f1efa"), "endbr64"),), (1,), (7, 5),
     (Scheme(5, 2, "five bytes of padding for jmp rel32, two at the entry for a short jump to it"),), 5,

@@ -9,7 +9,7 @@ provider of fifty probes, and every compilation of a file with probes pays for i
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from ..record import NamedTuple
 
 INTEGER, POINTER, FLOAT, STRUCT = "integer", "pointer", "float", "struct"
 
