@@ -39,10 +39,14 @@ def test_the_input_is_not_touched(bench: Any) -> None:
     assert target.read_bytes() != before
 
 
-def test_the_output_has_the_input_s_permissions(bench: Any) -> None:
+def test_the_output_has_the_permissions_that_the_umask_leaves(bench: Any) -> None:
     plain = bench.compile("gcc", PROBES)
-    plain.chmod(0o640)
-    _, target = instrument(bench, plain)
+    plain.chmod(0o600)
+    before = os.umask(0o027)
+    try:
+        _, target = instrument(bench, plain)
+    finally:
+        os.umask(before)
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
 
 

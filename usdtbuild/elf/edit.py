@@ -13,14 +13,14 @@ look-ups.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
+from ..record import NamedTuple
 from . import layout as L
 from .finish import Finisher
 from .finish_symbols import ABSOLUTE
 
 __all__ = ["ABSOLUTE", "NewRelocation", "ObjectEditor"]
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .object import ElfObject, Reference
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
 
 from . import layout as L
 from .finish_symbols import new_header, write_symbols
@@ -14,6 +13,7 @@ from .headers import SectionHeader as Section
 from .relocations import join_info
 from .uleb import decode_uleb, encode_uleb
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .edit import ObjectEditor
     from .object import Reference

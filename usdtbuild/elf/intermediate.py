@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..errors import UsdtError
 from . import layout as L
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .object import ElfObject
 

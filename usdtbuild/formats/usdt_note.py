@@ -70,7 +70,8 @@ class ProviderNote(NamedTuple):
     probes: tuple[DeclaredProbe, ...]
 
 
-UsdtNote = Union[SiteNote, ProviderNote]
+if TYPE_CHECKING:
+    UsdtNote = Union[SiteNote, ProviderNote]
 
 
 class Guard(NamedTuple):

@@ -6,14 +6,13 @@ records are written is known to `records`, and what is in one to the writers.
 
 from __future__ import annotations
 
-from binascii import crc32
-from typing import TYPE_CHECKING, NamedTuple
-
 from ..elf import layout as L
 from ..elf.edit import ABSOLUTE, ObjectEditor
 from ..errors import UsdtError
 from ..formats import stapsdt
+from ..record import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..elf.object import ElfObject
     from ..machines.calls import Calls
@@ -128,6 +127,8 @@ class Context:
             if prefix.startswith(_DIGEST) and code in self._always_kept():
                 return self.editor.add_label(section, 0, name)
             return self.editor.add_global(name, L.STB_WEAK if prefix.startswith(_DIGEST) else L.STB_GLOBAL, section, 0)
+        from binascii import crc32  # a library of its own, which only code in groups needs
+
         return self.editor.add_global(f"{prefix}.usdt{count}.{crc32(content):08x}", L.STB_WEAK, section, 0)
 
     def _unique_name(self, group: int) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..elf import layout as L
 from ..elf.edit import NewRelocation
 from ..errors import UsdtError
 from . import dof as dof_records
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -6,12 +6,14 @@ which becomes 0, makes of the note one that every reader passes over.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
-
 from ..elf.edit import NewRelocation
 from ..formats import stapsdt
 
+TYPE_CHECKING = False
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Literal
+
     from .context import Context
 
 

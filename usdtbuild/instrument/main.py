@@ -9,8 +9,6 @@ It knows no command line. The input is never modified; the output appears comple
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 from .. import machines
 from ..elf import layout as L
 from ..elf.foreign import BITCODE
@@ -19,11 +17,13 @@ from ..elf.object import ElfObject
 from ..errors import UsdtError
 from ..files import open_input, write_edited
 from ..provider import describe
+from ..record import NamedTuple
 from . import semaphores, sites, stubs
 from .context import Context, Place, SiteReport
 from .records import write_records
 from .target import DEFAULTS, Options, known_providers, with_target
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from mmap import mmap

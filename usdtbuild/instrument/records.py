@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -32,7 +30,7 @@ def write_records(context: Context, section: int, places: Sequence[Place], group
     keep = 0
     for name, module in WRITERS.items():
         if name in context.options.formats:
-            write = importlib.import_module(f".{module}", __package__).write
+            write = __import__(f"{__package__}.{module}", fromlist=["write"]).write  # importlib costs as much
             labels = write(context, section, places, group, own, keep)
             keep = labels[0] if name in _LOADED else 0
     return labels

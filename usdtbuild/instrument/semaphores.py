@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..elf import layout as L
 from ..elf.edit import NewRelocation
 from ..formats import stapsdt
 from . import sites
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .context import Context
     from .sites import StubSymbol

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..elf import layout as L
 from ..elf.edit import NewRelocation
 from ..formats import stapsdt
@@ -11,6 +9,7 @@ from .context import operand_text
 from .dropped import void_if_dropped
 from .semaphores import semaphore
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

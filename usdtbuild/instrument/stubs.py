@@ -5,8 +5,6 @@ A stub's body is a site itself. It stands in a COMDAT group of its own, so that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..elf import layout as L
 from ..elf.edit import NewRelocation
 from ..errors import UsdtError
@@ -14,6 +12,7 @@ from .context import Place, SiteReport
 from .records import write_records
 from .semaphores import semaphore
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..machines.calls import Stub
     from .context import Context

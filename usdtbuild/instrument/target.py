@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NamedTuple
 
 from ..elf import layout as L
 from ..errors import UsdtError
 from ..machines.calls import SAFE
 from ..provider import describe
+from ..record import NamedTuple
 from . import sites
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..elf.object import ElfObject
     from ..provider.model import Provider

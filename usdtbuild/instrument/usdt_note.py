@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..elf import layout as L
 from ..elf.edit import NewRelocation
 from ..errors import UsdtError
@@ -13,6 +11,7 @@ from .context import operands_of
 from .dof import native_types, shortened, translated_types
 from .dropped import hide_if_dropped
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

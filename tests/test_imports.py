@@ -1,0 +1,49 @@
+"""What a compile step imports: every module costs all objects of all builds, so that one more is one too many.
+
+The interpreter says itself what it loads (`-v`), in the process that a build starts.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "usdtbuild"
+LAUNCHER = [sys.executable, "-I", "-S", "-v", str(PACKAGE / "launcher.py"), "--"]
+# Modules of Python's own that the launcher's path needs; `_signal`, `posix` and the like are built in. Some of the
+# others import a dozen more.
+ALLOWED = {"__future__", "_bisect", "_collections", "_signal", "_struct", "bisect", "posix", "struct", "time"}
+PLAIN, PROBES = 4, 36  # of our own, packages included
+
+
+@pytest.fixture
+def folder(tmp_path: Path, usdtbuild: Any) -> Path:
+    (tmp_path / "app.d").write_text("provider app { probe go(int x, char *text); };\n")
+    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    (tmp_path / "probed.c").write_text('#include "app.h"\nvoid f(int x) { APP_GO(x, "text"); }\n')
+    (tmp_path / "plain.c").write_text("int g(int x) { return x; }\n")
+    return tmp_path
+
+
+def imported(folder: Path, *words: str) -> set[str]:
+    """The modules that a compile step loads beyond those that an empty Python has."""
+
+    def said(*command: str) -> set[str]:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+        return set(re.findall(r"^import '([\w.]+)'", done.stderr, re.M))
+
+    return said(*LAUNCHER, *words) - said(sys.executable, "-I", "-S", "-v", "-c", "pass")
+
+
+@pytest.mark.parametrize(("source", "most"), [("plain.c", PLAIN), ("probed.c", PROBES)])
+def test_nothing_is_imported_that_an_object_does_not_need(source: str, most: int, folder: Path) -> None:
+    found = imported(folder, "gcc", "-c", source, "-o", "x.o")
+    ours = {name for name in found if name.split(".")[0] == "usdtbuild"}
+    assert found - ours <= ALLOWED
+    assert len(ours) <= most, sorted(ours)
+    assert (b".note.stapsdt" in (folder / "x.o").read_bytes()) is (source == "probed.c")
