@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from . import layout as L
 from .headers import SectionHeader as Section
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .finish import Finisher
 
