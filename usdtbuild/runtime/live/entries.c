@@ -10,104 +10,9 @@
 
 #include <string.h>
 
+#include "symbols.h"
+
 static const char standard[] = "__patchable_function_entries", relative[] = ".usdtbuild.functions";
-
-/* -- functions -------------------------------------------------------------------------------------------------- */
-
-typedef struct function {
-	uintptr_t address;
-	const char *name;
-	uint32_t size;
-	uint8_t rank; /* of several names the most public one */
-} function;
-
-typedef struct functions {
-	function *all;
-	size_t count;
-	live_arena scratch;
-} functions;
-
-static int before(const function *a, const function *b)
-{
-	return a->address != b->address ? a->address < b->address : a->rank <= b->rank;
-}
-
-static void sort(function *list, function *spare, size_t count)
-{
-	size_t width, left, i, j, k;
-
-	for (width = 1; width < count; width *= 2) {
-		for (left = 0; left < count; left += 2 * width) {
-			size_t middle = left + width < count ? left + width : count;
-			size_t right = left + 2 * width < count ? left + 2 * width : count;
-
-			for (i = k = left, j = middle; k < right; k++)
-				spare[k] = i < middle && (j >= right || before(&list[i], &list[j])) ? list[i++] : list[j++];
-		}
-		memcpy(list, spare, count * sizeof *list);
-	}
-}
-
-static int read_symbols(live_module *module, const live_file *file, functions *found)
-{
-	const ElfW(Shdr) *section, *table = NULL;
-	const ElfW(Sym) *symbols;
-	const char *names;
-	size_t count, i, names_size, kept = 0;
-	function *spare;
-
-	for (section = file->sections; section < file->sections + file->section_count; section++)
-		if (section->sh_type == SHT_SYMTAB || (section->sh_type == SHT_DYNSYM && !table))
-			table = section;
-	if (!table || table->sh_link >= file->section_count || table->sh_entsize != sizeof *symbols)
-		return 0;
-	symbols = (const void *)live_content(file, table);
-	names = (const char *)live_content(file, &file->sections[table->sh_link]);
-	names_size = file->sections[table->sh_link].sh_size;
-	if (!symbols || !names || !names_size || names[names_size - 1])
-		return 0;
-	count = table->sh_size / sizeof *symbols;
-	found->all = live_allocate(&found->scratch, count * sizeof *found->all);
-	spare = live_allocate(&found->scratch, count * sizeof *spare);
-	if (!found->all || !spare)
-		return USDT_LIVE_NO_MEMORY;
-	for (i = 0; i < count; i++) {
-		unsigned type = ELF64_ST_TYPE(symbols[i].st_info), bind = ELF64_ST_BIND(symbols[i].st_info);
-		function *f = &found->all[found->count];
-
-		if ((type != STT_FUNC && type != STT_GNU_IFUNC) || symbols[i].st_shndx == SHN_UNDEF || symbols[i].st_name >= names_size)
-			continue;
-		f->address = module->bias + symbols[i].st_value;
-		f->name = names + symbols[i].st_name;
-		f->size = (uint32_t)symbols[i].st_size;
-		f->rank = bind == STB_GLOBAL ? 0 : bind == STB_WEAK ? 1 : 2;
-		found->count++;
-	}
-	sort(found->all, spare, found->count);
-	for (i = 0; i < found->count; i++)
-		if (!kept || found->all[kept - 1].address != found->all[i].address)
-			found->all[kept++] = found->all[i];
-		else if (found->all[i].size > found->all[kept - 1].size)
-			found->all[kept - 1].size = found->all[i].size;
-	found->count = kept;
-	return 0;
-}
-
-/* The first function at or after an address, or `count`. */
-static size_t at_or_after(const functions *found, uintptr_t address)
-{
-	size_t low = 0, high = found->count;
-
-	while (low < high) {
-		size_t middle = (low + high) / 2;
-
-		if (found->all[middle].address < address)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
 
 /* -- tables ----------------------------------------------------------------------------------------------------- */
 
@@ -223,7 +128,7 @@ static int all_nops(const unsigned char *at, size_t size)
 
 static void measure(live_module *module, live_point *point, uintptr_t entry, const functions *found)
 {
-	size_t index = at_or_after(found, entry);
+	size_t index = live_at_or_after(found, entry);
 	const function *f = index < found->count ? &found->all[index] : NULL;
 	uintptr_t start;
 	unsigned first, nops;
@@ -380,7 +285,7 @@ static int is_wanted(void *data, uintptr_t address)
 static uintptr_t function_of(void *data, uintptr_t address)
 {
 	guard *g = data;
-	size_t index = at_or_after(g->found, address + 1);
+	size_t index = live_at_or_after(g->found, address + 1);
 
 	return index && address - g->found->all[index - 1].address < 1 << 16 ? g->found->all[index - 1].address : address - 64;
 }
@@ -507,7 +412,7 @@ int live_read_functions(live_module *module, const live_file *file, live_list *l
 		parameters[parameter_count].type = parameters[parameter_count].name = "";
 		parameter_count++;
 	}
-	error = read_symbols(module, file, &found);
+	error = live_read_symbols(module, file, &found);
 	for (k = 0; k < 2 && !error; k++)
 		for (section = NULL; !error && (section = live_section(file, names[k], section));)
 			error = read_table(module, file, section, list, &found, parameters, parameter_count);
@@ -522,7 +427,7 @@ int live_read_functions(live_module *module, const live_file *file, live_list *l
 			size_t index;
 
 			judge(&points[i], n, m);
-			index = at_or_after(&found, points[i].shown.address - points[i].landing_pad);
+			index = live_at_or_after(&found, points[i].shown.address - points[i].landing_pad);
 			f = index < found.count && found.all[index].name == points[i].shown.name ? &found.all[index] : NULL;
 			if (f && f->rank == 3)
 				live_refuse(&points[i], "duplicate", "an earlier table entry names the same address");

@@ -6,6 +6,7 @@
  *     modules.c   which files are loaded, and when that changes
  *     notes.c     a module's probes, from its file's notes
  *     entries.c   a module's functions, and what must be true of an entry that is to be patched
+ *     symbols.c   a module's functions by address
  *     text.c      memory in reach of code, writing code, making every thread see it
  *     frames.c    what stubs call: handlers, and the frames whose return is waited for
  *     x86_64.c …  one file a machine: its protocol, its stubs

@@ -1,0 +1,91 @@
+/*
+ * A file's functions by address, from .symtab or, where that was stripped, .dynsym.
+ */
+
+#include "internal.h"
+
+#include <string.h>
+
+#include "symbols.h"
+
+static int before(const function *a, const function *b)
+{
+	return a->address != b->address ? a->address < b->address : a->rank <= b->rank;
+}
+
+static void sort(function *list, function *spare, size_t count)
+{
+	size_t width, left, i, j, k;
+
+	for (width = 1; width < count; width *= 2) {
+		for (left = 0; left < count; left += 2 * width) {
+			size_t middle = left + width < count ? left + width : count;
+			size_t right = left + 2 * width < count ? left + 2 * width : count;
+
+			for (i = k = left, j = middle; k < right; k++)
+				spare[k] = i < middle && (j >= right || before(&list[i], &list[j])) ? list[i++] : list[j++];
+		}
+		memcpy(list, spare, count * sizeof *list);
+	}
+}
+
+int live_read_symbols(live_module *module, const live_file *file, functions *found)
+{
+	const ElfW(Shdr) *section, *table = NULL;
+	const ElfW(Sym) *symbols;
+	const char *names;
+	size_t count, i, names_size, kept = 0;
+	function *spare;
+
+	for (section = file->sections; section < file->sections + file->section_count; section++)
+		if (section->sh_type == SHT_SYMTAB || (section->sh_type == SHT_DYNSYM && !table))
+			table = section;
+	if (!table || table->sh_link >= file->section_count || table->sh_entsize != sizeof *symbols)
+		return 0;
+	symbols = (const void *)live_content(file, table);
+	names = (const char *)live_content(file, &file->sections[table->sh_link]);
+	names_size = file->sections[table->sh_link].sh_size;
+	if (!symbols || !names || !names_size || names[names_size - 1])
+		return 0;
+	count = table->sh_size / sizeof *symbols;
+	found->all = live_allocate(&found->scratch, count * sizeof *found->all);
+	spare = live_allocate(&found->scratch, count * sizeof *spare);
+	if (!found->all || !spare)
+		return USDT_LIVE_NO_MEMORY;
+	for (i = 0; i < count; i++) {
+		unsigned type = ELF64_ST_TYPE(symbols[i].st_info), bind = ELF64_ST_BIND(symbols[i].st_info);
+		function *f = &found->all[found->count];
+
+		if ((type != STT_FUNC && type != STT_GNU_IFUNC) || symbols[i].st_shndx == SHN_UNDEF || symbols[i].st_name >= names_size)
+			continue;
+		f->address = module->bias + symbols[i].st_value;
+		f->name = names + symbols[i].st_name;
+		f->size = (uint32_t)symbols[i].st_size;
+		f->rank = bind == STB_GLOBAL ? 0 : bind == STB_WEAK ? 1 : 2;
+		found->count++;
+	}
+	sort(found->all, spare, found->count);
+	for (i = 0; i < found->count; i++)
+		if (!kept || found->all[kept - 1].address != found->all[i].address)
+			found->all[kept++] = found->all[i];
+		else if (found->all[i].size > found->all[kept - 1].size)
+			found->all[kept - 1].size = found->all[i].size;
+	found->count = kept;
+	return 0;
+}
+
+/* The first function at or after an address, or `count`. */
+size_t live_at_or_after(const functions *found, uintptr_t address)
+{
+	size_t low = 0, high = found->count;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (found->all[middle].address < address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
