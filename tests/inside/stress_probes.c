@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define USDT_PROBES_BY_CALL /* or there were no tail calls */
 #include "stress.h"
 #include "usdt_live.h"
 

@@ -46,11 +46,13 @@ def test_sites_are_switched_for_long(compiler: str, build: Any, run: Any, need: 
 
 
 @pytest.mark.parametrize(
-    "link", [("-static-pie",), ("-pie", "-fuse-ld=lld"), ("-pie", "-fuse-ld=mold")], ids=["static-pie", "lld", "mold"]
+    "link",
+    [("-static-pie",), ("-static", "-no-pie"), ("-pie", "-fuse-ld=lld"), ("-no-pie", "-fuse-ld=mold")],
+    ids=["static-pie", "static", "lld", "mold"],
 )
 def test_programs_of_all_kinds(link: tuple[str, ...], build: Any, run: Any, need: Any) -> None:
     need({"lld": "ld.lld", "mold": "mold"}.get(link[-1].rsplit("=", 1)[-1], "gcc"))
-    flags = ("-O2", "-fPIE")
+    flags = ("-O2", "-fno-pie" if "-no-pie" in link else "-fPIE")
     found = numbers(run(build("stress_probes.c", "gcc", *link, flags=flags, runtime_flags=flags), 50, 2).stdout)
     assert found["counted"] == 12800
 
