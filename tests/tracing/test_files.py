@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import tracemalloc
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,65 @@ import pytest
 
 from usdtbuild.errors import InputError, UsageError
 from usdtbuild.outputs import Outputs
-from usdtbuild.tracing.model import ENTER, EXIT, Event
+from usdtbuild.tracing.model import ENTER, EXIT, MISSING, Event, Unreadable
 from usdtbuild.tracing.outputs.choose import ENDINGS, Wishes, choose
+from usdtbuild.tracing.outputs.count import Count
 from usdtbuild.tracing.outputs.csv_ import Csv
 from usdtbuild.tracing.outputs.flame import Flame
 from usdtbuild.tracing.outputs.folded import Folded
 from usdtbuild.tracing.outputs.html import Html
 from usdtbuild.tracing.outputs.jsonl import JsonLines
+from usdtbuild.tracing.outputs.lines import Lines
 from usdtbuild.tracing.outputs.trace_events import TraceEvents
+from usdtbuild.tracing.outputs.values import value_text
 
 from .recorded import EVENTS, NUMBER, PATH, REPORT, TARGETS, WILD, target, written
 
 SHOWN = WILD.decode("utf-8", "backslashreplace")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (b"plain", '"plain"'), (b"caf\xc3\xa9", '"café"'), (b"\xff\xfe\xc3", r'"\xff\xfe\xc3"'), (rb"\xff", r'"\\xff"'),
+        (b'"\\', r'"\"\\"'), (b"\x1b[31m\r\n\0", r'"\x1b[31m\r\n\x00"'), ("\u202e\u2028".encode(), r'"\u202e\u2028"'),
+        (b"\xed\xa0\x80", r'"\xed\xa0\x80"'), (None, "NULL"), (Unreadable(16), "0x10"), (MISSING, "?"),
+    ],
+)  # fmt: skip
+def test_strings_are_shown_unambiguously_and_harmlessly(value: Any, shown: str) -> None:
+    assert value_text(PATH, value) == shown
+
+
+def test_names_from_a_file_that_lies_are_harmless() -> None:
+    lying = target(0, "no\x1b]0;title\x07", NUMBER._replace(name="a\nb"))._replace(
+        module=TARGETS[0].module._replace(path="/tmp/\x1b[2J")
+    )
+    report = REPORT._replace(targets=(lying, TARGETS[1]), counts=(1, 2))
+    stream = io.StringIO()
+    Count(stream).finish(report)
+    text = stream.getvalue() + written(Lines, targets=[lying], events=[Event(1, 1, 1, 0, (1,))])
+    assert set(text) - set(filter(str.isprintable, text)) == {"\n"}
+    assert text.count("\n") == 3
+
+
+def test_hits_are_not_kept_in_memory(tmp_path: Path) -> None:
+    """What must not hold all hits holds some hundred kilobytes; the hits alone would be 5 MB."""
+    wishes = Wishes(by="path", histogram="id", latency=("request-start", "request-done"),
+                    files=tuple(str(tmp_path / f"t{ending}") for ending in ENDINGS if ending != ".html"))  # fmt: skip
+    hits = [Event(i * 700, 10, 10 + i // 2 % 5, i % 2, (i, 200 if i % 2 else b"/%d" % i)) for i in range(1000)]
+    tracemalloc.start()
+    try:
+        with Outputs() as files, choose(wishes, files, io.StringIO()) as output:
+            output.start(TARGETS)
+            before = tracemalloc.get_traced_memory()[0]
+            for at in range(0, 20_000, 1000):
+                output.events([one._replace(time=one.time + at * 700) for one in hits])
+            peak = tracemalloc.get_traced_memory()[1] - before
+            output.finish(REPORT)
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 << 20
+    assert len((tmp_path / "t.jsonl").read_bytes().splitlines()) == 20_000
 
 
 def test_json_lines() -> None:

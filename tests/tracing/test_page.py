@@ -127,7 +127,7 @@ def test_hovering_shows_the_arguments_and_a_click_keeps_them(
 def test_nothing_traced_becomes_markup_or_runs(show: Any) -> None:
     browser = show(Html, "</title><script>alert(2)</script>")
     browser.click(*place(browser, 3000, 1, 0))
-    shown = WILD.decode("utf-8", "backslashreplace").split("\x1b")[0].replace("\\", "\\\\")
+    shown = WILD.decode("utf-8", "backslashreplace").split("\x1b")[0]
     assert shown in text(browser, "#details dl")
     assert browser.ask("document.querySelectorAll('script').length") == 3
     assert browser.ask("document.querySelectorAll('#details script, #tip script').length") == 0

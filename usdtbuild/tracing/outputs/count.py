@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING
 
 from . import COUNTS
+from .values import plain_text, title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +37,6 @@ class Count:
         width = max((len(str(count)) for count, _ in rows), default=1)
         several = len({target.module.path for target in report.targets}) > 1
         for count, target in rows:
-            where = f"  ({target.module.path})" if several else ""
-            self._stream.write(f"{count:>{width}}  {target.title}{where}\n")
+            where = f"  ({plain_text(target.module.path)})" if several else ""
+            self._stream.write(f"{count:>{width}}  {title(target)}{where}\n")
         self._stream.flush()

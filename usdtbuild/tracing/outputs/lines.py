@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
-from ..model import FLOAT, MISSING, POINTER, Unreadable
 from . import EVENTS
+from .values import argument_names, title, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..engine import Totals
-    from ..model import Argument, Event, Report, Target, Value
+    from ..model import Event, Report, Target
 
 
 class Lines:
@@ -22,11 +22,15 @@ class Lines:
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._targets: Sequence[Target] = ()
+        self._titles: list[str] = []
+        self._names: list[tuple[str, ...]] = []
         self._began: int | None = None
 
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets."""
         self._targets = targets
+        self._titles = [title(target) for target in targets]
+        self._names = [argument_names(target) for target in targets]
 
     def events(self, events: Sequence[Event]) -> None:
         """Write them."""
@@ -36,36 +40,16 @@ class Lines:
         self._stream.flush()
 
     def _line(self, event: Event) -> str:
-        target = self._targets[event.target]
+        number = event.target
         after = (event.time - (self._began or 0)) / 1e9
         shown = "".join(
-            f" {argument.name or f'arg{index}'}={value_text(argument, value)}"
-            for index, (argument, value) in enumerate(zip(target.arguments, event.values))
+            f" {name}={value_text(argument, value)}"
+            for name, argument, value in zip(self._names[number], self._targets[number].arguments, event.values)
         )
-        return f"{after:12.6f} {event.tid:>7} {target.title}{shown}\n"
+        return f"{after:12.6f} {event.tid:>7} {self._titles[number]}{shown}\n"
 
     def counts(self, totals: Totals) -> None:
         """Nothing: hits have come as events."""
 
     def finish(self, report: Report) -> None:
         """Nothing more."""
-
-
-def value_text(argument: Argument, value: Value) -> str:
-    """Return a value as a user reads it: strings in quotes, pointers and what can't be read in hexadecimal."""
-    if value is MISSING:
-        return "?"
-    if value is None:
-        return "NULL"
-    if isinstance(value, bytes):
-        text = value.decode("utf-8", "backslashreplace")
-        return '"' + "".join(c if c.isprintable() and c not in '"\\' else _escaped(c) for c in text) + '"'
-    if isinstance(value, Unreadable) or argument.kind == POINTER:
-        return f"{value:#x}"
-    return f"{value:g}" if argument.kind == FLOAT else str(value)
-
-
-def _escaped(character: str) -> str:
-    if character in '"\\':
-        return "\\" + character
-    return character.encode("unicode_escape").decode("ascii")

@@ -9,15 +9,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Union
 
-from ..model import MISSING, POINTER, Unreadable
-from .lines import value_text
+from ..model import FLOAT, MISSING, POINTER, Unreadable
 
 if TYPE_CHECKING:
     from ..model import Argument, Target, Value
 
 Plain = Union[int, float, str, None]
-
-__all__ = ["argument_names", "plain_text", "plain_value", "title", "value_text"]
 
 
 def plain_text(text: str | bytes) -> str:
@@ -55,3 +52,25 @@ def plain_value(argument: Argument, value: Value) -> Plain:
     if value is not None and (isinstance(value, Unreadable) or argument.kind == POINTER):
         return f"{value:#x}"
     return None if value is None or value is MISSING else int(value)
+
+
+def value_text(argument: Argument, value: Value) -> str:
+    """Return a value as a user reads it: strings in quotes, pointers and what can't be read in hexadecimal."""
+    if value is MISSING:
+        return "?"
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        text = value.decode("utf-8", "surrogateescape")
+        return '"' + "".join(c if c.isprintable() and c not in '"\\' else _escaped(c) for c in text) + '"'
+    if isinstance(value, Unreadable) or argument.kind == POINTER:
+        return f"{value:#x}"
+    return f"{value:g}" if argument.kind == FLOAT else str(value)
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    if "\udc80" <= character <= "\udcff":  # a byte that is no UTF-8
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode("ascii")
