@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,3 +127,30 @@ def test_what_makes_no_sense(trace: Any, tmp_path: Path, words: tuple[str, ...],
 
 def test_a_folder_that_is_not_there(trace: Any) -> None:
     assert "no/t.html: can't be written: no such file or directory" in trace("-o", "no/t.html", code=1).stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_trace_and_the_files_are_whole(
+    run: Any, server: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    words = [sys.executable, "-m", "usdtbuild", "trace", "-P", "server:*", "-o", "t.jsonl", "-o", "t.json", "-v"]
+    program = subprocess.Popen([server, "100000", "1", "1000"])
+    try:
+        with subprocess.Popen(
+            [*words, "-p", str(program.pid)], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        ) as tracer:
+            assert tracer.stderr is not None
+            assert "tracing process" in tracer.stderr.readline()
+            time.sleep(0.5)
+            assert not (tmp_path / "t.jsonl").exists()
+            tracer.send_signal(number)
+            errors = tracer.stderr.read()
+        assert tracer.returncode == (0 if number == signal.SIGINT else -number), errors
+        assert program.poll() is None
+    finally:
+        program.kill()
+        program.wait()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.json", "t.jsonl"]
+    hits = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
+    assert len(hits) > 10
+    assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]

@@ -112,6 +112,9 @@ def command(
             string_size=string_size, buffer_size=buffer << 20, trap_functions=trap, children=not no_children,
         )  # fmt: skip
         code = _trace(job, output, sieve, duration, limit, verbose)
+    if code < 0:  # all is written: end as the signal would have ended us
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
     sys.exit(code)
 
 
@@ -124,12 +127,12 @@ def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
 def _trace(
     job: Job, output: All, sieve: Sieve | None, duration: float | None, limit: int | None, verbose: bool
 ) -> int:
-    """Do it; return the exit code: the program's own, if it was started here."""
+    """Do it; return the exit code: the program's own, if it was started here; minus a signal that asked for the end."""
     from ..tracing.inside import Inside
     from ..tracing.session import Session
 
     with Inside(job) if job.engine == "inside" else Session(job) as session:
-        signal.signal(signal.SIGINT, lambda *_: session.stop())  # a traced command gets it too, and may end by it
+        stopped = _stop_by_signals(session)
         session.start()
         if verbose:
             click.echo(f"usdtbuild: tracing process {session.pid}", err=True)
@@ -144,8 +147,28 @@ def _trace(
             report = report._replace(counts=sieve.counts(), refusals=(*report.refusals, *sieve.refused))
         output.finish(report)
         _tell(report, output, session.stood_still, verbose)
+        if stopped:
+            return -stopped[0]
         code = report.exit_code
         return 0 if code is None or not job.argv else code if code >= 0 else 128 - code
+
+
+def _stop_by_signals(session: Session | Inside) -> list[int]:
+    """Let signals end the trace and not us, so that what was seen gets written; return where those come that end us.
+
+    Ctrl-C is how a trace is ended, and doesn't. A traced command gets it too, and may end by it.
+    """
+    came: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        if number != signal.SIGINT:
+            came.append(number)
+        session.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, stop)
+    return came
 
 
 @contextlib.contextmanager
