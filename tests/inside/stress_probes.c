@@ -62,7 +62,7 @@
 	{ \
 		SKIP(k); \
 		*out = x + k; \
-		STRESS_TAIL(k, x * 7 + k); \
+		__dtrace_stress___tail(k, x * 7 + k); /* the macro is no call, and so no tail call */ \
 	}
 EACH64(LEAF)
 EACH64(TAIL)
