@@ -67,6 +67,7 @@ TEST = (
     Need("autoreconf", ("autoconf",)),
     Need("automake", ("automake",)),
     Need("libtoolize", ("libtool",)),
+    Need("scons", ("scons",)),
     Need(str(Path(sysconfig.get_path("include"), "Python.h")), ("python3-dev",)),
     Need("pkg-config", ("pkg-config",)),
     Need("eu-strip", ("elfutils",)),

@@ -1,0 +1,119 @@
+"""The how-to pages as a reader follows them: files are written, commands run in order, output is compared.
+
+On these pages a fenced block is one of four things. A file, named by the sentence before it, whose last words are
+`NAME`: in code quotes. Commands (`sh`), run in one folder for each page. What the commands before it print (`text`):
+each line must be there, in order, with `...` for anything. Or it is marked, with the reason: <!-- not run: ... -->.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("tutorial", "cpp", "other-builds", "packagers", "containers", "ci", "faq")
+_BLOCK = re.compile(r"(?P<before>[^\n]*)\n\n?```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+class Block(NamedTuple):
+    """A block of a page: the line before it, what it is written in, and its text."""
+
+    before: str
+    kind: str
+    text: str
+
+    @property
+    def file(self) -> str:
+        """The file it is, or nothing."""
+        found = re.search(r"`([\w./-]+)`:$", self.before)
+        return found[1] if found else ""
+
+    @property
+    def why_not(self) -> str:
+        """Why it is not run, or nothing."""
+        found = re.fullmatch(r"<!-- not run: (.+) -->", self.before)
+        return found[1] if found else ""
+
+
+def blocks(page: str) -> list[Block]:
+    text = (ROOT / f"docs/{page}.md").read_text()
+    found = [Block(each["before"], each["kind"], each["text"]) for each in _BLOCK.finditer(text)]
+    assert len(found) * 2 == len(re.findall(r"^```", text, re.MULTILINE)), "a block that the expression misses"
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_block_is_a_file_or_run_or_says_why_not(page: str) -> None:
+    for block in blocks(page):
+        assert block.file or block.why_not or block.kind in ("sh", "text"), f"what is to be done with {block}?"
+
+
+@pytest.fixture
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """One in which `usdtbuild` is this checkout's."""
+    program = tmp_path_factory.mktemp("bin") / "usdtbuild"
+    lines = (
+        "import sys",
+        f"sys.path.insert(0, {str(ROOT)!r})",
+        "from usdtbuild.__main__ import main",
+        "sys.exit(main())",
+    )
+    program.write_text("\n".join([f"#!{sys.executable}", *lines, ""]))
+    program.chmod(0o755)
+    path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "DEBUGINFOD_URLS": ""}
+
+
+NEEDS = {"other-builds": ("scons", "pkg-config"), "tutorial": ("gcc",), "cpp": ("g++",), "packagers": ("gcc",)}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_as_it_is_written(page: str, tmp_path: Path, run: Any, need: Any, environment: dict[str, str]) -> None:
+    for program in NEEDS.get(page, ()):
+        need(program)
+    if page == "tutorial" and os.uname().machine != "x86_64":
+        pytest.skip("the page is for x86-64")
+    printed = ""
+    for block in blocks(page):
+        if block.why_not:
+            continue
+        if block.file:
+            (tmp_path / block.file).write_text(block.text)
+        elif block.kind == "sh":
+            script = f"set -e\n{block.text}"
+            printed = run(shutil.which("bash") or "sh", "-c", script, cwd=tmp_path, env=environment).stdout
+        elif block.kind == "text":
+            follow(block.text, printed)
+    if page == "tutorial":
+        assert "<html" in (tmp_path / "hits.html").read_text()
+
+
+def follow(expected: str, printed: str) -> None:
+    """Find each line of a page in what was printed, in order; spaces count as one."""
+    rest = " ".join(printed.split())
+    for line in expected.splitlines():
+        pattern = r".*?".join(re.escape(" ".join(part.split())) for part in line.split("..."))
+        found = re.search(pattern, rest)
+        assert found, f"not printed, or not in this order: {line}\n{printed}"
+        rest = rest[found.end() :]
+
+
+@pytest.mark.parametrize("compiler", ["clang++", "g++"])
+def test_cpp_page_with_every_compiler(
+    compiler: str, tmp_path: Path, run: Any, need: Any, environment: dict[str, str]
+) -> None:
+    need(compiler)
+    page = blocks("cpp")
+    for block in page[:2]:
+        (tmp_path / block.file).write_text(block.text)
+    commands = page[2].text.replace("g++", compiler)
+    tried = run(compiler, "-std=c++20", "-fsyntax-only", "-include", "coroutine", "-xc++", "/dev/null", code=None)
+    if tried.returncode:
+        pytest.skip(f"{compiler} here knows no coroutines")
+    run("bash", "-ec", commands, cwd=tmp_path, env=environment)
