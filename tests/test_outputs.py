@@ -32,7 +32,7 @@ COMMANDS = {
     "header --doc": f"{OURS} header app.d -o rest.h --doc $O",
     "header --depfile": f"{OURS} header app.d -o rest.h --depfile $O",
     "dtrace -h": f"{DTRACE} -h -s app.d -o $O",
-    "dtrace -G": f"{DTRACE} -G -s app.d -o $O main.o",
+    "dtrace -G": f"{DTRACE} -G -s app.d -o $O calls.o",
     "cc gcc": f"{OURS} cc -- gcc -c main.c -o $O",
     "cc clang": f"{OURS} cc -- clang -c main.c -o $O",
     "cc as": f"{OURS} cc -- as main.s -o $O",
@@ -52,6 +52,7 @@ def folder(usdtbuild: Any, run: Any, tmp_path_factory: pytest.TempPathFactory) -
     (made / "main.c").write_text(SOURCE)
     usdtbuild("header", "app.d", "-o", "app.h", cwd=made)
     run("gcc", "-fpatchable-function-entry=4,2", "-c", "main.c", "-o", "main.o", cwd=made)
+    run("gcc", "-DUSDT_PROBES_BY_CALL", "-c", "main.c", "-o", "calls.o", cwd=made)
     run("gcc", "-S", "main.c", "-o", "main.s", cwd=made)
     usdtbuild("instrument", "main.o", "-o", "done.o", cwd=made)
     return made

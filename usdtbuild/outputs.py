@@ -9,7 +9,6 @@ name first, and takes its place only when all are there. Nothing here knows what
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from .errors import InputError
@@ -80,8 +79,7 @@ class Outputs:
                 self._commit([each for each in self._staged.values() if os.path.exists(each.path)])
         finally:
             for each in self._staged.values():
-                with contextlib.suppress(OSError):
-                    os.unlink(each.path)
+                _remove(each.path)
             if self._folder:
                 os.rmdir(self._folder)
 
@@ -137,8 +135,18 @@ def _second_name(path: str) -> str | None:
 
 
 def _take_back(target: str, old: str | None) -> None:
-    with contextlib.suppress(OSError):
+    if old == "":
+        _remove(target)
+        return
+    try:
         if old:
             os.replace(old, target)
-        elif old == "":
-            os.unlink(target)
+    except OSError:
+        return
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return

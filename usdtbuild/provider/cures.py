@@ -5,8 +5,7 @@ The parser says what it expected and what it found; this module knows what was p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

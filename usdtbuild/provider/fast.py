@@ -8,10 +8,13 @@ proper (`usdtbuild.commands.header`), help and usage errors included; both end i
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from ..errors import UsdtError
 from .generate import Request, run
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _WITH_FILE = {
     "-o": "output", "--output": "output", "--stamp": "stamp", "--depfile": "depfile", "--doc": "documentation",

@@ -7,12 +7,12 @@ could say which of them a binary is held to. Not for making headers: each file h
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .join import join
 from .parser import parse
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -9,14 +9,13 @@ A header that would not change is not written: its date decides what a build com
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from typing import NamedTuple
 
 from .. import files
 from ..errors import InputError, UsageError
 from ..outputs import Outputs
+from ..record import NamedTuple
 from . import header
 from .model import Provider
 from .parser import ParseError, parse_bytes, read_file
@@ -138,11 +137,17 @@ def _write(outputs: Outputs, path: str, text: str, keep: bool) -> None:
     """Prepare a file; with `keep`, leave one alone that has this content. Raises InputError."""
     content = text.encode()
     staged = outputs.stage(path)
-    if keep and os.path.isfile(path) and os.path.getsize(path) == len(content):
-        with contextlib.suppress(OSError), open(path, "rb") as file:
-            if file.read() == content:
-                return
+    if keep and os.path.isfile(path) and os.path.getsize(path) == len(content) and _holds(path, content):
+        return
     files.write_whole(staged, content)
+
+
+def _holds(path: str, content: bytes) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read() == content
+    except OSError:
+        return False
 
 
 def _touch(path: str) -> None:

@@ -7,10 +7,9 @@ true is a contradiction. Knows records, not files or messages.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .model import DEFAULT_ATTRIBUTE, Argument, Attributes, Probe, Provider
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -10,7 +10,7 @@ parse and write in less time than it takes to compile a large regular expression
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from ..record import NamedTuple
 
 LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
 DIGITS = frozenset("0123456789")

@@ -8,13 +8,13 @@ the next probe, and reports everything it found. Nothing here knows the header o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 from ..errors import InputError, UsdtError
+from ..record import NamedTuple
 from .lexer import DIGITS, LETTERS, Pragma, scan
 from .model import Argument, Attribute, Attributes, CType, Probe, Provider, Translated
 from .types import UNSUPPORTED_TYPES, Base, Resolver, Shape, TypeProblem, is_known
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -10,8 +10,7 @@ Knows neither stubs nor notes: the statement's text is the macro's first argumen
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from ..record import NamedTuple
 from . import describe
 
 _CELL = 8

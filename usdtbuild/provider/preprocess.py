@@ -14,9 +14,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-from typing import Any
 
 from ..errors import InputError, UsdtError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 COMPILERS = ("cc", "gcc", "clang")
 

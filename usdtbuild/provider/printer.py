@@ -7,13 +7,12 @@ again, each by the plainest typedef that means the same to every probe that uses
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .lexer import LETTERS, scan
 from .model import POINTER, Argument, Attributes, CType, Probe, Provider
 from .parser import ParseError, attribute_text, parse
 from .types import FUNCTION, INT64, KEYWORD_TYPES, LLONG, SIZE, STANDARD_TYPES, UINT64, ULLONG, USUAL_TYPES
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -10,8 +10,7 @@ resolving a chain of typedefs needs no recursion, however long the chain.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from ..record import NamedTuple
 from .model import FLOAT, INTEGER, POINTER, CType
 
 # The C types that the header defines for itself, because C89 has no name, or no portable name, for them.
