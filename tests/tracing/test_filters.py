@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from usdtbuild.tracing.filters import Filter, FilterError, Sieve
 from usdtbuild.tracing.model import (
@@ -175,3 +178,38 @@ def test_a_sieve_counts_what_passes_and_refuses_later_targets_that_lack_the_argu
     assert [refusal.what for refusal in sieve.refused] == ["lib:late"]
     with pytest.raises(FilterError, match="lib:late has no argument length; it has no arguments"):
         Sieve(Filter("length > 4")).start([TARGET, other])
+
+
+OPERANDS = st.sampled_from(["arg0", "arg4", "-3", "0", "5000", "0x10"])
+COMPARISONS = st.tuples(
+    st.sampled_from(["arg0", "length", "arg4"]), st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), OPERANDS
+).map(" ".join)
+EXPRESSIONS = st.recursive(
+    COMPARISONS,
+    lambda inner: st.one_of(
+        inner.map("not ({})".format),
+        inner.map("not {}".format),
+        inner.map("({})".format),
+        st.lists(inner, min_size=2, max_size=3).map(" and ".join),
+        st.lists(inner, min_size=2, max_size=3).map(" or ".join),
+    ),
+    max_leaves=12,
+)
+
+
+@given(text=EXPRESSIONS, length=st.sampled_from([-3, 0, 16, 5000]), last=st.sampled_from([-3, 0, 5000]))
+def test_expressions_mean_what_they_mean_in_python(text: str, length: int, last: int) -> None:
+    """The same words, joined with the same precedence."""
+    meant = eval(text, {}, {"arg0": length, "length": length, "arg4": last})
+    assert Filter(text).compile(TARGET)((length, b"", 0, 0.0, last)) is meant
+
+
+@given(text=st.text(alphabet="()=!<>~&|\"'\\ andornot0x19.a\n\x1bé", max_size=30))
+def test_anything_else_is_one_clear_error(text: str) -> None:
+    with contextlib.suppress(FilterError):
+        Filter(text).compile(TARGET)
+        return
+    with pytest.raises(FilterError) as caught:
+        Filter(text).compile(TARGET)
+    assert 0 <= caught.value.at <= len(text)
+    assert len(str(caught.value).split("\n")) == 3

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -154,3 +157,31 @@ def test_a_signal_ends_the_trace_and_the_files_are_whole(
     hits = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
     assert len(hits) > 10
     assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+
+
+def test_counts_are_kept_up_to_date_on_a_terminal(server: Path) -> None:
+    program = subprocess.Popen([server, "100000", "1", "1000"])
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "usdtbuild", "trace", "--count", "-P", "server:request-*", "-p", str(program.pid)]
+    shown = b""
+    try:
+        with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as tracer:
+            os.close(theirs)
+            deadline = time.monotonic() + 30
+            while shown.count(b"\x1b[2A\x1b[J") < 2 and time.monotonic() < deadline:
+                shown += os.read(ours, 4096)
+            tracer.send_signal(signal.SIGINT)
+            with contextlib.suppress(OSError):  # the end of a terminal is an error
+                while piece := os.read(ours, 4096):
+                    shown += piece
+    finally:
+        program.kill()
+        program.wait()
+        os.close(ours)
+    assert tracer.returncode == 0
+    tables = [re.findall(rb"(\d+)  server:request__(start|done)\r\n", part) for part in shown.split(b"\x1b[2A\x1b[J")]
+    assert len(tables) >= 3
+    assert all(len(table) == 2 for table in tables)
+    counts = [max(int(count) for count, _ in table) for table in tables]
+    assert counts == sorted(counts)
+    assert counts[-1] > counts[0]

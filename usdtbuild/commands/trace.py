@@ -100,7 +100,8 @@ def command(
     if (pid is None) == (not argv):
         raise UsageError("say what to trace: a process (-p PID), or a command (-- COMMAND ARGS...)")
     heading = shlex.join(argv) if argv else f"process {pid}"
-    wishes = Wishes(count, histogram or "", by or "", latency, key or "", top or 0, outputs, heading[:200])
+    wishes = Wishes(count, histogram or "", by or "", latency, key or "", top or 0, outputs, heading[:200],
+                    live=not argv and wanted_hits is None)  # fmt: skip
     sieve = Sieve(Filter(wanted_hits, string_size)) if wanted_hits is not None else None
     if latency and not probes and not functions:
         probes = latency

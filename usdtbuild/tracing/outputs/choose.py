@@ -34,7 +34,9 @@ TEXT = ("", ".txt", ".log", ".out")  # what would be printed otherwise
 
 
 class Wishes(NamedTuple):
-    """What the command line asks for. `heading` says what is traced; `top`: rows of tables, 0 for their own number."""
+    """What the command line asks for. `heading` says what is traced; `top`: rows of tables, 0 for their own number;
+    `live`: the terminal is ours alone, so tables may be kept up to date on it.
+    """
 
     counting: bool = False
     histogram: str = ""
@@ -44,6 +46,7 @@ class Wishes(NamedTuple):
     top: int = 0
     files: tuple[str, ...] = ()
     heading: str = ""
+    live: bool = False
 
 
 class All:
@@ -165,7 +168,7 @@ def _shown(wishes: Wishes) -> tuple[Callable[[IO[str]], Output], ...]:
     found: list[Callable[[IO[str]], Output]] = []
     top = {"top": wishes.top} if wishes.top else {}
     if wishes.counting:
-        found.append(lambda stream: _made("count", "Count", stream))
+        found.append(lambda stream: _made("count", "Count", stream, wishes.live))
     if wishes.histogram:
         found.append(lambda stream: _made("histogram", "Histogram", stream, wishes.histogram))
     if wishes.by:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from typing import IO, TYPE_CHECKING
 
 from . import COUNTS
@@ -14,29 +16,61 @@ if TYPE_CHECKING:
     from ..model import Event, Report, Target
 
 
+_EVERY = 0.5  # seconds between two tables
+_UP, _CLEAR = "\x1b[{}A", "\x1b[J"  # ECMA-48: CUU, ED
+
+
 class Count:
-    """Writes the table to a stream."""
+    """Writes the table to a stream; if `live`, and the stream is a terminal, also while the trace runs."""
 
     needs = COUNTS
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: IO[str], live: bool = False) -> None:
         self._stream = stream
+        self._live = live and stream.isatty()
+        self._targets: Sequence[Target] = ()
+        self._shown = 0  # lines of the table that is on the terminal
+        self._next = 0.0
 
     def start(self, targets: Sequence[Target]) -> None:
-        """Nothing to write yet."""
+        """Learn the targets."""
+        self._targets = targets
 
     def events(self, events: Sequence[Event]) -> None:
         """Nothing: engines count."""
 
     def counts(self, totals: Totals) -> None:
-        """Nothing before the end."""
+        """Write the table anew, over the one that was there, as far as there is room."""
+        now = time.monotonic()
+        if not self._live or now < self._next:
+            return
+        self._next = now + _EVERY
+        size = shutil.get_terminal_size()
+        counts = [totals.counts.get(target.number, 0) for target in self._targets]
+        lines = [line[: size.columns - 1].rstrip("\n") + "\n" for line in _table(counts, self._targets)]
+        del lines[max(1, size.lines - 2) :]
+        self._wipe()
+        self._stream.writelines(lines)
+        self._stream.flush()
+        self._shown = len(lines)
+
+    def _wipe(self) -> None:
+        if self._shown:
+            self._stream.write(_UP.format(self._shown) + _CLEAR)
+        self._shown = 0
 
     def finish(self, report: Report) -> None:
         """Write the table, the most hits first."""
-        rows = sorted(zip(report.counts, report.targets), key=lambda row: (-row[0], row[1].title))
-        width = max((len(str(count)) for count, _ in rows), default=1)
-        several = len({target.module.path for target in report.targets}) > 1
-        for count, target in rows:
-            where = f"  ({plain_text(target.module.path)})" if several else ""
-            self._stream.write(f"{count:>{width}}  {title(target)}{where}\n")
+        self._wipe()
+        self._stream.writelines(_table(report.counts, report.targets))
         self._stream.flush()
+
+
+def _table(counts: Sequence[int], targets: Sequence[Target]) -> list[str]:
+    rows = sorted(zip(counts, targets), key=lambda row: (-row[0], row[1].title))
+    width = max((len(str(count)) for count, _ in rows), default=1)
+    several = len({target.module.path for target in targets}) > 1
+    return [
+        f"{count:>{width}}  {title(target)}" + (f"  ({plain_text(target.module.path)})" if several else "") + "\n"
+        for count, target in rows
+    ]
