@@ -79,8 +79,8 @@ def test_meson_dependency(run: Any, need: Any, tmp_path: Path, environment: dict
     run(sys.executable, "-m", "usdtbuild", "vendor-meson", "subprojects", cwd=project, env=environment)
     run(meson, "setup", "build", cwd=project, env=environment)
     out = run(meson, "test", "-C", "build", cwd=project, env=environment).stdout
-    assert re.search(r"^Ok: +2$", out, re.MULTILINE)
-    assert re.search(r"^Fail: +0$", out, re.MULTILINE)
+    assert re.search(r"^Ok: +2 *$", out, re.MULTILINE)
+    assert re.search(r"^Fail: +0 *$", out, re.MULTILINE)
 
 
 def test_setuptools_option(run: Any, tmp_path: Path, environment: dict[str, str]) -> None:
@@ -91,4 +91,6 @@ def test_setuptools_option(run: Any, tmp_path: Path, environment: dict[str, str]
     (tmp_path / "pyproject.toml").write_text('[tool.usdtbuild]\nproviders = ["shop.d"]\nlive = true\n')
     run(sys.executable, "setup.py", "-q", "build_ext", "--inplace", cwd=tmp_path, env=environment)
     out = run(sys.executable, "-c", "import shop; print(shop.probe())", cwd=tmp_path).stdout
-    assert out == "(1, 5)\n"
+    sites, hits = map(int, re.findall(r"\d+", out))
+    assert hits == 5
+    assert sites >= 1  # a compiler may unroll the loop
