@@ -1,7 +1,7 @@
 """Machines: one file each, with every fact about it that usdtbuild knows, and one row here.
 
 A machine's module offers two things. `machine()` returns its `Calls`: what a probe call looks like, what replaces it,
-and where its arguments are; `for_object` picks it by what an object says of itself, never by the host. `FACTS` holds
+and where its arguments are; `for_object` picks it by what an object says of itself, never by the host. `facts()` is
 what everybody else asks, by machine number: NOPs, operands, relocations, branches, patchable entries. A machine knows
 bytes, relocation types and registers; it knows neither files nor ELF containers. Only the module that is asked for is
 loaded.
@@ -42,6 +42,7 @@ _MODULES = {
     (N.EM_LOONGARCH, True): ("loongarch", "loongarch64", LITTLE),
 }
 _BY_NUMBER = {number: module for (number, _), (module, _, _) in _MODULES.items()}
+_facts: dict[int, Facts] = {}  # of the machines that were asked for
 
 
 class UnsupportedMachineError(UsdtError):
@@ -69,9 +70,9 @@ def for_object(machine: int, *, is64: bool, little: bool, flags: int, path: str)
 
 def facts_of(machine: int) -> Facts | None:
     """Return what is known about an ELF machine number; None where nothing is."""
-    module = _BY_NUMBER.get(machine)
-    found: Facts | None = _module(module).FACTS[machine] if module else None
-    return found
+    if machine not in _facts and machine in _BY_NUMBER:
+        _facts.update(_module(_BY_NUMBER[machine]).facts())
+    return _facts.get(machine)
 
 
 def name_of(machine: int) -> str:

@@ -16,9 +16,12 @@ from __future__ import annotations
 
 from ..record import NamedTuple
 from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
-from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme, signed
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
 from .numbers import EM_AARCH64
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .facts import Facts
 
 # Instruction words.
 _BL, _B = 0x94000000, 0x14000000  # bl 0; b 0
@@ -115,32 +118,36 @@ def _branch(instruction: int) -> int | None:
     return None
 
 
-_X = r"(?:x(?:[12]?\d|30)|sp)"
-_READ = rf"{_X}|\[{_X}\]|\[{_X}, ?-?\d+\]|-?\d+"
-_OPERANDS = Operands(
-    r"(?:[xwbhsdqv]\d{1,2}|w?sp|[xw]zr)", r"\[(?P<base>REG)(?:, ?#?(?P<front>NUMBER))?\]",
-    readable={"libbpf": _READ, "bcc": _READ, "perf": rf"{_X}|\[sp\]|\[sp, ?-?\d+\]"},
-)  # fmt: skip
-_ENTRIES = Entries(
-    "aarch64", 4,
-    ((bytes.fromhex("1f2003d5"), "nop"),),
-    (
-        (bytes.fromhex("5f2403d5"), "bti c"), (bytes.fromhex("9f2403d5"), "bti j"),
-        (bytes.fromhex("df2403d5"), "bti jc"), (bytes.fromhex("1f2403d5"), "bti"),
-        (bytes.fromhex("3f2303d5"), "paciasp"), (bytes.fromhex("7f2303d5"), "pacibsp"),
-    ),
-    (4,), (1, 0),
-    (Scheme(0, 4, "one b at the entry, which reaches 128 MB"),), 4,
-    lambda macros, little: "__aarch64__" in macros, "qemu-aarch64", ("aarch64",),
-)  # fmt: skip
-FACTS = {
-    EM_AARCH64: Facts(
-        # R_AARCH64_TSTBR14, CONDBR19, JUMP26, CALL26
-        "aarch64", 4, _OPERANDS, Relocations(1027, 257, 261, branches={279: 0, 280: 0, 282: 0, 283: 0}),
-        quiet={"d503201f": "nop", "d65f03c0": "ret"}, clears={"52800000": "mov w0, #0"},
-        code_orders=lambda little: (True,),
-        disassembler=lambda is64, little, thumb: (("CS_ARCH_ARM64", "CS_ARCH_AARCH64"), ("CS_MODE_ARM",)),
-        mapping_symbols=True, branches=(Branches(4, _branch, True),),
-        entries=lambda is64, little: _ENTRIES if little else None, page=65536,
-    )
-}  # fmt: skip
+def facts() -> dict[int, Facts]:
+    """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
+    from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme
+
+    names = r"(?:x(?:[12]?\d|30)|sp)"
+    understood = rf"{names}|\[{names}\]|\[{names}, ?-?\d+\]|-?\d+"
+    written = Operands(
+        r"(?:[xwbhsdqv]\d{1,2}|w?sp|[xw]zr)", r"\[(?P<base>REG)(?:, ?#?(?P<front>NUMBER))?\]",
+        readable={"libbpf": understood, "bcc": understood, "perf": rf"{names}|\[sp\]|\[sp, ?-?\d+\]"},
+    )  # fmt: skip
+    entries = Entries(
+        "aarch64", 4,
+        ((bytes.fromhex("1f2003d5"), "nop"),),
+        (
+            (bytes.fromhex("5f2403d5"), "bti c"), (bytes.fromhex("9f2403d5"), "bti j"),
+            (bytes.fromhex("df2403d5"), "bti jc"), (bytes.fromhex("1f2403d5"), "bti"),
+            (bytes.fromhex("3f2303d5"), "paciasp"), (bytes.fromhex("7f2303d5"), "pacibsp"),
+        ),
+        (4,), (1, 0),
+        (Scheme(0, 4, "one b at the entry, which reaches 128 MB"),), 4,
+        lambda macros, little: "__aarch64__" in macros, "qemu-aarch64", ("aarch64",),
+    )  # fmt: skip
+    return {
+        EM_AARCH64: Facts(
+            # R_AARCH64_TSTBR14, CONDBR19, JUMP26, CALL26
+            "aarch64", 4, written, Relocations(1027, 257, 261, branches={279: 0, 280: 0, 282: 0, 283: 0}),
+            quiet={"d503201f": "nop", "d65f03c0": "ret"}, clears={"52800000": "mov w0, #0"},
+            code_orders=lambda little: (True,),
+            disassembler=lambda is64, little, thumb: (("CS_ARCH_ARM64", "CS_ARCH_AARCH64"), ("CS_MODE_ARM",)),
+            mapping_symbols=True, branches=(Branches(4, _branch, True),),
+            entries=lambda is64, little: entries if little else None, page=65536,
+        )
+    }  # fmt: skip

@@ -22,9 +22,12 @@ ABI: https://github.com/ARM-software/abi-aa, aapcs32 6.5 (parameters), aaelf32 5
 from __future__ import annotations
 
 from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
-from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme, signed
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
 from .numbers import EM_ARM
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .facts import Facts
 
 # Relocation types (aaelf32 5.6).
 R_NONE, R_PC24, R_ABS32, R_REL32, R_THM_CALL, R_PLT32, R_CALL, R_JUMP24, R_THM_JUMP24 = 0, 1, 2, 3, 10, 27, 28, 29, 30
@@ -196,39 +199,44 @@ def thumb_branch(half: int, following: int) -> int | None:
     return None
 
 
-_R = r"(?:r\d|r10|fp|ip|sp|lr|pc)"
-_OPERANDS = Operands(
-    r"(?:[rsdq]\d{1,2}|fp|ip|sp|lr|pc|sl|sb)", r"\[(?P<base>REG)(?:, ?#?(?P<front>NUMBER))?\]",
-    r"#(?P<constant>NUMBER)", {"libbpf": rf"{_R}|\[{_R}\]|\[{_R}, ?#-?\d+\]|#-?\d+"},
-)  # fmt: skip
-_ENTRIES = Entries(
-    "arm", 4, ((bytes.fromhex("00f020e3"), "nop"), (bytes.fromhex("0000a0e1"), "mov r0, r0")), (), (4,), (1, 0),
-    (Scheme(0, 4, "one b at the entry, which reaches 32 MB"),), 0,
-    lambda macros, little: "__arm__" in macros and "__thumb__" not in macros and little, "qemu-arm", ("armv7l",),
-)  # fmt: skip
-_THUMB_ENTRIES = Entries(
-    "thumb", 2,
-    ((bytes.fromhex("00bf"), "nop"), (bytes.fromhex("c046"), "mov r8, r8"), (bytes.fromhex("aff30080"), "nop.w")),
-    (), (2, 4), (3, 2),
-    (Scheme(4, 2, "four bytes of padding for b.w, one narrow b to it"),), 0,
-    lambda macros, little: "__arm__" in macros and "__thumb__" in macros and little, "qemu-arm", ("armv7l",),
-    b"", _ENTRIES.nops,
-)  # fmt: skip
-# R_ARM_PC24, THM_CALL, PLT32, CALL, JUMP24, THM_JUMP24, THM_JUMP19, THM_JUMP11, THM_JUMP8
-_BRANCH_TYPES = (1, 10, 27, 28, 29, 30, 51, 102, 103)
-FACTS = {
-    EM_ARM: Facts(
-        "arm", 2, _OPERANDS, Relocations(23, R_ABS32, R_REL32, branches=dict.fromkeys(_BRANCH_TYPES, 0)),
-        quiet={
-            "e1a00000": "mov r0, r0", "e320f000": "nop", "e12fff1e": "bx lr", "e1a0f00e": "mov pc, lr",
-            "bf00": "nop (Thumb)", "46c0": "mov r8, r8 (Thumb)", "4770": "bx lr (Thumb)", "f3af8000": "nop.w (Thumb)",
-        },
-        clears={"e3a00000": "mov r0, #0", "f04f0000": "mov.w r0, #0 (Thumb)", "2000": "movs r0, #0 (Thumb)"},
-        halves=frozenset({"f3af8000", "f04f0000"}),
-        code_orders=lambda little: (little, not little),  # big-endian only before BE8
-        disassembler=lambda is64, little, thumb: (
-            ("CS_ARCH_ARM",), ("CS_MODE_THUMB" if thumb else "CS_MODE_ARM",)),
-        mapping_symbols=True, branches=(Branches(4, branch, True), Branches(2, thumb_branch, True)),
-        entries=lambda is64, little: _ENTRIES if little else None, thumb=_THUMB_ENTRIES, pairs=True,
-    )
-}  # fmt: skip
+def facts() -> dict[int, Facts]:
+    """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
+    from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme
+
+    names = r"(?:r\d|r10|fp|ip|sp|lr|pc)"
+    written = Operands(
+        r"(?:[rsdq]\d{1,2}|fp|ip|sp|lr|pc|sl|sb)", r"\[(?P<base>REG)(?:, ?#?(?P<front>NUMBER))?\]",
+        r"#(?P<constant>NUMBER)", {"libbpf": rf"{names}|\[{names}\]|\[{names}, ?#-?\d+\]|#-?\d+"},
+    )  # fmt: skip
+    entries = Entries(
+        "arm", 4, ((bytes.fromhex("00f020e3"), "nop"), (bytes.fromhex("0000a0e1"), "mov r0, r0")), (), (4,), (1, 0),
+        (Scheme(0, 4, "one b at the entry, which reaches 32 MB"),), 0,
+        lambda macros, little: "__arm__" in macros and "__thumb__" not in macros and little, "qemu-arm", ("armv7l",),
+    )  # fmt: skip
+    thumb_entries = Entries(
+        "thumb", 2,
+        ((bytes.fromhex("00bf"), "nop"), (bytes.fromhex("c046"), "mov r8, r8"), (bytes.fromhex("aff30080"), "nop.w")),
+        (), (2, 4), (3, 2),
+        (Scheme(4, 2, "four bytes of padding for b.w, one narrow b to it"),), 0,
+        lambda macros, little: "__arm__" in macros and "__thumb__" in macros and little, "qemu-arm", ("armv7l",),
+        b"", entries.nops,
+    )  # fmt: skip
+    # R_ARM_PC24, THM_CALL, PLT32, CALL, JUMP24, THM_JUMP24, THM_JUMP19, THM_JUMP11, THM_JUMP8
+    branch_types = (1, 10, 27, 28, 29, 30, 51, 102, 103)
+    return {
+        EM_ARM: Facts(
+            "arm", 2, written, Relocations(23, R_ABS32, R_REL32, branches=dict.fromkeys(branch_types, 0)),
+            quiet={
+                "e1a00000": "mov r0, r0", "e320f000": "nop", "e12fff1e": "bx lr", "e1a0f00e": "mov pc, lr",
+                "bf00": "nop (Thumb)", "46c0": "mov r8, r8 (Thumb)", "4770": "bx lr (Thumb)",
+                "f3af8000": "nop.w (Thumb)",
+            },
+            clears={"e3a00000": "mov r0, #0", "f04f0000": "mov.w r0, #0 (Thumb)", "2000": "movs r0, #0 (Thumb)"},
+            halves=frozenset({"f3af8000", "f04f0000"}),
+            code_orders=lambda little: (little, not little),  # big-endian only before BE8
+            disassembler=lambda is64, little, thumb: (
+                ("CS_ARCH_ARM",), ("CS_MODE_THUMB" if thumb else "CS_MODE_ARM",)),
+            mapping_symbols=True, branches=(Branches(4, branch, True), Branches(2, thumb_branch, True)),
+            entries=lambda is64, little: entries if little else None, thumb=thumb_entries, pairs=True,
+        )
+    }  # fmt: skip

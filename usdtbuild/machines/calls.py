@@ -149,3 +149,13 @@ def words(little: bool, *values: int) -> bytes:
 def prefix(size: int, signed: bool) -> str:
     """Return the part of an operand before its register or memory: `-4@`."""
     return f"-{size}@" if signed else f"{size}@"
+
+
+def signed(value: int, bits: int) -> int:
+    """Return the number that the low `bits` bits of `value` are in two's complement."""
+    return value - (1 << bits) if value >> (bits - 1) & 1 else value
+
+
+def word_order(little: bool) -> str:
+    """Return capstone's name of a byte order."""
+    return "CS_MODE_LITTLE_ENDIAN" if little else "CS_MODE_BIG_ENDIAN"

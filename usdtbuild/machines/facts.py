@@ -135,13 +135,3 @@ class Facts(NamedTuple):
     pairs: bool = False
     page: int = 0
     assembler: tuple[str, str, str] | None = None
-
-
-def signed(value: int, bits: int) -> int:
-    """Return the number that the low `bits` bits of `value` are in two's complement."""
-    return value - (1 << bits) if value >> (bits - 1) & 1 else value
-
-
-def word_order(little: bool) -> str:
-    """Return capstone's name of a byte order."""
-    return "CS_MODE_LITTLE_ENDIAN" if little else "CS_MODE_BIG_ENDIAN"

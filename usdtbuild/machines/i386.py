@@ -14,8 +14,11 @@ from __future__ import annotations
 from . import x86_64
 from .arguments import Convention, spell
 from .calls import CLASSIC, Calls, PlaceRelocation, Replacement, Stub, StubRelocation
-from .facts import Facts, Relocations
-from .numbers import EM_386
+from .numbers import EM_386, EM_X86_64
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .facts import Facts
 
 # Relocation types.
 R_NONE, R_32, R_PC32, R_GOT32, R_PLT32, R_GOT32X = 0, 1, 2, 3, 4, 43
@@ -102,14 +105,22 @@ def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str 
 
 # -- facts ------------------------------------------------------------------------------------------------------------
 
-_ENTRIES = x86_64.ENTRIES._replace(
-    name="i386", pads=((bytes.fromhex(_ENDBR32), "endbr32"),), emulator="qemu-i386", hosts=("i686", "x86_64"),
-    told_by=lambda macros, little: "__i386__" in macros,
-)  # fmt: skip
-FACTS = {
-    EM_386: Facts(
-        "i386", 1, x86_64.OPERANDS, Relocations(8, R_32, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 23: 1}),  # R_386_PC8
-        decoded=True, disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_32",)),
-        entries=lambda is64, little: _ENTRIES if little else None,
-    )
-}  # fmt: skip
+
+def facts() -> dict[int, Facts]:
+    """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
+    from .facts import Relocations
+
+    other = x86_64.facts()[EM_X86_64]
+    usual = other.entries(True, True)
+    assert usual is not None
+    entries = usual._replace(
+        name="i386", pads=((bytes.fromhex(_ENDBR32), "endbr32"),), emulator="qemu-i386", hosts=("i686", "x86_64"),
+        told_by=lambda macros, little: "__i386__" in macros,
+    )  # fmt: skip
+    return {
+        EM_386: other._replace(
+            name="i386", relocations=Relocations(8, R_32, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 23: 1}),  # R_386_PC8
+            disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_32",)),
+            entries=lambda is64, little: entries if little else None, assembler=None,
+        )
+    }  # fmt: skip

@@ -15,8 +15,11 @@ from __future__ import annotations
 
 from .arguments import Convention, spell
 from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
-from .facts import Facts, Operands, Relocations
 from .numbers import EM_LOONGARCH
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .facts import Facts
 
 # Relocation types.
 R_NONE, R_32, R_64, R_ADD32, R_SUB32, R_B26, R_PCALA_HI20, R_PCALA_LO12 = 0, 1, 2, 50, 55, 66, 71, 72
@@ -87,15 +90,20 @@ def _make_stub(*body: int, relocations: tuple[StubRelocation, ...] = ()) -> Stub
 
 # -- facts ------------------------------------------------------------------------------------------------------------
 
-_R = r"(?:\$r(?:[12]?\d|3[01])|sp)"
-_OPERANDS = Operands(
-    # gcc prints `$r3,16`, and bcc reads `[$r3, 16]`.
-    r"\$\w+", r"(?P<open>\[)?(?P<base>REG)(?:, ?(?P<front>NUMBER))?(?(open)\])",
-    readable={"bcc": rf"{_R}|\[{_R}\]|\[{_R}, ?(?:-?\d+|{_R})\]|-?\d+"},
-)  # fmt: skip
-FACTS = {
-    EM_LOONGARCH: Facts(
-        "loongarch", 4, _OPERANDS, Relocations(differences={R_ADD32: 1, R_SUB32: -1}),
-        quiet={"03400000": "nop", "4c000020": "ret"}, clears={"00150004": "or $a0, $zero, $zero"}, page=16384,
-    )
-}  # fmt: skip
+
+def facts() -> dict[int, Facts]:
+    """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
+    from .facts import Facts, Operands, Relocations
+
+    names = r"(?:\$r(?:[12]?\d|3[01])|sp)"
+    written = Operands(
+        # gcc prints `$r3,16`, and bcc reads `[$r3, 16]`.
+        r"\$\w+", r"(?P<open>\[)?(?P<base>REG)(?:, ?(?P<front>NUMBER))?(?(open)\])",
+        readable={"bcc": rf"{names}|\[{names}\]|\[{names}, ?(?:-?\d+|{names})\]|-?\d+"},
+    )  # fmt: skip
+    return {
+        EM_LOONGARCH: Facts(
+            "loongarch", 4, written, Relocations(differences={R_ADD32: 1, R_SUB32: -1}),
+            quiet={"03400000": "nop", "4c000020": "ret"}, clears={"00150004": "or $a0, $zero, $zero"}, page=16384,
+        )
+    }  # fmt: skip

@@ -25,8 +25,11 @@ from __future__ import annotations
 
 from .arguments import Convention, spell
 from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
-from .facts import Facts, Operands, Relocations
 from .numbers import EM_MIPS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .facts import Facts
 
 # Relocation types.
 R_NONE, R_32, R_26, R_64, R_JALR, R_PC32 = 0, 2, 4, 18, 37, 248
@@ -126,11 +129,16 @@ def _semaphore_stub(little: bool, long_registers: bool, jump: int) -> Stub:
 
 # -- facts ------------------------------------------------------------------------------------------------------------
 
-FACTS = {
-    EM_MIPS: Facts(
-        "mips", 2,  # there is a compressed form, too
-        Operands(r"\$\w+", r"(?P<front>NUMBER)?\((?P<base>REG)\)"), Relocations(),
-        quiet={"00000000": "nop", "03e00008": "jr ra", "03e00009": "jalr zero, ra (release 6)"},
-        clears={"00001025": "move $v0, $zero"}, pairs=True, page=65536,
-    )
-}  # fmt: skip
+
+def facts() -> dict[int, Facts]:
+    """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
+    from .facts import Facts, Operands, Relocations
+
+    return {
+        EM_MIPS: Facts(
+            "mips", 2,  # there is a compressed form, too
+            Operands(r"\$\w+", r"(?P<front>NUMBER)?\((?P<base>REG)\)"), Relocations(),
+            quiet={"00000000": "nop", "03e00008": "jr ra", "03e00009": "jalr zero, ra (release 6)"},
+            clears={"00001025": "move $v0, $zero"}, pairs=True, page=65536,
+        )
+    }  # fmt: skip

@@ -19,9 +19,12 @@ from __future__ import annotations
 
 from ..record import NamedTuple
 from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
-from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme, signed, word_order
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, word_order, words
 from .numbers import EM_PPC, EM_PPC64
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .facts import Facts
 
 # Instruction words.
 _BL, _B = 0x48000001, 0x48000000
@@ -120,37 +123,42 @@ def _branch(instruction: int) -> int | None:
     return None
 
 
-_R = r"(?:%r)?(?:[12]?\d|3[01])"
-_OPERANDS = Operands(
-    r"(?:%?[rf]?\d{1,2})", r"(?P<front>NUMBER)\((?P<base>REG)\)", r"i(?P<constant>NUMBER)"
-)  # fmt: skip
-_BCC_READS = {"bcc": rf"{_R}|-?\d+\({_R}\)|{_R},{_R}|i-?\d+"}
-_ENTRIES = Entries(
-    "ppc32", 4, ((bytes.fromhex("60000000"), "nop"),), (), (4,), (1, 0),
-    (Scheme(0, 4, "one b at the entry, which reaches 32 MB"),), 0,
-    lambda macros, little: ("__powerpc__" in macros or "__PPC__" in macros) and "__powerpc64__" not in macros,
-    "qemu-ppc", ("ppc", "ppc64"),
-)  # fmt: skip
-_ENTRIES_64 = _ENTRIES._replace(
-    name="ppc64", told_by=lambda macros, little: "__powerpc64__" in macros and not little,
-    emulator="qemu-ppc64", hosts=("ppc64",),
-)  # fmt: skip
-_ENTRIES_64LE = _ENTRIES._replace(
-    name="ppc64le", nops=((bytes.fromhex("00000060"), "nop"),), emulator="qemu-ppc64le", hosts=("ppc64le",),
-    told_by=lambda macros, little: "__powerpc64__" in macros and little,
-)  # fmt: skip
-_PPC = Facts(
-    "ppc", 4, _OPERANDS, Relocations(22, R_ADDR32, R_REL32, branches={10: 0, 11: 0, 18: 0}),  # REL24, REL14, PLTREL24
-    quiet={"60000000": "nop", "4e800020": "blr"}, clears={"38600000": "li r3, 0"},
-    disassembler=lambda is64, little, thumb: (("CS_ARCH_PPC",), ("CS_MODE_32",), (word_order(little),)),
-    branches=(Branches(4, _branch),), entries=lambda is64, little: _ENTRIES, pairs=True, page=65536,
-)  # fmt: skip
-FACTS = {
-    EM_PPC: _PPC,
-    EM_PPC64: _PPC._replace(
-        name="ppc64", operands=_OPERANDS._replace(readable=_BCC_READS), pairs=False,
-        relocations=Relocations(22, R_ADDR64, R_REL32, branches={10: 0, 11: 0, 116: 0}),  # REL24, REL14, REL24_NOTOC
-        disassembler=lambda is64, little, thumb: (("CS_ARCH_PPC",), ("CS_MODE_64",), (word_order(little),)),
-        entries=lambda is64, little: _ENTRIES_64LE if little else _ENTRIES_64, descriptors=R_ADDR64,
-    ),
-}  # fmt: skip
+def facts() -> dict[int, Facts]:
+    """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
+    from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme
+
+    names = r"(?:%r)?(?:[12]?\d|3[01])"
+    written = Operands(
+        r"(?:%?[rf]?\d{1,2})", r"(?P<front>NUMBER)\((?P<base>REG)\)", r"i(?P<constant>NUMBER)"
+    )  # fmt: skip
+    bcc_reads = {"bcc": rf"{names}|-?\d+\({names}\)|{names},{names}|i-?\d+"}
+    entries = Entries(
+        "ppc32", 4, ((bytes.fromhex("60000000"), "nop"),), (), (4,), (1, 0),
+        (Scheme(0, 4, "one b at the entry, which reaches 32 MB"),), 0,
+        lambda macros, little: ("__powerpc__" in macros or "__PPC__" in macros) and "__powerpc64__" not in macros,
+        "qemu-ppc", ("ppc", "ppc64"),
+    )  # fmt: skip
+    entries_64 = entries._replace(
+        name="ppc64", told_by=lambda macros, little: "__powerpc64__" in macros and not little,
+        emulator="qemu-ppc64", hosts=("ppc64",),
+    )  # fmt: skip
+    entries_64le = entries._replace(
+        name="ppc64le", nops=((bytes.fromhex("00000060"), "nop"),), emulator="qemu-ppc64le", hosts=("ppc64le",),
+        told_by=lambda macros, little: "__powerpc64__" in macros and little,
+    )  # fmt: skip
+    ppc = Facts(
+        "ppc", 4, written, Relocations(22, R_ADDR32, R_REL32, branches={10: 0, 11: 0, 18: 0}),  # REL24, REL14, PLTREL24
+        quiet={"60000000": "nop", "4e800020": "blr"}, clears={"38600000": "li r3, 0"},
+        disassembler=lambda is64, little, thumb: (("CS_ARCH_PPC",), ("CS_MODE_32",), (word_order(little),)),
+        branches=(Branches(4, _branch),), entries=lambda is64, little: entries, pairs=True, page=65536,
+    )  # fmt: skip
+    return {
+        EM_PPC: ppc,
+        EM_PPC64: ppc._replace(
+            name="ppc64", operands=written._replace(readable=bcc_reads), pairs=False,
+            # REL24, REL14, REL24_NOTOC
+            relocations=Relocations(22, R_ADDR64, R_REL32, branches={10: 0, 11: 0, 116: 0}),
+            disassembler=lambda is64, little, thumb: (("CS_ARCH_PPC",), ("CS_MODE_64",), (word_order(little),)),
+            entries=lambda is64, little: entries_64le if little else entries_64, descriptors=R_ADDR64,
+        ),
+    }  # fmt: skip

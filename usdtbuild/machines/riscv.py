@@ -18,9 +18,12 @@ ABI: https://github.com/riscv-non-isa/riscv-elf-psabi-doc, "Procedure calling co
 from __future__ import annotations
 
 from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
-from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme, signed
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
 from .numbers import EM_RISCV
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .facts import Facts
 
 # Relocation types.
 R_NONE, R_32, R_64, R_CALL, R_CALL_PLT, R_PCREL_HI20, R_PCREL_LO12_I = 0, 1, 2, 18, 19, 23, 24
@@ -111,28 +114,33 @@ def _branch(half: int, following: int) -> int | None:
     return None
 
 
-_R = r"(?:ra|sp|gp|tp|a[0-7]|s\d|s1[01]|t[0-6])"
-_OPERANDS = Operands(
-    r"(?:[astfx]\d{1,2}|f[ast]\d{1,2}|ra|sp|gp|tp|zero)", r"(?P<front>NUMBER)?\((?P<base>REG)(?:,(?P<index>REG))?\)",
-    readable={"libbpf": rf"{_R}|-?\d+\({_R}\)|-?\d+"},
-)  # fmt: skip
-_ENTRIES = Entries(
-    "riscv64", 2, ((bytes.fromhex("0100"), "c.nop"), (bytes.fromhex("13000000"), "nop")), (), (2, 4), (5, 4),
-    (Scheme(8, 2, "eight bytes of padding for auipc and jalr, one c.j to them"),), 0,
-    lambda macros, little: "__riscv" in macros and macros.get("__riscv_xlen") == "64", "qemu-riscv64", ("riscv64",),
-)  # fmt: skip
-_ENTRIES_32 = _ENTRIES._replace(name="riscv32", told_by=lambda macros, little: False, emulator="", hosts=())
-FACTS = {
-    EM_RISCV: Facts(
-        "riscv", 2, _OPERANDS,
-        # R_RISCV_BRANCH, JAL, CALL, CALL_PLT, RVC_BRANCH, RVC_JUMP
-        Relocations(3, R_64, 57, R_32, {16: 0, 17: 0, 18: 0, 19: 0, 44: 0, 45: 0}, {R_ADD32: 1, R_SUB32: -1}),
-        quiet={"00000013": "nop", "0001": "c.nop", "00008067": "ret", "8082": "c.ret"},
-        code_orders=lambda little: (True,),
-        length=lambda code, at: 4 if code[at] & 3 == 3 else 2,
-        disassembler=lambda is64, little, thumb: (
-            ("CS_ARCH_RISCV",), ("CS_MODE_RISCV64" if is64 else "CS_MODE_RISCV32",), ("CS_MODE_RISCVC",)),
-        mapping_symbols=True, branches=(Branches(2, _branch, True),),
-        entries=lambda is64, little: (_ENTRIES if is64 else _ENTRIES_32) if little else None, pairs=True,
-    )
-}  # fmt: skip
+def facts() -> dict[int, Facts]:
+    """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
+    from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme
+
+    names = r"(?:ra|sp|gp|tp|a[0-7]|s\d|s1[01]|t[0-6])"
+    written = Operands(
+        r"(?:[astfx]\d{1,2}|f[ast]\d{1,2}|ra|sp|gp|tp|zero)",
+        r"(?P<front>NUMBER)?\((?P<base>REG)(?:,(?P<index>REG))?\)",
+        readable={"libbpf": rf"{names}|-?\d+\({names}\)|-?\d+"},
+    )  # fmt: skip
+    entries = Entries(
+        "riscv64", 2, ((bytes.fromhex("0100"), "c.nop"), (bytes.fromhex("13000000"), "nop")), (), (2, 4), (5, 4),
+        (Scheme(8, 2, "eight bytes of padding for auipc and jalr, one c.j to them"),), 0,
+        lambda macros, little: "__riscv" in macros and macros.get("__riscv_xlen") == "64", "qemu-riscv64", ("riscv64",),
+    )  # fmt: skip
+    entries_32 = entries._replace(name="riscv32", told_by=lambda macros, little: False, emulator="", hosts=())
+    return {
+        EM_RISCV: Facts(
+            "riscv", 2, written,
+            # R_RISCV_BRANCH, JAL, CALL, CALL_PLT, RVC_BRANCH, RVC_JUMP
+            Relocations(3, R_64, 57, R_32, {16: 0, 17: 0, 18: 0, 19: 0, 44: 0, 45: 0}, {R_ADD32: 1, R_SUB32: -1}),
+            quiet={"00000013": "nop", "0001": "c.nop", "00008067": "ret", "8082": "c.ret"},
+            code_orders=lambda little: (True,),
+            length=lambda code, at: 4 if code[at] & 3 == 3 else 2,
+            disassembler=lambda is64, little, thumb: (
+                ("CS_ARCH_RISCV",), ("CS_MODE_RISCV64" if is64 else "CS_MODE_RISCV32",), ("CS_MODE_RISCVC",)),
+            mapping_symbols=True, branches=(Branches(2, _branch, True),),
+            entries=lambda is64, little: (entries if is64 else entries_32) if little else None, pairs=True,
+        )
+    }  # fmt: skip

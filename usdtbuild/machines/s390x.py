@@ -12,9 +12,12 @@ ABI: https://github.com/IBM/s390x-abi, 1.2.3 (parameters), 2.5 (relocation types
 from __future__ import annotations
 
 from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation
-from .facts import Branches, Entries, Facts, Operands, Relocations, signed
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed
 from .numbers import EM_S390
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .facts import Facts
 
 # Relocation types.
 R_NONE, R_32, R_PC32DBL, R_PLT32DBL, R_64, R_PC64 = 0, 4, 19, 20, 22, 23
@@ -91,31 +94,37 @@ def _branch(half: int, following: int) -> int | None:
     return None
 
 
-_R = r"%r(?:\d|1[0-5])"
-_OPERANDS = Operands(
-    r"%[rfav]\d{1,2}", r"(?P<front>NUMBER)?\((?P<base>REG)(?:,(?P<index>REG))?\)",
-    readable={"libbpf": rf"{_R}|-?\d+\({_R}\)|-?\d+", "bcc": rf"{_R}|(?:-?\d+)?\({_R}(?:,{_R})?\)|-?\d+"},
-)  # fmt: skip
-# A table entry's two halfwords are two instructions, which no single store can replace safely; -mhotpatch=4,2 makes
-# them one four-byte instruction, and writes no table.
-_ENTRIES = Entries(
-    "s390x", 2,
-    (
-        (bytes.fromhex("0700"), "nopr"), (bytes.fromhex("0707"), "nopr"),
-        (bytes.fromhex("47000000"), "nop"), (bytes.fromhex("c00400000000"), "jgnop"),
-    ),
-    (), (2,), (4, 2), (), 0, lambda macros, little: "__s390x__" in macros, "qemu-s390x", ("s390x",),
-)  # fmt: skip
-FACTS = {
-    EM_S390: Facts(
-        # R_390_PC16DBL, PLT16DBL, PC32DBL, PLT32DBL
-        "s390", 2, _OPERANDS, Relocations(12, R_64, 5, branches={16: -2, 17: -2, 19: -2, 20: -2}),
-        quiet={
-            "0700": "nopr %r0", "0707": "nopr %r7", "47000000": "nop 0", "c00400000000": "jgnop .", "07fe": "br %r14",
-        },
-        length=lambda code, at: (2, 4, 4, 6)[code[at] >> 6],
-        disassembler=lambda is64, little, thumb: (("CS_ARCH_SYSZ", "CS_ARCH_SYSTEMZ"), ("CS_MODE_BIG_ENDIAN",)),
-        branches=(Branches(2, _branch, False),), entries=lambda is64, little: _ENTRIES if is64 else None,
-        hotpatch=(bytes.fromhex("0700" * 4), bytes.fromhex("47000000")),
-    )
-}  # fmt: skip
+def facts() -> dict[int, Facts]:
+    """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
+    from .facts import Branches, Entries, Facts, Operands, Relocations
+
+    names = r"%r(?:\d|1[0-5])"
+    written = Operands(
+        r"%[rfav]\d{1,2}", r"(?P<front>NUMBER)?\((?P<base>REG)(?:,(?P<index>REG))?\)",
+        readable={"libbpf": rf"{names}|-?\d+\({names}\)|-?\d+",
+                  "bcc": rf"{names}|(?:-?\d+)?\({names}(?:,{names})?\)|-?\d+"},
+    )  # fmt: skip
+    # A table entry's two halfwords are two instructions, which no single store can replace safely; -mhotpatch=4,2 makes
+    # them one four-byte instruction, and writes no table.
+    entries = Entries(
+        "s390x", 2,
+        (
+            (bytes.fromhex("0700"), "nopr"), (bytes.fromhex("0707"), "nopr"),
+            (bytes.fromhex("47000000"), "nop"), (bytes.fromhex("c00400000000"), "jgnop"),
+        ),
+        (), (2,), (4, 2), (), 0, lambda macros, little: "__s390x__" in macros, "qemu-s390x", ("s390x",),
+    )  # fmt: skip
+    return {
+        EM_S390: Facts(
+            # R_390_PC16DBL, PLT16DBL, PC32DBL, PLT32DBL
+            "s390", 2, written, Relocations(12, R_64, 5, branches={16: -2, 17: -2, 19: -2, 20: -2}),
+            quiet={
+                "0700": "nopr %r0", "0707": "nopr %r7", "47000000": "nop 0", "c00400000000": "jgnop .",
+                "07fe": "br %r14",
+            },
+            length=lambda code, at: (2, 4, 4, 6)[code[at] >> 6],
+            disassembler=lambda is64, little, thumb: (("CS_ARCH_SYSZ", "CS_ARCH_SYSTEMZ"), ("CS_MODE_BIG_ENDIAN",)),
+            branches=(Branches(2, _branch, False),), entries=lambda is64, little: entries if is64 else None,
+            hotpatch=(bytes.fromhex("0700" * 4), bytes.fromhex("47000000")),
+        )
+    }  # fmt: skip

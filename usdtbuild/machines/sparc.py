@@ -20,8 +20,11 @@ from __future__ import annotations
 
 from .arguments import Convention, spell
 from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
-from .facts import Facts, Operands, Relocations
 from .numbers import EM_SPARC, EM_SPARC32PLUS, EM_SPARCV9
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .facts import Facts
 
 # Relocation types. Addresses in notes are aligned to four bytes only, hence the unaligned ones.
 R_NONE, R_DISP32, R_WDISP30, R_PC10, R_PC22, R_WPLT30, R_UA32, R_DISP64, R_UA64 = 0, 6, 7, 16, 17, 18, 23, 46, 54
@@ -134,15 +137,21 @@ def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
 
 # -- facts ------------------------------------------------------------------------------------------------------------
 
-# A return is by %i7 (`ret`), by %o7 (`retl`), or by the register that a function without a window has saved %o7 in: any
-# but the pointers to stack and frame.
-_QUIET = {f"{_NOP:08x}": "nop", f"{_RET:08x}": "ret", f"{_RETL:08x}": "retl"}
-_QUIET.update(
-    (f"{_JUMP_BACK | number << 14:08x}", f"jmp %{'goli'[number // 8]}{number % 8}+8")
-    for number in range(1, 31) if number not in {14, 15, 30}
-)  # fmt: skip
-_SPARC = Facts(
-    "sparc", 4, Operands(r"%(?:[goli][0-7]|sp|fp)", r"\[(?P<base>REG)(?P<front>[-+][0-9]{1,20})?\]"), Relocations(),
-    quiet=_QUIET, clears={f"{_CLEAR:08x}": "mov 0, %o0"}, pairs=True,
-)  # fmt: skip
-FACTS = {EM_SPARC: _SPARC, EM_SPARC32PLUS: _SPARC, EM_SPARCV9: _SPARC._replace(name="sparc64", pairs=False, page=8192)}
+
+def facts() -> dict[int, Facts]:
+    """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
+    from .facts import Facts, Operands, Relocations
+
+    # A return is by %i7 (`ret`), by %o7 (`retl`), or by the register that a function without a window has saved %o7
+    # in: any
+    # but the pointers to stack and frame.
+    quiet = {f"{_NOP:08x}": "nop", f"{_RET:08x}": "ret", f"{_RETL:08x}": "retl"}
+    quiet.update(
+        (f"{_JUMP_BACK | number << 14:08x}", f"jmp %{'goli'[number // 8]}{number % 8}+8")
+        for number in range(1, 31) if number not in {14, 15, 30}
+    )  # fmt: skip
+    sparc = Facts(
+        "sparc", 4, Operands(r"%(?:[goli][0-7]|sp|fp)", r"\[(?P<base>REG)(?P<front>[-+][0-9]{1,20})?\]"), Relocations(),
+        quiet=quiet, clears={f"{_CLEAR:08x}": "mov 0, %o0"}, pairs=True,
+    )  # fmt: skip
+    return {EM_SPARC: sparc, EM_SPARC32PLUS: sparc, EM_SPARCV9: sparc._replace(name="sparc64", pairs=False, page=8192)}

@@ -18,8 +18,11 @@ operand there stands a ModRM byte, which is 05, 0d, 15, ... 3d and none of these
 from __future__ import annotations
 
 from .calls import CLASSIC, NOP5, Calls, PlaceRelocation, Replacement, Stub, StubRelocation
-from .facts import Entries, Facts, Operands, Relocations, Scheme
 from .numbers import EM_X86_64
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .facts import Facts
 
 # Relocation types (psABI table 4.9).
 R_NONE, R_64, R_PC32, R_PLT32, R_GOTPCREL, R_32, R_PC64, R_GOTPCRELX = 0, 1, 2, 4, 9, 10, 24, 41
@@ -200,24 +203,29 @@ def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str 
 
 # -- facts ------------------------------------------------------------------------------------------------------------
 
-OPERANDS = Operands(
-    r"%[a-zA-Z][a-zA-Z0-9]*",
-    r"(?:(?P<front>NUMBER)(?=[+(]))?(?:\+?(?P<symbol>NAME)(?P<back>[-+][0-9]{1,20})?)?"
-    r"\((?P<base>REG)?(?:,(?P<index>REG)(?:,(?P<scale>[0-9]))?)?\)",
-    r"\$(?P<constant>NUMBER)",
-)
-# 66* 90, and 0f 1f /0 in its lengths (Intel SDM volume 2, NOP, table 4-12). gas and LLVM put 66 and 2e before it, and
-# clang's entries have a displacement, of 8 or 512, which makes no difference to a NOP.
-_ANY_NOP = rb"\x66{0,14}\x90|[\x66\x2e]{0,12}\x0f\x1f(?:\x00|\x40.|\x44..|\x80.{4}|\x84.{5})"
-ENTRIES = Entries(
-    "x86-64", 1, ((b"\x90", "nop"),), ((bytes.fromhex("f30f1efa"), "endbr64"),), (1,), (7, 5),
-    (Scheme(5, 2, "five bytes of padding for jmp rel32, two at the entry for a short jump to it"),), 5,
-    lambda macros, little: "__x86_64__" in macros, "qemu-x86_64", ("x86_64",), _ANY_NOP,
-)  # fmt: skip
-FACTS = {
-    EM_X86_64: Facts(
-        "x86-64", 1, OPERANDS, Relocations(8, R_64, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 15: 1}),  # R_X86_64_PC8
-        decoded=True, disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_64",)),
-        entries=lambda is64, little: ENTRIES, assembler=("R_X86_64_NONE", "R_X86_64_64", "R_X86_64_32"),
+
+def facts() -> dict[int, Facts]:
+    """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
+    from .facts import Entries, Facts, Operands, Relocations, Scheme
+
+    written = Operands(
+        r"%[a-zA-Z][a-zA-Z0-9]*",
+        r"(?:(?P<front>NUMBER)(?=[+(]))?(?:\+?(?P<symbol>NAME)(?P<back>[-+][0-9]{1,20})?)?"
+        r"\((?P<base>REG)?(?:,(?P<index>REG)(?:,(?P<scale>[0-9]))?)?\)",
+        r"\$(?P<constant>NUMBER)",
     )
-}  # fmt: skip
+    # 66* 90, and 0f 1f /0 in its lengths (Intel SDM volume 2, NOP, table 4-12). gas and LLVM put 66 and 2e before it,
+    # and clang's entries have a displacement, of 8 or 512, which makes no difference to a NOP.
+    any_nop = rb"(?s:\x66{0,14}\x90|[\x66\x2e]{0,12}\x0f\x1f(?:\x00|\x40.|\x44..|\x80.{4}|\x84.{5}))"
+    entries = Entries(
+        "x86-64", 1, ((b"\x90", "nop"),), ((bytes.fromhex("f30f1efa"), "endbr64"),), (1,), (7, 5),
+        (Scheme(5, 2, "five bytes of padding for jmp rel32, two at the entry for a short jump to it"),), 5,
+        lambda macros, little: "__x86_64__" in macros, "qemu-x86_64", ("x86_64",), any_nop,
+    )  # fmt: skip
+    return {
+        EM_X86_64: Facts(
+            "x86-64", 1, written, Relocations(8, R_64, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 15: 1}),
+            decoded=True, disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_64",)),
+            entries=lambda is64, little: entries, assembler=("R_X86_64_NONE", "R_X86_64_64", "R_X86_64_32"),
+        )
+    }  # fmt: skip
