@@ -7,6 +7,7 @@ switched, how many hits it saw and how many of their arguments were wrong, once 
 from __future__ import annotations
 
 import sys
+import time
 
 from usdtbuild.tracing.errors import TracerError
 from usdtbuild.tracing.model import Plan
@@ -32,6 +33,7 @@ def main(pid: int, what: str) -> None:
                 raise SystemExit(f"refused: {refused[0]}")
             raw: list[bytes] = []
             for _ in range(5):
+                time.sleep(0.001)  # let it run, also where many others want the processor
                 engine.collect(raw.append)
             with tracees.standing(pid):
                 engine.detach()

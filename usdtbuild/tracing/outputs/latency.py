@@ -175,7 +175,6 @@ class Latency:
         return self._seen.most
 
 
-
 def _class(value: int) -> int:
     """Return the class of a duration: itself below 2048, then 1024 classes for each power of two."""
     shift = max(0, value.bit_length() - _SHIFT - 1)

@@ -76,6 +76,7 @@ class PatchEngine:
         self.stood_still = 0.0  # seconds, in all
         self._entries: list[journal.Entry] = []
         self._counters: list[int] = []
+        self._mapping: _Mapping | None = None
         arguments = [len(target.arguments) for target in plan.targets]
         strings = [sum(one.kind == STRING for one in target.arguments) for target in plan.targets]
         self.shape = shape_for(arguments, strings, plan.string_size, plan.buffer_size)
@@ -114,11 +115,14 @@ class PatchEngine:
             return refusals
         self._prepare_journal(memory)
         gate = find_gate(self.pid, memory)
+        written = journal.packed(os.getpid(), self._entries)
         started = time.monotonic()
         with self.tracees.standing(self.pid) as threads:
-            self._install(threads, gate, rings_at, pid_cell, memory, room)
+            self._install(threads, gate, rings_at, pid_cell, memory, room, written)
             refusals += self._arm(memory)
         self.stood_still += time.monotonic() - started
+        assert self._mapping is not None
+        self._counters = [self._mapping.file_offset(address) for address in self.layout.counter_of]
         return refusals
 
     def _tid_offset(self, memory: Memory) -> int | None:
@@ -133,13 +137,22 @@ class PatchEngine:
     def _prepare_journal(self, memory: Memory) -> None:
         assert self.layout is not None
         for spot in self.layout.spots:
-            self._entries.append(journal.Entry(spot.site.address, spot.mirror, spot.before, spot.after, 0))
+            # Armed from the start: until the site has changed, there is nothing that putting it back would change.
+            entry = journal.Entry(spot.site.address, spot.mirror, spot.before, spot.after, journal.ARMED)
+            self._entries.append(entry)
         for address in sorted({spot.site.semaphore for spot in self.layout.spots if spot.site.semaphore}):
             value = memory.word(address, 2) or 0
             self._entries.append(_semaphore(address, value))
 
     def _install(
-        self, threads: Sequence[Thread], gate: int, rings_at: int, pid_cell: int, memory: Memory, room: Room
+        self,
+        threads: Sequence[Thread],
+        gate: int,
+        rings_at: int,
+        pid_cell: int,
+        memory: Memory,
+        room: Room,
+        written: bytes,
     ) -> None:
         """Map everything into the stopped process. Raises TracerError."""
         assert self.layout is not None
@@ -154,13 +167,13 @@ class PatchEngine:
         with borrow(self.tracees, thread, gate) as borrowed:
             self.shared = Shared(borrowed, plan.size)
             plan.fill(self.shared.data)
-            journal.begin(self.shared.data, os.getpid(), self._entries)
+            self.shared.data[: len(written)] = written
             calls = plan.calls(self.shared.descriptor, rings_at, pid_cell, journal_at)
             results = perform(borrowed, self.shared, plan.control, calls, control)
         failed = next((-r for call, r in zip(calls, results) if -PAGE < r < 0 and call.number != MADVISE), 0)
         if failed:
             raise TracerError(f"process {self.pid} can't map the memory that it shares with us: {os.strerror(failed)}")
-        self._counters = [plan.file_offset(address) for address in self.layout.counter_of]
+        self._mapping = plan
         if rings_at:
             self.rings = Rings(self.shared.data, plan.rings, self.shape)
         for mirror, lead in self.layout.kept.items():
@@ -181,9 +194,9 @@ class PatchEngine:
                 if text[at : at + 5] != spot.before:
                     reason = layout.why_no_form(bytes(text[at : at + 5]))
                     refusals.append(Refusal(spot.target.title, reason, "", spot.site.address))
+                    self._mark(index, 0)
                     continue
                 text[at : at + 5] = spot.after
-                self._mark(index, journal.ARMED)
             last = max(spot.site.address for _, spot in spots) - page + 5
             memory.write(page, bytes(text[:last]))
         for index in range(len(self.layout.spots), len(self._entries)):

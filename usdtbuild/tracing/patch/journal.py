@@ -52,11 +52,10 @@ def start_time(pid: int) -> int:
     return int(text.rpartition(")")[2].split()[19])
 
 
-def begin(data: mmap, owner: int, entries: Sequence[Entry]) -> None:
-    """Write a journal at the start of a shared file."""
-    for index, entry in enumerate(entries):
-        _ENTRY.pack_into(data, START + index * _ENTRY.size, *entry)
-    _HEADER.pack_into(data, 0, _MAGIC, owner, len(entries), start_time(owner))
+def packed(owner: int, entries: Sequence[Entry]) -> bytes:
+    """Return a journal as it stands at the start of a shared file."""
+    header = _HEADER.pack(_MAGIC, owner, len(entries), start_time(owner)).ljust(START, b"\0")
+    return header + b"".join([_ENTRY.pack(*entry) for entry in entries])
 
 
 def set_entry(data: mmap, index: int, entry: Entry) -> None:
