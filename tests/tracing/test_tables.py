@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from usdtbuild.tracing.outputs.by import By
 from usdtbuild.tracing.outputs.histogram import Histogram
 from usdtbuild.tracing.outputs.latency import Latency
 
-from .recorded import EVENTS, TARGETS, written
+from .recorded import EVENTS, PATH, REPORT, TARGETS, target, written
 
 
 def lines(text: str) -> list[str]:
@@ -175,3 +176,25 @@ def test_the_slowest_are_the_slowest() -> None:
     slowest = [int(line.split()[0]) for line in text.splitlines() if " thread " in line]
     assert slowest == sorted(times, reverse=True)[:5]
     assert len(EVENTS) == 12
+
+
+def test_targets_that_come_later_and_do_not_fit_are_left_out() -> None:
+    """A library that is loaded later must not end a trace."""
+    late = [*TARGETS, target(5, "late", PATH._replace(name="id")), target(6, "request__done", PATH, provider="other")]
+    hits = [
+        Event(1, 1, 1, 0, (4, None)),
+        Event(2, 1, 1, 5, (b"x",)),
+        Event(3, 1, 1, 6, (b"x",)),
+        Event(9, 1, 1, 1, (4, 0)),
+    ]
+    for make, words, said in (
+        (Histogram, ("id",), "server:request__start id: 1 values from 4 to 4"),
+        (Latency, ("request-start", "request-done", "id"), "request-start to request-done by id: 1 pair\n  min 8 ns"),
+    ):
+        stream = io.StringIO()
+        output = make(stream, *words)
+        output.start(TARGETS)
+        output.start(late)
+        output.events(hits)
+        output.finish(REPORT)
+        assert stream.getvalue().startswith(said)

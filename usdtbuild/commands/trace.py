@@ -137,8 +137,7 @@ def _trace(
         session.start()
         if verbose:
             click.echo(f"usdtbuild: tracing process {session.pid}", err=True)
-        with _ended_if_not_wanted(session):
-            _announce(session, output, sieve)
+        _announce(session, output, sieve)
         names = _ThreadNames()
         _follow(session, output, sieve, names, duration, limit)
         output.counts(session.totals)
@@ -186,9 +185,10 @@ def _ended_if_not_wanted(session: Session | Inside) -> Iterator[None]:
 
 def _announce(session: Session | Inside, output: All, sieve: Sieve | None) -> None:
     """Tell of the targets that there are. Raises UsageError."""
-    if sieve is not None:
-        sieve.start(session.targets)
-    output.start(session.targets)
+    with _ended_if_not_wanted(session):
+        if sieve is not None:
+            sieve.start(session.targets)
+        output.start(session.targets)
 
 
 def _tell(report: Report, output: All, stood_still: float, verbose: bool) -> None:

@@ -48,13 +48,16 @@ class Histogram:
         self._seen: dict[int, Distribution] = {}
 
     def start(self, targets: Sequence[Target]) -> None:
-        """Find the argument. Raises UsageError."""
-        self._targets = targets
+        """Find the argument. Raises UsageError, but not for targets that come later: those it leaves out."""
+        known, self._targets = len(self._targets), targets
         self._places = find_argument("--histogram", self._name, targets)
-        for number, index in self._places.items():
-            if targets[number].arguments[index].kind == STRING:
+        for number, index in list(self._places.items()):
+            if targets[number].arguments[index].kind != STRING:
+                continue
+            if not known:
                 who = f"{self._name} of {title(targets[number])}"
                 raise UsageError(f"--histogram: {who} is a string; --by counts how often each comes")
+            del self._places[number]
 
     def events(self, events: Sequence[Event]) -> None:
         """Sort their values in."""

@@ -48,24 +48,26 @@ class Latency:
         self._slowest: list[tuple[int, int, Event, Event]] = []  # a heap: the least slow first, of those the last
 
     def start(self, targets: Sequence[Target]) -> None:
-        """Find the two probes and the key. Raises UsageError."""
-        self._targets = targets
-        self._begins = self._side(self._begin)
-        self._ends = self._side(self._end)
+        """Find the two probes and the key. Raises UsageError; later targets without the key it leaves out."""
+        known, self._targets = len(self._targets), targets
+        self._begins = self._side(self._begin, known)
+        self._ends = self._side(self._end, known)
         both = set(self._begins) & set(self._ends)
-        if both:
+        if both and not known:
             raise UsageError(f"--latency: {title(targets[min(both)])} is meant by both names")
 
-    def _side(self, pattern: str) -> dict[int, int]:
+    def _side(self, pattern: str, known: int) -> dict[int, int]:
         found = [target for target in self._targets if _is_meant(target, pattern)]
         if self._targets and not found:
             names = ", ".join(sorted({title(target) for target in self._targets})[:10])
             raise UsageError(f"--latency: no probe {pattern} is traced; there are {names}")
-        places = {target.number: argument_index(target, self._key) if self._key else -1 for target in found}
+        if not self._key:
+            return {target.number: -1 for target in found}
+        places = {target.number: argument_index(target, self._key) for target in found}
         for target in found:
-            if self._key and places[target.number] < 0:
+            if places[target.number] < 0 and not known:
                 raise UsageError(f"--key: {title(target)} has no argument {self._key}; {said_arguments(target)}")
-        return places
+        return {number: place for number, place in places.items() if place >= 0}
 
     def events(self, events: Sequence[Event]) -> None:
         """Pair them."""
