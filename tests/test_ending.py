@@ -33,6 +33,7 @@ LINES = [
     "verify app", "verify --json app", "verify missing",
     "functions app", "functions missing",
     "flags --patchable 4,2 --no-probe --compiler gcc", "flags",
+    "calls app", "calls --json --sites app", "calls missing", "calls main.o",
     "trace --count -- ./app", "trace -- ./missing", "trace",
     "dtrace -V", "dtrace -h -s app.d", "dtrace -G -s app.d -o made.o main.o", "dtrace -h -s broken.d", "dtrace",
 ]  # fmt: skip

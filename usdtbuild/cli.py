@@ -32,6 +32,7 @@ COMMANDS = {
     "dof": ("dof", "Show and check DTrace's object format."),
     "verify": ("verify", "Check that the probes of a finished binary will work."),
     "functions": ("functions", "Show which functions can be patched while the program runs, and why not."),
+    "calls": ("calls", "Show the library functions that a binary or process calls, and through what."),
     "trace": ("trace", "See probes and functions of a program fire, with their arguments."),
     "flags": ("flags", "Print the compiler options for patchable function entries, checked for this compiler."),
 }

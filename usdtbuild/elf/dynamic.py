@@ -54,7 +54,7 @@ class Dynamic:
     """The dynamic segment of one file. Raises InputError where what it names is not in the file."""
 
     def __init__(self, image: Image) -> None:
-        """Read the tags; of a repeated tag the last counts (DT_NEEDED is not asked for here)."""
+        """Read the tags; of a repeated tag the last counts (`texts` has all)."""
         self.image = image
         self.tags = dict(read_tags(image))
 
@@ -67,6 +67,10 @@ class Dynamic:
     def _table(self, at: int, size: int, what: str) -> bytes:
         """Return the bytes of a table that two tags name by address and size; none where they are not there."""
         return self._bytes(self.tags[at], self.tags[size], what) if at in self.tags and size in self.tags else b""
+
+    def texts(self, tag: int) -> tuple[str, ...]:
+        """Return the strings that tags of a kind name (DT_NEEDED is there many times), in order."""
+        return tuple(self._text(value) for found, value in read_tags(self.image) if found == tag)
 
     # -- relocations -------------------------------------------------------------------------------------------------
 

@@ -106,6 +106,11 @@ class Image:
         return self.layout.address_size
 
     @property
+    def entry(self) -> int:
+        """e_entry: the address of the first instruction, or of a descriptor of it (ppc64 ELFv1)."""
+        return self._headers.fields[3]
+
+    @property
     def is_object(self) -> bool:
         """Whether this is a relocatable object, whose addresses are section and offset."""
         return self.type == L.ET_REL

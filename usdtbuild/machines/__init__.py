@@ -1,10 +1,10 @@
 """Machines: one file each, with every fact about it that usdtbuild knows, and one row here.
 
-A machine's module offers two things. `machine()` returns its `Calls`: what a probe call looks like, what replaces it,
+A machine's module offers three things. `machine()` returns its `Calls`: what a probe call looks like, what replaces it,
 and where its arguments are; `for_object` picks it by what an object says of itself, never by the host. `facts()` is
-what everybody else asks, by machine number: NOPs, operands, relocations, branches, patchable entries. A machine knows
-bytes, relocation types and registers; it knows neither files nor ELF containers. Only the module that is asked for is
-loaded.
+what everybody else asks, by machine number: NOPs, operands, relocations, branches, patchable entries. `stubs()` says
+how calls into libraries go through slots. A machine knows bytes, relocation types and registers; it knows neither files
+nor ELF containers. Only the module that is asked for is loaded.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from .calls import Calls
     from .facts import Entries, Facts
+    from .stubs import Code, Stubs
 
 # (e_machine, 64-bit ELF class) -> (module, name of its calls, byte orders)
 LITTLE, BIG = (True,), (False,)
@@ -73,6 +74,13 @@ def facts_of(machine: int) -> Facts | None:
     if machine not in _facts and machine in _BY_NUMBER:
         _facts.update(_module(_BY_NUMBER[machine]).facts())
     return _facts.get(machine)
+
+
+def stubs_of(machine: int, code: Code) -> Stubs | None:
+    """Return what calls into libraries look like in a file; None where nobody knows."""
+    module = _BY_NUMBER.get(machine)
+    found: Stubs | None = _module(module).stubs(code) if module else None
+    return found
 
 
 def name_of(machine: int) -> str:

@@ -21,7 +21,10 @@ from .numbers import EM_AARCH64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
+
     from .facts import Facts
+    from .stubs import Code, Stubs
 
 # Instruction words.
 _BL, _B = 0x94000000, 0x14000000  # bl 0; b 0
@@ -151,3 +154,36 @@ def facts() -> dict[int, Facts]:
             entries=lambda is64, little: entries if little else None, page=65536,
         )
     }  # fmt: skip
+
+
+# -- calls into libraries ---------------------------------------------------------------------------------------------
+
+def stubs(code: Code) -> Stubs:
+    """Return what library calls look like: x16 is the slot's page, x17 what the slot holds (AAELF64, PLT).
+
+    With branch protection `bti c` stands before it, and `autia1716` or `braa` at its end.
+    """
+    from .stubs import Form, Stubs, Word, branches, pattern, word
+
+    load, scale = (0xF9400211, 8) if code.is64 else (0xB9400211, 4)
+    form = pattern(
+        True,
+        Word(0xD503245F, optional=True),  # bti c
+        Word(0x90000010, 0x9F00001F),  # adrp x16, page
+        Word(load, 0xFFC003FF),  # ldr x17, [x16, #]
+        Word(0x11000210, 0x7FC003FF, optional=True),  # add x16, x16, # (ILP32: w16)
+        Word(0xD503219F, optional=True),  # autia1716
+        (Word(0xD61F0220), Word(0xD71F0A30)),  # br x17; braa x17, x16
+    )
+
+    def slot(match: re.Match[bytes], address: int, base: int) -> int:
+        del base
+        page, place = word(match, 2, True), address + match.start(2) - match.start()
+        distance = signed((page >> 5 & 0x7FFFF) << 2 | page >> 29 & 3, 21) << 12
+        return (place & ~0xFFF) + distance + (word(match, 3, True) >> 10 & 0xFFF) * scale
+
+    # R_AARCH64_JUMP_SLOT; GLOB_DAT; IRELATIVE, and ILP32's
+    numbers = (1026, (1025,), (1032,)) if code.is64 else (182, (181,), (188,))
+    return Stubs(
+        *numbers, (Form(form, slot),), lambda span: branches(span, True, 0x94000000, 0x14000000, 0xFC000000)
+    )

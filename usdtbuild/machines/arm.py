@@ -27,7 +27,11 @@ from .numbers import EM_ARM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
     from .facts import Facts
+    from .stubs import Code, Site, Span, Stubs
 
 # Relocation types (aaelf32 5.6).
 R_NONE, R_PC24, R_ABS32, R_REL32, R_THM_CALL, R_PLT32, R_CALL, R_JUMP24, R_THM_JUMP24 = 0, 1, 2, 3, 10, 27, 28, 29, 30
@@ -240,3 +244,86 @@ def facts() -> dict[int, Facts]:
             entries=lambda is64, little: entries if little else None, thumb=thumb_entries, pairs=True,
         )
     }  # fmt: skip
+
+
+# -- calls into libraries ---------------------------------------------------------------------------------------------
+
+def stubs(code: Code) -> Stubs:
+    """Return what library calls look like: ip becomes the slot's address, in steps of 8 bits or by a word behind.
+
+    A stub that Thumb code may branch to begins with `bx pc; nop` in Thumb; ARM code enters behind it. Code is
+    little-endian in big-endian files with BE8. Source: AAELF32, "PLT", and the linkers' output.
+    """
+    from .stubs import Form, Stubs, Word, pattern, word
+
+    little = code.little or bool(code.flags & 0x00800000)  # EF_ARM_BE8
+
+    def immediate(instruction: int) -> int:
+        value, turn = instruction & 0xFF, (instruction >> 8 & 15) * 2
+        return (value >> turn | value << (32 - turn)) & 0xFFFFFFFF
+
+    def in_steps(match: re.Match[bytes], address: int, base: int) -> int:
+        del base
+        pc = address + match.start(2) - match.start() + 8
+        added = sum(immediate(word(match, group, little)) for group in (2, 3, 4, 5))
+        last = word(match, 6, little)
+        return (pc + added + (last & 0xFFF) * (1 if last >> 23 & 1 else -1)) & 0xFFFFFFFF
+
+    def by_word(match: re.Match[bytes], address: int, base: int) -> int:
+        del base
+        pc = address + match.start(3) - match.start() + 8
+        return (pc + word(match, 5, little)) & 0xFFFFFFFF
+
+    def entries(match: re.Match[bytes]) -> tuple[int, ...]:
+        return (4,) if match[1] else ()
+
+    # bx pc, and a nop that is never run: mov r8, r8, or (lld) a branch to itself. As the bytes of one word.
+    thumb = (Word(0x46C04778 if little else 0x477846C0, optional=True), Word(0xE7FD4778 if little else 0x4778E7FD))
+    add = Word(0xE28CC000, 0xFFFFF000, optional=True)  # add ip, ip, #
+    steps = pattern(little, thumb, Word(0xE28FC000, 0xFFFFF000), add, add, add, Word(0xE53CF000, 0xFF7FF000))
+    words_ = pattern(
+        little, thumb,
+        Word(0xE59FC004),  # ldr ip, [pc, #4]
+        (Word(0xE08CC00F), Word(0xE08FC00C)),  # add ip, ip, pc
+        Word(0xE59CF000),  # ldr pc, [ip]
+        Word(0, 0),
+    )  # fmt: skip
+    forms = (Form(steps, in_steps, 4, entries=entries), Form(words_, by_word, 4, entries=entries))
+
+    def sites(span: Span) -> Iterator[Site]:
+        yield from _arm_sites(span, little)
+        yield from _thumb_sites(span, little)
+
+    # R_ARM_JUMP_SLOT; GLOB_DAT; IRELATIVE
+    return Stubs(22, (21,), (160,), forms, sites)
+
+
+def _arm_sites(span: Span, little: bool) -> Iterator[Site]:
+    from .stubs import CALL, JUMP, Site, units
+
+    for at, value in enumerate(units(span, 4, little)):
+        if value >> 25 & 7 == 5:  # b, bl, blx
+            place = span.address + 4 * at
+            half = value >> 23 & 2 if value >> 28 == 15 else 0
+            kind = CALL if value >> 24 & 1 or value >> 28 == 15 else JUMP
+            yield Site(place, place + 8 + signed(value & 0xFFFFFF, 24) * 4 + half, kind)
+
+
+def _thumb_sites(span: Span, little: bool) -> Iterator[Site]:
+    """Yield bl and blx (armv7-m ARM, A7.7.18), and b.w, from code that may be ARM code as well."""
+    from .stubs import CALL, JUMP, Site, units
+
+    halves = units(span, 2, little)
+    for at in range(len(halves) - 1):
+        if halves[at] >> 11 != 0b11110:
+            continue
+        half, following = halves[at], halves[at + 1]
+        if following & 0xC000 == 0xC000 or following & 0xD000 == 0x9000:
+            sign = half >> 10 & 1
+            high = (~(following >> 13 ^ sign) & 1) << 23 | (~(following >> 11 ^ sign) & 1) << 22 | sign << 24
+            distance = signed(high | (half & 0x3FF) << 12 | (following & 0x7FF) << 1, 25)
+            place = span.address + 2 * at
+            target = place + 4 + distance
+            if following & 0xD000 == 0xC000:
+                target &= ~3  # blx
+            yield Site(place, target, JUMP if following & 0xD000 == 0x9000 else CALL)

@@ -18,7 +18,10 @@ from .numbers import EM_386, EM_X86_64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .facts import Facts
+    from .stubs import Code, Site, Span, Stubs
 
 # Relocation types.
 R_NONE, R_32, R_PC32, R_GOT32, R_PLT32, R_GOT32X = 0, 1, 2, 3, 4, 43
@@ -124,3 +127,62 @@ def facts() -> dict[int, Facts]:
             entries=lambda is64, little: entries if little else None, assembler=None,
         )
     }  # fmt: skip
+
+
+# -- calls into libraries ---------------------------------------------------------------------------------------------
+
+# Position-independent code begins with a call of a function that returns its return address, and add $distance,%reg.
+_TAKES_GOT = rb"\xe8.{4}(?=(?:\x81[\xc0-\xc3\xc5-\xc7]|\x05)(.{4}))"
+
+
+def stubs(code: Code) -> Stubs:
+    """Return what library calls look like: the stub names its slot, or in PIC counts from the GOT's address in ebx."""
+    import re
+
+    from .stubs import Form, Stubs
+
+    lead = rb"(?:\xf3\x0f\x1e\xfb)?\xf2?"  # endbr32, bnd
+    numbered = rb"\xf3\x0f\x1e\xfb\xb9.{4}"  # mold's: the slot's number goes into ecx
+
+    def slot(match: re.Match[bytes], address: int, base: int) -> int:
+        del address
+        return (base + int.from_bytes(match[1], "little")) & 0xFFFFFFFF
+
+    forms = tuple(
+        Form(re.compile(pattern, re.DOTALL), slot, 8, based)
+        for jump, based in ((rb"\xff\x25(.{4})", False), (rb"\xff\xa3(.{4})", True))
+        for pattern in (lead + jump + x86_64.STUB_END, numbered + jump)
+    )
+    # R_386_JUMP_SLOT; GLOB_DAT; IRELATIVE
+    return Stubs(
+        7, (6,), (42,), forms, x86_64.sites, lambda span: _slot_sites(span, {value for _, value in _bases(code)}),
+        lambda: _bases(code),
+    )  # fmt: skip
+
+
+def _bases(code: Code) -> list[tuple[int, int]]:
+    """Return where code takes the address of the global offset table, which for most linkers is DT_PLTGOT."""
+    import re
+
+    found = [(0, code.tags[3])] if 3 in code.tags else []
+    for span in code.spans:
+        for match in re.finditer(_TAKES_GOT, span.code, re.DOTALL):
+            value = (span.address + match.end() + int.from_bytes(match[1], "little")) & 0xFFFFFFFF
+            if code.pointer(value) is not None and not code.executable(value):
+                found.append((span.address + match.start(), value))
+    return found
+
+
+def _slot_sites(span: Span, tables: set[int]) -> Iterator[Site]:
+    """Yield calls and jumps through a slot, which -fno-plt makes of a call: the slot's address, or GOT and distance."""
+    import re
+
+    from .stubs import CALL, JUMP, Site
+
+    pattern = rb"\xff(?=[\x15\x25\x90-\x93\x95-\x97\xa0-\xa3\xa5-\xa7](.{4}))"
+    for match in re.finditer(pattern, span.code, re.DOTALL):
+        form = span.code[match.start() + 1]
+        kind = CALL if form & 0x38 == 0x10 else JUMP
+        for base in (0,) if form in {0x15, 0x25} else tables:
+            target = (base + int.from_bytes(match[1], "little")) & 0xFFFFFFFF
+            yield Site(span.address + match.start(), target, kind, slot=True)

@@ -14,12 +14,15 @@ ABI: https://github.com/loongson/la-abi-specs, lapcs (parameters), laelf (reloca
 from __future__ import annotations
 
 from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
 from .numbers import EM_LOONGARCH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
+
     from .facts import Facts
+    from .stubs import Code, Stubs
 
 # Relocation types.
 R_NONE, R_32, R_64, R_ADD32, R_SUB32, R_B26, R_PCALA_HI20, R_PCALA_LO12 = 0, 1, 2, 50, 55, 66, 71, 72
@@ -107,3 +110,34 @@ def facts() -> dict[int, Facts]:
             quiet={"03400000": "nop", "4c000020": "ret"}, clears={"00150004": "or $a0, $zero, $zero"}, page=16384,
         )
     }  # fmt: skip
+
+
+# -- calls into libraries ---------------------------------------------------------------------------------------------
+
+def stubs(code: Code) -> Stubs:
+    """Return what library calls look like: t3 is what the slot holds (ELF psABI, "Procedure Linkage Table")."""
+    from .stubs import CALL, JUMP, Form, Site, Span, Stubs, Word, pattern, units, word
+
+    form = pattern(
+        True,
+        Word(0x1C00000F, 0xFE00001F),  # pcaddu12i $t3, hi
+        Word(0x28C001EF if code.is64 else 0x288001EF, 0xFFC003FF),  # ld.d or ld.w $t3, $t3, lo
+        Word(0x4C0001ED),  # jirl $t1, $t3, 0
+    )
+
+    def slot(match: re.Match[bytes], address: int, base: int) -> int:
+        del base
+        high, low = word(match, 1, True) >> 5 & 0xFFFFF, word(match, 2, True) >> 10 & 0xFFF
+        return address + (signed(high, 20) << 12) + signed(low, 12)
+
+    def sites(span: Span) -> list[Site]:
+        found = []
+        for at, value in enumerate(units(span, 4, True)):
+            if value >> 26 in {0x14, 0x15}:  # b, bl
+                distance = signed((value & 0x3FF) << 16 | value >> 10 & 0xFFFF, 26) * 4
+                place = span.address + 4 * at
+                found.append(Site(place, place + distance, CALL if value >> 26 == 0x15 else JUMP))
+        return found
+
+    # R_LARCH_JUMP_SLOT; R_LARCH_64 and _32, of which functions' slots are made too; IRELATIVE
+    return Stubs(5, (2,) if code.is64 else (1,), (12,), (Form(form, slot),), lambda span: iter(sites(span)))

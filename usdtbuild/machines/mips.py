@@ -24,12 +24,15 @@ ABI: "System V ABI MIPS Processor Supplement" 3 and 4; "64-bit ELF Object File S
 from __future__ import annotations
 
 from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
 from .numbers import EM_MIPS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
+
     from .facts import Facts
+    from .stubs import Code, Stubs
 
 # Relocation types.
 R_NONE, R_32, R_26, R_64, R_JALR, R_PC32 = 0, 2, 4, 18, 37, 248
@@ -142,3 +145,54 @@ def facts() -> dict[int, Facts]:
             clears={"00001025": "move $v0, $zero"}, pairs=True, page=65536,
         )
     }  # fmt: skip
+
+
+# -- calls into libraries ---------------------------------------------------------------------------------------------
+
+def stubs(code: Code) -> Stubs:
+    """Return what library calls look like.
+
+    Position-independent code calls what its slot of the global offset table holds. Until the function's address is
+    known that is a stub, which tells the resolver the symbol's number in t8; no later call goes through the stub. No
+    relocation names such slots: DT_MIPS_GOTSYM is the first symbol that has one, and they stand in the symbols' order
+    behind DT_MIPS_LOCAL_GOTNO others (System V ABI MIPS supplement, 5-9). Other code jumps through slots of a PLT.
+    """
+    from .stubs import Form, Stubs, Word, low16, pattern, word
+
+    little, size = code.little, 8 if code.is64 else 4
+    first, last = code.tags.get(0x70000013, 0), code.tags.get(0x70000011, 0)  # DT_MIPS_GOTSYM, DT_MIPS_SYMTABNO
+    start = code.tags.get(3, 0) + code.tags.get(0x7000000A, 0) * size  # DT_PLTGOT, DT_MIPS_LOCAL_GOTNO
+
+    def of_symbol(match: re.Match[bytes], address: int, base: int) -> int | None:
+        del address, base
+        number = word(match, 3, little) << 16 & 0x7FFF0000 | word(match, 5, little) & 0xFFFF
+        return start + (number - first) * size if first <= number < last else None
+
+    def of_plt(match: re.Match[bytes], address: int, base: int) -> int:
+        del address, base
+        value = signed(word(match, 1, little) << 16 & 0xFFFFFFFF, 32) + low16(word(match, 2, little))
+        return value & (0xFFFFFFFFFFFFFFFF if code.is64 else 0xFFFFFFFF)
+
+    lazy = pattern(
+        little,
+        (Word(0x8F998010), Word(0xDF998010)),  # lw or ld $t9, -32752($gp): the resolver
+        (Word(0x03E07825), Word(0x03E07821), Word(0x03E0782D)),  # move $t7, $ra: or, addu, daddu
+        Word(0x3C180000, 0xFFFF0000, optional=True),  # lui $t8, number
+        Word(0x0320F809),  # jalr $t9
+        (Word(0x24180000, 0xFFFF0000), Word(0x34180000, 0xFFFF0000), Word(0x37180000, 0xFFFF0000),
+         Word(0x64180000, 0xFFFF0000)),  # li, ori $t8
+    )  # fmt: skip
+    jump = (Word(0x03200008), Word(0x03200009))  # jr $t9, of release 6 jalr $zero, $t9
+    add = (Word(0x25F80000, 0xFFFF0000), Word(0x65F80000, 0xFFFF0000))  # addiu or daddiu $t8, $t7, lo
+    plt = (
+        Word(0x3C0F0000, 0xFFFF0000),  # lui $t7, hi
+        (Word(0x8DF90000, 0xFFFF0000), Word(0xDDF90000, 0xFFFF0000)),  # lw or ld $t9, lo($t7)
+    )
+    forms = (
+        Form(lazy, of_symbol),
+        Form(pattern(little, *plt, add, jump), of_plt),
+        Form(pattern(little, *plt, jump, add), of_plt),
+    )
+    slots = tuple((number, start + (number - first) * size) for number in range(first, last)) if first else ()
+    # R_MIPS_JUMP_SLOT; GLOB_DAT; no IFUNCs
+    return Stubs(127, (51,), (), forms, lambda span: iter(()), first_call_only=True, slots=slots)

@@ -24,7 +24,11 @@ from .numbers import EM_PPC, EM_PPC64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
     from .facts import Facts
+    from .stubs import Code, Form, Site, Span, Stubs
 
 # Instruction words.
 _BL, _B = 0x48000001, 0x48000000
@@ -162,3 +166,188 @@ def facts() -> dict[int, Facts]:
             entries=lambda is64, little: entries_64le if little else entries_64, descriptors=R_ADDR64,
         ),
     }  # fmt: skip
+
+
+# -- calls into libraries ---------------------------------------------------------------------------------------------
+#
+# 32 bits: with the older "BSS PLT" the dynamic linker writes code to where the relocation points; DT_PPC_GOT says that
+# a file has the newer "secure PLT", whose stubs load a slot, of an address or by r30, which is another in each object
+# that was linked. 64 bits: stubs count from r2, the TOC, of which large programs have several; with Power10 from the
+# program counter. ABI: 32-bit supplement, "Procedure Linkage Table"; ELFv1 3.5.11; ELFv2 3.7.2; stubs as in binutils'
+# bfd/elf64-ppc.c (`build_plt_stub`), gold, lld and mold write them.
+
+_DT_PPC_GOT = 0x70000000
+_MTCTR_R11, _MTCTR_R12, _BCTR = 0x7D6903A6, 0x7D8903A6, 0x4E800420
+_BCL, _BL_NEXT = 0x429F0005, 0x48000005  # bcl 20, 31, .+4; bl .+4
+_SEARCHED = 24  # words behind the one that takes the program counter, in which r30 is made of it
+
+
+def stubs(code: Code) -> Stubs:
+    """Return what library calls look like."""
+    from .stubs import Stubs, branches
+
+    def sites(span: Span) -> Iterator[Site]:
+        return branches(span, code.little, _BL, _B, 0xFC000003)
+
+    # R_PPC(64)_JMP_SLOT; GLOB_DAT and ADDR64; JMP_IREL and IRELATIVE
+    if code.is64:
+        bases = _from_prologues if code.little or code.flags & EF_ABI == ELF_V2 else _from_descriptors
+        return Stubs(21, (20, 38), (247, 248), _forms_64(code), sites, bases=lambda: bases(code))
+    in_place = 0 if _DT_PPC_GOT in code.tags else 1 << 32
+    return Stubs(
+        21, (20,), (248,), _forms_32(code), sites, bases=lambda: _from_program_counter(code), in_place=in_place
+    )
+
+
+def _forms_32(code: Code) -> tuple[Form, ...]:
+    from .stubs import Form, Word, low16, pattern, word
+
+    little = code.little
+    end = (Word(_MTCTR_R11), Word(_BCTR))
+    # lis r11, hi; lwz r11, lo(r11)
+    fixed = pattern(little, Word(0x3D600000, 0xFFFF0000), Word(0x816B0000, 0xFFFF0000), *end)
+    # lwz r11, distance(r30); or addis r11, r30, hi; lwz r11, lo(r11)
+    near = pattern(little, Word(0x817E0000, 0xFFFF0000), *end)
+    far = pattern(little, Word(0x3D7E0000, 0xFFFF0000), Word(0x816B0000, 0xFFFF0000), *end)
+
+    def two(match: re.Match[bytes], address: int, base: int) -> int:
+        del address
+        return (base + (word(match, 1, little) << 16) + low16(word(match, 2, little))) & 0xFFFFFFFF
+
+    def one(match: re.Match[bytes], address: int, base: int) -> int:
+        del address
+        return (base + low16(word(match, 1, little))) & 0xFFFFFFFF
+
+    return (
+        Form(fixed, lambda match, address, base: two(match, address, 0)),
+        Form(near, one, based=True),
+        Form(far, two, based=True),
+    )
+
+
+def _forms_64(code: Code) -> tuple[Form, ...]:
+    from .stubs import Form, Word, low16, pattern, word
+
+    little = code.little
+    saved = (Word(0xF8410018, optional=True), Word(0xF8410028))  # std r2, 24(r1) or 40(r1)
+    # Between mtctr and bctr ELFv1 loads r2 and r11; for threads that bind lazily, depending on what r12 was.
+    between = (
+        Word(0xE8420000, 0xFFFF0000, optional=True), Word(0xE84B0000, 0xFFFF0000), Word(0xE84C0000, 0xFFFF0000),
+        Word(0xE9620000, 0xFFFF0000), Word(0xE96B0000, 0xFFFF0000), Word(0xE96C0000, 0xFFFF0000),
+        Word(0x7D8B6278), Word(0x7C425A14), Word(0x7D6B5A78), Word(0x7C426214), Word(0x28220000), Word(0x7D826278),
+    )  # fmt: skip  # ld r2/r11; xor r11,r12,r12; add r2,r2,r11; ...; cmpldi r2,0
+    end = (Word(_BCTR), Word(0x4CE20420), Word(0x4CC20420))  # bctr; bnectr
+    by_toc = pattern(
+        little, saved,
+        (Word(0x3D620000, 0xFFFF0000, optional=True), Word(0x3D820000, 0xFFFF0000)),  # addis r11 or r12, r2, hi
+        (Word(0x396B0000, 0xFFFF0000, optional=True), Word(0x398C0000, 0xFFFF0000), Word(0x39620000, 0xFFFF0000)),
+        (Word(0xE84C0008, optional=True), Word(0xE84B0008)),  # ld r2, 8(r12), before r12 goes (mold)
+        (Word(0xE9820000, 0xFFFF0003), Word(0xE98B0000, 0xFFFF0003), Word(0xE98C0000, 0xFFFF0003)),  # ld r12, lo()
+        between, between, Word(_MTCTR_R12), between, between, between, between, end,
+    )  # fmt: skip
+    # mold's, for slots that hold a descriptor's address: ld r12, lo(); ld r2, 8(r12); ld r12, 0(r12)
+    by_descriptor = pattern(
+        little, saved, (Word(0x3D820000, 0xFFFF0000, optional=True),),
+        (Word(0xE98C0000, 0xFFFF0003), Word(0xE9820000, 0xFFFF0003)), Word(0xE84C0008), Word(0xE98C0000),
+        Word(_MTCTR_R12), Word(_BCTR),
+    )  # fmt: skip
+    # pld r12, distance(pc)
+    by_pc = pattern(
+        little, Word(0x04100000, 0xFFFC0000), Word(0xE5800000, 0xFFFF0000), Word(_MTCTR_R12), Word(_BCTR)
+    )
+    # mflr r12; bcl; mflr r11; mtlr r12; addis r12, r11, hi; ld r12, lo(r12 or r11): for callers without a TOC
+    by_lr = pattern(
+        little, saved, Word(0x7D8802A6), Word(_BCL), Word(0x7D6802A6), Word(0x7D8803A6),
+        Word(0x3D8B0000, 0xFFFF0000, optional=True),
+        (Word(0xE98B0000, 0xFFFF0003), Word(0xE98C0000, 0xFFFF0003)), Word(_MTCTR_R12), Word(_BCTR),
+    )  # fmt: skip
+
+    def from_toc(match: re.Match[bytes], address: int, base: int) -> int:
+        del address
+        low = low16(word(match, 3, little)) + low16(word(match, 5, little))
+        return base + signed(word(match, 2, little) << 16 & 0xFFFFFFFF, 32) + low
+
+    def from_got(match: re.Match[bytes], address: int, base: int) -> int:
+        del address
+        return base + signed(word(match, 2, little) << 16 & 0xFFFFFFFF, 32) + low16(word(match, 3, little))
+
+    def from_pc(match: re.Match[bytes], address: int, base: int) -> int:
+        del base
+        return address + signed((word(match, 1, little) & 0x3FFFF) << 16 | word(match, 2, little) & 0xFFFF, 34)
+
+    def from_lr(match: re.Match[bytes], address: int, base: int) -> int:
+        del base
+        place = address + match.start(4) - match.start()
+        return place + signed(word(match, 6, little) << 16 & 0xFFFFFFFF, 32) + low16(word(match, 7, little))
+
+    return (
+        Form(by_toc, from_toc, based=True), Form(by_descriptor, from_got, based=True), Form(by_pc, from_pc),
+        Form(by_lr, from_lr),
+    )  # fmt: skip
+
+
+def _from_program_counter(code: Code) -> list[tuple[int, int]]:
+    """Return what r30 is behind each place that makes it: bcl or bl to the next instruction, mflr, addis, addi."""
+    from .stubs import low16, units
+
+    found = []
+    for span in code.spans:
+        words_ = units(span, 4, code.little)
+        for at, value in enumerate(words_):
+            if value not in {_BCL, _BL_NEXT}:
+                continue
+            place = span.address + 4 * at + 4
+            known: dict[int, int] = {}  # register -> its value
+            for step in words_[at + 1 : at + _SEARCHED]:
+                target, source, opcode = step >> 21 & 31, step >> 16 & 31, step >> 26
+                if step & 0xFC1FFFFF == 0x7C0802A6:  # mflr
+                    known[target] = place
+                elif opcode == 15 and source in known:  # addis
+                    known[target] = known[source] + (low16(step) << 16)
+                elif opcode == 14 and source in known:  # addi
+                    known[target] = known[source] + low16(step)
+                    if target == 30:
+                        break
+            if known.get(30, place) != place:
+                found.append((place, known[30] & 0xFFFFFFFF))
+    return sorted(found)
+
+
+def _from_prologues(code: Code) -> list[tuple[int, int]]:
+    """Return what r2 is in ELFv2's functions: made of r12, their address, or of an address; addis or lis, addi."""
+    from .stubs import low16, units
+
+    found = []
+    for span in code.spans:
+        words_ = units(span, 4, code.little)
+        for at, value in enumerate(words_[:-1]):
+            if value >> 16 in {0x3C4C, 0x3C40} and words_[at + 1] >> 16 == 0x3842:
+                place = span.address + 4 * at
+                base = place if value >> 16 == 0x3C4C else 0
+                found.append((place, base + (low16(value) << 16) + low16(words_[at + 1])))
+    return sorted(found)
+
+
+def _from_descriptors(code: Code) -> list[tuple[int, int]]:
+    """Return what r2 is in ELFv1's functions: their descriptors are code, TOC and 0, one behind the other."""
+    starts = [code.entry, code.tags.get(12, 0), code.tags.get(13, 0)]  # DT_INIT, DT_FINI
+    for array, size in ((25, 27), (26, 28), (32, 33)):  # DT_INIT_ARRAY, DT_FINI_ARRAY, DT_PREINIT_ARRAY
+        count = min(code.tags.get(size, 0) // 8, 1 << 16)
+        starts += [code.pointer(code.tags.get(array, 0) + 8 * at) or 0 for at in range(count)]
+    found: dict[int, int] = {}
+
+    def take(address: int) -> bool:
+        entry, toc = code.pointer(address), code.pointer(address + 8)
+        if not entry or not toc or entry % 4 or toc % 4 or not code.executable(entry) or code.executable(toc):
+            return False
+        found[entry] = toc
+        return True
+
+    seen: set[int] = set()
+    for start in starts:
+        for step in (24, -24):
+            at = start
+            while at and (at not in seen or at == start) and take(at):
+                seen.add(at)
+                at += step
+    return sorted(found.items())

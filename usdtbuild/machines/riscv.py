@@ -23,7 +23,11 @@ from .numbers import EM_RISCV
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
     from .facts import Facts
+    from .stubs import Code, Site, Span, Stubs
 
 # Relocation types.
 R_NONE, R_32, R_64, R_CALL, R_CALL_PLT, R_PCREL_HI20, R_PCREL_LO12_I = 0, 1, 2, 18, 19, 23, 24
@@ -144,3 +148,46 @@ def facts() -> dict[int, Facts]:
             entries=lambda is64, little: (entries if is64 else entries_32) if little else None, pairs=True,
         )
     }  # fmt: skip
+
+
+# -- calls into libraries ---------------------------------------------------------------------------------------------
+
+def stubs(code: Code) -> Stubs:
+    """Return what library calls look like: t3 is what the slot holds (psABI, "Procedure Linkage Table")."""
+    from .stubs import Form, Stubs, Word, pattern, word
+
+    form = pattern(
+        True,
+        Word(0x00000E17, 0x00000FFF),  # auipc t3, hi
+        Word(0x000E3E03 if code.is64 else 0x000E2E03, 0x000FFFFF),  # ld or lw t3, lo(t3)
+        Word(0x000E0367),  # jalr t1, t3
+    )
+
+    def slot(match: re.Match[bytes], address: int, base: int) -> int:
+        del base
+        high, low = word(match, 1, True), word(match, 2, True)
+        return (address + signed(high & 0xFFFFF000, 32) + signed(low >> 20, 12)) & (
+            0xFFFFFFFFFFFFFFFF if code.is64 else 0xFFFFFFFF
+        )
+
+    # R_RISCV_JUMP_SLOT; R_RISCV_64 and R_RISCV_32, of which functions' slots are made too; IRELATIVE
+    return Stubs(5, (2,) if code.is64 else (1,), (58,), (Form(form, slot, 4),), _sites)
+
+
+def _sites(span: Span) -> Iterator[Site]:
+    """Yield jal, and auipc with jalr behind it, from code in units of two bytes."""
+    from .stubs import CALL, JUMP, Site, units
+
+    halves = units(span, 2, True)
+    last = len(halves) - 1
+    for at, half in enumerate(halves):
+        if half & 0x7F == 0x6F and at < last:  # jal
+            value = half | halves[at + 1] << 16
+            distance = (value >> 31) << 20 | (value >> 12 & 0xFF) << 12 | (value >> 20 & 1) << 11
+            target = span.address + 2 * at + signed(distance | (value >> 21 & 0x3FF) << 1, 21)
+            yield Site(span.address + 2 * at, target, CALL if value >> 7 & 31 in {1, 5} else JUMP)
+        elif half & 0x7F == 0x17 and at + 3 <= last and halves[at + 2] & 0x707F == 0x67:  # auipc, jalr
+            high, low = half | halves[at + 1] << 16, halves[at + 2] | halves[at + 3] << 16
+            if high >> 7 & 31 == low >> 15 & 31:
+                target = span.address + 2 * at + signed(high & 0xFFFFF000, 32) + signed(low >> 20, 12)
+                yield Site(span.address + 2 * at, target, CALL if low >> 7 & 31 in {1, 5} else JUMP)

@@ -17,7 +17,10 @@ from .numbers import EM_S390
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .facts import Facts
+    from .stubs import Code, Site, Span, Stubs
 
 # Relocation types.
 R_NONE, R_32, R_PC32DBL, R_PLT32DBL, R_64, R_PC64 = 0, 4, 19, 20, 22, 23
@@ -128,3 +131,36 @@ def facts() -> dict[int, Facts]:
             hotpatch=(bytes.fromhex("0700" * 4), bytes.fromhex("47000000")),
         )
     }  # fmt: skip
+
+
+# -- calls into libraries ---------------------------------------------------------------------------------------------
+
+def stubs(code: Code) -> Stubs:
+    """Return what library calls look like: r1 is the slot's address, then what it holds (ELF ABI supplement, PLT)."""
+    import re
+
+    from .stubs import Form, Stubs
+
+    del code
+    # larl %r1, slot; lg %r1, 0(%r1); mold's lgfi %r0, number; br %r1
+    form = re.compile(rb"\xc0\x10(.{4})\xe3\x10\x10\x00\x00\x04(?:\xc0\x01.{4})?\x07\xf1", re.DOTALL)
+
+    def slot(match: re.Match[bytes], address: int, base: int) -> int:
+        del base
+        return address + 2 * signed(int.from_bytes(match[1], "big"), 32)
+
+    # R_390_JMP_SLOT; GLOB_DAT; IRELATIVE
+    return Stubs(11, (10,), (61,), (Form(form, slot, 2),), _sites)
+
+
+def _sites(span: Span) -> Iterator[Site]:
+    """Yield brasl and brcl with 32 bits of halfwords, bras and brc with 16."""
+    import re
+
+    from .stubs import CALL, JUMP, Site
+
+    for match in re.finditer(rb"\xc0(?=([\x04-\xf5])(.{4}))", span.code, re.DOTALL):
+        if not match.start() & 1 and match[1][0] & 15 in {4, 5}:
+            at = span.address + match.start()
+            kind = CALL if match[1][0] & 15 == 5 else JUMP
+            yield Site(at, at + 2 * signed(int.from_bytes(match[2], "big"), 32), kind)

@@ -24,7 +24,10 @@ from .numbers import EM_SPARC, EM_SPARC32PLUS, EM_SPARCV9
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
+
     from .facts import Facts
+    from .stubs import Code, Stubs
 
 # Relocation types. Addresses in notes are aligned to four bytes only, hence the unaligned ones.
 R_NONE, R_DISP32, R_WDISP30, R_PC10, R_PC22, R_WPLT30, R_UA32, R_DISP64, R_UA64 = 0, 6, 7, 16, 17, 18, 23, 46, 54
@@ -155,3 +158,41 @@ def facts() -> dict[int, Facts]:
         quiet=quiet, clears={f"{_CLEAR:08x}": "mov 0, %o0"}, pairs=True,
     )  # fmt: skip
     return {EM_SPARC: sparc, EM_SPARC32PLUS: sparc, EM_SPARCV9: sparc._replace(name="sparc64", pairs=False, page=8192)}
+
+
+# -- calls into libraries ---------------------------------------------------------------------------------------------
+
+# Beyond as many entries of the table, 4 reserved ones among them, there are blocks of code and of pointers, and the
+# relocation names the pointer.
+_IN_PLACE = 32768 - 4
+
+
+def stubs(code: Code) -> Stubs:
+    """Return what library calls look like: the dynamic linker writes the jump into the entry that is called.
+
+    The table is code that can be written, and the relocation names the entry (SPARC Compliance Definition, P.6).
+    """
+    from .stubs import Form, Stubs, Word, branches, pattern, word
+
+    # mold's, for slots that are filled at the start: the distance stands behind the code.
+    near = pattern(
+        False,
+        Word(0x8A10000F),  # mov %o7, %g5
+        Word(0x40000002),  # call .+8
+        Word(0xC25BE014),  # ldx [%o7 + 0x14], %g1
+        Word(0xC25BC001),  # ldx [%o7 + %g1], %g1
+        Word(0x81C04000),  # jmp %g1
+        Word(0x9E100005),  # mov %g5, %o7
+        Word(0, 0),
+        Word(0, 0),
+    )
+
+    def slot(match: re.Match[bytes], address: int, base: int) -> int:
+        del base
+        return (address + 4 + (word(match, 7, False) << 32) + word(match, 8, False)) & 0xFFFFFFFFFFFFFFFF
+
+    # R_SPARC_JMP_SLOT; GLOB_DAT; JMP_IREL and IRELATIVE. The branch is call.
+    return Stubs(
+        21, (20,), (248, 249), (Form(near, slot),), lambda span: branches(span, False, 0x40000000, -1, 0xC0000000),
+        in_place=_IN_PLACE if code.is64 else 1 << 32,
+    )  # fmt: skip

@@ -17,12 +17,15 @@ operand there stands a ModRM byte, which is 05, 0d, 15, ... 3d and none of these
 
 from __future__ import annotations
 
-from .calls import CLASSIC, NOP5, Calls, PlaceRelocation, Replacement, Stub, StubRelocation
+from .calls import CLASSIC, NOP5, Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed
 from .numbers import EM_X86_64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .facts import Facts
+    from .stubs import Code, Site, Span, Stubs
 
 # Relocation types (psABI table 4.9).
 R_NONE, R_64, R_PC32, R_PLT32, R_GOTPCREL, R_32, R_PC64, R_GOTPCRELX = 0, 1, 2, 4, 9, 10, 24, 41
@@ -192,8 +195,8 @@ def asking_stub(semaphore: bool, nop: str) -> Stub:
 def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str | None, ...]:
     """See `Calls.operands`: `-4@%edi`, `8@%rsi`, `2@8(%rsp)`."""
     found = []
-    for index, (size, signed) in enumerate(arguments):
-        prefix = f"-{size}" if signed else f"{size}"
+    for index, (size, is_signed) in enumerate(arguments):
+        prefix = f"-{size}" if is_signed else f"{size}"
         if index < 6:
             found.append(f"{prefix}@%{_REGISTERS[8 if size == 8 else 4][index]}")
         else:
@@ -229,3 +232,59 @@ def facts() -> dict[int, Facts]:
             entries=lambda is64, little: entries, assembler=("R_X86_64_NONE", "R_X86_64_64", "R_X86_64_32"),
         )
     }  # fmt: skip
+
+
+# -- calls into libraries ---------------------------------------------------------------------------------------------
+
+# What stands before the jump: endbr64 (IBT), bnd (MPX, and bfd's IBT). And behind it: the lazy part (push number; jmp
+# to the header), or filler up to the next multiple of 8. mold puts the slot's number into r11d instead.
+_LEAD = rb"(?:\xf3\x0f\x1e\xfa)?\xf2?"
+STUB_END = rb"(?=\x68.{4}\xe9|\x66\x90|\x66\x0f\x1f|\x0f\x1f|\xcc|\x90|\x00|\x0f\x0b|$)"
+_NUMBERED = rb"\xf3\x0f\x1e\xfa\x41\xbb.{4}\xff\x25(.{4})"
+# lld's -z retpolineplt: mov slot(%rip),%r11, then call and jmp, or only jmp with -z now, into the header's thunk.
+_RETPOLINE = rb"\x4c\x8b\x1d(.{4})(?:\xe8.{4}\xe9.{4}\x68.{4}\xe9|\xe9.{4}\xcc)"
+
+
+def stubs(code: Code) -> Stubs:
+    """Return what library calls look like. The stub is a jump through the slot; psABI, 5.2."""
+    import re
+
+    from .stubs import Form, Stubs
+
+    del code
+
+    def slot(match: re.Match[bytes], address: int, base: int) -> int:
+        del base
+        return address + match.end(1) - match.start() + signed(int.from_bytes(match[1], "little"), 32)
+
+    forms = (
+        Form(re.compile(_LEAD + rb"\xff\x25(.{4})" + STUB_END, re.DOTALL), slot, 8),
+        Form(re.compile(_NUMBERED, re.DOTALL), slot, 16),
+        Form(re.compile(_RETPOLINE, re.DOTALL), slot, 16),
+    )
+    # R_X86_64_JUMP_SLOT; GLOB_DAT; IRELATIVE
+    return Stubs(7, (6,), (37,), forms, sites, _slot_sites)
+
+
+def _slot_sites(span: Span) -> Iterator[Site]:
+    """Yield calls and jumps through a slot, which -fno-plt makes of a call: ff 15 and ff 25, RIP-relative."""
+    import re
+
+    from .stubs import CALL, JUMP, Site
+
+    for match in re.finditer(rb"\xff(?=[\x15\x25](.{4}))", span.code, re.DOTALL):
+        at, kind = match.start(), CALL if span.code[match.start() + 1] == 0x15 else JUMP
+        distance = signed(int.from_bytes(match[1], "little"), 32)
+        yield Site(span.address + at, span.address + at + 6 + distance, kind, slot=True)
+
+
+def sites(span: Span) -> Iterator[Site]:
+    """Yield direct calls and jumps. Bytes may look like one in the middle of another instruction."""
+    import re
+
+    from .stubs import CALL, JUMP, Site
+
+    for match in re.finditer(rb"(?:[\xe8\xe9]|\x0f[\x80-\x8f])(?=(.{4}))", span.code, re.DOTALL):
+        at = span.address + match.start()
+        kind = CALL if match[0] == b"\xe8" else JUMP
+        yield Site(at, at + len(match[0]) + 4 + signed(int.from_bytes(match[1], "little"), 32), kind)

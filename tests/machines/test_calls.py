@@ -1,0 +1,261 @@
+"""`usdtbuild calls` on every machine, by every linker: each stub, with the right name, also of stripped files.
+
+The truth is the linkers' own: files are linked with --emit-relocs, so that beside each call stands the name of what it
+calls, and a disassembler says where the call goes. MIPS' calls load a slot, and readelf knows which.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from .conftest import HERE, TARGETS, Build, find, of_llvm
+
+# What needs no other library to be linked; ld's -q keeps the relocations.
+LIBRARY = """int own_data = 5;
+int own_one(int value) { return value; }
+int own_two(const char *text, int value) { return *text + value; }
+int own_three(int value) { return value; }
+int own_four(int value) { return value; }
+"""
+IFUNC = {"x86-64", "i386", "aarch64", "arm", "ppc32", "ppc64", "ppc64le", "power10", "s390x"}
+BRANCH = re.compile(r"CALL|PLT|JUMP|REL24|PC24|PC32|DISP30|JAL|DBL|B26")
+NAMES = [name for name in TARGETS if "mips" not in name]
+FUNCTIONS = {"own_one", "own_two", "own_three", "own_four"}
+# What may have a stub besides: its own functions in a library, the IFUNC, what needs not be there.
+OTHERS = {"tail", "tail_of_tail", "chosen", "choose", "missing"}
+KINDS = ("pie", "nopie", "shared")
+# lld writes no entries of SPARC's own kind, which the dynamic linker would change, and slots beside them.
+UNUSABLE = {("sparc64", "lld"), ("sparc", "lld")}
+MODES = {"lazy": ("-z", "lazy"), "now": ("-z", "now")}
+
+
+class Linked(NamedTuple):
+    """A file that calls a library, and how it was made."""
+
+    path: Path
+    title: str
+
+
+def objdump(shop: Any) -> list[str]:
+    """Return a disassembler for the target: binutils', else LLVM's newest."""
+    known = find(f"{shop.target.prefix}objdump") if shop.target.prefix or shop.name == "x86-64" else None
+    if known:
+        return [known]
+    versions = of_llvm("llvm-objdump")
+    if not versions:
+        pytest.skip(f"nothing that disassembles {shop.name} is installed")
+    return [versions[max(versions)]]
+
+
+def links(shop: Any, compilers: list[str], linkers: list[str], kinds: tuple[str, ...]) -> list[Linked]:
+    """Link the program and a library in some ways; what a linker can't link without our help isn't looked at."""
+    (shop.folder / "calls.c").write_text((HERE / "calls.c").read_text())
+    (shop.folder / "library.c").write_text(LIBRARY)
+    found = []
+    for compiler in compilers:
+        relax = " -mno-relax" if "riscv" in shop.name else ""
+        library = shop.compile(Build(compiler, f"-O1 -fPIC{relax}"), "library.c")
+        defines = ["IFUNC"] if shop.name in IFUNC and compiler == "gcc" else []
+        for linker in linkers:
+            if (shop.name, linker) in UNUSABLE:
+                continue
+            command = [*shop.linker(linker), *shop.target.options]
+            shared = shop.folder / f"lib{compiler}-{linker}.so"
+            try:
+                shop.call(*command, "-shared", "-soname", shared.name, library, "-o", shared)
+            except pytest.fail.Exception:
+                continue
+            for kind, flags, how in (
+                (KINDS[0], "-fPIE", ["-pie", "--dynamic-linker", "/none"]),
+                (KINDS[1], "-fno-pic", ["--dynamic-linker", "/none"]),
+                (KINDS[2], "-fPIC", ["-shared"]),
+            ):
+                if not any(name.startswith(kind) for name in kinds):
+                    continue
+                code = shop.compile(Build(compiler, f"-O2 {flags}{relax}"), "calls.c", *defines)
+                for mode, options in MODES.items():
+                    if f"{kind}-{mode}" not in kinds:
+                        continue
+                    path = shop.folder / f"calls-{compiler}-{linker}-{kind}-{mode}"
+                    try:
+                        shop.call(*command, *how, *options, "-q", "-e", "_start", code, shared, "-o", path)
+                    except pytest.fail.Exception:
+                        continue
+                    found.append(Linked(path, path.name))
+    return found
+
+
+def listed(shop: Any, paths: list[Path]) -> list[dict[str, Any]]:
+    """Return what the command says of files, in their order."""
+    files: list[dict[str, Any]] = json.loads(shop.call(*shop.usdtbuild, "calls", "--json", "--sites", *paths))["files"]
+    assert [file["path"] for file in files] == [str(path) for path in paths]
+    return files
+
+
+def without_names(shop: Any, path: Path) -> Path:
+    """Return a copy without symbols, section headers and the names that only they give."""
+    found = shop.folder / f"{path.name}.bare"
+    strip = find(f"{shop.target.prefix}strip") if shop.target.prefix or shop.name == "x86-64" else None
+    if strip:
+        shop.call(strip, path, "-o", found)
+    else:
+        found.write_bytes(path.read_bytes())
+    data = bytearray(found.read_bytes())
+    start, size = ((0x28, 8), (0x20, 4))[data[4] == 1]
+    data[start : start + size] = bytes(size)
+    at = 0x3A if data[4] == 2 else 0x2E
+    data[at : at + 6] = data[at : at + 2] + bytes(4)
+    found.write_bytes(data)
+    return found
+
+
+def branches(shop: Any, path: Path) -> dict[int, int]:
+    """Return where each branch goes, by the disassembler."""
+    text = shop.call(*objdump(shop), "-d", "--no-show-raw-insn", path)
+    found, waiting = {}, None
+    for line in text.splitlines():
+        match = re.match(r"\s*([0-9a-f]+):\s+(.*)$", line)
+        if not match:
+            continue
+        address = int(match[1], 16)
+        target = re.search(r"(?:^|[\s,])(?:0x)?(-?[0-9a-f]+) <", match[2])
+        if target:
+            relative = shop.name == "loongarch64"  # LLVM shows its distances, in decimal digits
+            found[address] = address + int(target[1]) if relative else int(target[1], 16)
+            if waiting is not None:
+                found[waiting] = found[address]
+        waiting = address if match[2].startswith("auipc") else None  # its jalr says where to
+    return found
+
+
+def truth(shop: Any, path: Path) -> dict[int, set[str]]:
+    """Return what is called at each address that a relocated branch goes to, as far as another file may have it."""
+    goes, found = branches(shop, path), {}
+    with path.open("rb") as file:
+        elf = ELFFile(file)
+        machine = elf["e_machine"]
+        for section in elf.iter_sections():
+            if section["sh_type"] not in ("SHT_REL", "SHT_RELA") or ".text" not in section.name:
+                continue
+            symbols = elf.get_section(section["sh_link"])
+            for relocation in section.iter_relocations():
+                name = symbols.get_symbol(relocation["r_info_sym"]).name.split("@")[0]
+                place = next((relocation["r_offset"] - back for back in (0, 1, 2) if
+                              relocation["r_offset"] - back in goes), None)  # fmt: skip
+                if place is not None and name in FUNCTIONS and BRANCH.search(kind_of(machine, relocation)):
+                    found.setdefault(goes[place], set()).add(name)
+    return found
+
+
+def behind_veneers(path: Path, addresses: set[int], machine: str) -> dict[int, int | str]:
+    """Return where the ARM code goes that Thumb code may branch to: bx pc, nop, and a branch or a long jump.
+
+    Those of lld and mold are of many forms, and say in their names whose they are.
+    """
+    found: dict[int, int | str] = {}
+    with path.open("rb") as file:
+        elf = ELFFile(file)
+        for symbol in elf.get_section_by_name(".symtab").iter_symbols():
+            name = re.search(r"Thunk_(\w+)|^(\w+)\$thunk", symbol.name)
+            if name and symbol["st_value"] & ~1 in addresses:
+                found[symbol["st_value"] & ~1] = name[1] or name[2]
+        for segment in elf.iter_segments("PT_LOAD") if machine.startswith("thumb") else ():
+            start, data = segment["p_vaddr"], segment.data()
+            for address in addresses:
+                code = data[address - start : address - start + 16] if start <= address else b""
+                first, second, third = (int.from_bytes(code[at : at + 4], "little") for at in (4, 8, 12))
+                if first == 0xE59FC000 and second in (0xE08CF00F, 0xE08FF00C):  # ldr ip, [pc]; add pc, ip, pc
+                    found[address] = address + 16 + third & 0xFFFFFFFF
+                elif first >> 24 == 0xEA:  # b
+                    distance = (first & 0xFFFFFF) - (first >> 23 & 1) * 0x1000000
+                    found[address] = address + 4 + 8 + 4 * distance
+    return found
+
+
+def kind_of(machine: str, relocation: Any) -> str:
+    """Return the name of a relocation's type, as pyelftools spells it; for machines that it doesn't know a branch's."""
+    from elftools.elf import enums
+
+    tables = {
+        "EM_X86_64": "X64", "EM_386": "i386", "EM_AARCH64": "AARCH64", "EM_ARM": "ARM", "EM_PPC": "PPC",
+        "EM_PPC64": "PPC64", "EM_S390": "S390X",
+    }  # fmt: skip
+    table = getattr(enums, f"ENUM_RELOC_TYPE_{tables.get(machine, '-')}", None)
+    if table is None or relocation.entry.r_info_type not in table.values():
+        return "CALL"
+    return next((name for name, number in table.items() if number == relocation["r_info_type"]), "")
+
+
+def check(shop: Any, linked: Linked, file: dict[str, Any], bare: dict[str, Any]) -> int:
+    """Hold one file's calls to the truth; return how many stubs it has."""
+    stubs = {int(stub, 16): call["name"] for call in file["calls"] for stub in call["stubs"]}
+    wanted = truth(shop, linked.path)
+    through = behind_veneers(linked.path, set(wanted) - set(stubs), shop.name)
+    seen = {address: {stubs.get(through.get(address, address)), through.get(address)} for address in wanted}
+    wrong = {hex(address): (names, seen[address]) for address, names in wanted.items() if not names & seen[address]}
+    assert not wrong, f"{shop.name} {linked.title}: {wrong}"
+    called = {name for names in wanted.values() for name in names}
+    # mold leaves the symbol out of some relocations.
+    unknown = {name for name in stubs.values() if name not in called} - OTHERS
+    assert not unknown or "-mold-" in linked.title, f"{shop.name} {linked.title}: {unknown}"
+    assert {"own_two", "own_three", "own_four"} <= called, f"{shop.name} {linked.title}: {called}"
+    assert file["binding"] == linked.title.rpartition("-")[2]
+    for one, other in zip(file["calls"], bare["calls"]):
+        assert {**one, "name": 0, "demangled": 0} == {**other, "name": 0, "demangled": 0}
+        assert one["name"] == other["name"] or one["kind"] == "ifunc"
+    assert len(file["calls"]) == len(bare["calls"])
+    return len(stubs)
+
+
+def check_all(shop: Any, compilers: list[str], kinds: tuple[str, ...]) -> None:
+    made = links(shop, compilers, shop.linkers(), kinds)
+    if not made:
+        pytest.skip(f"no compiler and linker for {shop.name} is installed (make test-all installs them)")
+    files = listed(shop, [linked.path for linked in made])
+    bare = listed(shop, [without_names(shop, linked.path) for linked in made])
+    assert sum(check(shop, *each) for each in zip(made, files, bare)) >= 4 * len(made)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stubs_of_the_usual_programs(name: str, workshop: Any) -> None:
+    shop = workshop(name)
+    check_all(shop, shop.compilers()[:1], ("pie-lazy",))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_stubs_of_all_kinds_of_files(name: str, workshop: Any) -> None:
+    shop = workshop(name)
+    check_all(shop, shop.compilers(), tuple(f"{kind}-{mode}" for kind in KINDS for mode in MODES))
+
+
+@pytest.mark.parametrize("name", [name for name in TARGETS if "mips" in name])
+def test_slots_and_first_call_stubs_of_mips(name: str, workshop: Any) -> None:
+    """Against readelf's reading of the global offset table: the slot, and what it holds until the first call."""
+    shop = workshop(name)
+    made = links(shop, shop.compilers()[:1], shop.linkers(), ("pie-lazy", "shared-lazy"))
+    if not made or not find(f"{shop.target.prefix}readelf"):
+        pytest.skip(f"no compiler and linker for {name} is installed (make test-all installs them)")
+    stubs = 0
+    for linked, file in zip(made, listed(shop, [linked.path for linked in made])):
+        calls = {call["name"]: call for call in file["calls"]}
+        seen = 0
+        for line in shop.call(find(f"{shop.target.prefix}readelf"), "-AW", linked.path).splitlines():
+            fields = line.split()
+            if len(fields) == 7 and fields[4:6] == ["FUNC", "UND"] and fields[6] in FUNCTIONS:
+                slot, _, initial, value = fields[:4]
+                call = calls[fields[6]]
+                assert int(call["slot"], 16) == int(slot, 16)
+                assert [int(stub, 16) for stub in call["stubs"]] == [int(value, 16)] * bool(int(value, 16))
+                assert int(initial, 16) == int(value, 16)
+                stubs += len(call["stubs"])
+                seen += 1
+        assert seen == len(FUNCTIONS), linked.title
+        assert file["first_call_only"]
+    assert stubs or "bfd" not in {linked.title.split("-")[2] for linked in made}

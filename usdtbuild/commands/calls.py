@@ -1,0 +1,283 @@
+"""`usdtbuild calls`: the functions of libraries that binaries and running processes call, and through what."""
+
+from __future__ import annotations
+
+import json
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from ..errors import InputError, UsdtError
+from ..functions.calls.libraries import Libraries, with_libraries
+from ..functions.calls.read import read_calls
+from ..inspection.targets import files, in_folder, loaded, process_number
+from .progress import progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ..elf.image import Image
+    from ..functions.calls.bound import Held
+    from ..functions.calls.model import Call, Calls, CallSite
+
+# Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/commands/calls.md.
+JSON_VERSION = 1
+
+
+class _File(NamedTuple):
+    """One file's calls, as far as they are wanted; of a process, where the file is and what each slot holds."""
+
+    report: Calls
+    calls: tuple[Call, ...]
+    pid: int = 0
+    bias: int = 0
+    held: tuple[Held, ...] = ()
+
+
+class _Wanted(NamedTuple):
+    """What the command line asks for."""
+
+    patterns: tuple[str, ...]
+    libraries: tuple[str, ...]
+    sites: bool
+    find: Libraries
+
+
+@click.command(name="calls", short_help="Show the library functions that a binary or process calls, and through what.")
+@click.argument("targets", nargs=-1, required=True, metavar="BINARY|DIR|PID...")
+@click.option("-p", "--pattern", "patterns", multiple=True, metavar="FUNCTION", help="Only these; * and ? match any.")
+@click.option("-l", "--library", "libraries", multiple=True, metavar="LIBRARY", help="Only functions of these.")
+@click.option("--sites", is_flag=True, help="Show from where each is called, too.")
+@click.option("--sysroot", default="", metavar="DIR", help="Where the libraries of another machine are.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--demangle/--no-demangle", default=True, help="Show C++ and Rust functions as they were written.")
+def command(
+    targets: tuple[str, ...],
+    patterns: tuple[str, ...],
+    libraries: tuple[str, ...],
+    sites: bool,
+    sysroot: str,
+    as_json: bool,
+    demangle: bool,
+) -> int:
+    """Show the functions of libraries that can be called, with their slots and stubs.
+
+    A number means the process with that number; a file of such a name is given as ./1234.
+    """
+    wanted = _Wanted(patterns, libraries, sites, Libraries(sysroot))
+    found: list[_File] = []
+    failed = False
+    with progress("Looked at") as tick:
+        for target in targets:
+            try:
+                seen = list(_look(target, wanted, tick))
+            except UsdtError as error:
+                click.echo(f"usdtbuild: {error}", err=True)
+                failed = True
+                continue
+            found += _select(target, seen, wanted)
+    names = _demangled(found) if demangle else {}
+    if as_json:
+        document = {
+            "format": "usdtbuild-calls", "version": JSON_VERSION, "files": [as_record(file, names) for file in found],
+        }  # fmt: skip
+        click.echo(json.dumps(document, indent=2))
+    else:
+        _print(found, names, wanted)
+    return int(failed)
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+def _trouble(error: InputError) -> None:
+    click.echo(f"usdtbuild: {error}", err=True)
+
+
+def _look(target: str, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[_File]:
+    pid = process_number(target)
+    if pid is not None:
+        yield from _process(pid, wanted, tick)
+        return
+    for image in files(target, _trouble):
+        tick(image.path)
+        report = in_folder(target, _trouble, partial(_read, image, wanted))
+        if report is not None:
+            yield _File(report, _chosen(report, wanted))
+
+
+def _read(image: Image, wanted: _Wanted) -> Calls:
+    report = read_calls(image, sites=wanted.sites)
+    return report._replace(calls=with_libraries(image, report.calls, wanted.find))
+
+
+def _process(pid: int, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[_File]:
+    from ..functions.calls.bound import Places, held
+    from ..inspection.process import Memory, mapped_files
+
+    places = Places(mapped_files(pid))
+    with Memory(pid) as memory:
+        for image, bias in loaded(pid, _trouble):
+            tick(image.path)
+            try:
+                report = _read(image, wanted)
+            except InputError as error:
+                _trouble(error)
+                continue
+            chosen = _chosen(report, wanted)
+            yield _File(
+                report, chosen, pid, bias, tuple(held(report, call, bias, memory, places) for call in chosen)
+            )
+
+
+def _chosen(report: Calls, wanted: _Wanted) -> tuple[Call, ...]:
+    return tuple(
+        call
+        for call in report.calls
+        if (not wanted.patterns or any(_matches((call.name, call.title), pattern) for pattern in wanted.patterns))
+        and (not wanted.libraries or any(fnmatchcase(call.library, pattern) for pattern in wanted.libraries))
+    )
+
+
+def _matches(names: Sequence[str], pattern: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names)
+
+
+def _select(target: str, seen: list[_File], wanted: _Wanted) -> list[_File]:
+    """Return the files with calls; where there are none at all, say so and why on stderr."""
+    chosen = [file for file in seen if file.calls]
+    if not chosen:
+        if any(file.report.calls for file in seen):
+            what = f"no call matches {' or '.join((*wanted.patterns, *wanted.libraries))}"
+        elif len(seen) == 1 and seen[0].report.problem:
+            what = seen[0].report.problem
+        else:
+            what = "no calls of library functions found"
+        click.echo(f"usdtbuild: {target}: {what}", err=True)
+        return seen if len(seen) == 1 else []
+    return chosen
+
+
+def _demangled(found: Sequence[_File]) -> dict[str, str]:
+    """Return mangled -> written names; nothing where no demangler is installed."""
+    from ..inspection.demangle import demangle
+
+    try:
+        return demangle({call.name for file in found for call in file.calls if call.name})
+    except UsdtError:
+        return {}
+
+
+# -- text --------------------------------------------------------------------------------------------------------------
+
+
+def _print(found: Sequence[_File], names: dict[str, str], wanted: _Wanted) -> None:
+    first = True
+    for file in found:
+        if not file.calls:
+            continue
+        if not first:
+            click.echo()
+        first = False
+        click.echo(_title(file))
+        rows = [_row(file, at, names, wanted) for at in range(len(file.calls))]
+        headings = ["FUNCTION", "LIBRARY", "KIND", "SLOT", "STUBS", *(["SITES"] if wanted.sites else []),
+                    *(["HOLDS"] if file.held else [])]  # fmt: skip
+        widths = [max(map(len, column)) for column in zip(headings, *rows)]
+        for row in (headings, *rows):
+            cells = (cell.ljust(width) for cell, width in zip(row, widths))
+            click.echo(("  " + "  ".join(cells)).rstrip())
+        if file.report.first_call_only:
+            click.echo("  (calls load the slot themselves; a stub is called until its function's address is known)")
+
+
+def _title(file: _File) -> str:
+    report = file.report
+    stubs = sum(len(call.stubs) for call in file.calls)
+    place = f", loaded at {file.bias:#x} in process {file.pid}" if file.pid else ""
+    when = "bound lazily" if report.lazy else "bound at the start"
+    counts = f"{_plural(len(file.calls), 'function')}, {_plural(stubs, 'stub')}"
+    return f"{_printable(report.path)}: {report.kind}, {report.machine}{place}: {counts}, {when}"
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def _row(file: _File, at: int, names: dict[str, str], wanted: _Wanted) -> list[str]:
+    call, bias = file.calls[at], file.bias
+    title = call.title
+    if call.name in names:
+        title = names[call.name] + title[len(call.name) :]
+    kind = call.kind + (", canonical" if call.canonical else "") + (", weak" if call.weak else "")
+    stubs = ", ".join(f"{stub + bias:#x}" for stub in call.stubs)
+    row = [_printable(title), _printable(call.library), kind, f"{call.slot + bias:#x}", stubs or _no_stub(call)]
+    if wanted.sites:
+        row.append(", ".join(_site(site, bias) for site in call.sites))
+    if file.held:
+        row.append(_held(file.held[at]))
+    return row
+
+
+def _no_stub(call: Call) -> str:
+    through = sum(site.through_slot for site in call.sites)
+    return f"none ({_plural(through, 'call site')})" if through else "none"
+
+
+def _site(site: CallSite, bias: int) -> str:
+    return f"{site.address + bias:#x} {site.kind}{' *slot' if site.through_slot else ''}"
+
+
+def _held(held: Held) -> str:
+    if held.value is None:
+        return "?"
+    if held.unresolved:
+        return "not called yet" if held.value else "nothing"
+    return f"{_printable(held.path)}+{held.offset:#x}" if held.path else f"{held.value:#x}"
+
+
+def _printable(text: str) -> str:
+    """Return a name as it may be shown: it may hold anything, also what a terminal takes for orders."""
+    return text if text.isprintable() else ascii(text)
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def as_record(file: _File, names: dict[str, str]) -> dict[str, Any]:
+    """Return one file as docs/commands/calls.md describes it. Addresses are hexadecimal strings, those of the file."""
+    report = file.report
+    record: dict[str, Any] = {
+        "path": report.path, "kind": report.kind, "machine": report.machine, "address_size": report.address_size,
+        "byte_order": "little" if report.little else "big", "build_id": report.build_id or None,
+        "needed": list(report.needed), "binding": "lazy" if report.lazy else "now",
+        "problem": report.problem or None, "first_call_only": report.first_call_only,
+    }  # fmt: skip
+    if file.pid:
+        record["process"] = {"pid": file.pid, "load_bias": f"{file.bias:#x}"}
+    record["calls"] = [_call_record(file, at, names) for at in range(len(file.calls))]
+    return record
+
+
+def _call_record(file: _File, at: int, names: dict[str, str]) -> dict[str, Any]:
+    call = file.calls[at]
+    record: dict[str, Any] = {
+        "name": call.name or None, "demangled": names.get(call.name, call.name) or None,
+        "version": call.version or None, "library": call.library or None, "kind": call.kind, "weak": call.weak,
+        "slot": f"{call.slot:#x}", "stubs": [f"{stub:#x}" for stub in call.stubs],
+        "canonical": f"{call.canonical:#x}" if call.canonical else None,
+        "resolver": f"{call.resolver:#x}" if call.resolver else None,
+        "sites": [
+            {"address": f"{site.address:#x}", "kind": site.kind, "through": "slot" if site.through_slot else "stub"}
+            for site in call.sites
+        ],
+    }  # fmt: skip
+    if file.held:
+        held = file.held[at]
+        record["holds"] = {
+            "value": f"{held.value:#x}" if held.value is not None else None, "path": held.path or None,
+            "offset": f"{held.offset:#x}" if held.path else None, "resolved": not held.unresolved,
+        }  # fmt: skip
+    return record

@@ -1,0 +1,65 @@
+"""What is known about a file's calls into libraries, as plain records. Addresses are those of the file."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# What fills a slot, and when: the first call; the start of the program; at the start, what a resolver chooses.
+LAZY, BOUND, IFUNC = "lazy", "bound", "ifunc"
+
+
+class CallSite(NamedTuple):
+    """One call or jump, of the program's own code: where, `call` or `jump`, and whether it goes through the slot itself
+    instead of a stub (-fno-plt)."""
+
+    address: int
+    kind: str
+    through_slot: bool
+
+
+class Call(NamedTuple):
+    """One function that a file calls through a slot.
+
+    `name` is '' where nobody knows it (an IFUNC of a stripped file). `library` is the name of the library that the
+    symbol's version asks for, or whose symbols have it; '' where that isn't known. `kind` is LAZY, BOUND or IFUNC.
+    `canonical` is the address that the function has for the whole process where it is one of the file's stubs, else
+    0: calls through pointers and from other files come by there, too. `resolver` is the address of an IFUNC's
+    resolver, where this file has it. `weak`: the function may be missing. `stubs` are the addresses at which stubs can
+    be entered.
+    """
+
+    name: str
+    version: str
+    library: str
+    kind: str
+    slot: int
+    stubs: tuple[int, ...]
+    canonical: int = 0
+    resolver: int = 0
+    weak: bool = False
+    sites: tuple[CallSite, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """`puts@GLIBC_2.2.5`; an IFUNC without a name is called by its resolver."""
+        name = self.name or f"*{self.resolver:#x}"
+        return f"{name}@{self.version}" if self.version else name
+
+
+class Calls(NamedTuple):
+    """All calls of one file. `needed` are the names of DT_NEEDED; `lazy`: slots may be filled at the first call.
+
+    `problem` says why nothing can be known, or is ''. `first_call_only`: stubs see no call but the first.
+    """
+
+    path: str
+    kind: str
+    machine: str
+    address_size: int
+    little: bool
+    build_id: str
+    needed: tuple[str, ...]
+    calls: tuple[Call, ...]
+    lazy: bool = False
+    problem: str = ""
+    first_call_only: bool = False

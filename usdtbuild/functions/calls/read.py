@@ -1,0 +1,190 @@
+"""Find the stubs of a file, and put together what it calls.
+
+A stub is code that loads a slot and jumps to what it holds: the machine's patterns find such code wherever it lies in
+the executable segments, and what is no slot of the slot map is no stub. Neither symbols nor section headers are asked,
+except for the names of IFUNCs that no dynamic symbol names.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ...elf import layout as L
+from ...elf.dynamic import DT_SONAME
+from .model import IFUNC, LAZY, Call, Calls, CallSite
+from .slots import STT_IFUNC, Slot, SlotMap
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable, Iterator
+
+    from ...elf.image import Image
+    from ...machines.stubs import Form, Site, Span
+
+_STB_WEAK = 2
+
+
+def read_calls(image: Image, *, sites: bool = False) -> Calls:
+    """Return what an executable or library calls; with `sites`, also from where. Raises InputError."""
+    report = Calls(
+        image.path, image.kind, image.machine_name, image.address_size, image.little, image.build_id.hex(), (), ()
+    )
+    if image.is_object:
+        return report._replace(problem="is an object: its calls get their stubs when it is linked")
+    if not any(segment.type == L.PT_DYNAMIC for segment in image.segments):
+        return report._replace(problem="has no dynamic segment: it is linked statically, and calls no library")
+    slots = SlotMap(image)
+    if slots.stubs is None:
+        return report._replace(problem=f"is for {image.machine_name}, whose stubs are not known")
+    found = _Finder(slots)
+    found.find_stubs()
+    found.find_sites(direct=sites)
+    return report._replace(
+        needed=slots.needed(), calls=tuple(found.calls()), lazy=slots.lazy, first_call_only=slots.stubs.first_call_only
+    )
+
+
+class _Finder:
+    """Looks for the stubs and sites of one file's slots."""
+
+    def __init__(self, slots: SlotMap) -> None:
+        assert slots.stubs is not None
+        self.slots, self.known, self.stubs = slots, slots.slots, slots.stubs
+        self.found: dict[int, list[int]] = {}  # slot -> entries of its stubs
+        self.sites: dict[int, list[CallSite]] = {}  # slot -> sites
+        self._inside: set[int] = set()  # addresses of the jumps that are part of a stub
+
+    # -- stubs -------------------------------------------------------------------------------------------------------
+
+    def find_stubs(self) -> None:
+        """Search all code for every form of stub."""
+        for slot in self.known.values():
+            if slot.in_place:
+                self._add(slot.address, (slot.address,))
+        based: list[tuple[Form, int, re.Match[bytes]]] = []
+        for form in self.stubs.forms:
+            for span in self.slots.code.spans:
+                for match, address in _matches(form, span):
+                    if form.based:
+                        based.append((form, address, match))
+                        continue
+                    target = form.slot(match, address, 0)
+                    if target in self.known:
+                        self._take(form, match, address, target)
+        if based:
+            self._take_based(based)
+
+    def _take(self, form: Form, match: re.Match[bytes], address: int, slot: int) -> None:
+        self._add(slot, (address, *(address + at for at in form.entries(match))))
+        self._inside.update(range(address, address + match.end() - match.start()))
+
+    def _add(self, slot: int, entries: Iterable[int]) -> None:
+        self.found.setdefault(slot, []).extend(entries)
+
+    def _take_based(self, stubs: list[tuple[Form, int, re.Match[bytes]]]) -> None:
+        """Take stubs that count from a register, whose value depends on who calls them."""
+        bases = self.stubs.bases()
+        if not bases:
+            return
+        usual = [value for value, _ in Counter(value for _, value in bases).most_common()]
+        callers = self._bases_of_callers({address for _, address, _ in stubs}, bases) if len(usual) > 1 else {}
+        for form, address, match in stubs:
+            for base in dict.fromkeys((*callers.get(address, ()), *usual)):
+                slot = form.slot(match, address, base)
+                if slot in self.known:
+                    self._take(form, match, address, slot)
+                    break
+
+    def _bases_of_callers(self, stubs: set[int], bases: list[tuple[int, int]]) -> dict[int, list[int]]:
+        """Return what the register holds at the calls of each stub, the usual first."""
+        starts = [start for start, _ in bases]
+        votes: dict[int, Counter[int]] = {}
+        for site in self._branches():
+            if site.target in stubs:
+                at = bisect_right(starts, site.address) - 1
+                if at >= 0:
+                    votes.setdefault(site.target, Counter())[bases[at][1]] += 1
+        return {address: [value for value, _ in counter.most_common()] for address, counter in votes.items()}
+
+    # -- call sites --------------------------------------------------------------------------------------------------
+
+    def _branches(self) -> Iterator[Site]:
+        for span in self.slots.code.spans:
+            yield from self.stubs.sites(span)
+
+    def find_sites(self, *, direct: bool) -> None:
+        """Search for calls through slots, and with `direct` for calls of stubs."""
+        for span in self.slots.code.spans:
+            for site in self.stubs.slot_sites(span):
+                if site.target in self.known:
+                    self._add_site(site, site.target)
+        slot_of = {entry: slot for slot, entries in self.found.items() for entry in entries}
+        for site in self._branches() if direct else ():
+            if site.target in slot_of:
+                self._add_site(site, slot_of[site.target])
+
+    def _add_site(self, site: Site, slot: int) -> None:
+        if site.address not in self._inside:
+            self.sites.setdefault(slot, []).append(CallSite(site.address, site.kind, site.slot))
+
+    # -- together ----------------------------------------------------------------------------------------------------
+
+    def calls(self) -> Iterator[Call]:
+        """Yield what is called: every slot that is for calls, and every other that a stub or site goes through."""
+        for address, slot in self.known.items():
+            stubs, sites = sorted(set(self.found.get(address, ()))), sorted(set(self.sites.get(address, ())))
+            if slot.certain or stubs or sites:
+                yield self._call(slot, tuple(stubs), tuple(sites))
+
+    def _call(self, slot: Slot, stubs: tuple[int, ...], sites: tuple[CallSite, ...]) -> Call:
+        symbol, (version, library) = self.slots.symbol(slot), self.slots.version(slot)
+        if symbol is None:
+            name = self._resolver_name(slot.addend)
+            return Call(name, "", "", slot.kind, slot.address, stubs, 0, slot.addend, sites=sites)
+        ours = bool(symbol.section)
+        if ours:
+            library = self._own_name
+        canonical = symbol.value if symbol.value in stubs and not ours and not self.stubs.first_call_only else 0
+        kind = IFUNC if symbol.type == STT_IFUNC and ours else slot.kind
+        if self.stubs.first_call_only and stubs and self.slots.lazy:
+            kind = LAZY
+        resolver = symbol.value if kind == IFUNC else 0
+        weak = symbol.binding == _STB_WEAK
+        return Call(symbol.name, version, library, kind, slot.address, stubs, canonical, resolver, weak, sites)
+
+
+    @cached_property
+    def _own_name(self) -> str:
+        names = self.slots.dynamic.texts(DT_SONAME)
+        return names[0] if names else ""
+
+    def _resolver_name(self, address: int) -> str:
+        """Return the name of the IFUNC whose resolver is at `address`, else the resolver's, if there are symbols."""
+        return self._resolvers.get(address, "")
+
+    @cached_property
+    def _resolvers(self) -> dict[int, str]:
+        image = self.slots.image
+        if not image.has_symbols(L.SHT_SYMTAB):
+            return {}
+        table = image.symbol_table(L.SHT_SYMTAB)
+        numbers = sorted(table.functions(), key=lambda number: table.infos[number] & 15 == STT_IFUNC)
+        return {table.values[number]: table.name(number) for number in numbers}
+
+
+def _matches(form: Form, span: Span) -> Iterator[tuple[re.Match[bytes], int]]:
+    """Yield every match of a form at an address that stubs can have, with the address."""
+    search, at = form.pattern.search, 0
+    while True:
+        match = search(span.code, at)
+        if match is None:
+            return
+        start = match.start()
+        if (span.address + start) % form.align:
+            at = start + 1
+            continue
+        yield match, span.address + start
+        at = match.end()

@@ -1,0 +1,143 @@
+"""The slots of a file: words that the dynamic linker fills with functions' addresses, and what they are called.
+
+All of it comes from the dynamic segment, so that stripped files have it, and files without section headers. Which code
+jumps through a slot is found by `read`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...elf.dynamic import Dynamic
+from ...elf.relocations import words
+from ...machines import stubs_of
+from ...machines.stubs import Code, Span
+from .model import BOUND, IFUNC, LAZY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...elf.image import Image
+    from ...elf.relocations import Relocation
+    from ...elf.symbols import Symbol
+    from ...machines.stubs import Stubs
+
+_PF_X = 1
+_DT_BIND_NOW, _DT_FLAGS, _DT_FLAGS_1, _DT_NEEDED = 24, 30, 0x6FFFFFFB, 1
+_DF_BIND_NOW, _DF_1_NOW = 8, 1
+_STT_NOTYPE, _STT_FUNC, STT_IFUNC = 0, 2, 10
+
+
+class Slot(NamedTuple):
+    """One slot: its address, what fills it, its symbol's number (0: none) and its relocation's addend.
+
+    `certain`: whatever the code looks like, the slot is for calls.
+    """
+
+    address: int
+    kind: str
+    symbol: int
+    addend: int
+    certain: bool
+    in_place: bool = False
+
+
+class SlotMap:
+    """The slots of one file by address. Raises InputError where its dynamic segment is damaged."""
+
+    def __init__(self, image: Image) -> None:
+        """Read the relocations; `stubs` is None where the machine isn't known."""
+        self.image = image
+        self.dynamic = Dynamic(image)
+        self.code = Code(
+            image.layout.is64, image.little, image.flags, image.entry, self.dynamic.tags, _spans(image), self._pointer
+        )
+        self.stubs: Stubs | None = stubs_of(image.machine, self.code)
+        self.lazy = not self._binds_now()
+
+    def _binds_now(self) -> bool:
+        tags = self.dynamic.tags
+        flags = tags.get(_DT_FLAGS, 0) & _DF_BIND_NOW or tags.get(_DT_FLAGS_1, 0) & _DF_1_NOW
+        return bool(flags or _DT_BIND_NOW in tags)
+
+    @cached_property
+    def slots(self) -> dict[int, Slot]:
+        """All slots, by address."""
+        found = {slot.address: slot for slot in self._found()}
+        return {address: found[address] for address in sorted(found)}
+
+    def _found(self) -> Iterator[Slot]:
+        stubs, jumps = self.stubs, 0
+        if stubs is None:
+            return
+        for number, address in stubs.slots:
+            if self._is_function(number):
+                yield Slot(address, BOUND, number, 0, certain=self._is_foreign_function(number))
+        for entry in (*self.dynamic.relocations, *self.dynamic.jumps):
+            if entry.type == stubs.jump:
+                in_place = jumps < stubs.in_place and self._runs(entry.offset)
+                jumps += 1
+                kind = LAZY if self.lazy else BOUND
+                yield Slot(entry.offset, kind, entry.symbol, entry.addend or 0, certain=True, in_place=in_place)
+            elif entry.type in stubs.data and self._is_function(entry.symbol):
+                yield Slot(entry.offset, BOUND, entry.symbol, entry.addend or 0, certain=False)
+            elif entry.type in stubs.ifunc:
+                in_place = bool(stubs.in_place) and self._runs(entry.offset)
+                yield Slot(entry.offset, IFUNC, entry.symbol, self._addend(entry), certain=False, in_place=in_place)
+
+    def _runs(self, address: int) -> bool:
+        segment = self.image.segment_at(address)
+        return segment is not None and bool(segment.flags & _PF_X)
+
+    def _is_function(self, number: int) -> bool:
+        """Whether a symbol can be a function's: compilers give one that is undefined no type."""
+        symbol = self.dynamic.symbol(number)
+        return symbol is not None and symbol.type in {_STT_NOTYPE, _STT_FUNC, STT_IFUNC}
+
+    def _is_foreign_function(self, number: int) -> bool:
+        symbol = self.dynamic.symbol(number)
+        return symbol is not None and symbol.type == _STT_FUNC and not symbol.section
+
+    def _addend(self, entry: Relocation) -> int:
+        if entry.addend is not None:
+            return entry.addend
+        return self._word(entry.offset) or 0  # SHT_REL: it stands in the slot
+
+    def _word(self, address: int) -> int | None:
+        size = self.image.address_size
+        raw = self.image.bytes_at(address, size)
+        return words(raw, size, self.image.layout)[0] if len(raw) == size else None
+
+    @cached_property
+    def _relative(self) -> dict[int, int]:
+        """Relocations without a symbol whose addend is not in place: address -> addend."""
+        return {e.offset: e.addend for e in self.dynamic.relocations if not e.symbol and e.addend}
+
+    def _pointer(self, address: int) -> int | None:
+        return self._relative.get(address) or self._word(address)
+
+    # -- names -------------------------------------------------------------------------------------------------------
+
+    def symbol(self, slot: Slot) -> Symbol | None:
+        """Return the slot's symbol; None where it has none."""
+        return self.dynamic.symbol(slot.symbol) if slot.symbol else None
+
+    def version(self, slot: Slot) -> tuple[str, str]:
+        """Return the version of a slot's symbol and the library it is asked of; '' where there is none."""
+        found = self.dynamic.version(slot.symbol) if slot.symbol else None
+        return (found.name, found.library) if found else ("", "")
+
+    def needed(self) -> tuple[str, ...]:
+        """Return the names of the libraries that the file needs, in order."""
+        return self.dynamic.texts(_DT_NEEDED)
+
+
+def _spans(image: Image) -> tuple[Span, ...]:
+    """Return the executable segments. One of a BSS PLT has no bytes in the file."""
+    found = []
+    for segment in image.loads:
+        if segment.flags & _PF_X and segment.file_size:
+            stop = min(segment.offset + segment.file_size, len(image.data))
+            found.append(Span(segment.address, bytes(image.data[segment.offset : stop])))
+    return tuple(found)

@@ -1,0 +1,162 @@
+"""What a machine module says about calls into libraries, as records: slots, the stubs that jump through them, branches.
+
+A *slot* is a word that the dynamic linker fills with a function's address. A *stub* is the code that loads a slot and
+jumps to what it holds; linkers write one or more for each function that another file defines. A machine describes its
+stubs by patterns of instruction bytes, and says which slot the bytes mean. Beside the records there is only what every
+machine would have written again. Which file is read, and what slots are called, is known elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+from .calls import signed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+CALL, JUMP = "call", "jump"
+
+
+class Span(NamedTuple):
+    """A stretch of code: its address and its bytes."""
+
+    address: int
+    code: bytes
+
+
+class Code(NamedTuple):
+    """What a machine may ask of a file: its code, its dynamic tags, its header, and words of its data.
+
+    `pointer(address)` returns the word there as the dynamic linker leaves it, before the load address is added; None
+    where the file has none. `little` is the byte order of data.
+    """
+
+    is64: bool
+    little: bool
+    flags: int
+    entry: int
+    tags: Mapping[int, int]
+    spans: Sequence[Span]
+    pointer: Callable[[int], int | None]
+
+    def executable(self, address: int) -> bool:
+        """Whether there is code at `address`."""
+        return any(span.address <= address < span.address + len(span.code) for span in self.spans)
+
+
+class Form(NamedTuple):
+    """One form of stub: what its bytes match, and which slot they mean.
+
+    `slot(match, address, base)` gets the match, the address of its first byte, and the register's value that the stub
+    counts from, where `based` says that it counts from one. It returns the slot's address, or None: no stub after all.
+    Every stub starts at a multiple of `align`. Other entries of it are at the distances in `entries(match)`.
+    """
+
+    pattern: re.Pattern[bytes]
+    slot: Callable[[re.Match[bytes], int, int], int | None]
+    align: int = 4
+    based: bool = False
+    entries: Callable[[re.Match[bytes]], tuple[int, ...]] = lambda match: ()
+
+
+class Site(NamedTuple):
+    """A branch: where it is, where it goes (or with `slot` the slot that it goes through), whether CALL or JUMP."""
+
+    address: int
+    target: int
+    kind: str
+    slot: bool = False
+
+
+class Stubs(NamedTuple):
+    """What one file's slots, stubs and branches look like.
+
+    `jump` is the relocation of a slot that may be filled lazily, `data` those of one that is filled at the start, and
+    `ifunc` those of one that is filled with what a resolver returns. `sites` yields the direct branches of a stretch of
+    code, `slot_sites` those that load a slot themselves. `bases` returns (address of code, value): code from that
+    address on has this value in the register that stubs count from. Of the first `in_place` lazy slots the code is at
+    the slot itself: the relocation's address is the stub's.
+    `first_call_only`: a stub is called until its function's address is known, and no more. `slots` are those that no
+    relocation names, as (number of the symbol, address).
+    """
+
+    jump: int
+    data: tuple[int, ...]
+    ifunc: tuple[int, ...]
+    forms: tuple[Form, ...]
+    sites: Callable[[Span], Iterator[Site]]
+    slot_sites: Callable[[Span], Iterator[Site]] = lambda span: iter(())
+    bases: Callable[[], list[tuple[int, int]]] = list
+    in_place: int = 0
+    first_call_only: bool = False
+    slots: tuple[tuple[int, int], ...] = ()
+
+
+class Word(NamedTuple):
+    """An instruction word, or one of a family: `mask` are the bits that count. Each becomes a group of the pattern."""
+
+    value: int
+    mask: int = 0xFFFFFFFF
+    optional: bool = False
+
+
+def pattern(little: bool, *words: Word | Sequence[Word]) -> re.Pattern[bytes]:
+    """Return what matches instruction words in this order; of a sequence of them any one, in one group."""
+    parts = []
+    for step in words:
+        choices = (step,) if isinstance(step, Word) else tuple(step)
+        text = b"|".join(_bytes(word, little) for word in choices)
+        parts.append(b"(" + text + b")" + (b"?" if choices[0].optional else b""))
+    return re.compile(b"".join(parts), re.DOTALL)
+
+
+def _bytes(word: Word, little: bool) -> bytes:
+    order = range(0, 32, 8) if little else range(24, -8, -8)
+    return b"".join(_byte(word.value >> shift & 0xFF, word.mask >> shift & 0xFF) for shift in order)
+
+
+def _byte(value: int, mask: int) -> bytes:
+    if mask == 0:
+        return b"."
+    known = [byte for byte in range(256) if byte & mask == value]
+    return re.escape(bytes(known)) if len(known) == 1 else b"[" + b"".join(b"\\x%02x" % byte for byte in known) + b"]"
+
+
+def word(match: re.Match[bytes], group: int, little: bool) -> int:
+    """Return the instruction word that a group matched; 0 where the group is not there."""
+    return int.from_bytes(match[group] or b"", "little" if little else "big")
+
+
+def low16(value: int) -> int:
+    """Return the signed number in the low 16 bits of an instruction."""
+    return signed(value & 0xFFFF, 16)
+
+
+def units(span: Span, size: int, little: bool) -> array[int]:
+    """Return a span's code as numbers of 2 or 4 bytes each."""
+    found: array[int] = array({2: "H", 4: "I"}[size])
+    found.frombytes(span.code[: len(span.code) // size * size])
+    if little != _NATIVE_LITTLE:
+        found.byteswap()
+    return found
+
+
+_NATIVE_LITTLE = array("H", b"\x01\x00")[0] == 1
+
+
+def branches(span: Span, little: bool, call: int, jump: int, mask: int) -> Iterator[Site]:
+    """Yield the branches that have their distance, in bytes or words, in one instruction word.
+
+    `call` and `jump` are the words without the distance, which the bits outside `mask` are: all the low ones, or all
+    but the lowest two.
+    """
+    scale = 1 if mask & 3 else 4
+    wide = (~mask & 0xFFFFFFFF).bit_length() + (2 if scale == 4 else 0)
+    for at, value in enumerate(units(span, 4, little)):
+        opcode = value & mask
+        if opcode in (call, jump):
+            distance = signed((value & ~mask & 0xFFFFFFFF) * scale, wide)
+            yield Site(span.address + 4 * at, span.address + 4 * at + distance, CALL if opcode == call else JUMP)
