@@ -99,3 +99,11 @@ def test_folders_that_are_printed_hold_what_they_promise(usdtbuild: Any) -> None
     assert Path(usdtbuild("--pkgconfig-dir").stdout.strip(), "usdtbuild.pc").is_file()
     assert Path(usdtbuild("--include-dir").stdout.strip(), "usdt_dof_register.c").is_file()
     assert usdtbuild("--version").stdout.startswith("usdtbuild, version ")
+
+
+def test_the_index_would_take_wheel_and_source_distribution(wheel: Path, run: Any, tmp_path: Path) -> None:
+    pytest.importorskip("twine")
+    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path, ROOT)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    said = run(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist).stdout
+    assert said.count("PASSED") == 2

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("tutorial", "cpp", "other-builds", "packagers", "containers", "ci", "faq")
+PAGES = ("tutorial", "cpp", "other-builds", "packagers", "containers", "ci", "faq", "json")
 _BLOCK = re.compile(r"(?P<before>[^\n]*)\n\n?```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

@@ -8,6 +8,7 @@ making (`UsdtError`) become one line on stderr and their exit code here, in one 
 from __future__ import annotations
 
 import importlib
+import os
 
 import click
 
@@ -100,7 +101,10 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code; never lets a traceback of the user's making through."""
     try:
-        result = cli.main(args=arguments, prog_name="usdtbuild", standalone_mode=False)
+        # rich knows these variables by itself, click doesn't.
+        plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+        color = False if plain else None
+        result = cli.main(args=arguments, prog_name="usdtbuild", standalone_mode=False, color=color)
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
         error.show()

@@ -63,8 +63,12 @@ _RESERVED = """
 
 
 def name_of_folder(folder: Path) -> str:
-    """Return the name that a folder suggests: letters, digits and single underscores."""
-    return re.sub(r"[^a-z0-9]+", "_", folder.resolve().name.lower()).strip("_")
+    """Return the name that a folder suggests: letters, without their accents, digits and single underscores."""
+    import unicodedata
+
+    letters = unicodedata.normalize("NFKD", folder.resolve().name.lower())
+    plain = "".join(sign for sign in letters if not unicodedata.combining(sign))
+    return re.sub(r"[^a-z0-9]+", "_", plain).strip("_")
 
 
 def check_provider_name(name: str) -> None:

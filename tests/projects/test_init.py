@@ -21,7 +21,7 @@ KINDS = list(SAMPLES)
 def test_the_new_name_stands_everywhere(usdtbuild: Any, tmp_path: Path, kind: str) -> None:
     said = usdtbuild("init", kind, tmp_path / "Web-Server").stdout
     folder = tmp_path / "Web-Server"
-    assert "the project web_server" in said
+    assert "the project is called web_server (--name calls it otherwise)" in said
     written = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert {"README.md", "web_server.d"} <= written
     assert all(f"    {path}\n" in said for path in written)
@@ -34,6 +34,13 @@ def test_the_new_name_stands_everywhere(usdtbuild: Any, tmp_path: Path, kind: st
         left = re.findall(rf"(?<![a-z])(?:(?<!\s){word}\b|{word}[^a-z\s,;.])", text)
         assert left == [], (path, left)
     assert "WEB_SERVER_" in "".join((folder / path).read_text() for path in written if path.endswith(".c"))
+
+
+def test_a_name_that_was_made_up_is_told(usdtbuild: Any, tmp_path: Path) -> None:
+    said = usdtbuild("init", "cmake", "café-server", cwd=tmp_path).stdout
+    assert said.startswith("café-server: the project is called cafe_server (--name calls it otherwise); ")
+    assert "otherwise" not in usdtbuild("init", "cmake", "plain", cwd=tmp_path).stdout
+    assert "otherwise" not in usdtbuild("init", "cmake", "Other", "--name", "mine", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -31,14 +31,15 @@ def command(kind: str, folder: Path, name: str | None) -> int:
         cure = "" if name is not None else "; name the project with --name"
         raise UsageError(f"{where}: {error}{cure}") from None
     written = write(plan(kind, chosen), folder)
-    _say(folder, chosen, written)
+    _say(folder, chosen, written, name is not None)
     return 0
 
 
-def _say(folder: Path, name: str, written: Sequence[str]) -> None:
+def _say(folder: Path, name: str, written: Sequence[str], given: bool) -> None:
     """Tell what is there now, and what to do with it."""
     providers = ", ".join(path for path in written if path.endswith(".d"))
-    click.echo(f"{folder}: the project {name}, with its probes in {providers}")
+    called = name if given or name == folder.resolve().name else f"{name} (--name calls it otherwise)"
+    click.echo(f"{folder}: the project is called {called}; its probes are in {providers}")
     for path in written:
         click.echo(f"    {path}")
     click.echo(f"Next: {folder / 'README.md'} has the commands that build it and show its probes.")

@@ -1,0 +1,128 @@
+"""What `--json` prints is what its schema says, field for field, for files and processes of many kinds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from usdtbuild.folders import folder
+
+SCHEMAS = folder("schemas")
+PROVIDER = "provider app { probe go(int number, char *text); probe idle(); probe never(long); };\n"
+MAIN = """\
+#include "app.h"
+#include <unistd.h>
+__attribute__((noinline)) static void work(int number, char **texts)
+{
+    APP_GO(number, texts[0]);
+    APP_IDLE();
+}
+int main(int argc, char **argv)
+{
+    if (APP_GO_ENABLED())
+        work(argc, argv);
+    work(-1, argv);
+    if (argc > 1)
+        pause();
+    return 0;
+}
+"""
+
+
+def conforms(name: str, text: str) -> Any:
+    """Hold an output to its schema; return what it says."""
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((SCHEMAS / f"{name}.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    found = json.loads(text)
+    jsonschema.Draft202012Validator(schema).validate(found)
+    assert text.endswith("\n")
+    return found
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, usdtbuild: Any, run: Any) -> Path:
+    """A program with all record formats, patchable entries and debug information; its object lies beside it."""
+    place = tmp_path_factory.mktemp("json")
+    (place / "app.d").write_text(PROVIDER)
+    (place / "main.c").write_text(MAIN)
+    usdtbuild("header", "app.d", "-o", "app.h", cwd=place)
+    formats, entries = "--formats=stapsdt,dof,usdt", "-fpatchable-function-entry=7,5"
+    usdtbuild("cc", formats, "--", "gcc", "-O1", "-g", entries, "-c", "main.c", "-o", "main.o", cwd=place)
+    run("gcc", "main.o", "-o", "app", cwd=place)
+    run("gcc", "-c", "-xc", "/dev/null", "-o", "empty.o", cwd=place)
+    return place
+
+
+@pytest.fixture
+def process(built: Path) -> Iterator[str]:
+    running = subprocess.Popen([built / "app", "wait"])
+    yield str(running.pid)
+    running.kill()
+    running.wait()
+
+
+def test_list(built: Path, process: str, usdtbuild: Any) -> None:
+    text = usdtbuild("list", "--json", "--source", built / "app", built / "main.o", process, code=None).stdout
+    files = conforms("list", text)["files"]
+    assert len(files) >= 3
+    assert {probe["format"] for probe in files[0]["probes"]} == {"stapsdt", "dof", "usdt"}
+    assert any("process" in file for file in files)
+
+
+def test_verify(built: Path, usdtbuild: Any) -> None:
+    text = usdtbuild(
+        "verify", "--json", "--provider", built / "app.d", built / "app", built / "main.o", code=None
+    ).stdout
+    assert conforms("verify", text)["files"]
+    damaged = built / "damaged"
+    usdtbuild("verify", "--json", built / "empty.o", code=None)
+    damaged.write_bytes((built / "app").read_bytes().replace(b"-4@%edi", b"-3@%edi"))
+    found = conforms("verify", usdtbuild("verify", "--json", damaged, code=None).stdout)
+    assert any(file["findings"] for file in found["files"])
+
+
+def test_functions(built: Path, process: str, usdtbuild: Any) -> None:
+    text = usdtbuild("functions", "--json", "--explain", built / "app", built / "main.o", process).stdout
+    files = conforms("functions", text)["files"]
+    assert any(function["hotpatchable"] for file in files for function in file["functions"])
+    assert any("explain" in function for file in files for function in file["functions"])
+
+
+def test_flags(usdtbuild: Any) -> None:
+    text = usdtbuild("flags", "--patchable", "7,5", "--no-probe", "--compiler", "gcc", "--json").stdout
+    assert conforms("flags", text)["pair"] == [7, 5]
+
+
+def test_dof(built: Path, usdtbuild: Any) -> None:
+    for words in (("app",), ("main.o",), ("app", "--merged")):
+        assert conforms("dof-dump", usdtbuild("dof", "dump", "--json", *words, cwd=built).stdout)
+    platforms = ("--platform", "freebsd", "--platform", "illumos", "--platform", "oracle")
+    checked = usdtbuild("dof", "check", "--json", *platforms, "app", cwd=built, code=None).stdout
+    assert len(conforms("dof-check", checked)) >= 3
+
+
+def test_each_schema_is_on_the_page_and_the_other_way_round() -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs/json.md").read_text()
+    assert {path.name for path in SCHEMAS.glob("*.json")} == {
+        word for word in page.split("`") if word.endswith(".json")
+    }
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1", "FORCE_COLOR": ""}, {"TERM": "dumb"}])
+def test_plain_terminals_get_no_colours(variables: dict[str, str], built: Path, run: Any, need: Any) -> None:
+    """On a terminal, which `script` makes: with colours where nothing speaks against them."""
+    import os
+    import sys
+
+    script = need("script")
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    for command in ("list", "verify", "functions"):
+        words = [script, "-qec", f"{sys.executable} -m usdtbuild {command} {built / 'app'}", "/dev/null"]
+        assert "\x1b[" in run(*words, env=environment, code=None).stdout
+        assert "\x1b[" not in run(*words, env={**environment, **variables}, code=None).stdout, command
