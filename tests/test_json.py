@@ -94,6 +94,12 @@ def test_functions(built: Path, process: str, usdtbuild: Any) -> None:
     assert any("explain" in function for file in files for function in file["functions"])
 
 
+def test_calls(built: Path, process: str, usdtbuild: Any) -> None:
+    files = conforms("calls", usdtbuild("calls", "--json", built / "app", process, code=None).stdout)["files"]
+    assert any(call["name"] == "pause" for file in files for call in file["calls"])
+    assert any("holds" in call for file in files for call in file["calls"])
+
+
 def test_flags(usdtbuild: Any) -> None:
     text = usdtbuild("flags", "--patchable", "7,5", "--no-probe", "--compiler", "gcc", "--json").stdout
     assert conforms("flags", text)["pair"] == [7, 5]
