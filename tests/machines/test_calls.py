@@ -259,3 +259,34 @@ def test_slots_and_first_call_stubs_of_mips(name: str, workshop: Any) -> None:
         assert seen == len(FUNCTIONS), linked.title
         assert file["first_call_only"]
     assert stubs or "bfd" not in {linked.title.split("-")[2] for linked in made}
+
+
+@pytest.mark.slow
+def test_more_functions_than_a_branch_of_the_table_reaches(workshop: Any) -> None:
+    """ELFv1's entries are longer from 32,768 on; and where a slot's words lie across 32 KB, its stub is another."""
+    shop, count = workshop("ppc64"), 36_000
+    tools = [find(f"{shop.target.prefix}{name}") for name in ("as", "ld.bfd", "nm")]
+    if not all(tools):
+        pytest.skip("binutils for ppc64 are not installed (make test-all installs them)")
+    functions = range(count)
+    (shop.folder / "many.s").write_text(
+        '.section ".opd","aw"\n.globl _start\n_start: .quad .Lstart,.TOC.@tocbase,0\n.text\n.Lstart:\n'
+        + "".join(f" bl f{number}\n nop\n" for number in functions)
+        + " blr\n"
+    )
+    (shop.folder / "them.s").write_text(
+        '.section ".opd","aw"\n'
+        + "".join(f".globl f{n}\n.type f{n},@function\nf{n}: .quad .L{n},.TOC.@tocbase,0\n" for n in functions)
+        + ".text\n"
+        + "".join(f".L{number}: blr\n" for number in functions)
+    )
+    for name in ("many", "them"):
+        shop.call(tools[0], f"{name}.s", "-o", f"{name}.o")
+    shop.call(tools[1], "-shared", "them.o", "-o", "libthem.so")
+    shop.call(tools[1], "-pie", "--dynamic-linker", "/none", "many.o", "libthem.so", "-o", "many")
+    symbols = shop.call(tools[2], "many")
+    wanted = {int(m[1], 16): m[2] for m in re.finditer(r"^(\w+) . \w+\.plt_call\.(f\d+)$", symbols, re.MULTILINE)}
+    assert len(wanted) == count
+    for path in (shop.folder / "many", without_names(shop, shop.folder / "many")):
+        (file,) = listed(shop, [path])
+        assert {int(stub, 16): call["name"] for call in file["calls"] for stub in call["stubs"]} == wanted

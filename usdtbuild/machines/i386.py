@@ -131,8 +131,9 @@ def facts() -> dict[int, Facts]:
 
 # -- calls into libraries ---------------------------------------------------------------------------------------------
 
-# Position-independent code begins with a call of a function that returns its return address, and add $distance,%reg.
-_TAKES_GOT = rb"\xe8.{4}(?=(?:\x81[\xc0-\xc3\xc5-\xc7]|\x05)(.{4}))"
+# Position-independent code begins with a call of a function that returns its return address (clang: of the next
+# instruction, which pops it), and add $distance,%reg.
+_TAKES_GOT = rb"\xe8.{4}[\x58-\x5f]?(?=(?:\x81[\xc0-\xc3\xc5-\xc7]|\x05)(.{4}))"
 
 
 def stubs(code: Code) -> Stubs:
@@ -167,7 +168,7 @@ def _bases(code: Code) -> list[tuple[int, int]]:
     found = [(0, code.tags[3])] if 3 in code.tags else []
     for span in code.spans:
         for match in re.finditer(_TAKES_GOT, span.code, re.DOTALL):
-            value = (span.address + match.end() + int.from_bytes(match[1], "little")) & 0xFFFFFFFF
+            value = (span.address + match.start() + 5 + int.from_bytes(match[1], "little")) & 0xFFFFFFFF
             if code.pointer(value) is not None and not code.executable(value):
                 found.append((span.address + match.start(), value))
     return found

@@ -234,6 +234,7 @@ def _forms_64(code: Code) -> tuple[Form, ...]:
     between = (
         Word(0xE8420000, 0xFFFF0000, optional=True), Word(0xE84B0000, 0xFFFF0000), Word(0xE84C0000, 0xFFFF0000),
         Word(0xE9620000, 0xFFFF0000), Word(0xE96B0000, 0xFFFF0000), Word(0xE96C0000, 0xFFFF0000),
+        Word(0x396B0000, 0xFFFF0000), Word(0x38420000, 0xFFFF0000),  # addi r11 or r2: its words lie 32 KB apart
         Word(0x7D8B6278), Word(0x7C425A14), Word(0x7D6B5A78), Word(0x7C426214), Word(0x28220000), Word(0x7D826278),
     )  # fmt: skip  # ld r2/r11; xor r11,r12,r12; add r2,r2,r11; ...; cmpldi r2,0
     end = (Word(_BCTR), Word(0x4CE20420), Word(0x4CC20420))  # bctr; bnectr
@@ -287,10 +288,13 @@ def _forms_64(code: Code) -> tuple[Form, ...]:
 
 
 def _from_program_counter(code: Code) -> list[tuple[int, int]]:
-    """Return what r30 is behind each place that makes it: bcl or bl to the next instruction, mflr, addis, addi."""
+    """Return what r30 is behind each place that makes it: bcl or bl to the next instruction, mflr, then additions.
+
+    Stubs for code of -fpic count from what DT_PPC_GOT says.
+    """
     from .stubs import low16, units
 
-    found = []
+    found = [(0, code.tags[_DT_PPC_GOT])] if _DT_PPC_GOT in code.tags else []
     for span in code.spans:
         words_ = units(span, 4, code.little)
         for at, value in enumerate(words_):
@@ -306,8 +310,12 @@ def _from_program_counter(code: Code) -> list[tuple[int, int]]:
                     known[target] = known[source] + (low16(step) << 16)
                 elif opcode == 14 and source in known:  # addi
                     known[target] = known[source] + low16(step)
-                    if target == 30:
-                        break
+                elif opcode == 32 and source in known:  # lwz: clang keeps the distance before the function
+                    known[target] = code.pointer(known[source] + low16(step)) or 0
+                elif step & 0xFC0007FF == 0x7C000214 and {source, step >> 11 & 31} <= set(known):  # add
+                    known[target] = (known[source] + known[step >> 11 & 31]) & 0xFFFFFFFF
+                if target == 30 and opcode in {14, 31} and known.get(30, place) != place:
+                    break
             if known.get(30, place) != place:
                 found.append((place, known[30] & 0xFFFFFFFF))
     return sorted(found)
