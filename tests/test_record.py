@@ -58,6 +58,24 @@ def test_wrong_values_are_refused(kind: Any, values: tuple[Any, ...], named: dic
         kind(*values, **named)
 
 
+def test_a_class_that_is_used_often_goes_on_as_before() -> None:
+    class Often(NamedTuple):
+        first: int
+        second: str = "two"
+
+    class Below(Often):
+        __slots__ = ()
+
+    for number in range(1000):
+        assert Often(number) == (number, "two") == Often(second="two", first=number)
+        assert type(Below(number)) is Below
+    with pytest.raises(TypeError):
+        Often()
+    with pytest.raises(TypeError):
+        Often(1, third=2)  # type: ignore[call-arg]
+    assert Often(1)._replace(second="x") == Often(1, "x")
+
+
 @KINDS
 def test_it_is_a_tuple(kind: Any) -> None:
     made = kind(1, "x")

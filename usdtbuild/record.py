@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 else:
     from _collections import _tuplegetter  # what typing's fields are made with, too
 
+    _OFTEN = 200  # tuples of a class, from where compiling a constructor for it pays
+    _made: dict[type, int] = {}  # how many there were of each; not in the class, where a change costs all caches of it
+
     class _Meta(type):
         """Makes the fields of a named tuple from its annotations; what inherits from one gets no more fields."""
 
@@ -27,6 +30,13 @@ else:
                 namespace["__slots__"] = ()
             return super().__new__(cls, name, bases, namespace)
 
+    def _constructor(cls: type) -> Any:
+        """Return a `__new__` made for a class, as typing's named tuples have it: it takes half the time of ours."""
+        fields = ", ".join(cls._fields)
+        made = eval(f"lambda _cls, {fields}: _new(_cls, ({fields},))", {"_new": tuple.__new__})
+        made.__defaults__ = tuple(cls._defaults.values())
+        return made
+
     class NamedTuple(tuple, metaclass=_Meta):
         """The base of a class of named tuples."""
 
@@ -36,6 +46,9 @@ else:
 
         def __new__(cls, *values: Any, **named: Any) -> NamedTuple:
             """Take the fields' values in order, by name, or from their defaults. Raises TypeError."""
+            _made[cls] = made = _made.get(cls, 0) + 1
+            if made == _OFTEN:
+                cls.__new__ = staticmethod(_constructor(cls))
             fields = cls._fields
             if len(values) == len(fields) and not named:
                 return tuple.__new__(cls, values)
