@@ -37,6 +37,7 @@ _ENGINES = ("auto", "patch", "trap", "inside")
 @click.option("-p", "--pid", type=int, help="Trace a process that runs already.")
 @click.option("-P", "--probe", "probes", multiple=True, metavar="GLOB", help="Probes: provider:probe, or probe.")
 @click.option("-F", "--function", "functions", multiple=True, metavar="GLOB", help="Entries of functions.")
+@click.option("-L", "--call", "calls", multiple=True, metavar="GLOB", help="Calls of library functions.")
 @click.option("-x", "--exclude", multiple=True, metavar="GLOB", help="Leave these probes and functions out.")
 @click.option("--module", "modules", multiple=True, metavar="GLOB", help="Only in these files: by path or name.")
 @click.option("--provider", "files", multiple=True, metavar="FILE.d", help="Provider files that name arguments.")
@@ -64,6 +65,7 @@ def command(
     pid: int | None,
     probes: tuple[str, ...],
     functions: tuple[str, ...],
+    calls: tuple[str, ...],
     exclude: tuple[str, ...],
     modules: tuple[str, ...],
     files: tuple[str, ...],
@@ -103,9 +105,9 @@ def command(
     wishes = Wishes(count, histogram or "", by or "", latency, key or "", top or 0, outputs, heading[:200],
                     live=not argv and wanted_hits is None)  # fmt: skip
     sieve = Sieve(Filter(wanted_hits, string_size)) if wanted_hits is not None else None
-    if latency and not probes and not functions:
+    if latency and not probes and not functions and not calls:
         probes = latency
-    wanted = Wanted(probes, functions, exclude, modules, _providers(files))
+    wanted = Wanted(probes, functions, exclude, modules, _providers(files), calls)
     with Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
         what = COUNT if output.needs == COUNTS and sieve is None else RECORD
         job = Job(

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
 from ..inspection.probes import find_declared, inspect
+from ..machines.numbers import EM_X86_64
 from ..provider import model as declared
-from .model import ENTER, FLOAT, INTEGER, POINTER, PROBE, STRING, Argument, Module, Refusal, Site, Target
+from .model import CALL, ENTER, FLOAT, INTEGER, POINTER, PROBE, STRING, Argument, Module, Refusal, Site, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,11 +37,12 @@ class Wanted(NamedTuple):
     exclude: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     providers: tuple[Provider, ...] = ()
+    calls: tuple[str, ...] = ()
 
     def takes_probe(self, provider: str, name: str) -> bool:
         """Whether a probe is wanted."""
         names = _spellings(provider, name)
-        if not self.probes and self.functions:
+        if not self.probes and (self.functions or self.calls):
             return False
         wanted = not self.probes or any(_matches(names, pattern) for pattern in self.probes)
         return wanted and not any(_matches(names, pattern) for pattern in self.exclude)
@@ -48,6 +50,12 @@ class Wanted(NamedTuple):
     def takes_function(self, names: Sequence[str]) -> bool:
         """Whether a function is wanted."""
         return any(_matches(names, pattern) for pattern in self.functions) and not any(
+            _matches(names, pattern) for pattern in self.exclude
+        )
+
+    def takes_call(self, names: Sequence[str]) -> bool:
+        """Whether calls of a library function are wanted."""
+        return any(_matches(names, pattern) for pattern in self.calls) and not any(
             _matches(names, pattern) for pattern in self.exclude
         )
 
@@ -112,6 +120,8 @@ def _targets(one: Loaded, wanted: Wanted, first: int) -> Iterator[Target]:
         for target in _functions(one, module, wanted, number):
             yield target
             number += 1
+    if wanted.calls:
+        yield from _calls(one, module, wanted, number)
 
 
 def probe_target(
@@ -167,3 +177,23 @@ def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Itera
             site = Site(address + one.bias, address, (), 0, function.name)
             yield Target(first, ENTER, "", function.name, module, (), (site,))
             first += 1
+
+
+# x86-64's registers for integers and pointers, of which a stub's callee may take any number (psABI 3.2.3).
+_REGISTERS = "8@%rdi 8@%rsi 8@%rdx 8@%rcx 8@%r8 8@%r9"
+
+
+def _calls(one: Loaded, module: Module, wanted: Wanted, first: int) -> Iterator[Target]:
+    """Yield the wanted library functions that a loaded file calls: stubs, and call sites without one."""
+    from ..formats import operands
+    from ..functions.calls.read import read_calls
+
+    known = operands.parse(_REGISTERS, one.image.machine) if one.image.machine == EM_X86_64 else ()
+    arguments = tuple(Argument(f"arg{n}", "", 8, False, POINTER) for n in range(1, len(known) + 1))
+    for call in read_calls(one.image).calls:
+        if call.name and wanted.takes_call((call.name, call.title)):
+            places = (*call.stubs, *(site.address for site in call.sites if site.through_slot))
+            if places:
+                sites = tuple(Site(place + one.bias, place, tuple(known), 0, "") for place in places)
+                yield Target(first, CALL, "", call.name, module, arguments, sites)
+                first += 1
