@@ -105,12 +105,17 @@ class Word(NamedTuple):
 
 def pattern(little: bool, *words: Word | Sequence[Word]) -> re.Pattern[bytes]:
     """Return what matches instruction words in this order; of a sequence of them any one, in one group."""
-    parts = []
+    parts, firsts, ahead = [], [], True
     for step in words:
         choices = (step,) if isinstance(step, Word) else tuple(step)
         text = b"|".join(_bytes(word, little) for word in choices)
+        if ahead:
+            shift = 0 if little else 24
+            firsts += [_byte(word.value >> shift & 0xFF, word.mask >> shift & 0xFF) for word in choices]
+            ahead = choices[0].optional
         parts.append(b"(" + text + b")" + (b"?" if choices[0].optional else b""))
-    return re.compile(b"".join(parts), re.DOTALL)
+    # One look at the first byte, before all that may or may not be there is tried.
+    return re.compile(b"(?=" + b"|".join(firsts) + b")" + b"".join(parts), re.DOTALL)
 
 
 def _bytes(word: Word, little: bool) -> bytes:
