@@ -26,8 +26,7 @@ from typing import NamedTuple
 from .._version import __version__
 from ..formats.stapsdt import MAX_ARGUMENTS
 from . import describe, header, placing
-from .model import INTEGER, POINTER, CType, Probe, Provider
-from .parser import macro_name
+from .model import INTEGER, POINTER, CType, Probe, Provider, macro_name
 from .types import BY_VALUE, INT64, UNDECLARED
 
 # A change of these macros' meaning changes the number in their guard.

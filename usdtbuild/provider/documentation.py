@@ -6,9 +6,9 @@ probes bpftrace and perf find by provider and name; `PROGRAM` stands for the pat
 
 from __future__ import annotations
 
-from .model import FLOAT, INTEGER, Argument, Attributes, Probe, Provider
-from .parser import attribute_text, macro_name
+from .model import FLOAT, INTEGER, Argument, Attributes, Probe, Provider, macro_name
 from .printer import signature
+from .stability import attribute_text
 
 # SDT notes describe no more arguments than that (reference: systemtap-sdt's STAP_PROBE12).
 _VISIBLE_ARGUMENTS = 12

@@ -110,5 +110,10 @@ class Provider(NamedTuple):
         return self._replace(probes=probes, comment="")
 
 
+def macro_name(provider: str, stub: str) -> str:
+    """Return the macro of a probe as `dtrace -h` spells it: upper case, one underscore for two."""
+    return f"{provider}_{stub.replace('__', '_')}".upper()
+
+
 def _bare(arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
     return tuple(argument._replace(type=argument.type._replace(parameter="")) for argument in arguments)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from .lexer import LETTERS, scan
 from .model import POINTER, Argument, Attributes, CType, Probe, Provider
-from .parser import ParseError, attribute_text, parse
+from .parser import ParseError, parse
+from .stability import attribute_text
 from .types import FUNCTION, INT64, KEYWORD_TYPES, LLONG, SIZE, STANDARD_TYPES, UINT64, ULLONG, USUAL_TYPES
 
 TYPE_CHECKING = False
