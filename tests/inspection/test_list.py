@@ -295,7 +295,8 @@ def test_a_long_walk_shows_its_progress_on_a_terminal(tmp_path: Path, program: A
 # Looking takes a fraction of a millisecond a file; here as long as it would on a slow disk.
 SLOWLY = """
 import sys, time
-from usdtbuild import targets, cli
+from usdtbuild import cli
+from usdtbuild.inspection import targets
 image = targets.Image
 targets.Image = lambda *arguments: (time.sleep(0.01), image(*arguments))[1]
 sys.exit(cli.main())

@@ -87,11 +87,11 @@ def chain(site: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def addr2line(path: Path, address: str, *options: str) -> list[tuple[str, int]]:
-    """Return binutils' chain for an address: path and line, the innermost first."""
+    """Return binutils' chain for an address: path and line, the innermost first, but for what the header adds."""
     command = ["addr2line", "-i", "-e", str(path), *options, address]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = re.findall(r"^(.*):(\d+)(?: \(discriminator \d+\))?$", text, re.MULTILINE)
-    return [(os.path.normpath(file), int(line)) for file, line in found]
+    return [(os.path.normpath(file), int(line)) for file, line in found if not file.endswith("/app.h")]
 
 
 def test_every_site_of_a_program_is_where_addr2line_says(usdtbuild: Any, need: Any, program: Path) -> None:

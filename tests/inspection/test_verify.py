@@ -274,7 +274,9 @@ def test_an_object_s_record_without_a_place(program: Any, note: Any) -> None:
      ".byte 0x66,0x0f,0x1f,0x44,0,0", ".byte 0x0f,0x1f,0x80,0,0,0,0", ".byte 0x0f,0x1f,0x84,0,0,0,0,0"],
 )  # fmt: skip
 def test_every_nop_is_a_site(code: str, program: Any, note: Any) -> None:
-    assert findings(program(note(), sites=(code,))) == {}
+    # A kernel makes a call of this one, and the function that the site is in has no frame.
+    dangerous = {"red-zone"} if code == ".byte 0x0f,0x1f,0x44,0,0" else set()
+    assert set(findings(program(note(), sites=(code,)))) == dangerous
 
 
 def test_a_return_is_a_site(program: Any, note: Any) -> None:

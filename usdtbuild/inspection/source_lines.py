@@ -18,6 +18,7 @@ from elftools.elf.elffile import ELFFile
 from ..elf import layout as L
 from ..elf import space as mapped
 from ..functions.symbols import DEBUG_FOLDER, debug_files
+from ..provider.header import FIRING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -201,9 +202,13 @@ class _Unit:
         return {address: tuple(self._chain(chains[address], *row)) for address, row in rows.items()}
 
     def _chain(self, calls: list[Any], file: int, line: int) -> Iterator[Frame]:
-        """Yield the innermost line, and then for each inlined function where it was called."""
+        """Yield the innermost line, and then for each inlined function where it was called.
+
+        The function in which a generated header has the probe's branch is not one of the user's.
+        """
         for die in reversed(calls):
-            yield Frame(self._file(file), line, self._name(die))
+            if not self._name(die).startswith(FIRING):
+                yield Frame(self._file(file), line, self._name(die))
             if die.tag != "DW_TAG_inlined_subroutine":
                 return
             file, line = _number(die, "DW_AT_call_file"), _number(die, "DW_AT_call_line")

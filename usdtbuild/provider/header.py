@@ -20,6 +20,7 @@ from .types import ANY, BY_VALUE, FUNCTION, INT64, LLONG, SIZE, SSIZE, UINT64, U
 
 # C89 promises 509 characters in a string, and `-Woverlength-strings` counts them. An assembler statement around a
 # piece of the description takes at most 168, with a provider's name of 53.
+FIRING = "usdtbuild_on_"  # how the functions that hold probes' branches are called
 _MAX_PIECE = 330
 
 # Parameters that aren't passed as they are declared: the stub's C type, and how the macro converts. Floating point
@@ -284,7 +285,7 @@ def _live(provider: str, probe: Probe) -> str:
     types = ", ".join(stub_types(probe)) or "void"
     semaphore = f"{provider}_{probe.stub}_semaphore"
     return (
-        macro(provider, probe, False, f"usdtbuild_on_{stub}(%s)")
+        macro(provider, probe, False, f"{FIRING}{stub}(%s)")
         + f"#define\t{macro_name(provider, probe.stub)}_ENABLED() \\\n"
         f"\tUSDTBUILD_ENABLED({semaphore}, __dtraceenabled_{stub})\n"
         f"extern void __dtrace_{stub}({types}) USDTBUILD_NOEXCEPT USDTBUILD_STUB;\n"
@@ -314,7 +315,7 @@ def _branch(provider: str, stub: str, probe: Probe) -> str:
     called in the compiler's own way.
     """
     types = stub_types(probe)
-    by_call = f"#define usdtbuild_on_{stub} __dtrace_{stub}\n"
+    by_call = f"#define {FIRING}{stub} __dtrace_{stub}\n"
     if len(types) > placing.MOST:
         return by_call
     names, values = ([f"{letter}{index}" for index in range(len(types))] for letter in ("arg", "usdt_a"))
@@ -328,9 +329,9 @@ def _branch(provider: str, stub: str, probe: Probe) -> str:
         f"#if {_can_branch(len(types))}{' && defined(USDTBUILD_64_BITS)' if wide else ''}\n"
         "#if defined(__cplusplus)\nUSDTBUILD_QUIET\n"
         f"USDTBUILD_INLINE USDTBUILD_UNSEEN{placing.unused(types)}\n"
-        f"void usdtbuild_on_{stub}({', '.join(map(declare, types, names)) or 'void'}) USDTBUILD_NOEXCEPT\n"
+        f"void {FIRING}{stub}({', '.join(map(declare, types, names)) or 'void'}) USDTBUILD_NOEXCEPT\n"
         f'{{\n\t{start} USDTBUILD_MARK("%%", "{provider}"), {rest}\n}}\nUSDTBUILD_END_QUIET\n#else\n'
-        f"#define usdtbuild_on_{stub}({', '.join(names)}) (__extension__ ({{ USDTBUILD_QUIET \\\n"
+        f"#define {FIRING}{stub}({', '.join(names)}) (__extension__ ({{ USDTBUILD_QUIET \\\n"
         f"\t{start}, {rest} USDTBUILD_END_QUIET (void)0; }}))\n#endif\n"
         f"#else\n{by_call}#endif\n"
     )
