@@ -51,7 +51,7 @@ def make(folder: Path, usdtbuild: Any) -> Make:
 
 def test_types_macros_and_pragmas_come_through(make: Make) -> None:
     text = make("-I", "include", "-D", "SIZE=4")
-    assert "extern void __dtrace_app___a(unsigned short, const int *) USDTBUILD_STUB;" in text
+    assert "extern void __dtrace_app___a(unsigned short, const int *) USDTBUILD_NOEXCEPT USDTBUILD_STUB;" in text
     assert "u2|Oid|x;p|int [4]|y" in text
     assert "05050500,04040500" in text
     assert "EXTRA" not in text

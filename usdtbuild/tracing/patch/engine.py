@@ -108,7 +108,7 @@ class PatchEngine:
         room.take(rings_at, rings_at + rings_size)
         pid_cell = room.find(PAGE, spots[0].site.address, 1 << 46) or 0
         room.take(pid_cell, pid_cell + PAGE)
-        tid_offset = self._tid_offset(memory) if record else None
+        tid_offset = _tid_offset(self.tracees, self.pid, memory) if record else None
         self.layout, more = layout.build(self.plan, spots, mirrors, room, self.shape, rings_at, pid_cell, tid_offset, 0)
         refusals += more
         if not self.layout.spots:
@@ -124,15 +124,6 @@ class PatchEngine:
         assert self._mapping is not None
         self._counters = [self._mapping.file_offset(address) for address in self.layout.counter_of]
         return refusals
-
-    def _tid_offset(self, memory: Memory) -> int | None:
-        """Return where all threads of the process keep their number; None if nowhere that is known."""
-        with self.tracees.standing(self.pid) as threads:
-            pointers = {thread.tid: ptrace.registers(thread.tid)[ptrace.FS_BASE] for thread in threads}
-        for offset in _TID_OFFSETS:
-            if pointers and all(p and memory.word(p + offset, 4) == tid for tid, p in pointers.items()):
-                return offset
-        return None
 
     def _prepare_journal(self, memory: Memory) -> None:
         assert self.layout is not None
@@ -283,6 +274,16 @@ class PatchEngine:
 
 
 NAME_IN_MAPS = "/memfd:usdtbuild-trace"
+
+
+def _tid_offset(tracees: Tracees, pid: int, memory: Memory) -> int | None:
+    """Return where all threads of a process keep their number; None if nowhere that is known."""
+    with tracees.standing(pid) as threads:
+        pointers = {thread.tid: ptrace.registers(thread.tid)[ptrace.FS_BASE] for thread in threads}
+    for offset in _TID_OFFSETS:
+        if pointers and all(p and memory.word(p + offset, 4) == tid for tid, p in pointers.items()):
+            return offset
+    return None
 
 
 def _semaphore(address: int, value: int) -> journal.Entry:
