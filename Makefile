@@ -40,6 +40,7 @@ prepare-all:
 
 lint: prepare-test
 	$(BIN)/ruff check
+	$(BIN)/ruff format --check --quiet
 	$(BIN)/mypy
 
 test: lint

@@ -45,7 +45,9 @@ static double best(void)
 	return least;
 }
 """
-PROBES = LOOP + """
+PROBES = (
+    LOOP
+    + """
 #include "bench.h"
 #include "usdt_live.h"
 __attribute__((noinline)) long work(long i) { BENCH_TICK((int)i, i); return i; }
@@ -71,7 +73,10 @@ int main(void)
 	return 0;
 }
 """
-ENTRIES = LOOP + """
+)
+ENTRIES = (
+    LOOP
+    + """
 #include "usdt_live.h"
 __attribute__((noinline)) long work(long i) { __asm__ volatile("" : "+r"(i)); return i; }
 static long taken;
@@ -101,6 +106,7 @@ int main(void)
 	return 0;
 }
 """
+)
 MANY = """
 #include <stdio.h>
 #include "usdt_live.h"
@@ -118,7 +124,9 @@ int main(void)
 	return 0;
 }
 """
-PLAIN = LOOP + """
+PLAIN = (
+    LOOP
+    + """
 #ifdef ADD
 static long cell;
 __attribute__((noinline)) long work(long i) { __atomic_fetch_add(&cell, 1, __ATOMIC_RELAXED); return i; }
@@ -127,10 +135,14 @@ __attribute__((noinline)) long work(long i) { __asm__ volatile("" : "+r"(i)); re
 #endif
 int main(void) { printf("plain %.2f\\n", best()); return 0; }
 """
-XRAY = """
+)
+XRAY = (
+    """
 #include <xray/xray_interface.h>
 extern "C" {
-""" + LOOP + """
+"""
+    + LOOP
+    + """
 [[clang::xray_always_instrument]] __attribute__((noinline)) long work(long i)
 {
 	__asm__ volatile("" : "+r"(i));
@@ -147,6 +159,7 @@ int main(void)
 	return 0;
 }
 """
+)
 LTTNG_H = """
 #undef LTTNG_UST_TRACEPOINT_PROVIDER
 #define LTTNG_UST_TRACEPOINT_PROVIDER bench
@@ -160,14 +173,18 @@ LTTNG_UST_TRACEPOINT_EVENT(bench, tick, LTTNG_UST_TP_ARGS(int, i, long, n),
 #endif
 #include <lttng/tracepoint-event.h>
 """
-LTTNG = """
+LTTNG = (
+    """
 #define LTTNG_UST_TRACEPOINT_CREATE_PROBES
 #define LTTNG_UST_TRACEPOINT_DEFINE
 #include "lttng_tick.h"
-""" + LOOP + """
+"""
+    + LOOP
+    + """
 __attribute__((noinline)) long work(long i) { lttng_ust_tracepoint(bench, tick, (int)i, i); return i; }
 int main(void) { printf("record %.2f\\n", best()); return 0; }
 """
+)
 
 
 def numbers(text: str) -> dict[str, float]:

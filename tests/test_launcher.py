@@ -30,7 +30,7 @@ LAUNCHER: list[str] = []  # the door through which the running test goes
 
 SOURCES = {
     "main.c": '#include "app.h"\nint util(int);\nint main(int argc, char **argv) {\n'
-    "  (void)argv;\n  APP_REQ_DONE(argc, \"main\");\n  return util(argc) - 2;\n}\n",
+    '  (void)argv;\n  APP_REQ_DONE(argc, "main");\n  return util(argc) - 2;\n}\n',
     "util.c": '#include "app.h"\nint util(int a) {\n'
     '  if (APP_REQ_DONE_ENABLED()) APP_REQ_DONE(a, "util");\n  return a + 1;\n}\n',
     "warn.c": '#include "app.h"\nint warn(int a) { int unused; APP_REQ_DONE(a, "warn"); return a; }\n',
@@ -90,7 +90,7 @@ def work(tmp_path: Path, headers: Path) -> Callable[[str], Path]:
             (folder / name).write_text(text)
         shutil.copy(folder / "whole.c", folder / "program")
         (folder / "compile.rsp").write_text("-c @more.rsp")
-        (folder / "more.rsp").write_text("'main.c' -DX=\"a b\" -o \"sub/with\\ space.o\"")
+        (folder / "more.rsp").write_text('\'main.c\' -DX="a b" -o "sub/with\\ space.o"')
         (folder / "link.rsp").write_text("main.c util.c -o app")
         subprocess.run(["gcc", "-DUSDT_DISABLED", "-O1", "-S", "util.c", "-o", "plain.s"], cwd=folder, check=True)
         subprocess.run(["gcc", "-O1", "-S", "util.c", "-o", "util.s"], cwd=folder, check=True)
@@ -288,9 +288,7 @@ def test_objects_with_probes_are_complete(form: str, sites: dict[str, int], cc: 
 
 
 @pytest.mark.parametrize(("form", "sites"), PROGRAMS.values(), ids=PROGRAMS)
-def test_programs_made_in_one_go_have_their_probes(
-    form: str, sites: int, cc: str, work, need, tmp_path: Path
-) -> None:
+def test_programs_made_in_one_go_have_their_probes(form: str, sites: int, cc: str, work, need, tmp_path: Path) -> None:
     form = form.replace("LLD", "-fuse-ld=lld" if "clang" in cc else "")
     for word in form.split():
         if word.startswith("-fuse-ld="):
@@ -676,9 +674,9 @@ def slow(work) -> Path:
         folder,
         "slowcc",
         "trap 'echo signalled > caught; exit 1' TERM INT HUP USR1 XCPU 37\n"
-        'echo $$ > before; while [ -e hold-before ]; do sleep 0.02; done\n'
+        "echo $$ > before; while [ -e hold-before ]; do sleep 0.02; done\n"
         'gcc "$@" || exit\n'
-        'echo $$ > after; while [ -e hold-after ]; do sleep 0.02; done\n'
+        "echo $$ > after; while [ -e hold-after ]; do sleep 0.02; done\n"
         "exit 0",
     )
     return folder
@@ -794,7 +792,7 @@ def test_what_the_compiler_leaves_running_ends_too(number: int, slow: Path, tmp_
     script(
         slow,
         "slowcc",
-        '(sh -c \'echo $PPID\' > before; while [ -e hold-before ]; do sleep 0.02; done; gcc "$@") & wait',
+        "(sh -c 'echo $PPID' > before; while [ -e hold-before ]; do sleep 0.02; done; gcc \"$@\") & wait",
     )
     (slow / "hold-before").touch()
     process = start(slow)

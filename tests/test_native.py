@@ -20,7 +20,10 @@ def make(folder: Path, **environment: str) -> tuple[list[str], str]:
     """Make the door as a configure step does; return what stands before a compiler, and what was said."""
     done = subprocess.run(
         [*PYTHON_DOOR, "--native", str(folder)],
-        env={**os.environ, **environment}, capture_output=True, text=True, check=True,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout.splitlines(), done.stderr
 
@@ -60,9 +63,7 @@ def test_it_is_made_once_and_told_by_what_is_in_it(door: Path, tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == [elsewhere.name]
 
 
-@pytest.mark.parametrize(
-    ("source", "starts"), [("plain.c", 0), ("probed.c", 1)], ids=["without-probes", "with-probes"]
-)
+@pytest.mark.parametrize(("source", "starts"), [("plain.c", 0), ("probed.c", 1)], ids=["without-probes", "with-probes"])
 def test_python_is_started_for_probes_only(source: str, starts: int, door: Path, project: Path, need: Any) -> None:
     need("strace")
     assert python_starts(project, door, "--tool-version=1", "--", "gcc", "-O2", "-c", source, "-o", "x.o") == starts
@@ -72,7 +73,11 @@ def test_python_is_started_for_probes_only(source: str, starts: int, door: Path,
 @pytest.mark.parametrize(
     "words",
     [
-        "-c @file", "-c plain.c probed.c", "-flto -c plain.c", "-c -oplain.o plain.c", "-c plain.c -o -",
+        "-c @file",
+        "-c plain.c probed.c",
+        "-flto -c plain.c",
+        "-c -oplain.o plain.c",
+        "-c plain.c -o -",
         "-shared plain.c",
     ],
 )

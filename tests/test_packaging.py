@@ -84,8 +84,16 @@ def test_sdist_carries_what_is_needed_to_build_and_test_it(run: Any, tmp_path: P
     with tarfile.open(sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
     wanted = {
-        "Makefile", "README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "docs/index.md", "tools/prepare.py",
-        "tests/conftest.py", "benchmarks/README.md", "sample_projects/cmake-hello/CMakeLists.txt",
+        "Makefile",
+        "README.md",
+        "CHANGELOG.md",
+        "LICENSE",
+        "pyproject.toml",
+        "docs/index.md",
+        "tools/prepare.py",
+        "tests/conftest.py",
+        "benchmarks/README.md",
+        "sample_projects/cmake-hello/CMakeLists.txt",
     }
     wanted |= {f"{folder}/{path.as_posix()}" for folder in FOLDERS for path in source_files(folder)}
     assert wanted - names == set()

@@ -86,7 +86,11 @@ def _show_live_sources(ctx: click.Context, _: click.Parameter, wanted: bool) -> 
         _folder_option("--version-file", "_version.py", "Print the path of a file that changes with the version."),
         _folder_option("--include-dir", "runtime", "Print the folder with the runtime's C sources."),
         click.Option(
-            ["--live-sources"], is_flag=True, expose_value=False, is_eager=True, callback=_show_live_sources,
+            ["--live-sources"],
+            is_flag=True,
+            expose_value=False,
+            is_eager=True,
+            callback=_show_live_sources,
             help="Print the live runtime's C sources.",
         ),
     ],

@@ -67,9 +67,7 @@ class Outputs:
             self._folder = mkdtemp(prefix="usdtbuild-")
         return f"{self._folder}/{len(self._staged)}-{os.path.basename(path)[-80:]}"
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         try:
             if isinstance(error, InputError):
                 for each in self._staged.values():

@@ -83,13 +83,13 @@ def read_table(table: Any) -> Request:
     named = table.get("extensions", {})
     if not isinstance(named, Mapping):
         raise OptionsError(
-            f"{where}: extensions holds a table for each extension: [tool.usdtbuild.extensions.\"package.module\"]"
+            f'{where}: extensions holds a table for each extension: [tool.usdtbuild.extensions."package.module"]'
         )
     extensions: dict[str, Mapping[str, Any]] = {}
     for name, options in named.items():
         at = f'pyproject.toml, [tool.usdtbuild.extensions."{name}"]'
         if not isinstance(options, Mapping):
-            raise OptionsError(f"{at}: the options of an extension are a table, such as providers = [\"app.d\"]")
+            raise OptionsError(f'{at}: the options of an extension are a table, such as providers = ["app.d"]')
         extensions[name] = _options(at, options)
     return Request(where, _options(where, common, TABLE_KEYS), extensions)
 

@@ -234,7 +234,7 @@ def test_is_enabled_in_every_form(words: str, by_call: bool, app: Path, dtrace: 
     if by_call:
         line = [word for word in line if word != "-flto"]
         line.append("-DUSDT_PROBES_BY_CALL")
-        declaration = "extern volatile unsigned short {} __attribute__((visibility(\"hidden\")));\n"
+        declaration = 'extern volatile unsigned short {} __attribute__((visibility("hidden")));\n'
         extern = "".join(declaration.format(f"app_{name}_semaphore") for name in ("req__done", "idle"))
         wrapped = f'#ifdef __cplusplus\nextern "C" {{\n#endif\n{extern}#ifdef __cplusplus\n}}\n#endif\n'
         text = text.replace('#include "app.h"\n', f'#include "app.h"\n{wrapped}')
@@ -302,7 +302,9 @@ SEDS = {
     "postgresql": ("postgresql", ["sed", "-e", "s/POSTGRESQL_/TRACE_POSTGRESQL_/g"], "TRACE_POSTGRESQL"),
     "mariadb": ("mysql", ["sed", "-e", r"/const/!s/char \*/const char */g"], "MYSQL"),
     "memcached": (
-        "memcached", ["sed", "-e", r"s,void \*,const void \*,", "-e", r"s,char \*,const char \*,g"], "MEMCACHED"
+        "memcached",
+        ["sed", "-e", r"s,void \*,const void \*,", "-e", r"s,char \*,const char \*,g"],
+        "MEMCACHED",
     ),
     "php": ("php", ["sed", "-e", "s,PHP_,DTRACE_,g"], "DTRACE"),
     "berkeley db": (

@@ -103,7 +103,7 @@ def crowded(tmp_path_factory: Any) -> Path:
     """A program of 66,000 program headers, of which the loaded ones come last; their number is in section header 0."""
     folder = tmp_path_factory.mktemp("crowded")
     source = folder / "main.c"
-    source.write_text('int __attribute__((noinline)) f(int x) { return x + 1; }\nint main(void) { return f(-1); }\n')
+    source.write_text("int __attribute__((noinline)) f(int x) { return x + 1; }\nint main(void) { return f(-1); }\n")
     program = folder / "program"
     option = "-fpatchable-function-entry=7,5"
     subprocess.run(["gcc", "-O1", "-no-pie", option, "-o", str(program), str(source)], check=True)

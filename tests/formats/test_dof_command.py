@@ -88,10 +88,13 @@ def test_a_table_for_people(by_hand: Any, usdtbuild: Any) -> None:
     assert "version 2, 64-bit, little-endian, relocation SETX" in out
     assert "provider hand  (attributes 05050500 01010500 01010500 05050500 05050400)" in out
     (row,) = (line for line in out.splitlines() if line.startswith("req-start"))
-    assert row.split() == (
-        f"req-start serve {address_of(by_hand(SETX, '-no-pie'), 'serve'):#x} 0x2 0x4 0x1 "
-        "char *, int : int = arg1, string = arg0"
-    ).split()
+    assert (
+        row.split()
+        == (
+            f"req-start serve {address_of(by_hand(SETX, '-no-pie'), 'serve'):#x} 0x2 0x4 0x1 "
+            "char *, int : int = arg1, string = arg0"
+        ).split()
+    )
 
 
 @pytest.mark.parametrize("little", [True, False])

@@ -74,10 +74,7 @@ def entries_of(assembly: str, nop: int, thumb_assembler: bool = False) -> dict[s
         elif not line.startswith("."):
             stream.append(("code", re.sub(r"\s+", " ", line)))
     places = {
-        text: (name, at)
-        for name, items in streams.items()
-        for at, (kind, text) in enumerate(items)
-        if kind == "label"
+        text: (name, at) for name, items in streams.items() for at, (kind, text) in enumerate(items) if kind == "label"
     }
     found = {}
     for label in table:

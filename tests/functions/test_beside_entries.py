@@ -68,7 +68,7 @@ def test_a_probe_at_a_functions_beginning_is_not_the_entrys(
 def test_data_in_an_executable_segment_is_no_code(run: Any, need: Any, by_name: Any, tmp_path: Any) -> None:
     # -z noseparate-code loads constants with the code; these are the bytes of a jump into a function's padding.
     source, built, program = tmp_path / "data.s", tmp_path / "data.o", tmp_path / "data"
-    data = 'function wrong 5 2\n finish wrong\n .section .rodata\n jmp wrong - 2\n .byte 0xc3\n .text'
+    data = "function wrong 5 2\n finish wrong\n .section .rodata\n jmp wrong - 2\n .byte 0xc3\n .text"
     source.write_text(PROGRAM % data)
     run(need("gcc"), "-c", source, "-o", built)
     run(need("gcc"), "-nostdlib", "-static", "-Wl,-z,noseparate-code", built, "-o", program)

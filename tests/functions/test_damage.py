@@ -78,8 +78,11 @@ def test_a_table_that_claims_more_than_the_file_holds(files: dict[str, bytes], f
     """A section without bytes may have any size; its entries aren't counted by it."""
     content = files["object"]
     sections, count = struct.unpack_from("<Q", content, 40)[0], struct.unpack_from("<H", content, 60)[0]
-    tables = [at for at in (sections + index * SECTION for index in range(count)) if struct.unpack_from(
-        "<IQ", content, at + 4) == (1, 0x83)]  # PROGBITS, WAL: only the table is linked to code
+    tables = [
+        at
+        for at in (sections + index * SECTION for index in range(count))
+        if struct.unpack_from("<IQ", content, at + 4) == (1, 0x83)
+    ]  # PROGBITS, WAL: only the table is linked to code
     assert len(tables) == 1
     content = changed(changed(content, tables[0] + 32, 1 << 50, 8), tables[0] + 4, NOBITS, 4)
     (tmp_path / "a.o").write_bytes(content)

@@ -118,9 +118,7 @@ def test_a_compiler_that_rejects_the_option_is_quoted(usdtbuild: Any, wrong_comp
     assert "does not take -fpatchable-function-entry=7,5 for x86-64: wrong-gcc: error: no such option" in done.stderr
 
 
-def test_the_cxx_flaw_of_gcc_is_warned_of_if_it_is_there(
-    usdtbuild: Any, cxx: str, run: Any, tmp_path: Any
-) -> None:
+def test_the_cxx_flaw_of_gcc_is_warned_of_if_it_is_there(usdtbuild: Any, cxx: str, run: Any, tmp_path: Any) -> None:
     source, built = tmp_path / "a.cc", tmp_path / "a.o"
     source.write_text("inline int f(int x) { return x; }\nint (*keep)(int) = f;\nint g() { return keep(1); }\n")
     run(cxx, "-O2", "-fpatchable-function-entry=7,5", "-c", source, "-o", built)

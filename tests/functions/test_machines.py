@@ -154,9 +154,7 @@ def test_a_pie_with_rel_relocations_is_read(need: Any, run: Any, oracle: Any, by
     agree(by_name(built), oracle(compiler, source, *words))
 
 
-def test_lld_links_other_machines_with_relr(
-    need: Any, run: Any, oracle: Any, by_name: Any, tmp_path: Any
-) -> None:
+def test_lld_links_other_machines_with_relr(need: Any, run: Any, oracle: Any, by_name: Any, tmp_path: Any) -> None:
     need("ld.lld")
     compiler = f"{need('clang')} --target=aarch64-linux-gnu"
     source, built = tmp_path / "a.c", tmp_path / "a.so"

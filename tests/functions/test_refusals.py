@@ -158,7 +158,7 @@ def test_addresses_that_nothing_relocates_are_refused_in_a_pie(build: Any, funct
 
 @pytest.mark.parametrize("linked", [True, False], ids=["linked", "object"])
 def test_a_truncated_table_is_refused_as_a_whole(build: Any, functions: Any, linked: bool) -> None:
-    cut = ".pushsection __patchable_function_entries,\"awo\",@progbits,.text\n .byte 1, 2, 3\n .popsection"
+    cut = '.pushsection __patchable_function_entries,"awo",@progbits,.text\n .byte 1, 2, 3\n .popsection'
     found = functions(build("", linked))
     assert found["totals"]["hotpatchable"] == 3
     # The odd bytes come last: alignment would hide them before another entry.
@@ -307,7 +307,7 @@ def test_a_process_with_other_bytes_than_its_file_is_noticed(
         "#include <unistd.h>\n"
         "__attribute__((noinline)) int work(int x) { return x + 1; }\n"
         "__attribute__((noinline)) int rest(int x) { return x + 2; }\n"
-        "int main(void) { char c; volatile int n = 1; write(1, \"go\", 2);\n"
+        'int main(void) { char c; volatile int n = 1; write(1, "go", 2);\n'
         "return (int)read(0, &c, 1) + work(n) + rest(n); }\n"
     )
     run(need("gcc"), "-O2", "-fpatchable-function-entry=7,5", source, "-o", program)

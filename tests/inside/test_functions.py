@@ -90,9 +90,7 @@ def test_refused_are_those_that_the_functions_command_refuses(
             assert int(count) >= 1, line
     listed = json.loads(usdtbuild("functions", "--json", program).stdout)
     outside = {
-        each["name"]: each["reason"] or "yes"
-        for each in listed["files"][0]["functions"]
-        if each["name"] in inside
+        each["name"]: each["reason"] or "yes" for each in listed["files"][0]["functions"] if each["name"] in inside
     }
     wanted = {name: reason for name, reason in inside.items() if reason != "long-nop"}
     assert {name: outside[name] for name in wanted} == wanted

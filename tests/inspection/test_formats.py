@@ -176,9 +176,7 @@ def test_an_object_that_was_built_with_other_formats(build: Any, usdtbuild: Any)
     other = build("stapsdt", source=source, link=False)
     found = verified(usdtbuild, build(ALL, "-DUSDT_ENABLED_BY_CALL", more=(other,)))
     assert found == {
-        "formats-differ": [
-            f"a site of the probe is in SDT notes and not in {other}" for other in ("DOF", ".note.usdt")
-        ]
+        "formats-differ": [f"a site of the probe is in SDT notes and not in {other}" for other in ("DOF", ".note.usdt")]
     }
 
 

@@ -77,9 +77,7 @@ _.stapsdt.base: .byte 0
 
 
 @pytest.mark.parametrize("flags", [(), ("-c",)], ids=["program", "object"])
-def test_a_record_at_bytes_that_are_no_instruction_is_an_error(
-    flags: tuple[str, ...], program: Any, note: Any
-) -> None:
+def test_a_record_at_bytes_that_are_no_instruction_is_an_error(flags: tuple[str, ...], program: Any, note: Any) -> None:
     finding = only(program(note(), sites=(".byte 0x06",), flags=flags), "site-code", "error")
     assert "no instruction, but bytes 06" in finding.what
 

@@ -109,7 +109,6 @@ def test_values_of_probes_that_are_calls(bpftrace: str, build_tracee: Any, shape
     check_all_values(trace(bpftrace, build_tracee(shape, "gcc", "-O2", "-DUSDT_PROBES_BY_CALL"), SCRIPT))
 
 
-
 @pytest.mark.parametrize("linker", ["bfd", "gold", "lld", "mold"])
 @pytest.mark.parametrize("shape", ["exe", "pie", "shared"])
 def test_semaphore_fires_when_the_tracer_starts_first(

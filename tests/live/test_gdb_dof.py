@@ -59,9 +59,7 @@ def program(run: Any, usdtbuild: Any, cc: str, tmp_path: Path) -> Path:
     return tmp_path / "program"
 
 
-def test_both_formats_of_one_program_agree_on_every_address(
-    gdb: str, program: Path, run: Any, usdtbuild: Any
-) -> None:
+def test_both_formats_of_one_program_agree_on_every_address(gdb: str, program: Path, run: Any, usdtbuild: Any) -> None:
     dof = listed(ask(run, gdb, program, "info probes dtrace"))
     out = ask(run, gdb, program, "info probes stap")
     found = re.findall(r"^stap (\S+) +(\S+) +(0x\w+)", out, re.M)

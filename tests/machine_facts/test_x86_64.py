@@ -74,9 +74,7 @@ def follow(instructions: list[Instruction], start: int) -> tuple[list[int], str,
 
 
 @pytest.mark.parametrize(("branch", "enabled", "nop"), ROWS)
-def test_a_replacement_does_nothing_where_the_branch_was(
-    machine: Calls, branch: str, enabled: bool, nop: str
-) -> None:
+def test_a_replacement_does_nothing_where_the_branch_was(machine: Calls, branch: str, enabled: bool, nop: str) -> None:
     found, length = replaced(machine, branch, enabled, nop)
     assert (found.start, len(found.code)) == (1, length)
     instructions = disassemble(found.code)

@@ -9,7 +9,7 @@ import pytest
 
 from usdtbuild.instrument.main import Options
 
-HOST = "extern int printf(const char *, ...); int work(int); int main(void) { printf(\"%d\\n\", work(3)); return 0; }"
+HOST = 'extern int printf(const char *, ...); int work(int); int main(void) { printf("%d\\n", work(3)); return 0; }'
 
 
 def compare(bench: Any, check: Any, plain: list[Any], *flags: str, driver: str = "gcc") -> list[tuple[str, str]]:
@@ -39,7 +39,7 @@ def test_an_inline_function_in_two_objects_has_its_records_once(
 ) -> None:
     """One copy stays, whichever compiler and level made it; offsets of the other copy would be anywhere in it."""
     sources = (
-        INLINE + "int other(int); extern \"C\" int work(int n) { return shared(n) + twice(n) + other(n); }",
+        INLINE + 'int other(int); extern "C" int work(int n) { return shared(n) + twice(n) + other(n); }',
         INLINE + "int other(int n) { return shared(n) * twice(n); }",
     )
     flags = ("-fno-inline", "-fkeep-inline-functions") if drivers == ("g++", "g++") else ("-fno-inline",)
@@ -65,7 +65,7 @@ def test_a_weak_function_that_another_object_overrides(bench: Any, check: Any, l
 
 def test_weak_functions_that_nobody_overrides(bench: Any, check: Any, linker: str) -> None:
     """Two objects define it without a group: the linker takes the first, and the second's code stays in the file."""
-    weak = "__attribute__((weak, noinline)) int hook(int n) { APP_REQ(n, \"%s\"); APP_START(); return n + %d; }"
+    weak = '__attribute__((weak, noinline)) int hook(int n) { APP_REQ(n, "%s"); APP_START(); return n + %d; }'
     plain = [
         bench.compile("gcc", weak % ("one", 1) + "int work(int n) { return hook(n); }", "-O2"),
         bench.compile("gcc", weak % ("two", 2), "-O0"),
@@ -114,7 +114,7 @@ def test_one_object_linked_twice(bench: Any, check: Any, linker: str, shared: st
     formats = ("stapsdt", "dof") if shared else check.formats
     made = bench.instrument(one, Options(formats=formats, target_os="freebsd"))
     weak = "int hook(int); " if shared else "static int hook(int n) { return n; } "
-    host = bench.compile("g++", weak + "extern \"C\" int work(int n) { return hook(n); }", suffix=".cpp")
+    host = bench.compile("g++", weak + 'extern "C" int work(int n) { return hook(n); }', suffix=".cpp")
     main = bench.compile("gcc", HOST)
     flags = (f"-fuse-ld={linker}", "-Wl,--fatal-warnings", *dropped)
     program = bench.link(main, host, made, made, *flags, driver="g++")
@@ -193,9 +193,7 @@ int work(int n)
 """
 
 
-@pytest.mark.parametrize(
-    ("suffix", "flags"), [("constprop", ()), ("part", ()), ("isra", ("-fno-ipa-cp",))]
-)
+@pytest.mark.parametrize(("suffix", "flags"), [("constprop", ()), ("part", ()), ("isra", ("-fno-ipa-cp",))])
 def test_clones(bench: Any, check: Any, suffix: str, flags: tuple[str, ...]) -> None:
     found = compare(bench, check, [bench.compile("gcc", CLONES, "-O2", *flags)])
     names = [name for name, _ in found]

@@ -115,7 +115,7 @@ def test_an_instrumented_object_is_copied_as_it_is(bench: Any) -> None:
 def test_instrumenting_what_an_instrumented_and_a_plain_object_were_joined_to(bench: Any, check: Any) -> None:
     """ld -r of one of each: the plain one's calls become sites, the other's stay what they are."""
     first = bench.compile("gcc", PROBES, "-O2")
-    second = bench.compile("gcc", "int other(int n) { APP_REQ(n, \"other\"); return n; }", "-O2")
+    second = bench.compile("gcc", 'int other(int n) { APP_REQ(n, "other"); return n; }', "-O2")
     joined = bench.fresh("joined.o")
     bench.run("ld", "-r", bench.instrument(first), second, "-o", joined)
     program = check.binary(bench.link(bench.instrument(joined)))
@@ -129,9 +129,9 @@ def test_instrumenting_what_an_instrumented_and_a_plain_object_were_joined_to(be
 def test_objects_share_a_semaphore(bench: Any, check: Any, linker: str) -> None:
     """Every site of a module shows the semaphore as soon as one object tests it, and no other probe has one."""
     objects = [
-        bench.compile("gcc", "int one(int n) { if (APP_REQ_ENABLED()) APP_REQ(n, \"one\"); return n; }", "-O2"),
-        bench.compile("clang", "int two(int n) { if (APP_REQ_ENABLED()) APP_REQ(n, \"two\"); return n; }", "-O1"),
-        bench.compile("gcc", "int three(int n) { APP_REQ(n, \"three\"); APP_START(); return n; }", "-O0"),
+        bench.compile("gcc", 'int one(int n) { if (APP_REQ_ENABLED()) APP_REQ(n, "one"); return n; }', "-O2"),
+        bench.compile("clang", 'int two(int n) { if (APP_REQ_ENABLED()) APP_REQ(n, "two"); return n; }', "-O1"),
+        bench.compile("gcc", 'int three(int n) { APP_REQ(n, "three"); APP_START(); return n; }', "-O0"),
         bench.compile("gcc", "int one(int), two(int), three(int); int main(void) { return one(two(three(0))); }"),
     ]
     made = [bench.instrument(path) for path in objects[:3]]

@@ -15,7 +15,7 @@ from usdtbuild.errors import UsdtError
 from usdtbuild.instrument.main import Options, instrument_file
 from usdtbuild.provider.parser import parse_file
 
-ENABLED = "int main(void) { if (APP_REQ_ENABLED()) APP_REQ(1, \"x\"); return 0; }"
+ENABLED = 'int main(void) { if (APP_REQ_ENABLED()) APP_REQ(1, "x"); return 0; }'
 
 
 @pytest.mark.parametrize(("formats", "in_place"), [(("dof",), True), (("stapsdt", "dof"), False)])
@@ -30,7 +30,7 @@ def test_freebsds_is_enabled_call_is_patched_only_without_a_semaphore(
 
 def test_a_provider_is_declared_where_its_notes_are(bench: Any, linker: str) -> None:
     """DTrace refuses a site of a provider that isn't declared, so --gc-sections must keep the declaration with it."""
-    call = "void __attribute__((noinline)) {0}(void) {{ APP_REQ(1, \"x\"); }}\n"
+    call = 'void __attribute__((noinline)) {0}(void) {{ APP_REQ(1, "x"); }}\n'
     # Without unwind tables nothing else keeps anything of the first object, whose declaration is the one that counts.
     flags = ("-O1", "-ffunction-sections", "-fno-asynchronous-unwind-tables")
     one = bench.compile("gcc", call.format("one") + "int main(void) { one(); return 0; }", *flags)

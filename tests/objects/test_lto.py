@@ -18,7 +18,7 @@ from usdtbuild.errors import UsdtError
 from usdtbuild.instrument.lto import stub_source
 from usdtbuild.instrument.main import Options
 
-PROBES = "int main(void) { if (APP_REQ_ENABLED()) APP_REQ(1, \"x\"); APP_START(); return 0; }"
+PROBES = 'int main(void) { if (APP_REQ_ENABLED()) APP_REQ(1, "x"); APP_START(); return 0; }'
 PLAIN = "int main(void) { return 0; }"
 FLAVOURS = {
     "gcc": ("gcc", "-flto"),
@@ -135,9 +135,7 @@ def test_kept_objects_work_from_an_archive_and_beside_plain_ones(
 
 @pytest.mark.live
 @pytest.mark.parametrize("flavour", ["gcc", "clang-thin"])
-def test_a_tracer_sees_every_hit_with_arguments(
-    session_bench: Any, kept: Any, trace: Any, flavour: str
-) -> None:
+def test_a_tracer_sees_every_hit_with_arguments(session_bench: Any, kept: Any, trace: Any, flavour: str) -> None:
     parts = kept(flavour, "c")
     linker = "mold" if flavour == "gcc" else "lld"
     layout = ("-Wl,--gc-sections", f"-fuse-ld={linker}")

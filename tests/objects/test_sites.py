@@ -33,7 +33,7 @@ extern int __dtraceenabled_app___req(void);
 #define APP_REQ(a, b) __dtrace_app___req(a, b)
 #define APP_REQ_ENABLED() __dtraceenabled_app___req()
 """
-CALL = "int work(int n) { APP_REQ(n, \"x\"); return n + 1; }"
+CALL = 'int work(int n) { APP_REQ(n, "x"); return n + 1; }'
 TAIL = """
 __attribute__((noinline)) static void last(int n) { APP_REQ(n, "x"); }
 int work(int n) { last(n); return n + 1; }
@@ -42,7 +42,7 @@ CONDITIONAL = """
 __attribute__((noinline)) static void last(int n) { if (n & 1) __dtrace_app___start(); }
 int work(int n) { last(n); return n + 1; }
 """
-POINTER = "int work(int n) { void (*volatile f)(int, const char *) = __dtrace_app___req; f(n, \"x\"); return n + 1; }"
+POINTER = 'int work(int n) { void (*volatile f)(int, const char *) = __dtrace_app___req; f(n, "x"); return n + 1; }'
 TABLE = """
 static void (*const volatile table[2])(int, const char *) = {__dtrace_app___req, __dtrace_app___req};
 int work(int n) { table[n & 1](n, "x"); return n + 1; }
@@ -50,7 +50,7 @@ int work(int n) { table[n & 1](n, "x"); return n + 1; }
 LOOP = """
 int work(int n) { int t = 0; for (int i = 0; i < n; i++) { APP_REQ(i, "a"); APP_REQ(t, "b"); t += i; } return t; }
 """
-ENABLED = "int work(int n) { if (APP_REQ_ENABLED()) { APP_REQ(n, \"x\"); return 7; } return n + 1; }"
+ENABLED = 'int work(int n) { if (APP_REQ_ENABLED()) { APP_REQ(n, "x"); return 7; } return n + 1; }'
 ENABLED_TAIL = "int work(int n) { (void)n; return __dtraceenabled_app___req(); }"
 
 

@@ -28,6 +28,7 @@ PACKAGE = ROOT / "usdtbuild"
 # `make test` puts the oldest and the newest CMake there; "system" is the distribution's.
 CMAKES = ROOT / ".cache"
 
+
 class Project:
     """A CMake project in a temporary folder: `source`, `build`, and the CMake and generator it is built with."""
 

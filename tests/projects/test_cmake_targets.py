@@ -69,7 +69,8 @@ def test_static_library_used_by_two_programs(parts: Any, notes: Notes, run: Any)
         "add_library(parts STATIC one.c two.c)\ntarget_usdt_providers(parts probes)\n"
         "add_executable(first main.c)\ntarget_link_libraries(first parts)\n"
         "add_executable(second main.c)\ntarget_link_libraries(second parts)\n",
-        "one", "two",
+        "one",
+        "two",
     )
     project.configure()
     project.make()
@@ -85,7 +86,8 @@ def test_object_library_in_a_program_and_a_shared_library(parts: Any, notes: Not
         "set_target_properties(objects PROPERTIES POSITION_INDEPENDENT_CODE ON)\n"
         "add_executable(program main.c $<TARGET_OBJECTS:objects>)\n"
         "add_library(library SHARED $<TARGET_OBJECTS:objects>)\n",
-        "one", "two",
+        "one",
+        "two",
     )
     project.configure()
     project.make()
@@ -107,7 +109,8 @@ def test_unity_build(parts: Any, notes: Notes, run: Any) -> None:
     project = parts(
         "add_executable(program main.c one.c two.c)\ntarget_usdt_providers(program probes)\n"
         "set_target_properties(program PROPERTIES UNITY_BUILD ON)\n",
-        "one", "two",
+        "one",
+        "two",
     )
     project.configure()
     project.make()
@@ -122,7 +125,8 @@ def test_probes_in_a_precompiled_header(parts: Any, notes: Notes, run: Any, need
     project = parts(
         "add_executable(program main.c one.c two.c)\ntarget_usdt_providers(program probes)\n"
         'target_precompile_headers(program PRIVATE "<app.h>")\n',
-        "one", "two",
+        "one",
+        "two",
     )
     project.configure(f"-DCMAKE_C_COMPILER={need(compiler)}")
     project.make()
@@ -135,7 +139,8 @@ def test_link_time_optimization(parts: Any, notes: Notes, run: Any, need: Any, c
     project = parts(
         "add_executable(program main.c one.c two.c)\ntarget_usdt_providers(program probes)\n"
         "set_target_properties(program PROPERTIES INTERPROCEDURAL_OPTIMIZATION ON)\n",
-        "one", "two",
+        "one",
+        "two",
     )
     project.configure(f"-DCMAKE_C_COMPILER={need(compiler)}", "-DCMAKE_BUILD_TYPE=Release", count=False)
     project.make()
@@ -146,11 +151,13 @@ def test_link_time_optimization(parts: Any, notes: Notes, run: Any, need: Any, c
 def test_cplusplus_with_an_inline_function_in_two_sources(parts: Any, notes: Notes, run: Any) -> None:
     project = parts(
         "add_executable(program main.cpp one.cpp two.cpp)\ntarget_usdt_providers(program probes)\n",
-        "one", "two", languages="CXX", suffix="cpp",
+        "one",
+        "two",
+        languages="CXX",
+        suffix="cpp",
     )
     project.write(
-        shared__h='#include "app.h"\n'
-        "inline __attribute__((noinline)) int shared(int n) { APP_OTHER(n); return n; }\n"
+        shared__h='#include "app.h"\ninline __attribute__((noinline)) int shared(int n) { APP_OTHER(n); return n; }\n'
     )
     for name in ("one", "two"):
         source = project.source / f"{name}.cpp"
@@ -292,10 +299,11 @@ def test_formats_are_the_providers_own_or_else_the_users(parts: Any, usdtbuild: 
         "usdt_add_provider(both more.d FORMATS stapsdt usdt)\n"
         "add_library(own MODULE one.c)\ntarget_usdt_providers(own both)\n"
         "add_library(users MODULE two.c)\ntarget_usdt_providers(users probes)\n",
-        "one", "two",
+        "one",
+        "two",
     )
     project.write(more__d="provider more { probe step(int); };")
-    project.edit("one.c", "APP_GO(n, \"one\")", "if (MORE_STEP_ENABLED()) MORE_STEP(n)")
+    project.edit("one.c", 'APP_GO(n, "one")', "if (MORE_STEP_ENABLED()) MORE_STEP(n)")
     project.edit("one.c", "app.h", "more.h")
     project.configure("-DUSDTBUILD_FORMATS=stapsdt;dof")
     project.make()
@@ -576,7 +584,8 @@ def test_plain_linking_does_it_from_cmake_3_30(
         "add_library(plain STATIC main.c)\n"
         "add_executable(both main.c one.c two.c)\ntarget_link_libraries(both PRIVATE probes)\n"
         "target_usdt_providers(both probes)\n",
-        "one", "two",
+        "one",
+        "two",
     )
     project.cmake, project.generator = cmake_of("newest"), generator
     project.configure()

@@ -73,7 +73,7 @@ def formats_of(usdtbuild: Any, file: Path) -> set[str]:
         ({"patchable-function-entry": "5,7"}, "of 5 NOPs 7 can't be before the entry"),
         ({"patchable-table": "small"}, "patchable-table is one of absolute, relative, not 'small'"),
         ({"extensions": ["app"]}, "extensions holds a table for each extension"),
-        ({"extensions": {"app": ["a.d"]}}, "[tool.usdtbuild.extensions.\"app\"]: the options of an extension are a"),
+        ({"extensions": {"app": ["a.d"]}}, '[tool.usdtbuild.extensions."app"]: the options of an extension are a'),
         ({"extensions": {"app": {"extensions": {}}}}, 'extensions."app"]: there is no option extensions'),
         ([], "tool.usdtbuild is a table, not []"),
     ],

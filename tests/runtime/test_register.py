@@ -96,9 +96,7 @@ def verify(outcome: Any, program: Any, symbols: Any, platform: str = "freebsd") 
 
 
 @pytest.mark.parametrize("shape", ["-pie", "-no-pie", "-pie -Wl,-z,relro,-z,now"])
-def test_one_dof_with_all_sites_is_registered(
-    shape: str, linker: str, build: Any, watch: Any, symbols: Any
-) -> None:
+def test_one_dof_with_all_sites_is_registered(shape: str, linker: str, build: Any, watch: Any, symbols: Any) -> None:
     texts = {"one": one(), "runtime": "runtime", "two": two(), "main": MAIN}
     program = build(texts, f"-fuse-ld={linker}", "-Wl,--fatal-warnings", *shape.split())
     verify(watch(program), program, symbols)
@@ -205,9 +203,7 @@ def test_static_programs_register(
     verify(watch(program, preload=False), program, symbols)
 
 
-def test_static_programs_open_the_device_once_and_say_nothing(
-    build: Any, run: Any, tmp_path: Any
-) -> None:
+def test_static_programs_open_the_device_once_and_say_nothing(build: Any, run: Any, tmp_path: Any) -> None:
     program = build({"one": one(), "two": two(), "runtime": "runtime", "main": MAIN}, "-static")
     device = tmp_path / "device"
     device.write_text("")
@@ -413,9 +409,7 @@ def test_records_without_sense_are_left_out(build: Any, watch: Any) -> None:
 
 def test_a_thousand_probes_of_a_hundred_objects_become_one(build: Any, watch: Any, symbols: Any) -> None:
     functions = [f"f{i}" for i in range(100)]
-    pieces = [
-        Piece((provider("app", *(probe(name, f"p{j}", j, j + 8) for j in range(10))),)) for name in functions
-    ]
+    pieces = [Piece((provider("app", *(probe(name, f"p{j}", j, j + 8) for j in range(10))),)) for name in functions]
     calls = "".join(f"x += {name}(x);" for name in functions)
     source = c_source(functions, pieces, f"int main(void) {{ int x = 1; {calls} return x == 0; }}")
     program = build({"runtime": "runtime", "all": source}, "-no-pie")

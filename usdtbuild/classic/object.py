@@ -274,9 +274,7 @@ def _libtool_objects(content: bytes, path: str) -> list[str]:
     return names
 
 
-def _instrument_in_place(
-    path: str, outputs: Outputs, options: Options, warn: Callable[[str], None]
-) -> None:
+def _instrument_in_place(path: str, outputs: Outputs, options: Options, warn: Callable[[str], None]) -> None:
     with open_input(path) as opened:
         start = bytes(opened.view[:8])
     if archive.is_archive(start):
@@ -287,5 +285,3 @@ def _instrument_in_place(
         except sites.UndescribedProbeError:
             # Probes of another provider file are another run's business, but then nothing here may be changed.
             warn(f"{path} calls probes that the given files don't describe; it stays as it is")
-
-

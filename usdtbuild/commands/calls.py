@@ -124,9 +124,7 @@ def _process(pid: int, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator
                 _trouble(error)
                 continue
             chosen = _chosen(report, wanted)
-            yield _File(
-                report, chosen, pid, bias, tuple(held(report, call, bias, memory, places) for call in chosen)
-            )
+            yield _File(report, chosen, pid, bias, tuple(held(report, call, bias, memory, places) for call in chosen))
 
 
 def _chosen(report: Calls, wanted: _Wanted) -> tuple[Call, ...]:

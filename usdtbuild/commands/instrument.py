@@ -130,5 +130,3 @@ def _tell(source: str, report: Report) -> None:
         kind = " (is-enabled)" if site.enabled else ""
         place = "stub" if site.in_stub else "call"
         click.echo(f"  {site.provider}:{site.probe}{kind} {place} at {site.section}+{site.offset:#x}")
-
-

@@ -127,9 +127,7 @@ def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
     return tuple(provider for path in files for provider in parse_file(path))
 
 
-def _trace(
-    job: Job, output: All, sieve: Sieve | None, duration: float | None, limit: int | None, verbose: bool
-) -> int:
+def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, limit: int | None, verbose: bool) -> int:
     """Do it; return the exit code: the program's own, if it was started here; minus a signal that asked for the end."""
     from ..tracing.inside import Inside
     from ..tracing.session import Session

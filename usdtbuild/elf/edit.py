@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 # -2, -4, ... are new local labels, -1, -3, ... new global symbols.
 
 
-
 class NewRelocation(NamedTuple):
     """A relocation in a new section. `symbol` is a symbol index of the input or a handle that this module gave.
 

@@ -49,8 +49,8 @@ def _apply_changes(finisher: Finisher, table: bytearray) -> None:
     for index, (info, other, section, value, length) in finisher.editor._changed_symbols.items():
         old = finisher.source.symbol(index)
         place = finisher.number(index) * size
-        table[place : place + size] = _pack(finisher,
-            old.name, info, old.other & ~3 | other, section or 0, value or 0, length or 0
+        table[place : place + size] = _pack(
+            finisher, old.name, info, old.other & ~3 | other, section or 0, value or 0, length or 0
         )
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from .image import Image
 
 
-
 def code_address(image: Image) -> Callable[[int], int] | None:
     """Return what turns a function symbol's value into its code's address; None where they are the same."""
     known = facts_of(image.machine)

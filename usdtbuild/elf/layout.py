@@ -34,7 +34,6 @@ STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_SECTION, STT_GNU_IFUNC = 0, 1, 2, 3, 10
 STV_DEFAULT, STV_HIDDEN = 0, 2
 
 
-
 class Layout(NamedTuple):
     """How the records of one ELF class and byte order lie in the file."""
 

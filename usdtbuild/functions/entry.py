@@ -322,9 +322,7 @@ def judge(found: Measured, promise: Promise, machine: Machine, executable: Calla
         return "toc", REASONS["toc"]
     padding, nops = promise.m * found.unit, (promise.n - promise.m) * found.unit
     if found.problem == "padding-not-nops" and found.padding != padding:
-        return "not-a-function", (
-            f"no function symbol follows its NOPs; the next is {found.padding} bytes after it"
-        )
+        return "not-a-function", (f"no function symbol follows its NOPs; the next is {found.padding} bytes after it")
     if found.problem:
         return found.problem, found.detail or REASONS[found.problem]
     return _lengths(found, promise, padding, nops) or _room(found, machine)

@@ -185,4 +185,3 @@ def _judge_aarch64(image: Image, at: int, length: int, mnemonic: str, operands: 
     if mnemonic == "b" or mnemonic.startswith(("b.", "cbz", "cbnz", "tbz", "tbnz")):
         return _Verdict(against=f"branch at {at:#x}: {mnemonic} may be out of a copy's reach")
     return _Verdict(ends=mnemonic in _TERMINAL_ARM)
-

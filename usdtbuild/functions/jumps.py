@@ -209,6 +209,7 @@ def _goes_to(operands: str, source: int, target: int) -> bool:
 
 # -- branches of objects ---------------------------------------------------------------------------------------------
 
+
 def _through_relocations(image: Image, targets: Collection[int]) -> tuple[list[Jump], frozenset[int]]:
     """Return the branches to `targets` that relocations make, and every address in code that has a relocation."""
     known = facts_of(image.machine)

@@ -140,9 +140,7 @@ def _runner(target: Target, emulator: str) -> list[str] | None:
 # -- C++ inline functions --------------------------------------------------------------------------------------------
 
 
-def check_comdat(
-    target: Target, flags: Sequence[str], pair: tuple[int, int] | None, warnings: list[str]
-) -> None:
+def check_comdat(target: Target, flags: Sequence[str], pair: tuple[int, int] | None, warnings: list[str]) -> None:
     """Warn if entries of functions in COMDAT groups are outside the groups, and say what the linker makes of it."""
     with tempfile.TemporaryDirectory(prefix="usdtbuild-") as folder:
         sources = {"one": _COMDAT % "one", "two": _COMDAT % "two", "main": _COMDAT_MAIN}

@@ -154,9 +154,7 @@ class _Dynamic:
         return self.image.symbols(section.link).values[number]
 
 
-def _finished(
-    image: Image, section: Section, size: int, relative: bool, dynamic: _Dynamic
-) -> tuple[list[_Value], int]:
+def _finished(image: Image, section: Section, size: int, relative: bool, dynamic: _Dynamic) -> tuple[list[_Value], int]:
     """Return the addresses of a linked file's table, and how many dynamic relocations make them."""
     raw = words(image.content(section), size, image.layout)
     start = section.address

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..elf.relocations import Relocation
 
 
-
 class Location(NamedTuple):
     """A place in a file: a run-time address, and the section and offset it falls into.
 

@@ -53,9 +53,7 @@ class Lines(NamedTuple):
     trouble: str = ""
 
 
-def find_lines(
-    image: Image, places: Iterable[Place], tick: Callable[[str], None], folder: str = DEBUG_FOLDER
-) -> Lines:
+def find_lines(image: Image, places: Iterable[Place], tick: Callable[[str], None], folder: str = DEBUG_FOLDER) -> Lines:
     """Return the source lines of `places`, calls that were inlined there included.
 
     Separate debug files are looked for in `folder` and beside the file. `tick` is called with the path for each unit
@@ -114,9 +112,7 @@ def _laid_out(image: Image, bases: dict[int, int]) -> bytes:
     for table in image.sections:
         if table.type != L.SHT_SYMTAB:
             continue
-        extended = next(
-            (s for s in image.sections if s.type == L.SHT_SYMTAB_SHNDX and s.link == table.number), None
-        )
+        extended = next((s for s in image.sections if s.type == L.SHT_SYMTAB_SHNDX and s.link == table.number), None)
         for number in range(table.size // record.size):
             at = table.offset + number * record.size
             fields = list(record.unpack_from(content, at))

@@ -162,13 +162,9 @@ class Context:
         return self.zero
 
 
-def operand_text(
-    path: str, machine: Calls, address_size: int, provider: str, probe: Probe, *, tail: bool
-) -> str:
+def operand_text(path: str, machine: Calls, address_size: int, provider: str, probe: Probe, *, tail: bool) -> str:
     """Return how SDT notes say where a probe's arguments are, the first twelve. Raises UsdtError where they can't."""
-    return " ".join(
-        operands_of(path, machine, address_size, provider, probe, tail=tail, most=stapsdt.MAX_ARGUMENTS)
-    )
+    return " ".join(operands_of(path, machine, address_size, provider, probe, tail=tail, most=stapsdt.MAX_ARGUMENTS))
 
 
 def operands_of(

@@ -137,9 +137,7 @@ def describe(
         encoded = encode(dof)
     except DofError as error:
         raise UsdtError(f"{path}: {error}") from None
-    numbers = {
-        (name, key): (i, j) for i, (name, probes) in enumerate(order.items()) for j, key in enumerate(probes)
-    }
+    numbers = {(name, key): (i, j) for i, (name, probes) in enumerate(order.items()) for j, key in enumerate(probes)}
     return Described(
         encoded,
         tuple(tuple(function for _, function in probes) for probes in order.values()),

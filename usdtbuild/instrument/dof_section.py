@@ -22,12 +22,11 @@ def write(context: Context, section: int, places: Sequence[Place], group: int, o
     `keep` is a symbol that must stay as long as the DOF does.
     """
     del own
+
     def offset_of(place: Place) -> int:
         return place.asks if place.asks and context.dof_system == "oracle" else place.offset
 
-    members = [
-        (place.stub, offset_of(place), context.function(section, place.stub, place.offset)) for place in places
-    ]
+    members = [(place.stub, offset_of(place), context.function(section, place.stub, place.offset)) for place in places]
     little = context.source.layout.little
     described = dof_records.describe(
         context.source.path, members, context.providers, context.dof_system, context.address_size, little

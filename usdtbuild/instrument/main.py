@@ -98,9 +98,7 @@ def instrument(data: Data, path: str, options: Options = DEFAULTS) -> tuple[list
     return patches, tail, report
 
 
-def define(
-    data: Data, path: str, semaphores: Sequence[str], options: Options
-) -> tuple[list[tuple[int, bytes]], bytes]:
+def define(data: Data, path: str, semaphores: Sequence[str], options: Options) -> tuple[list[tuple[int, bytes]], bytes]:
     """Return (patches, tail) that make an object define the stubs it refers to, and these semaphores.
 
     It needs no code of its own: this is how an object is made that others are linked with. The providers are those of

@@ -81,9 +81,7 @@ def semaphore_name(provider: str, probe: Probe) -> str:
 
 def description(source: ElfObject) -> str:
     """Return the text of the object's provider description sections."""
-    return "".join(
-        str(bytes(source.content(i)), "utf-8", "replace") for i in source.sections_named(describe.SECTION)
-    )
+    return "".join(str(bytes(source.content(i)), "utf-8", "replace") for i in source.sections_named(describe.SECTION))
 
 
 def find(

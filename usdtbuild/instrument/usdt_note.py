@@ -113,7 +113,5 @@ def _declare(context: Context, name: str, provider: Provider) -> int:
         probes.append(usdt_note.DeclaredProbe(probe.name, native_types(probe), tuple(zip(translated, mapping))))
     data = _encoded(context, usdt_note.ProviderNote(provider.name, provider.attributes, tuple(probes)))
     symbol = context.editor.add_global(name, L.STB_WEAK, context.editor.next_section + 1, 0)
-    context.editor.add_section(
-        usdt_note.SECTION, L.SHT_NOTE, 0, data, align=4, group=context.editor.add_group(symbol)
-    )
+    context.editor.add_section(usdt_note.SECTION, L.SHT_NOTE, 0, data, align=4, group=context.editor.add_group(symbol))
     return symbol

@@ -60,9 +60,7 @@ _LEFT_ALONE = frozenset(
 )  # fmt: skip
 # Signals that end a build step: all others, but for those that the C library keeps for itself (None).
 STEP_SIGNALS = tuple(
-    number
-    for number in range(1, _signal.NSIG)
-    if number not in _LEFT_ALONE and _signal.getsignal(number) is not None
+    number for number in range(1, _signal.NSIG) if number not in _LEFT_ALONE and _signal.getsignal(number) is not None
 )
 # What the names of probes' stubs and of semaphores have in them; and what else an object has with one of the latter.
 STUB_NAME, SEMAPHORE_NAME = b"__dtrace", b"_semaphore"

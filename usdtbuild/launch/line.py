@@ -73,8 +73,17 @@ SOURCE_SUFFIXES = _set(
 # How words begin that only this module understands; the native door (native.py) leaves lines that have one to Python.
 # Words that are an option's value don't count.
 NOT_PLAIN = (
-    "@", "--compile", "--config", "--language", "--output", "-arch", "-flto", "-working-directory", "-Xarch_",
-    "-Xopenmp-target=", "--target-help",
+    "@",
+    "--compile",
+    "--config",
+    "--language",
+    "--output",
+    "-arch",
+    "-flto",
+    "-working-directory",
+    "-Xarch_",
+    "-Xopenmp-target=",
+    "--target-help",
 )
 
 # Programs that stand before the compiler on the command line and run it: compiler caches and distributors, which take

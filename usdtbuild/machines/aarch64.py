@@ -110,6 +110,7 @@ def _make_stub(body: bytes, relocations: tuple[StubRelocation, ...] = ()) -> Stu
 
 # -- facts ------------------------------------------------------------------------------------------------------------
 
+
 def _branch(instruction: int) -> int | None:
     """Arm ARM C4.1.66: B and BL, B.cond, CBZ and CBNZ, TBZ and TBNZ."""
     if instruction & 0x7C000000 == 0x14000000:
@@ -158,6 +159,7 @@ def facts() -> dict[int, Facts]:
 
 # -- calls into libraries ---------------------------------------------------------------------------------------------
 
+
 def stubs(code: Code) -> Stubs:
     """Return what library calls look like: x16 is the slot's page, x17 what the slot holds (AAELF64, PLT).
 
@@ -184,6 +186,4 @@ def stubs(code: Code) -> Stubs:
 
     # R_AARCH64_JUMP_SLOT; GLOB_DAT; IRELATIVE, and ILP32's
     numbers = (1026, (1025,), (1032,)) if code.is64 else (182, (181,), (188,))
-    return Stubs(
-        *numbers, (Form(form, slot),), lambda span: branches(span, True, 0x94000000, 0x14000000, 0xFC000000)
-    )
+    return Stubs(*numbers, (Form(form, slot),), lambda span: branches(span, True, 0x94000000, 0x14000000, 0xFC000000))

@@ -176,6 +176,7 @@ def _stub_thumb(enabled: bool, semaphore: bool, little: bool) -> Stub:
 
 # -- facts ------------------------------------------------------------------------------------------------------------
 
+
 def branch(instruction: int) -> int | None:
     """Arm ARM A8.8.18, A8.8.25: B, BL and BLX with 24 bits; the program counter is two instructions ahead."""
     if instruction & 0x0E000000 == 0x0A000000:
@@ -247,6 +248,7 @@ def facts() -> dict[int, Facts]:
 
 
 # -- calls into libraries ---------------------------------------------------------------------------------------------
+
 
 def stubs(code: Code) -> Stubs:
     """Return what library calls look like: ip becomes the slot's address, in steps of 8 bits or by a word behind.

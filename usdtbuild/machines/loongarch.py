@@ -114,6 +114,7 @@ def facts() -> dict[int, Facts]:
 
 # -- calls into libraries ---------------------------------------------------------------------------------------------
 
+
 def stubs(code: Code) -> Stubs:
     """Return what library calls look like: t3 is what the slot holds (ELF psABI, "Procedure Linkage Table")."""
     from .stubs import CALL, JUMP, Form, Site, Span, Stubs, Word, pattern, units, word

@@ -149,6 +149,7 @@ def facts() -> dict[int, Facts]:
 
 # -- calls into libraries ---------------------------------------------------------------------------------------------
 
+
 def stubs(code: Code) -> Stubs:
     """Return what library calls look like.
 

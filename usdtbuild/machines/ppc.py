@@ -118,6 +118,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Calls:
 
 # -- facts ------------------------------------------------------------------------------------------------------------
 
+
 def _branch(instruction: int) -> int | None:
     """Power ISA 2.4: b and bl (opcode 18), bc (16), relative ones (AA = 0)."""
     if instruction & 0xFC000002 == 0x48000000:
@@ -253,9 +254,7 @@ def _forms_64(code: Code) -> tuple[Form, ...]:
         Word(_MTCTR_R12), Word(_BCTR),
     )  # fmt: skip
     # pld r12, distance(pc)
-    by_pc = pattern(
-        little, Word(0x04100000, 0xFFFC0000), Word(0xE5800000, 0xFFFF0000), Word(_MTCTR_R12), Word(_BCTR)
-    )
+    by_pc = pattern(little, Word(0x04100000, 0xFFFC0000), Word(0xE5800000, 0xFFFF0000), Word(_MTCTR_R12), Word(_BCTR))
     # mflr r12; bcl; mflr r11; mtlr r12; addis r12, r11, hi; ld r12, lo(r12 or r11): for callers without a TOC
     by_lr = pattern(
         little, saved, Word(0x7D8802A6), Word(_BCL), Word(0x7D6802A6), Word(0x7D8803A6),

@@ -92,6 +92,7 @@ def _make_stub(*body: int, relocations: tuple[StubRelocation, ...] = ()) -> Stub
 
 # -- facts ------------------------------------------------------------------------------------------------------------
 
+
 def _branch(half: int, following: int) -> int | None:
     """RISC-V unprivileged ISA 2.5 (JAL, branches) and 16.4 (c.j, c.beqz, c.bnez)."""
     if half & 3 == 3:
@@ -151,6 +152,7 @@ def facts() -> dict[int, Facts]:
 
 
 # -- calls into libraries ---------------------------------------------------------------------------------------------
+
 
 def stubs(code: Code) -> Stubs:
     """Return what library calls look like: t3 is what the slot holds (psABI, "Procedure Linkage Table")."""

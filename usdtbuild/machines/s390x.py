@@ -88,6 +88,7 @@ def _make_stub(body: bytes, relocations: tuple[StubRelocation, ...] = ()) -> Stu
 
 # -- facts ------------------------------------------------------------------------------------------------------------
 
+
 def _branch(half: int, following: int) -> int | None:
     """z/Architecture Principles of Operation 7 (BRC, BRAS, BRCT: a7 and 84, 85), with 16 bits of halfwords."""
     if half >> 8 == 0xA7 and half & 15 in (4, 5, 6, 7):
@@ -134,6 +135,7 @@ def facts() -> dict[int, Facts]:
 
 
 # -- calls into libraries ---------------------------------------------------------------------------------------------
+
 
 def stubs(code: Code) -> Stubs:
     """Return what library calls look like: r1 is the slot's address, then what it holds (ELF ABI supplement, PLT)."""

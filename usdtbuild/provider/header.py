@@ -190,8 +190,17 @@ def helpers(used: set[str], none: bool = False) -> list[str]:
     for name, (predefined, microsoft_if, microsoft, plain) in _TYPES.items():
         if name in needed:
             quiet = _QUIET.format(type=predefined, name=name)
-            pieces.append(_TYPE.format(guard=name.upper(), name=name, predefined=predefined, plain=plain, quiet=quiet,
-                                       microsoft_if=microsoft_if, microsoft=microsoft))
+            pieces.append(
+                _TYPE.format(
+                    guard=name.upper(),
+                    name=name,
+                    predefined=predefined,
+                    plain=plain,
+                    quiet=quiet,
+                    microsoft_if=microsoft_if,
+                    microsoft=microsoft,
+                )
+            )
     for name, plain in ((LLONG, "long long"), (ULLONG, "unsigned long long")):
         if name in needed:
             quiet = _QUIET.format(type=plain, name=name)
@@ -290,8 +299,7 @@ def _live(provider: str, probe: Probe) -> str:
         f"\tUSDTBUILD_ENABLED({semaphore}, __dtraceenabled_{stub})\n"
         f"extern void __dtrace_{stub}({types}) USDTBUILD_NOEXCEPT USDTBUILD_STUB;\n"
         f"extern int __dtraceenabled_{stub}(void) USDTBUILD_NOEXCEPT USDTBUILD_STUB;\n"
-        f"extern volatile unsigned short {semaphore} USDTBUILD_HIDDEN;\n"
-        + _branch(provider, stub, probe)
+        f"extern volatile unsigned short {semaphore} USDTBUILD_HIDDEN;\n" + _branch(provider, stub, probe)
     )
 
 

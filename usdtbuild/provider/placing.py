@@ -225,7 +225,7 @@ def _lines(count: int, registers: int, letters: str, sized: bool) -> list[str]:
         members = " ".join(f"__typeof__(arg{i}) v{i} __attribute__((__aligned__({_CELL})));" for i in cells)
         lines.append(f"struct {{ {members} }} usdt_cells;")
     if bound or (held and cells):
-        lines.append("__asm__(\"\" : " + ", ".join(f'"+r"(arg{i})' for i in held) + ");")
+        lines.append('__asm__("" : ' + ", ".join(f'"+r"(arg{i})' for i in held) + ");")
     lines += [f"usdt_cells.v{i} = arg{i};" for i in cells]
     variables = [f"register __typeof__(arg{i}) usdt_{i} __asm__(USDTBUILD_REGISTER_{i}) = arg{i};" for i in bound]
     inputs = [*(f'"{letter}"(arg{i})' for i, letter in zip(held, letters)), *(f'"r"(usdt_{i})' for i in bound)]

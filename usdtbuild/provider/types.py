@@ -90,21 +90,41 @@ _WORD, _UWORD = _integer(True, 8, 4, SSIZE), _integer(False, 8, 4, SIZE)
 
 # Types that C spells with keywords, by their shortest spelling. `void` is no value, but can be pointed to.
 KEYWORD_TYPES = {
-    "char": _CHAR, "signed char": _SCHAR, "unsigned char": _UCHAR,
-    "short": _SHORT, "unsigned short": _USHORT, "int": _INT, "unsigned int": _UINT,
-    "long": _LONG, "unsigned long": _ULONG, "long long": _LLONG, "unsigned long long": _ULLONG,
-    "float": _FLOAT, "double": _DOUBLE,
+    "char": _CHAR,
+    "signed char": _SCHAR,
+    "unsigned char": _UCHAR,
+    "short": _SHORT,
+    "unsigned short": _USHORT,
+    "int": _INT,
+    "unsigned int": _UINT,
+    "long": _LONG,
+    "unsigned long": _ULONG,
+    "long long": _LLONG,
+    "unsigned long long": _ULLONG,
+    "float": _FLOAT,
+    "double": _DOUBLE,
 }
 
 # Names that mean the same on every system: a typedef in the file (or in a header of the build machine that -C
 # brought in) doesn't change them.
 STANDARD_TYPES = {
-    "_Bool": _BOOL, "bool": _BOOL,
-    "int8_t": _SCHAR, "int16_t": _SHORT, "int32_t": _INT, "int64_t": _INT64,
-    "uint8_t": _UCHAR, "uint16_t": _USHORT, "uint32_t": _UINT, "uint64_t": _UINT64,
-    "intptr_t": _WORD, "uintptr_t": _UWORD, "ptrdiff_t": _WORD, "ssize_t": _WORD,
+    "_Bool": _BOOL,
+    "bool": _BOOL,
+    "int8_t": _SCHAR,
+    "int16_t": _SHORT,
+    "int32_t": _INT,
+    "int64_t": _INT64,
+    "uint8_t": _UCHAR,
+    "uint16_t": _USHORT,
+    "uint32_t": _UINT,
+    "uint64_t": _UINT64,
+    "intptr_t": _WORD,
+    "uintptr_t": _UWORD,
+    "ptrdiff_t": _WORD,
+    "ssize_t": _WORD,
     "size_t": _UWORD._replace(target=SIZE),
-    "intmax_t": _S64, "uintmax_t": _U64,
+    "intmax_t": _S64,
+    "uintmax_t": _U64,
 }
 
 # Names of POSIX, of glibc and of D, which a typedef in the file may define differently.

@@ -30,9 +30,7 @@ def entry_checks() -> dict[str, str]:
     return {f"entry-{code.removeprefix('entry-')}": what for code, what in {**reasons, **WARNINGS}.items()}
 
 
-def verify_entries(
-    path: str, data: Data | None = None, taken: tuple[tuple[int, int], ...] = ()
-) -> list[Finding]:
+def verify_entries(path: str, data: Data | None = None, taken: tuple[tuple[int, int], ...] = ()) -> list[Finding]:
     """Return what is wrong with the patchable entries of the file at `path`, one finding for each reason.
 
     `data` is its content, if the caller has it; `taken` is as in `Options`. An entry that can't be patched safely is

@@ -155,7 +155,6 @@ class _Finder:
         weak = symbol.binding == _STB_WEAK
         return Call(symbol.name, version, library, kind, slot.address, stubs, canonical, resolver, weak, sites)
 
-
     @cached_property
     def _own_name(self) -> str:
         names = self.slots.dynamic.texts(DT_SONAME)
