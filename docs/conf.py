@@ -33,7 +33,6 @@ html_copy_source = False
 html_show_sphinx = False
 
 
-
 def _unlink(_: object, page: str, source: list[str]) -> None:
     """Name what links lead to outside of docs/, sources and samples, in place of links: a site doesn't have them."""
     up = r"\((?:\.\./){" + str(page.count("/") + 1) + ",}"

@@ -112,7 +112,8 @@ class Facts(NamedTuple):
     descriptor of `.opd`, where function symbols name these (ppc64 ELFv1). `pairs`: the 32-bit ABI passes arguments of
     eight bytes in two registers. `page` is the largest page a kernel is built with, where that is more than 4096.
     `assembler` are the names of the relocations none, absolute and 32-bit absolute in assembly text, where LTO
-    objects get records that way.
+    objects get records that way. `registers` are the operands, as notes spell them, of the registers in which integers
+    and pointers are passed, in order.
     """
 
     name: str
@@ -135,3 +136,4 @@ class Facts(NamedTuple):
     pairs: bool = False
     page: int = 0
     assembler: tuple[str, str, str] | None = None
+    registers: str = ""

@@ -230,6 +230,7 @@ def facts() -> dict[int, Facts]:
             "x86-64", 1, written, Relocations(8, R_64, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 15: 1}),
             decoded=True, disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_64",)),
             entries=lambda is64, little: entries, assembler=("R_X86_64_NONE", "R_X86_64_64", "R_X86_64_32"),
+            registers="8@%rdi 8@%rsi 8@%rdx 8@%rcx 8@%r8 8@%r9",  # psABI 3.2.3
         )
     }  # fmt: skip
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
 from ..inspection.probes import find_declared, inspect
-from ..machines.numbers import EM_X86_64
+from ..machines import facts_of
 from ..provider import model as declared
 from .model import CALL, ENTER, FLOAT, INTEGER, POINTER, PROBE, STRING, Argument, Module, Refusal, Site, Target
 
@@ -179,16 +179,14 @@ def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Itera
             first += 1
 
 
-# x86-64's registers for integers and pointers, of which a stub's callee may take any number (psABI 3.2.3).
-_REGISTERS = "8@%rdi 8@%rsi 8@%rdx 8@%rcx 8@%r8 8@%r9"
-
-
 def _calls(one: Loaded, module: Module, wanted: Wanted, first: int) -> Iterator[Target]:
     """Yield the wanted library functions that a loaded file calls: stubs, and call sites without one."""
     from ..formats import operands
     from ..functions.calls.read import read_calls
 
-    known = operands.parse(_REGISTERS, one.image.machine) if one.image.machine == EM_X86_64 else ()
+    facts = facts_of(one.image.machine)
+    # Of the registers for integers and pointers a stub's callee may take any number.
+    known = operands.parse(facts.registers, one.image.machine) if facts and facts.registers else ()
     arguments = tuple(Argument(f"arg{n}", "", 8, False, POINTER) for n in range(1, len(known) + 1))
     for call in read_calls(one.image).calls:
         if call.name and wanted.takes_call((call.name, call.title)):

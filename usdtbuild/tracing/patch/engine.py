@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from ..tracees import Thread, Tracees
     from .layout import Layout, Spot
 
-_EM_X86_64 = 62
+_NUMBER = 62  # e_machine of what the stubs are written for; see `code`
 # Where C libraries keep a thread's number, from its thread pointer: glibc (struct pthread.tid), musl.
 _TID_OFFSETS = (0x2D0, 0x30, 0x38)
 
 
 def why_not(pid: int, machine: int) -> str:
     """Return why a process can't be patched at all; '' if it can."""
-    if machine != _EM_X86_64:
+    if machine != _NUMBER:
         return "only x86-64 programs are patched"
     if os.uname().machine != "x86_64":
         return f"this machine is {os.uname().machine}"
