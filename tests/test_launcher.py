@@ -430,7 +430,7 @@ def test_nop_style_reaches_the_object(work) -> None:
 def test_calls_whose_return_is_checked_stay_calls(optimisation: str, need, work) -> None:
     """With this option of clang the program looks below the stack pointer for what a call has left there."""
     clang = need("clang")
-    harden = [optimisation, "-mspeculative-load-hardening"]
+    harden = [optimisation, "-mspeculative-load-hardening", "-DUSDT_PROBES_BY_CALL"]
     for option, in_place in ((harden, 0), ([*harden, "-mno-red-zone"], 0), ([*harden, f"-mno-{harden[1][2:]}"], 2)):
         folder = work("probes.h")
         for launch in ([*LAUNCHER, "--verbose", "--", clang], [*LAUNCHER, "--formats=stapsdt,dof", "--", clang]):

@@ -12,7 +12,7 @@ import pytest
 
 from usdtbuild.launch import native
 
-PACKAGE = Path(native.__file__).parent
+PACKAGE = Path(native.__file__).parent.parent
 PYTHON_DOOR = [sys.executable, "-I", "-S", str(PACKAGE / "launcher.py")]
 
 
