@@ -118,7 +118,7 @@ def build(machine: str, folder: Path, server: Server) -> list[Seed]:
     command = next((words for words in compilers(machine) if shutil.which(words[0]) and compiles(words, folder)), None)
     if command is None:
         return []
-    made, library = folder / "made.o", folder / "a.so"
+    made, linked = folder / "made.o", folder / "linked"
     patchable = ["-fpatchable-function-entry=4,2"]
     if subprocess.run([*command, *patchable, "-c", "app.c", "-o", "app.o"], cwd=folder, capture_output=True,
                       check=False).returncode:  # fmt: skip
@@ -138,9 +138,13 @@ def build(machine: str, folder: Path, server: Server) -> list[Seed]:
         assert answer.code == 0, f"{machine}: {answer.err}"
         seeds.append(Seed(machine, f"instrumented-{kind}", made.read_bytes()))
         linker = tool(machine, "ld")
-        if linker and not subprocess.run([linker, "-shared", made, "-o", library], capture_output=True,
-                                         check=False).returncode:  # fmt: skip
-            seeds.append(Seed(machine, f"library-{kind}", library.read_bytes()))
+        for what, link in (("library", ["-shared"]), ("program", ["-e", "work"])):
+            words = [linker or "false", *link, str(made), "-o", str(linked)]
+            if not subprocess.run(words, capture_output=True, check=False).returncode:
+                seeds.append(Seed(machine, f"{what}-{kind}", linked.read_bytes()))
+    words = [*command, "-O1", "-fPIC", "-w", "-DUSDT_PROBES_BY_CALL", "-c", "app.c", "-o", "app.o"]
+    if not subprocess.run(words, cwd=folder, capture_output=True, check=False).returncode:
+        seeds.append(Seed(machine, "calls", (folder / "app.o").read_bytes()))
     return seeds
 
 
@@ -152,7 +156,7 @@ def compiles(words: list[str], folder: Path) -> bool:
 
 @pytest.fixture(scope="session")
 def seeds(tmp_path_factory: pytest.TempPathFactory, server: Server) -> list[Seed]:
-    """Good files of each machine: objects, instrumented ones, and shared libraries."""
+    """Good files of each machine: objects, instrumented ones, shared libraries and programs."""
     folder = tmp_path_factory.mktemp("seeds")
     (folder / "app.d").write_text(PROVIDER)
     assert server.run(folder, "usdtbuild", "header", "app.d").code == 0

@@ -1,12 +1,13 @@
 """Files that are nearly right: each is taken, or refused in a word, at once, in little memory, and leaves no trace.
 
 `make test` runs some hundred cases that are always the same, `make fuzz` new ones for as long as one likes. The seeds
-are objects, instrumented objects and shared libraries of a dozen machines, as far as the compilers are installed, their
-DOF, and the provider files of large projects. mutations.py says what is changed.
+are objects, instrumented objects, shared libraries and programs of a dozen machines, as far as the compilers are
+installed, their DOF, and the provider files of large projects. mutations.py says what is changed.
 """
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
 import subprocess
@@ -20,6 +21,8 @@ from . import mutations
 from .conftest import PROVIDER, pick, tool
 
 FORMATS = ("stapsdt", "stapsdt,dof", "dof", "usdt", "stapsdt,dof,usdt")
+FINISHED = ("instrumented", "library", "program")
+HOST = "x86-64" if platform.machine() == "x86_64" else platform.machine()
 FILES = sorted((Path(__file__).resolve().parent.parent / "provider/files").glob("*.d"))
 # What eu-elflint has against any file with such records, and against relocations that do nothing (R_386_NONE).
 OF_RECORDS = re.compile(
@@ -41,7 +44,7 @@ def test_the_seeds_are_good_and_are_of_many_machines(seeds: Any, attempt: Any, c
         compare_tools(case.name, seed.machine, made / "in.o", made / "out.o")
     for seed in seeds:
         assert attempt(case, seed.content, "in", "usdtbuild", "list", "in").code == 0, seed
-        if seed.kind.startswith(("instrumented", "library")):
+        if seed.kind.startswith(FINISHED):
             answer = attempt(case, seed.content, "in", "usdtbuild", "list", "in")
             assert "app:req" in answer.out, seed
 
@@ -64,20 +67,25 @@ def test_changed_objects(seeds: Any, attempt: Any, cases: Any, made: Path) -> No
     assert outcomes[1] > 10
 
 
-def test_changed_objects_for_the_drop_in(seeds: Any, attempt: Any, cases: Any) -> None:
+def test_changed_objects_for_the_drop_in(seeds: Any, attempt: Any, cases: Any, tmp_path: Path) -> None:
     """-G changes nothing but its own output unless it is asked to, and that only if all is well."""
+    (tmp_path / "app.d").write_text(PROVIDER)
+    here = [seed for seed in pick(seeds, "calls") if seed.machine == HOST]
+    if not here or not shutil.which("cc"):
+        pytest.skip("-G needs a compiler for this machine")
     outcomes: Counter[int] = Counter()
-    for case in cases(60):
-        content = mutations.elf(case.source.choice(pick(seeds, "object", "group")).content, case.source)
-        answer = attempt(case, content, "in.o", "usdtbuild", "functions", "--json", "in.o")
-        outcomes[answer.code] += 1
+    for case in cases(40):
+        content = mutations.elf(case.source.choice(here).content, case.source)
+        words = ("dtrace", "-G", "-s", tmp_path / "app.d", "in.o", "-o", "out.o")
+        outcomes[attempt(case, content, "in.o", *words, output="out.o").code] += 1
     assert outcomes[0] > 5
+    assert outcomes[1] > 5
 
 
 def test_changed_binaries(seeds: Any, attempt: Any, cases: Any) -> None:
     outcomes: Counter[int] = Counter()
     for case in cases(150):
-        seeds_ = [seed for seed in seeds if seed.kind.startswith(("instrumented", "library"))]
+        seeds_ = [seed for seed in seeds if seed.kind.startswith(FINISHED)]
         seed = case.source.choice(seeds_)
         outcomes[read(case, attempt, mutations.elf(seed.content, case.source))] += 1
     assert outcomes[0] > 10
@@ -88,7 +96,8 @@ def read(case: Any, attempt: Any, content: bytes) -> int:
     """Let one of the commands that read look at a file; return its exit code."""
     command = case.source.choice((
         ("list",), ("list", "--json"), ("verify",), ("verify", "--json"), ("functions", "--json"),
-        ("functions", "--explain"), ("dof", "dump"), ("dof", "check"),
+        ("functions", "--explain"), ("dof", "dump"), ("dof", "check"), ("calls", "--json"), ("calls", "--sites"),
+        ("list", "--source"),
     ))  # fmt: skip
     code = attempt(case, content, "in", "usdtbuild", *command, "in").code
     assert isinstance(code, int)
