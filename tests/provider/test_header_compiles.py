@@ -364,7 +364,8 @@ def test_real_files_compile(real_file: Path, tmp_path: Path, usdtbuild: Any, nee
     options = ["-C"] if real_file.stem == "postgresql" else []
     usdtbuild("header", *options, real_file, "-o", tmp_path / "probes.h")
     text = (tmp_path / "probes.h").read_text()
-    macros = [line.split("\t")[1].removesuffix(" \\") for line in text.split("\n") if line.startswith("#define\t")]
+    for_c = text.partition("#else /* __ASSEMBLER__ */")[0]
+    macros = [line.split("\t")[1].removesuffix(" \\") for line in for_c.split("\n") if line.startswith("#define\t")]
     calls = [f"{macro.partition('(')[0]}({', '.join(['0'] * macro.count('arg'))});" for macro in macros if "(" in macro]
     body = "\n".join(dict.fromkeys(calls)).replace("ENABLED();", "ENABLED() ? (void)1 : (void)0;")
     assert len(calls) > 1
@@ -397,3 +398,14 @@ def test_headers_that_a_project_edits_with_sed_still_compile(
     program = f'#include "probes.h"\nvoid f(void);\nvoid f(void) {{ if ({enabled}) {macro}; }}\n'
     for off in ([], ["-DUSDT_DISABLED"], ["-x", "c++"]):
         check(tmp_path, program, cc, *off)
+
+
+@pytest.mark.parametrize("none", [False, True])
+def test_assembler_sources_are_told_that_they_cannot_fire(none: bool, usdtbuild: Any, run: Any, tmp_path: Path) -> None:
+    (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
+    usdtbuild("header", "app.d", *(["--none"] if none else []), cwd=tmp_path)
+    (tmp_path / "with.S").write_text('#include "app.h"\n\tAPP_GO(1)\n')
+    (tmp_path / "without.S").write_text('#include "app.h"\n\tnop\n')
+    run("gcc", "-c", "without.S", cwd=tmp_path)
+    said = run("gcc", "-c", "with.S", cwd=tmp_path, code=0 if none else 1).stderr
+    assert ("with.S:2: Error: probes fire from C and C++: call a C function that fires this one" in said) is not none

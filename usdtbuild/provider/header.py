@@ -161,13 +161,23 @@ def write(providers: tuple[Provider, ...], file_name: str, none: bool = False) -
         ["" if none else _PLATFORM, *helpers(used, none), *branches],
         used,
         [_provider(provider, none) for provider in providers],
+        "".join(_in_assembly(provider, none) for provider in providers),
     )
 
 
-def frame(first_line: str, file_name: str, common: list[str], used: set[str], providers: list[str]) -> str:
+def _in_assembly(provider: Provider, none: bool) -> str:
+    """Return the macros for assembler sources (.S): they can't fire probes, and are told what can."""
+    body = "" if none else ' .error "probes fire from C and C++: call a C function that fires this one"'
+    names = [macro_name(provider.name, probe.stub) for probe in provider.probes]
+    return "".join(f"#define\t{name}(...){body}\n" for name in names)
+
+
+def frame(
+    first_line: str, file_name: str, common: list[str], used: set[str], providers: list[str], assembly: str = ""
+) -> str:
     """Return a header around what is `common` to the probes and the text of each provider.
 
-    `used` are the C types of all parameters.
+    `used` are the C types of all parameters, `assembly` is what assembler sources see.
     """
     guard = "_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in file_name.upper())
     pieces = [
@@ -176,7 +186,9 @@ def frame(first_line: str, file_name: str, common: list[str], used: set[str], pr
         '#ifdef __cplusplus\nextern "C" {\n#endif\n\n',
         "".join(f"{tag};\n" for tag in sorted(filter(None, map(_tag, used)))),
         *providers,
-        "\n#ifdef __cplusplus\n}\n#endif\n\n#endif /* __ASSEMBLER__ */\n\n",
+        "\n#ifdef __cplusplus\n}\n#endif\n\n",
+        f"#else /* __ASSEMBLER__ */\n\n{assembly}\n" if assembly else "",
+        "#endif /* __ASSEMBLER__ */\n\n",
         f"#endif /* {guard} */\n",
     ]
     return "".join(pieces)
