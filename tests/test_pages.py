@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -56,7 +57,7 @@ def test_each_block_is_a_file_or_run_or_says_why_not(page: str) -> None:
 
 @pytest.fixture
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """One in which `usdtbuild` is this checkout's."""
+    """One in which `usdtbuild` is this checkout's, and `python3` is an environment's in which that is installed."""
     program = tmp_path_factory.mktemp("bin") / "usdtbuild"
     lines = (
         "import sys",
@@ -66,6 +67,9 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     )
     program.write_text("\n".join([f"#!{sys.executable}", *lines, ""]))
     program.chmod(0o755)
+    python = program.with_name("python3")
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
     path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "DEBUGINFOD_URLS": ""}
 
