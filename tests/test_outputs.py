@@ -73,7 +73,8 @@ def with_own_devices(need: Callable[[str], str], work: Path) -> Callable[[str], 
     def run_script(script: str) -> None:
         words = [need("unshare"), "--mount", "sh", "-ec", DEVICES + script]
         done = subprocess.run(words, cwd=work, capture_output=True, text=True, timeout=120, check=False)
-        if done.returncode == 99 or "unshare failed" in done.stderr:
+        # A root folder that is no mount, as in a plain chroot, can't be parted from the machine's.
+        if done.returncode == 99 or "unshare failed" in done.stderr or "root filesystem propagation" in done.stderr:
             pytest.skip("no mount namespace with devices can be made here")
         assert done.returncode == 0, done.stdout + done.stderr
 
