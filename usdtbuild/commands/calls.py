@@ -157,12 +157,9 @@ def _select(target: str, seen: list[_File], wanted: _Wanted) -> list[_File]:
 
 def _demangled(found: Sequence[_File]) -> dict[str, str]:
     """Return mangled -> written names; nothing where no demangler is installed."""
-    from ..inspection.demangle import demangle
+    from ..inspection.demangle import demangle_if_possible
 
-    try:
-        return demangle({call.name for file in found for call in file.calls if call.name})
-    except UsdtError:
-        return {}
+    return demangle_if_possible({call.name for file in found for call in file.calls if call.name})
 
 
 # -- text --------------------------------------------------------------------------------------------------------------

@@ -211,15 +211,12 @@ def _matches(probe: Probe, patterns: Sequence[str]) -> bool:
 
 def _demangled(inspections: Sequence[Inspection]) -> dict[str, str]:
     """Return mangled -> written names of all functions; nothing where no demangler is installed."""
-    from ..inspection.demangle import demangle
+    from ..inspection.demangle import demangle_if_possible
 
     sites = [site for found in inspections for probe in found.probes for site in probe.sites]
     names = {site.function.name for site in sites if site.function}
     names |= {frame.function for site in sites for frame in site.source or ()}
-    try:
-        return demangle(names)
-    except UsdtError:
-        return {}
+    return demangle_if_possible(names)
 
 
 # -- text --------------------------------------------------------------------------------------------------------------

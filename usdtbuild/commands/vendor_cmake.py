@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from ..folders import folder as folder_of
-from ..outputs import Outputs
-from .vendoring import check, copy
+from .vendoring import put
 
 NAME = "USDTBuildOptional.cmake"
 
@@ -21,8 +18,4 @@ def command(folder: str) -> None:
     Where usdtbuild isn't installed, the project then builds without probes. A copy of an earlier version is replaced,
     so run this again after an update; anything else that stands there is left alone, with an error.
     """
-    target = Path(folder, NAME)
-    check(target, "optional: include() this in place of find_package(USDTBuild)")
-    with Outputs() as outputs:
-        copy(outputs, folder_of("cmake") / NAME, target)
-    click.echo(str(target))
+    put(folder_of("cmake") / NAME, folder, "optional: include() this in place of find_package(USDTBuild)")

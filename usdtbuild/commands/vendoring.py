@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import click
 
 from ..errors import InputError
 from ..files import write_whole
+from ..outputs import Outputs
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-    from ..outputs import Outputs
+def put(source: Path, folder: str, ours: str) -> None:
+    """Copy the one file of a vendor command into a folder, and print its path. Raises InputError, as `check` does."""
+    target = Path(folder, source.name)
+    check(target, ours)
+    with Outputs() as outputs:
+        copy(outputs, source, target)
+    click.echo(str(target))
 
 
 def check(path: Path, ours: str) -> None:

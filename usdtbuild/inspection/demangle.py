@@ -37,3 +37,11 @@ def demangle(names: Iterable[str]) -> dict[str, str]:
     if done.returncode or len(lines) != len(mangled):
         raise UsdtError(f"{program} failed with exit code {done.returncode}: {done.stderr.strip()}")
     return {name: line for name, line in zip(mangled, lines) if name != line}
+
+
+def demangle_if_possible(names: Iterable[str]) -> dict[str, str]:
+    """Return what `demangle` does; nothing where no demangler is installed."""
+    try:
+        return demangle(names)
+    except UsdtError:
+        return {}
