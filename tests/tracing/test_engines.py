@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,12 +52,15 @@ def test_library_that_is_closed_and_opened_again(scene: Any, counted: Any, engin
 
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])
-def test_programs_that_the_program_starts(scene: Any, counted: Any, engine: str) -> None:
+def test_programs_that_the_program_starts(scene: Any, counted: Any, tmp_path: Path, engine: str) -> None:
+    """One after the other, one whose parent is gone (the pipe says when it ended), and one in the shell's place."""
     program = scene("pie")
-    script = f"{program} 10; ({program} 10 2 &); exec {program} 10 3"
-    counts, _ = counted(*ALL, "--engine", engine, "--", "sh", "-c", script)
-    assert counts["scene:last"] in {40, 60}  # the one in the background may end later, and then isn't waited for
-    alone, _ = counted(*ALL, "--engine", engine, "--no-children", "--", "sh", "-c", script)
+    tmp_path.chmod(0o777)
+    script = f"{program} 10; mkfifo ended; chmod 666 ended; ({{ {program} 10 2; echo >ended; }} &)"
+    script += f"; read line <ended; rm ended; exec {program} 10 3"
+    counts, _ = counted(*ALL, "--engine", engine, "--", "sh", "-c", script, cwd=tmp_path)
+    assert counts["scene:last"] == 60
+    alone, _ = counted(*ALL, "--engine", engine, "--no-children", "--", "sh", "-c", script, cwd=tmp_path)
     assert alone["scene:last"] == 30
 
 
