@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,6 +64,23 @@ def test_programs_that_the_program_starts(scene: Any, counted: Any, tmp_path: Pa
     assert counts["scene:last"] == 60
     alone, _ = counted(*ALL, "--engine", engine, "--no-children", "--", "sh", "-c", script, cwd=tmp_path)
     assert alone["scene:last"] == 30
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_program_in_the_background_outlives_the_command(scene: Any, counted: Any, tmp_path: Path, engine: str) -> None:
+    """It is let go when the command ends, wherever it is then, and runs on unharmed; what it says to have done while
+    the probe was enabled was counted, but for the passes that its two threads were in."""
+    program = scene("pie")
+    tmp_path.chmod(0o777)
+    os.mkfifo(tmp_path / "said")
+    (tmp_path / "said").chmod(0o666)
+    both = os.open(tmp_path / "said", os.O_RDWR)  # nobody waits for the other end to be opened
+    script = f"({program} 2000 2 >said &); exec {program} 10 3"
+    counts, _ = counted(*ALL, "--engine", engine, "--", "sh", "-c", script, cwd=tmp_path)
+    with os.fdopen(both, "rb", buffering=0) as stream:
+        said = re.fullmatch(rb"wrong=0 guarded=(\d+)\n", stream.readline())
+    assert said is not None
+    assert int(said[1]) - 2 <= counts["scene:guarded"] - 30 <= int(said[1])
 
 
 class Running:
