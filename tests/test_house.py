@@ -43,8 +43,6 @@ LARGER = {
     "elf/image.py:Image": 220,
     "functions/read.py:_Reader": 210,
     "setuptools_ext.py:ProbesBuildExt": 230,
-    "tracing/patch/engine.py:PatchEngine": 210,
-    "tracing/processes.py:Processes": 330,
 }
 
 

@@ -72,13 +72,13 @@ class Worker:
     def tick(self, *, final: bool = False) -> None:
         """Empty rings, and say how far we are."""
         ticks, now = clock.now()
-        for number, engine in self.processes.engines():
+        for number, engine in self.processes.arming.engines():
             size = self._spooled
             engine.collect(self._spool, final=final)
             if self._spooled > size:
                 self.tell(job.Raw(number, self._spooled - size))
         self._flush()
-        totals = self.processes.totals()
+        totals = self.processes.arming.totals()
         counts = dict(totals.counts)
         for target, count in self.counts.items():
             counts[target] = counts.get(target, 0) + count
@@ -110,7 +110,7 @@ class Worker:
             self.processes.release()
         self.tick(final=True)
         code = self.tracees.ended.get(self.processes.main)
-        self.tell(job.Ended(code, self.processes.stood_still, self.processes.names))
+        self.tell(job.Ended(code, self.processes.arming.stood_still, self.processes.names))
 
     def _start(self) -> None:
         environment = self.wish.env if self.wish.env is not None else os.environ

@@ -1,0 +1,219 @@
+"""Arm what a process has loaded: which targets there are, and which engine takes each of their sites.
+
+A jump where one is possible, else a breakpoint; what neither can is told, once. When that is to happen, and what
+becomes of processes and their threads, is the matter of `processes`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from . import job
+from .engine import Totals
+from .errors import TracerError
+from .maps import areas
+from .model import COUNT, ENTER, Plan, Refusal, Target
+from .patch import engine as patch
+from .selection import select
+from .trap.breakpoints import Breakpoints
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from .job import Job
+    from .loader import Loader
+    from .maps import Area
+    from .model import Site
+    from .tracees import Tracees
+    from .worker import Worker
+
+HOOK = -1  # the target number of the breakpoint in the dynamic linker
+
+
+class Process:
+    """One process and the program that it runs now."""
+
+    def __init__(self, pid: int, parent: Process | None = None) -> None:
+        self.pid = pid
+        self.engines: list[patch.PatchEngine] = []
+        self.breakpoints: Breakpoints | None = None
+        self.modules: dict[tuple[str, int], tuple[int, int]] = {}
+        self.loader: Loader | None = None
+        self.shares_memory = False  # a child of vfork, until its exec
+        self.parent = parent
+        if parent is not None:  # forked: it has a copy of everything, armed like the first
+            self.loader = parent.loader
+            self.modules = dict(parent.modules)
+            if parent.breakpoints is not None:
+                self.breakpoints = parent.breakpoints.copy_for(pid)
+
+    def points(self) -> Breakpoints:
+        """Return its breakpoints."""
+        if self.breakpoints is None:
+            self.breakpoints = Breakpoints(self.pid)
+        return self.breakpoints
+
+    def watch_loader(self) -> None:
+        """Keep a breakpoint where the dynamic linker tells that libraries have come or gone."""
+        if self.loader is not None and self.loader.hook:
+            self.points().arm_hook(self.loader.hook, HOOK)
+
+    def forget(self, start: int, end: int) -> None:
+        """A library that was between two addresses is gone."""
+        if self.breakpoints is not None:
+            self.breakpoints.forget(start, end)
+        for one in self.engines:
+            one.forget(start, end)
+
+    def put_back(self) -> list[Refusal]:
+        """Take breakpoints and jumps out, those too that it has from the process that forked it; all threads stand."""
+        refusals: list[Refusal] = []
+        if self.breakpoints is not None:
+            self.breakpoints.disarm(keep_semaphores=self.shares_memory)
+        owner: Process | None = self
+        while owner is not None and not self.shares_memory:
+            for one in owner.engines:
+                refusals += one.detach(self.pid)
+            owner = owner.parent
+        return refusals
+
+    def close(self) -> None:
+        """Close what is open for it: it is gone, or what it ran."""
+        if self.breakpoints is not None:
+            self.breakpoints.close()
+
+
+class Arming:
+    """What is armed in all processes of a trace."""
+
+    def __init__(self, tracees: Tracees, wish: Job, worker: Worker) -> None:
+        self.tracees, self.wish, self.worker = tracees, wish, worker
+        self.stood_still = 0.0
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._engines: list[patch.PatchEngine] = []
+        self._told: set[Refusal] = set()
+        self._used: set[str] = set()
+        self._begun = False
+
+    def engines(self) -> Iterator[tuple[int, patch.PatchEngine]]:
+        """Yield all sets of rings and counters, those of ended programs too."""
+        yield from enumerate(self._engines)
+
+    def totals(self) -> Totals:
+        """Return hits and lost hits of all jumps."""
+        totals = Totals({}, {})
+        for one in self._engines:
+            for into, found in zip(totals, one.totals()):
+                for target, count in found.items():
+                    into[target] = into.get(target, 0) + count
+        return totals
+
+    def begin(self, main: int) -> None:
+        """Say, the first time, that what is to be traced is armed."""
+        if not self._begun:
+            self._begun = True
+            self.worker.tell(job.Started(main, tuple(sorted(self._used)), self.stood_still))
+
+    def arm(self, process: Process) -> None:
+        """Arm what the process has loaded since the last time; its threads stand. Raises TracerError."""
+        mapped = areas(process.pid)
+        gone = [key for key, (start, end) in process.modules.items()
+                if not any(a.start <= start < a.end and a.name == key[0] for a in mapped)]  # fmt: skip
+        for key in gone:
+            process.forget(*process.modules.pop(key))
+        try:
+            found = select(process.pid, self.wish.wanted, 0, frozenset(process.modules))
+        except InputError as error:
+            raise TracerError(str(error)) from None
+        for target in found.targets:
+            key = (target.module.path, target.module.load_bias)
+            if key not in process.modules:
+                process.modules[key] = _extent(target, mapped)
+        targets = self._numbered(found.targets)
+        self.tell_refusals(found.refusals)
+        if targets:
+            self._arm_targets(process, targets)
+
+    def _numbered(self, targets: Sequence[Target]) -> list[Target]:
+        """Give targets their numbers: one that was seen before, in another process or image, has its old one."""
+        numbered, new = [], []
+        for target in targets:
+            key = (target.kind, target.provider, target.name, target.module.path, target.arguments)
+            is_new = key not in self._numbers
+            one = target._replace(number=self._numbers.setdefault(key, len(self._numbers)))
+            numbered.append(one)
+            if is_new:
+                new.append(one)
+        if new:
+            self.worker.tell(job.Targets(tuple(new)))
+        return numbered
+
+    def _arm_targets(self, process: Process, targets: Sequence[Target]) -> None:
+        plan = Plan(self.wish.what, tuple(targets), self.wish.string_size, self.wish.buffer_size)
+        left = [(target, site) for target in targets for site in target.sites]
+        reasons: dict[int | None, Refusal] = {}
+        if self.wish.engine in {job.AUTO, job.PATCH}:
+            reason = patch.why_not(process.pid, targets[0].module.machine)
+            refused: list[Refusal] = []
+            if not reason:
+                refused, reason = self._patch(process, plan)
+            if reason:
+                refused = [Refusal(target.title, reason, "", site.address) for target, site in left]
+            reasons = {refusal.address: refusal for refusal in refused}
+            left = [(target, site) for target, site in left if site.address in reasons]
+        if self.wish.engine in {job.AUTO, job.TRAP}:
+            left = self._trap(process, plan, left, reasons)
+        self.tell_refusals([reasons[s.address] for _, s in left if s.address in reasons])
+
+    def _patch(self, process: Process, plan: Plan) -> tuple[list[Refusal], str]:
+        """Let the patch engine arm; return what it refuses, and the reason if it refuses everything."""
+        made = patch.PatchEngine(self.tracees, process.pid, plan)
+        try:
+            refused = made.attach()
+        except TracerError as error:
+            return [], str(error)
+        self.stood_still += made.stood_still
+        if made.layout is not None and made.layout.spots and made.shared is not None:
+            process.engines.append(made)
+            self._engines.append(made)
+            self._used.add(made.name)
+            if self.wish.what != COUNT:
+                self.worker.tell(job.Sites(len(self._engines) - 1, made.shape, made.layout.specs))
+        return refused, ""
+
+    def _trap(
+        self, process: Process, plan: Plan, left: Sequence[tuple[Target, Site]], reasons: dict[int | None, Refusal]
+    ) -> list[tuple[Target, Site]]:
+        """Put breakpoints at what is left; return what can't have one."""
+        may = [one for one in left if one[0].kind != ENTER or self.wish.trap_functions or self.wish.engine == job.TRAP]
+        kept = [one for one in left if one not in may]
+        if may:
+            refused = {refusal.address: refusal for refusal in process.points().arm(plan, may)}
+            reasons.update(refused)
+            if len(refused) < len(may):
+                self._used.add(Breakpoints.name)
+            kept += [one for one in may if one[1].address in refused]
+        return kept
+
+    def tell_refusals(self, refusals: Sequence[Refusal]) -> None:
+        """Say what is not traced, each once."""
+        new = [one for one in refusals if one not in self._told]
+        self._told.update(new)
+        if new:
+            self.worker.tell(job.Refused(new))
+
+
+def _extent(target: Target, mapped: Sequence[Area]) -> tuple[int, int]:
+    """Return where the file that a target is in begins and ends in memory: its mappings, one behind the other."""
+    at = target.sites[0].address
+    own = next((area for area in mapped if area.start <= at < area.end), None)
+    if own is None:
+        return at, at + 1
+    same = [area for area in mapped if (area.name, area.inode) == (own.name, own.inode)]
+    start = end = mapped.index(own)
+    while start and mapped[start - 1].end == mapped[start].start and mapped[start - 1] in same:
+        start -= 1
+    while end + 1 < len(mapped) and mapped[end].end == mapped[end + 1].start and mapped[end + 1] in same:
+        end += 1
+    return mapped[start].start, mapped[end].end

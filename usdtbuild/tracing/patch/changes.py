@@ -1,0 +1,119 @@
+"""What is changed in a process, and how it is put back: sites that are jumps, and semaphores that are counted up.
+
+Each change stands in the journal, in the process' own memory, before it is made, so that whoever comes after a tracer
+that was killed can put it back too (`clean_up`).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import TYPE_CHECKING
+
+from ..errors import TracerError
+from ..maps import areas
+from ..model import Refusal
+from . import journal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from mmap import mmap
+
+    from ..maps import Area, Memory
+    from ..model import Target
+    from ..tracees import Tracees
+    from .layout import Spot
+
+
+class Changes:
+    """The changes of one engine in one process. The first are its spots', in their order, then the semaphores'."""
+
+    def __init__(self, spots: Sequence[Spot], memory: Memory) -> None:
+        # Armed from the start: until the site has changed, there is nothing that putting it back would change.
+        self.entries = [
+            journal.Entry(spot.site.address, spot.mirror, spot.before, spot.after, journal.ARMED) for spot in spots
+        ]
+        self.data: mmap | None = None  # the shared memory that the journal is in, once there is one
+        self._targets = {spot.site.address: spot.target for spot in spots}
+        self._sites = len(self.entries)
+        for address in sorted({spot.site.semaphore for spot in spots if spot.site.semaphore}):
+            self.entries.append(_semaphore(address, memory.word(address, 2) or 0))
+
+    def packed(self) -> bytes:
+        """Return the journal as it stands at the start of the shared memory."""
+        return journal.packed(os.getpid(), self.entries)
+
+    def mark(self, index: int, flags: int) -> None:
+        """Write into the journal whether a change is in force."""
+        self.entries[index] = self.entries[index]._replace(flags=flags)
+        if self.data is not None:
+            journal.set_entry(self.data, index, self.entries[index])
+
+    def count_semaphores(self, memory: Memory) -> None:
+        """Count the semaphores up; the process stands."""
+        for index in range(self._sites, len(self.entries)):
+            address = self.entries[index].address
+            self.entries[index] = entry = _semaphore(address, memory.word(address, 2) or 0)
+            self.mark(index, journal.ARMED | journal.SEMAPHORE)
+            memory.write(address, entry.after[:2])
+
+    def forget(self, start: int, end: int) -> None:
+        """A library that was between two addresses is gone, and with it what was changed in it."""
+        for index, entry in enumerate(self.entries):
+            if entry.flags & journal.ARMED and start <= entry.address < end:
+                self.mark(index, entry.flags & ~journal.ARMED)
+
+    def put_back(self, memory: Memory) -> list[Refusal]:
+        """Put everything back in the process or in one that it forked; return sites that somebody else has changed."""
+        return _restore(self.entries, memory, self._targets)
+
+    def forget_all(self) -> None:
+        """Write into the journal that nothing is in force any more."""
+        for index, entry in enumerate(self.entries):
+            self.mark(index, entry.flags & ~journal.ARMED)
+
+
+def _semaphore(address: int, value: int) -> journal.Entry:
+    before, after = (struct.pack("<H", number & 0xFFFF) for number in (value, value + 1))
+    return journal.Entry(address, 0, before, after, journal.SEMAPHORE)
+
+
+def _restore(entries: Sequence[journal.Entry], memory: Memory, targets: dict[int, Target]) -> list[Refusal]:
+    """Put back what entries say; return sites that somebody else has changed meanwhile."""
+    refusals = []
+    for entry in entries:
+        if not entry.flags & journal.ARMED:
+            continue
+        if entry.flags & journal.SEMAPHORE:
+            value = memory.word(entry.address, 2)
+            if value:
+                memory.write(entry.address, struct.pack("<H", value - 1))
+            continue
+        found = memory.read(entry.address, 5)
+        if found == entry.after[:5]:
+            memory.write(entry.address, entry.before[:1])
+            memory.write(entry.address, entry.before[:5])
+        elif found and entry.address in targets:
+            reason = "another tracer took the site meanwhile; its count is not complete"
+            refusals.append(Refusal(targets[entry.address].title, reason, "", entry.address))
+    return refusals
+
+
+def earlier_mirrors(mapped: Sequence[Area], memory: Memory) -> dict[int, int]:
+    """Return by site the mirrors that earlier traces have left in a process."""
+    return {e.address: e.mirror for found in journal.find(mapped, memory) for e in found.entries if e.mirror}
+
+
+def clean_up(tracees: Tracees, pid: int, memory: Memory) -> None:
+    """Put back what a tracer left that was killed. Raises TracerError if it is alive."""
+    left = [found for found in journal.find(areas(pid), memory) if any(e.flags & journal.ARMED for e in found.entries)]
+    if not left:
+        return
+    with tracees.standing(pid):
+        for found in left:
+            if found.owner == os.getpid():
+                continue
+            if found.owner:
+                raise TracerError(f"process {pid} is traced already, by `usdtbuild trace` (process {found.owner})")
+            _restore(found.entries, memory, {})
+            journal.clear(memory, found)

@@ -1,0 +1,107 @@
+"""The memory that we share with a traced process: where in the one file each part is, and how it comes to be there.
+
+The file holds, one behind the other: the journal, the rings, for each part of the layout its stubs and counters, the
+mirrored pages, and room for the loop that makes the system calls.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..errors import TracerError
+from ..maps import PAGE
+from . import journal
+from .injection import (
+    CLOSE,
+    MADV_WIPEONFORK,
+    MADVISE,
+    MAP_ANONYMOUS,
+    MAP_PRIVATE,
+    MAP_SHARED,
+    PROT_EXEC,
+    PROT_READ,
+    PROT_WRITE,
+    Call,
+    Shared,
+    control_size,
+    map_call,
+    perform,
+)
+
+if TYPE_CHECKING:
+    from .injection import Borrowed
+    from .layout import Layout
+
+
+class Mapping:
+    """Where in the shared file everything is, and the system calls that map it."""
+
+    def __init__(self, made: Layout, entries: int, rings_size: int) -> None:
+        self.layout, self.rings_size = made, rings_size
+        self.journal_size = -(-journal.size(entries) // PAGE) * PAGE
+        self.rings = self.journal_size
+        at = self.rings + rings_size
+        self.parts = []
+        for part in made.parts:
+            self.parts.append(at)
+            at += len(part.code) + part.counters
+        self.pages = at
+        self.ordered = sorted(made.pages)
+        at += PAGE * len(self.ordered)
+        self.control = at
+        self.control_size = control_size(8 + 2 * len(self.parts) + len(self.ordered))
+        self.size = at + self.control_size
+
+    def fill(self, data: object) -> None:
+        """Write stubs and mirrors into the shared file."""
+        view = memoryview(data)  # type: ignore[arg-type]
+        for part, at in zip(self.layout.parts, self.parts):
+            view[at : at + len(part.code)] = part.code
+        for index, page in enumerate(self.ordered):
+            at = self.pages + PAGE * index
+            view[at : at + PAGE] = self.layout.pages[page]
+        view.release()
+
+    def install(self, borrowed: Borrowed, rings_at: int, pid_cell: int, journal_at: int, written: bytes) -> Shared:
+        """Map everything into the process of a borrowed thread, with what its journal says. Raises TracerError."""
+        shared = Shared(borrowed, self.size)
+        self.fill(shared.data)
+        shared.data[: len(written)] = written
+        calls = self.calls(shared.descriptor, rings_at, pid_cell, journal_at)
+        results = perform(borrowed, shared, self.control, calls, journal_at + self.journal_size)
+        failed = next((-r for call, r in zip(calls, results) if -PAGE < r < 0 and call.number != MADVISE), 0)
+        if failed:
+            pid = borrowed.thread.pid
+            raise TracerError(f"process {pid} can't map the memory that it shares with us: {os.strerror(failed)}")
+        return shared
+
+    def calls(self, descriptor: int, rings_at: int, pid_cell: int, journal_at: int) -> list[Call]:
+        """Return the system calls, in order."""
+        text, data = PROT_READ | PROT_EXEC, PROT_READ | PROT_WRITE
+        calls = [map_call(journal_at, self.journal_size, data, MAP_SHARED, descriptor, 0)]
+        calls.append(map_call(pid_cell, PAGE, data, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
+        calls.append(Call(MADVISE, (pid_cell, PAGE, MADV_WIPEONFORK)))
+        if rings_at:
+            calls.append(map_call(rings_at, self.rings_size, data, MAP_SHARED, descriptor, self.rings))
+        for part, at in zip(self.layout.parts, self.parts):
+            size = len(part.code)
+            calls.append(map_call(part.address, size, text, MAP_PRIVATE, descriptor, at))
+            calls.append(map_call(part.address + size, part.counters, data, MAP_SHARED, descriptor, at + size))
+        index = 0
+        while index < len(self.ordered):
+            start = index
+            while index + 1 < len(self.ordered) and self.ordered[index + 1] == self.ordered[index] + PAGE:
+                index += 1
+            index += 1
+            size, at = PAGE * (index - start), self.pages + PAGE * start
+            calls.append(map_call(self.ordered[start], size, text, MAP_PRIVATE, descriptor, at))
+        return [*calls, Call(CLOSE, (descriptor,))]
+
+    def file_offset(self, address: int) -> int:
+        """Return where in the shared file an address among counters is."""
+        for part, at in zip(self.layout.parts, self.parts):
+            start = part.address + len(part.code)
+            if start <= address < start + part.counters:
+                return at + address - part.address
+        raise AssertionError(address)
