@@ -10,6 +10,7 @@ import sys
 import time
 
 from usdtbuild.tracing.errors import TracerError
+from usdtbuild.tracing.maps import areas
 from usdtbuild.tracing.model import Plan
 from usdtbuild.tracing.patch.engine import PatchEngine
 from usdtbuild.tracing.patch.rings import Decoder
@@ -32,6 +33,8 @@ def main(pid: int, what: str) -> None:
             # What is left behind for threads that may stand in it fills up the little room that a program at a fixed
             # address may have before its heap.
             full = toggles > 20 and any("no free memory" in each.reason for each in refused)
+            if refused and not full and not areas(pid):
+                break  # it has ended between being found and being read
             if refused and not full:
                 raise SystemExit(f"refused: {refused[0]}")
             raw: list[bytes] = []
