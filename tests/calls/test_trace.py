@@ -10,40 +10,102 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the engines are for x86-64")
-SOURCE = """
+ENGINES = ["trap"]
+SOURCE = r"""
+#include <math.h>
+#include <netdb.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+int mine(long a, long b, long c, long d, long e, long f);
+char *index(const char *s, int c);
 int main(int argc, char **argv)
 {
+	static const char *texts[] = {"plain", "", "a \"quote\"\n", 0};
+	volatile double two = 2.5;
+	struct sockaddr address;
+	char host[64], *volatile at;
 	long sum = 0;
+	memset(&address, 0, sizeof address);
 	for (int i = 0; i < 50; i++) {
 		srand(0x123400 + i);
 		sum += rand() + rand();
 	}
+	for (int i = 0; i < 4; i++)
+		if (texts[i])
+			sum += setenv("CALLS", texts[i], -i);
+	at = getenv("CALLS");
+	sum += ldexp(two, -3) > 0;
+	sum += getnameinfo(&address, 16, host, sizeof host, 0, 7, NI_NUMERICHOST);
+	sum += mine(1, 2, 3, 4, 5, 0x60000000006) + (index(at, 'q') != 0);
 	return sum == 0;
 }
+"""
+LIBRARY = """
+int mine(long a, long b, long c, long d, long e, long f) { return (int)(a + b + c + d + e + f); }
+char *index(const char *s, int c) { (void)c; return (char *)s; }
 """
 FORMS = [
     ("-Wl,-z,lazy",), ("-Wl,-z,now",), ("-fno-plt",), ("-fcf-protection=full", "-Wl,-z,ibtplt"), ("-no-pie", "-s"),
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def programs(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Build the program, called as its folder's `main`, in one of the forms."""
+    made: dict[tuple[str, ...], Path] = {}
+
+    def build(form: tuple[str, ...]) -> Path:
+        if form not in made:
+            folder = tmp_path_factory.mktemp("calls")
+            (folder / "main.c").write_text(SOURCE)
+            (folder / "library.c").write_text(LIBRARY)
+            run("gcc", "-shared", "-fPIC", "library.c", "-o", "libmine.so", cwd=folder)
+            words = ["gcc", "-O1", "-fno-builtin", *form, "main.c", "libmine.so", "-Wl,-rpath,$ORIGIN", "-lm"]
+            run(*words, "-o", "main", cwd=folder)
+            made[form] = folder / "main"
+        return made[form]
+
+    return build
+
+
 @pytest.fixture(params=FORMS, ids=" ".join)
-def program(request: Any, run: Any, tmp_path: Path) -> Path:
-    """The program, called as its folder's `main`."""
-    (tmp_path / "main.c").write_text(SOURCE)
-    run("gcc", "-O1", *request.param, "main.c", "-o", "main", cwd=tmp_path)
-    return tmp_path / "main"
+def program(request: Any, programs: Any) -> Path:
+    """Return the program in each form."""
+    path: Path = programs(request.param)
+    return path
 
 
-def test_calls_are_counted_exactly(program: Path, usdtbuild: Any) -> None:
-    done = usdtbuild("trace", "--count", "-L", "*rand", "--module", "main", "--", program)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_calls_are_counted_exactly(program: Path, engine: str, usdtbuild: Any) -> None:
+    words = ["--engine", engine, "--count", "-L", "*rand", "--module", "main", "--", program]
+    done = usdtbuild("trace", *words)
     counts = {name: int(number) for number, name in re.findall(r"(\d+)\s+(s?rand)\b", done.stdout)}
     assert counts == {"srand": 50, "rand": 100}, done.stdout + done.stderr
 
 
-def test_calls_are_shown_with_their_registers(program: Path, usdtbuild: Any) -> None:
-    done = usdtbuild("trace", "-L", "srand@*", "--module", "main", "--", program)
-    lines = [line for line in done.stdout.splitlines() if "srand" in line]
-    assert len(lines) == 50
-    for number, line in enumerate(lines):
-        assert f"arg1={0x123400 + number:#x}" in line
+@pytest.mark.parametrize("engine", ENGINES)
+def test_calls_are_shown_with_their_arguments(program: Path, engine: str, usdtbuild: Any) -> None:
+    """Names, types and texts of the C library's functions; more integers and floats than there are registers for."""
+    done = usdtbuild("trace", "--engine", engine, "-L", "*", "--module", "main", "--", program)
+    shown: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        name, _, arguments = line[21:].partition(" ")
+        shown.setdefault(name, []).append(arguments)
+    assert shown["srand"] == [f"seed={0x123400 + number}" for number in range(50)]
+    assert shown["rand"] == [""] * 100
+    texts = [r'"plain"', '""', r'"a \"quote\"\n"']
+    assert shown["setenv"] == [f'name="CALLS" value={text} overwrite={-i}' for i, text in enumerate(texts)]
+    assert shown["getenv"] == ['name="CALLS"']
+    assert shown["ldexp"] == ["x=2.5 exp=-3"]
+    (found,) = shown["getnameinfo"]
+    assert re.fullmatch(r"addr=0x\w+ addrlen=16 host=0x\w+ hostlen=64 serv=0x0 servlen=7 flags=1", found)
+    assert shown["mine"] == ["arg1=0x1 arg2=0x2 arg3=0x3 arg4=0x4 arg5=0x5 arg6=0x60000000006"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_librarys_own_function_is_not_taken_for_the_c_librarys(programs: Any, engine: str, usdtbuild: Any) -> None:
+    """The program's `index` comes from a library of its own, which has no versions."""
+    done = usdtbuild("trace", "--engine", engine, "-L", "index", "--module", "main", "--", programs(FORMS[0]))
+    (line,) = done.stdout.splitlines()
+    assert re.search(r" index arg1=0x\w+ arg2=0x71 arg3=", line)

@@ -95,6 +95,23 @@ class Branches(NamedTuple):
     little: bool | None = None
 
 
+class Passing(NamedTuple):
+    """How functions get arguments and give results: places as notes spell them, the first argument's first.
+
+    `integers` are the registers for integers and pointers, `floats` those for floating-point numbers of at most 8
+    bytes. `stack` is a place on the stack, at a distance from the stack pointer; at a function's entry the first
+    argument there has the distance `first`, and a call instruction moves the stack pointer by `pushed`. `results` are
+    the places of an integer or pointer, and of a floating-point number, that a function has returned.
+    """
+
+    integers: tuple[str, ...]
+    floats: tuple[str, ...]
+    stack: str
+    first: int
+    pushed: int
+    results: tuple[str, str]
+
+
 class Facts(NamedTuple):
     """All of it for one machine number.
 
@@ -112,8 +129,7 @@ class Facts(NamedTuple):
     descriptor of `.opd`, where function symbols name these (ppc64 ELFv1). `pairs`: the 32-bit ABI passes arguments of
     eight bytes in two registers. `page` is the largest page a kernel is built with, where that is more than 4096.
     `assembler` are the names of the relocations none, absolute and 32-bit absolute in assembly text, where LTO
-    objects get records that way. `registers` are the operands, as notes spell them, of the registers in which integers
-    and pointers are passed, in order.
+    objects get records that way. `passing` is how functions get their arguments, where that is known.
     """
 
     name: str
@@ -136,4 +152,4 @@ class Facts(NamedTuple):
     pairs: bool = False
     page: int = 0
     assembler: tuple[str, str, str] | None = None
-    registers: str = ""
+    passing: Passing | None = None

@@ -123,6 +123,7 @@ def facts() -> dict[int, Facts]:
     return {
         EM_386: other._replace(
             name="i386", relocations=Relocations(8, R_32, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 23: 1}),  # R_386_PC8
+            passing=None,
             disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_32",)),
             entries=lambda is64, little: entries if little else None, assembler=None,
         )

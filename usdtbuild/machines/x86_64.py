@@ -209,7 +209,7 @@ def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str 
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Entries, Facts, Operands, Relocations, Scheme
+    from .facts import Entries, Facts, Operands, Passing, Relocations, Scheme
 
     written = Operands(
         r"%[a-zA-Z][a-zA-Z0-9]*",
@@ -225,12 +225,17 @@ def facts() -> dict[int, Facts]:
         (Scheme(5, 2, "five bytes of padding for jmp rel32, two at the entry for a short jump to it"),), 5,
         lambda macros, little: "__x86_64__" in macros, "qemu-x86_64", ("x86_64",), any_nop,
     )  # fmt: skip
+    # psABI 3.2.3
+    passing = Passing(
+        ("%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"), tuple(f"%xmm{number}" for number in range(8)),
+        "{}(%rsp)", 8, 8, ("%rax", "%xmm0"),
+    )  # fmt: skip
     return {
         EM_X86_64: Facts(
             "x86-64", 1, written, Relocations(8, R_64, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 15: 1}),
             decoded=True, disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_64",)),
             entries=lambda is64, little: entries, assembler=("R_X86_64_NONE", "R_X86_64_64", "R_X86_64_32"),
-            registers="8@%rdi 8@%rsi 8@%rdx 8@%rcx 8@%r8 8@%r9",  # psABI 3.2.3
+            passing=passing,
         )
     }  # fmt: skip
 

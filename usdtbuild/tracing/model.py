@@ -39,6 +39,9 @@ class _Missing(int):
     def __repr__(self) -> str:
         return "?"
 
+    def __reduce__(self) -> str:
+        return "MISSING"  # the same one in the process that it is sent to
+
 
 MISSING = _Missing(0)
 

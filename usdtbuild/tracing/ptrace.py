@@ -17,7 +17,7 @@ GETSIGMASK, SETSIGMASK = 0x420A, 0x420B
 O_TRACESYSGOOD, O_TRACEFORK, O_TRACEVFORK, O_TRACECLONE, O_TRACEEXEC = 1, 2, 4, 8, 0x10
 EVENT_FORK, EVENT_VFORK, EVENT_CLONE, EVENT_EXEC, EVENT_STOP = 1, 2, 3, 4, 128
 WALL = 0x40000000
-_NT_PRSTATUS = 1
+_NT_PRSTATUS, _NT_FPREGSET = 1, 2
 # struct user_regs_struct
 NAMES = (
     "r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi", "rdi", "orig_rax",
@@ -54,6 +54,19 @@ def registers(tid: int) -> ctypes.Array[ctypes.c_ulonglong]:
     if vector.size != ctypes.sizeof(values):
         raise OSError(0, "the process runs 32-bit code")
     return values
+
+
+# struct user_fpregs_struct, which is what FXSAVE writes: xmm0 is at 160, each has 16 bytes.
+_FXSAVE = ctypes.c_ulonglong * 64
+FLOATS = tuple(f"xmm{number}" for number in range(16))
+
+
+def float_registers(tid: int) -> list[int]:
+    """Return the low 64 bits of each of FLOATS, of a stopped thread. Raises OSError."""
+    values = _FXSAVE()
+    vector = _Vector(ctypes.addressof(values), ctypes.sizeof(values))
+    call(GETREGSET, tid, _NT_FPREGSET, ctypes.addressof(vector))
+    return values[20:52:2]
 
 
 def set_registers(tid: int, values: ctypes.Array[ctypes.c_ulonglong]) -> None:

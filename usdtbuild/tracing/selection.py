@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
 from ..inspection.probes import find_declared, inspect
-from ..machines import facts_of
 from ..provider import model as declared
-from .model import CALL, ENTER, FLOAT, INTEGER, POINTER, PROBE, STRING, Argument, Module, Refusal, Site, Target
+from .library_calls import call_targets
+from .model import ENTER, FLOAT, INTEGER, POINTER, PROBE, STRING, Argument, Module, Refusal, Site, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -121,7 +121,7 @@ def _targets(one: Loaded, wanted: Wanted, first: int) -> Iterator[Target]:
             yield target
             number += 1
     if wanted.calls:
-        yield from _calls(one, module, wanted, number)
+        yield from call_targets(one, module, wanted.takes_call, number)
 
 
 def probe_target(
@@ -177,21 +177,3 @@ def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Itera
             site = Site(address + one.bias, address, (), 0, function.name)
             yield Target(first, ENTER, "", function.name, module, (), (site,))
             first += 1
-
-
-def _calls(one: Loaded, module: Module, wanted: Wanted, first: int) -> Iterator[Target]:
-    """Yield the wanted library functions that a loaded file calls: stubs, and call sites without one."""
-    from ..formats import operands
-    from ..functions.calls.read import read_calls
-
-    facts = facts_of(one.image.machine)
-    # Of the registers for integers and pointers a stub's callee may take any number.
-    known = operands.parse(facts.registers, one.image.machine) if facts and facts.registers else ()
-    arguments = tuple(Argument(f"arg{n}", "", 8, False, POINTER) for n in range(1, len(known) + 1))
-    for call in read_calls(one.image).calls:
-        if call.name and wanted.takes_call((call.name, call.title)):
-            places = (*call.stubs, *(site.address for site in call.sites if site.through_slot))
-            if places:
-                sites = tuple(Site(place + one.bias, place, tuple(known), 0, "") for place in places)
-                yield Target(first, CALL, "", call.name, module, arguments, sites)
-                first += 1

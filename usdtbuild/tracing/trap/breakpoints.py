@@ -15,7 +15,7 @@ from .. import ptrace
 from ..maps import Memory
 from ..model import Refusal
 from ..patch.forms import nop_length
-from .operands import reader
+from .operands import is_float_register, reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,12 +31,13 @@ _ENDBR64 = b"\xf3\x0f\x1e\xfa"
 
 class Breakpoint(NamedTuple):
     """One armed place. `skip`: bytes of a NOP to go on behind, RETURN for a return, 0 where the instruction must be
-    stepped."""
+    stepped. `floats`: a reader needs the registers of floating-point numbers."""
 
     target: int
     before: bytes
     skip: int
     readers: tuple[Reader, ...]
+    floats: bool = False
 
 
 class Breakpoints:
@@ -75,7 +76,8 @@ class Breakpoints:
             )
             with contextlib.suppress(OSError):
                 self.memory.write(site.address, TRAP)
-                self.armed[site.address] = Breakpoint(target.number, before[:1], _skip(before), readers)
+                floats = any(map(is_float_register, site.operands))
+                self.armed[site.address] = Breakpoint(target.number, before[:1], _skip(before), readers, floats)
                 if site.semaphore and site.semaphore not in self.semaphores:
                     self.semaphores[site.semaphore] = 1
                     self._add(site.semaphore, 1)
@@ -120,7 +122,8 @@ class Breakpoints:
         if found is None:
             return None
         memory = self.memory
-        values = tuple([read(registers, memory) for read in found.readers])
+        known = [*registers, *ptrace.float_registers(tid)] if found.floats else registers
+        values = tuple([read(known, memory) for read in found.readers])
         if found.skip == RETURN:
             registers[ptrace.RIP] = memory.word(registers[ptrace.RSP]) or 0
             registers[ptrace.RSP] += 8

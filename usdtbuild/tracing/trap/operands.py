@@ -8,24 +8,28 @@ from typing import TYPE_CHECKING
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
 from ..model import FLOAT, MISSING, STRING, Unreadable
 from ..patch.code import full_register
-from ..ptrace import INDEX
+from ..ptrace import FLOATS, INDEX, NAMES
 
 if TYPE_CHECKING:
     import ctypes
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from typing import Union
 
     from ...formats.operands import Operand
     from ..maps import Memory
     from ..model import Argument, Value
 
-    Registers = ctypes.Array[ctypes.c_ulonglong]
+    Registers = Union[ctypes.Array[ctypes.c_ulonglong], Sequence[int]]
     Reader = Callable[[Registers, Memory], Value]
 
 _MASK = (1 << 64) - 1
 
 
 def reader(argument: Argument, operand: Operand, string_size: int) -> Reader:
-    """Return a function that reads one argument, given a thread's registers (as ptrace has them) and its memory."""
+    """Return a function that reads one argument, given a thread's registers and its memory.
+
+    The registers are as ptrace has them; behind them those of `ptrace.FLOATS`, where the operand `is_float_register`.
+    """
     raw = _raw(operand)
     size, signed = operand.size or 8, operand.signed
     mask, sign = (1 << 8 * size) - 1, 1 << 8 * size - 1
@@ -54,11 +58,19 @@ def reader(argument: Argument, operand: Operand, string_size: int) -> Reader:
     return read_string if argument.kind == STRING else read
 
 
+def is_float_register(operand: Operand) -> bool:
+    """Whether an operand is among `ptrace.FLOATS`."""
+    return operand.place.kind == REGISTER and operand.place.register in FLOATS
+
+
 def _raw(operand: Operand) -> Callable[[Registers, Memory], int | None]:
     """Return a function that gives the bits of an operand; None where they can't be had."""
     place, size = operand.place, operand.size or 8
     if place.kind == CONSTANT:
         return lambda _registers, _memory: place.displacement & _MASK
+    if is_float_register(operand):
+        position = len(NAMES) + FLOATS.index(place.register)
+        return lambda registers, _memory: registers[position]
     if place.kind == REGISTER:
         found = full_register(place.register)
         if found is None:

@@ -1,0 +1,100 @@
+"""Calls of library functions as targets: the stubs of a loaded file, and its call sites that have none.
+
+What a stub's function takes is known where the C library defines it (`prototypes`); of any other, the registers for
+integers are shown, of which it may take any number. Which engine arms a stub, and how, is not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ..machines import facts_of
+from .model import CALL, FLOAT, POINTER, Argument, Module, Site, Target
+from .prototypes import Prototype, prototype_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ..formats.operands import Operand
+    from ..functions.calls.model import Call, Calls
+    from ..inspection.targets import Loaded
+    from ..machines.facts import Passing
+
+# The libraries that make up glibc, and musl's one.
+_C_LIBRARIES = re.compile(r"(?:libc|libm|libpthread|libdl|librt|libcrypt|libresolv|libutil|ld-[\w-]+)\.so.*")
+
+
+def call_targets(one: Loaded, module: Module, takes: Callable[[Sequence[str]], bool], first: int) -> Iterator[Target]:
+    """Yield the library functions that a loaded file calls, if `takes` wants one of their names."""
+    from ..functions.calls.read import read_calls
+
+    facts = facts_of(one.image.machine)
+    passing = facts.passing if facts is not None else None
+    report = read_calls(one.image)
+    versions = any(call.version for call in report.calls)
+    for call in report.calls:
+        if not call.name or not takes((call.name, call.title)):
+            continue
+        found = prototype_of(call.name, report.address_size) if _of_c_library(call, versions) else None
+        arguments = found.arguments if found is not None else _unknown(passing, report)
+        entered = _operands(arguments, passing, one.image.machine, entered=True)
+        called = _operands(arguments, passing, one.image.machine, entered=False)
+        sites = [Site(stub + one.bias, stub, entered, 0, "") for stub in call.stubs]
+        sites += [
+            Site(site.address + one.bias, site.address, called if site.kind == "call" else entered, 0, "")
+            for site in call.sites
+            if site.through_slot
+        ]
+        if sites:
+            yield Target(first, CALL, "", call.name, module, arguments, tuple(sites))
+            first += 1
+
+
+def _of_c_library(call: Call, versions: bool) -> bool:
+    """Whether a name is the C library's: where names have versions at all, all of glibc's have one."""
+    if call.version:
+        return bool(_C_LIBRARIES.fullmatch(call.library))
+    return not versions or bool(call.resolver)
+
+
+def _unknown(passing: Passing | None, report: Calls) -> tuple[Argument, ...]:
+    """Return the arguments of a function that isn't known."""
+    count = len(passing.integers) if passing is not None else 0
+    return tuple(Argument(f"arg{n}", "", report.address_size, False, POINTER) for n in range(1, count + 1))
+
+
+def _operands(
+    arguments: Sequence[Argument], passing: Passing | None, machine: int, *, entered: bool
+) -> tuple[Operand, ...]:
+    """Return where a function's arguments are, once it is entered or before a call instruction."""
+    from ..formats.operands import parse_one
+
+    if passing is None:
+        return ()
+    integers, floats = iter(passing.integers), iter(passing.floats)
+    distance, found = passing.first - (0 if entered else passing.pushed), []
+    for argument in arguments:
+        place = next(floats if argument.kind == FLOAT else integers, "")
+        if not place or argument.size > 8:
+            place = passing.stack.format(distance)
+            distance += 8
+        found.append(parse_one(_operand(argument, place), machine))
+    return tuple(found)
+
+
+def _operand(argument: Argument, place: str) -> str:
+    if argument.kind == FLOAT:
+        return f"{argument.size}f@{place}"
+    return f"{'-' if argument.signed else ''}{argument.size}@{place}"
+
+
+def result_operand(found: Prototype, machine: int) -> Operand | None:
+    """Return where a function's result is; None where it has none, or nobody knows where."""
+    from ..formats.operands import parse_one
+
+    facts = facts_of(machine)
+    result = found.result
+    if facts is None or facts.passing is None or result is None or result.size > 8:
+        return None
+    return parse_one(_operand(result, facts.passing.results[result.kind == FLOAT]), machine)
