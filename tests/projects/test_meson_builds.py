@@ -524,6 +524,13 @@ def test_compilers_of_different_make_are_told_apart(other: Any, need: Any) -> No
     project.check()
 
 
+def test_forgotten_dependency_is_named_by_the_linker(other: Any) -> None:
+    project = other("newest", "gcc")
+    project.edit("inner/meson.build", USE, "")
+    project.setup()
+    assert re.search(r"undefined .*__dtrace_app___go___is_made_by_\w*Meson_usdt_dep", project.make(code=1))
+
+
 def test_missing_program_is_an_error_that_says_what_to_do(other: Any) -> None:
     missing = "-Dusdtbuild:command=/nowhere/usdtbuild"
     said = other("oldest", "gcc").setup(missing, "-Dusdtbuild:probes=enabled", code=1)

@@ -169,9 +169,9 @@ def identify(source: ElfObject, index: int, name: str, providers: dict[str, Prov
     for provider in sorted(fitting, key=lambda p: -len(p.name)):
         stub = rest[len(provider.name) + 3 :]
         for probe in provider.probes:
-            if probe.stub == stub:
+            if stub in (probe.stub, probe.stub + describe.MADE_BY):
                 return StubSymbol(index, name, provider.name, probe, enabled)
-    provider_name, _, stub = rest.partition("___")
+    provider_name, _, stub = rest.replace(describe.MADE_BY, "").partition("___")
     if fitting:
         what = f"provider {provider_name} has no probe {stub}, which {name} calls for"
         cure = "the header is older or newer than the provider file; make it again and compile this file again"

@@ -24,6 +24,9 @@ from .model import FLOAT, INTEGER, POINTER, Argument, Attribute, Attributes, CTy
 SECTION = ".usdtbuild.provider"
 VERSION = "1"
 PASSED, BRANCH = "passed", "branch"
+# What a linker says of a branch that nothing has replaced ends with this: what would have, in each build system. Such a
+# stub is never defined, so no program ever holds the name; objects that are in order have it as a weak symbol.
+MADE_BY = "___is_made_by_usdtbuild_cc__CMake_target_usdt_providers__Meson_usdt_dep"
 _KIND_LETTER = {INTEGER: ("u", "s"), FLOAT: ("f", "f")}
 
 

@@ -104,6 +104,8 @@ _COMMON = """\
 #define USDTBUILD_END_QUIET
 #define USDTBUILD_UNUSED(number)
 #endif
+/* So linkers tell of an object that hasn't been completed what is missing. */
+#define USDTBUILD_MADE_BY "{made_by}"
 /* Says in the object, once, that a provider's probes are branches which nothing may follow. */
 #define USDTBUILD_MARK(percent, provider) "\\t.ifndef .Lusdtbuild.branch." provider "\\n" \\
 	"\\t.pushsection {section},\\"G\\"," percent "progbits,usdtbuild.branch." provider ",comdat\\n" \\
@@ -144,6 +146,7 @@ def common() -> str:
     """
     rows = "".join(_row(machine, "elif" if index else "if") for index, machine in enumerate(MACHINES))
     text = _COMMON.replace("{section}", describe.SECTION).replace("{mark}", describe.BRANCH)
+    text = text.replace("{made_by}", describe.MADE_BY)
     return text.replace("{rows}", rows + "#endif\n")
 
 
@@ -151,8 +154,8 @@ def _row(machine: Machine, keyword: str) -> str:
     lines = [f"#{keyword} {machine.condition}"]
     if machine.branch:
         before, after = machine.branch.split("{}")
-        branch = f'"\\t{before}" stub' + (f' "{after}"' if after else "")
-        lines.append(f'#define USDTBUILD_BRANCH(stub) "\\t.hidden " stub "\\n" {branch} "\\n"')
+        branch = f'"\\t{before}" stub USDTBUILD_MADE_BY' + (f' "{after}"' if after else "")
+        lines.append(f'#define USDTBUILD_BRANCH(stub) "\\t.hidden " stub USDTBUILD_MADE_BY "\\n" {branch} "\\n"')
         lines.append(f"#define USDTBUILD_PASSED {machine.passed}")
     lines += ["#define USDTBUILD_64_BITS"] if machine.wide else []
     lines += ["#define USDTBUILD_IN_LETTERS"] if machine.letters else []

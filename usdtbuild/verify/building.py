@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..elf import layout as L
 from ..formats import stapsdt
+from ..provider import describe
 from .report import ERROR, WARNING, Finding, Gathered, Place, section_place
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def _stubs(subject: Subject) -> Iterator[Finding]:
         match = _STUB.search(symbol.name)
         if match is None:
             continue
-        place = Place(f"{match['provider']}:{match['probe']}", symbol.name, None, "", 0)
+        probe = match["probe"].removesuffix(describe.MADE_BY)
+        place = Place(f"{match['provider']}:{probe}", symbol.name, None, "", 0)
         if match["mangled"]:
             cure = "include the header that `usdtbuild header` made instead of declaring the probe by hand"
             gathered.add('calls probes that were declared without extern "C"', place, cure=cure)
