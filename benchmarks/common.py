@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import subprocess
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 USDTBUILD = str(Path(sys.executable).with_name("usdtbuild"))
 PACKAGE = Path(__file__).resolve().parent.parent / "usdtbuild"
+# What is installed has its bytecode; a variable of whoever develops it must not have it compiled on each start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @contextmanager

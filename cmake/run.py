@@ -5,15 +5,18 @@ a folder that no Python environment knows: a checkout, a `cmake --install` prefi
 The package is loaded by its path and not by name, so that a second usdtbuild on the same machine can't step in.
 """
 
+# pathlib and importlib.util would take longer to import than a header to make.
+# ruff: noqa: PTH109, PTH110, PTH118, PTH120
+
 from __future__ import annotations
 
+import os
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
+from importlib.machinery import ModuleSpec, SourceFileLoader
 
-_ABOVE = Path(__file__).absolute().parent.parent
+_ABOVE = os.path.dirname(os.path.dirname(os.path.join(os.getcwd(), __file__)))
 # Around this folder where usdtbuild was installed, beside it in a checkout.
-PACKAGE = _ABOVE if (_ABOVE / "_version.py").exists() else _ABOVE / "usdtbuild"
+PACKAGE = _ABOVE if os.path.exists(f"{_ABOVE}/_version.py") else f"{_ABOVE}/usdtbuild"
 
 
 def load() -> None:
@@ -21,13 +24,16 @@ def load() -> None:
     # The folder of this script is of no use to anybody. The package's own goes last: it is site-packages, where
     # click and the others lie too, or a folder like /usr/share, which must not hide anything.
     sys.path[0:1] = []
-    sys.path.append(str(PACKAGE.parent))
-    spec = spec_from_file_location("usdtbuild", PACKAGE / "__init__.py", submodule_search_locations=[str(PACKAGE)])
-    if spec is None or spec.loader is None:
+    sys.path.append(os.path.dirname(PACKAGE))
+    start = f"{PACKAGE}/__init__.py"
+    if not os.path.exists(start):
         raise SystemExit(f"{PACKAGE} doesn't hold usdtbuild")
-    package = module_from_spec(spec)
+    loader = SourceFileLoader("usdtbuild", start)
+    package = type(sys)("usdtbuild")
+    package.__spec__ = ModuleSpec("usdtbuild", loader, origin=start, is_package=True)
+    package.__file__, package.__path__, package.__package__ = start, [PACKAGE], "usdtbuild"
     sys.modules["usdtbuild"] = package
-    spec.loader.exec_module(package)
+    loader.exec_module(package)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a compile step imports: every module costs all objects of all builds, so that one more is one too many.
+"""What the steps of a build import: every module costs all objects of all builds, so that one more is one too many.
 
 The interpreter says itself what it loads (`-v`), in the process that a build starts.
 """
@@ -14,11 +14,17 @@ from typing import Any
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "usdtbuild"
-LAUNCHER = [sys.executable, "-I", "-S", "-v", str(PACKAGE / "launcher.py"), "--"]
+VERBOSE = [sys.executable, "-I", "-S", "-v"]
 # Modules of Python's own that the launcher's path needs; `_signal`, `posix` and the like are built in. Some of the
 # others import a dozen more.
 ALLOWED = {"__future__", "_bisect", "_collections", "_signal", "_struct", "bisect", "posix", "struct", "time"}
 PLAIN, PROBES = 4, 39  # of our own, packages included
+# A header is made by a Python with its environment, which has loaded some of these (os) already.
+ALLOWED_IN_HEADERS = {
+    *("__future__", "_blake2", "_collections", "_struct", "encodings.utf_8_sig", "errno", "gc", "struct"),
+    *("_collections_abc", "_stat", "genericpath", "os", "posixpath", "stat"),  # os, which site has loaded
+}
+HEADER, DTRACE = 25, 25  # of our own
 
 
 @pytest.fixture
@@ -31,19 +37,33 @@ def folder(tmp_path: Path, usdtbuild: Any) -> Path:
 
 
 def imported(folder: Path, *words: str) -> set[str]:
-    """The modules that a compile step loads beyond those that an empty Python has."""
+    """The modules that a Python with these words loads beyond those that an empty one has."""
 
     def said(*command: str) -> set[str]:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
         return set(re.findall(r"^import '([\w.]+)'", done.stderr, re.M))
 
-    return said(*LAUNCHER, *words) - said(sys.executable, "-I", "-S", "-v", "-c", "pass")
+    return said(*VERBOSE, *words) - said(*VERBOSE, "-c", "pass")
 
 
 @pytest.mark.parametrize(("source", "most"), [("plain.c", PLAIN), ("probed.c", PROBES)])
 def test_nothing_is_imported_that_an_object_does_not_need(source: str, most: int, folder: Path) -> None:
-    found = imported(folder, "gcc", "-c", source, "-o", "x.o")
+    found = imported(folder, str(PACKAGE / "launcher.py"), "--", "gcc", "-c", source, "-o", "x.o")
     ours = {name for name in found if name.split(".")[0] == "usdtbuild"}
     assert found - ours <= ALLOWED
     assert len(ours) <= most, sorted(ours)
     assert (b".note.stapsdt" in (folder / "x.o").read_bytes()) is (source == "probed.c")
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "most"),
+    [("__main__", "header app.d -o made.h", HEADER), ("dtrace", "-h -s app.d -o made.h", DTRACE)],
+    ids=["header", "dtrace"],
+)
+def test_nothing_is_imported_that_a_header_does_not_need(module: str, words: str, most: int, folder: Path) -> None:
+    script = f"import sys; sys.path.append({str(PACKAGE.parent)!r}); from usdtbuild.{module} import main; main()"
+    found = imported(folder, "-c", script, *words.split())
+    ours = {name for name in found if name.split(".")[0] == "usdtbuild"}
+    assert found - ours <= ALLOWED_IN_HEADERS
+    assert len(ours) <= most, sorted(ours)
+    assert "APP_GO" in (folder / "made.h").read_text()

@@ -15,21 +15,24 @@ def main() -> int:
         from .launcher import main as launch
 
         return launch(sys.argv[2:])
-    from .ending import run
+    from . import ending
 
-    return run(_command, "usdtbuild")
-
-
-def _command() -> int:
     if len(sys.argv) > 1 and sys.argv[1] == "header":
-        from .provider.fast import main as header
+        return ending.run_and_leave(_header, "usdtbuild")
+    return ending.run(_command_line, "usdtbuild")
 
-        code = header(sys.argv[2:])
-        if code is not None:
-            return code
-    from .cli import main as command_line
 
-    return command_line()
+def _header() -> int:
+    from .provider.fast import main as header
+
+    code = header(sys.argv[2:])
+    return _command_line() if code is None else code
+
+
+def _command_line() -> int:
+    from .cli import main
+
+    return main()
 
 
 if __name__ == "__main__":

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, NamedTuple
 
 from ._version import __version__
 from .errors import InputError, UsageError, UsdtError
 from .files import write_whole
 from .provider.model import Provider
+from .record import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -77,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _run(arguments)
     from . import ending
 
-    return ending.run(lambda: _run(sys.argv[1:]), "dtrace")
+    return ending.run_and_leave(lambda: _run(sys.argv[1:]), "dtrace")
 
 
 def _run(arguments: list[str]) -> int:

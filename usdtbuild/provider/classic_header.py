@@ -20,11 +20,9 @@ what projects replace by sed, nothing stands in the rest that must stay: not a p
 
 from __future__ import annotations
 
-import re
-from typing import NamedTuple
-
 from .._version import __version__
 from ..formats.stapsdt import MAX_ARGUMENTS
+from ..record import NamedTuple
 from . import describe, header, placing
 from .model import INTEGER, POINTER, CType, Probe, Provider, macro_name
 from .types import BY_VALUE, INT64, UNDECLARED
@@ -178,7 +176,7 @@ template <class T, bool is_short> struct usdtbuild_any<T, true, is_short> {
 """
 # Where macros do nothing: installed headers reach platforms that have no probes.
 _NO_PROBES = "defined(USDT_DISABLED) || defined(_WIN32) || (defined(__GNUC__) && !defined(__ELF__))"
-_CONST_FIRST = re.compile(r"const (volatile )?((?:struct |union )?\w+(?: \w+)*) \*")
+_CONST_FIRST = r"const (volatile )?((?:struct |union )?\w+(?: \w+)*) \*"
 _FUNCTIONS = """\
 #if defined(USDTBUILD_COMPLETE)
 #pragma GCC diagnostic push
@@ -237,7 +235,12 @@ def _provider(provider: Provider) -> str:
 
 def _const_last(declarations: str) -> str:
     """Return C declarations with `char const *` for `const char *`."""
-    return _CONST_FIRST.sub(r"\2 const \1*", declarations)
+    declarations = declarations.replace("const char *", "char const *")
+    if declarations.count("const ") == declarations.count("const *"):
+        return declarations
+    import re  # takes as long as all of the header, and few providers need it
+
+    return re.sub(_CONST_FIRST, r"\2 const \1*", declarations)
 
 
 def _macros(provider: str, probe: Probe) -> str:
