@@ -18,7 +18,7 @@ FLOORS = (
     ("__main__", "cli"),
     ("commands",),
     ("launcher", "setuptools_ext", "meson_wrapper", "pytest_plugin", "dtrace", "new_project", "adding"),
-    ("setuptools_options", "firing"),
+    ("setuptools_options",),
     ("launch", "classic", "verify", "tracing"),
     ("instrument", "inspection", "functions"),
     ("formats", "provider"),

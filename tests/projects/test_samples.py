@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from usdtbuild.firing import with_bpftrace
-from usdtbuild.firing.user import Usdt
+from usdtbuild.pytest_plugin.user import Usdt
+from usdtbuild.tracing.backends import with_bpftrace
 
 pytestmark = [pytest.mark.project, pytest.mark.live("gdb")]
 

@@ -1,7 +1,8 @@
 """See probes and functions of running programs fire: what to trace, with which engine, and what came of it.
 
-`model` is what all of this room speaks: targets, events, refusals, the final report. `engine` is the protocol that
-every engine keeps (`engines/`, one module or folder each). `selection` finds targets in processes and files; `session`
-runs engines and hands events to outputs; `outputs/` turns them into lines, tables and files. Nothing here knows pytest
-or click: the command `usdtbuild trace` and the pytest plugin are two users of it.
+`model` is what all of this room speaks: targets, events, refusals, the final report. `selection` finds targets in
+processes and files. A `session` has a `worker`, the process that traces: `processes` is what happens there, `arming`
+which engine takes a site (`patch/`, a jump; `trap/`, a breakpoint). `inside` reads what a program with the runtime of
+usdt_live.h says itself. `outputs/` turn events into lines, tables and files. `backends/` are ways to see hits in a
+test: this tracer, gdb or bpftrace. Nothing here knows pytest or click; the plugin and the command are its users.
 """

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from . import job
-from .engine import Totals
 from .errors import TracerError
 from .maps import areas
-from .model import COUNT, ENTER, Plan, Refusal, Target
+from .model import COUNT, ENTER, Plan, Refusal, Target, Totals
 from .patch import engine as patch
 from .selection import select
 from .trap.breakpoints import Breakpoints

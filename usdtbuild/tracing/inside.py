@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..errors import UsageError
 from ..folders import folder as folder_of
-from .engine import Totals
 from .errors import TracerError
 from .model import (
     COUNT,
@@ -41,6 +40,7 @@ from .model import (
     Report,
     Site,
     Target,
+    Totals,
     Unreadable,
 )
 

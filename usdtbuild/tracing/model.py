@@ -140,6 +140,13 @@ class Plan(NamedTuple):
     buffer_size: int = 4 << 20
 
 
+class Totals(NamedTuple):
+    """Hits by the target's number so far, and those of them whose events are lost."""
+
+    counts: dict[int, int]
+    lost: dict[int, int]
+
+
 class Report(NamedTuple):
     """How a trace ended. `counts[number]` are all hits of a target, the lost ones too; `lost[number]` those of them
     whose event is missing. `refusals` are what was not traced at all or not to the end.

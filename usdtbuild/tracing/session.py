@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsdtError
 from . import job
-from .engine import Totals
 from .errors import TracerError
-from .model import COUNT, Report
+from .model import COUNT, Report, Totals
 from .patch.rings import Decoder
 
 if TYPE_CHECKING:

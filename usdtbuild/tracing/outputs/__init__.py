@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..engine import Totals
-    from ..model import Event, Report, Target
+    from ..model import Event, Report, Target, Totals
 
 EVENTS, COUNTS = "events", "counts"
 

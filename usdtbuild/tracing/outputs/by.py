@@ -12,8 +12,7 @@ from .values import argument_names, title, value_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..engine import Totals
-    from ..model import Event, Report, Target, Value
+    from ..model import Event, Report, Target, Totals, Value
 
 _MOST_VALUES = 1_000_000  # different values of one target; some 100 MB
 

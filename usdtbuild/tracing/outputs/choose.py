@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...outputs import Outputs
-    from ..engine import Totals
-    from ..model import Event, Report, Target
+    from ..model import Event, Report, Target, Totals
     from . import Output
 
 # ending -> (module here, class, what it is)

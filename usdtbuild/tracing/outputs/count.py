@@ -12,8 +12,7 @@ from .values import plain_text, title
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..engine import Totals
-    from ..model import Event, Report, Target
+    from ..model import Event, Report, Target, Totals
 
 
 _EVERY = 0.5  # seconds between two tables

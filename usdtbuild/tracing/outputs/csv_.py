@@ -18,8 +18,7 @@ from .values import argument_names, plain_text, plain_value, title
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..engine import Totals
-    from ..model import Event, Report, Target
+    from ..model import Event, Report, Target, Totals
 
 _HEAD = ("time", "pid", "tid", "probe")
 # Spreadsheets take what begins with one of these for a formula, in a string's place too (CWE-1236).

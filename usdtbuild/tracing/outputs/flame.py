@@ -19,8 +19,7 @@ from .stacks import Node, Stacks, totals
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..engine import Totals
-    from ..model import Event, Report, Target
+    from ..model import Event, Report, Target, Totals
 
 _WIDTH, _MARGIN, _ROW, _TOP = 1200, 10, 18, 56
 _NARROWEST = 0.2  # pixels; what is narrower can't be seen or pointed at

@@ -10,8 +10,7 @@ from .stacks import Stacks, walk
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..engine import Totals
-    from ..model import Event, Report, Target
+    from ..model import Event, Report, Target, Totals
 
 
 class Folded:

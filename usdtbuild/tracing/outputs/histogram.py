@@ -14,8 +14,7 @@ from .values import argument_names, title
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..engine import Totals
-    from ..model import Event, Report, Target
+    from ..model import Event, Report, Target, Totals
 
 
 def find_argument(option: str, name: str, targets: Sequence[Target]) -> dict[int, int]:

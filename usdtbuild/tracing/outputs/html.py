@@ -24,8 +24,7 @@ from .values import argument_names, plain_text, title, value_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..engine import Totals
-    from ..model import Event, Report, Target
+    from ..model import Event, Report, Target, Totals
 
 MOST_HITS = 200_000  # some 30 MB of page; browsers draw that in 20 ms
 _PAGE = Path(__file__).parent / "page"

@@ -12,8 +12,7 @@ from .values import argument_names, plain_value, title
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..engine import Totals
-    from ..model import Event, Report, Target
+    from ..model import Event, Report, Target, Totals
 
 
 class JsonLines:

@@ -20,8 +20,7 @@ from .values import argument_names, title, value_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..engine import Totals
-    from ..model import Event, Report, Target, Value
+    from ..model import Event, Report, Target, Totals, Value
 
     Key = Union[int, tuple[int, Value]]
 

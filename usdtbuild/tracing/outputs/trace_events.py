@@ -16,8 +16,7 @@ from .values import argument_names, plain_text, plain_value, title
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..engine import Totals
-    from ..model import Event, Report, Target
+    from ..model import Event, Report, Target, Totals
 
 _EXACT = 1 << 53  # beyond it a reader that has doubles only would change the number
 

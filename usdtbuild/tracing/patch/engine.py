@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from .. import ptrace
 from ..errors import TracerError
 from ..maps import PAGE, Memory, Room, areas, page_start
-from ..model import COUNT, STRING, Plan, Refusal
+from ..model import COUNT, STRING, Plan, Refusal, Totals
 from ..tracees import status_field
 from . import code, layout
 from .changes import Changes, clean_up, earlier_mirrors
@@ -25,7 +25,6 @@ from .rings import Rings, shape_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..engine import Totals
     from ..tracees import Thread, Tracees
     from .injection import Shared
     from .layout import Layout, Spot
@@ -162,8 +161,6 @@ class PatchEngine:
 
     def totals(self) -> Totals:
         """Return hits by target (with COUNT), and lost hits by target (with RECORD)."""
-        from ..engine import Totals
-
         found: dict[int, int] = {}
         if self.shared is not None and self.layout is not None:
             data = self.shared.data

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from .firing.user import Usdt
+    from .user import Usdt
 
 _TRACERS = "auto, patch, trap, bpftrace or gdb"
 
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def usdt(request: pytest.FixtureRequest) -> Usdt:
     """Check that a binary has the probes its provider declares, and see them fire."""
-    from .firing.user import Usdt
+    from .user import Usdt
 
     config = request.config
     tracer = config.getoption("usdt_tracer") or config.getini("usdt_tracer")

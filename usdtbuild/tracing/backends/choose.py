@@ -1,22 +1,23 @@
-"""Which probes of a file to watch, and with which tracer."""
+"""Which probes of a file to watch, and with which backend."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..errors import InputError, UsageError
-from ..inspection.probes import find_declared, inspect
+from ...errors import InputError, UsageError
+from ...inspection.probes import find_declared, inspect
 from . import with_bpftrace, with_gdb, with_session
 from .hits import Traced, field, find
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..inspection.probes import Inspection, Probe
+    from ...inspection.probes import Inspection, Probe
+    from . import Backend
 
 # "auto" is our own tracer with whichever of its engines works, and then the others in this order.
-TRACERS: dict[str, Any] = {
+TRACERS: dict[str, Backend] = {
     "auto": with_session.Engine("auto"),
     "patch": with_session.Engine("patch"),
     "trap": with_session.Engine("trap"),
@@ -31,7 +32,7 @@ class NoTracerError(Exception):
 
 def probes_of(binary: str, names: Sequence[str]) -> list[Traced]:
     """Return the named probes of a file, or all of them. Raises InputError."""
-    from ..inspection.targets import files
+    from ...inspection.targets import files
 
     (image,) = list(files(binary, lambda error: None))
     if image.is_object:
@@ -59,7 +60,7 @@ def _traced(seen: Inspection, probe: Probe) -> Traced:
     return Traced(probe.provider, probe.name, tuple(fields))
 
 
-def choose(wanted: str, probes: Sequence[Traced]) -> Any:
+def choose(wanted: str, probes: Sequence[Traced]) -> Backend:
     """Return the tracer to use: the one that is wanted, or with "auto" the best that works here.
 
     Where our own doesn't work, bpftrace comes before gdb, because hits cost less with it, unless there are strings to

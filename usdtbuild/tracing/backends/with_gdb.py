@@ -18,9 +18,10 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from ..errors import UsdtError
+from ..errors import TracerError
+from . import Finished
 from .hits import Hit, Traced, make_hit
 
 if TYPE_CHECKING:
@@ -31,18 +32,6 @@ _PR_SET_PTRACER, _ANY = 0x59616D61, ctypes.c_ulong(-1)
 _JOB = "USDTBUILD_GDB_JOB"
 _STREAMS = (("<", "stdin"), (">", "stdout"), ("2>", "stderr"))
 _PYTHON_OF_GDB = "python import sys; assert sys.version_info >= (3, 6)"
-
-
-class TracerError(UsdtError):
-    """A tracer is there, and doesn't do its work; the message says what it said and what helps."""
-
-
-class Finished(NamedTuple):
-    """How a program ended, and what it wrote. `returncode` is negative for the signal that ended it."""
-
-    returncode: int
-    stdout: str
-    stderr: str
 
 
 def why_not(probes: Sequence[Traced] = ()) -> str:

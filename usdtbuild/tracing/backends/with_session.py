@@ -1,6 +1,6 @@
 """Our own tracer for a project's tests: jumps where they are possible, else breakpoints, without root.
 
-`tracing.session` does the work; here its events become hits, and a started program's streams go through files.
+`session` does the work; here its events become hits, and a started program's streams go through files.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UsdtError
-from ..tracing import job
-from ..tracing.selection import Wanted
-from ..tracing.session import Session
+from ...errors import UsdtError
+from .. import job
+from ..errors import TracerError
+from ..selection import Wanted
+from ..session import Session
+from . import Finished
 from .hits import Hit, Traced, make_hit
-from .with_gdb import Finished, TracerError, permission
+from .with_gdb import permission
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ..tracing.model import Event, Value
+    from ..model import Event, Value
 
 _STRING_SIZE, _BUFFER = 1024, 64 << 20
 
@@ -42,7 +44,7 @@ def why_not(probes: Sequence[Traced] = ()) -> str:
 
 
 class Engine:
-    """One engine of the session, as `watch` wants a tracer to be."""
+    """One engine of the session, as a backend."""
 
     def __init__(self, engine: str) -> None:
         self._engine = engine

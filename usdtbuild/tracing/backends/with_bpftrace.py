@@ -17,8 +17,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import TracerError
+from . import Finished
 from .hits import Field, Hit, Traced, make_hit
-from .with_gdb import Finished, TracerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

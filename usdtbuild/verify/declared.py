@@ -5,13 +5,13 @@ from __future__ import annotations
 import fnmatch
 from typing import TYPE_CHECKING
 
-from ..verify import ERROR, verify
+from . import ERROR, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ..provider.model import Provider
-    from ..verify import Finding, Report
+    from . import Finding, Report
 
 # Findings of `verify` that a declaration decides, though they are no errors of the file as such.
 _ALSO = {"argument-mismatch", "declared-type", "semaphore-mixed", "semaphore-shared", "semaphore-value"}

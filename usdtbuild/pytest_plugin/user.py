@@ -7,19 +7,20 @@ import os
 import subprocess
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import TYPE_CHECKING, NamedTuple, Union
 
 import pytest
 
 from ..errors import InputError, UsageError, UsdtError
-from . import watch
-from .declared import complaints
-from .hits import Hit, Hits, UnknownProbeError
+from ..tracing.backends import choose
+from ..tracing.backends.hits import Hit, Hits, UnknownProbeError
+from ..verify.declared import complaints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from .hits import Traced
+    from ..tracing.backends import Backend
+    from ..tracing.backends.hits import Traced
 
 # A path, or an imported extension module.
 Binary = Union[str, "os.PathLike[str]", ModuleType]
@@ -124,13 +125,13 @@ class Usdt:
                 watching.__exit__(None, None, None)
         hits.extend(seen)
 
-    def _prepare(self, target: str, names: Sequence[str], tracer: str) -> tuple[list[Traced], Any]:
+    def _prepare(self, target: str, names: Sequence[str], tracer: str) -> tuple[list[Traced], Backend]:
         __tracebackhide__ = True
         with self._failing():
-            traced = watch.probes_of(target, names)
+            traced = choose.probes_of(target, names)
         try:
-            return traced, watch.choose(tracer or self.tracer, traced)
-        except watch.NoTracerError as error:
+            return traced, choose.choose(tracer or self.tracer, traced)
+        except choose.NoTracerError as error:
             reason = f"no tracer to see probes fire: {error}"
         if self.required:
             pytest.fail(reason, pytrace=False)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..formats.operands import MEMORY
-from ..provider.model import FLOAT, POINTER
+from ...formats.operands import MEMORY
+from ...provider.model import FLOAT, POINTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..inspection.probes import Argument
+    from ...inspection.probes import Argument
 
 
 class Field(NamedTuple):
