@@ -16,6 +16,7 @@
 #   USDTBUILD_DISABLED   ON: all probes compile to nothing, and the build runs no tool beside the compiler
 #   USDTBUILD_FORMATS    the record formats of providers that name none themselves
 #   USDTBUILD_NOP        what takes a probe call's place: safe, nop5 or classic (usdtbuild cc --help)
+#   USDTBUILD_SITE_TABLE ON: a loaded table of the sites, for usdt_live.h where files can't be read (docs/live.md)
 
 if(CMAKE_VERSION VERSION_LESS 3.16)
   set(USDTBuild_FOUND FALSE)

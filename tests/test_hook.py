@@ -42,6 +42,12 @@ def test_formats_that_know_no_semaphore_ask_by_call(folder: Path, usdtbuild: Any
     assert "is-enabled" in usdtbuild("list", folder / "app.o").stdout
 
 
+def test_a_table_of_the_sites_is_made(folder: Path, usdtbuild: Any, run: Any) -> None:
+    flags = usdtbuild("hook", "--into", "hook", "--site-table", "--", "gcc", cwd=folder).stdout.splitlines()
+    run("gcc", *flags, "-c", "app.c", cwd=folder)
+    assert ".usdtbuild.sites" in run("readelf", "-SW", folder / "app.o").stdout
+
+
 def test_an_error_of_ours_fails_the_compilation(folder: Path, usdtbuild: Any, run: Any) -> None:
     flags = usdtbuild("hook", "--into", "hook", "--formats", "usdt", "--", "gcc", cwd=folder).stdout.splitlines()
     flags.remove("-DUSDT_ENABLED_BY_CALL")

@@ -26,7 +26,7 @@ TARGETS = (
 # Keyword -> what its value must be; these are the options of the subproject.
 KEYWORDS = {
     "formats": str, "nop": str, "target_os": str, "patchable_function_entry": str, "patchable_table": str,
-    "disabled": bool, "language": str,
+    "site_table": bool, "disabled": bool, "language": str,
 }  # fmt: skip
 CHOICES = {
     "nop": ("safe", "nop5", "classic"),
@@ -150,7 +150,8 @@ class _Function:
         key = (*languages, *sorted(wanted.items()))
         if key not in self.made:
             options = [
-                f"--{'patchable' if name == 'patchable_function_entry' else name.replace('_', '-')}={value}"
+                f"--{'patchable' if name == 'patchable_function_entry' else name.replace('_', '-')}"
+                + ("" if value is True else f"={value}")
                 for name, value in sorted(wanted.items())
                 if name != "disabled" and value
             ]

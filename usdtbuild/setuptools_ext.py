@@ -232,6 +232,7 @@ class ProbesBuildExt:
         words += [f"--nop={options.nop}"] if options.nop else []
         words += [f"--formats={','.join(options.formats)}"] if options.formats else []
         words += [f"--patchable-table={options.table}"] if options.table else []
+        words += ["--site-table"] * options.site_table
         return words
 
     def build_extension(self, extension: Any) -> None:

@@ -18,7 +18,7 @@ FORMATS = ("stapsdt", "dof", "usdt")
 NOPS = ("safe", "nop5", "classic")
 TABLES = ("absolute", "relative")
 EVERY = "*"  # what the keyword calls all extensions
-KEYS = ("providers", "formats", "nop", "disabled", "patchable-function-entry", "patchable-table", "live")
+KEYS = ("providers", "formats", "nop", "disabled", "patchable-function-entry", "patchable-table", "live", "site-table")
 TABLE_KEYS = (*KEYS, "extensions")
 
 
@@ -36,6 +36,7 @@ class Options(NamedTuple):
     patchable: str = ""  # N,M or auto
     table: str = ""  # of the patchable entries
     live: bool = False  # with the runtime of usdt_live.h
+    site_table: bool = False  # a loaded table of the sites, for that
 
     @property
     def uses_launcher(self) -> bool:
@@ -161,6 +162,7 @@ _CHECKS = {
     "nop": _one_of(NOPS),
     "disabled": _truth,
     "live": _truth,
+    "site-table": _truth,
     "patchable-function-entry": _patchable,
     "patchable-table": _one_of(TABLES),
 }
@@ -187,7 +189,7 @@ def merge(requests: Iterable[Request], extension: str, sources: tuple[str, ...])
     _check_names(where, paths := tuple(reversed(unique.values())))
     return Options(
         paths, merged.get("formats", ()), merged.get("nop", ""), merged.get("disabled", False), patchable, table,
-        merged.get("live", False),
+        merged.get("live", False), merged.get("site-table", False),
     )  # fmt: skip
 
 

@@ -435,9 +435,9 @@ def test_settings_reach_the_launcher(parts: Any) -> None:
         "usdt_add_provider(both app.d FORMATS stapsdt dof)\nadd_library(one one.c)\ntarget_usdt_providers(one both)\n",
         "one",
     )
-    project.configure("-DCMAKE_SYSTEM_NAME=FreeBSD", "-DUSDTBUILD_NOP=nop5")
+    project.configure("-DCMAKE_SYSTEM_NAME=FreeBSD", "-DUSDTBUILD_NOP=nop5", "-DUSDTBUILD_SITE_TABLE=ON")
     rules = "".join(path.read_text() for path in project.build.glob("**/*.ninja"))
-    assert "--target-os=freebsd --nop=nop5 --formats=stapsdt,dof -- " in rules
+    assert "--target-os=freebsd --nop=nop5 --site-table --formats=stapsdt,dof -- " in rules
 
 
 def test_verify_fails_where_the_probes_were_stripped_away(parts: Any, need: Any, run: Any) -> None:

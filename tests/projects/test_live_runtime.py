@@ -65,6 +65,28 @@ def test_cmake_target(run: Any, need: Any, tmp_path: Path, environment: dict[str
     assert "100% tests passed, 0 tests failed out of 3" in out
 
 
+def test_probes_are_tested_with_googletest(run: Any, need: Any, tmp_path: Path, environment: dict[str, str]) -> None:
+    need("cmake")
+    need("ninja")
+    build, sample = tmp_path / "build", SAMPLE.parent / "probes-in-googletest"
+    configure = ("cmake", "-S", sample, "-B", build, "-G", "Ninja", f"-DUSDTBuild_DIR={ROOT / 'cmake'}")
+    done = run(*configure, env=environment, code=None)
+    if done.returncode and "GTest" in done.stderr:
+        pytest.skip("GoogleTest is not installed")
+    assert done.returncode == 0, done.stderr
+    run("cmake", "--build", build, env=environment)
+    assert "[  PASSED  ] 4 tests." in run(build / "cache_tests").stdout
+    # A probe that tells something else fails them.
+    project = tmp_path / "wrong"
+    shutil.copytree(sample, project)
+    source = project / "cache.cpp"
+    source.write_text(source.read_text().replace("clock_ - oldest.used", "clock_"))
+    run("cmake", "-S", project, *configure[3:4], tmp_path / "other", *configure[5:], env=environment)
+    run("cmake", "--build", tmp_path / "other", env=environment)
+    out = run(tmp_path / "other" / "cache_tests", code=1).stdout
+    assert "[  FAILED  ] Probes.TellTheAgeOfWhatIsForgotten" in out
+
+
 def test_meson_dependency(run: Any, need: Any, tmp_path: Path, environment: dict[str, str]) -> None:
     need("ninja")
     folders = [environment["PATH"], *map(str, (ROOT / ".cache").glob("meson-*/bin"))]

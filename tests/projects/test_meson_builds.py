@@ -484,12 +484,15 @@ def test_pkg_config_file_leads_to_the_hook_and_the_launcher(
 
 def test_patchable_entries_in_a_table_of_ours(other: Any, usdtbuild: Any) -> None:
     project = other("newest", "gcc")
-    project.setup("-Dusdtbuild:patchable_function_entry=7,5", "-Dusdtbuild:patchable_table=relative")
+    tables = ("-Dusdtbuild:patchable_table=relative", "-Dusdtbuild:site_table=true")
+    project.setup("-Dusdtbuild:patchable_function_entry=7,5", *tables)
     project.make()
     project.check()
     shown = json.loads(usdtbuild("functions", "--json", project.build / "libsh.so").stdout)
     assert "sh" in json.dumps(shown)
-    assert "__patchable_function_entries" not in project.run("readelf", "-SW", project.build / "libsh.so").stdout
+    sections = project.run("readelf", "-SW", project.build / "libsh.so").stdout
+    assert "__patchable_function_entries" not in sections
+    assert ".usdtbuild.sites" in sections
 
 
 @pytest.mark.parametrize(

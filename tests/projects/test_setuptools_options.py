@@ -240,11 +240,12 @@ def test_other_systems_get_the_module_without_probes(app: Any, usdtbuild: Any, s
 @pytest.mark.project
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="7,5 is for x86-64")
 def test_patchable_entries_are_checked_once_and_made(app: Any, usdtbuild: Any) -> None:
-    options = "{'app': {'providers': 'app.d', 'patchable-function-entry': '7,5', 'patchable-table': 'relative'}}"
-    app.write({"setup.py": setup_py(f"usdt_providers={options}")})
+    tables = "'patchable-table': 'relative', 'site-table': True"
+    options = f"'providers': 'app.d', 'patchable-function-entry': '7,5', {tables}"
+    app.write({"setup.py": setup_py(f"usdt_providers={{'app': {{{options}}}}}")})
     said = app.setup(*BUILD)
     assert "-fpatchable-function-entry=7,5" in said
-    assert "--patchable-table=relative" in said
+    assert "--patchable-table=relative --site-table" in said
     shown = json.loads(usdtbuild("functions", "--json", app.module("app")).stdout)
     assert '"call"' in json.dumps(shown)
     log = app.log.read_text()

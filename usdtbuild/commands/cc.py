@@ -65,6 +65,11 @@ class _Launcher(click.Command):
     show_default=True,
     help="The table of -fpatchable-function-entry: the compiler's, or one that costs nothing at a program's start.",
 )
+@click.option(
+    "--site-table",
+    is_flag=True,
+    help="Also a table of the sites that is loaded with the code: for usdt_live.h where the file can't be read.",
+)
 @click.option("--tool-version", metavar="TEXT", help="Ignored; makes a build system rebuild when it changes.")
 def command() -> None:
     """Run a compiler, and instrument the objects that it writes.

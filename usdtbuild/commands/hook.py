@@ -21,6 +21,11 @@ from ..errors import UsageError
 @click.option("--target-os", metavar="OS", default="", help="linux, freebsd, illumos or oracle; else as objects say.")
 @click.option("--patchable", metavar="N,M|auto", default="", help="Also options for patchable function entries.")
 @click.option("--patchable-table", type=click.Choice(["absolute", "relative"]), help="Their table: see usdtbuild cc.")
+@click.option(
+    "--site-table",
+    is_flag=True,
+    help="Also a table of the sites that is loaded with the code: for usdt_live.h where the file can't be read.",
+)
 @click.option("--off", is_flag=True, help="No probes: print only what --patchable asks for.")
 @click.argument("compiler", metavar="COMPILER", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
@@ -30,6 +35,7 @@ def command(
     target_os: str,
     patchable: str,
     patchable_table: str | None,
+    site_table: bool,
     off: bool,
     compiler: tuple[str, ...],
 ) -> None:
@@ -47,6 +53,7 @@ def command(
 
     given = {"--formats": formats, "--nop": nop, "--target-os": target_os, "--patchable-table": patchable_table}
     options = [f"{name}={value}" for name, value in given.items() if value]
+    options += ["--site-table"] * site_table
     try:
         read_options([*options, "--", *compiler])
     except ValueError as problem:

@@ -39,6 +39,11 @@ FORMATS = ("stapsdt", "dof", "usdt")
     show_default=True,
     help="The table of -fpatchable-function-entry: the compiler's, or one that costs nothing at a program's start.",
 )
+@click.option(
+    "--site-table",
+    is_flag=True,
+    help="Also a table of the sites that is loaded with the code: for usdt_live.h where the file can't be read.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Say what was done to each object.")
 def command(
     objects: tuple[str, ...],
@@ -49,6 +54,7 @@ def command(
     target_os: str,
     providers: tuple[str, ...],
     patchable_table: str,
+    site_table: bool,
     verbose: bool,
 ) -> None:
     """Turn probe calls in OBJECTs into NOPs, and add the records that tracers read.
@@ -58,7 +64,7 @@ def command(
     """
     from ..functions.relative import convert_file
 
-    options = Options(nop, _formats(formats), _parse(providers), target_os=target_os)
+    options = Options(nop, _formats(formats), _parse(providers), target_os=target_os, site_table=site_table)
     reports: list[tuple[str, Report]] = []
     with Outputs() as outputs:
         for source, target in _pairs(objects, output, output_dir):

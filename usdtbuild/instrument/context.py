@@ -69,6 +69,7 @@ class Context:
         self._functions: FunctionTable | None = None
         self.declarations: dict[str, int] = {}  # provider -> the symbol of its note in `.note.usdt`
         self.base_symbol = 0
+        self.sites_anchor = 0  # the first chunk of the loaded table
         self.anchor = 0
         self.descriptors = 0
         self.zero = 0

@@ -54,6 +54,8 @@ def stub_source(intermediate: Data, plain: Data, path: str, options: Options) ->
         raise InputError(path, f"is an LTO object with probes, which can't be kept on {machine.name}", _CURE)
     if options.formats not in {(), ("stapsdt",)}:
         raise InputError(path, "is an LTO object with probes, which can only be kept with --formats=stapsdt", _CURE)
+    if options.site_table:
+        raise InputError(path, "is an LTO object with probes, which can only be kept without --site-table", _CURE)
     providers = known_providers(source, options)
     found = sites.find(source, machine, providers, options.nop, patch_enabled=False)
     stubs = {(stub.provider, stub.probe, stub.enabled) for stub in found.stubs.values()}

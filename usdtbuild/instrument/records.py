@@ -8,11 +8,12 @@ if TYPE_CHECKING:
 
     from .context import Context, Place
 
+TABLE = "site table"  # no format that tracers read: for the program itself, if it is wanted
 # Format -> the module that writes it, in the order in which they are written: what the next one must keep comes first.
 # Only who asks for a format pays for its import.
-WRITERS = {"stapsdt": "stapsdt", "usdt": "usdt_note", "dof": "dof_section"}
+WRITERS = {"stapsdt": "stapsdt", "usdt": "usdt_note", "dof": "dof_section", TABLE: "site_table"}
 # Formats whose labels are in loaded sections, so that what refers to one keeps it.
-_LOADED = {"usdt", "dof"}
+_LOADED = {"usdt", "dof", TABLE}
 
 
 def write_records(context: Context, section: int, places: Sequence[Place], group: int) -> list[int]:
@@ -29,7 +30,7 @@ def write_records(context: Context, section: int, places: Sequence[Place], group
     labels: list[int] = []
     keep = 0
     for name, module in WRITERS.items():
-        if name in context.options.formats:
+        if name in context.options.formats or (name == TABLE and context.options.site_table):
             write = __import__(f"{__package__}.{module}", fromlist=["write"]).write  # importlib costs as much
             labels = write(context, section, places, group, own, keep)
             keep = labels[0] if name in _LOADED else 0

@@ -38,10 +38,24 @@ def _define(context: Context, name: str) -> None:
     else:
         symbol = context.editor.add_global(name, L.STB_WEAK, section, 0, 2, L.STT_OBJECT)
     context.semaphores[name] = symbol
+    group = context.editor.add_group(symbol)
     context.editor.add_section(
         stapsdt.SEMAPHORE_SECTION, L.SHT_PROGBITS, L.SHF_ALLOC | L.SHF_WRITE, b"\0\0",
-        align=2, relocations=[tie], group=context.editor.add_group(symbol),
+        align=2, relocations=[tie], group=group,
     )  # fmt: skip
+    if context.options.site_table:
+        _list(context, name, section, group)
+
+
+def _list(context: Context, name: str, section: int, group: int) -> None:
+    """Tell the loaded table of the semaphore in `section`, which keeps what is told."""
+    from .site_table import add_semaphore
+
+    for provider in context.providers.values():
+        for probe in provider.probes:
+            if sites.semaphore_name(provider.name, probe) == name:
+                label = add_semaphore(context, provider.name, probe, context.semaphores[name], group)
+                context.editor.add_relocations(section, [NewRelocation(0, context.machine.none, label, 0)])
 
 
 def _anchor_symbol(context: Context) -> int:

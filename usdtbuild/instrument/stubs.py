@@ -35,8 +35,9 @@ def define(context: Context, stub: StubSymbol) -> None:
     for r in code.relocations:
         symbol = semaphore(context, stub) if r.label is None else context.editor.add_label(section, r.label)
         relocations.append(NewRelocation(r.offset, r.type, symbol, r.addend))
-    recorded = not stub.enabled or context.options.formats != ("stapsdt",)
-    tied = recorded and context.options.formats != ("stapsdt",)
+    loaded = context.options.formats != ("stapsdt",)
+    recorded = not stub.enabled or loaded
+    tied = recorded and (loaded or context.options.site_table)
     if tied:
         relocations.append(NewRelocation(code.site, context.machine.none, 0, 0))  # against its record, see below
     context.editor.add_section(

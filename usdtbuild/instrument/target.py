@@ -22,6 +22,7 @@ class Options(NamedTuple):
 
     `formats` are the records to write; none means what the tracers of the target system read. `target_os` is one of
     SYSTEMS, or '' for what the object says of itself. `keep_calls` leaves calls as they are, and defines their stubs.
+    `site_table` writes the loaded table of sites beside the records.
     """
 
     nop: str = SAFE
@@ -30,6 +31,7 @@ class Options(NamedTuple):
     lto: str = "error"
     target_os: str = ""
     keep_calls: bool = False
+    site_table: bool = False
 
 
 # System -> the records its tracers read. The objects of FreeBSD and illumos name their system (EI_OSABI).

@@ -49,7 +49,7 @@ _CHOICES = {
 }
 FORMATS = ("stapsdt", "dof", "usdt")
 # Our own options with which the native door (native.py) runs a step whose object turns out to have no probes.
-NATIVE_OPTIONS = ("--formats=", "--provider=", "--target-os=", "--tool-version=")
+NATIVE_OPTIONS = ("--formats=", "--provider=", "--site-table", "--target-os=", "--tool-version=")
 # Signals that don't end a program, that can't be held back, or that say it has gone wrong and can't go on.
 _LEFT_ALONE = frozenset(
     getattr(_signal, name, 0)
@@ -70,7 +70,7 @@ SEMAPHORE_COMPANY = (b".usdtbuild.provider", b".gnu.lto_", b"BC\xc0\xde")
 class Settings:
     """The launcher's own options, and the compiler's command line."""
 
-    __slots__ = ("formats", "lto", "nop", "providers", "relative_table", "target_os", "verbose", "words")
+    __slots__ = ("formats", "lto", "nop", "providers", "relative_table", "site_table", "target_os", "verbose", "words")
 
     def __init__(self) -> None:
         """Start with the defaults; an empty string or list leaves the choice to `instrument`."""
@@ -80,6 +80,7 @@ class Settings:
         self.providers: list[str] = []  # paths of .d files
         self.target_os = ""
         self.relative_table = False  # of patchable function entries, in place of the compiler's
+        self.site_table = False  # a loaded table of the sites
         self.verbose = False
         self.words: list[str] = []  # COMPILER ARGS
 
@@ -167,6 +168,9 @@ def read_options(arguments: list[str]) -> Settings:
             return settings
         if word in ("-v", "--verbose"):
             settings.verbose = True
+            continue
+        if word == "--site-table":
+            settings.site_table = True
             continue
         name, equals, value = word.partition("=")
         if name not in _CHOICES:

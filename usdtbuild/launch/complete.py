@@ -293,7 +293,7 @@ def _checks_returns(words: list[str]) -> bool:
 
 
 def _options(settings: Settings) -> instrumenting.Options:
-    chosen: dict[str, Any] = {"lto": settings.lto, "target_os": settings.target_os}
+    chosen: dict[str, Any] = {"lto": settings.lto, "target_os": settings.target_os, "site_table": settings.site_table}
     if settings.nop:
         chosen["nop"] = settings.nop
     if settings.formats:

@@ -116,8 +116,13 @@ def _decode_all(text: str) -> list[tuple[str, tuple[Provider, str]]]:
     return [(name, (Provider(name, tuple(probes), attrs), hash_)) for name, hash_, attrs, probes in providers]
 
 
+def arguments_text(probe: Probe) -> str:
+    """Return a probe's arguments as its line has them: `code|type|name;...`."""
+    return ";".join(f"{_code(a.type)}|{a.type.spelling}|{a.name}" for a in probe.arguments)
+
+
 def _encode_probe(probe: Probe) -> str:
-    native = ";".join(f"{_code(a.type)}|{a.type.spelling}|{a.name}" for a in probe.arguments)
+    native = arguments_text(probe)
     translated = "-"
     if probe.translated is not None:
         translated = ";".join(f"{t.type}|{t.name}|{t.native}" for t in probe.translated)

@@ -5,6 +5,7 @@
  *     rules.c     what is to be on, and with which handlers
  *     modules.c   which files are loaded, and when that changes
  *     notes.c     a module's probes, from its file's notes
+ *     table.c     the same from its memory, where the file can't be read
  *     entries.c   a module's functions, and what must be true of an entry that is to be patched
  *     symbols.c   a module's functions by address
  *     text.c      memory in reach of code, writing code, making every thread see it
@@ -113,7 +114,7 @@ typedef struct live_module {
 	live_point *points;            /* an array; probes first */
 	uint32_t point_count, probe_count;
 	uint32_t identity;             /* of its memory, to know it again */
-	uint8_t seen, prepared;
+	uint8_t seen, prepared, from_memory;
 	char *region;                  /* stubs, then counts */
 	size_t region_size;
 	char *counts;                  /* of its points, 64 bytes each, and where that is in the shared file */

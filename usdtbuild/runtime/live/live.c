@@ -447,7 +447,8 @@ int usdt_live_report(char *text, size_t size)
 		for (module = live_modules; module && length >= 0; module = module->next)
 			if (module->trouble && strchr(module->path, '/'))
 				length += snprintf(text && (size_t)length < size ? text + length : NULL,
-					(size_t)length < size ? size - (size_t)length : 0, "%s: %s\n", module->path, module->trouble);
+					(size_t)length < size ? size - (size_t)length : 0, "%s: %s%s\n", module->path, module->trouble,
+					module->from_memory ? "; its probes are known from memory, its functions aren't" : "");
 		unlock();
 	}
 	return length;

@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "notes.h"
+
 live_module *live_modules;
 const char *const live_no_reach = "no free memory in reach of the code for a stub";
 
@@ -225,6 +227,8 @@ static void read_module(live_module *module)
 		close(fd);
 	if (known)
 		live_read_probes(module, &file, &list);
+	if (!list.count) /* a file may have lost its notes, too */
+		module->from_memory = live_read_table(module, &list) == 1;
 	module->probe_count = (uint32_t)list.count;
 	if (known)
 		live_read_functions(module, &file, &list);

@@ -7,34 +7,22 @@
 
 #include <string.h>
 
+#include "notes.h"
+
 /* -- probes by name --------------------------------------------------------------------------------------------- */
 
-/* What all sites of a probe share. */
-typedef struct probe {
-	struct probe *next;
-	const char *provider, *name, *arguments; /* of the description: code|type|name;… */
-	size_t provider_length, name_length, arguments_length;
-} probe;
-
-enum { BUCKETS = 4096 };
-
-typedef struct probes {
-	probe *bucket[BUCKETS];
-	live_arena *arena;
-} probes;
-
-static probe *find_probe(
-	probes *known, const char *provider, size_t provider_length, const char *name, size_t name_length)
+live_probe *live_find_probe(
+	live_probes *known, const char *provider, size_t provider_length, const char *name, size_t name_length)
 {
 	uint32_t hash = 5381;
 	size_t i;
-	probe *p;
+	live_probe *p;
 
 	for (i = 0; i < provider_length; i++)
 		hash = hash * 33 + (unsigned char)provider[i];
 	for (i = 0; i < name_length; i++)
 		hash = hash * 33 + (unsigned char)name[i];
-	for (p = known->bucket[hash % BUCKETS]; p; p = p->next)
+	for (p = known->bucket[hash % LIVE_BUCKETS]; p; p = p->next)
 		if (p->provider_length == provider_length && p->name_length == name_length
 			&& !memcmp(p->provider, provider, provider_length) && !memcmp(p->name, name, name_length))
 			return p;
@@ -44,13 +32,13 @@ static probe *find_probe(
 		return NULL;
 	p->provider_length = provider_length;
 	p->name_length = name_length;
-	p->next = known->bucket[hash % BUCKETS];
-	known->bucket[hash % BUCKETS] = p;
+	p->next = known->bucket[hash % LIVE_BUCKETS];
+	known->bucket[hash % LIVE_BUCKETS] = p;
 	return p;
 }
 
 /* The description: lines `provider TAB 1 TAB name TAB …` and `probe TAB stub TAB code|type|name;… TAB …`, with NULs between pieces. */
-static void read_description(probes *known, const char *text, size_t size)
+static void read_description(live_probes *known, const char *text, size_t size)
 {
 	const char *end = text + size, *line, *provider = NULL;
 	size_t provider_length = 0;
@@ -74,7 +62,7 @@ static void read_description(probes *known, const char *text, size_t size)
 			provider = field[2];
 			provider_length = (size_t)(field[3] - field[2]) - 1;
 		} else if (count >= 3 && provider && !memcmp(line, "probe\t", 6)) {
-			probe *p = find_probe(known, provider, provider_length, field[1], (size_t)(field[2] - field[1]) - 1);
+			live_probe *p = live_find_probe(known, provider, provider_length, field[1], (size_t)(field[2] - field[1]) - 1);
 
 			if (p && !p->arguments) {
 				p->arguments_length = (size_t)(field[3] - field[2]) - 1;
@@ -90,7 +78,7 @@ static void read_description(probes *known, const char *text, size_t size)
 enum { MOST = 12 };
 
 /* Names and types of the description: `s4|int|id;z|const char *|name`. */
-static void name_arguments(live_arena *arena, const probe *p, usdt_live_argument_place *places, unsigned count)
+static void name_arguments(live_arena *arena, const live_probe *p, usdt_live_argument_place *places, unsigned count)
 {
 	const char *at = p->arguments, *end = p->arguments + p->arguments_length;
 	unsigned i;
@@ -114,7 +102,7 @@ static void name_arguments(live_arena *arena, const probe *p, usdt_live_argument
 }
 
 /* `-4@%edi 8@8(%rsp)`: size, negative if signed, and place. */
-static void read_operands(live_arena *arena, live_point *point, const char *text, const probe *p)
+static void read_operands(live_arena *arena, live_point *point, const char *text, const live_probe *p)
 {
 	usdt_live_argument_place *places = live_allocate(arena, MOST * sizeof *places);
 	unsigned count = 0;
@@ -152,11 +140,9 @@ static void read_operands(live_arena *arena, live_point *point, const char *text
 
 /* -- sites ------------------------------------------------------------------------------------------------------ */
 
-static int add_site(
-	live_module *module, live_list *list, probes *known, uintptr_t site, uintptr_t semaphore, const char *provider,
-	const char *name, const char *arguments)
+int live_add_site(
+	live_module *module, live_list *list, const live_probe *p, uintptr_t site, uintptr_t semaphore, const char *operands)
 {
-	probe *p = find_probe(known, provider, strlen(provider), name, strlen(name));
 	int segment = live_is_code(module, site);
 	live_point *point;
 
@@ -172,16 +158,16 @@ static int add_site(
 		return 0;
 	}
 	point->segment = (uint8_t)(segment - 1);
-	if (module->code[segment - 1].end - site < 16)
+	if (((module->code[segment - 1].end + live_page() - 1) & ~(live_page() - 1)) - site < 16) /* whole pages are mapped */
 		live_refuse(point, "not-code", "the record names the very end of the module's code");
 	else
 		live_machine_site(point);
-	read_operands(&module->arena, point, arguments, p);
+	read_operands(&module->arena, point, operands, p);
 	return 0;
 }
 
 static int read_notes(
-	live_module *module, live_list *list, probes *known, const unsigned char *notes, size_t size, uintptr_t base)
+	live_module *module, live_list *list, live_probes *known, const unsigned char *notes, size_t size, uintptr_t base)
 {
 	while (size >= 12) {
 		uint32_t name, description, type;
@@ -212,8 +198,9 @@ static int read_notes(
 			}
 			if (i == 3 && address[0]) {
 				uintptr_t move = module->bias + (base ? base - address[1] : 0);
-				int error = add_site(module, list, known, address[0] + move, address[2] ? address[2] + move : 0,
-					field[0], field[1], field[2]);
+				live_probe *p = live_find_probe(known, field[0], strlen(field[0]), field[1], strlen(field[1]));
+				int error = live_add_site(
+					module, list, p, address[0] + move, address[2] ? address[2] + move : 0, field[2]);
 
 				if (error)
 					return error;
@@ -230,7 +217,7 @@ int live_read_probes(live_module *module, const live_file *file, live_list *list
 	const ElfW(Shdr) *section = live_section(file, ".stapsdt.base", NULL);
 	uintptr_t base = section ? section->sh_addr : 0;
 	live_arena scratch = {0};
-	probes *known;
+	live_probes *known;
 	const unsigned char *content;
 	int error = 0;
 

@@ -48,8 +48,9 @@
  * THREADS AND SIGNALS. Every function here may be called from any thread, from constructors, after fork() in the child, and from handlers.
  * From a signal handler that interrupted one of these functions they return USDT_LIVE_BUSY.
  *
- * MODULES are found by dl_iterate_phdr. Their probes are read from their files, whose build ids are compared with memory; a file that isn't there any
- * more is named by usdt_live_report(). Libraries that are opened later are found before their constructors run, where
+ * MODULES are found by dl_iterate_phdr. Their probes are read from their files, whose build ids are compared with memory. Where the file is gone, is
+ * another one, or can't be reached (chroot), they are read from a table in memory, if the code was compiled with `usdtbuild cc --site-table`; its
+ * functions aren't known then. usdt_live_report() names such files. Libraries that are opened later are found before their constructors run, where
  * the dynamic linker's debugger hook can be used (x86-64), and by the next call of a function here elsewhere.
  *
  * Licence: Apache-2.0, as the whole of usdtbuild.

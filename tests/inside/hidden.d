@@ -1,0 +1,4 @@
+provider hidden {
+	probe step(int number);
+	probe asked(int twice);
+};
