@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the engines are for x86-64")
-ENGINES = ["trap"]
+ENGINES = ["patch", "trap"]
 SOURCE = r"""
 #include <math.h>
 #include <netdb.h>
@@ -109,3 +109,9 @@ def test_a_librarys_own_function_is_not_taken_for_the_c_librarys(programs: Any, 
     done = usdtbuild("trace", "--engine", engine, "-L", "index", "--module", "main", "--", programs(FORMS[0]))
     (line,) = done.stdout.splitlines()
     assert re.search(r" index arg1=0x\w+ arg2=0x71 arg3=", line)
+
+
+def test_the_engine_inside_says_that_it_sees_no_calls(usdtbuild: Any) -> None:
+    done = usdtbuild("trace", "--engine", "inside", "-L", "puts", "--", "true", code=2)
+    assert "sees no calls" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -109,6 +109,8 @@ class Inside:
     """A trace of a command from inside. `batches` gives what it sees; `report` says how it was."""
 
     def __init__(self, wish: Job) -> None:
+        if wish.wanted.calls:
+            raise UsageError("the engine inside sees no calls of library functions; leave --engine out")
         if not wish.argv:
             raise UsageError("the engine inside traces commands that it starts (-- COMMAND ARGS...), not processes")
         self.wish = wish

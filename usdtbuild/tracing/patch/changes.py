@@ -1,4 +1,4 @@
-"""What is changed in a process, and how it is put back: sites that are jumps, and semaphores that are counted up.
+"""What is changed in a process, and how it is put back: sites that are jumps or load our cells, and semaphores.
 
 Each change stands in the journal, in the process' own memory, before it is made, so that whoever comes after a tracer
 that was killed can put it back too (`clean_up`).
@@ -14,15 +14,17 @@ from ..errors import TracerError
 from ..maps import areas
 from ..model import Refusal
 from . import journal
+from .slots import Load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from mmap import mmap
 
     from ..maps import Area, Memory
-    from ..model import Target
     from ..tracees import Tracees
     from .layout import Spot
+
+_TRAP = b"\xcc"
 
 
 class Changes:
@@ -31,10 +33,10 @@ class Changes:
     def __init__(self, spots: Sequence[Spot], memory: Memory) -> None:
         # Armed from the start: until the site has changed, there is nothing that putting it back would change.
         self.entries = [
-            journal.Entry(spot.site.address, spot.mirror, spot.before, spot.after, journal.ARMED) for spot in spots
+            journal.Entry(spot.changed_at, spot.mirror, spot.before, spot.after, _flags(spot)) for spot in spots
         ]
         self.data: mmap | None = None  # the shared memory that the journal is in, once there is one
-        self._targets = {spot.site.address: spot.target for spot in spots}
+        self._spots = {spot.changed_at: spot for spot in spots}
         self._sites = len(self.entries)
         for address in sorted({spot.site.semaphore for spot in spots if spot.site.semaphore}):
             self.entries.append(_semaphore(address, memory.word(address, 2) or 0))
@@ -65,7 +67,7 @@ class Changes:
 
     def put_back(self, memory: Memory) -> list[Refusal]:
         """Put everything back in the process or in one that it forked; return sites that somebody else has changed."""
-        return _restore(self.entries, memory, self._targets)
+        return _restore(self.entries, memory, self._spots)
 
     def forget_all(self) -> None:
         """Write into the journal that nothing is in force any more."""
@@ -73,12 +75,16 @@ class Changes:
             self.mark(index, entry.flags & ~journal.ARMED)
 
 
+def _flags(spot: Spot) -> int:
+    return journal.ARMED | (journal.DISTANCE if isinstance(spot.form, Load) else 0)
+
+
 def _semaphore(address: int, value: int) -> journal.Entry:
     before, after = (struct.pack("<H", number & 0xFFFF) for number in (value, value + 1))
     return journal.Entry(address, 0, before, after, journal.SEMAPHORE)
 
 
-def _restore(entries: Sequence[journal.Entry], memory: Memory, targets: dict[int, Target]) -> list[Refusal]:
+def _restore(entries: Sequence[journal.Entry], memory: Memory, spots: dict[int, Spot]) -> list[Refusal]:
     """Put back what entries say; return sites that somebody else has changed meanwhile."""
     refusals = []
     for entry in entries:
@@ -89,13 +95,18 @@ def _restore(entries: Sequence[journal.Entry], memory: Memory, targets: dict[int
             if value:
                 memory.write(entry.address, struct.pack("<H", value - 1))
             continue
-        found = memory.read(entry.address, 5)
-        if found == entry.after[:5]:
-            memory.write(entry.address, entry.before[:1])
-            memory.write(entry.address, entry.before[:5])
-        elif found and entry.address in targets:
+        size, spot = 4 if entry.flags & journal.DISTANCE else 5, spots.get(entry.address)
+        found = memory.read(entry.address, size)
+        if found == entry.after[:size]:
+            if not entry.flags & journal.DISTANCE:
+                memory.write(entry.address, entry.before[:1])
+            memory.write(entry.address, entry.before[:size])
+            taken = spot is not None and size == 4 and memory.read(spot.site.address, 1) == _TRAP
+        else:
+            taken = bool(found)
+        if spot is not None and taken:
             reason = "another tracer took the site meanwhile; its count is not complete"
-            refusals.append(Refusal(targets[entry.address].title, reason, "", entry.address))
+            refusals.append(Refusal(spot.target.title, reason, "", spot.site.address))
     return refusals
 
 

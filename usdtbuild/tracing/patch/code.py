@@ -25,7 +25,7 @@ Encodings: Intel's manual, volume 2. tests/tracing disassembles and runs all of 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Union
 
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
 
@@ -85,12 +85,23 @@ def jump(at: int, target: int) -> bytes:
     return b"\xe9" + _rel32(at + 5, target)
 
 
-def _back(at: int, target: int | None) -> bytes:
+class Through(NamedTuple):
+    """Where a stub goes on: at the address that the slot holds by then."""
+
+    slot: int
+
+
+Back = Union[int, Through, None]  # an address, or to where a slot leads; None: it returns from the function instead
+
+
+def _back(at: int, target: Back) -> bytes:
+    if isinstance(target, Through):
+        return b"\xff\x25" + _rel32(at + 6, target.slot)  # jmp *slot(%rip)
     return jump(at, target) if target is not None else b"\xc3"
 
 
-def count_stub(at: int, counter: int, back: int | None) -> bytes:
-    """Return a stub that adds 1 to a counter and goes `back`; None: it returns from the function instead."""
+def count_stub(at: int, counter: int, back: Back) -> bytes:
+    """Return a stub that adds 1 to a counter and goes `back`."""
     code = b"\xf0\x48\xff\x05" + _rel32(at + 8, counter)  # lock incq counter(%rip)
     return code + _back(at + 8, back)
 
@@ -222,7 +233,7 @@ def record_stub(
     arguments: Sequence[Taken],
     calls: Routines,
     lost: int,
-    back: int | None,
+    back: Back,
     symbols: dict[str, int],
 ) -> bytes:
     """Return a stub that writes a record and goes `back`. `symbols` are addresses of symbols that operands name."""

@@ -132,18 +132,18 @@ class PatchEngine:
         refusals = []
         by_page: dict[int, list[tuple[int, Spot]]] = {}
         for index, spot in enumerate(self.layout.spots):
-            by_page.setdefault(page_start(spot.site.address), []).append((index, spot))
+            by_page.setdefault(page_start(spot.changed_at), []).append((index, spot))
         for page, spots in by_page.items():
             text = bytearray(memory.read(page, 2 * PAGE))
             for index, spot in spots:
-                at = spot.site.address - page
-                if text[at : at + 5] != spot.before:
-                    reason = layout.why_no_form(bytes(text[at : at + 5]))
+                at, size = spot.changed_at - page, len(spot.before)
+                if text[at : at + size] != spot.before:
+                    reason = layout.why_no_form(bytes(text[at : at + size]))
                     refusals.append(Refusal(spot.target.title, reason, "", spot.site.address))
                     self.changes.mark(index, 0)
                     continue
-                text[at : at + 5] = spot.after
-            last = max(spot.site.address for _, spot in spots) - page + 5
+                text[at : at + size] = spot.after
+            last = max(spot.changed_at + len(spot.before) for _, spot in spots) - page
             memory.write(page, bytes(text[:last]))
         self.changes.count_semaphores(memory)
         return refusals
@@ -174,8 +174,8 @@ class PatchEngine:
     def detach(self, pid: int | None = None) -> list[Refusal]:
         """Switch everything off in the process, or in one that it forked; return what was not traced to the end.
 
-        The process needs not be seized: each byte that changes back leaves valid code. Raises nothing: a process that
-        is gone needs nothing.
+        The process needs not stand, except for calls: each other byte that changes back leaves valid code. Raises
+        nothing: a process that is gone needs nothing.
         """
         pid = pid or self.pid
         if self.changes is None:

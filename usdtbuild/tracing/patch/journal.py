@@ -22,13 +22,14 @@ _MAGIC = b"usdtbld1"
 _HEADER = struct.Struct("<8sIIQ")  # magic, process of the tracer, entries, when that process started
 _ENTRY = struct.Struct("<QQ8s8sQ")
 START = 64
-ARMED, SEMAPHORE = 1, 2
+ARMED, SEMAPHORE, DISTANCE = 1, 2, 4
 
 
 class Entry(NamedTuple):
     """One change: `address`, the bytes before and after, and for a site the address of its mirror.
 
-    `flags`: ARMED while it is in force; SEMAPHORE, where `before` and `after` are values of two bytes.
+    `flags`: ARMED while it is in force; SEMAPHORE, where `before` and `after` are values of two bytes; DISTANCE, where
+    they are distances of four bytes (`slots`), which only change while all threads stand.
     """
 
     address: int

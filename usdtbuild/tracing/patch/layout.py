@@ -1,4 +1,4 @@
-"""Decide what lies where: mirrors, stubs, counters and rings, for all sites of a process that can become jumps.
+"""Decide what lies where: mirrors, cells, stubs, counters and rings, for all sites of a process that can be patched.
 
 Everything is computed before the process is stopped, from its map and its code as they are; what has changed in
 between shows when the pages are mapped (`MAP_FIXED_NOREPLACE`) and when the sites are compared once more.
@@ -10,14 +10,16 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..maps import PAGE, page_start
-from ..model import COUNT, STRING, Refusal
-from . import code
+from ..model import CALL, COUNT, STRING, Refusal
+from . import code, slots
 from .forms import JUMP, Form, form_of
 from .rings import SiteSpec, string_places
+from .slots import Load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ...formats.operands import Operand
     from ..maps import Memory, Room
     from ..model import Plan, Site, Target
     from .code import Shape
@@ -25,17 +27,23 @@ if TYPE_CHECKING:
 # How far stubs may be from a site; the rest of 2 GB is for the way from the mirror.
 _REACH = 192 << 20
 _LONGEST_SITE = 16
+_FARTHEST = (1 << 31) - PAGE  # that a distance of 32 bits reaches, from anywhere in a stub
 
 
 class Spot(NamedTuple):
-    """A site that becomes a jump: before and after, and where its mirror is."""
+    """A site that changes: from which bytes, to which, and where its mirror is if it becomes a jump, else 0."""
 
     target: Target
     site: Site
-    form: Form
+    form: Form | Load
     before: bytes
     after: bytes
     mirror: int
+
+    @property
+    def changed_at(self) -> int:
+        """The address of the bytes that change."""
+        return self.form.distance_at if isinstance(self.form, Load) else self.site.address
 
 
 class Part(NamedTuple):
@@ -110,10 +118,14 @@ class Mirrors:
 
 
 def find_spots(plan: Plan, memory: Memory, mirrors: Mirrors) -> tuple[list[Spot], list[Refusal]]:
-    """Return the sites that can become jumps, and why the others can't."""
-    spots, refusals = [], []
+    """Return the sites that can be patched, and why the others can't."""
+    spots: list[Spot] = []
+    refusals: list[Refusal] = []
     for target in plan.targets:
         for site in target.sites:
+            if target.kind == CALL:
+                _find_load(target, site, memory, spots, refusals)
+                continue
             before = memory.read(site.address, _LONGEST_SITE)
             form = form_of(before) if len(before) >= 6 else None
             if form is None:
@@ -127,6 +139,16 @@ def find_spots(plan: Plan, memory: Memory, mirrors: Mirrors) -> tuple[list[Spot]
             after = bytes([JUMP]) + placed[1]
             spots.append(Spot(target, site, form, before[:5], after, placed[0]))
     return spots, refusals
+
+
+def _find_load(target: Target, site: Site, memory: Memory, spots: list[Spot], refusals: list[Refusal]) -> None:
+    found = memory.read(site.address, slots.LONGEST)
+    load = slots.load_of(found, site.address)
+    if load is None or memory.word(load.slot) is None:
+        refusals.append(Refusal(target.title, slots.why_no_load(found), "", site.address))
+        return
+    at = load.distance_at - site.address
+    spots.append(Spot(target, site, load, found[at : at + 4], b"", 0))
 
 
 def why_no_form(found: bytes) -> str:
@@ -165,20 +187,21 @@ def build(
             text += (made := code.routines(start, shape, rings, pid_cell, tid_offset))[0]
             calls = made[1]
         for index, spot in enumerate(group):
-            text += b"\xcc" * (-len(text) % 16)
+            placed = _place(spot, start + len(text))
+            if placed is None:
+                refusals.append(Refusal(spot.target.title, "its slot is too far away", "", spot.site.address))
+                continue
+            spot, lead, back = placed  # noqa: PLW2901  (now with the bytes that it changes to)
+            text += lead
             at, counter = start + len(text), start + size + 8 * index
-            back = None if spot.form.returns else spot.site.address + spot.form.length
             spec = _spec(plan, spot)
             if calls is None:
                 text += code.count_stub(at, counter, back)
             else:
                 number = first_site + len(kept)
                 text += code.record_stub(at, number, _taken(spot, spec), calls, counter, back, {})
-            lead = code.jump(spot.mirror, at)
-            if spot.site.address in mirrors.earlier and mirrors.earlier[spot.site.address] == spot.mirror:
-                old[spot.mirror] = lead
-            else:
-                mirrors.write(spot.mirror, lead)
+            if spot.mirror:
+                _lead(spot, at, mirrors, old)
             kept.append(spot)
             counters.append(counter)
             specs.append(spec)
@@ -186,12 +209,36 @@ def build(
     return Layout(tuple(kept), tuple(parts), mirrors.pages, old, tuple(counters), tuple(specs)), refusals
 
 
+def _place(spot: Spot, at: int) -> tuple[Spot, bytes, code.Back] | None:
+    """Return a spot with the bytes that it changes to, what stands before its stub if that begins at `at` or a little
+    behind it, and where the stub goes on; None if that is too far."""
+    lead = b"\xcc" * (-at % 16)
+    form = spot.form
+    if not isinstance(form, Load):
+        return spot, lead, None if form.returns else spot.site.address + form.length
+    cell = at + len(lead)
+    if max(abs(form.slot - cell), abs(form.counts_from - cell)) > _FARTHEST:
+        return None
+    lead += slots.cell(cell + 8) + slots.landing_pad()
+    return spot._replace(after=slots.distance(form, cell)), lead, code.Through(form.slot)
+
+
+def _lead(spot: Spot, stub: int, mirrors: Mirrors, old: dict[int, bytes]) -> None:
+    """Let a spot's mirror lead to its stub; `old` gets what is to be written on pages of an earlier trace."""
+    lead = code.jump(spot.mirror, stub)
+    if mirrors.earlier.get(spot.site.address) == spot.mirror:
+        old[spot.mirror] = lead
+    else:
+        mirrors.write(spot.mirror, lead)
+
+
 def _size(plan: Plan, group: Sequence[Spot]) -> int:
     """Return how many bytes stubs need at most, whole pages."""
     if plan.what == COUNT:
-        return -(-16 * len(group) // PAGE) * PAGE
+        sizes = [slots.SIZE if isinstance(spot.form, Load) else 16 for spot in group]
+        return -(-sum(sizes) // PAGE) * PAGE
     # The longest argument is an indexed memory operand that is tried: 65 bytes, with a string 84.
-    return -(-(512 + sum(112 + 96 * len(spot.site.operands) for spot in group)) // PAGE) * PAGE
+    return -(-(512 + sum(144 + 96 * len(spot.site.operands) for spot in group)) // PAGE) * PAGE
 
 
 def _spec(plan: Plan, spot: Spot) -> SiteSpec:
@@ -201,7 +248,15 @@ def _spec(plan: Plan, spot: Spot) -> SiteSpec:
 
 
 def _taken(spot: Spot, spec: SiteSpec) -> list[code.Taken]:
+    # Operands are those before a call instruction; a stub of ours that it calls finds the return address below them.
+    pushed = 8 if isinstance(spot.form, Load) and spot.form.is_call else 0
     return [
-        code.Taken(operand, argument.kind == STRING, code.HEADER + 8 * index, place)
+        code.Taken(_moved(operand, pushed), argument.kind == STRING, code.HEADER + 8 * index, place)
         for index, (operand, argument, place) in enumerate(zip(spot.site.operands, spec.arguments, spec.strings))
     ]
+
+
+def _moved(operand: Operand, by: int) -> Operand:
+    if operand.place.base != "rsp":
+        return operand
+    return operand._replace(place=operand.place._replace(displacement=operand.place.displacement + by))

@@ -1,0 +1,80 @@
+"""Calls through slots: stubs, and call sites that have none, whose instruction loads the slot from a distance.
+
+Of such a site only the four bytes of the distance change: they lead to a *cell* of ours, which holds the address of a
+stub of ours, and that jumps on through the slot, whatever the slot holds by then: lazy binding, IFUNCs and canonical
+stubs go on as if nothing had happened, and the slot itself, which may be read-only, is never touched.
+
+Why every state in between is valid: cell and stub are mapped before a distance changes, and stay for good. A distance
+only changes while all threads of the process stand, each before or behind an instruction, none within one, so the four
+bytes are read as they were or as they are, also where they cross a cache line. With either of them the call gets to its
+function, so it doesn't matter after how many sites we are stopped or killed.
+
+Forms: what `machines.x86_64` says of stubs; Intel's manual, volume 2, "JMP", "CALL", "MOV".
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+LONGEST = 20
+SIZE = 48  # bytes of a cell and of a stub that counts, at most, with what aligns them
+_ENDBR64, _NUMBER, _BND = b"\xf3\x0f\x1e\xfa", b"\x41\xbb", b"\xf2"
+_CALL, _JUMP, _LOAD = b"\xff\x15", b"\xff\x25", b"\x4c\x8b\x1d"  # through slot(%rip); mov slot(%rip),%r11
+
+
+class Load(NamedTuple):
+    """How a site gets its slot. The distance, four bytes, stands at `distance_at` and counts from `counts_from`.
+
+    `slot` is the slot's address. `is_call`: the site is a call instruction, so what it calls finds another address on
+    the stack.
+    """
+
+    distance_at: int
+    counts_from: int
+    slot: int
+    is_call: bool
+
+
+def load_of(code: bytes, address: int) -> Load | None:
+    """Return how the code at an address (LONGEST bytes) loads a slot; None if it isn't of a form that is known."""
+    at = 0
+    if code.startswith(_ENDBR64):
+        at = len(_ENDBR64)
+        if code.startswith(_NUMBER, at):  # mold: mov $number,%r11d
+            at += 6
+    if code.startswith(_BND, at):
+        at += 1
+    for opcode in (_CALL, _JUMP, _LOAD):
+        if code.startswith(opcode, at):
+            place = at + len(opcode)
+            if len(code) < place + 4:
+                return None
+            (distance,) = struct.unpack_from("<i", code, place)
+            end = address + place + 4
+            return Load(address + place, end, end + distance, opcode == _CALL)
+    return None
+
+
+def why_no_load(found: bytes) -> str:
+    """Return why bytes at a site are left alone."""
+    if not found:
+        return "its code can't be read"
+    if found[0] == 0xCC:
+        return "a breakpoint is there already: another tracer (perf, bpftrace, gdb) watches it"
+    return f"the instruction there loads no slot in a way that is known (bytes {found[:8].hex(' ')})"
+
+
+def cell(stub: int) -> bytes:
+    """Return a cell that leads to a stub."""
+    return struct.pack("<Q", stub)
+
+
+def landing_pad() -> bytes:
+    """Return what a stub that cells lead to begins with: with IBT, jumps through memory land nowhere else."""
+    return _ENDBR64
+
+
+def distance(load: Load, target: int) -> bytes:
+    """Return the four bytes that lead a site to another address. Raises struct.error if it is too far."""
+    return struct.pack("<i", target - load.counts_from)
