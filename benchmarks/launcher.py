@@ -14,10 +14,12 @@ from instrument import PROVIDER, SEVEN
 
 PLAIN = '#include <stdio.h>\nint work(int x) { printf("%d\\n", x); return x * 3; }\n'
 PYTHON = [os.path.realpath(sys.executable), "-I", "-S"]
-# source -> title, and the most that each door may add: milliseconds through the native one, empty Pythons through both
-SOURCES = {
-    "plain.c": ("without probes", {"native": "1.5 ms", "Python": "1.5 Pythons"}),
-    "seven.c": ("with 7 probes", {"native": "2.5 Pythons", "Python": "2.5 Pythons"}),
+# command -> title, and the most that each door may add: milliseconds through the native one, empty Pythons through both
+COMMANDS = {
+    "-c plain.c -o x.o": ("without probes", {"native": "1.5 ms", "Python": "1.5 Pythons"}),
+    "-c seven.c -o x.o": ("with 7 probes", {"native": "2.5 Pythons", "Python": "2.5 Pythons"}),
+    "-shared -fPIC plain.c -o x.so": ("and linked, without probes", {"native": "", "Python": ""}),
+    "-shared plain.o -o x.so": ("linked only", {"native": "", "Python": ""}),
 }
 
 
@@ -34,8 +36,9 @@ def main() -> None:
             "Python": [*PYTHON, str(launcher)],
         }
         rows = []
-        for source, (title, most) in SOURCES.items():
-            compile_ = ["gcc", "-O2", "-g", "-c", source, "-o", "x.o"]
+        run(["gcc", "-O2", "-g", "-fPIC", "-c", "plain.c"], folder)
+        for line, (title, most) in COMMANDS.items():
+            compile_ = ["gcc", "-O2", "-g", *line.split()]
             commands = {name: [*words, "--", *compile_] for name, words in doors.items()}
             seconds = in_turns({"bare": compile_, "empty": [*PYTHON, "-c", "pass"], **commands}, folder, rounds=25)
             for name in doors:

@@ -60,7 +60,7 @@ def test_it_is_made_once_and_told_by_what_is_in_it(door: Path, tmp_path: Path) -
     elsewhere = native.build(tmp_path, python="/usr/bin/python3")
     assert elsewhere is not None
     assert elsewhere.name != door.name
-    assert [path.name for path in tmp_path.iterdir()] == [elsewhere.name]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [elsewhere.name, f"{elsewhere.name}.linkers"]
 
 
 @pytest.mark.parametrize(("source", "starts"), [("plain.c", 0), ("probed.c", 1)], ids=["without-probes", "with-probes"])
@@ -78,13 +78,63 @@ def test_python_is_started_for_probes_only(source: str, starts: int, door: Path,
         "-flto -c plain.c",
         "-c -oplain.o plain.c",
         "-c plain.c -o -",
-        "-shared plain.c",
+        "-shared -flto plain.c",
+        "-shared -MD plain.c",
+        "-shared plain.c -x c -",
+        "-shared plain.c @file",
+        "-shared plain.c -fuse-ld=LLD",
+        "-shared plain.c -DNAME=\N{LATIN SMALL LETTER E WITH ACUTE}",
     ],
 )
 def test_what_is_not_plain_is_left_to_python(words: str, door: Path, project: Path, need: Any) -> None:
     need("strace")
-    (project / "file").write_text("plain.c")
-    assert python_starts(project, door, "--", need("clang"), *words.split()) >= 1
+    (project / "file").write_text("-DA=1")
+    given = [word.replace("LLD", need("ld.lld")) if "LLD" in word else word for word in words.split()]
+    given += ["plain.c"] if given == ["-c", "@file"] else []
+    assert python_starts(project, door, "--", need("clang"), *given) >= 1
+
+
+LINKS = {
+    "compiled-and-linked": ("-O1 -g -shared -fPIC plain.c -o libplain.so -lm", 0),
+    "several": ("-shared -fPIC plain.c main.c", 0),
+    "with-an-object": ("main.c done.o -o app", 0),
+    "finished": ("done.o main.o -o app", 0),
+    "linker": ("-fuse-ld=gold main.c -o app", 0),
+    "with-probes": ("-shared -fPIC plain.c probed.c -o libprobed.so", 1),
+}
+
+
+@pytest.mark.parametrize("cc", ["gcc", "clang"])
+@pytest.mark.parametrize(("words", "starts"), LINKS.values(), ids=LINKS)
+def test_a_link_starts_python_for_probes_only(
+    words: str, starts: int, cc: str, door: Path, project: Path, need: Any
+) -> None:
+    need("strace")
+    need(cc)
+    if "gold" in words:
+        need("ld.gold")
+    (project / "main.c").write_text("int main(void) { return 0; }\n")
+    subprocess.run([door, "--", cc, "-c", "probed.c", "-o", "done.o"], cwd=project, check=True)
+    subprocess.run([cc, "-c", "main.c"], cwd=project, check=True)
+    assert python_starts(project, door, "--tool-version=1", "--", cc, *words.split()) == starts
+    if starts:
+        assert b".note.stapsdt" in (project / "libprobed.so").read_bytes()
+
+
+def test_the_linkers_names_are_those_of_pythons_stand_ins(door: Path, run: Any) -> None:
+    ours = sorted(door.with_name(f"{door.name}.linkers").iterdir())
+    assert [path.name for path in ours] == sorted(path.name for path in (PACKAGE / "linker_hook").iterdir())
+    done = run(ours[0], "--version", code=126)
+    assert done.stderr == "USDTBUILD_LINK_PYTHON is unset; only usdtbuild cc runs this program\n"
+
+
+def test_a_lost_folder_of_linkers_leaves_links_to_python(project: Path, need: Any) -> None:
+    need("strace")
+    (path,), _ = make(project / "a door")
+    for link in Path(f"{path}.linkers").iterdir():
+        link.unlink()
+    assert python_starts(project, path, "--", "gcc", "-shared", "-fPIC", "probed.c", "-o", "libprobed.so") == 2
+    assert b".note.stapsdt" in (project / "libprobed.so").read_bytes()
 
 
 def test_it_can_be_switched_off(door: Path, project: Path, tmp_path: Path, need: Any) -> None:

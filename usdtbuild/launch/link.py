@@ -36,12 +36,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 HOOK = "linker_hook"  # the folder beside launcher.py
-_PYTHON = b"USDTBUILD_LINK_PYTHON"
-_LAUNCHER = b"USDTBUILD_LINK_LAUNCHER"
-_PART = b"USDTBUILD_LINK_"  # + 0, 1, ...: the rest, in parts as long as an environment string may be
-_KNOWN_COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "gfortran")
-_CLOCK_SKEW = 60  # seconds that a file server's clock may be behind
-_PART_LENGTH = 30_000  # characters of up to 4 bytes; Linux allows 128 KiB
+PYTHON = b"USDTBUILD_LINK_PYTHON"
+LAUNCHER = b"USDTBUILD_LINK_LAUNCHER"
+PART = b"USDTBUILD_LINK_"  # + 0, 1, ...: the rest, in parts as long as an environment string may be
+KNOWN_COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "gfortran")
+LINKER_PATHS = ("--ld-path", "-fuse-ld")  # Clang's options for a linker given by its path
+CLOCK_SKEW = 60  # seconds that a file server's clock may be behind
+PART_LENGTH = 30_000  # characters of up to 4 bytes; Linux allows 128 KiB
 
 
 # --- before the compiler -------------------------------------------------------------------------------------------
@@ -58,12 +59,12 @@ def compile_and_link(settings: Settings, line: CompilerLine, program: str, argum
     real, words = _take_linker_path(line, settings.words, folder)
     at = len(words_to_compiler(words))
     environment = dict(posix.environ)
-    environment[_PYTHON] = sys.executable.encode("utf-8", "surrogateescape")
-    environment[_LAUNCHER] = f"{folder[: -len(HOOK)]}launcher.py".encode("utf-8", "surrogateescape")
+    environment[PYTHON] = sys.executable.encode("utf-8", "surrogateescape")
+    environment[LAUNCHER] = f"{folder[: -len(HOOK)]}launcher.py".encode("utf-8", "surrogateescape")
     packed = pack([real, str(int(time.time())), *arguments])
-    for number in range(0, len(packed), _PART_LENGTH):
-        part = packed[number : number + _PART_LENGTH]
-        environment[_PART + b"%d" % (number // _PART_LENGTH)] = part.encode("utf-8", "surrogateescape")
+    for number in range(0, len(packed), PART_LENGTH):
+        part = packed[number : number + PART_LENGTH]
+        environment[PART + b"%d" % (number // PART_LENGTH)] = part.encode("utf-8", "surrogateescape")
     return execute(program, [*words[:at], f"-B{folder}", *words[at:]], environment)
 
 
@@ -82,7 +83,7 @@ def _looks_for_linkers_there(compiler: list[str], folder: str) -> bool:
     parts = compiler[-1][compiler[-1].rfind("/") + 1 :].split("-")
     while len(parts) > 1 and parts[-1].replace(".", "").isdigit():
         parts.pop()
-    if parts[-1] in _KNOWN_COMPILERS:
+    if parts[-1] in KNOWN_COMPILERS:
         return True
     return _ask([*compiler, f"-B{folder}", "-print-prog-name=ld"]) == f"{folder}/ld"
 
@@ -93,11 +94,16 @@ def hook_folder() -> str:
     return f"{room[: room.rfind('/')]}/{HOOK}"
 
 
+def linkers() -> list[str]:
+    """Return the names under which compilers may look for their linkers."""
+    return sorted(posix.listdir(hook_folder()))
+
+
 def _take_linker_path(line: CompilerLine, words: list[str], folder: str) -> tuple[str, list[str]]:
     """Return the linker that Clang is told to use by its path, which `-B` doesn't change, and the line without it."""
     for word in line.words:
         option, _, path = word.partition("=")
-        if option == "--ld-path" or (option == "-fuse-ld" and "/" in path):
+        if option in LINKER_PATHS and (option != "-fuse-ld" or "/" in path):
             name = path[path.rfind("/") + 1 :]
             ours = f"{folder}/{name if find_program(f'{folder}/{name}') else 'ld'}"
             return find_program(path) or path, [f"{option}={ours}" if w == word else w for w in line.words]
@@ -125,18 +131,18 @@ def unpack(text: str) -> list[str]:
 def link(name: str, arguments: list[str]) -> int:
     """Complete the objects among a linker's `arguments`, and become the linker that was called by `name`."""
     environment = dict(posix.environ)
-    del environment[_PYTHON], environment[_LAUNCHER]
+    del environment[PYTHON], environment[LAUNCHER]
     packed = ""
-    while part := environment.pop(_PART + b"%d" % (len(packed) // _PART_LENGTH), b""):
+    while part := environment.pop(PART + b"%d" % (len(packed) // PART_LENGTH), b""):
         packed += part.decode("utf-8", "surrogateescape")
     real, started, *own = unpack(packed)
     settings = read_options(own)
     line = understand(settings.words)
     signals = Signals()
-    if not _complete_objects(settings, line, signals, _made_objects(line, arguments, int(started) - _CLOCK_SKEW)):
+    if not _complete_objects(settings, line, signals, _made_objects(line, arguments, int(started) - CLOCK_SKEW)):
         return 1
     signals.die()
-    linker = real or _real_linker(name[name.rfind("/") + 1 :], settings)
+    linker = real or _real_linker(name, settings)
     program = find_program(linker)
     if not program:
         say(f"usdtbuild cc: linker {linker}: not found")
@@ -190,10 +196,14 @@ def _is_object(path: str, since: int) -> bool:
     return modified >= since and (relocatable or start[:4] in BITCODE)
 
 
-def _real_linker(name: str, settings: Settings) -> str:
-    """Return the linker that the compiler finds without our `-B`: it is asked for it, with all its options."""
+def _real_linker(ours: str, settings: Settings) -> str:
+    """Return the linker that the compiler finds without our `-B`: it is asked for it, with all its options.
+
+    `ours` is the stand-in's path, which GCC finds all the same: it hands `-B` on in the environment (COMPILER_PATH).
+    """
+    folder, name = ours[: ours.rfind("/")], ours[ours.rfind("/") + 1 :]
     answer = _ask([*settings.words, f"-print-prog-name={name}"])
-    if answer[: answer.rfind("/")] == hook_folder():
+    if answer[: answer.rfind("/")] == folder:
         answer = name
     if "/" in answer:
         return answer

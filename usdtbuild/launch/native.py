@@ -5,11 +5,12 @@ digest of all that is in it, so that another version, another interpreter or ano
 an old one. Where there is no compiler for the machine that builds, or its programs can't be run there, there is no
 native door, and the Python door does all, as it can anyway.
 
-The program's tables come from `line`, `compile` and `assemble`, so that what is plain is said once.
+The program's tables come from `line`, `compile`, `assemble` and `link`, so that what is plain is said once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -25,11 +26,12 @@ from ..files import write_whole
 from . import assemble as assembler_step
 from . import compile as compile_step
 from . import line as compiler_line
+from . import link as link_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SOURCE = Path(__file__).resolve().parent.parent / "runtime/launcher/usdtbuild_cc.c"
+SOURCES = Path(__file__).resolve().parent.parent / "runtime/launcher"
 LAUNCHER = Path(__file__).resolve().parent.parent / "launcher.py"
 # Compilers for the machine that builds; CC may well be one for another machine.
 _COMPILERS = ("cc", "gcc", "clang")
@@ -37,6 +39,7 @@ _VARIABLES = ("CC_FOR_BUILD", "BUILD_CC", "HOSTCC")
 _TIMEOUT = 60  # seconds
 # A program that is linked statically starts in half the time; not every system has the C library for it.
 _WAYS = (["-O2", "-static"], ["-O2"])
+_LINKERS = ".linkers"  # behind the program's name: the folder in which linkers' names lead to it
 
 
 def print_door(arguments: list[str]) -> int:
@@ -68,7 +71,8 @@ def build(folder: Path, python: str = sys.executable, launcher: Path = LAUNCHER)
     if os.environ.get("USDTBUILD_NATIVE") == "0":
         return None
     tables = _tables(python, str(launcher))
-    digest = hashlib.sha256(tables.encode("utf-8", "surrogateescape") + SOURCE.read_bytes()).hexdigest()[:12]
+    texts = [path.read_bytes() for path in sorted(SOURCES.iterdir())]
+    digest = hashlib.sha256(tables.encode("utf-8", "surrogateescape") + b"".join(texts)).hexdigest()[:12]
     door = folder.absolute() / f"usdtbuild-cc-{__version__}-{digest}"
     if _works(door):
         return door
@@ -77,12 +81,21 @@ def build(folder: Path, python: str = sys.executable, launcher: Path = LAUNCHER)
         Path(name, "tables.h").write_bytes(tables.encode("utf-8", "surrogateescape"))
         if not any(_compile(compiler, way, made) for compiler in _compilers() for way in _WAYS):
             return None
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(str(folder), f"can't be made: {error.strerror}") from None
+        _make_linkers(door)
         write_whole(str(door), made.read_bytes(), 0o777)
     return door if _works(door) else None
+
+
+def _make_linkers(door: Path) -> None:
+    """Make the folder in which compilers find the program in their linkers' places. Raises InputError."""
+    folder = door.with_name(door.name + _LINKERS)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in link_step.linkers():
+            with contextlib.suppress(FileExistsError):
+                (folder / name).symlink_to(f"../{door.name}")
+    except OSError as error:
+        raise InputError(str(folder), f"can't be made: {error.strerror}") from None
 
 
 def _compilers() -> list[str]:
@@ -91,7 +104,8 @@ def _compilers() -> list[str]:
 
 
 def _compile(compiler: str, options: list[str], target: Path) -> bool:
-    words = [compiler, "-std=gnu11", "-w", *options, f"-I{target.parent}", "-o", str(target), str(SOURCE)]
+    words = [compiler, "-std=gnu11", "-w", *options, f"-I{target.parent}", "-o", str(target)]
+    words += map(str, sorted(SOURCES.glob("*.c")))
     return _run(words) == 0 and _works(target)
 
 
@@ -115,7 +129,7 @@ def _run(words: list[str]) -> int:
 
 def _tables(python: str, launcher: str) -> str:
     signals = ", ".join(str(int(number)) for number in compile_step.STEP_SIGNALS)
-    tables = {
+    tables: dict[str, Iterable[str | bytes]] = {
         "caches": sorted(compiler_line.CACHES),
         "compilers": compiler_line.COMPILERS,
         "takes_value": sorted(compiler_line.TAKES_VALUE),
@@ -125,14 +139,23 @@ def _tables(python: str, launcher: str) -> str:
         "not_plain": compiler_line.NOT_PLAIN,
         "own_options": compile_step.NATIVE_OPTIONS,
         "formats": sorted(compile_step.FORMATS),
-        "semaphore_company": [name.decode("latin-1") for name in compile_step.SEMAPHORE_COMPANY],
+        "semaphore_company": compile_step.SEMAPHORE_COMPANY,
         "assembler_passes": sorted(assembler_step.PASSES),
+        "bitcode": compile_step.BITCODE,
+        "link_compilers": sorted(link_step.KNOWN_COMPILERS),
+        "linker_paths": link_step.LINKER_PATHS,
     }
     lines = [
-        "/* Written by native.py from line.py, compile.py and assemble.py. */",
+        "/* Written by native.py from line.py, compile.py, assemble.py and link.py. */",
         f"#define PYTHON {_quoted(python)}",
         f"#define LAUNCHER {_quoted(launcher)}",
         f"#define HELD {_quoted(compile_step.HELD)}",
+        f"#define LINKERS {_quoted(_LINKERS)}",
+        f"#define LINK_PYTHON {_quoted(link_step.PYTHON)}",
+        f"#define LINK_LAUNCHER {_quoted(link_step.LAUNCHER)}",
+        f"#define LINK_PART {_quoted(link_step.PART)}",
+        f"#define LINK_PART_LENGTH {link_step.PART_LENGTH}",
+        f"#define LINK_CLOCK_SKEW {link_step.CLOCK_SKEW}",
         f"#define STUB_NAME {_quoted(compile_step.STUB_NAME.decode())}",
         f"#define SEMAPHORE_NAME {_quoted(compile_step.SEMAPHORE_NAME.decode())}",
         f"#define STEP_SIGNALS {signals}",
@@ -141,12 +164,12 @@ def _tables(python: str, launcher: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(name: str, words: Iterable[str]) -> str:
+def _table(name: str, words: Iterable[str | bytes]) -> str:
     return f"static const char *const {name}[] = {{{', '.join(map(_quoted, words))}}};"
 
 
-def _quoted(text: str) -> str:
+def _quoted(text: str | bytes) -> str:
     """Return a C string; bytes that are no plain ASCII in octal, three digits each, which nothing can run into."""
-    data = text.encode("latin-1") if text.startswith("BC") else os.fsencode(text)
+    data = os.fsencode(text)
     plain = (chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}" for byte in data)
     return '"' + "".join(plain) + '"'

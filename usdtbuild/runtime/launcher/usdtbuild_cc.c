@@ -8,7 +8,8 @@
  *
  *   -c, one source by its name, an object by `-o NAME` or by the source's name; compilers by their usual names,
  *   or behind ccache and its like; options of `usdtbuild cc` that need no work on objects without probes;
- *   and lines that write no object, for which the compiler takes this process's place.
+ *   lines that write no object, links of finished ones too, for which the compiler takes this process's place;
+ *   and lines that compile and link in one go (linker.c).
  *
  * It is not a second reader of command lines: which options take a value, which ones write no object, what sources are
  * called and what isn't plain is in tables that usdtbuild/launch/line.py and this program share (tables.h is written
@@ -21,7 +22,8 @@
  *
  * Compiled by native.py with the build machine's compiler: C99 and POSIX, no library but libc.
  */
-#define _GNU_SOURCE /* memmem */
+#include "door.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -29,7 +31,6 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -37,18 +38,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tables.h" /* PYTHON, LAUNCHER, STEP_SIGNALS, takes_value[], no_object[], ... */
-
 extern char **environ;
-
-enum { EXECUTE_FAILED = 126 };
 
 /* --- becoming Python ----------------------------------------------------------------------------------------------- */
 
-static char **own_arguments; /* behind argv[0] */
-static int own_count;
+char **own_arguments;
+int own_count;
 
-static void *allocate(size_t size)
+void *allocate(size_t size)
 {
     void *memory = malloc(size ? size : 1);
     if (memory)
@@ -59,12 +56,12 @@ static void *allocate(size_t size)
     _exit(1);
 }
 
-static void complain(const char *what, const char *about, int error)
+void complain(const char *what, const char *about, int error)
 {
-    const char *reason = strerror(error);
+    const char *reason = error ? strerror(error) : "";
     size_t size = strlen(what) + strlen(about) + strlen(reason) + 4;
     char *line = allocate(size);
-    int length = snprintf(line, size, "%s%s: %s\n", what, about, reason);
+    int length = snprintf(line, size, "%s%s%s%s\n", what, about, error ? ": " : "", reason);
     if (length > 0 && write(2, line, (size_t)length) < 0)
         _exit(EXECUTE_FAILED);
 }
@@ -88,15 +85,14 @@ static _Noreturn void become_python(char *const *first, int first_count, char *c
     _exit(EXECUTE_FAILED);
 }
 
-/* What is not plain is Python's, whole. Nothing has happened yet when this is called. */
-static _Noreturn void let_python_do_it(void)
+_Noreturn void let_python_do_it(void)
 {
     become_python(own_arguments, own_count, NULL, 0);
 }
 
 /* --- words --------------------------------------------------------------------------------------------------------- */
 
-static int starts_with(const char *word, const char *start)
+int starts_with(const char *word, const char *start)
 {
     return strncmp(word, start, strlen(start)) == 0;
 }
@@ -106,28 +102,26 @@ static int compare(const void *word, const void *entry)
     return strcmp(word, *(const char *const *)entry);
 }
 
-static int is_in(const char *word, const char *const *table, size_t count)
+int is_in(const char *word, const char *const *table, size_t count)
 {
     return bsearch(word, table, count, sizeof *table, compare) != NULL;
 }
-#define IS_IN(word, table) is_in(word, table, sizeof table / sizeof *table)
 
-static int starts_with_one_of(const char *word, const char *const *table, size_t count)
+int starts_with_one_of(const char *word, const char *const *table, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (starts_with(word, table[i]))
             return 1;
     return 0;
 }
-#define STARTS_WITH_ONE_OF(word, table) starts_with_one_of(word, table, sizeof table / sizeof *table)
 
-static const char *base_name(const char *path)
+const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
 
-static int is_version(const char *text)
+int is_version(const char *text)
 {
     int digits = 0;
     for (; *text; text++) {
@@ -163,7 +157,8 @@ struct line {
     const char *dependencies; /* what -MF names, or NULL */
     int writes_dependencies;  /* -MD or -MMD */
     int compiles;             /* -c, or the like, is there */
-    int writes_no_object;     /* -E, --version, ... */
+    int writes_no_object;     /* -E, --version, ..., or nothing is compiled */
+    int links;                /* compiles, and links in one go */
 };
 
 static int is_source(const char *path, const char *language)
@@ -184,8 +179,7 @@ static char *with_suffix(const char *folder, size_t folder_length, const char *n
     return path;
 }
 
-/* Return where the compiler's own arguments begin; what we can't be sure of is Python's. */
-static char **behind_compiler(char **words)
+char **behind_compiler(char **words)
 {
     if (words[0] && words[1] && IS_IN(base_name(words[0]), caches))
         words++;
@@ -205,7 +199,7 @@ static struct line understand(char **words)
 {
     struct line line = {.words = words};
     const char *language = "";
-    int inputs = 0;
+    int inputs = 0, sources = 0, odd = 0;
     for (char **at = behind_compiler(words); *at; at++) {
         const char *word = *at;
         /* -oNAME and -xLANGUAGE in one word are not told apart from -objc... and -xhost here. */
@@ -213,9 +207,13 @@ static struct line understand(char **words)
             let_python_do_it();
         if (word[0] != '-') {
             inputs++;
-            if (!is_source(word, language))
-                let_python_do_it();
-            line.source = word;
+            odd = odd || has_compilers_name(word); /* it may be the compiler, and what stands before it a wrapper */
+            if (is_source(word, language)) {
+                sources++;
+                line.source = word;
+            }
+        } else if (!word[1] || strcmp(word, "--") == 0) {
+            odd = 1; /* standard input, or nothing but inputs from here on */
         } else if (IS_IN(word, takes_value)) {
             const char *value = value_of(at++);
             if (strcmp(word, "-o") == 0)
@@ -230,6 +228,8 @@ static struct line understand(char **words)
             line.dependencies = line.dependencies ? line.dependencies : word + 3;
         } else if (strcmp(word, "-MD") == 0 || strcmp(word, "-MMD") == 0) {
             line.writes_dependencies = 1;
+        } else if (STARTS_WITH_ONE_OF(word, linker_paths) && (!starts_with(word, "-fuse-ld") || strchr(word, '/'))) {
+            odd = 1; /* a linker given by its path */
         } else if (IS_IN(word, no_object) || STARTS_WITH_ONE_OF(word, no_object_prefixes)) {
             line.writes_no_object = 1;
         }
@@ -238,7 +238,16 @@ static struct line understand(char **words)
         return line;
     size_t length = strlen(language);
     int header = length >= 7 && strcmp(language + length - 7, "-header") == 0;
-    if (!line.compiles || inputs != 1 || header || (line.output && (!*line.output || strcmp(line.output, "-") == 0)))
+    if (odd || header)
+        let_python_do_it();
+    if (!line.compiles) {
+        if (line.writes_dependencies && sources)
+            let_python_do_it();
+        line.writes_no_object = sources == 0;
+        line.links = sources != 0;
+        return line;
+    }
+    if (inputs != 1 || sources != 1 || (line.output && (!*line.output || strcmp(line.output, "-") == 0)))
         let_python_do_it();
     if (!line.output)
         line.output = with_suffix("", 0, base_name(line.source), ".o");
@@ -250,11 +259,6 @@ static struct line understand(char **words)
 }
 
 /* --- looking into files -------------------------------------------------------------------------------------------- */
-
-struct bytes {
-    const char *start;
-    size_t size;
-};
 
 /* Return a file's content, with start NULL where there is none to be had. */
 static struct bytes map_file(const char *path)
@@ -281,7 +285,7 @@ static int holds(struct bytes content, const char *text)
 }
 
 /* Whether an object may call probes or test whether one is enabled: launch/compile.py, may_have_probes, has the reasons. */
-static int may_have_probes(const char *path)
+int may_have_probes(const char *path)
 {
     struct bytes content = map_file(path);
     int found;
@@ -414,16 +418,12 @@ static _Noreturn void end(int code)
     _exit(code);
 }
 
-/* Return the path of a program as execvp would find it; Python says so where there is none. */
-static const char *find_program(const char *name)
+const char *look_up(const char *name)
 {
     struct stat status;
     const char *path = getenv("PATH");
-    if (strchr(name, '/')) {
-        if (stat(name, &status) != 0 || S_ISDIR(status.st_mode))
-            let_python_do_it();
-        return name;
-    }
+    if (strchr(name, '/'))
+        return stat(name, &status) == 0 && !S_ISDIR(status.st_mode) ? name : NULL;
     path = path ? path : "/bin:/usr/bin";
     for (;;) {
         size_t length = strcspn(path, ":");
@@ -433,9 +433,17 @@ static const char *find_program(const char *name)
             return candidate;
         free(candidate);
         if (!path[length])
-            let_python_do_it();
+            return NULL;
         path += length + 1;
     }
+}
+
+const char *find_program(const char *name)
+{
+    const char *path = look_up(name);
+    if (!path)
+        let_python_do_it();
+    return path;
 }
 
 /* --- the object ---------------------------------------------------------------------------------------------------- */
@@ -506,6 +514,8 @@ static _Noreturn void compile(char **words)
         execv(program, words);
         let_python_do_it(); /* and say why it can't be run */
     }
+    if (line.links)
+        compile_and_link(program, words);
     if (line.writes_dependencies && is_provider_file(line.dependencies))
         let_python_do_it();
     if (is_no_file(line.output))
@@ -538,8 +548,7 @@ static int are_formats(const char *list)
     }
 }
 
-/* Where the launcher's own options end, and COMPILER ARGS begin. */
-static char **behind_options(char **words)
+char **behind_options(char **words)
 {
     for (; *words && strcmp(*words, "--") != 0; words++)
         if (!STARTS_WITH_ONE_OF(*words, own_options)
@@ -615,9 +624,11 @@ int main(int count, char **words)
 {
     const char *wish = getenv("USDTBUILD_NATIVE");
     const char *path = (const char *)getauxval(AT_EXECFN); /* argv[0] may be anything */
-    int assembles = count > 0 && path && strcmp(base_name(path), "as") == 0;
+    int assembles = path && strcmp(base_name(path), "as") == 0;
     if (count == 2 && strcmp(words[1], "--native-door") == 0) /* whoever built it asks whether it runs here */
         return 0;
+    if (path && starts_with(base_name(path), "ld"))
+        link_objects(path, words + (count > 0), count - (count > 0));
     own_arguments = words + (count > 0);
     own_count = count - (count > 0);
     if (assembles)
