@@ -115,3 +115,31 @@ def test_the_engine_inside_says_that_it_sees_no_calls(usdtbuild: Any) -> None:
     done = usdtbuild("trace", "--engine", "inside", "-L", "puts", "--", "true", code=2)
     assert "sees no calls" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+TWO_PAGES = """
+#include <stdlib.h>
+int main(void)
+{
+\tfor (int i = 0; i < 30; i++)
+\t\t__asm__ volatile("jmp 1f\\n.balign 4096, 0xcc\\n.skip %d, 0x90\\n1: xorl %%%%edi, %%%%edi\\n"
+\t\t\t"call *srand@GOTPCREL(%%%%rip)" ::: "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "memory", "cc");
+\treturn 0;
+}
+"""
+
+
+@pytest.mark.parametrize("where", [0, 2, 4])
+def test_a_distance_that_lies_on_two_pages_is_left_to_breakpoints(
+    where: int, tmp_path: Path, run: Any, usdtbuild: Any
+) -> None:
+    """It couldn't be written whole if the tracer were killed meanwhile."""
+    (tmp_path / "main.c").write_text(TWO_PAGES % (4096 - where - 4))
+    words = ["gcc", "-O1", "-fPIE", "-pie", "-mno-red-zone", "-Wl,-z,now", "main.c", "-o", "main"]
+    run(*words, cwd=tmp_path)
+    done = usdtbuild("trace", "-v", "--count", "-L", "srand", "--", tmp_path / "main")
+    assert re.search(r"^ *30  .*srand", done.stdout, re.MULTILINE), done
+    alone = usdtbuild("trace", "--engine", "patch", "--count", "-L", "srand", "--", tmp_path / "main")
+    counted = re.search(r"^ *30  .*srand", alone.stdout, re.MULTILINE) is not None
+    assert counted == (where in {0, 4}), alone
+    assert ("loads no slot in a way that may change" in alone.stderr) == (not counted)

@@ -7,7 +7,8 @@ stubs go on as if nothing had happened, and the slot itself, which may be read-o
 Why every state in between is valid: cell and stub are mapped before a distance changes, and stay for good. A distance
 only changes while all threads of the process stand, each before or behind an instruction, none within one, so the four
 bytes are read as they were or as they are, also where they cross a cache line. With either of them the call gets to its
-function, so it doesn't matter after how many sites we are stopped or killed.
+function, so it doesn't matter after how many sites we are stopped or killed. The kernel writes page by page, and we may
+be killed between two of them: a distance that lies on two pages is left alone.
 
 Forms: what `machines.x86_64` says of stubs; Intel's manual, volume 2, "JMP", "CALL", "MOV".
 """
@@ -16,6 +17,8 @@ from __future__ import annotations
 
 import struct
 from typing import NamedTuple
+
+from ..maps import page_start
 
 LONGEST = 20
 SIZE = 48  # bytes of a cell and of a stub that counts, at most, with what aligns them
@@ -37,7 +40,7 @@ class Load(NamedTuple):
 
 
 def load_of(code: bytes, address: int) -> Load | None:
-    """Return how the code at an address (LONGEST bytes) loads a slot; None if it isn't of a form that is known."""
+    """Return how the code at an address (LONGEST bytes) loads a slot; None if it isn't of a form that may change."""
     at = 0
     if code.startswith(_ENDBR64):
         at = len(_ENDBR64)
@@ -52,6 +55,8 @@ def load_of(code: bytes, address: int) -> Load | None:
                 return None
             (distance,) = struct.unpack_from("<i", code, place)
             end = address + place + 4
+            if page_start(address + place) != page_start(end - 1):
+                return None
             return Load(address + place, end, end + distance, opcode == _CALL)
     return None
 
@@ -62,7 +67,7 @@ def why_no_load(found: bytes) -> str:
         return "its code can't be read"
     if found[0] == 0xCC:
         return "a breakpoint is there already: another tracer (perf, bpftrace, gdb) watches it"
-    return f"the instruction there loads no slot in a way that is known (bytes {found[:8].hex(' ')})"
+    return f"the instruction there loads no slot in a way that may change (bytes {found[:8].hex(' ')})"
 
 
 def cell(stub: int) -> bytes:
