@@ -26,7 +26,7 @@ FLOORS = (
     ("machines",),
     ("outputs",),
     ("files", "folders", "ending", "vendored"),
-    ("errors", "_version", "cmake", "record"),
+    ("errors", "options", "_version", "cmake", "record"),
 )
 # Arrows on one floor, and the one that goes up.
 BESIDE = {

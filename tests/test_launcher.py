@@ -366,7 +366,7 @@ def test_a_one_go_link_through_ccache_works(need, work, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--nop=fast", "--", "gcc"], "--nop is one of classic, safe, nop5, not 'fast'"),
+        (["--nop=fast", "--", "gcc"], "--nop is one of safe, nop5, classic, not 'fast'"),
         (["--lto", "maybe", "gcc"], "--lto is one of recompile, keep, error, not 'maybe'"),
         (["--formats=stapsdt,elf", "gcc"], "--formats takes some of stapsdt, dof, usdt, with commas, not 'elf'"),
         (["--frobnicate", "gcc"], "there is no option --frobnicate"),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from .folders import folder
+from .options import NOPS, SYSTEMS, TABLES
 
 CODE = folder("meson") / "dependency" / "meson.build"
 TARGETS = (
@@ -29,9 +30,9 @@ KEYWORDS = {
     "site_table": bool, "disabled": bool, "language": str,
 }  # fmt: skip
 CHOICES = {
-    "nop": ("safe", "nop5", "classic"),
-    "target_os": ("linux", "freebsd", "illumos", "oracle"),
-    "patchable_table": ("absolute", "relative"),
+    "nop": NOPS,
+    "target_os": tuple(SYSTEMS),
+    "patchable_table": TABLES,
     "language": ("c", "cpp"),
 }
 _MARK = "_usdtbuild_provider"

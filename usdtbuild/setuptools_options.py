@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 
 from .errors import UsageError, UsdtError
 from .functions.flags import parse_pair
+from .options import FORMATS, NOPS, RELATIVE, TABLES
 
-FORMATS = ("stapsdt", "dof", "usdt")
-NOPS = ("safe", "nop5", "classic")
-TABLES = ("absolute", "relative")
 EVERY = "*"  # what the keyword calls all extensions
 KEYS = ("providers", "formats", "nop", "disabled", "patchable-function-entry", "patchable-table", "live", "site-table")
 TABLE_KEYS = (*KEYS, "extensions")
@@ -41,7 +39,7 @@ class Options(NamedTuple):
     @property
     def uses_launcher(self) -> bool:
         """Whether the extension's objects have anything to be worked on."""
-        return bool(self.providers and not self.disabled) or self.table == "relative"
+        return bool(self.providers and not self.disabled) or self.table == RELATIVE
 
     @property
     def anything(self) -> bool:

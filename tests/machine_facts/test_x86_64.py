@@ -12,7 +12,8 @@ import capstone
 import pytest
 
 from usdtbuild.machines import for_object
-from usdtbuild.machines.calls import NOP_STYLES, Calls, Replacement
+from usdtbuild.machines.calls import Calls, Replacement
+from usdtbuild.options import NOPS
 
 R_PC32, R_PLT32, R_GOTPCREL, R_GOTPCRELX, R_REX_GOTPCRELX = 2, 4, 9, 41, 42
 
@@ -24,7 +25,7 @@ BRANCHES = {
     "got tail": ("ff25", (R_GOTPCRELX, R_GOTPCREL)),
     **{f"conditional {code:#x}": (f"0f{code:02x}", (R_PLT32, R_PC32)) for code in range(0x80, 0x90)},
 }
-ROWS = [(branch, enabled, nop) for branch in BRANCHES for enabled in (False, True) for nop in NOP_STYLES]
+ROWS = [(branch, enabled, nop) for branch in BRANCHES for enabled in (False, True) for nop in NOPS]
 
 
 class Instruction(NamedTuple):
@@ -166,7 +167,7 @@ def test_a_relocation_at_the_edge_of_the_section_is_no_branch(machine: Calls, of
     assert machine.replace(code, offset, R_PLT32, -4, False, "safe") is None
 
 
-@pytest.mark.parametrize("nop", NOP_STYLES)
+@pytest.mark.parametrize("nop", NOPS)
 @pytest.mark.parametrize(("enabled", "semaphore"), [(False, False), (False, True), (True, False), (True, True)])
 def test_stubs(machine: Calls, enabled: bool, semaphore: bool, nop: str) -> None:
     """A stub may be called through a pointer under CET; what it returns is 0 or the semaphore, read in place."""

@@ -16,7 +16,7 @@ from elftools.elf.elffile import ELFFile
 
 from usdtbuild.elf.object import ElfError
 from usdtbuild.instrument.main import Options
-from usdtbuild.machines.calls import NOP_STYLES
+from usdtbuild.options import NOPS
 from usdtbuild.provider.parser import parse_file
 
 MAIN = """
@@ -195,7 +195,7 @@ def test_a_reference_at_the_end_of_its_section_or_behind_is_refused(bench: Any, 
         bench.instrument(plain)
 
 
-@pytest.mark.parametrize("nop", NOP_STYLES)
+@pytest.mark.parametrize("nop", NOPS)
 @pytest.mark.parametrize("name", ["call", "tail call", "conditional tail call", "call through the GOT", "table"])
 def test_every_nop_style_works(bench: Any, check: Any, name: str, nop: str) -> None:
     case = CASES[name]

@@ -1,6 +1,6 @@
 """`usdtbuild cc`: its help; the work is `launcher`'s, which `__main__` runs without coming here.
 
-The options are declared so that the help shows them. They are read by `compile_step.read_options`, because loading a
+The options are declared so that the help shows them. They are read by `launch.compile.read_options`, because loading a
 parser for command lines would cost more than a whole compile step may.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import click
 
 from ..launcher import main
+from ..options import ABSOLUTE, FORMATS, LTO, NOPS, SAFE, SYSTEMS, TABLES, one_of
 
 
 class _Launcher(click.Command):
@@ -36,17 +37,17 @@ class _Launcher(click.Command):
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what was done to each object with probes.")
 @click.option(
     "--nop",
-    type=click.Choice(["classic", "safe", "nop5"]),
-    default="safe",
+    type=click.Choice(NOPS),
+    default=SAFE,
     show_default=True,
     help="What takes a call's place: see usdtbuild instrument.",
 )
-@click.option("--formats", metavar="LIST", help="Records to write: stapsdt, dof, usdt, with commas.")
-@click.option("--target-os", metavar="OS", help="linux, freebsd, illumos or oracle; else as the object says.")
+@click.option("--formats", metavar="LIST", help=f"Records to write: {', '.join(FORMATS)}, with commas.")
+@click.option("--target-os", metavar="OS", help=f"{one_of(tuple(SYSTEMS))}; else as the object says.")
 @click.option(
     "--lto",
-    type=click.Choice(["recompile", "keep", "error"]),
-    default="recompile",
+    type=click.Choice(LTO),
+    default=LTO[0],
     show_default=True,
     help="What to do with an LTO object that has probes: compile it again without LTO, keep it and let stubs carry its "
     "probes (see docs/lto.md), or stop.",
@@ -60,8 +61,8 @@ class _Launcher(click.Command):
 @click.option("--provider", metavar="FILE.d", multiple=True, help="Describe probes of objects that don't do so.")
 @click.option(
     "--patchable-table",
-    type=click.Choice(["absolute", "relative"]),
-    default="absolute",
+    type=click.Choice(TABLES),
+    default=ABSOLUTE,
     show_default=True,
     help="The table of -fpatchable-function-entry: the compiler's, or one that costs nothing at a program's start.",
 )

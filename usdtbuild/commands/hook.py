@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
+from ..options import FORMATS, NOPS, RELATIVE, SYSTEMS, TABLES, one_of
 
 
 @click.command(
@@ -16,11 +17,11 @@ from ..errors import UsageError
     short_help="Print options that make a compiler instrument its own objects.",
 )
 @click.option("--into", metavar="DIR", required=True, help="Where the files that the options name are written.")
-@click.option("--formats", metavar="LIST", default="", help="Records to write: stapsdt, dof, usdt, with commas.")
-@click.option("--nop", type=click.Choice(["classic", "safe", "nop5"]), help="What takes a call's place.")
-@click.option("--target-os", metavar="OS", default="", help="linux, freebsd, illumos or oracle; else as objects say.")
+@click.option("--formats", metavar="LIST", default="", help=f"Records to write: {', '.join(FORMATS)}, with commas.")
+@click.option("--nop", type=click.Choice(NOPS), help="What takes a call's place.")
+@click.option("--target-os", metavar="OS", default="", help=f"{one_of(tuple(SYSTEMS))}; else as objects say.")
 @click.option("--patchable", metavar="N,M|auto", default="", help="Also options for patchable function entries.")
-@click.option("--patchable-table", type=click.Choice(["absolute", "relative"]), help="Their table: see usdtbuild cc.")
+@click.option("--patchable-table", type=click.Choice(TABLES), help="Their table: see usdtbuild cc.")
 @click.option(
     "--site-table",
     is_flag=True,
@@ -61,7 +62,7 @@ def command(
     if patchable_table and not patchable:
         raise UsageError("hook: --patchable-table goes with --patchable")
     flags: list[str] = []
-    if not off or patchable_table == "relative":
+    if not off or patchable_table == RELATIVE:
         flags += install(compiler, Path(into), options)
     if patchable:
         chosen, warnings = take_patchable(patchable, compiler)

@@ -9,11 +9,9 @@ import click
 
 from ..errors import UsageError
 from ..instrument.main import Options, Report, instrument_file
-from ..machines.calls import NOP_STYLES, SAFE
+from ..options import ABSOLUTE, FORMATS, NOPS, RELATIVE, SAFE, SYSTEMS, TABLES, one_of
 from ..outputs import Outputs
 from ..provider.model import Provider
-
-FORMATS = ("stapsdt", "dof", "usdt")
 
 
 @click.command(name="instrument", short_help="Turn an object's probe calls into NOPs and write the tracers' records.")
@@ -22,20 +20,20 @@ FORMATS = ("stapsdt", "dof", "usdt")
 @click.option("--output-dir", metavar="DIR", help="Where to write several objects, under their own names.")
 @click.option(
     "--nop",
-    type=click.Choice(NOP_STYLES),
+    type=click.Choice(NOPS),
     default=SAFE,
     show_default=True,
     help="What takes a call's place: cheapest on every kernel, on kernels from 6.16, or as FreeBSD writes it.",
 )
-@click.option("--formats", default="", metavar="LIST", help="Records to write: stapsdt, dof, usdt, with commas.")
-@click.option("--target-os", default="", metavar="OS", help="linux, freebsd, illumos or oracle.")
+@click.option("--formats", default="", metavar="LIST", help=f"Records to write: {', '.join(FORMATS)}, with commas.")
+@click.option("--target-os", default="", metavar="OS", help=f"{one_of(tuple(SYSTEMS))}.")
 @click.option(
     "--provider", "providers", multiple=True, metavar="FILE.d", help="Describe probes of objects that don't do so."
 )
 @click.option(
     "--patchable-table",
-    type=click.Choice(["absolute", "relative"]),
-    default="absolute",
+    type=click.Choice(TABLES),
+    default=ABSOLUTE,
     show_default=True,
     help="The table of -fpatchable-function-entry: the compiler's, or one that costs nothing at a program's start.",
 )
@@ -72,7 +70,7 @@ def command(
             report = instrument_file(source, staged, options)
             if not report.changed:
                 _copy(source, staged)
-            if patchable_table == "relative":
+            if patchable_table == RELATIVE:
                 convert_file(staged, staged, source)
             reports.append((source, report))
     if verbose:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..elf import layout as L
 from ..errors import UsdtError
-from ..machines.calls import NOP5
+from ..options import NOP5
 from ..provider import describe
 from ..record import NamedTuple
 

@@ -6,7 +6,7 @@ import sys
 
 from ..elf import layout as L
 from ..errors import UsdtError
-from ..machines.calls import SAFE
+from ..options import FORMATS, SAFE, SYSTEMS
 from ..provider import describe
 from ..record import NamedTuple
 from . import sites
@@ -34,9 +34,7 @@ class Options(NamedTuple):
     site_table: bool = False
 
 
-# System -> the records its tracers read. The objects of FreeBSD and illumos name their system (EI_OSABI).
-SYSTEMS = {"linux": ("stapsdt",), "freebsd": ("dof",), "illumos": ("dof",), "oracle": ("dof",)}
-FORMATS = ("stapsdt", "dof", "usdt")
+# The objects of FreeBSD and illumos name their system (EI_OSABI).
 _SYSTEM_OF = {L.ELFOSABI_FREEBSD: "freebsd", L.ELFOSABI_SOLARIS: "illumos"}
 # The same by the beginning of `sys.platform`.
 _SYSTEM_OF_HOST = {"freebsd": "freebsd", "sunos": "illumos"}

@@ -38,16 +38,16 @@ USAGE = 2
 HELD = ".usdtbuild"  # how names of objects end that aren't complete yet
 BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")  # how files of LLVM's intermediate code begin, bare or wrapped
 
-_CHOICES = {
-    "--nop": ("classic", "safe", "nop5"),
-    "--formats": (),
-    "--lto": ("recompile", "keep", "error"),
-    "--provider": (),
-    "--target-os": (),
-    "--patchable-table": ("absolute", "relative"),
-    "--tool-version": (),
+# Our own options, and what `options` calls the choices that there are for their values.
+_OPTIONS = {
+    "--nop": "NOPS",
+    "--formats": "FORMATS",
+    "--lto": "LTO",
+    "--provider": "",
+    "--target-os": "",
+    "--patchable-table": "TABLES",
+    "--tool-version": "",
 }
-FORMATS = ("stapsdt", "dof", "usdt")
 # Our own options with which the native door (native.py) runs a step whose object turns out to have no probes.
 NATIVE_OPTIONS = ("--formats=", "--provider=", "--site-table", "--target-os=", "--tool-version=")
 # Signals that don't end a program, that can't be held back, or that say it has gone wrong and can't go on.
@@ -173,7 +173,7 @@ def read_options(arguments: list[str]) -> Settings:
             settings.site_table = True
             continue
         name, equals, value = word.partition("=")
-        if name not in _CHOICES:
+        if name not in _OPTIONS:
             raise ValueError(f"there is no option {name}")
         if not equals:
             if position == len(arguments):
@@ -187,8 +187,12 @@ def read_options(arguments: list[str]) -> Settings:
 
 
 def _set_option(settings: Settings, name: str, value: str) -> None:
-    choices = _CHOICES[name]
-    if choices and value not in choices:
+    choices: tuple[str, ...] = ()
+    if _OPTIONS[name]:
+        from .. import options
+
+        choices = getattr(options, _OPTIONS[name])
+    if choices and name != "--formats" and value not in choices:
         raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
     if name == "--nop":
         settings.nop = value
@@ -202,8 +206,8 @@ def _set_option(settings: Settings, name: str, value: str) -> None:
         settings.providers.append(value)
     elif name == "--formats":
         for item in value.split(","):
-            if item not in FORMATS:
-                raise ValueError(f"--formats takes some of {', '.join(FORMATS)}, with commas, not {item!r}")
+            if item not in choices:
+                raise ValueError(f"--formats takes some of {', '.join(choices)}, with commas, not {item!r}")
             settings.formats.append(item)
 
 

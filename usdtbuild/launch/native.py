@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..errors import InputError, UsdtError
 from ..files import write_whole
+from ..options import FORMATS
 from . import assemble as assembler_step
 from . import compile as compile_step
 from . import line as compiler_line
@@ -138,7 +139,7 @@ def _tables(python: str, launcher: str) -> str:
         "source_suffixes": sorted(compiler_line.SOURCE_SUFFIXES),
         "not_plain": compiler_line.NOT_PLAIN,
         "own_options": compile_step.NATIVE_OPTIONS,
-        "formats": sorted(compile_step.FORMATS),
+        "formats": sorted(FORMATS),
         "semaphore_company": compile_step.SEMAPHORE_COMPANY,
         "assembler_passes": sorted(assembler_step.PASSES),
         "bitcode": compile_step.BITCODE,

@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from typing import Callable, Literal
 
 
-# NOP styles a user can choose (`--nop`); what they mean is each machine's own business.
-SAFE, NOP5, CLASSIC = "safe", "nop5", "classic"
-NOP_STYLES = (SAFE, NOP5, CLASSIC)
-
-
 class Replacement(NamedTuple):
     """Bytes that take a branch's place. Offsets are in bytes from the start of the section.
 

@@ -11,9 +11,10 @@ ABI: https://gitlab.com/x86-psABIs/i386-ABI, 2.2.3 (parameters), table 4.9 (relo
 
 from __future__ import annotations
 
+from ..options import CLASSIC
 from . import x86_64
 from .arguments import Convention, spell
-from .calls import CLASSIC, Calls, PlaceRelocation, Replacement, Stub, StubRelocation
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation
 from .numbers import EM_386, EM_X86_64
 
 TYPE_CHECKING = False

@@ -17,7 +17,8 @@ operand there stands a ModRM byte, which is 05, 0d, 15, ... 3d and none of these
 
 from __future__ import annotations
 
-from .calls import CLASSIC, NOP5, Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed
+from ..options import CLASSIC, NOP5
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed
 from .numbers import EM_X86_64
 
 TYPE_CHECKING = False

@@ -1,0 +1,160 @@
+"""Choices are said once, in `usdtbuild/options.py`; what other languages must say again is compared with it here.
+
+CMake's and Meson's files are read as they are shipped. Every place that lists choices must be found by these tests:
+`test_nothing_else_lists_them` looks for others in the Python code.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from usdtbuild import meson_wrapper, options, setuptools_options
+from usdtbuild.commands import cc, hook, instrument
+from usdtbuild.instrument.target import Options
+from usdtbuild.launch import compile as launcher
+from usdtbuild.pytest_plugin import _TRACERS
+from usdtbuild.tracing.backends.choose import TRACERS
+
+ROOT = Path(__file__).resolve().parent.parent
+CMAKE = "\n".join(path.read_text() for path in sorted((ROOT / "cmake").glob("*.cmake")))
+MESON = (ROOT / "meson" / "meson_options.txt").read_text()
+CHOSEN = {"nop": options.NOPS, "target_os": tuple(options.SYSTEMS), "patchable_table": options.TABLES}
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\w+", text)
+
+
+@pytest.mark.parametrize(
+    ("variable", "choices"),
+    [("USDTBUILD_NOP", options.NOPS), ("arg_PATCHABLE_TABLE", options.TABLES), ("format", options.FORMATS)],
+)
+def test_cmake_takes_these_and_names_them_in_its_message(variable: str, choices: tuple[str, ...]) -> None:
+    found = re.findall(rf'NOT {variable} MATCHES "\^\(([\w|]+)\)\$".*\n\s*message\(FATAL_ERROR "(.*)"\)', CMAKE)
+    assert [set(taken.split("|")) for taken, _ in found] == [set(choices)]
+    said = [word for word in words(found[0][1]) if word in choices]
+    assert tuple(said[: len(choices)]) == choices
+
+
+def test_cmake_explains_the_same_choices() -> None:
+    (nops,) = re.findall(r"^#   USDTBUILD_NOP +what takes .*: (.*) \(usdtbuild cc --help\)$", CMAKE, re.M)
+    assert tuple(word for word in words(nops) if word != "or") == options.NOPS
+    (formats,) = re.findall(r"^# +\[FORMATS ([\w|]+)\.\.\.\]", CMAKE, re.M)
+    assert tuple(formats.split("|")) == options.FORMATS
+    (tables,) = re.findall(r"^# +\[PATCHABLE_TABLE ([\w|]+)\]", CMAKE, re.M)
+    assert tuple(tables.split("|")) == options.TABLES
+
+
+def meson_options() -> dict[str, dict[str, Any]]:
+    """The subproject's options: type, choices and value of each."""
+    found = {}
+    for name, rest in re.findall(r"^option\('(\w+)', (.*)\)$", MESON, re.M):
+        kind, value = re.search(r"type: '(\w+)'", rest), re.search(r"value: ('[^']*'|true|false)", rest)
+        assert kind is not None
+        assert value is not None
+        choices = re.search(r"choices: (\[[^]]*\])", rest)
+        literal = value[1].title() if value[1][0] != "'" else value[1]
+        found[name] = {
+            "type": kind[1],
+            "value": ast.literal_eval(literal),
+            "choices": tuple(ast.literal_eval(choices[1])) if choices else (),
+            "text": rest,
+        }
+    return found
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_meson_offers_these_and_leaves_the_choice_to_us(name: str) -> None:
+    assert meson_options()[name]["choices"] == ("", *CHOSEN[name])
+    assert meson_options()[name]["value"] == ""
+
+
+def test_mesons_function_has_the_options_of_the_subproject() -> None:
+    ours = meson_options()
+    types = {"string": str, "combo": str, "boolean": bool}
+    # `probes` and `command` are decided for the subproject as a whole; the function says `disabled` for the first.
+    shared = {name: types[option["type"]] for name, option in ours.items() if name not in ("probes", "command")}
+    assert {**shared, "disabled": bool} == meson_wrapper.KEYWORDS
+    for name, choices in meson_wrapper.CHOICES.items():
+        assert set(ours[name]["choices"]) - {"", "auto"} == set(choices)
+    assert ", ".join(options.FORMATS) in ours["formats"]["text"]
+
+
+def test_meson_hands_over_options_that_the_hook_has() -> None:
+    known = {param.name for param in hook.command.params}
+    text = (ROOT / "meson" / "meson.build").read_text()
+    (names,) = re.findall(r"^foreach name : (\[.*\])$", text, re.M)
+    assert set(ast.literal_eval(names)) <= known
+    flags = set(re.findall(r"hook_options \+= '--([\w-]+)", text)) - {"@0@"}
+    assert {flag.replace("-", "_") for flag in flags} <= known
+
+
+def test_setuptools_takes_these() -> None:
+    assert set(setuptools_options._CHECKS) == set(setuptools_options.KEYS)
+    for key, choices in (
+        ("nop", options.NOPS),
+        ("patchable-table", options.TABLES),
+        ("formats", options.FORMATS),
+    ):
+        check = setuptools_options._CHECKS[key]
+        for choice in choices:
+            assert check("here", choice) in (choice, (choice,))
+        with pytest.raises(setuptools_options.OptionsError, match=re.escape(", ".join(choices))):
+            check("here", "other")
+
+
+def parameters(command: click.Command) -> dict[str, click.Parameter]:
+    return {str(param.name): param for param in command.params if isinstance(param, click.Option)}
+
+
+def test_the_launcher_reads_the_options_that_its_help_shows() -> None:
+    shown = parameters(cc.command)
+    # `--native` is no option of a compile step, and the others take no value.
+    valued = {f"--{name.replace('_', '-')}" for name, param in shown.items() if not getattr(param, "is_flag", False)}
+    assert valued - {"--native"} == set(launcher._OPTIONS)
+    for option, name in launcher._OPTIONS.items():
+        kind = shown[option[2:].replace("-", "_")].type
+        if isinstance(kind, click.Choice):
+            assert tuple(kind.choices) == getattr(options, name)
+    settings = launcher.read_options(["--", "cc"])
+    assert shown["lto"].default == settings.lto
+    assert shown["nop"].default == (settings.nop or Options().nop)
+    assert (shown["patchable_table"].default == options.RELATIVE) == settings.relative_table
+
+
+@pytest.mark.parametrize("command", [cc.command, hook.command, instrument.command], ids=["cc", "hook", "instrument"])
+def test_commands_offer_the_same(command: click.Command) -> None:
+    there = parameters(command)
+    assert tuple(there["nop"].type.choices) == options.NOPS  # type: ignore[attr-defined]
+    assert tuple(there["patchable_table"].type.choices) == options.TABLES  # type: ignore[attr-defined]
+    assert ", ".join(options.FORMATS) in str(getattr(there["formats"], "help", ""))
+    assert options.one_of(tuple(options.SYSTEMS)) in str(getattr(there["target_os"], "help", ""))
+
+
+def test_the_plugin_names_all_tracers() -> None:
+    assert options.one_of(tuple(TRACERS)) == _TRACERS
+
+
+def test_nothing_else_lists_them() -> None:
+    """A tuple, list, set or the keys of a dict with all of a kind's choices is a second list of them.
+
+    Tables of what formats and NOPs mean have one row each, and are held by whoever looks a row up.
+    """
+    kinds = [set(options.NOPS), set(options.FORMATS), set(options.SYSTEMS), set(options.LTO), set(options.TABLES)]
+    # Format -> its writer, format -> what messages call it, NOP -> its bytes.
+    tables = {"instrument/records.py", "verify/formats.py", "machines/x86_64.py"}
+    found = set()
+    for path in sorted((ROOT / "usdtbuild").rglob("*.py")):
+        name = path.relative_to(ROOT / "usdtbuild").as_posix()
+        for node in ast.walk(ast.parse(path.read_text())):
+            items = getattr(node, "elts", None) or getattr(node, "keys", None) or ()
+            said = {item.value for item in items if isinstance(item, ast.Constant)}
+            if any(said == kind for kind in kinds):
+                found.add(name)
+    assert found == {"options.py", *tables}

@@ -1,0 +1,25 @@
+"""The choices that users have, each said once: commands, setuptools and Meson's function take them from here.
+
+CMake's files and Meson's options say them again in languages of their own; a test compares (`tests/test_options.py`).
+It imports nothing, because a compile step reads it.
+"""
+
+from __future__ import annotations
+
+# What takes a probe call's place: one NOP for each byte at most, x86-64's NOP of 5 bytes, or as FreeBSD writes it.
+SAFE, NOP5, CLASSIC = "safe", "nop5", "classic"
+NOPS = (SAFE, NOP5, CLASSIC)
+# Records of probes (docs/formats/).
+FORMATS = ("stapsdt", "dof", "usdt")
+# System -> the records that its tracers read.
+SYSTEMS = {"linux": ("stapsdt",), "freebsd": ("dof",), "illumos": ("dof",), "oracle": ("dof",)}
+# What to do with objects of intermediate code that have probes.
+LTO = ("recompile", "keep", "error")
+# The table of patchable function entries: the compiler's, or ours of distances.
+ABSOLUTE, RELATIVE = "absolute", "relative"
+TABLES = (ABSOLUTE, RELATIVE)
+
+
+def one_of(names: tuple[str, ...]) -> str:
+    """Return names for a sentence: `a, b or c`."""
+    return f"{', '.join(names[:-1])} or {names[-1]}"
