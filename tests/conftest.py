@@ -189,6 +189,46 @@ def wheel(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
+# --- a fresh Debian ---------------------------------------------------------------------------------------------
+
+DEBIAN = "trixie"  # the first release with all that our package is built from: hatchling 1.27, capstone 5
+
+
+@pytest.fixture(scope="session")
+def inside(run: Run, need: Callable[[str], str]) -> Callable[..., Any]:
+    """Run a script in a chroot with a /proc of its own that goes away with it: `inside(chroot, "make", ...)`."""
+    if os.geteuid() != 0:
+        pytest.skip("a chroot needs root")
+    need("debootstrap")
+    need("unshare")
+
+    def run_inside(chroot: Path, script: str, **more: Any) -> Any:
+        variables = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+        inner = f'mount -t proc proc {chroot}/proc && exec chroot {chroot} sh -ec "$0"'
+        return run("unshare", "--mount", "sh", "-ec", inner, script, env=variables, timeout=1800, **more)
+
+    return run_inside
+
+
+@pytest.fixture(scope="module")
+def debian(
+    inside: Any, run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Callable[[str], Path], None, None]:
+    """Make a chroot with the smallest Debian: `debian("build")`."""
+    folder = tmp_path_factory.mktemp("debian")
+    folder.chmod(0o755)
+    done = run("debootstrap", "--variant=minbase", DEBIAN, folder / "first", code=None, timeout=1800)
+    if done.returncode:
+        pytest.skip(f"debootstrap got no {DEBIAN}: {done.stdout.splitlines()[-1]}")
+
+    def copy(name: str) -> Path:
+        run("cp", "-a", folder / "first", folder / name)
+        return folder / name
+
+    yield copy
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 # --- compilers, linkers, tracers ------------------------------------------------------------------------------
 
 

@@ -98,6 +98,40 @@ def test_page_as_it_is_written(page: str, tmp_path: Path, run: Any, need: Any, e
         assert "<html" in (tmp_path / "hits.html").read_text()
 
 
+@pytest.mark.slow
+def test_tutorial_in_a_fresh_debian(debian: Any, inside: Any, run: Any, wheel: Path) -> None:
+    """Word by word, by a user without rights, where nothing is installed but what the page names.
+
+    pip takes usdtbuild, and what that needs, from a folder instead of an index.
+    """
+    if os.uname().machine != "x86_64":
+        pytest.skip("the page is for x86-64")
+    fresh = debian("tutorial")
+    whole = [each for each in blocks("tutorial") if not each.why_not or "in a fresh Debian" in each.why_not]
+    as_root, page = whole[0], whole[1:]
+    assert as_root.text.startswith("apt-get install -y ")
+    inside(fresh, f"apt-get update && {as_root.text} useradd -m reader")
+    python = inside(fresh, "python3 -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'").stdout.strip()
+    words = ["--only-binary=:all:", "--python-version", python, "--dest", fresh / "wheels", wheel]
+    fetched = run(sys.executable, "-m", "pip", "download", "-q", *words, code=None)
+    if fetched.returncode:
+        pytest.skip(f"pip got no wheels: {fetched.stderr.splitlines()[-1]}")
+    (fresh / "etc/pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
+    script = "cd\nmkdir kitchen\ncd kitchen\n"
+    for number, block in enumerate(page):
+        if block.file:
+            script += f"cat > {block.file} <<'END OF FILE'\n{block.text}END OF FILE\n"
+        elif block.kind == "sh":
+            script += f"echo '=== {number}'\n{block.text}"
+    (fresh / "page").write_text(script)
+    said = inside(fresh, "exec runuser -u reader -- env HOME=/home/reader bash -e /page").stdout
+    printed = dict(part.split("\n", 1) for part in said.split("=== ")[1:])
+    for number, block in enumerate(page):
+        if block.kind == "text":
+            follow(block.text, printed[str(number - 1)])
+    assert "<html" in (fresh / "home/reader/kitchen/hits.html").read_text()
+
+
 def follow(expected: str, printed: str) -> None:
     """Find each line of a page in what was printed, in order; spaces count as one."""
     rest = " ".join(printed.split())
