@@ -1,7 +1,7 @@
-"""Make the pictures of the documentation from a real trace, in a headless Chromium: `make pictures`.
+"""Make the pictures of the documentation from real programs, in a headless Chromium: `make pictures`.
 
-The traced program is the server that the tests trace. Pictures are not the same from run to run, as no two traces are;
-they are committed, and made anew when the page changes.
+The traced program is the server that the tests trace, the others show the tutorial's (`drawings`). Pictures are not
+the same from run to run, as no two traces are; they are committed, and made anew when what they show changes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import drawings
 from chromium import Browser, find_browser
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,7 +33,22 @@ def main() -> int:
         run(folder, *OURS, "trace", "-P", "server:*", "-o", "trace.html", "--", "./server", "40", "4",
             "1500")  # fmt: skip
         timeline(folder / "trace.html")
+        tutorial(folder)
     return 0
+
+
+def tutorial(folder: Path) -> None:
+    """Show what is said of the tutorial's program, and the way of one of its probes."""
+    drawings.build(folder, OURS)
+    run(folder, "objcopy", "--remove-section=.note.stapsdt", "kitchen", "damaged")
+    drawings.terminal(folder, OURS, ("usdtbuild list kitchen",), PICTURES / "list.svg")
+    commands = ("usdtbuild verify kitchen", "usdtbuild verify damaged")
+    drawings.terminal(folder, OURS, commands, PICTURES / "verify.svg")
+    drawings.way(folder, OURS, folder / "way.html")
+    with Browser(1180, 400, scale=1.5) as browser:
+        browser.open(folder / "way.html")
+        browser.picture(PICTURES / "way.png", whole=True)
+        said(browser)
 
 
 def build(folder: Path) -> None:
@@ -56,7 +72,7 @@ def timeline(page: Path) -> None:
         left, top, width = box
         browser.drag((left + width * 0.40, top + 10), (left + width * 0.50, top + 10))
         time.sleep(0.5)
-        click = point_at(browser, "server:request", 0, 0.2)
+        click = point_at(browser, "server:request", 0, 0.4)
         browser.click(*click)
         # Taking a picture at another scale makes the mouse leave the page.
         browser.ask("addEventListener('mouseleave', (event) => event.stopImmediatePropagation(), true)")
