@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("tutorial", "cpp", "other-builds", "packagers", "containers", "ci", "faq", "json")
+PAGES = ("tutorial", "trace", "cpp", "other-builds", "packagers", "containers", "ci", "faq", "json")
 _BLOCK = re.compile(r"(?P<before>[^\n]*)\n\n?```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -74,15 +74,20 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "PATH": path, "DEBUGINFOD_URLS": ""}
 
 
-NEEDS = {"other-builds": ("scons", "pkg-config"), "tutorial": ("gcc",), "cpp": ("g++",), "packagers": ("gcc",)}
+NEEDS = {"other-builds": ("scons", "pkg-config"), "tutorial": ("gcc",), "cpp": ("g++",), "packagers": ("gcc",), "trace": ("g++",)}
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_page_as_it_is_written(page: str, tmp_path: Path, run: Any, need: Any, environment: dict[str, str]) -> None:
     for program in NEEDS.get(page, ()):
         need(program)
-    if page == "tutorial" and os.uname().machine != "x86_64":
+    if page in ("tutorial", "trace") and os.uname().machine != "x86_64":
         pytest.skip("the page is for x86-64")
+    if page == "trace":
+        library = run("g++", "-print-file-name=libstdc++.so.6").stdout.strip()
+        listed = run("usdtbuild", "list", library, env=environment, code=None)
+        if "libstdcxx:throw" not in listed.stdout:
+            pytest.skip("libstdc++ was built without its probes here")
     printed = ""
     for block in blocks(page):
         if block.why_not:
