@@ -29,6 +29,8 @@ nitpicky = True
 html_theme = "furo"
 html_title = f"usdtbuild {__version__}"
 html_theme_options = {"navigation_with_keys": True}
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
 html_copy_source = False
 html_show_sphinx = False
 
