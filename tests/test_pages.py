@@ -74,7 +74,10 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "PATH": path, "DEBUGINFOD_URLS": ""}
 
 
-NEEDS = {"other-builds": ("scons", "pkg-config"), "tutorial": ("gcc",), "cpp": ("g++",), "packagers": ("gcc",), "trace": ("g++",)}
+NEEDS = {
+    "tutorial": ("gcc",), "trace": ("g++",), "cpp": ("g++",), "other-builds": ("scons", "pkg-config"),
+    "packagers": ("gcc",),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("page", PAGES)
