@@ -6,7 +6,9 @@ What the code computes is compared with the same code whose probes are calls (-D
 from __future__ import annotations
 
 import json
+import platform
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +79,11 @@ int main(void)
 CALLS = "-DUSDT_PROBES_BY_CALL"
 LINES = [
     "gcc -O0 -g", "gcc -O2 -std=c89 -pedantic -Wall -Wextra -Wshadow -Werror", "gcc -O3 -fPIC -fno-plt",
-    "gcc -Os -std=gnu17", "gcc -O2 -masm=intel", "gcc -O2 -fno-inline", "gcc -O2 -fno-pie -no-pie -mcmodel=large",
+    "gcc -Os -std=gnu17", "gcc -O1 -std=c99 -pedantic -Wall -Wextra -Werror", "gcc -O2 -std=c2x -Wall -Wextra -Werror",
+    "gcc -O2 -masm=intel", "gcc -O2 -fno-inline", "gcc -O2 -fno-pie -no-pie -mcmodel=large",
     "gcc -O2 -fsanitize=address,undefined", "gcc -O2 -fomit-frame-pointer -fcf-protection=full", "gcc -O1 -pg",
-    "clang -O0", "clang -O2 -std=c2x -Wall -Wextra -Werror", "clang -O3 -fno-integrated-as", "clang -Oz -masm=intel",
+    "clang -O0", "clang -O2 -std=c2x -Wall -Wextra -Werror",
+    "clang -O1 -std=c89 -fno-inline -pedantic -Wall -Werror", "clang -O3 -fno-integrated-as", "clang -Oz -masm=intel",
     "clang -O2 -mspeculative-load-hardening", "clang -O1 -fsanitize=undefined -fsanitize-trap=undefined",
     "clang -O2 -fstack-protector-all",
     "g++ -x c++ -O2 -std=c++98 -pedantic -Wall -Wextra -Werror", "g++ -x c++ -O0 -std=c++11 -fkeep-inline-functions",
@@ -124,38 +128,58 @@ def test_every_branch_becomes_a_nop_and_nothing_else_changes(
     assert printed == "120 7 0\n136 5929 1\n152 -15708 2\n168 -5775 3\n3145791 54.75\n"
 
 
-def test_values_arrive(folder: Path, run: Any, usdtbuild: Any, gdb: str) -> None:
-    """Typed by the provider file, converted as a call's arguments are."""
+@pytest.mark.parametrize(
+    "line", ["gcc -O0", "gcc -O2", "g++ -x c++ -O2", f"gcc -O2 -mabi=ms {CALLS}", "i686-linux-gnu-gcc -O2",
+             "i686-linux-gnu-gcc -O2 -mregparm=3 -mrtd", "clang -m32 -O1 -mregparm=3 -mrtd"],
+)  # fmt: skip
+def test_values_arrive(
+    line: str, folder: Path, run: Any, need: Any, need_c_library: Any, usdtbuild: Any, gdb: str
+) -> None:
+    """Typed by the provider file, converted as a call's arguments are; whatever calls are like otherwise."""
+    words = line.split()
+    need(words[0])
+    if platform.machine() != "x86_64" and line not in ("gcc -O0", "gcc -O2", "g++ -x c++ -O2"):
+        pytest.skip("programs for x86-64 and i386")
+    linker = words[0].replace("g++", "gcc") + (" -m32" if "-m32" in words else "")
+    need_c_library(*linker.split())
     (folder / "values.c").write_text("""\
 #include "app.h"
-int main(int argc, char **argv)
+static volatile int one = 1;
+int main(void)
 {
+	int argc = one;
 	long long wide = ((long long)argc << 40) + 7;
-	(void)argv;
 	APP_ONE(wide);
 	APP_SMALL(wide + 250, wide + 250, wide - 8, wide - 8, wide);
-	APP_SIX(wide / 3, argc * 3, wide, argc - 2, "six", -wide);
+	APP_SIX(wide * 3, argc * 3, wide, argc - 2, "six", -wide);
 	APP_REALS(argc + 0.5, argc + 1);
 	return 0;
 }
 """)
-    shown = [
-        ("one", ["7"]), ("small", ["1", "1", "-1", "65535", "1"]),
-        ("six", [str(((1 << 40) + 7) // 3), "3", "7", "-1", "six", str(-(1 << 40) - 7)]),
-        ("reals", [str(0x3FF8000000000000), str(0x40000000)]),
+    long_values = [((1 << 40) + 7) * 3, 3, 7, -1, "six", -(1 << 40) - 7]
+    if "-m32" in words or words[0].startswith("i686"):  # a long has 32 bits
+        long_values = [to_int(value) if isinstance(value, int) else value for value in long_values]
+    shown: list[tuple[str, list[int | str]]] = [
+        ("one", [7]), ("small", [1, 1, -1, 65535, 1]), ("six", long_values),
+        ("reals", [0x3FF8000000000000, 0x40000000]),
     ]  # fmt: skip
-    for words in (["gcc", "-O0"], ["gcc", "-O2"], ["g++", "-x", "c++", "-O2"]):
-        usdtbuild("cc", "--", *words, "-w", "-c", "values.c", "-o", "values.o", cwd=folder)
-        run("gcc", "values.o", "-o", "values", cwd=folder)
-        script = ["set breakpoint pending off", *(f"break -probe-stap app:{name}" for name, _ in shown), "run"]
-        for _, values in shown:
-            for index, value in enumerate(values):
-                kind = "%s" if value == "six" else "%ld"
-                script.append(f'printf "= {kind}\\n", {"(char *)" if value == "six" else ""}$_probe_arg{index}')
-            script.append("continue")
-        (folder / "script").write_text("\n".join(script) + "\n")
-        lines = run(gdb, "-nx", "-batch", "-x", "script", "values", cwd=folder).stdout.splitlines()
-        assert [line[2:] for line in lines if line.startswith("= ")] == [v for _, values in shown for v in values]
+    usdtbuild("cc", "--", *words, "-w", "-c", "values.c", "-o", "values.o", cwd=folder)
+    run(*linker.split(), "values.o", "-o", "values", cwd=folder)
+    assert run("./values", cwd=folder).stdout == ""
+    script = ["set breakpoint pending off", *(f"break -probe-stap app:{name}" for name, _ in shown), "run"]
+    for _, values in shown:
+        for index, value in enumerate(values):
+            how = '"= %s\\n", (char *)' if value == "six" else '"= %lld\\n", (long long)'
+            script.append(f"printf {how}$_probe_arg{index}")
+        script.append("continue")
+    (folder / "script").write_text("\n".join(script) + "\n")
+    lines = run(gdb, "-nx", "-batch", "-x", "script", "values", cwd=folder).stdout.splitlines()
+    assert [line[2:] for line in lines if line.startswith("= ")] == [str(v) for _, values in shown for v in values]
+
+
+def to_int(value: int) -> int:
+    """A value as an int of 32 bits holds it."""
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def test_a_loop_with_a_probe_is_the_loop_without_it(folder: Path, run: Any, need: Any, usdtbuild: Any) -> None:
@@ -200,6 +224,56 @@ def test_links(mode: str, linker: str, folder: Path, run: Any, usdtbuild: Any, t
     assert {each["check"] for each in said} <= {"perf-offset", "no-probes"}
     if mode != "-shared":
         assert run("./program", cwd=tmp_path).stdout.startswith("120 7 0\n")
+
+
+OWN_ASSEMBLY = r"""
+#include HEADER
+#include <stdio.h>
+__attribute__((__noinline__)) static int jumps(int n)
+{
+	int i, sum = 0;
+	for (i = 0; i < n; i++) {
+		APP_ONE(i);
+		__asm__ goto("test %0, %0\n\tjz %l1" : : "r"(i & 1) : "cc" : even);
+		APP_TEXT("odd", i);
+		sum += 2;
+		continue;
+	even:
+		APP_NONE();
+		sum += i;
+	}
+	return sum;
+}
+#if defined(NAKED)
+int bare(int n);
+__attribute__((__naked__, __noinline__)) int bare(int n) { APP_NONE(); __asm__("lea 1(%rdi), %eax\n\tret"); }
+#else
+static int bare(int n) { return n + 1; }
+#endif
+int main(void) { printf("%d %d\n", jumps(10), bare(4)); return 0; }
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the program has instructions of x86-64")
+@pytest.mark.parametrize("line", ["gcc -O0", "gcc -O2 -DNAKED", "g++ -O2 -x c++ -DNAKED", "clang -O2", "clang -O0"])
+@pytest.mark.parametrize("header", ["app.h", "classic.h"])
+def test_beside_assembly_of_the_program_s(
+    header: str, line: str, folder: Path, run: Any, need: Any, usdtbuild: Any
+) -> None:
+    """Labels that assembly jumps to, and functions without a frame, where gcc took calls (clang takes no C there)."""
+    words = line.split()
+    need(words[0])
+    run(sys.executable, "-m", "usdtbuild.dtrace", "-h", "-s", "app.d", "-o", "classic.h", cwd=folder)
+    (folder / "own.c").write_text(OWN_ASSEMBLY)
+    for more in ([], [CALLS]):
+        words = [*line.split(), *more, f'-DHEADER="{header}"', "-Wall", "-Wextra", "-c", "own.c", "-o", "own.o"]
+        done = usdtbuild("cc", "--", *words, cwd=folder)
+        assert "NAKED" in line or done.stderr == ""
+        run(words[0], "own.o", "-o", "own", cwd=folder)
+        assert run("./own", cwd=folder).stdout == "30 5\n"
+        found = run("readelf", "-nW", "own", cwd=folder).stdout
+        assert found.count("Name: none\n") == 1 + ("NAKED" in line)
+        assert {"one", "text"} <= set(re.findall(r"Name: (\w+)", found))
 
 
 # --- C++ --------------------------------------------------------------------------------------------------------

@@ -52,12 +52,21 @@ _PLATFORM = """\
 #
 # A semaphore's declaration names its section, because compilers for MIPS and PowerPC take a variable as small as that
 # for one in .sdata (-G, -msdata), and would read it by its distance from there.
+#
+# A stub's declaration names the calling convention that records go by: -mregparm and -mabi=ms would put arguments
+# elsewhere, and with -mrtd a call that has become a NOP would leave its arguments on the stack.
 _COMMON = """\
-#ifndef USDTBUILD_COMMON_1
-#define USDTBUILD_COMMON_1
+#ifndef USDTBUILD_COMMON_2
+#define USDTBUILD_COMMON_2
 #if defined(__GNUC__)
 #define USDTBUILD_HIDDEN __attribute__((__visibility__("hidden"), __section__(".probes")))
+#if defined(__i386__)
+#define USDTBUILD_STUB __attribute__((__visibility__("hidden"), __nothrow__, __cdecl__, __regparm__(0)))
+#elif defined(__x86_64__)
+#define USDTBUILD_STUB __attribute__((__visibility__("hidden"), __nothrow__, __sysv_abi__))
+#else
 #define USDTBUILD_STUB __attribute__((__visibility__("hidden"), __nothrow__))
+#endif
 #else
 #define USDTBUILD_HIDDEN
 #define USDTBUILD_STUB
