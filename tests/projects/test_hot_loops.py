@@ -124,9 +124,11 @@ def test_cpython_has_its_probes(
 def test_each_call_of_a_python_function_fires(
     cpython: Path, variant: str, trace: Any, environment: dict[str, str]
 ) -> None:
+    """This CPython shows entries only to those who look at lines, too (ceval.c, DO_TRACING)."""
     program = cpython / f"python-{variant}"
     script = f"""
         usdt:{program}:python:function__entry /str(arg1) == "fib"/ {{ @entries = count(); @lines = sum(arg2); }}
+        usdt:{program}:python:line /str(arg1) == "fib"/ {{ @of_fib = count(); }}
         usdt:{program}:python:function__return /str(arg1) == "fib"/ {{ @returns = count(); }}
         usdt:{program}:python:import__find__load__start {{ printf("import %s\\n", str(arg0)); }}
     """
