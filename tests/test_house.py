@@ -20,6 +20,7 @@ FLOORS = (
     ("launcher", "setuptools_ext", "meson_wrapper", "pytest_plugin", "dtrace", "new_project", "adding"),
     ("setuptools_options",),
     ("launch", "classic", "verify", "tracing"),
+    ("compilers",),
     ("instrument", "inspection", "functions"),
     ("formats", "provider"),
     ("elf",),

@@ -896,7 +896,7 @@ def test_a_compile_without_probes_loads_next_to_nothing(work) -> None:
     loaded = {line.rpartition("|")[2].strip() for line in listing.splitlines()}
     baseline = execute(work("plain.h"), [sys.executable, "-I", "-S", "-X", "importtime", "-c", ""]).err
     known = {line.rpartition("|")[2].strip() for line in baseline.splitlines()}
-    own = {"usdtbuild", "usdtbuild.launch", "usdtbuild.launch.compile", "usdtbuild.launch.line"}
+    own = {"usdtbuild", "usdtbuild.compilers", "usdtbuild.launch", "usdtbuild.launch.compile"}
     assert loaded - known == {"__future__", *own}
 
 

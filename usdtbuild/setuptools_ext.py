@@ -305,7 +305,7 @@ class ProbesBuildExt:
 
         Asked again only when the compiler or its options have changed: a probe is compiled and run.
         """
-        from .launch.line import compiler_position
+        from .compilers import compiler_position
 
         pair = options.patchable if options.patchable != "auto" else ""
         flags: list[str] = []
@@ -328,7 +328,7 @@ class ProbesBuildExt:
             known = json.loads(answer.read_text(encoding="utf-8"))
             if known["question"] == question:
                 return list(known["flags"])
-        from .functions.flags import choose, parse_pair
+        from .compilers.flags import choose, parse_pair
 
         numbers = parse_pair(pair, "patchable-function-entry") if pair else None
         choice = choose(numbers, shlex.join(compiler), others, language)

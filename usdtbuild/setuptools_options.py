@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from .compilers.flags import parse_pair
 from .errors import UsageError, UsdtError
-from .functions.flags import parse_pair
 from .options import FORMATS, NOPS, RELATIVE, TABLES
 
 EVERY = "*"  # what the keyword calls all extensions

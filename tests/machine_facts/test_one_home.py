@@ -16,10 +16,10 @@ ELSEWHERE = {
     "elf/relocations.py": "MIPS n64 has its own layout of r_info, which is a fact about the format",
     "elf/bare.py": "names of sections by which linkers compare objects",
     "functions/explain.py": "prologue patches are another method on each machine",
-    "functions/flags.py": "options of compilers that have one for a machine",
+    "compilers/flags.py": "options of compilers that have one for a machine",
     "inspection/source_lines.py": "DWARF has an attribute that bears a name of one",
     "functions/pe.py": "COFF has machine numbers of its own",
-    "functions/probe.py": "a defect of one compiler",
+    "compilers/probe.py": "a defect of one compiler",
     "functions/entry.py": "what the ABIs of two machines let a linker write",
 }
 

@@ -43,7 +43,7 @@ def command(
     together with patchable entries. A probe is compiled, checked and run: a compiler that miscompiles the option is
     refused (exit code 1). What is worth knowing goes to stderr.
     """
-    from ..functions.flags import choose, parse_pair
+    from ..compilers.flags import choose, parse_pair
 
     if patchable is None:
         raise UsageError("say which options: --patchable, or --patchable N,M")

@@ -97,7 +97,7 @@ def command(
     A function is hotpatchable if its table entry and the bytes around it are exactly what
     -fpatchable-function-entry=N,M promises, and no branch goes between its NOPs.
     """
-    from ..functions.flags import parse_pair
+    from ..compilers.flags import parse_pair
 
     options = Options(parse_pair(patchable, "--patchable") if patchable else None)
     if debug_dir:

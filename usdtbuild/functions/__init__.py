@@ -2,6 +2,6 @@
 
 One module for each question: `image` and `pe` read files, `symbols` names functions, `table` reads
 `__patchable_function_entries`, `machines` knows what NOPs look like, `entry` checks bytes, `jumps` looks for branches
-into them, `explain` judges ordinary prologues, `flags` and `probe` choose the compiler's option. Static probes are
-another matter: nothing here knows of them.
+into them, `explain` judges ordinary prologues. The compiler's option is the business of `compilers.flags`, and static
+probes are another matter: nothing here knows of them.
 """

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import posix
 
+from ..compilers import CompilerLine, expand_response_files
 from .compile import (
     NOT_EXECUTABLE,
     Settings,
@@ -23,7 +24,6 @@ from .compile import (
     read_options,
     say,
 )
-from .line import CompilerLine, expand_response_files
 
 PASSES = frozenset(("--version", "-version", "--help"))  # what an assembler is asked without assembling
 

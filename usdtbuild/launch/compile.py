@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import posix
 
-from .line import (
+from ..compilers import (
     COMPILE,
     PASS,
     CompilerLine,
@@ -107,7 +107,7 @@ def run(arguments: list[str]) -> int:
 
         return run_assembler(settings)
     if line.configured or b"CCC_OVERRIDE_OPTIONS" in posix.environ:
-        from .driver_plan import correct
+        from ..compilers.driver_plan import correct
 
         correct(line, settings.words)
     if line.action == PASS:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import posix
 
+from ..compilers import append_options, only_source
 from ..elf.intermediate import LtoObjectError
 from ..errors import UsdtError
 from ..files import Destination, find_destination, open_input, write_edited, write_through
 from ..instrument import main as instrumenting
 from .compile import BITCODE, HELD, Settings, Signals, discard, hold, is_regular, may_have_probes, say
-from .line import append_options, only_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mmap import mmap
     from typing import Any, Union
 
-    from .line import CompilerLine, Source
+    from ..compilers import CompilerLine, Source
 
     Data = Union[bytes, mmap]
 

@@ -8,9 +8,9 @@ blocked when this begins.
 
 from __future__ import annotations
 
+from ..compilers import CompilerLine, understand
 from .compile import STEP_SIGNALS, Signals, find_program, read_options
 from .complete import complete
-from .line import CompilerLine, understand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ import hashlib
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import __version__
+from ..compilers.ask import CannotStartError, macros, run
 from ..errors import UsdtError
 from ..files import write_whole
 from . import native
@@ -28,7 +28,6 @@ from . import native
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TIMEOUT = 120  # seconds for one run of a compiler
 LAUNCHER = Path(__file__).resolve().parent.parent / "launcher.py"
 # What is compiled to see that the hook works: one call of a probe, as in any file that includes a generated header.
 _PROVIDER = "provider usdtbuild_check { probe fired(int number); };\n"
@@ -77,8 +76,7 @@ def identify(command: Sequence[str]) -> Compiler:
     name = Path(command[-1] if command[-1][:1] != "-" else command[0]).name
     suffix = ".cpp" if "++" in " ".join(Path(word).name for word in command) else ".c"
     language = "c++" if suffix == ".cpp" else "c"
-    macros = _run(command, ["-dM", "-E", "-x", language, os.devnull]).split("\n")
-    defined = {line.split(" ")[1] for line in macros if line.startswith("#define ")}
+    defined = macros(_run(command, ["-dM", "-E", "-x", language, os.devnull]))
     if "__ELF__" not in defined:
         raise HookError(f"{name}: doesn't write ELF objects, and probes need them; build with probes off")
     if "__clang__" in defined:
@@ -127,12 +125,12 @@ def _assembler(compiler: Compiler) -> str:
 
 
 def _run(command: Sequence[str], arguments: Sequence[str]) -> str:
-    """Run the compiler and return what it printed. Raises HookError."""
+    """Run the compiler and return what it printed. Raises HookError and CompilerError."""
     words = [*command, *arguments]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT, check=False, errors="replace")
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise HookError(f"{shlex.join(words)}: can't be run: {error}") from None
+        done = run(words)
+    except CannotStartError as error:
+        raise HookError(f"{shlex.join(words)}: can't be run: {error.reason}") from None
     if done.returncode:
         said = (done.stderr or done.stdout).strip()
         raise HookError(f"{shlex.join(words)}: failed (exit code {done.returncode}): {said}")
@@ -166,8 +164,8 @@ def take_patchable(wanted: str, command: Sequence[str]) -> tuple[list[str], list
     Options in `command` are looked at, too: some decide about the machine, some can't go together with entries.
     Raises FlagsError and UsageError.
     """
-    from ..functions.flags import choose, parse_pair
-    from .line import compiler_position
+    from ..compilers import compiler_position
+    from ..compilers.flags import choose, parse_pair
 
     pair = None if wanted == "auto" else parse_pair(wanted, "--patchable")
     end = compiler_position(list(command)) + 1

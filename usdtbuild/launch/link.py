@@ -17,6 +17,7 @@ import posix
 import sys
 import time
 
+from ..compilers import CompilerLine, Source, compiler_position, expand_response_files, understand
 from .compile import (
     BITCODE,
     NOT_EXECUTABLE,
@@ -29,7 +30,6 @@ from .compile import (
     read_options,
     say,
 )
-from .line import CompilerLine, Source, compiler_position, expand_response_files, understand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ digest of all that is in it, so that another version, another interpreter or ano
 an old one. Where there is no compiler for the machine that builds, or its programs can't be run there, there is no
 native door, and the Python door does all, as it can anyway.
 
-The program's tables come from `line`, `compile`, `assemble` and `link`, so that what is plain is said once.
+The program's tables come from `compilers`, `compile`, `assemble` and `link`, so that what is plain is said once.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from .. import __version__
+from .. import __version__, compilers
 from ..errors import InputError, UsdtError
 from ..files import write_whole
 from ..options import FORMATS
 from . import assemble as assembler_step
 from . import compile as compile_step
-from . import line as compiler_line
 from . import link as link_step
 
 if TYPE_CHECKING:
@@ -131,13 +130,13 @@ def _run(words: list[str]) -> int:
 def _tables(python: str, launcher: str) -> str:
     signals = ", ".join(str(int(number)) for number in compile_step.STEP_SIGNALS)
     tables: dict[str, Iterable[str | bytes]] = {
-        "caches": sorted(compiler_line.CACHES),
-        "compilers": compiler_line.COMPILERS,
-        "takes_value": sorted(compiler_line.TAKES_VALUE),
-        "no_object": sorted(compiler_line.NO_OBJECT),
-        "no_object_prefixes": compiler_line.NO_OBJECT_PREFIXES,
-        "source_suffixes": sorted(compiler_line.SOURCE_SUFFIXES),
-        "not_plain": compiler_line.NOT_PLAIN,
+        "caches": sorted(compilers.CACHES),
+        "compilers": compilers.COMPILERS,
+        "takes_value": sorted(compilers.TAKES_VALUE),
+        "no_object": sorted(compilers.NO_OBJECT),
+        "no_object_prefixes": compilers.NO_OBJECT_PREFIXES,
+        "source_suffixes": sorted(compilers.SOURCE_SUFFIXES),
+        "not_plain": compilers.NOT_PLAIN,
         "own_options": compile_step.NATIVE_OPTIONS,
         "formats": sorted(FORMATS),
         "semaphore_company": compile_step.SEMAPHORE_COMPANY,
@@ -147,7 +146,7 @@ def _tables(python: str, launcher: str) -> str:
         "linker_paths": link_step.LINKER_PATHS,
     }
     lines = [
-        "/* Written by native.py from line.py, compile.py, assemble.py and link.py. */",
+        "/* Written by native.py from compilers, compile.py, assemble.py and link.py. */",
         f"#define PYTHON {_quoted(python)}",
         f"#define LAUNCHER {_quoted(launcher)}",
         f"#define HELD {_quoted(compile_step.HELD)}",

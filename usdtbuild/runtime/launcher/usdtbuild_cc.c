@@ -12,7 +12,7 @@
  *   and lines that compile and link in one go (linker.c).
  *
  * It is not a second reader of command lines: which options take a value, which ones write no object, what sources are
- * called and what isn't plain is in tables that usdtbuild/launch/line.py and this program share (tables.h is written
+ * called and what isn't plain is in tables that usdtbuild/compilers and this program share (tables.h is written
  * from there when this is compiled). It knows nothing of ELF.
  *
  * Signals, as in the Python door: what would end the step is passed on to the compiler and then held back until no

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import UsageError, UsdtError
+from ..functions import nops
 from ..machines import all_entries
-from . import nops as M
+from .ask import last_line, macros, name_of, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,15 +23,10 @@ if TYPE_CHECKING:
 
 OPTION = "-fpatchable-function-entry="
 S390_OPTION = "-mhotpatch=4,2"
-TIMEOUT = 120  # seconds for one run of a compiler or a probe
 
 
 class FlagsError(UsdtError):
     """The option can't be used with this compiler, machine, pair or other options; the text says why."""
-
-
-class CannotStartError(FlagsError):
-    """A program can't be started here at all."""
 
 
 class Target(NamedTuple):
@@ -79,14 +74,14 @@ def check_pair(pair: tuple[int, int], target: Target) -> None:
     said = f"{OPTION}{n},{m}"
     usual = f"{machine.scheme[0]},{machine.scheme[1]}"
     if not machine.ways:
-        small = M.too_small(machine, m * unit, (n - m) * unit)
+        small = nops.too_small(machine, m * unit, (n - m) * unit)
         raise FlagsError(f"{said} can't be patched on {machine.name}: {small}; give no N,M, for {S390_OPTION}")
-    small = M.too_small(machine, m * unit, (n - m) * unit)
+    small = nops.too_small(machine, m * unit, (n - m) * unit)
     if small:
         raise FlagsError(f"{said} is too small: {small}; use {usual}")
-    if M.has_long_nops(machine):
+    if nops.has_long_nops(machine):
         for landing in (0, 4) if target.landing_pads else (0,):
-            hazard = M.second_byte_hazard(m, landing)
+            hazard = nops.second_byte_hazard(m, landing)
             if hazard:
                 pad = " behind a landing pad" if landing else ""
                 raise FlagsError(
@@ -139,19 +134,6 @@ def without_outputs(options: Sequence[str]) -> tuple[str, ...]:
 # -- the compiler ----------------------------------------------------------------------------------------------------
 
 
-def run(command: Sequence[str], **more: str) -> subprocess.CompletedProcess[str]:
-    """Run a compiler or a probe and return what it said. Raises FlagsError if it can't be started or doesn't end."""
-    try:
-        return subprocess.run(
-            list(command), capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False,
-            input=more.get("text", ""), cwd=more.get("folder"),
-        )  # fmt: skip
-    except OSError as error:
-        raise CannotStartError(f"{command[0]} can't be run: {error.strerror}") from None
-    except subprocess.TimeoutExpired:
-        raise FlagsError(f"{shlex.join(command)} did not end within {TIMEOUT} s") from None
-
-
 def identify(compiler: str, options: Sequence[str], language: str = "") -> Target:
     """Ask the compiler what it builds for: its predefined macros. Raises FlagsError."""
     command = tuple(shlex.split(compiler))
@@ -162,28 +144,12 @@ def identify(compiler: str, options: Sequence[str], language: str = "") -> Targe
     done = run([*command, *kept, "-x", language, "-dM", "-E", "-"])
     if done.returncode:
         raise FlagsError(f"{compiler} does not preprocess: {last_line(done.stderr)}")
-    macros = dict(re.findall(r"^#define (\w+) ?(.*)$", done.stdout, re.MULTILINE))
-    machine, unit = _machine(macros)
+    known = macros(done.stdout)
+    machine, unit = _machine(known)
     if machine is None:
         raise FlagsError(f"{compiler} builds for a machine whose patchable entries are not known")
-    pads = int(macros.get("__CET__", "0")) & 1 or "__ARM_FEATURE_BTI_DEFAULT" in macros
-    return Target(command, kept, language, _name(macros), machine, unit, bool(pads))
-
-
-def last_line(text: str) -> str:
-    """Return the line of a compiler's complaint that says most: the first with the word error, else the last."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "it said nothing")
-
-
-def _name(macros: dict[str, str]) -> str:
-    if "__clang__" in macros:
-        return "clang " + ".".join(macros.get(f"__clang_{part}__", "?") for part in ("major", "minor", "patchlevel"))
-    if "__GNUC__" in macros:
-        return "gcc " + ".".join(
-            macros.get(name, "?") for name in ("__GNUC__", "__GNUC_MINOR__", "__GNUC_PATCHLEVEL__")
-        )
-    return "the compiler"
+    pads = int(known.get("__CET__", "0")) & 1 or "__ARM_FEATURE_BTI_DEFAULT" in known
+    return Target(command, kept, language, name_of(known), machine, unit, bool(pads))
 
 
 def _machine(macros: dict[str, str]) -> tuple[Machine | None, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 
-from .line import COMPILE, LINK, PASS, CompilerLine, Source, compiler_position, split_words
+from . import COMPILE, LINK, PASS, CompilerLine, Source, compiler_position, split_words
 
 _TIMEOUT = 60  # seconds
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from usdtbuild.launch.line import (
+from usdtbuild.compilers import (
     COMPILE,
     LINK,
     PASS,

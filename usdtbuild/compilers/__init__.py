@@ -5,7 +5,10 @@ object files appear under which names: the action, the inputs, the language swit
 the next word as their value. It runs no compiler, and it doesn't judge: a line that the compiler will refuse may be
 read as anything, because then no object is written.
 
-It is on the launcher's path, once per compile step, and so imports nothing but `posix` and has no typed tuples.
+This is the room's face, and the other modules know more: `driver_plan` what Clang says that it would do, `ask` how a
+compiler is asked, `flags` its option for patchable entries, `probe` whether that works. It is on the launcher's path,
+once per compile step, where every module counts; so it is the package itself, imports nothing but `posix`, and has no
+typed tuples.
 """
 
 from __future__ import annotations

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from ..elf.space import Image, map_file
 from ..errors import InputError
-from .entry import REASONS
-from .flags import CannotStartError, FlagsError, last_line, run
-from .read import Options, read_functions
-from .table import STANDARD
+from ..functions.entry import REASONS
+from ..functions.read import Options, read_functions
+from ..functions.table import STANDARD
+from .ask import CannotStartError, last_line, run
+from .flags import FlagsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,66 @@
+"""Ask a compiler: run it, and say in one line what it complained of; what it predefines, and what that tells.
+
+Compilers that can't be run end in errors that say so. Which question is asked and what the answer means is known to
+those who ask (`flags`, `launch.hook`).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from typing import TYPE_CHECKING
+
+from ..errors import UsdtError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TIMEOUT = 120  # seconds for one run of a compiler or a probe
+
+
+class CompilerError(UsdtError):
+    """A compiler, or a program that it made, can't be run or doesn't end."""
+
+
+class CannotStartError(CompilerError):
+    """A program can't be started here at all; `reason` is what the system says."""
+
+    def __init__(self, program: str, reason: str) -> None:
+        super().__init__(f"{program} can't be run: {reason}")
+        self.reason = reason
+
+
+def run(command: Sequence[str], **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a compiler or a probe and return what it said. Raises CompilerError."""
+    try:
+        return subprocess.run(
+            list(command), capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False,
+            input=more.get("text", ""), cwd=more.get("folder"),
+        )  # fmt: skip
+    except OSError as error:
+        raise CannotStartError(command[0], error.strerror or str(error)) from None
+    except subprocess.TimeoutExpired:
+        raise CompilerError(f"{shlex.join(command)} did not end within {TIMEOUT} s") from None
+
+
+def last_line(text: str) -> str:
+    """Return the line of a compiler's complaint that says most: the first with the word error, else the last."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "it said nothing")
+
+
+def macros(output: str) -> dict[str, str]:
+    """Return the macros that a preprocessor has written with -dM, with their values."""
+    return dict(re.findall(r"^#define (\w+) ?(.*)$", output, re.MULTILINE))
+
+
+def name_of(macros: dict[str, str]) -> str:
+    """Return which compiler predefines these macros, and its version, for messages."""
+    if "__clang__" in macros:
+        return "clang " + ".".join(macros.get(f"__clang_{part}__", "?") for part in ("major", "minor", "patchlevel"))
+    if "__GNUC__" in macros:
+        return "gcc " + ".".join(
+            macros.get(name, "?") for name in ("__GNUC__", "__GNUC_MINOR__", "__GNUC_PATCHLEVEL__")
+        )
+    return "the compiler"
