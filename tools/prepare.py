@@ -62,6 +62,7 @@ TEST = (
     Need("perf", ("linux-perf", "linux-tools-generic"), root=True),
     Need("tplist-bpfcc", ("bpfcc-tools",), root=True),
     Need("include:sys/sdt.h", ("systemtap-sdt-dev",)),
+    Need("gdbserver", ("gdbserver",)),
     Need("valgrind", ("valgrind",)),
     Need("ccache", ("ccache",)),
     Need("autoreconf", ("autoconf",)),

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 import click
 
@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from ..tracing.job import Job
     from ..tracing.model import Event, Report
     from ..tracing.outputs.choose import All
+    from ..tracing.remote.session import Remote
     from ..tracing.session import Session
 
-_ENGINES = ("auto", "patch", "trap", "inside")
+    AnySession = Union[Session, Inside, Remote]
+
+_ENGINES = ("auto", "patch", "trap", "inside", "remote")
 
 
 @click.command(
@@ -52,6 +55,10 @@ _ENGINES = ("auto", "patch", "trap", "inside")
 @click.option("--duration", type=float, metavar="SECONDS", help="End after so many seconds.")
 @click.option("--limit", type=int, metavar="N", help="End after so many hits.")
 @click.option("--engine", type=click.Choice(_ENGINES), default="auto", help="How hits are seen.  [default: auto]")
+@click.option("--remote", default="", metavar="HOST:PORT",
+              help="A program that a gdb stub holds (gdbserver, qemu -g PORT).")  # fmt: skip
+@click.option("--emulator", default="", metavar="COMMAND", help="Run the command under it: qemu-aarch64, for example.")
+@click.option("--sysroot", default="", metavar="DIR", help="With these: the root of the program's system.")
 @click.option("--trap", is_flag=True, help="Breakpoints for functions whose entries can't be patched.")
 @click.option("--no-children", is_flag=True, help="Don't trace programs that the program starts.")
 @click.option("--string-size", type=click.IntRange(8, 4096), default=64, metavar="BYTES",
@@ -79,6 +86,9 @@ def command(
     duration: float | None,
     limit: int | None,
     engine: str,
+    remote: str,
+    emulator: str,
+    sysroot: str,
     trap: bool,
     no_children: bool,
     string_size: int,
@@ -99,26 +109,68 @@ def command(
     from ..tracing.outputs.choose import Wishes, choose
     from ..tracing.selection import Wanted
 
-    if (pid is None) == (not argv):
-        raise UsageError("say what to trace: a process (-p PID), or a command (-- COMMAND ARGS...)")
-    heading = shlex.join(argv) if argv else f"process {pid}"
+    engine, words = _engine(engine, remote, emulator, sysroot)
+    heading = _heading(pid, argv, remote, words)
     wishes = Wishes(count, histogram or "", by or "", latency, key or "", top or 0, outputs, heading[:200],
                     live=not argv and wanted_hits is None)  # fmt: skip
     sieve = Sieve(Filter(wanted_hits, string_size)) if wanted_hits is not None else None
-    if latency and not probes and not functions and not calls:
-        probes = latency
+    probes = probes or (latency if latency and not functions and not calls else ())
     wanted = Wanted(probes, functions, exclude, modules, _providers(files), calls)
     with Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
         what = COUNT if output.needs == COUNTS and sieve is None else RECORD
         job = Job(
-            wanted, what, engine, pid or 0, argv, str(Path.cwd()), dict(os.environ),
-            string_size=string_size, buffer_size=buffer << 20, trap_functions=trap, children=not no_children,
+            wanted, what, engine, pid or 0, argv, str(Path.cwd()), dict(os.environ), string_size=string_size,
+            buffer_size=buffer << 20, trap_functions=trap, children=not no_children, remote=remote, emulator=words,
+            sysroot=sysroot,
         )  # fmt: skip
         code = _trace(job, output, sieve, duration, limit, verbose)
     if code < 0:  # all is written: end as the signal would have ended us
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     sys.exit(code)
+
+
+def _heading(pid: int | None, argv: tuple[str, ...], remote: str, emulator: tuple[str, ...]) -> str:
+    """Return what is traced, for people. Raises UsageError where that isn't one thing."""
+    if remote and pid is not None:
+        raise UsageError("-p names a process of this machine, and --remote a program that a stub holds already")
+    if not remote and (pid is None) == (not argv):
+        raise UsageError("say what to trace: a process (-p PID), or a command (-- COMMAND ARGS...)")
+    if emulator and pid is not None:
+        raise UsageError("an emulator runs a command (-- COMMAND ARGS...), not a process")
+    return shlex.join(argv) or remote or f"process {pid}"
+
+
+def _engine(engine: str, remote: str, emulator: str, sysroot: str) -> tuple[str, tuple[str, ...]]:
+    """Return which engine it is, and the emulator's words. Raises UsageError."""
+    if not remote and not emulator:
+        if engine == "remote" or sysroot:
+            raise UsageError("say which program: --remote HOST:PORT, or --emulator COMMAND -- PROGRAM ARGS...")
+        return engine, ()
+    if remote and emulator:
+        raise UsageError("--remote names a program that runs already, and --emulator starts one: give one of them")
+    if engine not in {"auto", "remote"}:
+        raise UsageError(f"the engine {engine} traces programs of this machine only; leave out --engine")
+    try:
+        words = tuple(shlex.split(emulator))
+    except ValueError as error:
+        raise UsageError(f"--emulator: {str(error).lower()}") from None
+    return "remote", words
+
+
+def _session(job: Job) -> AnySession:
+    """Return the session of a job, not started yet."""
+    if job.engine == "inside":
+        from ..tracing.inside import Inside
+
+        return Inside(job)
+    if job.engine == "remote":
+        from ..tracing.remote.session import Remote
+
+        return Remote(job)
+    from ..tracing.session import Session
+
+    return Session(job)
 
 
 def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
@@ -129,16 +181,13 @@ def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
 
 def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, limit: int | None, verbose: bool) -> int:
     """Do it; return the exit code: the program's own, if it was started here; minus a signal that asked for the end."""
-    from ..tracing.inside import Inside
-    from ..tracing.session import Session
-
-    with Inside(job) if job.engine == "inside" else Session(job) as session:
+    with _session(job) as session:
         stopped = _stop_by_signals(session)
         session.start()
         if verbose:
             click.echo(f"usdtbuild: tracing process {session.pid}", err=True)
         _announce(session, output, sieve)
-        names = _ThreadNames()
+        names = _ThreadNames(here=not job.remote)
         _follow(session, output, sieve, names, duration, limit)
         output.counts(session.totals)
         report = session.report()
@@ -153,7 +202,7 @@ def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, l
         return 0 if code is None or not job.argv else code if code >= 0 else 128 - code
 
 
-def _stop_by_signals(session: Session | Inside) -> list[int]:
+def _stop_by_signals(session: AnySession) -> list[int]:
     """Let signals end the trace and not us, so that what was seen gets written; return where those come that end us.
 
     Ctrl-C is how a trace is ended, and doesn't. A traced command gets it too, and may end by it.
@@ -172,7 +221,7 @@ def _stop_by_signals(session: Session | Inside) -> list[int]:
 
 
 @contextlib.contextmanager
-def _ended_if_not_wanted(session: Session | Inside) -> Iterator[None]:
+def _ended_if_not_wanted(session: AnySession) -> Iterator[None]:
     """End a program that was started only to be traced, where it turns out that what is asked for makes no sense."""
     try:
         yield
@@ -183,7 +232,7 @@ def _ended_if_not_wanted(session: Session | Inside) -> Iterator[None]:
         raise
 
 
-def _announce(session: Session | Inside, output: All, sieve: Sieve | None) -> None:
+def _announce(session: AnySession, output: All, sieve: Sieve | None) -> None:
     """Tell of the targets that there are. Raises UsageError."""
     with _ended_if_not_wanted(session):
         if sieve is not None:
@@ -213,7 +262,7 @@ def _tell(report: Report, output: All, stood_still: float, verbose: bool) -> Non
 
 
 def _follow(
-    session: Session | Inside, output: All, sieve: Sieve | None, names: _ThreadNames, duration: float | None,
+    session: AnySession, output: All, sieve: Sieve | None, names: _ThreadNames, duration: float | None,
     limit: int | None,
 ) -> None:  # fmt: skip
     """Hand over what comes until it is enough."""
@@ -243,7 +292,9 @@ def _follow(
 class _ThreadNames:
     """What threads are called, learned while they are there: at once, and ten times a second, since names change."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, here: bool) -> None:
+        """`here`: they are threads of this machine."""
+        self._here = here
         self.known: dict[int, str] = {}
         self._again = 0.0
 
@@ -251,7 +302,7 @@ class _ThreadNames:
         """Look at the threads of these hits."""
         from ..tracing.session import thread_name
 
-        tids = {event.tid for event in events}
+        tids = {event.tid for event in events} if self._here else set()
         now = time.monotonic()
         if now < self._again:
             tids.difference_update(self.known)

@@ -206,7 +206,7 @@ def thumb_branch(half: int, following: int) -> int | None:
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme
+    from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme, Stopped
 
     names = r"(?:r\d|r10|fp|ip|sp|lr|pc)"
     written = Operands(
@@ -227,6 +227,7 @@ def facts() -> dict[int, Facts]:
         b"", entries.nops,
     )  # fmt: skip
     # R_ARM_PC24, THM_CALL, PLT32, CALL, JUMP24, THM_JUMP24, THM_JUMP19, THM_JUMP11, THM_JUMP8
+    thumb_short, thumb_wide = {bytes.fromhex(code) for code in ("00bf", "c046", "7047")}, bytes.fromhex("aff30080")
     branch_types = (1, 10, 27, 28, 29, 30, 51, 102, 103)
     return {
         EM_ARM: Facts(
@@ -243,6 +244,11 @@ def facts() -> dict[int, Facts]:
                 ("CS_ARCH_ARM",), ("CS_MODE_THUMB" if thumb else "CS_MODE_ARM",)),
             mapping_symbols=True, branches=(Branches(4, branch, True), Branches(2, thumb_branch, True)),
             entries=lambda is64, little: entries if little else None, thumb=thumb_entries, pairs=True,
+            stopped=Stopped(
+                spelled={"fp": "r11", "ip": "r12", "sl": "r10", "sb": "r9", "r13": "sp", "r14": "lr", "r15": "pc"},
+                # 2 and 3 are gdb's kinds for Thumb's instructions of 2 and of 4 bytes; the NOPs tell which it is.
+                trap=lambda code: 2 if code[:2] in thumb_short else 3 if code[:4] == thumb_wide else 4,
+            ),
         )
     }  # fmt: skip
 

@@ -112,6 +112,24 @@ class Passing(NamedTuple):
     results: tuple[str, str]
 
 
+class Stopped(NamedTuple):
+    """How a stopped thread is seen through the gdb remote protocol.
+
+    `pc` is the name of the program counter. `spelled` is what a register of an operand is called there, where that
+    isn't its own name, and `high` are registers that are the second byte of another. `zero` are registers that are
+    always 0. `layouts` are names and sizes in bytes of the registers in a `g` packet, in order, for stubs that don't
+    describe them; the largest that fits is what a stub has. `trap` returns how many bytes of the code at a site a
+    breakpoint takes, which is what Z0 packets call its kind.
+    """
+
+    pc: str = "pc"
+    spelled: Mapping[str, str] = {}
+    high: Mapping[str, str] = {}
+    zero: frozenset[str] = frozenset()
+    layouts: tuple[tuple[tuple[str, int], ...], ...] = ()
+    trap: Callable[[bytes], int] = lambda code: 4
+
+
 class Facts(NamedTuple):
     """All of it for one machine number.
 
@@ -130,6 +148,7 @@ class Facts(NamedTuple):
     eight bytes in two registers. `page` is the largest page a kernel is built with, where that is more than 4096.
     `assembler` are the names of the relocations none, absolute and 32-bit absolute in assembly text, where LTO
     objects get records that way. `passing` is how functions get their arguments, where that is known.
+    `stopped` is how a stopped thread is seen through the gdb remote protocol.
     """
 
     name: str
@@ -153,3 +172,4 @@ class Facts(NamedTuple):
     page: int = 0
     assembler: tuple[str, str, str] | None = None
     passing: Passing | None = None
+    stopped: Stopped = Stopped()

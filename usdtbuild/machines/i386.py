@@ -112,7 +112,7 @@ def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str 
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Relocations
+    from .facts import Relocations, Stopped
 
     other = x86_64.facts()[EM_X86_64]
     usual = other.entries(True, True)
@@ -127,6 +127,9 @@ def facts() -> dict[int, Facts]:
             passing=None,
             disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_32",)),
             entries=lambda is64, little: entries if little else None, assembler=None,
+            stopped=Stopped(
+                "eip", x86_64.parts("e"), {f"{letter}h": f"e{letter}x" for letter in "abcd"}, trap=lambda code: 1
+            ),
         )
     }  # fmt: skip
 

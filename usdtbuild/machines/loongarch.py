@@ -96,7 +96,7 @@ def _make_stub(*body: int, relocations: tuple[StubRelocation, ...] = ()) -> Stub
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Facts, Operands, Relocations
+    from .facts import Facts, Operands, Relocations, Stopped
 
     names = r"(?:\$r(?:[12]?\d|3[01])|sp)"
     written = Operands(
@@ -108,6 +108,17 @@ def facts() -> dict[int, Facts]:
         EM_LOONGARCH: Facts(
             "loongarch", 4, written, Relocations(differences={R_ADD32: 1, R_SUB32: -1}),
             quiet={"03400000": "nop", "4c000020": "ret"}, clears={"00150004": "or $a0, $zero, $zero"}, page=16384,
+            # psABI, "Register Convention": $a0 is $r4, $t0 $r12, $s0 $r23.
+            stopped=Stopped(
+                spelled={
+                    **{f"r{n}": f"r{n}" for n in range(32)}, "ra": "r1", "tp": "r2", "sp": "r3", "fp": "r22",
+                    "s9": "r22", **{f"a{n}": f"r{n + 4}" for n in range(8)},
+                    **{f"t{n}": f"r{n + 12}" for n in range(9)}, **{f"s{n}": f"r{n + 23}" for n in range(9)},
+                },
+                zero=frozenset({"zero"}),
+                # gdb's order; qemu 7.2 names a description that it then doesn't have
+                layouts=(tuple((name, 8) for name in (*(f"r{n}" for n in range(32)), "orig_a0", "pc", "badv")),),
+            ),
         )
     }  # fmt: skip
 

@@ -135,14 +135,23 @@ def _semaphore_stub(little: bool, long_registers: bool, jump: int) -> Stub:
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Facts, Operands, Relocations
+    from .facts import Facts, Operands, Relocations, Stopped
 
+    # gdb's order, 73 words (gdb/mips-linux-tdep.h, and qemu's stub, which describes none)
+    order = (
+        *(f"r{n}" for n in range(32)), "sr", "lo", "hi", "bad", "cause", "pc", *(f"f{n}" for n in range(32)), "fsr",
+        "fir", "fp",
+    )  # fmt: skip
     return {
         EM_MIPS: Facts(
             "mips", 2,  # there is a compressed form, too
             Operands(r"\$\w+", r"(?P<front>NUMBER)?\((?P<base>REG)\)"), Relocations(),
             quiet={"00000000": "nop", "03e00008": "jr ra", "03e00009": "jalr zero, ra (release 6)"},
             clears={"00001025": "move $v0, $zero"}, pairs=True, page=65536,
+            stopped=Stopped(
+                spelled={"sp": "r29", "fp": "r30", "ra": "r31", "gp": "r28", **{str(n): f"r{n}" for n in range(32)}},
+                zero=frozenset({"0", "zero"}), layouts=tuple(tuple((name, word) for name in order) for word in (4, 8)),
+            ),
         )
     }  # fmt: skip
 

@@ -121,7 +121,7 @@ def _branch(half: int, following: int) -> int | None:
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme
+    from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme, Stopped
 
     names = r"(?:ra|sp|gp|tp|a[0-7]|s\d|s1[01]|t[0-6])"
     written = Operands(
@@ -135,6 +135,10 @@ def facts() -> dict[int, Facts]:
         lambda macros, little: "__riscv" in macros and macros.get("__riscv_xlen") == "64", "qemu-riscv64", ("riscv64",),
     )  # fmt: skip
     entries_32 = entries._replace(name="riscv32", told_by=lambda macros, little: False, emulator="", hosts=())
+    by_number = (
+        "zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "fp", "s1", *(f"a{n}" for n in range(8)),
+        *(f"s{n}" for n in range(2, 12)), *(f"t{n}" for n in range(3, 7)),
+    )  # fmt: skip
     return {
         EM_RISCV: Facts(
             "riscv", 2, written,
@@ -147,6 +151,10 @@ def facts() -> dict[int, Facts]:
                 ("CS_ARCH_RISCV",), ("CS_MODE_RISCV64" if is64 else "CS_MODE_RISCV32",), ("CS_MODE_RISCVC",)),
             mapping_symbols=True, branches=(Branches(2, _branch, True),),
             entries=lambda is64, little: (entries if is64 else entries_32) if little else None, pairs=True,
+            stopped=Stopped(
+                spelled={"s0": "fp", **{f"x{n}": name for n, name in enumerate(by_number)}},
+                zero=frozenset({"zero", "x0"}), trap=lambda code: 4 if code[:1] and code[0] & 3 == 3 else 2,
+            ),
         )
     }  # fmt: skip
 

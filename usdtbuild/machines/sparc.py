@@ -143,7 +143,7 @@ def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Facts, Operands, Relocations
+    from .facts import Facts, Operands, Relocations, Stopped
 
     # A return is by %i7 (`ret`), by %o7 (`retl`), or by the register that a function without a window has saved %o7
     # in: any
@@ -153,9 +153,23 @@ def facts() -> dict[int, Facts]:
         (f"{_JUMP_BACK | number << 14:08x}", f"jmp %{'goli'[number // 8]}{number % 8}+8")
         for number in range(1, 31) if number not in {14, 15, 30}
     )  # fmt: skip
+    integers = tuple(f"{kind}{n}" for kind in "goli" for n in range(8))
+    singles = tuple(f"f{n}" for n in range(32))
     sparc = Facts(
         "sparc", 4, Operands(r"%(?:[goli][0-7]|sp|fp)", r"\[(?P<base>REG)(?P<front>[-+][0-9]{1,20})?\]"), Relocations(),
         quiet=quiet, clears={f"{_CLEAR:08x}": "mov 0, %o0"}, pairs=True,
+        stopped=Stopped(
+            spelled={"sp": "o6", "fp": "i6"}, zero=frozenset({"g0"}),
+            # gdb's orders (gdb/sparc-tdep.c, sparc64-tdep.c, and qemu's stub, which describes none)
+            layouts=(
+                tuple((name, 4) for name in (*integers, *singles, "y", "psr", "wim", "tbr", "pc", "npc", "fsr", "csr")),
+                (
+                    *((name, 8) for name in integers), *((name, 4) for name in singles),
+                    *((f"f{n}", 8) for n in range(32, 64, 2)),
+                    *((name, 8) for name in ("pc", "npc", "state", "fsr", "fprs", "y")),
+                ),
+            ),
+        ),
     )  # fmt: skip
     return {EM_SPARC: sparc, EM_SPARC32PLUS: sparc, EM_SPARCV9: sparc._replace(name="sparc64", pairs=False, page=8192)}
 

@@ -210,7 +210,7 @@ def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str 
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Entries, Facts, Operands, Passing, Relocations, Scheme
+    from .facts import Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
 
     written = Operands(
         r"%[a-zA-Z][a-zA-Z0-9]*",
@@ -237,8 +237,20 @@ def facts() -> dict[int, Facts]:
             decoded=True, disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_64",)),
             entries=lambda is64, little: entries, assembler=("R_X86_64_NONE", "R_X86_64_64", "R_X86_64_32"),
             passing=passing,
+            stopped=Stopped("rip", parts("r"), {f"{letter}h": f"r{letter}x" for letter in "abcd"}, trap=lambda code: 1),
         )
     }  # fmt: skip
+
+
+def parts(full: str) -> dict[str, str]:
+    """Return registers' parts, by name, and the register of which each is the low end; `full` is r or e."""
+    found: dict[str, str] = {}
+    for name in ("ax", "bx", "cx", "dx", "si", "di", "bp", "sp"):
+        low = name[0] + "l" if name[1] == "x" else name + "l"
+        found |= dict.fromkeys((f"e{name}", name, low), full + name)
+    for number in range(8, 16):
+        found |= dict.fromkeys((f"r{number}d", f"r{number}w", f"r{number}b"), f"r{number}")
+    return found
 
 
 # -- calls into libraries ---------------------------------------------------------------------------------------------

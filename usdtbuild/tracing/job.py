@@ -25,7 +25,9 @@ class Job(NamedTuple):
     """What to trace. Either `pid`, or `argv` with what a program is started with; `group` is its process group.
 
     `trap_functions`: functions whose entries can't be patched may get breakpoints. `children`: processes that the
-    program starts are traced too. `spool` is a descriptor of a file for raw records.
+    program starts are traced too. `spool` is a descriptor of a file for raw records. `remote` is
+    where a gdb stub listens, `emulator` the words that start one with a program, `sysroot` the folder that is the
+    root of a program's system; only the engine `remote` asks for these.
     """
 
     wanted: Wanted
@@ -41,6 +43,9 @@ class Job(NamedTuple):
     trap_functions: bool = False
     children: bool = True
     spool: int = -1
+    remote: str = ""
+    emulator: tuple[str, ...] = ()
+    sysroot: str = ""
 
 
 class Started(NamedTuple):

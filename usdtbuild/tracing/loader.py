@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..elf import layout as L
+from ..elf.functions import code_address
 from ..elf.image import Image
 from ..errors import InputError
 from ..inspection.process import mapped_files, open_mapped
@@ -57,21 +58,28 @@ def find_loader(pid: int) -> Loader:
     try:
         for file in mapped_files(pid):
             if any(mapping.start == base for mapping in file.mappings):
-                names = _symbols(Path(open_mapped(pid, file)).read_bytes(), file.path)
-                hook = next((names[name] + base for name in _STATES if name in names), 0)
-                if "_r_debug" in names:
-                    state = names["_r_debug"] + base + _STATE_OFFSET
+                found = symbols_of_linker(Image(Path(open_mapped(pid, file)).read_bytes(), file.path))
+                hook = found.hook + base if found.hook else 0
+                state = found.debug + base + _STATE_OFFSET if found.debug else 0
     except (InputError, OSError):
         pass
     return Loader(hook, state, entry, True)
 
 
-def _symbols(data: bytes, path: str) -> dict[str, int]:
-    """Return the addresses, in the file, of the symbols that are of interest here."""
-    image = Image(data, path)
+class Symbols(NamedTuple):
+    """Addresses in a dynamic linker's file: of the function that it calls, and of its `_r_debug`; 0 where unknown."""
+
+    hook: int
+    debug: int
+
+
+def symbols_of_linker(image: Image) -> Symbols:
+    """Return where a dynamic linker's own symbols are. Raises InputError."""
     found = {}
     for kind in (L.SHT_DYNSYM, L.SHT_SYMTAB):
         for _, symbol in (*image.symbols_with(kind, b"dl_debug_state"), *image.symbols_with(kind, b"_r_debug")):
             if symbol.name in (*_STATES, "_r_debug") and symbol.value:
                 found[symbol.name] = symbol.value
-    return found
+    hook = next((found[name] for name in _STATES if name in found), 0)
+    code = code_address(image)
+    return Symbols(code(hook) if code and hook else hook, found.get("_r_debug", 0))

@@ -97,7 +97,7 @@ def select(
     for one in loaded(pid, trouble):
         if wanted.takes_module(one.image.path) and (one.image.path, one.bias) not in known_modules:
             try:
-                found = list(_targets(one, wanted, first + len(targets)))
+                found = list(targets_in(one, wanted, first + len(targets)))
             except InputError as error:
                 trouble(error)
                 continue
@@ -105,8 +105,8 @@ def select(
     return Selection(tuple(targets), tuple(refusals))
 
 
-def _targets(one: Loaded, wanted: Wanted, first: int) -> Iterator[Target]:
-    """Yield the targets of one loaded file."""
+def targets_in(one: Loaded, wanted: Wanted, first: int = 0) -> Iterator[Target]:
+    """Yield the targets of one loaded file, numbered from `first`. Raises InputError."""
     image, bias = one.image, one.bias
     module = Module(image.path, bias, "", image.machine)
     number = first

@@ -1,0 +1,270 @@
+"""Programs that a gdb stub holds: gdbserver's, and those under an emulator; both of this machine, so that all runs.
+
+What the other machines say is in tests/machines/test_trace.py.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import SOURCES, check_arguments, parse
+
+TRACE = (sys.executable, "-m", "usdtbuild", "trace")
+# Forks a child that fires, and a child of vfork that becomes another program; waits to be told before it ends.
+FAMILY = r"""
+#include "scene.h"
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    int status, i;
+    for (i = 0; i < 3; i++) {
+        pid_t child = fork();
+        SCENE_LAST(i, child ? 1 : 2);
+        if (!child) _exit(SCENE_GUARDED_ENABLED() ? 9 : 7);
+        waitpid(child, &status, 0);
+        printf("%d ", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+        child = vfork();
+        if (!child) execl("/bin/true", "true", (char *)0);
+        waitpid(child, &status, 0);
+        SCENE_LAST(i, 3);
+        if (SCENE_GUARDED_ENABLED()) SCENE_GUARDED(i);
+        printf("%d ", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    }
+    fflush(stdout);
+    return 5;
+}
+"""
+# Fires until its input ends, then says what its semaphore is, and ends.
+TICKS = r"""
+#include "scene.h"
+#include <poll.h>
+#include <stdio.h>
+int main(void) {
+    struct pollfd input = {0, POLLIN | POLLHUP, 0};
+    for (int i = 0; !poll(&input, 1, 1); i++) SCENE_LAST(i, 1);
+    for (int i = 0; i < 50; i++) SCENE_LAST(i, 2);
+    printf("enabled=%d\n", !!SCENE_GUARDED_ENABLED());
+    return 4;
+}
+"""
+
+
+@pytest.fixture
+def emulated(need: Any) -> str:
+    """The emulator of this machine's own programs."""
+    return str(need("qemu-x86_64"))
+
+
+@pytest.fixture
+def served(need: Any) -> Iterator[Callable[..., tuple[str, subprocess.Popen[str]]]]:
+    """Start a program in gdbserver: `served(program, "3")` returns where it listens, and the process."""
+    gdbserver = need("gdbserver")
+    started: list[subprocess.Popen[str]] = []
+
+    def serve(*words: Any, cwd: Path | None = None) -> tuple[str, subprocess.Popen[str]]:
+        command = [gdbserver, "--once", "localhost:0", *map(str, words)]
+        pipe = subprocess.PIPE
+        server = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=cwd)
+        started.append(server)
+        assert server.stderr is not None
+        for line in server.stderr:
+            if found := re.match(r"Listening on port (\d+)", line):
+                return f"localhost:{found[1]}", server
+        pytest.fail("gdbserver doesn't listen")
+
+    yield serve
+    for server in started:
+        server.kill()
+        server.communicate()
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Callable[[str], Path]:
+    """Build one of the programs above."""
+    folder = tmp_path_factory.mktemp("small")
+    shutil.copy(SOURCES / "scene.d", folder)
+    run(sys.executable, "-m", "usdtbuild", "header", "scene.d", "-o", "scene.h", cwd=folder)
+
+    def build(source: str) -> Path:
+        name = "family" if source is FAMILY else "ticks"
+        if not (folder / name).exists():
+            (folder / f"{name}.c").write_text(source)
+            run(sys.executable, "-m", "usdtbuild", "cc", "--", "gcc", "-O2", "-c", f"{name}.c", cwd=folder)
+            run("gcc", f"{name}.o", "-o", name, cwd=folder)
+        return folder / name
+
+    return build
+
+
+def test_every_argument_through_gdbserver(scene: Any, run: Any, served: Any) -> None:
+    """Threads too: a breakpoint is stepped over while the others stand, and none is missed."""
+    where, server = served(scene("pie"), 7, 3)
+    done = run(*TRACE, "--remote", where, "--module", "scene")
+    assert "wrong=0 guarded=21" in server.communicate(timeout=60)[0]
+    check_arguments(parse(done.stdout).hits, 7, 3)
+
+
+@pytest.mark.parametrize("shape", ["exe", "static", "static-pie", "stripped"])
+def test_every_argument_under_an_emulator(scene: Any, run: Any, emulated: str, shape: str) -> None:
+    done = run(*TRACE, "--emulator", emulated, "--module", "scene", "--", scene(shape), 7)
+    seen = parse(done.stdout)
+    assert seen.output == ["wrong=0 guarded=7"]
+    check_arguments(seen.hits, 7)
+
+
+@pytest.mark.parametrize("by", ["gdbserver", "emulator"])
+def test_library_that_is_closed_and_opened_again(scene: Any, run: Any, served: Any, emulated: str, by: str) -> None:
+    host = scene("dlopen")
+    if by == "gdbserver":
+        where, _ = served(host, 5, cwd=host.parent)
+        done = run(*TRACE, "--remote", where, "--module", "libscene.so", cwd=host.parent)
+    else:
+        done = run(*TRACE, "--emulator", emulated, "--module", "libscene.so", "--", host, 5, cwd=host.parent)
+    check_arguments(parse(done.stdout).hits, 5, 2)
+
+
+def test_children_go_on_untraced_and_unharmed(small: Any, run: Any, served: Any) -> None:
+    """Breakpoints and raised semaphores are copied by fork and shared by vfork; both are gone when a child runs."""
+    where, server = served(small(FAMILY))
+    done = run(*TRACE, "--remote", where, "-P", "scene:*", "--count")
+    assert dict(reversed(row.split()) for row in done.stdout.splitlines()) == {"scene:last": "6", "scene:guarded": "3"}
+    output, _ = server.communicate(timeout=60)
+    assert output == "7 0 7 0 7 0 "
+
+
+@pytest.mark.parametrize("by", ["gdbserver", "emulator"])
+def test_program_goes_on_when_the_trace_has_seen_enough(
+    small: Any, run: Any, served: Any, emulated: str, by: str, tmp_path: Path
+) -> None:
+    """Breakpoints are out and the semaphore is back, so that it can fire on, and says so."""
+    program = small(TICKS)
+    if by == "gdbserver":
+        where, server = served(program)
+        done = run(*TRACE, "--remote", where, "-P", "scene:*", "--limit", 3)
+        assert server.communicate(timeout=60)[0] == "enabled=0\n"
+    else:
+        said = tmp_path / "said"
+        line = '"$@" <"$0.pipe" >"$0"'
+        subprocess.run(["mkfifo", f"{said}.pipe"], check=True)
+        words = [*TRACE, "--emulator", emulated, "-P", "scene:*", "--limit", "3", "-o", f"{said}.jsonl", "--", program]
+        tracer = subprocess.Popen(["sh", "-c", line, str(said), *map(str, words)])
+        with Path(f"{said}.pipe").open("w"):  # the program's input, which ends when the trace has
+            assert tracer.wait(60) == 0
+        done = Path(f"{said}.jsonl").read_text().splitlines()
+        assert len(done) == 3
+        wait_for_text(said, "enabled=0\n")
+        return
+    assert len(parse(done.stdout).hits) == 3
+
+
+def wait_for_text(path: Path, text: str) -> None:
+    """Wait until a program that nobody waits for any more has written its last words."""
+    import time
+
+    deadline = time.monotonic() + 60
+    while path.read_text() != text:
+        assert time.monotonic() < deadline, path.read_text()
+        time.sleep(0.01)
+
+
+def test_exit_code_is_the_programs(small: Any, emulated: str) -> None:
+    words = [*TRACE, "--emulator", emulated, "-P", "scene:*", "--count", "--", str(small(TICKS))]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 4, done
+    assert "scene:last" in done.stdout
+
+
+def test_another_build_than_the_one_in_the_stub(scene: Any, run: Any, served: Any, small: Any) -> None:
+    """Its addresses would be those of other code: nothing is armed, and it says why."""
+    where, server = served(scene("pie"), 1)
+    done = run(*TRACE, "-v", "--remote", where, "-P", "scene:*", "--", small(TICKS))
+    assert "is another build" in done.stderr
+    assert "wrong=0 guarded=0" in server.communicate(timeout=60)[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--remote", "localhost:1"), 1, "can't be reached"),
+        (("--remote", "nonsense"), 1, "is no HOST:PORT"),
+        (("--emulator", "qemu-of-no-machine", "--", "true"), 2, "there is no emulator"),
+        (("--emulator", "false", "--", "true"), 1, "ended before the program began"),
+        (("--emulator", "'", "--", "true"), 2, "--emulator: no closing quotation"),
+        (("--engine", "remote", "--", "true"), 2, "say which program"),
+        (("--remote", ":1", "--emulator", "x", "--", "true"), 2, "give one of them"),
+        (("--remote", ":1", "--engine", "trap"), 2, "leave out --engine"),
+        (("--remote", ":1", "-p", "1"), 2, "a process of this machine"),
+        (("--emulator", "x", "-p", "1"), 2, "not a process"),
+        (("--sysroot", "/", "-p", "1"), 2, "say which program"),
+    ],
+)
+def test_wrong_command_lines(words: tuple[str, ...], code: int, said: str) -> None:
+    done = subprocess.run([*TRACE, *words], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, said in done.stderr) == (code, True), done
+    assert "Traceback" not in done.stderr
+
+
+def serve_once(answers: dict[bytes, bytes], default: bytes = b"") -> tuple[str, threading.Thread]:
+    """A stub that answers packets from a table, to be what no real one should be."""
+    listening = socket.create_server(("localhost", 0))
+
+    def serve() -> None:
+        with listening, listening.accept()[0] as connection:
+            received = b""
+            while piece := connection.recv(4096):
+                received += piece
+                while found := re.search(rb"\$([^#]*)#..", received):
+                    received = received[found.end() :]
+                    text = answers.get(found[1].split(b":")[0], default)
+                    connection.sendall(b"+$" + text + b"#%02x" % (sum(text) & 255))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return f"localhost:{listening.getsockname()[1]}", thread
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({}, "where it should say why the program stopped"),
+        ({b"?": b"W00"}, "holds no program that runs"),
+        ({b"?": b"T05"}, "doesn't say which program"),
+        ({b"?": b"S05", b"g": b"00000000"}, "doesn't say which program"),
+    ],
+)
+def test_stubs_that_say_too_little(answers: dict[bytes, bytes], said: str) -> None:
+    where, thread = serve_once(answers)
+    done = subprocess.run([*TRACE, "--remote", where], capture_output=True, text=True, timeout=60, check=False)
+    thread.join(30)
+    assert (done.returncode, said in done.stderr) == (1, True), done
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("registers", "said"),
+    [
+        (b"l<target><reg name='rip' bitsize='64'", "can't be read"),
+        (b"l<!DOCTYPE t [<!ENTITY a 'b'>]><target>&a;</target>", "can't be read"),
+        (b"l<target><reg name='rip' bitsize='many'/></target>", "can't be read"),
+        (b"l<target/>", "doesn't say which registers"),
+    ],
+)
+def test_registers_that_are_described_wrongly(scene: Any, registers: bytes, said: str) -> None:
+    answers = {b"?": b"S05", b"g": b"00" * 8, b"qSupported": b"qXfer:features:read+", b"qXfer": registers}
+    where, thread = serve_once(answers)
+    words = [*TRACE, "--remote", where, "--", str(scene("pie"))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    thread.join(30)
+    assert (done.returncode, said in done.stderr) == (1, True), done
+    assert "Traceback" not in done.stderr

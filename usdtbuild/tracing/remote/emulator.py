@@ -1,0 +1,86 @@
+"""Start a program under an emulator of user programs (`qemu-aarch64 -g`), so that it waits for us."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import UsageError
+from ..errors import TracerError
+from .packets import Link, connect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_PATIENCE = 30.0  # seconds for an emulator to listen
+_EXEC_FORMAT = "the emulator is of another machine than the program, or the program can't be read"
+
+
+class Emulator:
+    """A program under an emulator, which waits at its first instruction."""
+
+    def __init__(
+        self, words: Sequence[str], argv: Sequence[str], cwd: str, env: Mapping[str, str] | None, sysroot: str,
+        streams: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        """Start it. `words` are the emulator and its options. Raises UsageError, TracerError."""
+        if not words or shutil.which(words[0]) is None:
+            raise UsageError(f"there is no emulator {words[0] if words else ''!r}; install it (qemu-user)")
+        environment = dict(env if env is not None else os.environ)
+        if sysroot:
+            environment.setdefault("QEMU_LD_PREFIX", sysroot)
+        # A private folder: nobody else can listen in our name, or connect before us.
+        self._folder = Path(tempfile.mkdtemp(prefix="usdtbuild-"))
+        socket = self._folder / "stub"
+        self.name = words[0]
+        try:
+            self.process = subprocess.Popen(
+                [*words, "-g", str(socket), *argv], cwd=cwd or None, env=environment, **streams
+            )
+            self.link = self._connect(socket)
+        except OSError as error:
+            raise TracerError(f"{words[0]} can't be run: {(error.strerror or str(error)).lower()}") from None
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _connect(self, socket: Path) -> Link:
+        deadline = time.monotonic() + _PATIENCE
+        while self.process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(TracerError):
+                link = connect(str(socket))
+                link.name = self.name
+                return link
+            time.sleep(0.002)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+            raise TracerError(f"{self.name} doesn't listen for gdb; is it an emulator of user programs (qemu-user)?")
+        code = self.process.returncode
+        raise TracerError(f"{self.name} ended before the program began (exit code {code}): {_EXEC_FORMAT}")
+
+    def interrupt(self) -> None:
+        """Make the program stop: a signal that arrives is what an emulator tells its stub about first.
+
+        It is the one that nothing else sends to a program which must not be disturbed, and it is never passed on.
+        """
+        with contextlib.suppress(OSError):
+            self.process.send_signal(signal.SIGTRAP)
+
+    def ended(self) -> int | None:
+        """Return how it ended, after its program has: the exit code, negative for a signal."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.process.wait(_PATIENCE)
+        return None
+
+    def kill(self) -> None:
+        """End it, with SIGKILL."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()

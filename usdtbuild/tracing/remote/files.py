@@ -1,0 +1,191 @@
+"""Which files a program in a stub has loaded, and where: its auxiliary vector, and the list of its dynamic linker.
+
+Both are read from the program's memory, so that they need nothing of a stub but to read memory. Files are opened
+below a folder that stands for the program's root, through the stub where it can, or as they are called here.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...elf.image import MAGIC, Image
+from ...errors import InputError
+from ...files import open_input
+from ...inspection.targets import Loaded
+from ..loader import symbols_of_linker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .stub import Stub
+
+_AT_PHDR, _AT_BASE, _AT_ENTRY = 3, 7, 9
+_PT_DYNAMIC, _PT_INTERP, _PT_PHDR = 2, 3, 6
+# <elf.h>: DT_DEBUG, and MIPS' own two, whose dynamic section can't be written: the address of a pointer to r_debug,
+# and the same counted from the entry.
+_DT_NULL, _DT_DEBUG, _DT_MIPS_RLD_MAP, _DT_MIPS_RLD_MAP_REL = 0, 21, 0x70000016, 0x70000035
+_MOST = 4096  # libraries, and entries of a dynamic section: what has more is damaged
+_LONGEST_PATH = 4096
+_PIECE = 1 << 14
+
+
+class Linker(NamedTuple):
+    """Where a dynamic linker says that its list has changed, and where it says whether the list is whole; or 0."""
+
+    hook: int
+    state: int
+
+
+class Files:
+    """The files of one program."""
+
+    def __init__(self, stub: Stub, sysroot: str, path: str) -> None:
+        """`path` is the program's file here; '' where only the stub knows. Raises InputError, TracerError."""
+        self.stub, self.sysroot = stub, sysroot
+        self._through_stub: bool | None = None
+        self.program = self._open_here(path) if path else self._open(self._told(), "the program")
+        if self.program.is_object:
+            raise InputError(self.program.path, "is an object, not a program")
+        self._images: dict[str, Image | None] = {}
+
+    def _told(self) -> str:
+        path = self.stub.object("exec-file").decode("utf-8", "surrogateescape")
+        if not path:
+            raise InputError(self.stub.link.name, "the stub doesn't say which program it holds", "name it: -- FILE")
+        return path
+
+    def locate(self) -> None:
+        """Find out where the program is in memory; the stub has learned its machine."""
+        self._auxiliary = self._read_auxiliary()
+        entry = self._auxiliary.get(_AT_ENTRY, 0)
+        self.bias = entry - self.program.entry if entry else self._told_offset()
+
+    def _read_auxiliary(self) -> dict[int, int]:
+        raw = self.stub.object("auxv")
+        form = ("<" if self.program.little else ">") + ("QQ" if self.program.is64 else "II")
+        size = struct.calcsize(form)
+        return dict(struct.iter_unpack(form, raw[: len(raw) // size * size]))
+
+    def _told_offset(self) -> int:
+        """Return by how much the stub says that the code has moved (qOffsets)."""
+        for part in self.stub.link.ask("qOffsets").decode("ascii", "replace").split(";"):
+            name, _, number = part.partition("=")
+            if name == "Text":
+                return int(number, 16)
+        return 0
+
+    # -- what is loaded ----------------------------------------------------------------------------------------------
+
+    def loaded(self, refused: dict[str, str]) -> Iterator[Loaded]:
+        """Yield the program and its libraries as they are now; what can't be opened goes into `refused`, with why."""
+        yield Loaded(self.program, self.bias)
+        for path, bias in self._libraries():
+            if path not in self._images:
+                try:
+                    self._images[path] = self._open(path, "a library")
+                except InputError as error:
+                    self._images[path] = None
+                    refused[path] = error.what
+            image = self._images[path]
+            if image is not None and image.machine == self.program.machine:
+                yield Loaded(image, bias)
+
+    def _libraries(self) -> Iterator[tuple[str, int]]:
+        """Yield path and load bias of libraries, from struct r_debug and its list of link_map (<link.h>)."""
+        word, read = self.program.address_size, self.stub.number
+        debug = self._debug()
+        # r_version is an int, padded to a pointer; then the list.
+        item = read(debug + word) if debug else 0
+        for number in range(_MOST):
+            if not item:
+                return
+            bias, name, _, following = (read(item + place * word) or 0 for place in range(4))
+            path = (self.stub.text(name, _LONGEST_PATH) or b"").decode("utf-8", "surrogateescape") if name else ""
+            if number and "/" in path:  # the first is the program, and linux-vdso.so.1 is no file
+                yield path, bias
+            item = following
+
+    def _debug(self) -> int:
+        """Return where struct r_debug is; 0 where there is none yet."""
+        segment = next((one for one in self.program.segments if one.type == _PT_DYNAMIC), None)
+        if segment is None:
+            return 0
+        word, read = self.program.address_size, self.stub.number
+        at = segment.address + self.bias
+        for _ in range(_MOST):
+            tag, value = read(at), read(at + word)
+            if not tag or value is None:
+                return 0
+            if tag == _DT_DEBUG:
+                return value
+            if tag == _DT_MIPS_RLD_MAP and not self.bias:
+                return read(value) or 0
+            if tag == _DT_MIPS_RLD_MAP_REL:
+                return read(at + value) or 0
+            at += 2 * word
+        return 0
+
+    def linker(self) -> Linker:
+        """Return where the dynamic linker tells of changes; zeros for a static program."""
+        segment = next((one for one in self.program.segments if one.type == _PT_INTERP), None)
+        base = self._auxiliary.get(_AT_BASE, 0)
+        if segment is None or not base:
+            return Linker(0, 0)
+        path = self.program.bytes_at(segment.address, segment.file_size).partition(b"\0")[0]
+        image = self._open(path.decode("utf-8", "surrogateescape"), "the dynamic linker")
+        found = symbols_of_linker(image)
+        # r_state stands behind r_version, the list and the address of the hook, each as large as a pointer.
+        state = found.debug + base + 3 * image.address_size if found.debug else 0
+        return Linker(found.hook + base if found.hook else 0, state)
+
+    # -- opening -----------------------------------------------------------------------------------------------------
+
+    def _open(self, path: str, what: str) -> Image:
+        """Open a file of the program's system. Raises InputError."""
+        if self.sysroot and path.startswith("/"):
+            here = Path(self.sysroot, path.lstrip("/"))
+            if here.exists():  # as emulators do it: what isn't below the root is looked for outside
+                return self._open_here(str(here), path)
+        data = self._read_through_stub(path)
+        if data is not None:
+            if data[:4] != MAGIC:
+                raise InputError(path, f"{what} is no ELF file")
+            return Image(data, path)
+        return self._open_here(path)
+
+    def _open_here(self, path: str, name: str = "") -> Image:
+        with open_input(path) as opened:
+            if bytes(opened.view[:4]) != MAGIC:
+                raise InputError(path, "is no ELF file")
+            return Image(opened.view, name or path)
+
+    def _read_through_stub(self, path: str) -> bytes | None:
+        """Return a file's content by vFile packets ("File-I/O"); None where the stub has none, or can't open it."""
+        if self._through_stub is None:
+            self._through_stub = self.stub.link.ask("vFile:setfs:0")[:1] == b"F"
+        if not self._through_stub:
+            return None
+        name = path.encode("utf-8", "surrogateescape").hex()
+        handle = _number(self.stub.link.ask(f"vFile:open:{name},0,0"))
+        if handle < 0:
+            return None
+        content = b""
+        try:
+            while True:
+                answer = self.stub.link.ask(f"vFile:pread:{handle:x},{_PIECE:x},{len(content):x}")
+                head, _, piece = answer.partition(b";")
+                if _number(head) <= 0 or not piece:
+                    return content if _number(head) == 0 else None
+                content += piece
+        finally:
+            self.stub.link.ask(f"vFile:close:{handle:x}")
+
+
+def _number(answer: bytes) -> int:
+    """Return the number of an answer `F number[,errno]`; -1 for what is none."""
+    try:
+        return int(answer[1:].split(b",")[0], 16) if answer[:1] == b"F" else -1
+    except ValueError:
+        return -1

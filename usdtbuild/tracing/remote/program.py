@@ -1,0 +1,224 @@
+"""The program that a stub holds: what it has loaded, what is armed in it, and what each of its stops means.
+
+It runs or stands. `look` takes a stop, after which it stands; `go_on` lets it run; `leave` puts everything back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from ...errors import InputError
+from ...machines import facts_of
+from ..errors import TracerError
+from ..model import COUNT, Event, Refusal
+from ..selection import targets_in
+from .files import Files, Linker
+from .sites import Sites
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..job import Job
+    from ..model import Target
+    from .stub import Stop, Stub
+
+_STOPPING = 10.0  # seconds for a running program to stop when it is asked to
+_INTERRUPTED = 2  # GDB_SIGNAL_INT
+_SYSROOT = "--sysroot names the folder that is the program's root"
+
+
+class Program:
+    """One program. Its methods raise TracerError when the stub is gone."""
+
+    def __init__(self, stub: Stub, wish: Job, sysroot: str) -> None:
+        """Find out what it is; it stands. Raises InputError, TracerError."""
+        self.stub, self.wish = stub, wish
+        self.targets: list[Target] = []
+        self.refusals: list[Refusal] = []
+        self.counts: dict[int, int] = {}
+        self.events: list[Event] = []
+        self.exited: int | None = None
+        self.running = False
+        self.pid = thread_number(stub.first.thread)
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._modules: dict[tuple[str, int], tuple[int, int]] = {}
+        self._owed: list[int] = []
+        self.files = Files(stub, sysroot, wish.argv[0] if wish.argv else "")
+        image = self.files.program
+        facts = facts_of(image.machine)
+        if facts is None:
+            raise InputError(image.path, f"is for a machine that isn't known here ({image.machine_name})")
+        stub.learn(facts.stopped, word=image.address_size, little=image.little)
+        self.files.locate()
+        self.sites = Sites(stub, facts.stopped, wish.string_size)
+        self._linker = self._watch_linker()
+        self._arm()
+
+    # -- arming ------------------------------------------------------------------------------------------------------
+
+    def _watch_linker(self) -> Linker:
+        try:
+            linker = self.files.linker()
+        except InputError as error:
+            self._refuse([Refusal(error.where, f"{error.what}: libraries are not followed", _SYSROOT)])
+            return Linker(0, 0)
+        if linker.hook and not self.sites.hook(linker.hook):
+            path = self.files.program.path
+            self._refuse(
+                [Refusal(path, "the stub sets no breakpoint in the dynamic linker: libraries are not followed")]
+            )
+        return linker
+
+    def _arm(self) -> None:
+        """Arm what the standing program has loaded since the last time, and forget what is gone."""
+        refused: dict[str, str] = {}
+        loaded = list(self.files.loaded(refused))
+        there = {(one.image.path, one.bias) for one in loaded}
+        for key in [key for key in self._modules if key not in there]:
+            self.sites.forget(*self._modules.pop(key))
+        wanted = self.wish.wanted
+        self._refuse([Refusal(path, why, _SYSROOT) for path, why in refused.items() if wanted.takes_module(path)])
+        for one in loaded:
+            if (one.image.path, one.bias) in self._modules or not wanted.takes_module(one.image.path):
+                continue
+            ends = [segment.address + segment.memory_size for segment in one.image.loads]
+            self._modules[one.image.path, one.bias] = (one.bias, one.bias + max(ends, default=0))
+            try:
+                found = [self._numbered(target) for target in targets_in(one, wanted)]
+            except InputError as error:
+                self._refuse([Refusal(error.where, error.what, error.cure)])
+                continue
+            self._refuse(self.sites.arm(found, one.image))
+
+    def _numbered(self, target: Target) -> Target:
+        key = (target.kind, target.provider, target.name, target.module.path, target.arguments)
+        numbered = target._replace(number=self._numbers.setdefault(key, len(self.targets)))
+        if numbered.number == len(self.targets):
+            self.targets.append(numbered)
+        return numbered
+
+    def _refuse(self, refusals: Sequence[Refusal]) -> None:
+        self.refusals += [one for one in dict.fromkeys(refusals) if one not in self.refusals]
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def go_on(self) -> None:
+        """Let the standing program run, with a signal that it is owed."""
+        self.running = True
+        self.stub.start(self._owed.pop(0) if self._owed else 0)
+
+    def look(self, stop: Stop, *, own_traps: bool = True) -> bool:
+        """Take what a stop tells, and step past its breakpoint; return whether there is a program left to go on.
+
+        `own_traps`: a trap that is none of ours is the program's, which gets it.
+        """
+        self.exited, self.running = stop.exited, False
+        if stop.exited is not None:
+            return False
+        if stop.forked:
+            self._let_child_go(stop)
+        if stop.unshared:
+            self.stub.turn_to(stop.thread)
+            self.sites.put_in()
+        if stop.event:
+            return True
+        address = self.hit(stop)
+        if not address:
+            if own_traps or not stop.trapped:
+                self._owed.append(stop.signal)
+            return True
+        registers = self.stub.registers(stop.thread)
+        now, tid = time.monotonic_ns(), thread_number(stop.thread)
+        for number, values in self.sites.hits(address, registers):
+            self.counts[number] = self.counts.get(number, 0) + 1
+            if self.wish.what != COUNT:
+                self.events.append(Event(now, self.pid, tid or self.pid, number, values))
+        if address == self._linker.hook and self._is_whole():
+            self._arm()
+        return self._pass(stop.thread, address)
+
+    def hit(self, stop: Stop) -> int:
+        """Return which of our breakpoints a stop is for; 0 for none."""
+        if not stop.trapped:
+            return 0
+        address = self.stub.counter(self.stub.registers(stop.thread))
+        return address if address in self.sites.kinds else 0
+
+    def _let_child_go(self, stop: Stop) -> None:
+        """Let go of a child, which has copies of the breakpoints and of raised semaphores: they must go first.
+
+        A child of vfork has no copies but the memory itself, so everything is out until it has become another program;
+        other threads of the program are not seen meanwhile.
+        """
+        self.stub.turn_to(stop.forked)
+        self.sites.take_out(keep_semaphores=stop.shares)
+        self.stub.let_go(stop.forked)
+        self.stub.turn_to(stop.thread)
+        if stop.shares:
+            self.sites.take_out(keep_semaphores=True)
+
+    def _is_whole(self) -> bool:
+        """Whether the dynamic linker's list of libraries is whole (RT_CONSISTENT) at the moment."""
+        return not self._linker.state or not self.stub.number(self._linker.state, 4)
+
+    def _pass(self, thread: str, address: int) -> bool:
+        """Let a thread execute the instruction under a breakpoint; return whether there is a program left.
+
+        The breakpoint is out for this one step, in which no other thread runs, so that none can pass it unseen.
+        """
+        kind = self.sites.kinds.get(address)
+        if kind is None:  # its library went away
+            return True
+        self.stub.remove(address, kind)
+        while True:
+            stop = self.stub.step(thread)
+            if stop.exited is not None:
+                self.exited = stop.exited
+                return False
+            if stop.trapped:
+                break
+            # A signal came first. It waits until the step is done: a handler that ran before the instruction would
+            # return to it, and the hit would be counted again.
+            if not stop.event:
+                self._owed.append(stop.signal)
+        self.stub.insert(address, kind)
+        return True
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def leave(self, ask: Callable[[], None], *, by_trap: bool) -> None:
+        """Stop the program if it runs, put everything back, and let it go. Raises TracerError.
+
+        `ask` asks for the stop, which comes as a trap or as an interrupt.
+        """
+        if self.running:
+            ask()
+        deadline = time.monotonic() + _STOPPING
+        while self.running:
+            stop = self.stub.wait(0.1)
+            if stop is None:
+                if time.monotonic() > deadline:
+                    name = self.stub.link.name
+                    raise TracerError(f"{name} doesn't stop the program; it has breakpoints in it until that ends")
+                continue
+            asked = stop.trapped if by_trap else stop.signal in {0, _INTERRUPTED}
+            if asked and not stop.event and stop.exited is None and not self.hit(stop):
+                self.running = False
+                break
+            # Something else was first. What was asked for is still to come, and must not be left behind: it would end
+            # a program that nobody holds.
+            if not self.look(stop, own_traps=False):
+                return
+            self.go_on()
+        self.stub.turn_to(self.stub.first.thread)
+        self.sites.take_out()
+        self.stub.let_go(self.stub.first.thread)
+
+
+def thread_number(thread: str) -> int:
+    """Return the number of a thread: `1f` or `p12.1f`, in hexadecimal; 0 where it isn't said."""
+    with contextlib.suppress(ValueError):
+        return int(thread.rpartition(".")[2], 16)
+    return 0

@@ -1,0 +1,149 @@
+"""A trace of a program that a gdb stub holds, with the face of `tracing.session.Session`.
+
+One thread of one process does it all: it waits for the stub to say that the program has stopped, and lets it go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from ...errors import UsdtError
+from ..errors import TracerError
+from ..model import Report, Totals
+from .emulator import Emulator
+from .packets import connect
+from .program import Program
+from .stub import Stub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..job import Job
+    from ..model import Event, Refusal, Target
+
+_BATCH = 500  # events at once
+
+
+class Remote:
+    """A trace through a stub. `batches` gives what it sees; `report` says how it was."""
+
+    def __init__(self, wish: Job) -> None:
+        self.wish = wish
+        self.engines: tuple[str, ...] = ("remote",)
+        self.pid = 0
+        self.stood_still = 0.0  # all the time at which it looks at a hit, which nobody adds up
+        self.started = self.finished = time.monotonic_ns()
+        self.exit_code: int | None = None
+        self._emulator: Emulator | None = None
+        self._stub: Stub | None = None
+        self._program: Program | None = None
+        self._stopped = self._over = False
+
+    def start(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
+        """Connect, and arm what is there; the program goes on. Raises UsdtError."""
+        wish = self.wish
+        if wish.emulator:
+            streams = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
+            self._emulator = Emulator(wish.emulator, wish.argv, wish.cwd, wish.env, wish.sysroot, streams)
+        link = self._emulator.link if self._emulator else connect(wish.remote)
+        self._stub = Stub(link)
+        if self._stub.first.exited is not None:
+            raise TracerError(f"{link.name} holds no program that runs")
+        self._program = program = Program(self._stub, wish, wish.sysroot or _prefix(wish.emulator))
+        if self._emulator is not None:
+            program.pid = self._emulator.process.pid
+        self.pid = program.pid
+        self.started = time.monotonic_ns()
+        program.go_on()
+
+    def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
+        """Yield events, oldest first, as they come, until the program ends or the trace is stopped."""
+        program, stub = self._program, self._stub
+        assert program is not None
+        assert stub is not None
+        until = time.monotonic() + timeout
+        while not self._over:
+            stop = stub.wait(max(0.0, until - time.monotonic()))
+            if stop is not None:
+                if program.look(stop):
+                    program.go_on()
+                else:
+                    self._ended(program.exited)
+            if self._stopped and not self._over:
+                self._leave(program, stub)
+            if time.monotonic() >= until or len(program.events) >= _BATCH or self._over:
+                batch, program.events = program.events, []
+                yield batch
+                until = time.monotonic() + timeout
+        self.finished = time.monotonic_ns()
+
+    def _leave(self, program: Program, stub: Stub) -> None:
+        self._over = True
+        emulator = self._emulator
+        program.leave(emulator.interrupt if emulator else stub.link.interrupt, by_trap=emulator is not None)
+        if program.exited is not None:
+            self._ended(program.exited)
+
+    def _ended(self, code: int | None) -> None:
+        self._over = True
+        self.exit_code = self._emulator.ended() if self._emulator is not None else code
+
+    def stop(self) -> None:
+        """Ask for the end: everything is put back, and the program goes on without us."""
+        self._stopped = True
+
+    def kill(self) -> None:
+        """End the program that was started, with SIGKILL."""
+        if self._emulator is not None:
+            self._emulator.kill()
+
+    @property
+    def targets(self) -> list[Target]:
+        """What is traced, so far."""
+        return self._program.targets if self._program else []
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        """What is not traced, so far."""
+        return self._program.refusals if self._program else []
+
+    @property
+    def totals(self) -> Totals:
+        """Hits so far, by target; none are ever lost."""
+        return Totals(dict(self._program.counts) if self._program else {}, {})
+
+    def report(self) -> Report:
+        """Return how the trace was."""
+        totals = self.totals
+        counts = tuple(totals.counts.get(target.number, 0) for target in self.targets)
+        return Report(
+            tuple(self.targets), counts, (0,) * len(counts), tuple(self.refusals), self.engines, self.started,
+            self.finished, time.time_ns() - time.monotonic_ns(), {}, self.exit_code if self.wish.emulator else None,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Let go; what a trace that failed has left in the program is put back, if the stub is still there."""
+        if self._stub is not None:
+            if self._program is not None and not self._over:
+                with contextlib.suppress(UsdtError):
+                    self._leave(self._program, self._stub)
+            self._stub.link.close()
+            self._stub = None
+        if self._emulator is not None and self._program is None:  # it has not begun
+            self._emulator.kill()
+
+    def __enter__(self) -> Remote:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _prefix(emulator: Sequence[str]) -> str:
+    """Return where an emulator's own options say that the program's libraries are."""
+    for word, following in zip(emulator, [*emulator[1:], ""]):
+        if word == "-L":
+            return following
+    return ""

@@ -1,0 +1,111 @@
+"""What is armed in a program that a stub holds: breakpoints at sites, and semaphores.
+
+All of it changes while the program stands, so that no thread sees a state in between: the stub stops every thread
+before it says that one has stopped, and starts none before it is told to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..model import Refusal
+from .arguments import reader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ...elf.image import Image
+    from ...machines.facts import Stopped
+    from ..model import Site, Target, Value
+    from .arguments import Reader
+    from .registers import Registers
+    from .stub import Stub
+
+_LONGEST = 8  # of the instructions that may stand at a site
+
+
+class Watched(NamedTuple):
+    """One target's site at an address: the target's number, and how its arguments are read."""
+
+    target: int
+    readers: tuple[Reader, ...]
+
+
+class Sites:
+    """Breakpoints and semaphores of one program."""
+
+    def __init__(self, stub: Stub, stopped: Stopped, string_size: int) -> None:
+        self.stub, self.stopped, self.string_size = stub, stopped, string_size
+        self.kinds: dict[int, int] = {}  # what breakpoints are of, by address
+        self._watched: dict[int, list[Watched]] = {}
+        self._semaphores: list[int] = []
+
+    def arm(self, targets: Sequence[Target], image: Image) -> list[Refusal]:
+        """Arm the targets of one file in the standing program; return what can't be armed."""
+        refusals = []
+        for target in targets:
+            for site in target.sites:
+                reason = self._arm(target, site, image)
+                if reason:
+                    refusals.append(Refusal(target.title, reason, "", site.address))
+        return refusals
+
+    def _arm(self, target: Target, site: Site, image: Image) -> str:
+        """Arm one site; return why that can't be, or ''."""
+        known = self._watched.get(site.address)
+        if known is None:
+            # A stub gives the code as it is without its own breakpoints.
+            code = self.stub.read(site.address, _LONGEST)
+            if not code:
+                return "its code can't be read"
+            kind = self.stopped.trap(code)
+            if code[:kind] != image.bytes_at(site.file_address, len(code))[:kind]:
+                return f"the code there is not that of {image.path}: the program in the stub is another build"
+            if not self.stub.insert(site.address, kind):
+                return "the stub sets no breakpoint there"
+            known = self._watched[site.address] = []
+            self.kinds[site.address] = kind
+        arguments = zip(target.arguments, site.operands)
+        readers = tuple(reader(argument, operand, self.stopped, self.string_size) for argument, operand in arguments)
+        known.append(Watched(target.number, readers))
+        if site.semaphore and site.semaphore not in self._semaphores and self._count(site.semaphore, 1):
+            self._semaphores.append(site.semaphore)
+        return ""
+
+    def hits(self, address: int, registers: Registers) -> Iterator[tuple[int, tuple[Value, ...]]]:
+        """Yield number and arguments of each target that is hit at an address."""
+        for watched in self._watched.get(address, ()):
+            yield watched.target, tuple([read(registers, self.stub) for read in watched.readers])
+
+    def hook(self, address: int) -> bool:
+        """Set a breakpoint at a place that is no site; return whether it could be."""
+        kind = self.stopped.trap(self.stub.read(address, _LONGEST))
+        if not self.stub.insert(address, kind):
+            return False
+        self.kinds[address] = kind
+        return True
+
+    def forget(self, start: int, end: int) -> None:
+        """A library that was between two addresses is gone: what may come there is armed anew."""
+        for address in [one for one in self.kinds if start <= one < end]:
+            self.stub.remove(address, self.kinds.pop(address))
+            self._watched.pop(address, None)
+        self._semaphores = [one for one in self._semaphores if not start <= one < end]
+
+    def take_out(self, *, keep_semaphores: bool = False) -> None:
+        """Put everything back in the standing program, or in a child that the stub has been turned to."""
+        for address, kind in self.kinds.items():
+            self.stub.remove(address, kind)
+        for address in () if keep_semaphores else self._semaphores:
+            self._count(address, -1)
+
+    def put_in(self) -> None:
+        """Set all breakpoints again that were taken out."""
+        for address, kind in self.kinds.items():
+            self.stub.insert(address, kind)
+
+    def _count(self, address: int, change: int) -> bool:
+        value = self.stub.number(address, 2)
+        if value is None or value + change < 0:
+            return False
+        return self.stub.write_number(address, value + change & 0xFFFF, 2)
