@@ -3,6 +3,8 @@
 On these pages a fenced block is one of four things. A file, named by the sentence before it, whose last words are
 `NAME`: in code quotes. Commands (`sh`), run in one folder for each page. What the commands before it print (`text`):
 each line must be there, in order, with `...` for anything. Or it is marked, with the reason: <!-- not run: ... -->.
+All other pages with code say below their titles which test runs it, or why none does: <!-- code: ... -->. Whatever is
+run or not, commands of ours have no options that don't exist.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from usdtbuild.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("tutorial", "trace", "cpp", "other-builds", "packagers", "containers", "ci", "faq", "json")
@@ -53,6 +57,47 @@ def blocks(page: str) -> list[Block]:
 def test_each_block_is_a_file_or_run_or_says_why_not(page: str) -> None:
     for block in blocks(page):
         assert block.file or block.why_not or block.kind in ("sh", "text"), f"what is to be done with {block}?"
+
+
+CODE = re.compile(r"^(?:```|    \S)", re.MULTILINE)
+
+
+def test_every_other_page_says_what_runs_its_code() -> None:
+    others = [path for path in (ROOT / "docs").rglob("*.md") if str(path.relative_to(ROOT / "docs"))[:-3] not in PAGES]
+    said = 0
+    for path in others:
+        text = path.read_text()
+        if not CODE.search(text):
+            continue
+        said += 1
+        mark = re.search(r"^<!-- code: (?:run by (?P<test>\S+)|not run: .+) -->$", text, re.MULTILINE)
+        assert mark, f"{path}: which test runs this code, or why does none?"
+        if mark["test"]:
+            assert re.search(rf"\b{path.stem}\b", (ROOT / mark["test"]).read_text()), (
+                f"{mark['test']} has no {path.stem}"
+            )
+    assert said > 20
+
+
+COMMAND_LINE = re.compile(
+    r"^(?:\s*\$ |    |)(?:\w+=\S+ )*usdtbuild (?P<command>[a-z]+(?:-[a-z]+)*)(?P<rest> [^|;\n]*)", re.MULTILINE
+)
+
+
+def test_commands_on_pages_have_options_that_exist(run: Any) -> None:
+    """Of every page, also where examples can't be run; what stands behind `--` or `#` is not for us."""
+    wanted: dict[str, set[str]] = {}
+    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for line in COMMAND_LINE.finditer(path.read_text()):
+            ours = re.split(r" -- | --$|  +#", line["rest"], maxsplit=1)[0]
+            wanted.setdefault(line["command"], set()).update(re.findall(r"(?<=[ \[|])--[a-z][\w-]*", ours))
+    assert len(wanted) > 10
+    assert sum(map(len, wanted.values())) > 25
+    for command, options in wanted.items():
+        assert command in COMMANDS, f"usdtbuild {command}"
+        helped = run(sys.executable, "-m", "usdtbuild", command, "--help", cwd=ROOT).stdout
+        known = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", helped))
+        assert options <= known, f"usdtbuild {command}: {options - known}"
 
 
 @pytest.fixture
