@@ -88,6 +88,7 @@ class ElfObject:
         self.shstrndx = headers.name_table
         self._check_sections()
         self.symtab = self._find_symtab()
+        self._extended = -1  # not looked for yet
         self._entries_at: dict[int, dict[int, list[int]]] = {}  # relocation section -> offset -> entries
 
     def error(self, what: str, cure: str = "compile it again") -> ElfError:
@@ -270,10 +271,14 @@ class ElfObject:
 
     def extended_table(self) -> int:
         """Return the index of the SHT_SYMTAB_SHNDX section that belongs to the symbol table, or 0."""
-        for index, section in enumerate(self.sections):
-            if section.type == L.SHT_SYMTAB_SHNDX and section.link == self.symtab:
-                return index
-        return 0
+        if self._extended < 0:  # each symbol of an object with many sections asks
+            fitting = (
+                index
+                for index, section in enumerate(self.sections)
+                if section.type == L.SHT_SYMTAB_SHNDX and section.link == self.symtab
+            )
+            self._extended = next(fitting, 0)
+        return self._extended
 
     def _extended_index(self, index: int) -> int:
         table = self.extended_table()
