@@ -80,7 +80,7 @@ def test_every_other_page_says_what_runs_its_code() -> None:
 
 
 COMMAND_LINE = re.compile(
-    r"^(?:\s*\$ |    |)(?:\w+=\S+ )*usdtbuild (?P<command>[a-z]+(?:-[a-z]+)*)(?P<rest> [^|;\n]*)", re.MULTILINE
+    r"^ *(?:\$ )?(?:\w+=\S+ )*usdtbuild (?P<command>[a-z]+(?:-[a-z]+)*)(?P<rest> [^|;\n]*)", re.MULTILINE
 )
 
 
@@ -88,14 +88,19 @@ def test_commands_on_pages_have_options_that_exist(run: Any) -> None:
     """Of every page, also where examples can't be run; what stands behind `--` or `#` is not for us."""
     wanted: dict[str, set[str]] = {}
     for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
-        for line in COMMAND_LINE.finditer(path.read_text()):
+        text = path.read_text()
+        code = [each["text"] for each in _BLOCK.finditer(text)] + re.findall(r"^    \S.*$", text, re.MULTILINE)
+        for line in COMMAND_LINE.finditer("\n".join(code)):
             ours = re.split(r" -- | --$|  +#", line["rest"], maxsplit=1)[0]
             wanted.setdefault(line["command"], set()).update(re.findall(r"(?<=[ \[|])--[a-z][\w-]*", ours))
     assert len(wanted) > 10
     assert sum(map(len, wanted.values())) > 25
     for command, options in wanted.items():
         assert command in COMMANDS, f"usdtbuild {command}"
-        helped = run(sys.executable, "-m", "usdtbuild", command, "--help", cwd=ROOT).stdout
+        ours = [sys.executable, "-m", "usdtbuild", command]
+        helped = run(*ours, "--help", cwd=ROOT).stdout
+        for part in re.findall(r"^  (\w+) ", helped.partition("\nCommands:\n")[2], re.MULTILINE):
+            helped += run(*ours, part, "--help", cwd=ROOT).stdout
         known = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", helped))
         assert options <= known, f"usdtbuild {command}: {options - known}"
 
