@@ -43,10 +43,13 @@ def file_name(project: str, variant: str) -> str:
 
 
 def unpack(name: str, folder: Path) -> Path:
-    """Fetch a source package, unpack it in `folder`, and return the folder that came out; exit if there is none."""
+    """Fetch a source package, unpack it in `folder`, and return the folder that came out.
+
+    Raises LookupError, with apt's reason, where the package can't be had.
+    """
     archive = subprocess.run([sys.executable, SOURCES, name], capture_output=True, text=True, check=False)
     if archive.returncode:
-        sys.exit(archive.stderr.strip())
+        raise LookupError(archive.stderr.strip())
     with tarfile.open(archive.stdout.strip()) as file:
         top = file.getnames()[0].split("/")[0]
         file.extractall(folder)
@@ -309,7 +312,12 @@ def main() -> None:
             sys.exit(f"{name} is not installed")
     for name in chosen:
         with workspace() as temporary:
-            {"python": python, "snappy": snappy}[name](Path(kept).resolve() if kept else temporary, bool(kept))
+            try:
+                {"python": python, "snappy": snappy}[name](Path(kept).resolve() if kept else temporary, bool(kept))
+            except LookupError as problem:
+                print(f"{name}: not measured: {problem}")
+                if kept:
+                    sys.exit(1)
 
 
 if __name__ == "__main__":
