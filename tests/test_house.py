@@ -7,6 +7,7 @@ those that `BESIDE` names on its own. What is imported only for type checkers is
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ FLOORS = (
     ("__main__", "cli"),
     ("commands",),
     ("launcher", "setuptools_ext", "meson_wrapper", "pytest_plugin", "dtrace", "new_project", "adding"),
+    ("setuptools_prepare",),
     ("setuptools_options",),
     ("launch", "classic", "verify", "tracing"),
     ("compilers",),
@@ -43,7 +45,6 @@ LARGER = {
     "elf/object.py:ElfObject": 260,
     "elf/image.py:Image": 220,
     "functions/read.py:_Reader": 210,
-    "setuptools_ext.py:ProbesBuildExt": 230,
 }
 
 
@@ -132,3 +133,18 @@ def test_modules_classes_and_functions_have_their_measure() -> None:
     assert large == {}
     small = {name for name, lines, most in measured() if name in LARGER and lines <= most}
     assert small == set(), "these keep to the measure by now"
+
+
+def test_the_page_about_the_design_names_every_room() -> None:
+    page = (ROOT / "docs" / "design.md").read_text()
+    named = {word.split(".")[0].strip("/") for word in re.findall(r"`([\w./]+)`", page)}
+    silent = {"__main__", "_version"}  # the package's start and its version
+    assert {room(name) for name in modules()} - {""} - silent - named == set()
+
+
+def test_the_page_about_additions_names_files_that_exist() -> None:
+    page = (ROOT / "docs" / "contributing.md").read_text()
+    paths = re.findall(r"`((?:usdtbuild|tests|tools|docs|cmake|meson|man|completion|sample_projects)/[\w./]*)`", page)
+    assert len(paths) > 20
+    missing = [path for path in paths if "NAME" not in path and not (ROOT / path).exists()]
+    assert missing == []

@@ -5,16 +5,14 @@ the sources of an Extension. Then whatever `build_ext` the project has, setuptoo
 subclassed, and nothing else is touched: the subclass writes the headers before an extension is built, and puts our
 launcher in front of the compiler while it is. Where nothing asks, nothing happens.
 
-Not here: the checking of what was asked (`setuptools_options`), and any work on objects (`launcher`).
+Not here: the checking of what was asked (`setuptools_options`), what an extension needs then (`setuptools_prepare`),
+and any work on objects (`launcher`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import shlex
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,15 +20,12 @@ from typing import Any
 from . import __version__
 from .errors import UsdtError
 from .setuptools_options import Options, OptionsError, Request, merge, read_keyword, read_table, with_environment
+from .setuptools_prepare import COMPILERS, LAUNCHER, prepare
 
-LIVE = Path(__file__).absolute().parent / "runtime" / "live"
 OLDEST = 61  # the first setuptools that reads pyproject.toml
-LAUNCHER = str(Path(__file__).absolute().parent / "launcher.py")
 # What sysconfig.get_platform() calls the systems whose tracers we know; elsewhere probes compile to nothing.
 TRACED = ("linux", "android", "freebsd", "solaris", "sunos")
 TARGETS = {"freebsd": "freebsd", "solaris": "illumos", "sunos": "illumos"}
-COMPILERS = ("compiler_so", "compiler_so_cxx")  # the second since setuptools 72
-_CXX = (".cc", ".cpp", ".cxx", ".c++", ".C", ".CPP", ".mm")
 
 
 # -- the entry points ------------------------------------------------------------------------------------------------
@@ -244,38 +239,13 @@ class ProbesBuildExt:
         kept = extension.include_dirs, extension.depends, extension.extra_compile_args, extension.sources
         try:
             with _told(building=True):
-                self._prepare(extension, options)
+                words = self._launcher_options(options) if options.uses_launcher else []
+                folder = Path(self.build_temp, "usdt", extension.name)
+                prepare(extension, options, folder, words, self.compiler, self.warn)
             self._put_launcher_in_front()
             super().build_extension(extension)  # type: ignore[misc]
         finally:
             extension.include_dirs, extension.depends, extension.extra_compile_args, extension.sources = kept
-
-    def _prepare(self, extension: Any, options: Options) -> None:
-        """Write the headers and the settings, on which the extension then depends: not on the provider files.
-
-        So an edited comment, which leaves the header as it is, compiles nothing. Raises UsdtError.
-        """
-        folder = Path(self.build_temp, "usdt", extension.name)
-        folder.mkdir(parents=True, exist_ok=True)
-        headers = {folder / f"{Path(path).stem}.h": path for path in options.providers}
-        for old in folder.glob("*.h"):
-            if old not in headers:
-                old.unlink()
-        for header, path in headers.items():
-            _write_changed(header, _header_text(path, header.name, options.disabled))
-        flags = self._patchable_flags(extension, options, folder) if options.patchable else []
-        if options.uses_launcher and {"dof", "usdt"}.intersection(options.formats):
-            flags.append("-DUSDT_ENABLED_BY_CALL")  # DTrace increments no semaphore, and can answer this
-        settings = folder / "settings"
-        words = [*(self._launcher_options(options) if options.uses_launcher else []), *flags]
-        _write_changed(settings, f"usdtbuild {__version__}\n{shlex.join(words)}\n")
-
-        extension.include_dirs = [str(folder), *(extension.include_dirs or [])]
-        if options.live:
-            extension.include_dirs.append(str(LIVE))
-            extension.sources = [*extension.sources, *(str(path) for path in sorted(LIVE.glob("*.c")))]
-        extension.depends = [*(extension.depends or []), *map(str, headers), str(settings)]
-        extension.extra_compile_args = [*(extension.extra_compile_args or []), *flags]
 
     # -- the compiler ------------------------------------------------------------------------------------------------
 
@@ -299,79 +269,6 @@ class ProbesBuildExt:
                 words = getattr(compiler, name, None)
                 if words and launcher and words[: len(launcher)] == launcher:
                     setattr(compiler, name, words[len(launcher) :])
-
-    def _patchable_flags(self, extension: Any, options: Options, folder: Path) -> list[str]:
-        """Return the compiler's options for patchable entries, which it has shown to get right. Raises UsdtError.
-
-        Asked again only when the compiler or its options have changed: a probe is compiled and run.
-        """
-        from .compilers import compiler_position
-
-        pair = options.patchable if options.patchable != "auto" else ""
-        flags: list[str] = []
-        for language in self._languages(extension):
-            attribute = COMPILERS[1] if language == "c++" and hasattr(self.compiler, COMPILERS[1]) else COMPILERS[0]
-            words = [str(word) for word in getattr(self.compiler, attribute, None) or []]
-            if words[3:4] == [LAUNCHER]:
-                words = words[words.index("--") + 1 :]
-            if not words:
-                raise OptionsError(f"extension {extension.name}: patchable-function-entry needs GCC or Clang")
-            end = compiler_position(words) + 1
-            others = [*words[end:], *(extension.extra_compile_args or [])]
-            flags += self._asked_once(folder / f"patchable-{language}", pair, words[:end], others, language)
-        return list(dict.fromkeys(flags))
-
-    def _asked_once(self, answer: Path, pair: str, compiler: list[str], others: list[str], language: str) -> list[str]:
-        program = shutil.which(compiler[-1]) or ""
-        question = [__version__, pair, *compiler, *others, program, str(_date(program))]
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            known = json.loads(answer.read_text(encoding="utf-8"))
-            if known["question"] == question:
-                return list(known["flags"])
-        from .compilers.flags import choose, parse_pair
-
-        numbers = parse_pair(pair, "patchable-function-entry") if pair else None
-        choice = choose(numbers, shlex.join(compiler), others, language)
-        for warning in choice.warnings:
-            self.warn(f"patchable-function-entry: {warning}")
-        answer.write_text(json.dumps({"question": question, "flags": choice.flags}), encoding="utf-8")
-        return list(choice.flags)
-
-    def _languages(self, extension: Any) -> list[str]:
-        """Return the languages that an extension's sources are compiled as; Cython's sources become its own."""
-        cython = "c++" if (extension.language or "").lower() in ("c++", "cpp") else "c"
-        found = set()
-        for source in map(str, extension.sources):
-            suffix = Path(source).suffix
-            found.add("c++" if suffix in _CXX else cython if suffix in (".pyx", ".py", ".i") else "c")
-        return sorted(found)
-
-
-# -- files -----------------------------------------------------------------------------------------------------------
-
-
-def _header_text(path: str, name: str, disabled: bool) -> str:
-    from .provider import header
-    from .provider.parser import parse_bytes, read_file
-
-    return header.write(parse_bytes(read_file(path), path), name, disabled)
-
-
-def _write_changed(path: Path, text: str) -> None:
-    """Write a file unless it has this text: its date decides what is compiled."""
-    content = text.encode()
-    if path.exists() and path.read_bytes() == content:
-        return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(path)
-
-
-def _date(path: str) -> int:
-    try:
-        return Path(path).stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 @contextlib.contextmanager

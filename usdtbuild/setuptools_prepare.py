@@ -1,0 +1,129 @@
+"""What an extension module needs before setuptools builds it: its headers, its settings, and options of the compiler.
+
+It works on setuptools' extension object, for as long as that is built (`setuptools_ext` puts back what it had), and
+writes into the build's temporary folder only what has changed, because dates of files decide what is compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any, Callable
+
+from . import __version__
+from .setuptools_options import Options, OptionsError
+
+LIVE = Path(__file__).absolute().parent / "runtime" / "live"
+LAUNCHER = str(Path(__file__).absolute().parent / "launcher.py")
+COMPILERS = ("compiler_so", "compiler_so_cxx")  # what compiler objects have; the second since setuptools 72
+_CXX = (".cc", ".cpp", ".cxx", ".c++", ".C", ".CPP", ".mm")
+
+
+def prepare(
+    extension: Any, options: Options, folder: Path, launcher: list[str], compiler: Any, warn: Callable[[str], object]
+) -> None:
+    """Write the headers and the settings, on which the extension then depends: not on the provider files.
+
+    So an edited comment, which leaves the header as it is, compiles nothing. `launcher` are the options of ours that
+    its objects are compiled with, `compiler` is setuptools' compiler object. Raises UsdtError.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    headers = {folder / f"{Path(path).stem}.h": path for path in options.providers}
+    for old in folder.glob("*.h"):
+        if old not in headers:
+            old.unlink()
+    for header, path in headers.items():
+        _write_changed(header, _header_text(path, header.name, options.disabled))
+    flags = _patchable_flags(extension, options, folder, compiler, warn) if options.patchable else []
+    if options.uses_launcher and {"dof", "usdt"}.intersection(options.formats):
+        flags.append("-DUSDT_ENABLED_BY_CALL")  # DTrace increments no semaphore, and can answer this
+    settings = folder / "settings"
+    _write_changed(settings, f"usdtbuild {__version__}\n{shlex.join([*launcher, *flags])}\n")
+
+    extension.include_dirs = [str(folder), *(extension.include_dirs or [])]
+    if options.live:
+        extension.include_dirs.append(str(LIVE))
+        extension.sources = [*extension.sources, *(str(path) for path in sorted(LIVE.glob("*.c")))]
+    extension.depends = [*(extension.depends or []), *map(str, headers), str(settings)]
+    extension.extra_compile_args = [*(extension.extra_compile_args or []), *flags]
+
+
+def _patchable_flags(
+    extension: Any, options: Options, folder: Path, compiler: Any, warn: Callable[[str], object]
+) -> list[str]:
+    """Return the compiler's options for patchable entries, which it has shown to get right. Raises UsdtError.
+
+    Asked again only when the compiler or its options have changed: a probe is compiled and run.
+    """
+    from .compilers import compiler_position
+
+    pair = options.patchable if options.patchable != "auto" else ""
+    flags: list[str] = []
+    for language in _languages(extension):
+        attribute = COMPILERS[1] if language == "c++" and hasattr(compiler, COMPILERS[1]) else COMPILERS[0]
+        words = [str(word) for word in getattr(compiler, attribute, None) or []]
+        if words[3:4] == [LAUNCHER]:
+            words = words[words.index("--") + 1 :]
+        if not words:
+            raise OptionsError(f"extension {extension.name}: patchable-function-entry needs GCC or Clang")
+        end = compiler_position(words) + 1
+        others = [*words[end:], *(extension.extra_compile_args or [])]
+        flags += _asked_once(folder / f"patchable-{language}", pair, words[:end], others, language, warn)
+    return list(dict.fromkeys(flags))
+
+
+def _asked_once(
+    answer: Path, pair: str, compiler: list[str], others: list[str], language: str, warn: Callable[[str], object]
+) -> list[str]:
+    program = shutil.which(compiler[-1]) or ""
+    question = [__version__, pair, *compiler, *others, program, str(_date(program))]
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        known = json.loads(answer.read_text(encoding="utf-8"))
+        if known["question"] == question:
+            return list(known["flags"])
+    from .compilers.flags import choose, parse_pair
+
+    numbers = parse_pair(pair, "patchable-function-entry") if pair else None
+    choice = choose(numbers, shlex.join(compiler), others, language)
+    for warning in choice.warnings:
+        warn(f"patchable-function-entry: {warning}")
+    answer.write_text(json.dumps({"question": question, "flags": choice.flags}), encoding="utf-8")
+    return list(choice.flags)
+
+
+def _languages(extension: Any) -> list[str]:
+    """Return the languages that an extension's sources are compiled as; Cython's sources become its own."""
+    cython = "c++" if (extension.language or "").lower() in ("c++", "cpp") else "c"
+    found = set()
+    for source in map(str, extension.sources):
+        suffix = Path(source).suffix
+        found.add("c++" if suffix in _CXX else cython if suffix in (".pyx", ".py", ".i") else "c")
+    return sorted(found)
+
+
+def _header_text(path: str, name: str, disabled: bool) -> str:
+    from .provider import header
+    from .provider.parser import parse_bytes, read_file
+
+    return header.write(parse_bytes(read_file(path), path), name, disabled)
+
+
+def _write_changed(path: Path, text: str) -> None:
+    """Write a file unless it has this text: its date decides what is compiled."""
+    content = text.encode()
+    if path.exists() and path.read_bytes() == content:
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+def _date(path: str) -> int:
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return 0
