@@ -41,6 +41,7 @@ _ENGINES = ("auto", "patch", "trap", "inside", "remote")
 @click.option("-P", "--probe", "probes", multiple=True, metavar="GLOB", help="Probes: provider:probe, or probe.")
 @click.option("-F", "--function", "functions", multiple=True, metavar="GLOB", help="Entries of functions.")
 @click.option("-L", "--call", "calls", multiple=True, metavar="GLOB", help="Calls of library functions.")
+@click.option("--returns", is_flag=True, help="With -L: also when calls return, and what; by breakpoints.")
 @click.option("-x", "--exclude", multiple=True, metavar="GLOB", help="Leave these probes and functions out.")
 @click.option("--module", "modules", multiple=True, metavar="GLOB", help="Only in these files: by path or name.")
 @click.option("--provider", "files", multiple=True, metavar="FILE.d", help="Provider files that name arguments.")
@@ -73,6 +74,7 @@ def command(
     probes: tuple[str, ...],
     functions: tuple[str, ...],
     calls: tuple[str, ...],
+    returns: bool,
     exclude: tuple[str, ...],
     modules: tuple[str, ...],
     files: tuple[str, ...],
@@ -115,7 +117,7 @@ def command(
                     live=not argv and wanted_hits is None)  # fmt: skip
     sieve = Sieve(Filter(wanted_hits, string_size)) if wanted_hits is not None else None
     probes = probes or (latency if latency and not functions and not calls else ())
-    wanted = Wanted(probes, functions, exclude, modules, _providers(files), calls)
+    wanted = Wanted(probes, functions, exclude, modules, _providers(files), calls, returns)
     with Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
         what = COUNT if output.needs == COUNTS and sieve is None else RECORD
         job = Job(

@@ -12,7 +12,7 @@ from ..errors import InputError
 from . import job
 from .errors import TracerError
 from .maps import areas
-from .model import COUNT, ENTER, Plan, Refusal, Target, Totals
+from .model import CALL, COUNT, ENTER, RETURN, Plan, Refusal, Target, Totals
 from .patch import engine as patch
 from .selection import select
 from .trap.breakpoints import Breakpoints
@@ -46,6 +46,12 @@ class Process:
             self.modules = dict(parent.modules)
             if parent.breakpoints is not None:
                 self.breakpoints = parent.breakpoints.copy_for(pid)
+
+    def shares(self, memory: bool) -> None:
+        """Say whether it shares its parent's memory, as a child of vfork does."""
+        self.shares_memory = memory
+        if self.breakpoints is not None:
+            self.breakpoints.returns.shares_memory = memory
 
     def points(self) -> Breakpoints:
         """Return its breakpoints."""
@@ -152,15 +158,19 @@ class Arming:
         plan = Plan(self.wish.what, tuple(targets), self.wish.string_size, self.wish.buffer_size)
         left = [(target, site) for target in targets for site in target.sites]
         reasons: dict[int | None, Refusal] = {}
-        if self.wish.engine in {job.AUTO, job.PATCH}:
+        # Whoever returns is seen by a breakpoint where it returns to, which only one at the call knows.
+        trapped = [one for one in left if self.wish.wanted.returns and one[0].kind in {CALL, RETURN}]
+        patched = [one for one in left if one not in trapped] if trapped else left
+        if self.wish.engine in {job.AUTO, job.PATCH} and patched:
             reason = patch.why_not(process.pid, targets[0].module.machine)
             refused: list[Refusal] = []
             if not reason:
-                refused, reason = self._patch(process, plan)
+                jumps = tuple(dict.fromkeys(target for target, _ in patched)) if trapped else plan.targets
+                refused, reason = self._patch(process, plan._replace(targets=jumps))
             if reason:
-                refused = [Refusal(target.title, reason, "", site.address) for target, site in left]
+                refused = [Refusal(target.title, reason, "", site.address) for target, site in patched]
             reasons = {refusal.address: refusal for refusal in refused}
-            left = [(target, site) for target, site in left if site.address in reasons]
+            left = [*trapped, *((target, site) for target, site in patched if site.address in reasons)]
         if self.wish.engine in {job.AUTO, job.TRAP}:
             left = self._trap(process, plan, left, reasons)
         self.tell_refusals([reasons[s.address] for _, s in left if s.address in reasons])

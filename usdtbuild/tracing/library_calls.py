@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ..machines import facts_of
-from .model import CALL, FLOAT, POINTER, Argument, Module, Site, Target
+from .model import CALL, FLOAT, POINTER, RETURN, Argument, Module, Site, Target
 from .prototypes import Prototype, prototype_of
 
 if TYPE_CHECKING:
@@ -25,8 +25,13 @@ if TYPE_CHECKING:
 _C_LIBRARIES = re.compile(r"(?:libc|libm|libpthread|libdl|librt|libcrypt|libresolv|libutil|ld-[\w-]+)\.so.*")
 
 
-def call_targets(one: Loaded, module: Module, takes: Callable[[Sequence[str]], bool], first: int) -> Iterator[Target]:
-    """Yield the library functions that a loaded file calls, if `takes` wants one of their names."""
+def call_targets(
+    one: Loaded, module: Module, takes: Callable[[Sequence[str]], bool], first: int, *, returns: bool = False
+) -> Iterator[Target]:
+    """Yield the library functions that a loaded file calls, if `takes` wants one of their names.
+
+    With `returns`, behind each another target of the same sites, whose operands are those at the call's return.
+    """
     from ..functions.calls.read import read_calls
 
     facts = facts_of(one.image.machine)
@@ -49,6 +54,24 @@ def call_targets(one: Loaded, module: Module, takes: Callable[[Sequence[str]], b
         if sites:
             yield Target(first, CALL, "", call.name, module, arguments, tuple(sites))
             first += 1
+            if returns:
+                yield _return(first, call.name, module, sites, found, report, one.image.machine)
+                first += 1
+
+
+def _return(
+    number: int, name: str, module: Module, sites: Sequence[Site], found: Prototype | None, report: Calls, machine: int
+) -> Target:
+    """Return the return of a call; of an unknown function whatever the register for integers holds."""
+    if found is None:
+        found = Prototype((), Argument("result", "", report.address_size, False, POINTER))
+    operand = _result(found, machine)
+    if found.result is None or operand is None:
+        return Target(number, RETURN, "", name, module, (), tuple(one._replace(operands=()) for one in sites))
+    operands = (operand,)
+    return Target(
+        number, RETURN, "", name, module, (found.result,), tuple(s._replace(operands=operands) for s in sites)
+    )
 
 
 def _of_c_library(call: Call, versions: bool) -> bool:
@@ -89,7 +112,7 @@ def _operand(argument: Argument, place: str) -> str:
     return f"{'-' if argument.signed else ''}{argument.size}@{place}"
 
 
-def result_operand(found: Prototype, machine: int) -> Operand | None:
+def _result(found: Prototype, machine: int) -> Operand | None:
     """Return where a function's result is; None where it has none, or nobody knows where."""
     from ..formats.operands import parse_one
 

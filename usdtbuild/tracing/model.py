@@ -101,7 +101,9 @@ class Target(NamedTuple):
 
     @property
     def title(self) -> str:
-        """`provider:probe`, or the function's name."""
+        """`provider:probe`, or the function's name, with `:return` behind it for what it returns."""
+        if self.kind in {EXIT, RETURN}:
+            return f"{self.name}:return"
         return f"{self.provider}:{self.name}" if self.provider else self.name
 
 

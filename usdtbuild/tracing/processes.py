@@ -112,7 +112,7 @@ class Processes:
         if pid not in self.known:
             self.known[pid] = Process(pid, self.known.get(thread.pid))
         self.known[pid].parent = self.known.get(thread.pid)
-        self.known[pid].shares_memory = event == ptrace.EVENT_VFORK
+        self.known[pid].shares(event == ptrace.EVENT_VFORK)
 
     def _exec(self, thread: Thread) -> None:
         """A process runs a new program: nothing of the old one is there any more."""
@@ -150,13 +150,12 @@ class Processes:
             if not (process is not None and process.breakpoints and process.breakpoints.was_here(thread.tid)):
                 thread.owed = signal.SIGTRAP
             return
-        address, found, values = hit
-        if found.target == HOOK:
+        for target, values in hit.seen:
+            self.worker.hit(thread.pid, thread.tid, target, values)
+        if hit.target == HOOK:
             self._libraries_changed(process)
-        else:
-            self.worker.hit(thread.pid, thread.tid, found.target, values)
-        if not found.skip:
-            stop = process.breakpoints.step(self.tracees, thread, address)
+        if not hit.skip:
+            stop = process.breakpoints.step(self.tracees, thread, hit.address)
             if stop is not None:
                 if stop.exited is not None:
                     self._ended(thread.tid, stop.exited)

@@ -30,7 +30,10 @@ _KINDS = {declared.FLOAT: FLOAT, declared.POINTER: POINTER}
 
 
 class Wanted(NamedTuple):
-    """What a user wants to trace: patterns of probes (`provider:probe` or `probe`), of functions, and of modules."""
+    """What a user wants to trace: patterns of probes (`provider:probe` or `probe`), functions, modules and calls.
+
+    `returns`: calls are traced also when they return.
+    """
 
     probes: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
@@ -38,6 +41,7 @@ class Wanted(NamedTuple):
     modules: tuple[str, ...] = ()
     providers: tuple[Provider, ...] = ()
     calls: tuple[str, ...] = ()
+    returns: bool = False
 
     def takes_probe(self, provider: str, name: str) -> bool:
         """Whether a probe is wanted."""
@@ -121,7 +125,7 @@ def targets_in(one: Loaded, wanted: Wanted, first: int = 0) -> Iterator[Target]:
             yield target
             number += 1
     if wanted.calls:
-        yield from call_targets(one, module, wanted.takes_call, number)
+        yield from call_targets(one, module, wanted.takes_call, number, returns=wanted.returns)
 
 
 def probe_target(

@@ -189,5 +189,6 @@ def _middle(number: int) -> float:
 
 
 def _is_meant(target: Target, pattern: str) -> bool:
-    names = {target.title, target.name, *(name.replace("__", "-") for name in (target.title, target.name))}
+    whole = (target.title, target.name) if target.provider else (target.title,)
+    names = {*whole, *(name.replace("__", "-") for name in whole)}
     return any(fnmatch.fnmatchcase(name, pattern) for name in names)

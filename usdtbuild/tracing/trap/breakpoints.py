@@ -8,25 +8,37 @@ the breakpoints with a copy of this object.
 from __future__ import annotations
 
 import contextlib
+import signal
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import ptrace
 from ..maps import Memory
+from ..model import RETURN as RETURNS
 from ..model import Refusal
 from ..patch.forms import nop_length
 from .operands import is_float_register, reader
+from .returns import Returns, Wanted
 
 if TYPE_CHECKING:
+    import ctypes
     from collections.abc import Sequence
 
     from ..model import Plan, Site, Target, Value
     from ..tracees import Thread, Tracees
     from .operands import Reader
 
+    Registers = ctypes.Array[ctypes.c_ulonglong]
+
 TRAP = b"\xcc"
-RETURN = -1
+RETURN, AGAIN = -1, -2
+RETURNED = -2  # the target number of a breakpoint that is only there because somebody returns to it
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
+_ALL_SIGNALS = (1 << 64) - 1
+# Those that an instruction itself can cause, the step's own among them: blocked, they would end the program.
+_FROM_INSTRUCTIONS = sum(
+    1 << number - 1 for number in (signal.SIGTRAP, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+)
 
 
 class Breakpoint(NamedTuple):
@@ -38,6 +50,16 @@ class Breakpoint(NamedTuple):
     skip: int
     readers: tuple[Reader, ...]
     floats: bool = False
+    returns: Wanted | None = None
+
+
+class Hit(NamedTuple):
+    """What a thread has run into: where, and which targets with which values; `skip` is as in a breakpoint."""
+
+    address: int
+    target: int
+    skip: int
+    seen: list[tuple[int, tuple[Value, ...]]]
 
 
 class Breakpoints:
@@ -46,22 +68,30 @@ class Breakpoints:
     name = "trap"
 
     def __init__(
-        self, pid: int, armed: dict[int, Breakpoint] | None = None, semaphores: dict[int, int] | None = None
+        self,
+        pid: int,
+        armed: dict[int, Breakpoint] | None = None,
+        semaphores: dict[int, int] | None = None,
+        returns: Returns | None = None,
     ) -> None:
         self.pid = pid
         self.memory = Memory(pid)
         self.armed: dict[int, Breakpoint] = dict(armed or {})
         self.semaphores: dict[int, int] = dict(semaphores or {})
+        self.returns = Returns(pid, self.memory, returns)
         self._gone: set[int] = set()  # where breakpoints were, for threads that report one late
 
     def copy_for(self, pid: int) -> Breakpoints:
         """Return the same for a process that was forked from this one."""
-        return Breakpoints(pid, self.armed, self.semaphores)
+        return Breakpoints(pid, self.armed, self.semaphores, self.returns)
 
     def arm(self, plan: Plan, sites: Sequence[tuple[Target, Site]]) -> list[Refusal]:
         """Arm sites of the stopped process; return what can't be armed."""
-        refusals = []
+        refusals: list[Refusal] = []
         for target, site in sites:
+            if target.kind == RETURNS:
+                self._arm_return(target, site, plan.string_size)
+                continue
             if site.address in self.armed:
                 refusals.append(Refusal(target.title, "another probe is at the same place", "", site.address))
                 continue
@@ -84,6 +114,14 @@ class Breakpoints:
                 continue
             refusals.append(Refusal(target.title, "its code can't be written", "", site.address))
         return refusals
+
+    def _arm_return(self, target: Target, site: Site, string_size: int) -> None:
+        """Let the call at a site, if that is armed, tell of its return."""
+        found = self.armed.get(site.address)
+        if found is not None:
+            readers = tuple(reader(*one, string_size) for one in zip(target.arguments, site.operands))
+            wanted = Wanted(target.number, readers, any(map(is_float_register, site.operands)))
+            self.armed[site.address] = found._replace(returns=wanted)
 
     def arm_hook(self, address: int, number: int) -> None:
         """Put a breakpoint at a place that is no target; it goes by a number of its own."""
@@ -108,11 +146,12 @@ class Breakpoints:
         for address in [one for one in self.armed if start <= one < end]:
             del self.armed[address]
             self._gone.add(address)
+        self.returns.forget(start, end)
         for address in [one for one in self.semaphores if start <= one < end]:
             del self.semaphores[address]
 
-    def hit(self, tid: int) -> tuple[int, Breakpoint, tuple[Value, ...]] | None:
-        """Return what a thread that stopped with SIGTRAP has hit: the address, the breakpoint, the arguments.
+    def hit(self, tid: int) -> Hit | None:
+        """Return what a thread that stopped with SIGTRAP has hit, and let it stand where it goes on.
 
         None if it is the program's own trap. The thread's instruction pointer is still behind the trap.
         """
@@ -120,10 +159,21 @@ class Breakpoints:
         address = registers[ptrace.RIP] - 1
         found = self.armed.get(address)
         if found is None:
-            return None
+            left = self.returns.was_left(address)
+            if left is None or self.memory.read(address, 1) != TRAP:
+                return None
+            return self._out(address, left, registers, tid, [])
         memory = self.memory
-        known = [*registers, *ptrace.float_registers(tid)] if found.floats else registers
-        values = tuple([read(known, memory) for read in found.readers])
+        seen = self.returns.take(address, registers, tid)
+        if found.target == RETURNED and not self.returns.is_expected(address):
+            del self.armed[address]
+            self.returns.removed(address, found.before)
+            return self._out(address, found.before, registers, tid, seen)
+        if found.target >= 0:
+            known = [*registers, *ptrace.float_registers(tid)] if found.floats else registers
+            seen.append((found.target, tuple([read(known, memory) for read in found.readers])))
+        if found.returns is not None:
+            self._expect(address, registers, found.returns)
         if found.skip == RETURN:
             registers[ptrace.RIP] = memory.word(registers[ptrace.RSP]) or 0
             registers[ptrace.RSP] += 8
@@ -131,7 +181,24 @@ class Breakpoints:
         elif found.skip:
             registers[ptrace.RIP] = address + found.skip
             ptrace.set_registers(tid, registers)
-        return address, found, values
+        return Hit(address, found.target, found.skip, seen)
+
+    def _out(
+        self, address: int, before: bytes, registers: Registers, tid: int, seen: list[tuple[int, tuple[Value, ...]]]
+    ) -> Hit:
+        """Take a breakpoint out under a thread that has hit it. A single byte changes, and only from a trap to the
+        first byte of the instruction that it stood for, so other threads find one or the other."""
+        self.memory.write(address, before)
+        self._gone.add(address)
+        registers[ptrace.RIP] = address
+        ptrace.set_registers(tid, registers)
+        return Hit(address, RETURNED, AGAIN, seen)
+
+    def _expect(self, site: int, registers: Registers, wanted: Wanted) -> None:
+        """Put a breakpoint where the call at a site returns to, in one byte like `_out`."""
+        address = self.returns.expect(site, registers, wanted)
+        if address is not None:
+            self.arm_hook(address, RETURNED)
 
     def step(self, tracees: Tracees, thread: Thread, address: int) -> ptrace.Stop | None:
         """Execute the instruction under a breakpoint; returns what happened instead of the step, None if it did."""
@@ -140,16 +207,19 @@ class Breakpoints:
         registers[ptrace.RIP] = address
         ptrace.set_registers(thread.tid, registers)
         first = self.memory.read(address, 1)
+        mask = ptrace.signal_mask(thread.tid)
+        # A signal would be handled before the instruction, which then would be hit once more.
+        ptrace.set_signal_mask(thread.tid, mask | ~_FROM_INSTRUCTIONS & _ALL_SIGNALS)
         with tracees.standing(thread.pid):
             self.memory.write(address, found.before)
             try:
-                ptrace.call(ptrace.SINGLESTEP, thread.tid)
-                stop = ptrace.wait(thread.tid)
+                stop = _step(thread.tid, address)
             finally:
                 with contextlib.suppress(OSError):
                     self.memory.write(address, first)
-        stepped = stop is not None and stop.exited is None and not stop.event and stop.signal == 5
-        return None if stepped else stop
+        if stop is None or stop.exited is None:
+            ptrace.set_signal_mask(thread.tid, mask)
+        return stop
 
     def disarm(self, *, keep_semaphores: bool = False) -> None:
         """Take all out of the stopped process. What has changed meanwhile stays; a process that only shares the memory
@@ -172,6 +242,25 @@ class Breakpoints:
     def close(self) -> None:
         """Close the process' memory."""
         self.memory.close()
+
+
+def _step(tid: int, address: int) -> ptrace.Stop | None:
+    """Let a thread execute the instruction at an address; returns what happened instead, None if it did."""
+    while True:
+        ptrace.call(ptrace.SINGLESTEP, tid)
+        stop = ptrace.wait(tid)
+        if stop is None or stop.exited is not None:
+            return stop
+        if stop.event == ptrace.EVENT_STOP and stop.signal == signal.SIGTRAP:
+            # An interrupt that was sent when the thread had run into the breakpoint already.
+            if ptrace.registers(tid)[ptrace.RIP] == address:
+                continue
+            ptrace.call(ptrace.CONT, tid)  # the step's own stop has to wait behind it
+            stop = ptrace.wait(tid)
+            if stop is None:
+                return stop
+        stepped = stop.exited is None and not stop.event and stop.signal == signal.SIGTRAP
+        return None if stepped else stop
 
 
 def _skip(code: bytes) -> int:

@@ -1,0 +1,157 @@
+"""`usdtbuild trace --call --returns`: calls that return tell what, once, whatever happens in between."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the engines are for x86-64")
+LIBRARY = """
+#include <setjmp.h>
+#include <stdlib.h>
+int nested(int (*again)(int), int n) { return n ? again(n - 1) + 1 : 0; }
+int inner(int n) { return n + 1; }
+int outer(int n) { return inner(n * 2); }
+int leave(jmp_buf where, int n) { if (n % 2) longjmp(where, 1); return n; }
+double half(double x) { return x / 2; }
+long square(long n) { return n * n; }
+"""
+PROGRAM = r"""
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int nested(int (*again)(int), int n);
+int outer(int n);
+int leave(jmp_buf where, int n);
+double half(double x);
+long square(long n);
+static jmp_buf where;
+static int again(int n) { return nested(again, n); }
+static void *work(void *from) { for (long i = 0; i < 25; i++) square((long)from + i); return 0; }
+int main(int argc, char **argv)
+{
+	pthread_t threads[4];
+	int status;
+	if (argc > 1) {
+		puts("ready");
+		fflush(stdout);
+		getchar();
+		printf("%ld\n", square(12));
+		return 0;
+	}
+	again(5);
+	outer(10);
+	half(5);
+	for (int i = 0; i < 6; i++)
+		if (!setjmp(where))
+			leave(where, i);
+	for (long i = 0; i < 4; i++) pthread_create(&threads[i], 0, work, (void *)(1000 * i));
+	for (int i = 0; i < 4; i++) pthread_join(threads[i], 0);
+	if (!fork()) _exit((int)square(3));
+	wait(&status);
+	pid_t child = vfork();
+	if (!child) execl("/bin/true", "true", (char *)0);
+	waitpid(child, &status, 0);
+	setenv("CALLS", "text", 1);
+	free(strdup(getenv("CALLS")));
+	return access("/nowhere", 0) + 1;
+}
+"""
+FORMS = {"lazy": ("-Wl,-z,lazy",), "no-plt": ("-fno-plt",), "exe": ("-no-pie", "-fno-pie", "-Wl,-z,now")}
+
+
+@pytest.fixture(scope="module")
+def programs(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Build the program in one of the forms."""
+    folder = tmp_path_factory.mktemp("returns")
+    (folder / "library.c").write_text(LIBRARY)
+    (folder / "program.c").write_text(PROGRAM)
+    run("gcc", "-O2", "-shared", "-fPIC", "library.c", "-o", "libreturns.so", cwd=folder)
+
+    def build(form: str) -> Path:
+        words = ["gcc", "-O1", "-w", "-fno-builtin", *FORMS[form], "program.c", "libreturns.so", "-Wl,-rpath,$ORIGIN"]
+        run(*words, "-pthread", "-o", form, cwd=folder)
+        return folder / form
+
+    return build
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_return_with_its_result(form: str, programs: Any, usdtbuild: Any) -> None:
+    program = programs(form)
+    words = ["-L", "*", "--module", form, "--module", "libreturns.so", "--returns", "--no-children"]
+    done = usdtbuild("trace", *words, "-o", "/dev/stderr", "--", program)
+    shown: dict[str, list[str]] = {}
+    for line in done.stderr.splitlines():
+        name, _, arguments = line[21:].partition(" ")
+        shown.setdefault(name, []).append(arguments)
+
+    def results(name: str) -> list[int]:
+        return [int(text.removeprefix("result="), 16) & 0xFFFFFFFF for text in shown[f"{name}:return"]]
+
+    assert results("nested") == [0, 1, 2, 3, 4, 5]
+    assert results("inner") == results("outer") == [21]  # `outer` ends with a jump to `inner`
+    assert (len(shown["nested"]), len(shown["leave"]), len(shown["square"])) == (6, 6, 101)
+    assert results("leave") == [0, 2, 4]  # the others leave with longjmp
+    squares = Counter((1000 * thread + i) ** 2 for thread in range(4) for i in range(25))
+    assert Counter(results("square")) == squares + Counter([9])  # the last one in a forked process
+    assert shown["setenv:return"] == ["result=0"]
+    assert shown["getenv:return"] == shown["strdup:return"] == ['result="text"']
+    assert shown["free:return"] == [""]
+    assert shown["access:return"] == ["result=-1"]
+    assert shown["pthread_create:return"] == ["result=0"] * 4
+    assert len(shown["waitpid:return"]) == 1
+
+
+def test_counts_and_latencies_know_returns(programs: Any, usdtbuild: Any) -> None:
+    program = programs("lazy")
+    done = usdtbuild("trace", "-L", "square", "--count", "--returns", "--", program)
+    assert re.findall(r"(\d+)  (square\S*)", done.stdout) == [("101", "square"), ("101", "square:return")]
+    done = usdtbuild("trace", "-L", "square", "--returns", "--latency", "square", "square:return", "--", program)
+    assert "square to square:return: 101 pairs" in done.stdout
+
+
+def test_a_process_is_left_while_somebody_is_expected(programs: Any, run: Any) -> None:
+    """The program waits in getchar(), to which the breakpoint of its return belongs, as the trace ends."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([programs("lazy"), "wait"], **pipes) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            assert process.stdout.readline() == "ready\n"
+            words = [sys.executable, "-m", "usdtbuild", "trace", "-v", "-L", "*", "--returns", "-p", str(process.pid)]
+            tracer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            assert tracer.stderr is not None
+            assert "tracing process" in tracer.stderr.readline()
+            tracer.send_signal(signal.SIGINT)
+            _, errors = tracer.communicate(timeout=60)
+            assert tracer.returncode == 0, errors
+            output, _ = process.communicate("\n", timeout=60)
+        finally:
+            process.kill()
+    assert (output, process.returncode) == ("144\n", 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--returns",), "say which, -L GLOB"),
+        (("--returns", "-L", "puts", "--engine", "patch"), "returns are seen by breakpoints"),
+    ],
+)
+def test_what_makes_no_sense_is_said(words: tuple[str, ...], said: str, usdtbuild: Any) -> None:
+    done = usdtbuild("trace", *words, "--", "true", code=2)
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1

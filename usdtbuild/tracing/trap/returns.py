@@ -1,0 +1,126 @@
+"""Returns of watched calls: which are expected, and who has just returned.
+
+A call that is hit gets a breakpoint at the address that it will return to, in the caller's code, for as long as anybody
+is expected there. Who returns is told from others that come by, other threads and outer calls of a recursion, by the
+stack pointer: behind the return it is right above where the return address was, and no two calls that are under way
+have that in common, except a function and one that it has jumped to in its place; these return at once.
+
+A call that never returns (longjmp, an exception, the end of its thread) leaves what was expected. The breakpoint then
+stays too, and whoever comes by goes on; a new call in the same place of the stack takes the old one's place. A process
+that was forked inherits all of it with its stack; one that shares its parent's memory (vfork) leaves breakpoints alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from .. import ptrace
+from ..maps import areas
+from ..patch import slots
+
+if TYPE_CHECKING:
+    from ..maps import Area, Memory
+    from ..model import Value
+    from .operands import Reader, Registers
+
+_DIRECT = 0xE8  # call rel32, five bytes
+
+
+class Wanted(NamedTuple):
+    """What is told of a return: the target's number, and how its result is read; `floats` as in a breakpoint."""
+
+    target: int
+    readers: tuple[Reader, ...]
+    floats: bool
+
+
+class Expected(NamedTuple):
+    """Where a call returns to, and the stack pointer by then."""
+
+    address: int
+    stack: int
+
+
+class Returns:
+    """The returns that are expected in one process."""
+
+    def __init__(self, pid: int, memory: Memory, inherited: Returns | None = None) -> None:
+        self.pid, self.memory = pid, memory
+        self.shares_memory = False
+        self._waiting: dict[Expected, tuple[Wanted, ...]] = {}
+        self._places: dict[int, int] = {}  # address -> how many are expected there
+        # Breakpoints that were there: address -> byte. A process that is just being forked may still have them.
+        self._before: dict[int, bytes] = {}
+        self._mapped: list[Area] = []
+        if inherited is not None:
+            self._waiting = dict(inherited._waiting)
+            self._places = dict(inherited._places)
+            self._before = dict(inherited._before)
+
+    def expect(self, site: int, registers: Registers, wanted: Wanted) -> int | None:
+        """Expect the return of the call at a site; return where a breakpoint must be, None if nowhere."""
+        if self.shares_memory:
+            return None
+        # Where the breakpoint is now, a call instruction has ff; what begins otherwise is none.
+        load = slots.load_of(self.memory.read(site + 1, slots.LONGEST - 1).rjust(slots.LONGEST, b"\xff"), site)
+        stack = registers[ptrace.RSP]
+        if load is not None and load.is_call:
+            found = Expected(load.counts_from, stack)
+        else:
+            found = Expected(self.memory.word(stack) or 0, stack + 8)
+        if not self._is_code(found.address):
+            return None
+        before = self._waiting.get(found, ())
+        if before and self._is_called(site, found.address, load):
+            before = ()  # the calls that were expected here never came back
+        else:
+            self._places[found.address] = self._places.get(found.address, 0) + (not before)
+        self._waiting[found] = (*before, wanted)
+        return found.address
+
+    def _is_called(self, site: int, back: int, load: slots.Load | None) -> bool:
+        """Whether the instruction before the return address is a call of this very site."""
+        if load is not None and load.is_call:
+            return True
+        code = self.memory.read(back - 5, 5)
+        target = back + int.from_bytes(code[1:], "little", signed=True)
+        return code[:1] == bytes([_DIRECT]) and target == site
+
+    def _is_code(self, address: int) -> bool:
+        """Whether an address is in a file's code. Other code may be moved or written anew, breakpoint and all."""
+        for _ in range(2):
+            for area in self._mapped:
+                if area.start <= address < area.end:
+                    return area.flags[1:3] == "-x" and area.inode != 0
+            self._mapped = areas(self.pid)
+        return False
+
+    def take(self, address: int, registers: Registers, tid: int) -> list[tuple[int, tuple[Value, ...]]]:
+        """Return who has returned to an address, the innermost first, with their results."""
+        found = self._waiting.pop(Expected(address, registers[ptrace.RSP]), ())
+        if not found:
+            return []
+        self._places[address] -= 1
+        floats = any(one.floats for one in found)
+        known = [*registers, *ptrace.float_registers(tid)] if floats else registers
+        return [(one.target, tuple([read(known, self.memory) for read in one.readers])) for one in reversed(found)]
+
+    def is_expected(self, address: int) -> bool:
+        """Whether anybody is expected at an address, or its breakpoint must stay for another reason."""
+        return self.shares_memory or self._places.get(address, 0) > 0
+
+    def removed(self, address: int, before: bytes) -> None:
+        """Remember a breakpoint that is taken out."""
+        self._before[address] = before
+
+    def was_left(self, address: int) -> bytes | None:
+        """Return the byte that belongs where a breakpoint of the parent was left in this process."""
+        return self._before.get(address)
+
+    def forget(self, start: int, end: int) -> None:
+        """A library that was between two addresses is gone."""
+        self._mapped = []
+        self._waiting = {one: wanted for one, wanted in self._waiting.items() if not start <= one.address < end}
+        for known in (self._places, self._before):
+            for address in [one for one in known if start <= one < end]:
+                del known[address]
