@@ -148,7 +148,7 @@ def test_a_process_is_left_while_somebody_is_expected(programs: Any, run: Any) -
     ("words", "said"),
     [
         (("--returns",), "say which, -L GLOB"),
-        (("--returns", "-L", "puts", "--engine", "patch"), "returns are seen by breakpoints"),
+        (("--returns", "-L", "puts", "--engine", "patch"), "the engine patch sees no returns"),
     ],
 )
 def test_what_makes_no_sense_is_said(words: tuple[str, ...], said: str, usdtbuild: Any) -> None:

@@ -117,6 +117,7 @@ def command(
                     live=not argv and wanted_hits is None)  # fmt: skip
     sieve = Sieve(Filter(wanted_hits, string_size)) if wanted_hits is not None else None
     probes = probes or (latency if latency and not functions and not calls else ())
+    _check_returns(returns, calls, engine)
     wanted = Wanted(probes, functions, exclude, modules, _providers(files), calls, returns)
     with Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
         what = COUNT if output.needs == COUNTS and sieve is None else RECORD
@@ -173,6 +174,13 @@ def _session(job: Job) -> AnySession:
     from ..tracing.session import Session
 
     return Session(job)
+
+
+def _check_returns(returns: bool, calls: tuple[str, ...], engine: str) -> None:
+    if returns and not calls:
+        raise UsageError("--returns is about calls of library functions: say which, -L GLOB")
+    if returns and engine not in {"auto", "trap"}:
+        raise UsageError(f"the engine {engine} sees no returns; --engine trap does, for programs of this machine")
 
 
 def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
