@@ -112,13 +112,11 @@ def command(
     from ..tracing.selection import Wanted
 
     engine, words = _engine(engine, remote, emulator, sysroot)
-    heading = _heading(pid, argv, remote, words)
-    wishes = Wishes(count, histogram or "", by or "", latency, key or "", top or 0, outputs, heading[:200],
-                    live=not argv and wanted_hits is None)  # fmt: skip
+    wishes = Wishes(count, histogram or "", by or "", latency, key or "", top or 0, outputs,
+                    _heading(pid, argv, remote, words)[:200], live=not argv and wanted_hits is None)  # fmt: skip
     sieve = Sieve(Filter(wanted_hits, string_size)) if wanted_hits is not None else None
     probes = probes or (latency if latency and not functions and not calls else ())
-    _check_returns(returns, calls, engine)
-    wanted = Wanted(probes, functions, exclude, modules, _providers(files), calls, returns)
+    wanted = Wanted(probes, functions, exclude, modules, _providers(files), calls, _returns(returns, calls, engine))
     with Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
         what = COUNT if output.needs == COUNTS and sieve is None else RECORD
         job = Job(
@@ -176,11 +174,13 @@ def _session(job: Job) -> AnySession:
     return Session(job)
 
 
-def _check_returns(returns: bool, calls: tuple[str, ...], engine: str) -> None:
+def _returns(returns: bool, calls: tuple[str, ...], engine: str) -> bool:
+    """Return whether returns of calls are traced. Raises UsageError where they can't be."""
     if returns and not calls:
         raise UsageError("--returns is about calls of library functions: say which, -L GLOB")
     if returns and engine not in {"auto", "trap"}:
         raise UsageError(f"the engine {engine} sees no returns; --engine trap does, for programs of this machine")
+    return returns
 
 
 def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
