@@ -85,21 +85,23 @@ def _reason(error: OSError) -> str:
 
 
 def write_edited(
-    source: Opened, patches: Sequence[tuple[int, bytes]], tail: bytes, target: str, *, mode: int | None = None
-) -> None:
+    source: Opened, patches: Sequence[tuple[int, bytes]], tail: bytes, target: str, *, mode: int | None = None,
+    staged: bool = False,
+) -> None:  # fmt: skip
     """Write `source` with `patches` over it and `tail` behind it to `target`, at once. Raises InputError.
 
     The content goes to a file beside the target, under a name nobody can guess, which is then renamed. A new file has
-    the permission bits `mode`; None stands for what the umask leaves, as for any compiler's output.
+    the permission bits `mode`; None stands for what the umask leaves, as for any compiler's output. With `staged` the
+    target is such a name already, from `outputs`, which does the renaming.
     """
-    destination = find_destination(target)
+    destination = Destination(target, target, True) if staged else find_destination(target)
     if not destination.beside:
         content = bytearray(source.view)
         for offset, data in patches:
             content[offset : offset + len(data)] = data
         write_through(destination, content + tail)
         return
-    with _Replacing(destination, 0o666, mode) as descriptor:
+    with _Replacing(destination, 0o666, mode, staged) as descriptor:
         if isinstance(source.view, bytes):
             content = bytearray(source.view)
             for offset, data in patches:
@@ -149,17 +151,19 @@ def find_destination(target: str) -> Destination:
 
     A symbolic link stays and what it leads to is replaced, also where that isn't there yet.
     """
-    path, descriptor = target, -1
+    path, descriptor, kind = target, -1, 0
     try:
         for _ in range(_MOST_LINKS):
-            if not _is_link(path):
+            kind = posix.lstat(path).st_mode & 0o170000
+            if kind != 0o120000:
                 break
+            kind = 0
             descriptor = _own_descriptor(path)
             if descriptor >= 0:
                 return Destination(target, path, False, descriptor)
             leads_to = posix.readlink(path)
             path = leads_to if leads_to[:1] == "/" else path[: path.rfind("/") + 1] + leads_to
-        kind = posix.stat(path).st_mode & 0o170000
+        kind = kind or posix.stat(path).st_mode & 0o170000
     except FileNotFoundError:
         return Destination(target, path, True)
     except (OSError, ValueError) as error:
@@ -178,13 +182,6 @@ def _own_descriptor(link: str) -> int:
     from os.path import realpath
 
     return int(name) if realpath(folder) in map(realpath, ("/proc/self/fd", "/proc/thread-self/fd")) else -1
-
-
-def _is_link(path: str) -> bool:
-    try:
-        return posix.lstat(path).st_mode & 0o170000 == 0o120000
-    except (OSError, ValueError):
-        return False
 
 
 def _may_be_replaced(path: str) -> bool:
@@ -216,12 +213,13 @@ def write_through(destination: Destination, content: bytes | bytearray) -> None:
 class _Replacing:
     """For `with`: gives a descriptor to write to; renames the file to its destination, or removes it on any failure.
 
-    The file has the bits of `mode` that the umask leaves, or those of `exactly`.
+    The file has the bits of `mode` that the umask leaves, or those of `exactly`. With `staged` its destination is a
+    name that nobody else knows, and needs no other before.
     """
 
-    def __init__(self, destination: Destination, mode: int, exactly: int | None) -> None:
+    def __init__(self, destination: Destination, mode: int, exactly: int | None, staged: bool = False) -> None:
         self.destination, self.mode, self.exactly = destination, mode, exactly
-        self.temporary = temporary_beside(destination.path)
+        self.temporary = destination.path if staged else temporary_beside(destination.path)
 
     def __enter__(self) -> int:
         # 0600 until it is complete where its bits are given: nobody else shall read what they won't let him.
@@ -249,7 +247,7 @@ class _Replacing:
                 posix.fchmod(self.descriptor, self.exactly)
         finally:
             posix.close(self.descriptor)
-        if error is None:
+        if error is None and self.temporary != self.destination.path:
             posix.replace(self.temporary, self.destination.path)
 
     def _remove(self) -> None:

@@ -38,6 +38,7 @@ class Outputs:
 
     def __init__(self) -> None:
         self._staged: dict[str, _Staged] = {}
+        self._folders: dict[str, str] = {}  # as they were named -> real path
         self._folder = ""  # private, for what can't be staged beside its destination
 
     def __enter__(self) -> Outputs:
@@ -49,11 +50,18 @@ class Outputs:
         With `keep_mode` the new file gets the permission bits of the one that it replaces. Raises InputError.
         """
         destination = find_destination(target)
-        key = os.path.realpath(destination.path)
+        key = self._key(destination.path)
         if key not in self._staged:
             path = temporary_beside(destination.path) if destination.beside else self._elsewhere(destination.path)
             self._staged[key] = _Staged(destination, path, keep_mode)
         return self._staged[key].path
+
+    def _key(self, path: str) -> str:
+        """Return the real path of what is no link itself; folders are looked up once."""
+        folder, _, name = path.rpartition("/")
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(folder or ("/" if path[:1] == "/" else "."))
+        return os.path.join(self._folders[folder], name)  # noqa: PTH118
 
     def staged(self, path: str) -> str:
         """Return where the content is that `path` will have: its staged file if there is one, else itself."""
@@ -75,6 +83,8 @@ class Outputs:
                         raise InputError(each.destination.named, error.what, error.cure) from None
             if kind is None:
                 self._commit([each for each in self._staged.values() if os.path.exists(each.path)])
+                if not self._folder:
+                    self._staged.clear()  # each has been renamed
         finally:
             for each in self._staged.values():
                 _remove(each.path)

@@ -63,9 +63,11 @@ else:
 
         def _replace(self, **named: Any) -> NamedTuple:
             """Return a copy in which some fields have other values. Raises TypeError for what is no field."""
-            values = [named.pop(field, value) for field, value in zip(self._fields, self)]
-            if named:
-                raise TypeError(f"{type(self).__name__} has no field {next(iter(named))}")
+            values, fields = [*self], self._fields
+            for field, value in named.items():
+                if field not in fields:
+                    raise TypeError(f"{type(self).__name__} has no field {field}")
+                values[fields.index(field)] = value
             return tuple.__new__(type(self), values)
 
         def __repr__(self) -> str:

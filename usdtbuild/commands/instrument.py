@@ -67,7 +67,7 @@ def command(
     with Outputs() as outputs:
         for source, target in _pairs(objects, output, output_dir):
             staged = outputs.stage(target)
-            report = instrument_file(source, staged, options)
+            report = instrument_file(source, staged, options, staged=True)
             if not report.changed:
                 _copy(source, staged)
             if patchable_table == RELATIVE:
@@ -122,7 +122,7 @@ def _copy(source: str, target: str) -> None:
     from ..files import open_input, write_edited
 
     with open_input(source) as data:
-        write_edited(data, [], b"", target)
+        write_edited(data, [], b"", target, staged=True)
 
 
 def _tell(source: str, report: Report) -> None:

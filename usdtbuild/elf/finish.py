@@ -101,15 +101,13 @@ class Finisher:
         for index, section in enumerate(self.editor._sections, first):
             data: bytes | bytearray = self._with_addends(index, section.data)
             if index in self.editor._relocations:
-                data = bytearray()
-                for relocation in self.editor._relocations[index][1]:
-                    data += self._pack_relocation(
-                        relocation.offset,
-                        relocation.type,
-                        self.number(relocation.symbol),
-                        relocation.addend,
-                        rela=self.editor.uses_rela,
-                    )
+                number, pack, rela = self.number, self._pack_relocation, self.editor.uses_rela
+                data = b"".join(
+                    [
+                        pack(offset, type_, number(symbol), addend, rela=rela)
+                        for offset, type_, symbol, addend in self.editor._relocations[index][1]
+                    ]
+                )
             info = section.info
             if index in self.editor._new_groups:
                 signature, members = self.editor._new_groups[index]

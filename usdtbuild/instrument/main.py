@@ -53,16 +53,17 @@ def mentions_probes(data: Data) -> bool:
     return data.find(b"_semaphore") >= 0 and data.find(describe.SECTION.encode()) >= 0
 
 
-def instrument_file(source: str, target: str, options: Options = DEFAULTS) -> Report:
+def instrument_file(source: str, target: str, options: Options = DEFAULTS, *, staged: bool = False) -> Report:
     """Instrument the object `source` and write the result to `target`.
 
-    `target` may be `source`: it is replaced at once, by renaming. Where there is nothing to do, nothing is written.
+    `target` may be `source`: it is replaced at once, by renaming. With `staged` it is the name of a file that isn't
+    there, and that nobody else knows (`files.write_edited`). Where there is nothing to do, nothing is written.
     Raises UsdtError for anything wrong with the object; then `target` is as it was.
     """
     with open_input(source) as data:
         patches, tail, report = instrument(data.view, source, options)
         if report.changed:
-            write_edited(data, patches, tail, target)
+            write_edited(data, patches, tail, target, staged=staged)
     return report
 
 

@@ -27,6 +27,8 @@ PASSED, BRANCH = "passed", "branch"
 # What a linker says of a branch that nothing has replaced ends with this: what would have, in each build system. Such a
 # stub is never defined, so no program ever holds the name; objects that are in order have it as a weak symbol.
 MADE_BY = "___is_made_by_usdtbuild_cc__CMake_target_usdt_providers__Meson_usdt_dep"
+_MOST_DECODED = 16
+_decoded: dict[str, list[tuple[str, tuple[Provider, str]]]] = {}  # the latest texts, and what they say
 _KIND_LETTER = {INTEGER: ("u", "s"), FLOAT: ("f", "f")}
 
 
@@ -96,6 +98,15 @@ def marked(text: str, mark: str) -> frozenset[str]:
 
 
 def _decode_all(text: str) -> list[tuple[str, tuple[Provider, str]]]:
+    """Return name -> (provider, hash) for each description in the text. Most of a project's objects have the same."""
+    if text not in _decoded:
+        if len(_decoded) >= _MOST_DECODED:
+            _decoded.clear()
+        _decoded[text] = _decode_anew(text)
+    return _decoded[text]
+
+
+def _decode_anew(text: str) -> list[tuple[str, tuple[Provider, str]]]:
     providers: list[tuple[str, str, Attributes, list[Probe]]] = []
     for line in text.replace("\0", "").split("\n"):
         fields = line.split("\t")
