@@ -15,7 +15,7 @@ from .uleb import decode_uleb, encode_uleb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .edit import ObjectEditor
+    from .edit import NewRelocation, ObjectEditor
     from .object import Reference
 
 
@@ -96,18 +96,22 @@ class Finisher:
         info = join_info(symbol, type_, self.layout, self.source.machine)
         return self.layout.rela.pack(offset, info, addend) if rela else self.layout.rel.pack(offset, info)
 
+    def _pack_relocations(self, relocations: list[NewRelocation]) -> bytes:
+        number, layout, machine = self.number, self.layout, self.source.machine
+        entries = [
+            (offset, join_info(number(symbol), type_, layout, machine), addend)
+            for offset, type_, symbol, addend in relocations
+        ]
+        if self.editor.uses_rela:
+            return b"".join([layout.rela.pack(*entry) for entry in entries])
+        return b"".join([layout.rel.pack(offset, info) for offset, info, _ in entries])
+
     def _write_new_sections(self) -> None:
         first = len(self.source.sections)
         for index, section in enumerate(self.editor._sections, first):
             data: bytes | bytearray = self._with_addends(index, section.data)
             if index in self.editor._relocations:
-                number, pack, rela = self.number, self._pack_relocation, self.editor.uses_rela
-                data = b"".join(
-                    [
-                        pack(offset, type_, number(symbol), addend, rela=rela)
-                        for offset, type_, symbol, addend in self.editor._relocations[index][1]
-                    ]
-                )
+                data = self._pack_relocations(self.editor._relocations[index][1])
             info = section.info
             if index in self.editor._new_groups:
                 signature, members = self.editor._new_groups[index]

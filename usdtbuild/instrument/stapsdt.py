@@ -13,7 +13,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..provider.model import Probe
     from .context import Context, Place
+    from .sites import StubSymbol
+
+_MOST_NOTES = 4096
+_notes: dict[tuple[str, Probe, bool, object, int, bool], bytes] = {}  # the latest that were made
 
 
 def write(context: Context, section: int, places: Sequence[Place], group: int, own: int, keep: int) -> list[int]:
@@ -30,13 +35,7 @@ def write(context: Context, section: int, places: Sequence[Place], group: int, o
         code, addend = context.place(section, offset, group)
         start = len(data)
         starts.append(start)
-        # SystemTap's readers know a probe by the name in its source, `req__done`, where DTrace's say `req-done`;
-        # perf 6.1 shows no event at all of a file that has a note with a dash.
-        operands = operand_text(
-            context.source.path, context.machine, context.address_size, stub.provider, stub.probe, tail=tail
-        )
-        note = stapsdt.Note(0, 0, 0, stub.provider, stub.probe.stub, operands)
-        data += stapsdt.encode(note, context.address_size, little=context.source.layout.little)
+        data += _note(context, stub, tail)
         relocations += void_if_dropped(context, data, start, code)
         absolute = context.machine.absolute
         relocations += (
@@ -49,6 +48,23 @@ def write(context: Context, section: int, places: Sequence[Place], group: int, o
         align=4, link=section, relocations=relocations, group=group,
     )  # fmt: skip
     return [context.editor.add_label(notes, start) for start in starts]
+
+
+def _note(context: Context, stub: StubSymbol, tail: bool) -> bytes:
+    """Return a note whose addresses are still 0; the sites of a probe have the same, in all objects of a machine."""
+    little = context.source.layout.little
+    key = (stub.provider, stub.probe, tail, context.machine.operands, context.address_size, little)
+    if key not in _notes:
+        # SystemTap's readers know a probe by the name in its source, `req__done`, where DTrace's say `req-done`;
+        # perf 6.1 shows no event at all of a file that has a note with a dash.
+        operands = operand_text(
+            context.source.path, context.machine, context.address_size, stub.provider, stub.probe, tail=tail
+        )
+        if len(_notes) >= _MOST_NOTES:
+            _notes.clear()
+        note = stapsdt.Note(0, 0, 0, stub.provider, stub.probe.stub, operands)
+        _notes[key] = stapsdt.encode(note, context.address_size, little=little)
+    return _notes[key]
 
 
 def _base(context: Context) -> int:
