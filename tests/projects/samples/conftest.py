@@ -1,8 +1,9 @@
 """The life of every sample, built with a wheel of this checkout: what each build compiles, and whether probes fire.
 
-One table says of each sample what there is to edit and what is to be seen; one class for each build system says how to
-build. Every test takes a copy of a sample through its whole life, because each step needs the one before.
-cmake-hello, with more steps and on all CMakes by default, is in test_cmake_builds.py too.
+The folders here are the matrix: build system, which version of it, and the generator below it. Each builds the samples
+of its build system in its way. One table says of each sample what there is to edit and what is to be seen; one class
+for each build system says how to build. Every test takes a copy of a sample through its whole life, because each step
+needs the one before. cmake-hello, with more steps and on all CMakes by default, is in ../test_cmake_builds.py too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,9 +24,7 @@ import pytest
 from usdtbuild.pytest_plugin.user import Usdt
 from usdtbuild.tracing.backends import with_bpftrace
 
-pytestmark = [pytest.mark.project, pytest.mark.live("gdb")]
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
 CACHE = ROOT / ".cache"
 
 
@@ -132,14 +131,29 @@ VARIANTS = {
 SLOW_TO_COMPILE = "pybind11-extension"
 
 
-def lives() -> Iterator[Any]:
-    """Each sample in each variant; by default the first variant only."""
-    for name, sample in SAMPLES.items():
-        for number, variant in enumerate(VARIANTS[sample.system]):
-            marks = [pytest.mark.slow] if number or name == SLOW_TO_COMPILE else []
-            shown = "-".join(filter(None, (name, variant.tool, *variant.generator.split()[-1:])))
-            yield pytest.param(name, variant, True, id=shown, marks=marks)
-    yield pytest.param(SLOW_TO_COMPILE, Variant("newest", ""), False, id=f"{SLOW_TO_COMPILE}-short")
+def folder_of(system: str, variant: Variant) -> str:
+    """The folder with the tests of a build system in one variant: `cmake-oldest-make`."""
+    generator = {"Ninja": "ninja", "Unix Makefiles": "make", "": ""}[variant.generator]
+    return "-".join(filter(None, (system, variant.tool, generator)))
+
+
+FOLDERS = {folder_of(system, one): (system, one) for system, variants in VARIANTS.items() for one in variants}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give `sample` its values: the samples of the folder's build system."""
+    if "sample" in metafunc.fixturenames:
+        system, variant = FOLDERS[Path(metafunc.module.__file__ or "").parent.name]
+        first = variant == VARIANTS[system][0]
+        marks = [pytest.mark.project, pytest.mark.live("gdb")]
+        for_all = [] if first else [pytest.mark.slow]
+        found = []
+        for name in (name for name, sample in SAMPLES.items() if sample.system == system):
+            slow = [pytest.mark.slow] if name == SLOW_TO_COMPILE else []
+            found.append(pytest.param((name, True), id=name, marks=[*marks, *(for_all or slow)]))
+            if slow and first:
+                found.append(pytest.param((name, False), id=f"{name}-short", marks=marks))
+        metafunc.parametrize("sample", found)
 
 
 # --- how each build system builds -----------------------------------------------------------------------------------
@@ -342,19 +356,37 @@ def cmake_of(version: str) -> str:
 # --- one life ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "variant", "whole"), list(lives()))
-def test_life_of_a_sample(
-    name: str, variant: Variant, whole: bool, tmp_path: Path, run: Any, build_backends: Any, need: Any, end_build: Any
-) -> None:
-    need("make" if "Makefiles" in variant.generator else "ninja")
-    sample = SAMPLES[name]
-    builder = BUILDERS[sample.system](run, tmp_path, sample, variant, build_backends)
-    leftovers = shutil.ignore_patterns("build", "installed", "*.so", "__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "sample_projects" / name, builder.source, ignore=leftovers)
+@pytest.fixture
+def builder_of(request: Any, tmp_path: Path, run: Any, build_backends: Any, need: Any) -> Callable[[str], Any]:
+    """Copy a sample, to be built as the test's folder says: `builder_of("cmake-hello")`."""
 
+    def copy(name: str) -> Builder:
+        _, variant = FOLDERS[request.path.parent.name]
+        need("make" if "Makefiles" in variant.generator else "ninja")
+        sample = SAMPLES[name]
+        builder: Builder = BUILDERS[sample.system](run, tmp_path, sample, variant, build_backends)
+        leftovers = shutil.ignore_patterns("build", "installed", "*.so", "__pycache__", "*.egg-info")
+        shutil.copytree(ROOT / "sample_projects" / name, builder.source, ignore=leftovers)
+        return builder
+
+    return copy
+
+
+@pytest.fixture
+def live(builder_of: Callable[[str], Any], end_build: Any) -> Callable[[tuple[str, bool]], None]:
+    """Take a sample through its life: `live(sample)`."""
+
+    def all_of_it(sample: tuple[str, bool]) -> None:
+        name, whole = sample
+        one_life(builder_of(name), whole, end_build)
+
+    return all_of_it
+
+
+def one_life(builder: Builder, whole: bool, end_build: Any) -> None:
     for command in builder.first():
         builder.do(command)
-    assert builder.compiled() == sorted(sample.sources), "first build"
+    assert builder.compiled() == sorted(builder.sample.sources), "first build"
     no_op(builder)
 
     changed_comment(builder)
@@ -473,21 +505,3 @@ def rings_hits(hits: Any, tracer: str) -> None:
     assert [hit.args[1] for hit in hits["ring:drop"]] == [2] * 3, tracer
     assert [hit.args[1] for hit in hits["ring:drain"]] == [2] * 3, tracer
     assert len({hit.args[0] for hit in hits}) == 3, tracer
-
-
-def test_shared_library_keeps_its_probes_to_itself(tmp_path: Path, run: Any, build_backends: Any, need: Any) -> None:
-    need("ninja")
-    sample = SAMPLES["cmake-library"]
-    builder = CMake(run, tmp_path, sample, Variant("system", "Ninja"), build_backends)
-    shutil.copytree(ROOT / "sample_projects/cmake-library", builder.source, ignore=shutil.ignore_patterns("build"))
-    configure, make = builder.first()
-    builder.do([*configure, "-DBUILD_SHARED_LIBS=ON"])
-    builder.do(make)
-    builder.finish()
-    ctest = Path(builder.tool()).with_name("ctest")
-    assert "usdt-verify-tally" in builder.do([ctest, "--test-dir", "build"])
-    installed = builder.source / "installed/lib/libtally.so"
-    usdt = Usdt("gdb", True, builder.source)
-    usdt.assert_declared(installed, builder.source / "tally.d")
-    ran = usdt.run(builder.command(), binary=installed)
-    assert [(f"{hit.provider}:{hit.probe}", hit.args) for hit in ran.hits] == list(sample.hits)

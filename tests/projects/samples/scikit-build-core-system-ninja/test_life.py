@@ -1,0 +1,9 @@
+"""The samples' life with the distribution's CMake under scikit-build-core and Ninja."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_life_of_a_sample(sample: Any, live: Any) -> None:
+    live(sample)
