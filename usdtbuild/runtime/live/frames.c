@@ -35,24 +35,42 @@ static __thread int inside __attribute__((tls_model("initial-exec")));
  * `vectors` says that vector registers are saved. A hit that began before a handler that needs that came is the one that doesn't reach it.
  */
 
-/* -- probes ----------------------------------------------------------------------------------------------------- */
+/* -- handlers --------------------------------------------------------------------------------------------------- */
 
-/* errno belongs to the interrupted code. Its address is fixed for a thread, and handlers that promised not to touch it are not asked. */
-static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void call_handlers(
+/* More than one handler, or one that may change errno, which belongs to the interrupted code. Where errno is stays the same for a thread. */
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER __attribute__((noinline)) void call_all(
 	const live_actions *actions, const usdt_live_hit *hit)
 {
+	int *number = actions->vectors ? &errno : NULL, saved = number ? *number : 0;
 	uint32_t i;
 
 	for (i = 0; i < actions->count; i++)
 		if (actions->action[i].handler)
 			actions->action[i].handler(hit, actions->action[i].data);
+	if (number)
+		*number = saved;
 }
+
+/* One handler that promised to touch nothing is called at once. */
+static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER void call_handlers(
+	live_point *point, const live_actions *actions, uintptr_t *registers, const void *stack)
+{
+	usdt_live_hit hit;
+
+	hit.point = &point->shown;
+	hit.registers = registers;
+	hit.stack = stack;
+	if (__builtin_expect(actions->count == 1 && !actions->vectors && actions->action[0].handler, 1))
+		actions->action[0].handler(&hit, actions->action[0].data);
+	else
+		call_all(actions, &hit);
+}
+
+/* -- probes ----------------------------------------------------------------------------------------------------- */
 
 LIVE_PLAIN USDT_LIVE_FAST_HANDLER void live_hit(live_point *point, uintptr_t *registers, int vectors)
 {
 	const live_actions *actions = __atomic_load_n(&point->actions, __ATOMIC_ACQUIRE);
-	usdt_live_hit hit;
-	int saved;
 
 	if (LIVE_HIT_COUNTS)
 		__atomic_fetch_add(point->count, 1, __ATOMIC_RELAXED);
@@ -64,16 +82,7 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER void live_hit(live_point *point, uintptr_t *re
 	}
 	inside = 1;
 	__asm__ volatile("" ::: "memory");
-	hit.point = &point->shown;
-	hit.registers = registers;
-	hit.stack = NULL;
-	if (actions->vectors) {
-		saved = errno;
-		call_handlers(actions, &hit);
-		errno = saved;
-	} else {
-		call_handlers(actions, &hit);
-	}
+	call_handlers(point, actions, registers, NULL);
 	__asm__ volatile("" ::: "memory");
 	inside = 0;
 }
@@ -332,10 +341,8 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
 {
 	const live_actions *actions = __atomic_load_n(&point->actions, __ATOMIC_ACQUIRE);
 	uintptr_t next = 0;
-	usdt_live_hit hit;
 	thread *self;
 	int32_t k;
-	int saved;
 
 	__atomic_fetch_add(point->count, 1, __ATOMIC_RELAXED);
 	if (!actions)
@@ -375,16 +382,7 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
 			next = live_trampoline(k);
 		}
 	}
-	hit.point = &point->shown;
-	hit.registers = registers;
-	hit.stack = slot;
-	if (actions->vectors) {
-		saved = errno;
-		call_handlers(actions, &hit);
-		errno = saved;
-	} else {
-		call_handlers(actions, &hit);
-	}
+	call_handlers(point, actions, registers, slot);
 	__asm__ volatile("" ::: "memory");
 	inside = 0;
 	return next ? next - LIVE_TRAMPOLINE_CALL : 0;
