@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..tracing.model import Event, Report
     from ..tracing.outputs.choose import All
     from ..tracing.remote.session import Remote
+    from ..tracing.selection import Wanted
     from ..tracing.session import Session
 
     AnySession = Union[Session, Inside, Remote]
@@ -42,6 +43,8 @@ _ENGINES = ("auto", "patch", "trap", "inside", "remote")
 @click.option("-F", "--function", "functions", multiple=True, metavar="GLOB", help="Entries of functions.")
 @click.option("-L", "--call", "calls", multiple=True, metavar="GLOB", help="Calls of library functions.")
 @click.option("--returns", is_flag=True, help="With -L: also when calls return, and what; by breakpoints.")
+@click.option("-Z", "--min-size", type=click.IntRange(0, 1 << 30), default=0, metavar="BYTES",
+              help="Only functions of at least so many bytes.")  # fmt: skip
 @click.option("-x", "--exclude", multiple=True, metavar="GLOB", help="Leave these probes and functions out.")
 @click.option("--module", "modules", multiple=True, metavar="GLOB", help="Only in these files: by path or name.")
 @click.option("--provider", "files", multiple=True, metavar="FILE.d", help="Provider files that name arguments.")
@@ -52,6 +55,8 @@ _ENGINES = ("auto", "patch", "trap", "inside", "remote")
 @click.option("--by", metavar="ARG", help="Which values an argument has most often.")
 @click.option("--latency", nargs=2, metavar="BEGIN END", help="How long it takes from one probe to another.")
 @click.option("--key", metavar="ARG", help="With --latency: pair hits by this argument, not by thread.")
+@click.option("--report", is_flag=True, help="Functions with their calls, total and own time; from inside.")
+@click.option("--graph", is_flag=True, help="Who calls whom, with the same numbers.")
 @click.option("--top", type=click.IntRange(1, 10000), metavar="N", help="Rows of --by and --latency.")
 @click.option("--duration", type=float, metavar="SECONDS", help="End after so many seconds.")
 @click.option("--limit", type=int, metavar="N", help="End after so many hits.")
@@ -75,6 +80,7 @@ def command(
     functions: tuple[str, ...],
     calls: tuple[str, ...],
     returns: bool,
+    min_size: int,
     exclude: tuple[str, ...],
     modules: tuple[str, ...],
     files: tuple[str, ...],
@@ -84,6 +90,8 @@ def command(
     by: str | None,
     latency: tuple[str, str] | None,
     key: str | None,
+    report: bool,
+    graph: bool,
     top: int | None,
     duration: float | None,
     limit: int | None,
@@ -116,16 +124,21 @@ def command(
                     _heading(pid, argv, remote, words)[:200], live=not argv and wanted_hits is None)  # fmt: skip
     sieve = Sieve(Filter(wanted_hits, string_size)) if wanted_hits is not None else None
     probes = probes or (latency if latency and not functions and not calls else ())
-    wanted = Wanted(probes, functions, exclude, modules, _providers(files), calls, _returns(returns, calls, engine))
+    declared, back = _providers(files), _returns(returns, calls, engine)
+    wanted = Wanted(probes, functions, exclude, modules, declared, calls, back, min_size)
+    _show_calls(wanted, argv, engine, report, graph, duration)
     with Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
         what = COUNT if output.needs == COUNTS and sieve is None else RECORD
-        job = Job(
-            wanted, what, engine, pid or 0, argv, str(Path.cwd()), dict(os.environ), string_size=string_size,
-            buffer_size=buffer << 20, trap_functions=trap, children=not no_children, remote=remote, emulator=words,
-            sysroot=sysroot,
-        )  # fmt: skip
+        job = Job(wanted, what, engine, pid or 0, argv, str(Path.cwd()), dict(os.environ), remote=remote)
+        job = job._replace(string_size=string_size, buffer_size=buffer << 20, trap_functions=trap)
+        job = job._replace(children=not no_children, emulator=words, sysroot=sysroot)
         code = _trace(job, output, sieve, duration, limit, verbose)
-    if code < 0:  # all is written: end as the signal would have ended us
+    _end(code)
+
+
+def _end(code: int) -> None:
+    """End with an exit code, or, where it is negative, as that signal would have ended us: all is written."""
+    if code < 0:
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     sys.exit(code)
@@ -181,6 +194,57 @@ def _returns(returns: bool, calls: tuple[str, ...], engine: str) -> bool:
     if returns and engine not in {"auto", "trap"}:
         raise UsageError(f"the engine {engine} sees no returns; --engine trap does, for programs of this machine")
     return returns
+
+
+# What --report and --graph, which add up calls, have no use for.
+_NOT_WITH_CALLS = {
+    "pid": "-p", "probes": "-P", "calls": "-L", "wanted_hits": "--filter", "count": "--count", "by": "--by",
+    "histogram": "--histogram", "latency": "--latency", "limit": "--limit", "outputs": "-o",
+    "remote": "--remote", "emulator": "--emulator",
+}  # fmt: skip
+
+
+def _show_calls(
+    wanted: Wanted, argv: tuple[str, ...], engine: str, report: bool, graph: bool, duration: float | None
+) -> None:
+    """If that is asked for, run a command, show which functions it called, for how long, and end with its exit code."""
+    if not report and not graph:
+        return
+    from ..tracing.call_tree import graph_lines, report_lines
+    from ..tracing.inside import Inside
+    from ..tracing.job import Job
+
+    others = [option for name, option in _NOT_WITH_CALLS.items() if click.get_current_context().params[name]]
+    if others or engine not in ("auto", "inside"):
+        what = others[0] if others else f"--engine {engine}"
+        raise UsageError(
+            f"--report and --graph add up calls inside a command that is started, and don't go with {what}"
+        )
+    wanted = wanted._replace(functions=wanted.functions or ("!*",))
+    job = Job(wanted, engine="inside", argv=argv, cwd=str(Path.cwd()), env=dict(os.environ), tree=True)
+    deadline = time.monotonic() + duration if duration is not None else None
+    with Inside(job) as session:
+        _stop_by_signals(session)
+        session.start()
+        for _ in session.batches():
+            if deadline is not None and time.monotonic() >= deadline:
+                session.stop()
+        tree, found = session.calls(), session.report()
+    shown = [report_lines(tree)] * report + [graph_lines(tree)] * graph
+    sys.stdout.write("\n".join("".join(f"{line}\n" for line in lines) for lines in shown))
+    for refusal in found.refusals if not found.targets else ():
+        click.echo(f"usdtbuild: not traced: {refusal}", err=True)
+    if not found.targets:
+        click.echo("usdtbuild: warning: the program has none of the functions that were asked for; compile it with "
+                   "-fpatchable-function-entry (usdtbuild flags)", err=True)  # fmt: skip
+    elif found.refusals:
+        click.echo(
+            f"usdtbuild: {len(found.refusals)} functions were not traced; usdtbuild functions says why", err=True
+        )
+    if tree.lost:
+        click.echo(f"usdtbuild: warning: there was no room for {tree.lost} ways through the program", err=True)
+    code = found.exit_code
+    sys.exit(0 if code is None else code if code >= 0 else 128 - code)
 
 
 def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:

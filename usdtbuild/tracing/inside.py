@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..errors import UsageError
 from ..folders import folder as folder_of
+from .call_tree import TREE_SIZE, CallTree, read_tree
 from .errors import TracerError
 from .model import (
     COUNT,
@@ -68,9 +69,9 @@ def library() -> Path:
     if compiler is None:
         raise TracerError(f"the engine inside needs a C compiler, and there is no {words[0]}; set CC to one")
     runtime = folder_of("runtime")
-    sources = [*sorted((runtime / "live").glob("*.c")), runtime / "preload" / "usdt_live_preload.c"]
+    sources = [*sorted((runtime / "live").glob("*.c")), *sorted((runtime / "preload").glob("*.c"))]
     digest = hashlib.sha256(f"{__version__}\0{words}\0{compiler}\0{Path(compiler).stat().st_mtime_ns}".encode())
-    for path in [*sources, *sorted((runtime / "live").glob("*.h"))]:
+    for path in [*sources, *sorted(runtime.glob("*/*.h"))]:
         digest.update(path.read_bytes())
     folder = _cache()
     made = folder / f"usdt-live-{__version__}-{digest.hexdigest()[:16]}.so"
@@ -133,6 +134,7 @@ class Inside:
         _HEADER.pack_into(self._ring, 0, 0, 0, 0, self._slots, 0)
         for name in ("counts", "points"):
             (self._folder / name).touch(0o600)
+        self._tree = self._make("tree", TREE_SIZE) if wish.tree else None
         self._log = (self._folder / "points").open("rb")
         (self._folder / "rules").write_text("".join(self._rules()), encoding="utf-8")
 
@@ -143,10 +145,14 @@ class Inside:
 
     def _rules(self) -> Iterator[str]:
         wanted = self.wish.wanted
-        if self.wish.what != COUNT:
+        if self.wish.tree:
+            yield "T\n"
+        elif self.wish.what != COUNT:
             yield "R\n"
+        if wanted.smallest:
+            yield f"Z {wanted.smallest}\n"
         modules = [f"{one}!" for one in wanted.modules] or [""]
-        probes = wanted.probes or (() if wanted.functions else ("*",))
+        probes = wanted.probes or (() if wanted.functions or self.wish.tree else ("*",))
         for letter, patterns in (("P", probes), ("F", wanted.functions), ("X", wanted.exclude)):
             for pattern in patterns:
                 if len(pattern) > 200 or not pattern.isprintable():
@@ -242,6 +248,13 @@ class Inside:
                 self._recorded[number] = self._recorded.get(number, 0) + 1
         struct.pack_into("=Q", self._ring, 8, tail)
         return sorted(found)
+
+    def calls(self) -> CallTree:
+        """Return who called whom so far; the trace must have been asked for it."""
+        assert self._tree is not None
+        self._learn()
+        names = {point: self.targets[number].name for point, number in self._points.items()}
+        return read_tree(bytes(self._tree), names)
 
     @property
     def totals(self) -> Totals:

@@ -27,7 +27,8 @@ class Job(NamedTuple):
     `trap_functions`: functions whose entries can't be patched may get breakpoints. `children`: processes that the
     program starts are traced too. `spool` is a descriptor of a file for raw records. `remote` is
     where a gdb stub listens, `emulator` the words that start one with a program, `sysroot` the folder that is the
-    root of a program's system; only the engine `remote` asks for these.
+    root of a program's system; only the engine `remote` asks for these. `tree`: only add up
+    which functions call which.
     """
 
     wanted: Wanted
@@ -46,6 +47,7 @@ class Job(NamedTuple):
     remote: str = ""
     emulator: tuple[str, ...] = ()
     sysroot: str = ""
+    tree: bool = False
 
 
 class Started(NamedTuple):

@@ -32,7 +32,7 @@ _KINDS = {declared.FLOAT: FLOAT, declared.POINTER: POINTER}
 class Wanted(NamedTuple):
     """What a user wants to trace: patterns of probes (`provider:probe` or `probe`), functions, modules and calls.
 
-    `returns`: calls are traced also when they return.
+    `returns`: calls are traced also when they return. Functions of fewer than `smallest` bytes are left out.
     """
 
     probes: tuple[str, ...] = ()
@@ -42,6 +42,7 @@ class Wanted(NamedTuple):
     providers: tuple[Provider, ...] = ()
     calls: tuple[str, ...] = ()
     returns: bool = False
+    smallest: int = 0
 
     def takes_probe(self, provider: str, name: str) -> bool:
         """Whether a probe is wanted."""
@@ -176,7 +177,7 @@ def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Itera
 
     report = read_functions(one.image.path, data=one.image.data)
     for function in report.functions:
-        if function.names and wanted.takes_function(function.names):
+        if function.names and function.size >= wanted.smallest and wanted.takes_function(function.names):
             address = function.entry or function.address
             site = Site(address + one.bias, address, (), 0, function.name)
             yield Target(first, ENTER, "", function.name, module, (), (site,))

@@ -3,15 +3,18 @@
  *
  * It is driven by files in a private folder that USDT_LIVE_INSIDE names, and does nothing without it:
  *
- *     rules    lines `P pattern`, `F pattern` (functions), `X pattern` (leave out), `R` (record hits, don't only count)
+ *     rules    lines `P pattern`, `F pattern` (functions), `X pattern` (leave out), `R` (record hits, don't only count), `Z bytes`
+ *              (the functions that follow: only those of so many), `T` (add up who calls whom, in `tree`)
  *     points   what this library writes: one line a point, fields separated by tabs, and `ready` when the program may start
  *     counts   64 bytes a point, the first 8 its hits; `points` says where
  *     ring     a page of numbers, then slots; see below
+ *     tree     see call_tree.c; there if it is wanted
  *
  * Programs that it starts have the environment too, and would write into the same files: only the process that finds `points`
  * empty does, and children that it forks.
  */
 
+#include "call_tree.h"
 #include "internal.h"
 
 #include <errno.h>
@@ -41,7 +44,8 @@ typedef struct slot {
 
 static ring_header *ring;
 static char *slots;
-static int ring_fd = -1, points_fd = -1, record;
+static int ring_fd = -1, points_fd = -1, record, tree;
+static uint32_t smallest;
 static char folder[3072];
 
 static int open_in(const char *name, int flags)
@@ -50,6 +54,13 @@ static int open_in(const char *name, int flags)
 
 	snprintf(path, sizeof path, "%s/%s", folder, name);
 	return open(path, flags | O_CLOEXEC);
+}
+
+uint32_t live_point_number(const usdt_live_point *shown)
+{
+	const live_point *point = (const live_point *)(const void *)((const char *)shown - offsetof(live_point, shown));
+
+	return (uint32_t)(((uintptr_t)point->count - (uintptr_t)point->module->counts + point->module->counts_offset) / 64);
 }
 
 static int is_text(const usdt_live_argument_place *place)
@@ -81,7 +92,6 @@ static void copy_text(slot *s, uint64_t number, uintptr_t from)
 
 static void hit(const usdt_live_hit *h, void *data)
 {
-	const live_point *point = (const live_point *)(const void *)((const char *)h->point - offsetof(live_point, shown));
 	uint64_t head = __atomic_load_n(&ring->head, __ATOMIC_RELAXED), number;
 	struct timespec now;
 	slot *s;
@@ -102,7 +112,7 @@ static void hit(const usdt_live_hit *h, void *data)
 	s->time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 	s->pid = (uint32_t)getpid();
 	s->tid = (uint32_t)syscall(SYS_gettid);
-	s->point = (uint32_t)(((uintptr_t)point->count - (uintptr_t)point->module->counts + point->module->counts_offset) / 64);
+	s->point = live_point_number(h->point);
 	s->text_used = 0;
 	for (i = 0; i < h->point->argument_count && i < ARGUMENTS; i++) {
 		s->values[i] = usdt_live_argument(h, i);
@@ -135,7 +145,7 @@ static int tell(const usdt_live_point *shown, unsigned long long count, void *da
 	(void)data;
 	if (!point->wanted || !point->module->counts)
 		return 0;
-	index = ((uintptr_t)point->count - (uintptr_t)point->module->counts + point->module->counts_offset) / 64;
+	index = live_point_number(shown);
 	if (index < told)
 		return 0;
 	clean(module, sizeof module, shown->module);
@@ -185,7 +195,11 @@ static void follow(char *text)
 		else if (*line == 'P')
 			usdt_live_probe_on(line + 2, record ? hit : NULL, NULL);
 		else if (*line == 'F')
-			usdt_live_function_on(line + 2, record ? hit : NULL, NULL, NULL);
+			usdt_live_function_on_with(line + 2, tree ? live_tree_enter : record ? hit : NULL, tree ? live_tree_leave : NULL, NULL, 0, smallest);
+		else if (*line == 'Z')
+			smallest = (uint32_t)strtoul(line + 2, NULL, 10);
+		else if (*line == 'T')
+			tree = live_tree_begin(open_in("tree", O_RDWR));
 		else if (*line == 'X') {
 			usdt_live_probe_off(line + 2);
 			usdt_live_function_off(line + 2);

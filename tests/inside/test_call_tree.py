@@ -1,0 +1,205 @@
+"""`usdtbuild trace --report` and `--graph`: which functions called which, beside what uftrace says of the program.
+
+The cases are those that uftrace has tests for: all functions, some by name, all but some, only large ones, libraries
+that are opened and closed, recursion, longjmp, threads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from usdtbuild.tracing.call_tree import Calls, CallTree, graph_lines, read_tree, report_lines, rows
+
+pytestmark = pytest.mark.usefixtures("native")
+HERE = Path(__file__).resolve().parent
+LIBRARY = "long inner(long x) { return x + 1; }\nlong in_library(long x) { return inner(x) * 2; }\n"
+
+# (depth, name, calls) of the graph's lines.
+Shape = list[tuple[int, str, int]]
+WHOLE: Shape = [
+    (0, "main", 1), (1, "outer", 1), (2, "middle", 1), (3, "leaf", 2), (1, "large", 1), (2, "leaf", 1),
+    (1, "again", 1), (2, "again", 1), (3, "again", 1), (4, "again", 1), (5, "leaf", 1),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def programs(run: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The program with the entries that we patch and with those that uftrace does, and its library for each."""
+    folder = tmp_path_factory.mktemp("calls")
+    (folder / "library.c").write_text(LIBRARY)
+    made = {}
+    for name, entries in (("ours", "7,5"), ("theirs", "5")):
+        flags = ("-O0", "-g", f"-fpatchable-function-entry={entries}")
+        made[name], made[f"{name}.so"] = folder / name / "calls", folder / name / "library.so"
+        made[name].parent.mkdir()
+        run("gcc", *flags, "-Wall", "-Wextra", "-Werror", HERE / "calls.c", "-lpthread", "-ldl", "-o", made[name])
+        run("gcc", *flags, "-shared", "-fPIC", folder / "library.c", "-o", made[f"{name}.so"])
+    return made
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def trace(usdtbuild: Any, cache: Path, programs: Any) -> Any:
+    def trace_calls(*words: Any, way: str = "", **more: Any) -> Any:
+        command = (programs["ours"], programs["ours.so"], way)
+        return usdtbuild("trace", *words, "--", *command, env={**os.environ, "XDG_CACHE_HOME": str(cache)}, **more)
+
+    return trace_calls
+
+
+def shape_of(out: str) -> Shape:
+    """Return the shape of what `--graph` printed."""
+    found = []
+    for line in out.splitlines()[1:]:
+        match = re.match(r" *[\d.]+ [mnu]?s +[\d.]+ [mnu]?s +(\d+)  ([│├└─ ]*)(\w+)$", line)
+        assert match is not None, line
+        found.append((len(match.group(2)) // 3, match.group(3), int(match.group(1))))
+    return found
+
+
+def merged(lines: list[str]) -> Shape:
+    """Return the shape of what `uftrace replay -f none` printed: calls by the same way are one."""
+    tree: dict[str, Any] = {}
+    counts: dict[int, int] = {}
+    way = [tree]
+    for line in lines:
+        match = re.match(r" *(\w+)\(\)( \{|;)$", line)
+        if match:
+            below = way[-1].setdefault(match.group(1), {})
+            counts[id(below)] = counts.get(id(below), 0) + 1
+        if match and match.group(2) == " {":
+            way.append(below)
+        elif re.match(r" *\} /\* \w+ \*/$", line):
+            way.pop()
+
+    def walk(level: dict[str, Any], depth: int) -> Shape:
+        return [each for name, below in level.items()
+                for each in ((depth, name, counts[id(below)]), *walk(below, depth + 1))]  # fmt: skip
+
+    return walk(tree, 0)
+
+
+CASES = {
+    "all": ((), ("-P", "."), "", WHOLE),
+    "by name": (("-F", "outer"), ("-P", "^outer$"), "", [(0, "outer", 1)]),
+    "two names": (("-F", "outer", "-F", "lea?"), ("-P", "^outer$", "-P", "^lea.$"), "",
+                  [(0, "outer", 1), (1, "leaf", 2), (0, "leaf", 2)]),
+    "all but one": (("-F", "!*", "-x", "middle"), ("-P", ".", "-U", "^middle$"), "",
+                    [(0, "main", 1), (1, "outer", 1), (2, "leaf", 2), *WHOLE[4:]]),
+    "large ones": (("-F", "la*", "-F", "le*", "-Z", "100"), ("-P", "^la", "-P", "^le", "-Z", "100"), "",
+                   [(0, "large", 1)]),
+    "a library that comes and goes": (("-F", "main", "-F", "library.so!*"), ("-P", "^main$", "-P", ".@library.so"),
+                                      "opens", [(0, "main", 1), (1, "in_library", 2), (2, "inner", 2)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_the_tree_is_what_was_called(case: str, trace: Any) -> None:
+    words, _, way, shape = CASES[case]
+    assert shape_of(trace("--graph", *words, way=way).stdout) == shape
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.startswith("a library")])
+def test_uftrace_says_the_same(case: str, run: Any, need: Any, programs: Any, tmp_path: Path) -> None:
+    """But for a library that is opened twice: uftrace 0.13 shows what is called there the first time."""
+    uftrace = need("uftrace")
+    _, words, way, shape = CASES[case]
+    record = (uftrace, "record", "-d", tmp_path / "data", "--no-libcall", *words)
+    run(*record, programs["theirs"], programs["theirs.so"], way)
+    out = run(uftrace, "replay", "-d", tmp_path / "data", "-f", "none").stdout
+    theirs = merged(out.splitlines())
+    if not theirs:
+        pytest.skip("this uftrace patches no such entries")
+    assert theirs == shape
+
+
+def test_what_is_left_by_longjmp_is_no_caller_of_what_comes_then(trace: Any) -> None:
+    """uftrace 0.13 shows the second catches() below the first jumps()."""
+    shape = shape_of(trace("--graph", "-F", "catches", "-F", "jumps", "-F", "leaf", "-F", "main", way="jumps").stdout)
+    assert shape[-3:] == [(1, "catches", 3), (2, "jumps", 3), (2, "leaf", 3)]
+
+
+def test_threads_are_added_up(trace: Any) -> None:
+    shape = shape_of(trace("--graph", "-F", "runs", "-F", "leaf", "-F", "threads", way="threads").stdout)
+    assert (0, "runs", 4) in shape
+    assert shape[shape.index((0, "runs", 4)) + 1] == (1, "leaf", 8000)
+    assert (0, "threads", 1) in shape
+
+
+def test_a_child_s_calls_are_its_own(trace: Any) -> None:
+    """It was forked below main() and forks(), which return in its parent."""
+    shape = shape_of(trace("--graph", "-F", "forks", "-F", "outer", way="forks").stdout)
+    assert sorted(shape) == [(0, "forks", 1), (0, "outer", 2)]
+
+
+def test_what_is_open_when_the_program_ends_has_its_time(trace: Any) -> None:
+    done = trace("--graph", "-F", "main", "-F", "ends", way="ends", code=3)
+    assert shape_of(done.stdout) == [(0, "main", 1), (1, "ends", 1)]
+    assert not re.search(r"^ +0 ns", done.stdout, re.MULTILINE)
+
+
+def test_the_report_has_each_function_once(trace: Any) -> None:
+    out = trace("--report", "--graph").stdout
+    report, graph = out.split("\n\n")
+    found = {line.split()[-1]: int(line.split()[-2]) for line in report.splitlines()[1:]}
+    assert found == {"main": 1, "outer": 1, "middle": 1, "leaf": 4, "large": 1, "again": 4}
+    assert report.splitlines()[1].endswith("main")
+    assert shape_of(graph) == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--engine", "patch"), "don't go with --engine patch"),
+        (("--count",), "don't go with --count"),
+        (("-P", "app:*"), "don't go with -P"),
+    ],
+)
+def test_what_does_not_go_together_is_said(words: tuple[str, ...], says: str, trace: Any) -> None:
+    assert says in trace("--report", *words, code=2).stderr
+
+
+def test_a_program_without_entries_is_told_of(usdtbuild: Any, cache: Path) -> None:
+    done = usdtbuild("trace", "--report", "--", "true", env={**os.environ, "XDG_CACHE_HOME": str(cache)})
+    assert "none of the functions that were asked for; compile it with -fpatchable-function-entry" in done.stderr
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_small_functions_are_left_out_with_every_engine(trace: Any) -> None:
+    done = trace("--count", "-F", "la*", "-F", "le*", "-Z", "100", "--trap", code=None)
+    if done.returncode and "ptrace" in done.stderr:
+        pytest.skip("this user may not trace")
+    assert re.findall(r"^ *(\d+) +(\w+)$", done.stdout, re.MULTILINE) == [("1", "large")]
+
+
+# -- the numbers ------------------------------------------------------------------------------------------------------
+
+
+def test_the_time_of_a_recursion_counts_once() -> None:
+    inner = Calls("f", 2, 30, 30)
+    tree = CallTree((Calls("f", 1, 100, 60, (Calls("g", 1, 40, 10, (inner,)),)), Calls("g", 1, 5, 5)), 0)
+    assert [tuple(row) for row in rows(tree)] == [("f", 3, 100, 90), ("g", 2, 45, 15)]
+    assert list(report_lines(tree))[1].split() == ["100", "ns", "90", "ns", "3", "f"]
+    assert [line[38:] for line in graph_lines(tree)][1:] == ["f", "└─ g", "   └─ f", "g"]
+
+
+def test_a_tree_is_read_in_the_order_of_first_calls() -> None:
+    def node(point: int, child: int, sibling: int, calls: int, total: int = 0) -> bytes:
+        numbers = [*(n.to_bytes(4, "little") for n in (point, child, sibling, 0)),
+                   *(n.to_bytes(8, "little") for n in (calls, total, 0))]  # fmt: skip
+        return b"".join(numbers).ljust(64, b"\0")
+
+    data = node(0, 2, 0, 3, 7) + node(5, 3, 0, 1) + node(6, 0, 1, 2) + node(5, 0, 0, 4)
+    tree = read_tree(data, {5: "five"})
+    assert tree.lost == 7
+    assert [(one.name, one.times) for one in tree.roots] == [("five", 1), ("?", 2)]
+    assert tree.roots[0].below == (Calls("five", 4, 0, 0),)
