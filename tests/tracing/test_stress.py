@@ -62,6 +62,21 @@ def test_toggled_all_the_while(stress: Any, what: str, options: tuple[str, ...])
     hammer(stress("gcc", *options), what, 2, 2)
 
 
+@pytest.mark.parametrize("options", [("-fPIE", "-pie"), ("-fno-pie", "-no-pie")], ids=["pie", "exe"])
+def test_traced_again_and_again(stress: Any, options: tuple[str, ...]) -> None:
+    """What each trace leaves behind, buffers of usual size among it, doesn't take the room that the next one needs."""
+    process = subprocess.Popen([stress("gcc", *options), "60", "1"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        words = [sys.executable, TOGGLE, str(process.pid), "record", str(4 << 20), "20"]
+        toggled = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    finally:
+        process.kill()
+        process.communicate()
+    assert re.fullmatch(r"toggles=20 hits=\d+ bad=0\n", toggled.stdout), toggled
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["count", "record"])
 @pytest.mark.parametrize("cc", ["gcc", "clang"])

@@ -1,4 +1,4 @@
-"""Switch a process' probes on and off all the while: `toggle.py PID count|record`. Checks what it records.
+"""Switch a process' probes on and off: `toggle.py PID count|record [BUFFER [TIMES]]`. Checks what it records.
 
 It uses the patch engine itself, which arms in milliseconds where the command needs its start-up. Prints how often it
 switched, how many hits it saw and how many of their arguments were wrong, once the process has ended.
@@ -20,15 +20,15 @@ from usdtbuild.tracing.tracees import Tracees
 TEXT = b"stress"
 
 
-def main(pid: int, what: str) -> None:
-    """Toggle until the process has ended."""
+def main(pid: int, what: str, buffer: int = 1 << 16, times: int = 0) -> None:
+    """Toggle until the process has ended, or so many times; `buffer` is the size of a ring."""
     targets = select(pid, Wanted(probes=("stress:*",))).targets
     toggles = hits = bad = 0
     try:
         while True:
             tracees = Tracees()
             tracees.seize(pid)
-            engine = PatchEngine(tracees, pid, Plan(what, targets, 8, 1 << 16))
+            engine = PatchEngine(tracees, pid, Plan(what, targets, 8, buffer))
             refused = engine.attach()
             # What is left behind for threads that may stand in it fills up the little room that a program at a fixed
             # address may have before its heap.
@@ -56,7 +56,7 @@ def main(pid: int, what: str) -> None:
                     hits += 1
                     bad += (thrice, inverse, text) != (3 * n, ~n, TEXT[place % 6 :])  # type: ignore[operator]
             engine.close()
-            if full:
+            if full or toggles == times:
                 break
     except (TracerError, OSError):
         pass
@@ -64,4 +64,4 @@ def main(pid: int, what: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:]))

@@ -21,6 +21,11 @@ _LOWEST, HIGHEST = 0x10000, 0x7FFFFFFFF000
 _ROOM_OF_STACK, _ROOM_OF_HEAP = 64 << 20, 256 << 20
 
 
+# With 47 bits the kernel puts what asks for no address above this, from the top down (mmap_base(), arch/x86/mm/mmap.c:
+# at most a few terabytes below the end), and programs far below; so far below the lowest of it nothing comes soon.
+_LOWEST_OF_LIBRARIES, _APART = 0x700000000000, 64 << 30
+
+
 class Area(NamedTuple):
     """One line of /proc/PID/maps."""
 
@@ -41,6 +46,15 @@ def areas(pid: int) -> list[Area]:
         name = fields[5] if len(fields) > 5 else ""
         found.append(Area(int(start, 16), int(end, 16), fields[1], name, int(fields[2], 16), int(fields[4])))
     return found
+
+
+def far_from_code(mapped: list[Area], ours: str) -> int:
+    """Return an address far from the program and from its libraries, whose neighbourhood is for stubs.
+
+    `ours` begins the names of areas that an earlier trace has left: the next one goes beside them.
+    """
+    libraries = [a.start for a in mapped if a.start >= _LOWEST_OF_LIBRARIES and not a.name.startswith(ours)]
+    return min(libraries, default=HIGHEST) - _APART
 
 
 def page_start(address: int) -> int:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from .. import ptrace
 from ..errors import TracerError
-from ..maps import PAGE, Memory, Room, areas, page_start
+from ..maps import PAGE, Memory, Room, areas, far_from_code, page_start
 from ..model import COUNT, STRING, Plan, Refusal, Totals
 from ..tracees import status_field
 from . import code, layout
 from .changes import Changes, clean_up, earlier_mirrors
-from .injection import borrow, find_gate
+from .injection import NAME_IN_MAPS, borrow, find_gate
 from .mapping import Mapping
 from .rings import Rings, shape_for
 
@@ -82,11 +82,14 @@ class PatchEngine:
             return refusals
         record = self.plan.what != COUNT
         rings_size = code.RINGS * self.shape.stride if record else 0
-        rings_at = room.find(rings_size, spots[0].site.address, 1 << 46) if record else 0
+        # Only what stubs reach by a distance must be near; a few traces with their buffers would fill a program's
+        # neighbourhood, and nothing of an old trace can go while a thread may still be in it.
+        far = far_from_code(mapped, NAME_IN_MAPS)
+        rings_at = room.find(rings_size, far, 1 << 46) if record else 0
         if rings_at is None:
             raise TracerError(f"process {self.pid} has no room for {rings_size >> 20} MB of buffers")
         room.take(rings_at, rings_at + rings_size)
-        pid_cell = room.find(PAGE, spots[0].site.address, 1 << 46) or 0
+        pid_cell = room.find(PAGE, far, 1 << 46) or 0
         room.take(pid_cell, pid_cell + PAGE)
         tid_offset = _tid_offset(self.tracees, self.pid, memory) if record else None
         self.layout, more = layout.build(self.plan, spots, mirrors, room, self.shape, rings_at, pid_cell, tid_offset, 0)
@@ -97,23 +100,24 @@ class PatchEngine:
         gate = find_gate(self.pid, memory)
         started = time.monotonic()
         with self.tracees.standing(self.pid) as threads:
-            mapping = self._install(threads, gate, rings_at, pid_cell, memory, room)
+            mapping = self._install(threads, gate, (rings_at, pid_cell, far), memory, room)
             refusals += self._arm(memory)
         self.stood_still += time.monotonic() - started
         self._counters = [mapping.file_offset(address) for address in self.layout.counter_of]
         return refusals
 
     def _install(
-        self, threads: Sequence[Thread], gate: int, rings_at: int, pid_cell: int, memory: Memory, room: Room
+        self, threads: Sequence[Thread], gate: int, places: tuple[int, int, int], memory: Memory, room: Room
     ) -> Mapping:
-        """Map everything into the stopped process. Raises TracerError."""
+        """Map everything into the stopped process: the rings, the cell with its number, and the journal near the third
+        of the places. Raises TracerError."""
+        rings_at, pid_cell, far = places
         assert self.layout is not None
         assert self.changes is not None
         mapping = Mapping(self.layout, len(self.changes.entries), code.RINGS * self.shape.stride if rings_at else 0)
         thread = next((one for one in threads if one.tid == self.pid), threads[0])
         # Nothing is left to the kernel's choice, which might be a place that is needed for something else.
-        near = self.layout.spots[0].site.address
-        journal_at = room.find(mapping.journal_size + mapping.control_size, near, 1 << 46)
+        journal_at = room.find(mapping.journal_size + mapping.control_size, far, 1 << 46)
         if journal_at is None:
             raise TracerError(f"process {self.pid} has no free memory")
         with borrow(self.tracees, thread, gate) as borrowed:

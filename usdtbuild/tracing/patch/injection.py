@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..tracees import Thread, Tracees
 
 NAME = "usdtbuild-trace"
+NAME_IN_MAPS = f"/memfd:{NAME}"
 # x86-64's numbers of system calls.
 MMAP, CLOSE, MADVISE, MEMFD_CREATE = 9, 3, 28, 319
 PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
