@@ -121,7 +121,9 @@ class PatchEngine:
         if journal_at is None:
             raise TracerError(f"process {self.pid} has no free memory")
         with borrow(self.tracees, thread, gate) as borrowed:
-            self.shared = mapping.install(borrowed, rings_at, pid_cell, journal_at, self.changes.packed())
+            used = sorted({thread.tid & (code.RINGS - 1) for thread in threads}) if rings_at else []
+            warm = [rings_at + self.shape.stride * ring for ring in used]
+            self.shared = mapping.install(borrowed, rings_at, pid_cell, journal_at, self.changes.packed(), warm)
         self.changes.data = self.shared.data
         if rings_at:
             self.rings = Rings(self.shared.data, mapping.rings, self.shape)
