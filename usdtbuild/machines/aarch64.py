@@ -124,7 +124,7 @@ def _branch(instruction: int) -> int | None:
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme, Stopped
+    from .facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
 
     names = r"(?:x(?:[12]?\d|30)|sp)"
     understood = rf"{names}|\[{names}\]|\[{names}, ?-?\d+\]|-?\d+"
@@ -153,6 +153,7 @@ def facts() -> dict[int, Facts]:
             disassembler=lambda is64, little, thumb: (("CS_ARCH_ARM64", "CS_ARCH_AARCH64"), ("CS_MODE_ARM",)),
             mapping_symbols=True, branches=(Branches(4, _branch, True),),
             entries=lambda is64, little: entries if little else None, page=65536,
+            passing=Passing(tuple(f"x{n}" for n in range(8))),  # AAPCS64, 6.8.2
             stopped=Stopped(
                 spelled={
                     "wsp": "sp", **{f"w{n}": f"x{n}" for n in range(31)},

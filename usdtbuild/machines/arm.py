@@ -206,7 +206,7 @@ def thumb_branch(half: int, following: int) -> int | None:
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme, Stopped
+    from .facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
 
     names = r"(?:r\d|r10|fp|ip|sp|lr|pc)"
     written = Operands(
@@ -244,6 +244,7 @@ def facts() -> dict[int, Facts]:
                 ("CS_ARCH_ARM",), ("CS_MODE_THUMB" if thumb else "CS_MODE_ARM",)),
             mapping_symbols=True, branches=(Branches(4, branch, True), Branches(2, thumb_branch, True)),
             entries=lambda is64, little: entries if little else None, thumb=thumb_entries, pairs=True,
+            passing=Passing(tuple(f"r{n}" for n in range(4))),  # AAPCS32, 6.5
             stopped=Stopped(
                 spelled={"fp": "r11", "ip": "r12", "sl": "r10", "sb": "r9", "r13": "sp", "r14": "lr", "r15": "pc"},
                 # 2 and 3 are gdb's kinds for Thumb's instructions of 2 and of 4 bytes; the NOPs tell which it is.

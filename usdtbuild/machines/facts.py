@@ -99,17 +99,18 @@ class Passing(NamedTuple):
     """How functions get arguments and give results: places as notes spell them, the first argument's first.
 
     `integers` are the registers for integers and pointers, `floats` those for floating-point numbers of at most 8
-    bytes. `stack` is a place on the stack, at a distance from the stack pointer; at a function's entry the first
-    argument there has the distance `first`, and a call instruction moves the stack pointer by `pushed`. `results` are
-    the places of an integer or pointer, and of a floating-point number, that a function has returned.
+    bytes; none where these have an influence on where integers are. `stack` is a place on the stack, at a distance
+    from the stack pointer, '' where that isn't said here; at a function's entry the first argument there has the
+    distance `first`, and a call instruction moves the stack pointer by `pushed`. `results` are the places of an
+    integer or pointer, and of a floating-point number, that a function has returned; '' where that isn't said here.
     """
 
     integers: tuple[str, ...]
-    floats: tuple[str, ...]
-    stack: str
-    first: int
-    pushed: int
-    results: tuple[str, str]
+    floats: tuple[str, ...] = ()
+    stack: str = ""
+    first: int = 0
+    pushed: int = 0
+    results: tuple[str, str] = ("", "")
 
 
 class Stopped(NamedTuple):

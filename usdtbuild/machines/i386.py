@@ -112,7 +112,7 @@ def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str 
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Relocations, Stopped
+    from .facts import Passing, Relocations, Stopped
 
     other = x86_64.facts()[EM_X86_64]
     usual = other.entries(True, True)
@@ -124,7 +124,7 @@ def facts() -> dict[int, Facts]:
     return {
         EM_386: other._replace(
             name="i386", relocations=Relocations(8, R_32, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 23: 1}),  # R_386_PC8
-            passing=None,
+            passing=Passing((), stack="{}(%esp)", first=4, pushed=4),  # psABI, 2.2.3
             disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_32",)),
             entries=lambda is64, little: entries if little else None, assembler=None,
             stopped=Stopped(

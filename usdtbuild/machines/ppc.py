@@ -130,7 +130,7 @@ def _branch(instruction: int) -> int | None:
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme, Stopped
+    from .facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
 
     names = r"(?:%r)?(?:[12]?\d|3[01])"
     written = Operands(
@@ -156,6 +156,7 @@ def facts() -> dict[int, Facts]:
         quiet={"60000000": "nop", "4e800020": "blr"}, clears={"38600000": "li r3, 0"},
         disassembler=lambda is64, little, thumb: (("CS_ARCH_PPC",), ("CS_MODE_32",), (word_order(little),)),
         branches=(Branches(4, _branch),), entries=lambda is64, little: entries, pairs=True, page=65536,
+        passing=Passing(tuple(f"%r{n}" for n in range(3, 11))),  # the same in all three ABIs
         stopped=Stopped(spelled={str(n): f"r{n}" for n in range(32)}),
     )  # fmt: skip
     return {

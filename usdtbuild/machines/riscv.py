@@ -121,7 +121,7 @@ def _branch(half: int, following: int) -> int | None:
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Branches, Entries, Facts, Operands, Relocations, Scheme, Stopped
+    from .facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
 
     names = r"(?:ra|sp|gp|tp|a[0-7]|s\d|s1[01]|t[0-6])"
     written = Operands(
@@ -151,6 +151,7 @@ def facts() -> dict[int, Facts]:
                 ("CS_ARCH_RISCV",), ("CS_MODE_RISCV64" if is64 else "CS_MODE_RISCV32",), ("CS_MODE_RISCVC",)),
             mapping_symbols=True, branches=(Branches(2, _branch, True),),
             entries=lambda is64, little: (entries if is64 else entries_32) if little else None, pairs=True,
+            passing=Passing(tuple(f"a{n}" for n in range(8))),  # psABI, "Integer Calling Convention"
             stopped=Stopped(
                 spelled={"s0": "fp", **{f"x{n}": name for n, name in enumerate(by_number)}},
                 zero=frozenset({"zero", "x0"}), trap=lambda code: 4 if code[:1] and code[0] & 3 == 3 else 2,

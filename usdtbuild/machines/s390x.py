@@ -100,7 +100,7 @@ def _branch(half: int, following: int) -> int | None:
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Branches, Entries, Facts, Operands, Relocations, Stopped
+    from .facts import Branches, Entries, Facts, Operands, Passing, Relocations, Stopped
 
     names = r"%r(?:\d|1[0-5])"
     written = Operands(
@@ -130,6 +130,7 @@ def facts() -> dict[int, Facts]:
             disassembler=lambda is64, little, thumb: (("CS_ARCH_SYSZ", "CS_ARCH_SYSTEMZ"), ("CS_MODE_BIG_ENDIAN",)),
             branches=(Branches(2, _branch, False),), entries=lambda is64, little: entries if is64 else None,
             hotpatch=(bytes.fromhex("0700" * 4), bytes.fromhex("47000000")),
+            passing=Passing(tuple(f"%r{n}" for n in range(2, 7))),  # ELF ABI, 1.2.2
             stopped=Stopped("pswa", trap=lambda code: 2),
         )
     }  # fmt: skip

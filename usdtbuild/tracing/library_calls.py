@@ -10,12 +10,13 @@ import re
 from typing import TYPE_CHECKING
 
 from ..machines import facts_of
-from .model import CALL, FLOAT, POINTER, RETURN, Argument, Module, Site, Target
+from .model import CALL, FLOAT, INTEGER, POINTER, RETURN, Argument, Module, Site, Target
 from .prototypes import Prototype, prototype_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ..elf.image import Image
     from ..formats.operands import Operand
     from ..functions.calls.model import Call, Calls
     from ..inspection.targets import Loaded
@@ -43,8 +44,8 @@ def call_targets(
             continue
         found = prototype_of(call.name, report.address_size) if _of_c_library(call, versions) else None
         arguments = found.arguments if found is not None else _unknown(passing, report)
-        entered = _operands(arguments, passing, one.image.machine, entered=True)
-        called = _operands(arguments, passing, one.image.machine, entered=False)
+        entered = _operands(arguments, passing, one.image, entered=True)
+        called = _operands(arguments, passing, one.image, entered=False)
         sites = [Site(stub + one.bias, stub, entered, 0, "") for stub in call.stubs]
         sites += [
             Site(site.address + one.bias, site.address, called if site.kind == "call" else entered, 0, "")
@@ -88,22 +89,31 @@ def _unknown(passing: Passing | None, report: Calls) -> tuple[Argument, ...]:
 
 
 def _operands(
-    arguments: Sequence[Argument], passing: Passing | None, machine: int, *, entered: bool
+    arguments: Sequence[Argument], passing: Passing | None, image: Image, *, entered: bool
 ) -> tuple[Operand, ...]:
-    """Return where a function's arguments are, once it is entered or before a call instruction."""
+    """Return where a function's arguments are, once it is entered or before a call instruction.
+
+    Behind an argument that may be in a place that isn't known here no other has a place.
+    """
     from ..formats.operands import parse_one
 
     if passing is None:
         return ()
-    integers, floats = iter(passing.integers), iter(passing.floats)
-    distance, found = passing.first - (0 if entered else passing.pushed), []
+    integers, floats, word = iter(passing.integers), iter(passing.floats), image.address_size
+    distance, found, lost = passing.first - (0 if entered else passing.pushed), [], False
     for argument in arguments:
-        place = next(floats if argument.kind == FLOAT else integers, "")
-        if not place or argument.size > 8:
+        pair = argument.kind == INTEGER and argument.size > word
+        lost = lost or (bool(passing.integers) and (pair or (_is_float(argument) and not passing.floats)))
+        place = "" if lost else next(floats if _is_float(argument) else integers, "")
+        if passing.stack and not lost and (not place or argument.size > 8):
             place = passing.stack.format(distance)
-            distance += 8
-        found.append(parse_one(_operand(argument, place), machine))
+            distance += -(-argument.size // word) * word
+        found.append(parse_one(_operand(argument, place or "?"), image.machine))
     return tuple(found)
+
+
+def _is_float(argument: Argument) -> bool:
+    return argument.kind == FLOAT
 
 
 def _operand(argument: Argument, place: str) -> str:
@@ -120,4 +130,5 @@ def _result(found: Prototype, machine: int) -> Operand | None:
     result = found.result
     if facts is None or facts.passing is None or result is None or result.size > 8:
         return None
-    return parse_one(_operand(result, facts.passing.results[result.kind == FLOAT]), machine)
+    place = facts.passing.results[_is_float(result)]
+    return parse_one(_operand(result, place), machine) if place else None
