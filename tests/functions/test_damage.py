@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from usdtbuild.elf.image import Image
 from usdtbuild.errors import InputError
-from usdtbuild.functions.read import explain_functions, read_functions
+from usdtbuild.functions.read import FunctionReader, read_functions
 
 PAIR = "-fpatchable-function-entry=7,5"
 HEADER, SECTION = 64, 64  # bytes of ELF64's headers
@@ -43,7 +44,7 @@ def listed(content: bytes, path: Path) -> bool:
     try:
         functions = read_functions(str(path)).functions
         count = len(functions)
-        explain_functions(str(path), functions)
+        FunctionReader(Image(content, str(path))).explain(functions)
     except InputError as error:
         said = str(error)
     assert "\n" not in said

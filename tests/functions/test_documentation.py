@@ -31,7 +31,7 @@ def test_the_worked_example_prints_what_it_says(run: Any, usdtbuild: Any, need: 
 
 def test_every_reason_is_documented() -> None:
     from usdtbuild.functions.entry import REASONS
-    from usdtbuild.functions.read import WARNINGS
+    from usdtbuild.functions.report import WARNINGS
 
     text = (DOCS / "functions.md").read_text()
     assert len(REASONS) > 20

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from usdtbuild.elf.image import Image
+
 from .conftest import PROGRAM, SOUND
 
 # reason -> (the wrong function, words its sentence must have). The function is called `wrong`.
@@ -28,6 +30,10 @@ WRONG = {
     ),
     "duplicate": ("function wrong 5 2\n finish wrong\n entry .Lentry_wrong", "an earlier table entry"),
 }  # fmt: skip
+
+
+def opened(path: Path) -> Image:
+    return Image(path.read_bytes(), str(path))
 
 
 def overwrite(path: Any, address: int, data: bytes) -> None:
@@ -359,7 +365,7 @@ def test_verify_reports_each_reason_once_with_its_places(build: Any, run: Any, c
     from usdtbuild.verify.entries import verify_entries
 
     wrong = "function wrong 3 2\n finish wrong\n function other 2 2\n finish other\n entry 0"
-    found = {finding.check: finding for finding in verify_entries(str(build(wrong)))}
+    found = {finding.check: finding for finding in verify_entries(opened(build(wrong)))}
     assert set(found) == {"entry-padding-short", "entry-null-entry"}
     assert all(finding.severity == "error" for finding in found.values())
     short = found["entry-padding-short"]
@@ -370,8 +376,7 @@ def test_verify_reports_each_reason_once_with_its_places(build: Any, run: Any, c
     source.write_text("int one(int x) { return x; }\n")
     for options in ([], ["-fpatchable-function-entry=7,5"]):
         run(cc, "-O2", *options, "-c", source, "-o", built)
-        assert verify_entries(str(built)) == []
-        assert verify_entries("elsewhere", built.read_bytes()) == []
+        assert verify_entries(opened(built)) == []
 
 
 def test_folded_functions_are_listed_once_and_no_error(run: Any, need: Any, by_name: Any, tmp_path: Any) -> None:
@@ -387,7 +392,7 @@ def test_folded_functions_are_listed_once_and_no_error(run: Any, need: Any, by_n
     assert rows["one"] is rows["two"]
     assert rows["one"]["hotpatchable"]
     assert rows["more"]["hotpatchable"]
-    assert {finding.severity for finding in verify_entries(str(library))} <= {"warning"}
+    assert {finding.severity for finding in verify_entries(opened(library))} <= {"warning"}
 
 
 def test_branches_with_prefixes_and_transactions_are_found(build: Any, by_name: Any) -> None:

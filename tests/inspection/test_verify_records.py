@@ -181,7 +181,7 @@ def test_entry_findings_that_there_are_not_cannot_be_ignored(
 
 def test_every_entry_finding_can_be_ignored(usdtbuild: Any, program: Any, note: Any) -> None:
     from usdtbuild.functions.entry import REASONS
-    from usdtbuild.functions.read import HARMLESS, WARNINGS
+    from usdtbuild.functions.report import HARMLESS, WARNINGS
 
     codes = [code for code in (*REASONS, *WARNINGS) if code not in HARMLESS]
     words = [word for code in codes for word in ("--ignore", "entry-" + code.removeprefix("entry-"))]

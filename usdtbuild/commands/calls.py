@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,7 @@ from ..errors import InputError, UsdtError
 from ..functions.calls.libraries import Libraries, with_libraries
 from ..functions.calls.read import read_calls
 from ..inspection.targets import files, in_folder, loaded, process_number
+from ..record import NamedTuple
 from .progress import progress
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,7 @@ from ..formats.dof.decode import decode, split
 from ..formats.dof.encode import encode
 from ..formats.dof.merge import merge, resolve
 from ..formats.dof.types import Dof, DofError
+from ..record import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,23 +7,27 @@ import json
 import re
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..elf.space import map_file
+from ..elf.image import Image
+from ..elf.space import FUNCTIONS, map_file
 from ..errors import InputError, UsageError
 from ..functions.entry import REASONS
-from ..functions.read import WARNINGS, Function, Options, Report, explain_functions, read_functions
-from ..inspection.probes import sites_of
+from ..functions.read import FunctionReader, Options, is_pe, read_functions
+from ..functions.report import WARNINGS, Function, Report
+from ..inspection.records import site_places
 from ..inspection.targets import contents, in_folder, process_number
+from ..record import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ..elf.headers import Data
     from ..functions.explain import Explanation
+    from ..functions.rows import ReadMemory
     from ..inspection.process import Memory
+    from ..inspection.targets import Content
 
     Match = Callable[[str], bool]
 
@@ -154,7 +158,7 @@ def _files(target: str, wanted: _Wanted) -> Iterator[_File]:
     Raises InputError.
     """
     for content in contents(target, _warn):
-        file = in_folder(target, _warn, partial(_one, content.data, content.path, content.path, wanted))
+        file = in_folder(target, _warn, partial(_pe_or_elf, content, wanted))
         if file is not None:
             yield file
 
@@ -163,9 +167,21 @@ def _warn(error: InputError) -> None:
     click.echo(f"usdtbuild: warning: {error}", err=True)
 
 
-def _one(data: Data, path: str, shown: str, wanted: _Wanted, memory: Any = None, bias: int = 0) -> _File:
-    options = wanted.options._replace(taken=sites_of(data, path))
-    report = read_functions(path, options, memory, data)._replace(path=shown)
+def _pe_or_elf(content: Content, wanted: _Wanted) -> _File:
+    """Return one file's functions. Raises InputError."""
+    if is_pe(content.data):
+        return _selected(read_functions(content.path, data=content.data), None, wanted)
+    return _elf(Image(content.data, content.path, FUNCTIONS), wanted)
+
+
+def _elf(image: Image, wanted: _Wanted, memory: ReadMemory | None = None) -> _File:
+    options = wanted.options._replace(taken=partial(site_places, image))
+    reader = FunctionReader(image, options, memory)
+    return _selected(reader.report, reader, wanted)
+
+
+def _selected(report: Report, reader: FunctionReader | None, wanted: _Wanted) -> _File:
+    """Return what is wanted of a report, explained by its reader where that is wanted."""
     names: dict[str, str] = {}
     if wanted.demangle:
         from ..inspection.demangle import demangle
@@ -173,17 +189,15 @@ def _one(data: Data, path: str, shown: str, wanted: _Wanted, memory: Any = None,
         names = demangle(name for function in report.functions for name in function.names)
     functions = [f for f in report.functions if _select(f, wanted, names)]
     explanations: list[Explanation | None] = [None] * len(functions)
-    if wanted.explain and report.format == "ELF":
+    if wanted.explain and reader is not None:
         others = [number for number, function in enumerate(functions) if not function.hotpatchable and function.name]
-        explained = explain_functions(path, [functions[number] for number in others], wanted.options, data)
-        for number, explanation in zip(others, explained):
+        for number, explanation in zip(others, reader.explain([functions[number] for number in others])):
             explanations[number] = explanation
-    return _File(report, functions, names, explanations, bias)
+    return _File(report, functions, names, explanations)
 
 
 def _process(pid: int, wanted: _Wanted, all_modules: bool) -> list[_File]:
     """Return a file for every module of a process, with the addresses and the bytes that the process has."""
-    from ..elf.image import Image
     from ..inspection.process import Memory, load_biases, mapped_files, open_mapped
 
     files = []
@@ -191,19 +205,30 @@ def _process(pid: int, wanted: _Wanted, all_modules: bool) -> list[_File]:
         for module in mapped_files(pid):
             try:
                 path = open_mapped(pid, module)
-                data = map_file(path)
-                biases = load_biases(Image(bytes(data), module.path), module.mappings)
+                image = _opened(path, module.path)
+                biases = load_biases(image, module.mappings)
             except InputError as error:
                 _warn(error)
                 continue
             for bias in biases:
                 reads = memory.read(module.mappings[0].start, 1) is not None
-                file = _one(data, path, module.path, wanted, _at_bias(memory, bias) if reads else None, bias)
+                file = _elf(image, wanted, _at_bias(memory, bias) if reads else None)
                 note = "" if reads else "the process's memory can't be read: only its files were checked"
-                files.append(file._replace(note=note, brief=not all_modules and not file.report.tables))
+                brief = not all_modules and not file.report.tables
+                report = file.report._replace(path=module.path)
+                files.append(file._replace(report=report, bias=bias, note=note, brief=brief))
     if not files:
         raise InputError(f"process {pid}", "has no file in memory whose functions can be read")
     return files
+
+
+def _opened(path: str, shown: str) -> Image:
+    """Open a process's file where its content can be had; `shown` is what the process calls it."""
+    data = map_file(path)
+    try:
+        return Image(data, path)
+    except InputError as error:
+        raise InputError(shown, error.what, error.cure) from None
 
 
 def _at_bias(memory: Memory, bias: int) -> Callable[[int, int], bytes | None]:

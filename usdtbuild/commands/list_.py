@@ -9,7 +9,7 @@ import shutil
 import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,7 @@ from ..errors import InputError, UsageError, UsdtError
 from ..functions.symbols import DEBUG_FOLDER
 from ..inspection.probes import inspect
 from ..inspection.targets import files, loaded, process_number
+from ..record import NamedTuple
 from .progress import progress
 from .table import Column, draw
 

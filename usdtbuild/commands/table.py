@@ -7,7 +7,9 @@ of their own. Knows columns and widths only; nothing of probes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from ..record import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,7 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..elf.space import Image, map_file
+from ..elf.image import Image
+from ..elf.layout import SHF_EXECINSTR, SHT_GROUP
+from ..elf.relocations import words
+from ..elf.space import map_file
 from ..errors import InputError
 from ..functions.entry import REASONS
 from ..functions.read import Options, read_functions
@@ -160,20 +163,13 @@ def check_comdat(target: Target, flags: Sequence[str], pair: tuple[int, int] | N
 def _outside_groups(path: str) -> bool:
     """Whether a table outside any group has relocations, while the object has groups with code."""
     image = Image(map_file(path), path)
-    try:
-        members: set[int] = set()
-        for section in image.sections:
-            if section.type == 17:  # SHT_GROUP: a word of flags, then the members
-                data = image.content(section)
-                members |= {
-                    image.layout.u32.unpack_from(data, at)[0] for at in range(4, len(data) - 3, 4)
-                }  # fmt: skip
-        code = any(image.sections[member].flags & 4 for member in members if member < len(image.sections))
-        return code and any(index not in members for index in image.named(STANDARD)) and not any(
-            index in members for index in image.named(STANDARD)
-        )  # fmt: skip
-    finally:
-        image.close()
+    members: set[int] = set()
+    for section in image.sections:
+        if section.type == SHT_GROUP:  # a word of flags, then the members
+            members.update(words(image.content(section), 4, image.layout)[1:])
+    code = any(image.sections[member].flags & SHF_EXECINSTR for member in members if member < len(image.sections))
+    tables = {section.number for section in image.sections_named(STANDARD)}
+    return code and bool(tables) and members.isdisjoint(tables)
 
 
 def _lost(program: str, pair: tuple[int, int] | None) -> str:

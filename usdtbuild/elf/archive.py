@@ -7,9 +7,10 @@ ar(5) of FreeBSD, and binutils' `include/aout/ar.h`. Reads no member; a damaged 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Union
+from typing import TYPE_CHECKING, Union
 
 from ..errors import InputError
+from ..record import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

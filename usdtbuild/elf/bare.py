@@ -7,8 +7,9 @@ is marked as not executable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ..record import NamedTuple
 from . import layout as L
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from functools import cached_property
 from struct import error as struct_error
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ..record import NamedTuple
 from . import layout as L
 from .relocations import Relocation, decode, relr, words
 from .symbols import Strings, Symbol, SymbolTable

@@ -20,11 +20,11 @@ def code_address(image: Image) -> Callable[[int], int] | None:
     known = facts_of(image.machine)
     if known and known.thumb:
         return lambda value: value & ~1
-    descriptors = _descriptors(image)
-    return (lambda value: descriptors.get(value, value)) if descriptors else None
+    moved = descriptors(image)
+    return (lambda value: moved.get(value, value)) if moved else None
 
 
-def _descriptors(image: Image) -> dict[int, int]:
+def descriptors(image: Image) -> dict[int, int]:
     """Return the code's address behind each function descriptor of a linked file."""
     found: dict[int, int] = {}
     known = facts_of(image.machine)

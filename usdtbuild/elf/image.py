@@ -1,7 +1,9 @@
-"""Finished binaries, and objects as a linker sees them: headers, contents, addresses, symbols, relocations.
+"""An opened file, finished binary or object: headers, contents, addresses, symbols, relocations.
 
-Contents are slices of the file, symbol tables are read as columns (`elf.symbols`). What an address is in an object,
-where sections have none yet, is the caller's business: section number and offset.
+Whoever opens a file makes one of these and passes it on; `elf.space` (all of it as one flat address space) and
+`elf.dynamic` (what the dynamic linker reads) are views of it. Contents are slices of the file, symbol tables are read
+as columns (`elf.symbols`), once. What an address is in an object, where sections have none yet, is the caller's
+business: section number and offset.
 
 Nothing here knows probes. Every number of the file is checked before it is used: a damaged file raises InputError and
 nothing else, and costs no more memory than it has bytes.
@@ -10,27 +12,39 @@ nothing else, and costs no more memory than it has bytes.
 from __future__ import annotations
 
 from bisect import bisect_right
-from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..machines import name_of
+from ..record import NamedTuple
 from . import layout as L
 from . import relocations
 from .dynamic import DF_1_PIE, DT_FLAGS_1, DT_SONAME, read_tags
 from .functions import code_address, moved_by_descriptors
 from .headers import MAGIC, Headers, SectionHeader, Segment
-from .symbols import FunctionIndex, Strings, Symbol, SymbolTable
+from .symbols import FunctionIndex
+from .tables import SymbolTables, content_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from .headers import Data
     from .relocations import Relocation
+    from .symbols import Symbol, SymbolTable
 
-__all__ = ["MAGIC", "Function", "Image", "Section", "Segment"]
+__all__ = ["MAGIC", "PROBES", "Function", "Image", "Purpose", "Section", "Segment"]
 
-_CUT_SHORT = "the file was cut short or damaged; build or copy it again"
+
+class Purpose(NamedTuple):
+    """What a file is opened for, as errors say it: what was wanted, the usual cure, and why no core dump will do."""
+
+    wanted: str
+    cure: str
+    core: str
+
+
+PROBES = Purpose("file", "the file was cut short or damaged; build or copy it again", "is a core dump, not a binary")
 
 
 class Section(NamedTuple):
@@ -59,6 +73,10 @@ class Section(NamedTuple):
         return bool(self.flags & L.SHF_EXECINSTR)
 
 
+def _error(path: str, purpose: Purpose, what: str, cure: str | None = None) -> InputError:
+    return InputError(path, what, purpose.cure if cure is None else cure)
+
+
 class Function(NamedTuple):
     """The function that contains an address, and how far into it the address is."""
 
@@ -67,20 +85,23 @@ class Function(NamedTuple):
 
 
 class Image:
-    """One ELF file in memory. `path` is what messages call it."""
+    """One ELF file in memory. `path` is what messages call it, `purpose` what they say it was opened for."""
 
-    def __init__(self, data: Data, path: str) -> None:
+    def __init__(self, data: Data, path: str, purpose: Purpose = PROBES) -> None:
         """Read the headers of `data`. Raises InputError."""
-        self.data, self.path = data, path
-        self._headers = headers = Headers(data, self.error)
+        self.data, self.path, self._purpose = data, path, purpose
+        # No method of ours: a circle would keep the content of every file of a folder in memory.
+        self._headers = headers = Headers(data, partial(_error, path, purpose), purpose.wanted)
         self.layout = headers.layout
-        self.is64, self.little = self.layout.is64, self.layout.little
+        self.is64, self.little, self.address_size = self.layout.is64, self.layout.little, self.layout.address_size
         self.type, self.machine, self.flags = headers.type, headers.machine, headers.flags
+        self.machine_name = name_of(self.machine)  # the usual one, or `machine N`
+        self.is_object: bool = self.type == L.ET_REL  # its addresses are section and offset
+        self.entry: int = headers.fields[3]  # of the first instruction, or of a descriptor of it (ppc64 ELFv1)
         if self.type == L.ET_CORE:
-            raise self.error("is a core dump, not a binary", "give the program that dumped it")
+            raise self.error(purpose.core, "give the program that dumped it")
         self.sections = self._named(headers.sections())
         self.segments: list[Segment] = headers.segments()
-        self._loaded_tables: dict[int, SymbolTable] = {}
 
     def _named(self, sections: list[SectionHeader]) -> list[Section]:
         names, index = b"", self._headers.name_table
@@ -96,29 +117,9 @@ class Image:
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
-    def error(self, what: str, cure: str = _CUT_SHORT) -> InputError:
+    def error(self, what: str, cure: str | None = None) -> InputError:
         """Return an error about this file, for the caller to raise."""
-        return InputError(self.path, what, cure)
-
-    @property
-    def address_size(self) -> int:
-        """Bytes in an address, 4 or 8."""
-        return self.layout.address_size
-
-    @property
-    def entry(self) -> int:
-        """e_entry: the address of the first instruction, or of a descriptor of it (ppc64 ELFv1)."""
-        return self._headers.fields[3]
-
-    @property
-    def is_object(self) -> bool:
-        """Whether this is a relocatable object, whose addresses are section and offset."""
-        return self.type == L.ET_REL
-
-    @property
-    def machine_name(self) -> str:
-        """The machine's usual name, or `machine N`."""
-        return name_of(self.machine)
+        return _error(self.path, self._purpose, what, cure)
 
     @cached_property
     def kind(self) -> str:
@@ -152,16 +153,20 @@ class Image:
 
     # -- contents and addresses --------------------------------------------------------------------------------------
 
-    def sections_named(self, name: str) -> list[Section]:
+    @cached_property
+    def _by_name(self) -> dict[str, list[Section]]:
+        found: dict[str, list[Section]] = {}
+        for section in self.sections:
+            found.setdefault(section.name, []).append(section)
+        return found
+
+    def sections_named(self, name: str) -> Sequence[Section]:
         """Return the sections called `name`, in file order."""
-        return [section for section in self.sections if section.name == name]
+        return self._by_name.get(name, ())
 
     def content(self, section: Section) -> memoryview:
         """Return the bytes of a section, without copying; none for NOBITS. Raises InputError."""
-        if section.type in {L.SHT_NOBITS, L.SHT_NULL}:
-            return memoryview(b"")
-        self._headers.within(section.offset, section.size, f"section {section.name or section.number}")
-        return memoryview(self.data)[section.offset : section.offset + section.size]
+        return content_of(section, self._headers)
 
     @cached_property
     def _by_address(self) -> tuple[list[int], list[Section]]:
@@ -209,57 +214,39 @@ class Image:
     # -- symbols -----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _tables(self) -> dict[int, Section]:
-        """The symbol tables that can be read, by type; the first of each."""
-        found: dict[int, Section] = {}
-        for section in self.sections:
-            strings = self.sections[section.link] if section.link < len(self.sections) else section
-            if section.type in {L.SHT_SYMTAB, L.SHT_DYNSYM} and strings.type == L.SHT_STRTAB:
-                found.setdefault(section.type, section)
-        return found
+    def tables(self) -> SymbolTables:
+        """The symbol tables, which all views of the file share."""
+        return SymbolTables(self.sections, self._headers)
 
     def has_symbols(self, kind: int) -> bool:
         """Whether there is a table of type SHT_SYMTAB or SHT_DYNSYM."""
-        return kind in self._tables
-
-    def _strings(self, kind: int) -> Strings:
-        strings = self.sections[self._tables[kind].link]
-        self._headers.within(strings.offset, strings.size, f"section {strings.name or strings.number}")
-        return Strings(self.data, strings.offset, strings.offset + strings.size)
+        return kind in self.tables.by_type
 
     def symbol_table(self, kind: int) -> SymbolTable:
         """Return the table of type SHT_SYMTAB or SHT_DYNSYM, which must be there."""
-        if kind not in self._loaded_tables:
-            table = self._tables[kind]
-            extended = None
-            for section in self.sections:
-                if section.type == L.SHT_SYMTAB_SHNDX and section.link == table.number:
-                    extended = self.content(section)
-            self._loaded_tables[kind] = SymbolTable(self.content(table), self.layout, self._strings(kind), extended)
-        return self._loaded_tables[kind]
+        return self.tables.at(self.tables.by_type[kind])
 
     def symbols_with(self, kind: int, text: bytes) -> Iterator[tuple[int, Symbol]]:
         """Yield (number, symbol) where the name contains `text`; cheap where no name of the table does."""
-        if kind in self._tables and self._strings(kind).holds(text):
-            yield from self.symbol_table(kind).containing(text)
+        return self.tables.containing(kind, text)
 
     def symbol(self, number: int) -> Symbol | None:
         """Return symbol `number` of SHT_SYMTAB, or None where there is no such symbol."""
-        if L.SHT_SYMTAB not in self._tables:
+        if not self.has_symbols(L.SHT_SYMTAB):
             return None
         table = self.symbol_table(L.SHT_SYMTAB)
         return table.symbol(number) if 0 <= number < table.count else None
 
     def function_at(self, address: int, section: int = 0) -> Function | None:
         """Return the function around a run-time address; in an object, around an offset of section `section`."""
-        found = self._functions.find(address, section) if self._functions else None
-        return Function(*found) if found else None
+        found = self._functions.find(address, section) if self._functions is not None else None
+        return Function(*found) if found is not None else None
 
     @cached_property
     def _functions(self) -> FunctionIndex | None:
         """The functions, of stripped files the exported ones."""
         for kind in (L.SHT_SYMTAB, L.SHT_DYNSYM):
-            if kind in self._tables:
+            if self.has_symbols(kind):
                 moved = moved_by_descriptors(self) if self.is_object else {}
                 index = FunctionIndex(self.symbol_table(kind), self.is_object, code_address(self), moved)
                 if index:

@@ -1,9 +1,9 @@
-"""An ELF file as one flat address space: sections, segments and bytes, for executables, libraries and objects alike.
+"""An opened file (`elf.image`) seen as one flat address space, executables, libraries and objects alike.
 
-Made for bulk reading: nothing is turned into Python objects before it is asked for. In a relocatable object every
-section starts at address 0; here each allocated section is given an address of its own, so that the same questions
-("which bytes are at X", "is X executable") have one answer. `place` turns such an address back into what a reader of
-the object would write. Not a parser of symbols, relocations or instructions.
+In a relocatable object every section starts at address 0; here each allocated section is given an address of its own,
+so that the same questions ("which bytes are at X", "is X executable") have one answer. `place` turns such an address
+back into what a reader of the object would write. Nothing is parsed here a second time: headers, symbol tables and
+contents are the opened file's.
 """
 
 from __future__ import annotations
@@ -11,40 +11,27 @@ from __future__ import annotations
 import mmap
 from bisect import bisect_right
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..record import NamedTuple
 from . import layout as L
-from .headers import Headers
+from .image import Purpose, Section
 from .relocations import decode
-from .symbols import Strings, SymbolTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .headers import Data
+    from .image import Image
     from .relocations import Relocation
+    from .symbols import SymbolTable
 
-ET_EXEC, ET_DYN, ET_CORE = L.ET_EXEC, L.ET_DYN, L.ET_CORE
+FUNCTIONS = Purpose("functions", "build it again", "is a core dump")
 
 # Where the first section of a relocatable object is put, and the least distance between two: no function of one
 # section may ever seem to be next to a function of another.
 _FIRST, _APART = 0x10000, 0x1000
-
-
-class Section(NamedTuple):
-    """One section: its header's fields, its name, and the address it has here."""
-
-    name: str
-    type: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    align: int
-    entsize: int
 
 
 class Span(NamedTuple):
@@ -63,73 +50,65 @@ class Place(NamedTuple):
     address: int
 
 
-class Image:
-    """One ELF file, mapped. `path` is what messages call it. Raises InputError when it is damaged or no ELF file."""
+class AddressSpace:
+    """One opened file as one address space. Raises InputError when it is damaged or has no code to look at.
 
-    def __init__(self, data: Data, path: str, *, debug_file: bool = False) -> None:
-        """Read the headers of `data`. Only a `debug_file` may be without its code."""
-        self.data, self.path = data, path
-        headers = Headers(data, self.error, "functions")
-        self.layout = headers.layout
-        self.type, self.machine, self.flags = headers.type, headers.machine, headers.flags
-        self.sections = self._read_sections(headers)
-        self.spans = self._spans(headers)
-        self._tables: dict[int, SymbolTable] = {}
-        code = [section for section in self.sections if section.flags & L.SHF_EXECINSTR and section.size]
-        if self.type == ET_CORE:
-            raise self.error("is a core dump", "give the program that dumped it")
-        if code and all(section.type == L.SHT_NOBITS for section in code) and not debug_file:
+    `sections` are the file's, in an object each with the address it has here.
+    """
+
+    def __init__(self, file: Image, *, debug_file: bool = False) -> None:
+        """Lay out `file`. Only a `debug_file` may be without its code."""
+        self.file, self.data, self.path, self.layout = file, file.data, file.path, file.layout
+        self.type, self.machine = file.type, file.machine
+        self.relocatable = file.is_object  # its addresses are only ours
+        self.sections = self._laid_out()
+        self.spans = self._spans()
+        if file.is_debug_file and not debug_file:
             raise self.error("is a separate debug file, without the code", "give the program it belongs to")
         self.code = self._code()
         self._starts = [span.start for span in self.spans]
         self._names = {section.address: section.name for section in self.sections} if self.relocatable else {}
 
-    def error(self, what: str, cure: str = "build it again") -> InputError:
+    def error(self, what: str, cure: str = FUNCTIONS.cure) -> InputError:
         """Return an error about this file, for the caller to raise."""
         return InputError(self.path, what, cure)
-
-    @property
-    def relocatable(self) -> bool:
-        """Whether this is an object whose addresses are only ours."""
-        return bool(self.type == L.ET_REL)
 
     @property
     def order(self) -> str:
         """The struct prefix of the file's byte order."""
         return "<" if self.layout.little else ">"
 
-    # -- headers -----------------------------------------------------------------------------------------------------
+    # -- where everything is -----------------------------------------------------------------------------------------
 
-    def _read_sections(self, file: Headers) -> list[Section]:
-        headers = file.sections()
-        names, at = b"", file.name_table
-        if 0 < at < len(headers):
-            names = bytes(self.data[headers[at].offset : headers[at].offset + headers[at].size])
+    def _laid_out(self) -> list[Section]:
+        size = len(self.data)
+        for section in self.file.sections:
+            if section.type not in (L.SHT_NOBITS, L.SHT_NULL) and section.offset + section.size > size:
+                what = f"section {section.number} at {section.offset:#x} with {section.size:#x} bytes"
+                raise self.error(f"{what} ends after the file")
+        if not self.relocatable:
+            return self.file.sections
         address, sections = _FIRST, []
-        for index, header in enumerate(headers):
-            start, kind, flags, real, offset, length, link, info, align, entsize = header
-            if kind not in (L.SHT_NOBITS, L.SHT_NULL) and offset + length > len(self.data):
-                raise self.error(f"section {index} at {offset:#x} with {length:#x} bytes ends after the file")
-            if self.type == L.ET_REL:
-                real = 0
-                if flags & L.SHF_ALLOC:
-                    step = max(align, 64)
-                    real = -(-address // step) * step
-                    address = real + length + _APART
-            name = names[start : max(names.find(b"\0", start), start)].decode("utf-8", "replace")
-            sections.append(Section(name, kind, flags, real, offset, length, link, info, align, entsize))
+        for section in self.file.sections:
+            start = 0
+            if section.flags & L.SHF_ALLOC:
+                step = max(section.align, 64)
+                start = -(-address // step) * step
+                address = start + section.size + _APART
+            number, name, kind, flags, _, offset, length, link, info, align, entsize = section
+            sections.append(Section(number, name, kind, flags, start, offset, length, link, info, align, entsize))
         return sections
 
-    def _spans(self, file: Headers) -> list[Span]:
-        if self.type == L.ET_REL:
+    def _spans(self) -> list[Span]:
+        if self.relocatable:
             return sorted(
                 Span(s.address, s.address + s.size, s.offset, bool(s.flags & L.SHF_EXECINSTR))
                 for s in self.sections
                 if s.flags & L.SHF_ALLOC and s.type != L.SHT_NOBITS and s.size
             )
         spans = []
-        for segment in file.segments():
-            if segment.type == L.PT_LOAD and segment.file_size:
+        for segment in self.file.loads:
+            if segment.file_size:
                 length = min(segment.file_size, max(len(self.data) - segment.offset, 0))
                 executable = bool(segment.flags & L.PF_X)
                 spans.append(Span(segment.address, segment.address + length, segment.offset, executable))
@@ -188,31 +167,21 @@ class Image:
 
     def content(self, section: Section) -> bytes:
         """Return the bytes of `section`."""
-        if section.type == L.SHT_NOBITS:
-            return b""
-        return bytes(self.data[section.offset : section.offset + section.size])
+        return bytes(self.file.content(section))
 
-    def named(self, name: str) -> list[int]:
-        """Return the indices of all sections called `name`, in file order."""
-        return [index for index, section in enumerate(self.sections) if section.name == name]
+    def named(self, name: str) -> list[Section]:
+        """Return all sections called `name`, in file order."""
+        return [self.sections[section.number] for section in self.file.sections_named(name)]
 
     # -- symbols and relocations -------------------------------------------------------------------------------------
 
     def symbols(self, index: int) -> SymbolTable:
         """Return the symbol table that is section `index`, whose strings must be in the file. Raises InputError."""
-        if index not in self._tables:
-            section = self.sections[index] if index < len(self.sections) else None
-            if section is None or section.entsize != self.layout.symbol.size or section.link >= len(self.sections):
-                what = f"{section.name} has entries of {section.entsize} bytes" if section else "is not there"
-                raise self.error(f"its symbol table {what}, not {self.layout.symbol.size}")
-            strings = self.sections[section.link]
-            extended = None
-            for other in self.sections:
-                if other.type == L.SHT_SYMTAB_SHNDX and other.link == index:
-                    extended = memoryview(self.content(other))
-            there = Strings(self.data, strings.offset, strings.offset + strings.size)
-            self._tables[index] = SymbolTable(memoryview(self.content(section)), self.layout, there, extended)
-        return self._tables[index]
+        section = self.file.sections[index] if index < len(self.sections) else None
+        if section is None or section.entsize != self.layout.symbol.size or section.link >= len(self.sections):
+            what = f"{section.name} has entries of {section.entsize} bytes" if section else "is not there"
+            raise self.error(f"its symbol table {what}, not {self.layout.symbol.size}")
+        return self.file.tables.at(section)
 
     def symbol_address(self, table: int, number: int) -> int | None:
         """Return the address of an object's symbol; None where it is undefined or no place in this object."""
@@ -234,11 +203,6 @@ class Image:
         if index < 0 or address > self.spans[index].end:
             return Place("", address)
         return Place(self._names[self.spans[index].start], address - self.spans[index].start)
-
-    def close(self) -> None:
-        """Let go of the file."""
-        if isinstance(self.data, mmap.mmap):
-            self.data.close()
 
 
 def map_file(path: str) -> Data:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 from itertools import islice
-from typing import NamedTuple
 
 from ..machines import facts_of
+from ..record import NamedTuple
 
 REGISTER, MEMORY, CONSTANT, OTHER = "register", "memory", "constant", "other"
 

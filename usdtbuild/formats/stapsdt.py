@@ -14,6 +14,10 @@ from struct import Struct
 from ..errors import UsdtError
 from ..record import NamedTuple
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 SECTION = ".note.stapsdt"
 BASE_SECTION = ".stapsdt.base"
 BASE_SYMBOL = "_.stapsdt.base"
@@ -70,8 +74,31 @@ def decode(data: bytes, address_size: int, *, little: bool) -> list[Note]:
 
 def decode_with_offsets(data: bytes, address_size: int, *, little: bool) -> list[tuple[int, Note]]:
     """Return (offset of the note, note) for each SDT note in a section's bytes. Raises NoteError."""
-    header = Struct(("<" if little else ">") + "III")
     found = []
+    addresses = _addresses(address_size, little)
+    for offset, start, end in _extents(data, addresses.size, little):
+        strings = data[start + addresses.size : end].split(b"\0")
+        if len(strings) < 4:
+            raise NoteError(f"note at offset {offset:#x} doesn't hold three NUL-terminated strings")
+        provider, name, arguments = [text.decode("utf-8", "backslashreplace") for text in strings[:3]]
+        pc, base, semaphore = addresses.unpack_from(data, start)
+        found.append((offset, Note(pc, base, semaphore, provider, name, arguments)))
+    return found
+
+
+def places(data: bytes, address_size: int, *, little: bool) -> list[tuple[int, int]]:
+    """Return only the addresses of each note's site and base, which costs a fraction. Raises NoteError."""
+    addresses = _addresses(address_size, little)
+    return [addresses.unpack_from(data, start)[:2] for _, start, _ in _extents(data, addresses.size, little)]
+
+
+def _addresses(address_size: int, little: bool) -> Struct:
+    return Struct(("<" if little else ">") + ("QQQ" if address_size == 8 else "III"))
+
+
+def _extents(data: bytes, least: int, little: bool) -> Iterator[tuple[int, int, int]]:
+    """Yield where each SDT note begins, and where its `least` or more bytes of description begin and end."""
+    header = Struct(("<" if little else ">") + "III")
     offset = 0
     while offset + header.size <= len(data):
         name_size, size, type_ = header.unpack_from(data, offset)
@@ -81,20 +108,9 @@ def decode_with_offsets(data: bytes, address_size: int, *, little: bool) -> list
         if end > len(data):
             raise NoteError(f"note at offset {offset:#x} is {size:#x} bytes long and runs out of its section")
         if type_ == TYPE and data[name_start : name_start + name_size] == OWNER:
-            found.append((offset, _decode_one(bytes(data[start:end]), address_size, offset, little=little)))
+            if size < least:
+                raise NoteError(f"note at offset {offset:#x} is too short for its three addresses")
+            yield offset, start, end
         offset = start + (size + 3 & ~3)
     if data[offset:].strip(b"\0"):
         raise NoteError(f"{len(data) - offset} bytes at offset {offset:#x} are no note")
-    return found
-
-
-def _decode_one(description: bytes, address_size: int, offset: int, *, little: bool) -> Note:
-    addresses = Struct(("<" if little else ">") + ("QQQ" if address_size == 8 else "III"))
-    if len(description) < addresses.size:
-        raise NoteError(f"note at offset {offset:#x} is too short for its three addresses")
-    strings = description[addresses.size :].split(b"\0")
-    if len(strings) < 4:
-        raise NoteError(f"note at offset {offset:#x} doesn't hold three NUL-terminated strings")
-    provider, name, arguments = (text.decode("utf-8", "backslashreplace") for text in strings[:3])
-    pc, base, semaphore = addresses.unpack_from(description)
-    return Note(pc, base, semaphore, provider, name, arguments)

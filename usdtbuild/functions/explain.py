@@ -8,17 +8,18 @@ fixed up because they mean something relative to where they stand, and what forb
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..elf import layout as L
 from ..machines.disassembly import disassembler
+from ..record import NamedTuple
 from . import nops as M
 from .jumps import find_jumps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..elf.space import Image
+    from ..elf.space import AddressSpace
     from ..machines.facts import Entries as Machine
     from .entry import Starts
 
@@ -41,8 +42,8 @@ class Instruction(NamedTuple):
 class Explanation(NamedTuple):
     """Whether a prologue could be relocated, what it covers, and the reasons against it.
 
-    `start` is where the covered bytes start in the image; `instructions` have the addresses that a reader of the file
-    sees, in an object offsets.
+    `start` is where the covered bytes start in the address space; `instructions` have the addresses that a reader of
+    the file sees, in an object offsets.
     """
 
     possible: bool
@@ -67,22 +68,22 @@ class Subject(NamedTuple):
     thumb: bool = False
 
 
-def explain(image: Image, starts: Starts, subjects: Sequence[Subject]) -> list[Explanation]:
+def explain(space: AddressSpace, starts: Starts, subjects: Sequence[Subject]) -> list[Explanation]:
     """Judge the prologue of every function in `subjects`, in their order."""
-    machine = M.machine_for(image.machine, image.layout.is64, image.layout.little)
+    machine = M.machine_for(space.machine, space.layout.is64, space.layout.little)
     if machine is None or not machine.prologue:
-        name = machine.name if machine else f"ELF machine {image.machine}"
+        name = machine.name if machine else f"ELF machine {space.machine}"
         why = f"prologue patches are known for x86 and aarch64, not for {name}"
         return [Explanation(False, 0, 0, (), (why,)) for _ in subjects]
-    relocated = _relocated(image)
-    explained = [_prologue(image, starts, subject, machine, relocated) for subject in subjects]
+    relocated = _relocated(space)
+    explained = [_prologue(space, starts, subject, machine, relocated) for subject in subjects]
     # Branches into the covered bytes are looked for once, for all functions together.
     inside = [_inside(explanation) for explanation in explained]
-    jumps = find_jumps(image, starts, {address for addresses in inside for address in addresses})
+    jumps = find_jumps(space, starts, {address for addresses in inside for address in addresses})
     found = []
     for explanation, addresses in zip(explained, inside):
         back = tuple(
-            f"jump back into the patched bytes: {jumps[a].text} at {image.place(jumps[a].source).address:#x}"
+            f"jump back into the patched bytes: {jumps[a].text} at {space.place(jumps[a].source).address:#x}"
             for a in addresses if a in jumps
         )  # fmt: skip
         against = explanation.against + back
@@ -95,19 +96,21 @@ def _inside(explanation: Explanation) -> range:
     return range(explanation.start + 1, explanation.start + explanation.covered)
 
 
-def _prologue(image: Image, starts: Starts, subject: Subject, machine: Machine, relocated: set[int]) -> Explanation:
+def _prologue(
+    space: AddressSpace, starts: Starts, subject: Subject, machine: Machine, relocated: set[int]
+) -> Explanation:
     """Judge one prologue by its own instructions."""
     address = subject.address
     following = starts.at_or_after(address + 1)
     end = address + subject.size if subject.size else (following.address if following else address + 4096)
-    code = image.read(address, min(max(end - address, 0), 64))
+    code = space.read(address, min(max(end - address, 0), 64))
     judge_one = _judge_x86 if M.has_long_nops(machine) else _judge_aarch64
     needed, covered = machine.prologue, 0
     against: list[str] = []
     instructions: list[Instruction] = []
     skip = M.landing_pad(machine, code)[0]  # a patch goes behind it: indirect calls must still find it
-    decoder = disassembler(image.machine, image.layout.is64, image.layout.little)
-    shown = image.place(address).address
+    decoder = disassembler(space.machine, space.layout.is64, space.layout.little)
+    shown = space.place(address).address
     for at, length, mnemonic, operands in decoder.disasm_lite(code[skip:], shown + skip):
         if covered >= needed:
             break
@@ -115,7 +118,7 @@ def _prologue(image: Image, starts: Starts, subject: Subject, machine: Machine, 
         if mnemonic.startswith("."):
             against.append(f"{text} at {at:#x} is no known instruction")
             break
-        verdict = judge_one(image, at, length, mnemonic, operands)
+        verdict = judge_one(space, at, length, mnemonic, operands)
         place = at - shown + address
         if not relocated.isdisjoint(range(place, place + length)):
             verdict = verdict._replace(fix="the linker fills it in: correct the copy's distance")
@@ -132,20 +135,20 @@ def _prologue(image: Image, starts: Starts, subject: Subject, machine: Machine, 
     return Explanation(not against, needed, covered, tuple(instructions), tuple(against), address + skip)
 
 
-def _relocated(image: Image) -> set[int]:
+def _relocated(space: AddressSpace) -> set[int]:
     """In an object: every address in code that the linker will fill in."""
     found: set[int] = set()
-    if not image.relocatable:
+    if not space.relocatable:
         return found
-    for section in image.sections:
-        if section.type in (L.SHT_RELA, L.SHT_REL) and section.info < len(image.sections):
-            target = image.sections[section.info]
+    for section in space.sections:
+        if section.type in (L.SHT_RELA, L.SHT_REL) and section.info < len(space.sections):
+            target = space.sections[section.info]
             if target.flags & L.SHF_EXECINSTR:
-                found.update(target.address + relocation.offset for relocation in image.relocations(section))
+                found.update(target.address + relocation.offset for relocation in space.relocations(section))
     return found
 
 
-def _judge_x86(image: Image, at: int, length: int, mnemonic: str, operands: str) -> _Verdict:
+def _judge_x86(space: AddressSpace, at: int, length: int, mnemonic: str, operands: str) -> _Verdict:
     bare = mnemonic.rsplit(maxsplit=1)[-1]
     if bare in _COUNTED:
         return _Verdict(against=f"{mnemonic} at {at:#x} reaches 127 bytes only, and has no longer form")
@@ -161,19 +164,19 @@ def _judge_x86(image: Image, at: int, length: int, mnemonic: str, operands: str)
     if relative:
         distance = int(relative.group(1).replace(" ", "") or "0", 0)
         goal = at + length + distance
-        if _out_of_reach(image, goal):
+        if _out_of_reach(space, goal):
             return _Verdict(against=f"the PC-relative operand at {at:#x} is out of a copy's reach ({goal:#x})")
         return _Verdict(fix=f"PC-relative operand {goal:#x}: correct the copy's displacement")
     return _Verdict(ends=bare in _TERMINAL_X86)
 
 
-def _out_of_reach(image: Image, goal: int) -> bool:
+def _out_of_reach(space: AddressSpace, goal: int) -> bool:
     """Whether neither the page after the image nor the one before it reaches `goal` with 32 bits."""
-    low, high = image.spans[0].start, max(span.end for span in image.spans)
+    low, high = space.spans[0].start, max(span.end for span in space.spans)
     return all(abs(goal - place) >= (1 << 31) - 0x2000 for place in (high + 0x1000, low - 0x1000))
 
 
-def _judge_aarch64(image: Image, at: int, length: int, mnemonic: str, operands: str) -> _Verdict:
+def _judge_aarch64(space: AddressSpace, at: int, length: int, mnemonic: str, operands: str) -> _Verdict:
     target = _TARGET.search(operands)
     if mnemonic in ("adr", "adrp") and target:
         goal = int(target.group(1), 0)

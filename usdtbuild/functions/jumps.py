@@ -13,17 +13,18 @@ import sys
 from array import array
 from bisect import bisect_right
 from struct import unpack_from
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..elf import layout as L
 from ..machines import facts_of
 from ..machines.disassembly import disassembler
+from ..record import NamedTuple
 from .symbols import FUNCTION_TYPES, mapping_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from ..elf.space import Image, Span
+    from ..elf.space import AddressSpace, Span
     from .entry import Starts
 
 # Farthest back that a disassembly starts to find out whether an address is the start of an instruction.
@@ -38,17 +39,17 @@ class Jump(NamedTuple):
     text: str
 
 
-def find_jumps(image: Image, starts: Starts, targets: Collection[int]) -> dict[int, Jump]:
+def find_jumps(space: AddressSpace, starts: Starts, targets: Collection[int]) -> dict[int, Jump]:
     """Return, for each of `targets` that a branch goes to, one such branch: the one at the lowest address."""
     found: dict[int, Jump] = {}
     if not targets:
         return found
-    jumps, relocated = _through_relocations(image, targets) if image.relocatable else ([], frozenset())
-    grouped = _by_function(image, starts, targets, relocated)
+    jumps, relocated = _through_relocations(space, targets) if space.relocatable else ([], frozenset())
+    grouped = _by_function(space, starts, targets, relocated)
     if grouped:
-        kinds = _Kinds(image)
+        kinds = _Kinds(space)
         for start in sorted(grouped):
-            jumps += _instructions(image, starts, start, grouped[start], kinds)
+            jumps += _instructions(space, starts, start, grouped[start], kinds)
     for jump in jumps:
         if jump.target not in found or jump.source < found[jump.target].source:
             found[jump.target] = jump
@@ -56,12 +57,12 @@ def find_jumps(image: Image, starts: Starts, targets: Collection[int]) -> dict[i
 
 
 def _by_function(
-    image: Image, starts: Starts, targets: Collection[int], relocated: frozenset[int]
+    space: AddressSpace, starts: Starts, targets: Collection[int], relocated: frozenset[int]
 ) -> dict[int, list[tuple[int, int]]]:
     """Return what looks like a branch to one of `targets`, by where a disassembly of its function starts."""
     grouped: dict[int, list[tuple[int, int]]] = {}
-    for span in image.code:
-        for source, target, field in _candidates(image, span, targets):
+    for span in space.code:
+        for source, target, field in _candidates(space, span, targets):
             if field not in relocated:
                 around = starts.around(source)
                 start = around.address if around else span.start
@@ -70,7 +71,7 @@ def _by_function(
 
 
 def _instructions(
-    image: Image, starts: Starts, start: int, candidates: list[tuple[int, int]], kinds: _Kinds
+    space: AddressSpace, starts: Starts, start: int, candidates: list[tuple[int, int]], kinds: _Kinds
 ) -> list[Jump]:
     """Return the branches among `candidates`, all of one function that is read from `start` on."""
     candidates = [(source, target) for source, target in candidates if kinds.at(source) != "d"]
@@ -78,7 +79,7 @@ def _instructions(
         return []
     around = starts.around(start)
     thumb = (kinds.at(candidates[0][0]) or "t" * bool(around and around.thumb)) == "t"
-    return _confirm(image, start, candidates, thumb)
+    return _confirm(space, start, candidates, thumb)
 
 
 # -- what branches look like -----------------------------------------------------------------------------------------
@@ -87,16 +88,16 @@ _X86_BRANCH = re.compile(rb"[\x70-\x7f\xe0-\xe3\xe8\xe9\xeb]|\x0f(?=[\x80-\x8f])
 _X86_PREFIXES = 3  # of a branch: 67, 66, a hint, bnd
 
 
-def _candidates(image: Image, span: Span, targets: Collection[int]) -> Iterator[tuple[int, int, int]]:
+def _candidates(space: AddressSpace, span: Span, targets: Collection[int]) -> Iterator[tuple[int, int, int]]:
     """Yield address, target and the address of the changeable bytes of what looks like a branch to one of `targets`."""
-    code = bytes(image.data[span.offset : span.offset + span.end - span.start])
-    known = facts_of(image.machine)
+    code = bytes(space.data[span.offset : span.offset + span.end - span.start])
+    known = facts_of(space.machine)
     if known is None:
         return
     if known.decoded:
-        yield from _x86(code, span.start, targets, ~0 if image.layout.is64 else 0xFFFFFFFF)
+        yield from _x86(code, span.start, targets, ~0 if space.layout.is64 else 0xFFFFFFFF)
     for branches in known.branches:
-        little = image.layout.little if branches.little is None else branches.little
+        little = space.layout.little if branches.little is None else branches.little
         look: Any = _words if branches.unit == 4 else _halfwords
         yield from look(code, span.start, targets, little, branches.decode)
 
@@ -164,9 +165,9 @@ def _halfwords(
 class _Kinds:
     """Which bytes between instructions are data, where the assembler said so."""
 
-    def __init__(self, image: Image) -> None:
-        known = facts_of(image.machine)
-        self._addresses, self._kinds = mapping_symbols(image) if known and known.mapping_symbols else ([], [])
+    def __init__(self, space: AddressSpace) -> None:
+        known = facts_of(space.machine)
+        self._addresses, self._kinds = mapping_symbols(space) if known and known.mapping_symbols else ([], [])
 
     def at(self, address: int) -> str:
         """Return a, t or x for instructions, d for data, "" where nothing is said."""
@@ -174,16 +175,16 @@ class _Kinds:
         return self._kinds[index] if index >= 0 else ""
 
 
-def _confirm(image: Image, start: int, candidates: list[tuple[int, int]], thumb: bool) -> list[Jump]:
+def _confirm(space: AddressSpace, start: int, candidates: list[tuple[int, int]], thumb: bool) -> list[Jump]:
     """Return those of `candidates` (all in one function) that are instructions, when it is read from its start on."""
     last = max(source for source, _ in candidates)
     wanted = dict(candidates)
     found = []
-    decoder = disassembler(image.machine, image.layout.is64, image.layout.little, thumb)
-    shift = start - image.place(start).address  # an object's reader knows offsets, not our addresses
-    known = facts_of(image.machine)
+    decoder = disassembler(space.machine, space.layout.is64, space.layout.little, thumb)
+    shift = start - space.place(start).address  # an object's reader knows offsets, not our addresses
+    known = facts_of(space.machine)
     prefixes = _X86_PREFIXES if known and known.decoded else 0
-    for shown, size, mnemonic, operands in decoder.disasm_lite(image.read(start, last - start + 16), start - shift):
+    for shown, size, mnemonic, operands in decoder.disasm_lite(space.read(start, last - start + 16), start - shift):
         address = shown + shift
         found += [
             Jump(address, wanted[place], f"{mnemonic} {operands}".strip())
@@ -210,46 +211,46 @@ def _goes_to(operands: str, source: int, target: int) -> bool:
 # -- branches of objects ---------------------------------------------------------------------------------------------
 
 
-def _through_relocations(image: Image, targets: Collection[int]) -> tuple[list[Jump], frozenset[int]]:
+def _through_relocations(space: AddressSpace, targets: Collection[int]) -> tuple[list[Jump], frozenset[int]]:
     """Return the branches to `targets` that relocations make, and every address in code that has a relocation."""
-    known = facts_of(image.machine)
+    known = facts_of(space.machine)
     kinds = known.relocations.branches if known else {}
     jumps, relocated = [], set()
-    for section in image.sections:
-        if section.type not in (L.SHT_RELA, L.SHT_REL) or section.info >= len(image.sections):
+    for section in space.sections:
+        if section.type not in (L.SHT_RELA, L.SHT_REL) or section.info >= len(space.sections):
             continue
-        code = image.sections[section.info]
-        if not code.flags & L.SHF_EXECINSTR or section.link >= len(image.sections):
+        code = space.sections[section.info]
+        if not code.flags & L.SHF_EXECINSTR or section.link >= len(space.sections):
             continue
-        for offset, kind, symbol, addend in image.relocations(section):
+        for offset, kind, symbol, addend in space.relocations(section):
             place = code.address + offset
             relocated.add(place)
-            target = _symbol_address(image, section.link, symbol) if kind in kinds else None
+            target = _symbol_address(space, section.link, symbol) if kind in kinds else None
             if target is None:
                 continue
-            target += kinds[kind] + (_addend_in_place(image, place, kinds[kind]) if addend is None else addend)
+            target += kinds[kind] + (_addend_in_place(space, place, kinds[kind]) if addend is None else addend)
             if target in targets:
                 jumps.append(Jump(place, target, "a relocated branch"))
     return jumps, frozenset(relocated)
 
 
-def _symbol_address(image: Image, table: int, number: int) -> int | None:
-    address = image.symbol_address(table, number)
+def _symbol_address(space: AddressSpace, table: int, number: int) -> int | None:
+    address = space.symbol_address(table, number)
     if address is None:
         return None
-    known = facts_of(image.machine)
-    function = image.symbols(table).infos[number] & 15 in FUNCTION_TYPES
+    known = facts_of(space.machine)
+    function = space.symbols(table).infos[number] & 15 in FUNCTION_TYPES
     return address & ~1 if known and known.thumb and function else address
 
 
-def _addend_in_place(image: Image, place: int, adjustment: int) -> int:
+def _addend_in_place(space: AddressSpace, place: int, adjustment: int) -> int:
     """Return the addend that lies in the branch itself (REL machines: i386 and ARM)."""
-    known = facts_of(image.machine)
+    known = facts_of(space.machine)
     if known and known.decoded:
         size = 1 if adjustment == 1 else 4
-        return int.from_bytes(image.read(place, size), "little", signed=True)
+        return int.from_bytes(space.read(place, size), "little", signed=True)
     if known and known.thumb:
-        code = image.read(place, 4).ljust(4, b"\0")
+        code = space.read(place, 4).ljust(4, b"\0")
         first, second, word = *unpack_from("<HH", code), unpack_from("<I", code)[0]
         words: Any
         halves: Any

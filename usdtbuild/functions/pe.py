@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from struct import error as struct_error
 from struct import unpack_from
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..record import NamedTuple
+from .report import Function, Report
 
 if TYPE_CHECKING:
     from ..elf.headers import Data
-    from .read import Function, Report
 
 _MACHINES = {0x8664: "x86-64", 0x14C: "i386", 0xAA64: "aarch64"}
 _FUNCTION, _EXTERNAL, _STATIC, _CODE = 0x20, 2, 3, 0x20
@@ -34,8 +35,6 @@ class _Headers(NamedTuple):
 
 def read_pe(data: Data, path: str) -> Report:
     """Return the report about a PE or COFF file. Raises InputError if it is damaged."""
-    from .read import Report
-
     try:
         headers = _headers(data)
         rows = _merge(_exports(data, headers), _symbols(data, headers))
@@ -121,8 +120,6 @@ def _symbols(data: Data, headers: _Headers) -> list[tuple[str, int, str]]:
 
 def _merge(exports: list[tuple[str, int, str]], symbols: list[tuple[str, int, str]]) -> list[Function]:
     """Join the names of one address; the export table's come first."""
-    from .read import Function
-
     sources = {name: "export" for name, _, _ in exports}
     places: dict[tuple[str, int], list[str]] = {}
     for name, address, section in [*exports, *symbols]:

@@ -14,7 +14,7 @@ would keep all of them alive for that, and their functions with them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..elf import layout as L
 from ..elf.edit import NewRelocation, ObjectEditor
@@ -23,6 +23,7 @@ from ..elf.intermediate import LtoObjectError, refuse_slim_lto
 from ..elf.object import ElfObject
 from ..files import open_input, write_edited
 from ..machines import facts_of
+from ..record import NamedTuple
 from .table import RELATIVE, STANDARD
 
 if TYPE_CHECKING:

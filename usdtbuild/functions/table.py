@@ -12,13 +12,17 @@ Every way in which a table is not what it should be ends in a problem with a cod
 from __future__ import annotations
 
 from struct import error as struct_error
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from ..elf import layout as L
 from ..elf.relocations import relr, words
-from ..elf.space import Image, Section
 from ..machines import facts_of
 from ..machines.facts import Relocations
+from ..record import NamedTuple
+
+if TYPE_CHECKING:
+    from ..elf.image import Section
+    from ..elf.space import AddressSpace
 
 STANDARD = "__patchable_function_entries"
 RELATIVE = ".usdtbuild.functions"
@@ -46,27 +50,26 @@ class Table(NamedTuple):
     detail: str = ""
 
 
-def read_tables(image: Image) -> tuple[list[Table], list[Entry]]:
-    """Return every table of `image` and all their entries, in file order. Raises InputError for a damaged file."""
+def read_tables(space: AddressSpace) -> tuple[list[Table], list[Entry]]:
+    """Return every table of `space` and all their entries, in file order. Raises InputError for a damaged file."""
     tables: list[Table] = []
     entries: list[Entry] = []
     dynamic: _Dynamic | None = None
-    applied = _relocation_sections(image) if image.relocatable else {}
+    applied = _relocation_sections(space) if space.relocatable else {}
     for name in (STANDARD, RELATIVE):
-        for index in image.named(name):
-            section = image.sections[index]
+        for section in space.named(name):
             relative = name == RELATIVE
-            size = 4 if relative else image.layout.address_size
-            problem, detail = _shape(image, section, size)
+            size = 4 if relative else space.layout.address_size
+            problem, detail = _shape(space, section, size)
             try:
-                if image.relocatable:
-                    values = _through_relocations(image, section, applied.get(index, []), size, relative)
+                if space.relocatable:
+                    values = _through_relocations(space, section, applied.get(section.number, []), size, relative)
                     relocations = 0
                 else:
-                    dynamic = dynamic or _Dynamic(image)
-                    values, relocations = _finished(image, section, size, relative, dynamic)
+                    dynamic = dynamic or _Dynamic(space)
+                    values, relocations = _finished(space, section, size, relative, dynamic)
             except (struct_error, IndexError, OverflowError):
-                raise image.error(f"the relocations of {name} are damaged") from None
+                raise space.error(f"the relocations of {name} are damaged") from None
             number = len(tables)
             tables.append(Table(name, section.address, len(values), relative, relocations, problem, detail))
             entries += [
@@ -76,7 +79,7 @@ def read_tables(image: Image) -> tuple[list[Table], list[Entry]]:
     return tables, entries
 
 
-def _shape(image: Image, section: Section, size: int) -> tuple[str, str]:
+def _shape(space: AddressSpace, section: Section, size: int) -> tuple[str, str]:
     """Say what is wrong with the section as a whole, as a reason code and a sentence."""
     if section.type == L.SHT_NOBITS:
         return "table-truncated", "the table's bytes are not in this file"
@@ -84,8 +87,8 @@ def _shape(image: Image, section: Section, size: int) -> tuple[str, str]:
         return "table-truncated", f"the table has {section.size} bytes, which is no multiple of {size}"
     if not section.flags & L.SHF_ALLOC:
         return "table-not-loaded", "the table is not loaded with the program (no SHF_ALLOC)"
-    if section.address % size or (image.relocatable and section.align % size):
-        where = f"is aligned to {section.align}" if image.relocatable else f"lies at {section.address:#x}"
+    if section.address % size or (space.relocatable and section.align % size):
+        where = f"is aligned to {section.align}" if space.relocatable else f"lies at {section.address:#x}"
         return "table-misaligned", f"the table {where}, and its entries have {size} bytes"
     return "", ""
 
@@ -93,8 +96,8 @@ def _shape(image: Image, section: Section, size: int) -> tuple[str, str]:
 _Value = tuple[int, str, str]
 
 
-def _types(image: Image) -> Relocations:
-    known = facts_of(image.machine)
+def _types(space: AddressSpace) -> Relocations:
+    known = facts_of(space.machine)
     return known.relocations if known else Relocations()
 
 
@@ -110,27 +113,27 @@ def _null(address: int) -> _Value:
 class _Dynamic:
     """The dynamic relocations of a finished file, by the address they apply to; only those inside tables are kept."""
 
-    def __init__(self, image: Image) -> None:
-        self.image = image
+    def __init__(self, space: AddressSpace) -> None:
+        self.space = space
         self.values: dict[int, tuple[int, str] | None] = {}  # None: the addend lies in the relocated bytes
-        spans = [(s.address, s.address + s.size) for s in image.sections if s.name == STANDARD]
-        for section in image.sections:
+        spans = [(s.address, s.address + s.size) for s in space.sections if s.name == STANDARD]
+        for section in space.sections:
             if not section.flags & L.SHF_ALLOC or not spans:
                 continue
             if section.type in (L.SHT_RELA, L.SHT_REL):
                 self._read(section, min(spans)[0], max(end for _, end in spans))
             elif section.type in (L.SHT_RELR, L.SHT_ANDROID_RELR):
                 low, high = min(spans)[0], max(end for _, end in spans)
-                self.values.update(dict.fromkeys(relr(image.content(section), image.layout, low, high)))
+                self.values.update(dict.fromkeys(relr(space.content(section), space.layout, low, high)))
 
     def _read(self, section: Section, low: int, high: int) -> None:
-        image = self.image
-        size = image.layout.address_size
+        space = self.space
+        size = space.layout.address_size
         rela = section.type == L.SHT_RELA
         step = 3 if rela else 2
-        column = words(image.content(section), size, image.layout)
+        column = words(space.content(section), size, space.layout)
         shift, mask = (32, 0xFFFFFFFF) if size == 8 else (8, 0xFF)
-        types = _types(image)
+        types = _types(space)
         for at, offset in enumerate(column[::step]):
             if not low <= offset < high:
                 continue
@@ -141,27 +144,29 @@ class _Dynamic:
                 self.values[offset] = None if addend is None else (addend, "")
             elif kind in (types.absolute, types.address(is64=False)) and info >> shift:
                 symbol = self._symbol(section, info >> shift)
-                add = addend if addend is not None else words(image.read(offset, size), size, image.layout)[0]
+                add = addend if addend is not None else words(space.read(offset, size), size, space.layout)[0]
                 self.values[offset] = ((symbol + add) & (1 << 8 * size) - 1, "" if symbol else "unresolved")
             else:
                 self.values[offset] = (0, "unresolved")
 
     def _symbol(self, section: Section, number: int) -> int:
         """Return the value of dynamic symbol `number`; 0 when another file defines it."""
-        table = self.image.sections[section.link] if section.link < len(self.image.sections) else None
+        table = self.space.sections[section.link] if section.link < len(self.space.sections) else None
         if table is None or table.type != L.SHT_DYNSYM:
             return 0
-        return self.image.symbols(section.link).values[number]
+        return self.space.symbols(section.link).values[number]
 
 
-def _finished(image: Image, section: Section, size: int, relative: bool, dynamic: _Dynamic) -> tuple[list[_Value], int]:
+def _finished(
+    space: AddressSpace, section: Section, size: int, relative: bool, dynamic: _Dynamic
+) -> tuple[list[_Value], int]:
     """Return the addresses of a linked file's table, and how many dynamic relocations make them."""
-    raw = words(image.content(section), size, image.layout)
+    raw = words(space.content(section), size, space.layout)
     start = section.address
     if relative:
         signed = (word - (word >> 31 << 32) for word in raw)
         return [_null(start + 4 * at + distance if distance else 0) for at, distance in enumerate(signed)], 0
-    movable = image.type == L.ET_DYN
+    movable = space.type == L.ET_DYN
     values: list[_Value] = []
     count = 0
     known = dynamic.values
@@ -188,44 +193,44 @@ def _finished(image: Image, section: Section, size: int, relative: bool, dynamic
 # -- objects ---------------------------------------------------------------------------------------------------------
 
 
-def _relocation_sections(image: Image) -> dict[int, list[Section]]:
+def _relocation_sections(space: AddressSpace) -> dict[int, list[Section]]:
     """Return section index -> the relocation sections that apply to it."""
     found: dict[int, list[Section]] = {}
-    for section in image.sections:
+    for section in space.sections:
         if section.type in (L.SHT_RELA, L.SHT_REL):
             found.setdefault(section.info, []).append(section)
     return found
 
 
 def _through_relocations(
-    image: Image, section: Section, applied: list[Section], size: int, relative: bool
+    space: AddressSpace, section: Section, applied: list[Section], size: int, relative: bool
 ) -> list[_Value]:
     """Return the addresses that the linker will put into a table section of an object."""
     slots: dict[int, _Value] = {}
     for relocations in applied:
-        for offset, kind, symbol, addend in image.relocations(relocations):
+        for offset, kind, symbol, addend in space.relocations(relocations):
             if kind:  # R_*_NONE ties the entry to its function
-                added = _in_place(image, section, offset, size) if addend is None else addend
-                slots[offset] = _slot(image, relocations.link, symbol, kind, added, relative)
+                added = _in_place(space, section, offset, size) if addend is None else addend
+                slots[offset] = _slot(space, relocations.link, symbol, kind, added, relative)
     if section.type == L.SHT_NOBITS:  # a table without bytes may claim any number of entries
         return [slots[offset] for offset in sorted(slots)]
     missing = (0, "null-entry", "no relocation makes this entry an address")
     return [slots.get(offset, missing) for offset in range(0, section.size - size + 1, size)]
 
 
-def _in_place(image: Image, section: Section, offset: int, size: int) -> int:
+def _in_place(space: AddressSpace, section: Section, offset: int, size: int) -> int:
     if offset + size > section.size:
         return 0
-    return words(bytes(image.data[section.offset + offset : section.offset + offset + size]), size, image.layout)[0]
+    return words(bytes(space.data[section.offset + offset : section.offset + offset + size]), size, space.layout)[0]
 
 
-def _slot(image: Image, table: int, symbol: int, kind: int, addend: int, relative: bool) -> _Value:
+def _slot(space: AddressSpace, table: int, symbol: int, kind: int, addend: int, relative: bool) -> _Value:
     """Return the address that one relocation stands for."""
-    types = _types(image)
-    wanted = types.pc32 if relative else types.address(is64=image.layout.is64)
+    types = _types(space)
+    wanted = types.pc32 if relative else types.address(is64=space.layout.is64)
     if kind != wanted:
         return 0, "unresolved", f"relocation type {kind} makes this entry, which is not an address"
-    address = image.symbol_address(table, symbol)
+    address = space.symbol_address(table, symbol)
     if address is None:
         return 0, "unresolved", "the entry's symbol is not defined in this object"
     return address + addend & 0xFFFFFFFFFFFFFFFF, "", ""

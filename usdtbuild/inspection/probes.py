@@ -7,19 +7,18 @@ Nothing here knows how the file was made, and nothing is judged: what is wrong w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..elf.image import Function, Image
 from ..elf.layout import PF_W
-from ..errors import InputError
 from ..formats import operands
 from ..formats.operands import OTHER, Operand, Place
 from ..provider import describe
-from .records import READERS, Location, Record, records
+from ..record import NamedTuple
+from .records import READERS, Location, Record, place_of, records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from mmap import mmap
 
     from ..provider.model import Argument as Declared
     from ..provider.model import Probe as DeclaredProbe
@@ -112,8 +111,11 @@ def summarise(image: Image, found: Sequence[Record]) -> Inspection:
     """Return the records of a file as probes and sites, with the types that the file's own description gives."""
     providers, problem = description(image)
     grouped: dict[tuple[str, str, str], list[Site]] = {}
+    by_name = {name: declarations(provider) for name, (provider, _) in providers.items()}
     for record in found:
-        declared = None if record.is_enabled else find_declared(providers, record.provider, record.probe)
+        declared = None
+        if not record.is_enabled and record.provider in by_name:
+            declared = by_name[record.provider].get(record.probe.replace("__", "-"))
         site = _site(image, record, declared)
         grouped.setdefault((record.provider, record.probe, record.format), []).append(site)
     probes = []
@@ -158,20 +160,7 @@ def is_backed(image: Image, address: int) -> bool:
 
 def site_places(in_object: bool, seen: Inspection) -> tuple[tuple[int, int], ...]:
     """Return the place of every site: its section's number and offset in an object, else 0 and its address."""
-    found = {site.location for probe in seen.probes for site in probe.sites}
-    places = ((place.section_number, place.offset) if in_object else (0, place.address) for place in found)
-    return tuple(sorted(places))
-
-
-def sites_of(data: bytes | mmap, path: str) -> tuple[tuple[int, int], ...]:
-    """Return the same of a file's content, as far as it can be read; nothing of what is no ELF file with probes."""
-    if not any(data.find(section.encode()) >= 0 for section in {reader.section for reader in READERS}):
-        return ()
-    try:
-        image = Image(data, path)
-        return site_places(image.is_object, inspect(image))
-    except InputError:
-        return ()  # what is damaged is for whoever reads the probes to say
+    return tuple(sorted({place_of(site.location, in_object) for probe in seen.probes for site in probe.sites}))
 
 
 # -- the provider's description ----------------------------------------------------------------------------------------
@@ -189,6 +178,14 @@ def description(image: Image) -> tuple[dict[str, tuple[Provider, str]], str]:
         return describe.decode(description_text(image)), ""
     except describe.DescriptionError as error:
         return {}, f"section {describe.SECTION}: {error}"
+
+
+def declarations(provider: Provider) -> dict[str, DeclaredProbe]:
+    """Return a provider's probes by the names that DTrace shows (`req-done`), for whoever looks for many of them."""
+    found: dict[str, DeclaredProbe] = {}
+    for declared in provider.probes:
+        found.setdefault(declared.name, declared)
+    return found
 
 
 def find_declared(providers: dict[str, tuple[Provider, str]], provider: str, probe: str) -> DeclaredProbe | None:

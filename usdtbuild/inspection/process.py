@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..record import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

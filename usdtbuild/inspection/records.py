@@ -9,18 +9,22 @@ the records' relocations.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Literal, NamedTuple
+from typing import TYPE_CHECKING, Callable, Literal
 
 from ..elf import layout as L
 from ..errors import InputError, UsdtError
 from ..formats import stapsdt
 from ..machines import facts_of
+from ..record import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..elf.image import Image, Section
     from ..elf.relocations import Relocation
+
+
+_USDT_NOTES = ".note.usdt"
 
 
 class Location(NamedTuple):
@@ -171,9 +175,9 @@ def _wrap(image: Image, address: int) -> int:
 
 def _read_usdt_notes(image: Image) -> Iterator[Record]:
     """Yield the sites of `.note.usdt`, one note at a time, since only its offset tells which relocation is its own."""
-    from ..formats import usdt_note
+    for section in image.sections_named(_USDT_NOTES):
+        from ..formats import usdt_note
 
-    for section in image.sections_named(usdt_note.SECTION):
         content = bytes(image.content(section))
         relocations = _by_offset(image, section) if image.is_object else {}
         for offset, stop in _note_extents(image, content):
@@ -203,10 +207,10 @@ def _note_extents(image: Image, content: bytes) -> Iterator[tuple[int, int]]:
 
 def _read_dof(image: Image) -> Iterator[Record]:
     """Yield the sites of every DOF in `.SUNW_dof`: linkers put those of the objects one behind the other."""
-    from ..formats.dof import decode, layout
-
     for section in image.sections:
         if section.type == L.SHT_SUNW_DOF or section.name == ".SUNW_dof":
+            from ..formats.dof import decode, layout
+
             content = loaded_content(image, section)
             start = content.find(layout.MAGIC)
             while start >= 0:
@@ -296,7 +300,7 @@ def _by_offset(image: Image, section: Section) -> dict[int, Relocation]:
 READERS: tuple[Reader, ...] = (
     Reader("stapsdt", stapsdt.SECTION, _read_stapsdt),
     Reader("dof", ".SUNW_dof", _read_dof),
-    Reader("usdt", ".note.usdt", _read_usdt_notes),
+    Reader("usdt", _USDT_NOTES, _read_usdt_notes),
 )
 
 
@@ -308,3 +312,33 @@ def records(image: Image, reader: Reader) -> list[Record]:
         raise
     except UsdtError as error:
         raise image.error(f"section {reader.section}: {error}") from None
+
+
+def site_places(image: Image) -> tuple[tuple[int, int], ...]:
+    """Return the place of every site: its section's number and offset in an object, else 0 and its address.
+
+    None where records are damaged: that is for whoever reads the probes to say.
+    """
+    found: set[tuple[int, int]] = set()
+    try:
+        for reader in READERS:
+            if reader.format == "stapsdt" and not image.is_object:
+                found.update((0, address) for address in _noted(image))
+            else:
+                found.update(place_of(record.site, image.is_object) for record in records(image, reader))
+    except UsdtError:
+        return ()
+    return tuple(sorted(found))
+
+
+def place_of(site: Location, in_object: bool) -> tuple[int, int]:
+    """Return a site's section number and offset in an object, else 0 and its address."""
+    return (site.section_number, site.offset) if in_object else (0, site.address)
+
+
+def _noted(image: Image) -> Iterator[int]:
+    """Yield the addresses of all SDT notes of a linked file, without the rest of the notes."""
+    base = next(iter(image.sections_named(stapsdt.BASE_SECTION)), None)
+    for section in image.sections_named(stapsdt.SECTION):
+        for pc, written in stapsdt.places(bytes(image.content(section)), image.address_size, little=image.little):
+            yield _wrap(image, pc + (base.address - written if base is not None and written else 0))

@@ -11,14 +11,14 @@ from __future__ import annotations
 import posixpath
 from bisect import bisect_right
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from elftools.elf.elffile import ELFFile
 
 from ..elf import layout as L
-from ..elf import space as mapped
 from ..functions.symbols import DEBUG_FOLDER, debug_files
 from ..provider.header import FIRING
+from ..record import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -86,7 +86,7 @@ def _own(image: Image) -> Data | None:
 
 
 def _separate(image: Image, folder: str) -> Data | None:
-    for file in debug_files(mapped.Image(image.data, image.path), folder):
+    for file in debug_files(image, folder):
         if any(s.name in _DEBUG and s.type != L.SHT_NOBITS and s.size for s in file.sections):
             return file.data
     return None

@@ -11,12 +11,13 @@ import os
 import stat
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, NamedTuple, TypeVar, Union
+from typing import TYPE_CHECKING, Callable, TypeVar, Union
 
 from ..elf import archive
 from ..elf.image import MAGIC, Image
 from ..errors import InputError
 from ..files import open_input
+from ..record import NamedTuple
 from .process import load_biases, mapped_files, open_mapped
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ a file.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..formats.operands import CONSTANT, MEMORY, REGISTER
 from ..machines import facts_of
+from ..record import NamedTuple
 
 if TYPE_CHECKING:
     from ..elf.image import Section

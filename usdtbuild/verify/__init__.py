@@ -80,7 +80,7 @@ def _entries(image: Image, seen: Inspection) -> list[Finding]:
         return []
     from .entries import verify_entries
 
-    return verify_entries(image.path, image.data, look.site_places(image.is_object, seen))
+    return verify_entries(image, lambda: look.site_places(image.is_object, seen))
 
 
 def missing_everywhere(reports: Iterable[Report], expected: dict[str, Provider], path: str) -> Report | None:

@@ -81,13 +81,13 @@ def _declared_types(subject: Subject) -> Iterator[Finding]:
         if provider is None:
             continue
         severity = ERROR if probe.provider in subject.expected else WARNING
-        declared = next((d for d in provider.probes if d.name == probe.name.replace("__", "-")), None)
+        declared = subject.declared_probe(probe.provider, probe.name)
         gathered = Gathered("declared-type", severity, cure)
         unknown = Gathered("undeclared-probe", WARNING, "declare it in the provider file, or correct its name")
         for site in probe.sites:
-            place = site_place(subject, site.record)
             if declared is None:
-                unknown.add(f"the provider file of {probe.provider} declares no such probe", place)
+                what = f"the provider file of {probe.provider} declares no such probe"
+                unknown.add(what, site_place(subject, site.record))
                 continue
             if site.record.is_enabled:
                 continue  # asks, and passes nothing
@@ -95,7 +95,7 @@ def _declared_types(subject: Subject) -> Iterator[Finding]:
             halves = {index for index, _ in _halves(declared.arguments, actual, subject.image)}
             size, as_passed = subject.image.address_size, probe.provider in passed
             for what in _type_troubles(declared.arguments, actual, size, halves, as_passed):
-                gathered.add(what, place)
+                gathered.add(what, site_place(subject, site.record))
         yield from gathered
         yield from unknown
 
@@ -105,9 +105,8 @@ def _half_arguments(subject: Subject) -> Iterator[Finding]:
     cure = "pass a pointer to it, or each half as an argument of its own"
     gathered = Gathered("half-argument", WARNING, cure)
     for probe in subject.seen.probes:
-        provider = subject.declared(probe.provider)
-        found = (d.arguments for d in provider.probes if d.name == probe.name.replace("__", "-")) if provider else ()
-        declared = next(iter(found), ())
+        found = subject.declared_probe(probe.provider, probe.name)
+        declared = found.arguments if found is not None else ()
         for site in probe.sites:
             for index, argument in _halves(declared, [a.operand for a in site.arguments], subject.image):
                 shown = f"{argument.type.spelling} {argument.name}".strip()

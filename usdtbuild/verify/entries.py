@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..functions.entry import REASONS
-from ..functions.read import HARMLESS, WARNINGS, Options, read_functions
+from ..functions.read import FunctionReader, Options
+from ..functions.report import HARMLESS, WARNINGS
 from .report import ERROR, WARNING, Finding, Place
 
 if TYPE_CHECKING:
-    from ..elf.headers import Data
+    from collections.abc import Callable, Iterable
+
+    from ..elf.image import Image
 
 _CURE = "compile it again with what `usdtbuild flags --patchable` gives, and let nothing change its code afterwards"
 _CURES = {
@@ -30,15 +33,14 @@ def entry_checks() -> dict[str, str]:
     return {f"entry-{code.removeprefix('entry-')}": what for code, what in {**reasons, **WARNINGS}.items()}
 
 
-def verify_entries(path: str, data: Data | None = None, taken: tuple[tuple[int, int], ...] = ()) -> list[Finding]:
-    """Return what is wrong with the patchable entries of the file at `path`, one finding for each reason.
+def verify_entries(file: Image, taken: Callable[[], Iterable[tuple[int, int]]] | None = None) -> list[Finding]:
+    """Return what is wrong with the patchable entries of an opened file, one finding for each reason.
 
-    `data` is its content, if the caller has it; `taken` is as in `Options`. An entry that can't be patched safely is
-    an error, one to be patched with care a warning; functions without an entry are no finding. Raises InputError if
-    the file can't be read or is damaged.
+    `taken` is as in `Options`. An entry that can't be patched safely is an error, one to be patched with care a
+    warning; functions without an entry are no finding. Raises InputError if the file is damaged.
     """
     places: dict[str, list[Place]] = {}
-    for function in read_functions(path, Options(taken=taken), data=data).functions:
+    for function in FunctionReader(file, Options(taken=taken)).report.functions:
         if function.reason and function.reason not in HARMLESS:
             code = function.reason
         elif function.warnings and not function.reason:

@@ -7,7 +7,7 @@ types. Names are compared as DTrace spells them (`req-done`). Nothing here knows
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..elf import layout as L
 from ..errors import UsdtError
@@ -17,8 +17,9 @@ from ..formats.dof.check import REJECTED, check, made_for
 from ..formats.dof.decode import split
 from ..formats.operands import parse
 from ..inspection.records import loaded_content
-from .report import ERROR, WARNING, Gathered, Place, note_place, section_place, site_place
-from .sites import is_quiet, points_to_code
+from ..record import NamedTuple
+from .report import ERROR, WARNING, Gathered, Place, note_place, points_to_code, section_place, site_place
+from .sites import is_quiet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -5,7 +5,12 @@ Only these records and their helpers; the checks are in the modules beside.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ..elf.layout import PF_X
+from ..inspection.probes import declarations
+from ..record import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,7 +18,7 @@ if TYPE_CHECKING:
     from ..elf.image import Image, Section
     from ..inspection.probes import Inspection
     from ..inspection.records import Record
-    from ..provider.model import Provider
+    from ..provider.model import Probe, Provider
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
@@ -55,17 +60,40 @@ class Report(NamedTuple):
         return sum(finding.severity == severity for finding in self.findings)
 
 
-class Subject(NamedTuple):
+class Subject:
     """What the checks look at: a file, what tracers see in it, and its SDT notes.
 
     `expected` are providers that the user says the file must have (`--provider`).
     """
 
-    image: Image
-    seen: Inspection
-    notes: tuple[Record, ...]
-    base: Section | None
-    expected: dict[str, Provider]
+    def __init__(
+        self,
+        image: Image,
+        seen: Inspection,
+        notes: tuple[Record, ...],
+        base: Section | None,
+        expected: dict[str, Provider],
+    ) -> None:
+        self.image, self.seen, self.notes, self.base, self.expected = image, seen, notes, base, expected
+        self._declarations: dict[str, dict[str, Probe]] = {}
+
+    @cached_property
+    def usable(self) -> list[Record]:
+        """The notes whose site is code of this file."""
+        return [record for record in self.notes if points_to_code(self.image, record)]
+
+    @cached_property
+    def ghosts(self) -> list[Record]:
+        """The other notes."""
+        usable = set(map(id, self.usable))
+        return [record for record in self.notes if id(record) not in usable]
+
+    def declared_probe(self, provider: str, probe: str) -> Probe | None:
+        """Return a probe's declaration, whichever way its name is spelled; None for a provider without one, too."""
+        if provider not in self._declarations:
+            declared = self.declared(provider)
+            self._declarations[provider] = declarations(declared) if declared else {}
+        return self._declarations[provider].get(probe.replace("__", "-"))
 
     def declared(self, provider: str) -> Provider | None:
         """Return a provider's declaration: the user's, else the one in the file."""
@@ -111,6 +139,18 @@ def site_place(subject: Subject, record: Record) -> Place:
     function = image.function_at(where.offset if image.is_object else where.address, where.section_number)
     shown = f"{function.name}+{function.offset:#x}" if function else ""
     return Place(name_of(record), where.text(image.is_object), address, where.section, where.offset, shown)
+
+
+def points_to_code(image: Image, record: Record) -> bool:
+    """Whether a record's site is code of this file."""
+    if image.is_object:
+        section = image.sections[record.site.section_number] if record.site.section else None
+        return section is not None and section.executable and record.site.offset < section.size
+    if record.written_site in {0, 1}:  # what linkers write in place of a dropped function
+        return False
+    segment = image.segment_at(record.site.address)
+    inside = segment is not None and record.site.address < segment.address + segment.file_size
+    return bool(segment and segment.flags & PF_X and inside)
 
 
 def note_place(record: Record) -> Place:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..elf.layout import PF_X
 from ..inspection import site_code, tracers
 from .report import ERROR, WARNING, Finding, Gathered, name_of, note_place, site_place
 
@@ -24,28 +23,9 @@ def _ghosts(subject: Subject) -> Iterator[Finding]:
     )
     gathered = Gathered("ghost", ERROR, cure)
     what = "a record points to no code, as its function was dropped: libbpf and perf refuse the probe for it"
-    for record in _usable_or_not(subject, usable=False):
+    for record in subject.ghosts:
         gathered.add(what, note_place(record)._replace(address=record.written_site))
     yield from gathered
-
-
-def _usable_or_not(subject: Subject, usable: bool = True) -> Iterator[Record]:
-    """Yield the notes whose site is code of this file (or, with `usable` false, the others)."""
-    for record in subject.notes:
-        if points_to_code(subject.image, record) is usable:
-            yield record
-
-
-def points_to_code(image: Image, record: Record) -> bool:
-    """Whether a record's site is code of this file."""
-    if image.is_object:
-        section = image.sections[record.site.section_number] if record.site.section else None
-        return section is not None and section.executable and record.site.offset < section.size
-    if record.written_site in {0, 1}:  # what linkers write in place of a dropped function
-        return False
-    segment = image.segment_at(record.site.address)
-    inside = segment is not None and record.site.address < segment.address + segment.file_size
-    return bool(segment and segment.flags & PF_X and inside)
 
 
 def _instruction(subject: Subject, record: Record) -> site_code.Instruction | None:
@@ -75,23 +55,24 @@ def _site_code(subject: Subject) -> Iterator[Finding]:
     refused = Gathered("site-refused", ERROR, "build with --nop=safe, or put a one-byte NOP there")
     moved = "the record's address is wrong, or what stood there was overwritten: build the file again"
     split = _inside_others(subject)
-    for record in _usable_or_not(subject):
-        place = site_place(subject, record)
+    for record in subject.usable:
         instruction = _instruction(subject, record)
         if record.site in split:
             what = f"a site is in the middle of an instruction ({split[record.site]}): a tracer breaks the program"
-            other.add(what, place, severity=ERROR, cure=moved)
+            other.add(what, site_place(subject, record), severity=ERROR, cure=moved)
         elif instruction is None:
             continue
         elif instruction.refused:
             what = f"the kernel takes no probe on `{instruction.text}`: {instruction.refused}"
-            refused.add(what, place)
+            refused.add(what, site_place(subject, record))
         elif not instruction.valid:
-            other.add(f"a site holds no instruction, but {instruction.text}", place, severity=ERROR, cure=moved)
+            what = f"a site holds no instruction, but {instruction.text}"
+            other.add(what, site_place(subject, record), severity=ERROR, cure=moved)
         elif not instruction.quiet:
             # What usdtbuild made holds a NOP or a return at every site; others may put a record anywhere.
             ours = record.provider in subject.seen.providers
             what = f"a site holds no NOP, but `{instruction.text}`"
+            place = site_place(subject, record)
             other.add(what, place, severity=ERROR if ours else WARNING, cure=moved if ours else "")
     yield from refused
     yield from other
@@ -102,7 +83,7 @@ def _inside_others(subject: Subject) -> dict[Location, str]:
     image = subject.image
     found: dict[Location, str] = {}
     by_function: dict[tuple[int, int], list[Location]] = {}
-    for where in {record.site for record in _usable_or_not(subject)}:
+    for where in {record.site for record in subject.usable}:
         value = where.offset if image.is_object else where.address
         if site_code.misaligned(value, image.machine):
             found[where] = "no address of one"
@@ -124,19 +105,19 @@ def _same_place(subject: Subject) -> Iterator[Finding]:
     twice = Gathered("duplicate-site", ERROR, "link each object once, and don't instrument twice")
     folded = Gathered("folded-sites", WARNING, "link without --icf=all, or with --icf=safe")
     seen: dict[tuple[str, str, int, int], dict[str, str]] = {}
-    for record in _usable_or_not(subject):
+    for record in subject.usable:
         where = record.site
         others = seen.setdefault(
             (record.format, where.section, where.section_number, where.address or where.offset), {}
         )
-        place = site_place(subject, record)
         if name_of(record) in others:
             what = "one probe has two records of one address, and libbpf counts each hit twice"
             if others[name_of(record)] == record.operands and record is subject.notes[-1]:
                 what += "; these are alike and the last of the file, for which perf shows none of its probes"
-            twice.add(what, place)
+            twice.add(what, site_place(subject, record))
         elif others:
-            folded.add(f"{name_of(record)} and {next(iter(others))} share an address: each fires for the other", place)
+            what = f"{name_of(record)} and {next(iter(others))} share an address: each fires for the other"
+            folded.add(what, site_place(subject, record))
         others.setdefault(name_of(record), record.operands)
     yield from twice
     yield from folded
@@ -149,7 +130,7 @@ def _perf_offsets(subject: Subject) -> Iterator[Finding]:
         return
     cure = "link with -Wl,-z,separate-loadable-segments (lld, mold) or -Wl,-z,separate-code; other tracers don't mind"
     gathered = Gathered("perf-offset", WARNING, cure)
-    for record in _usable_or_not(subject):
+    for record in subject.usable:
         right = image.file_offset(record.site.address)
         looks = tracers.perf_site_offset(record.written_site, record.written_base, subject.base)
         if right != looks and (subject.base is None or record.written_base):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from ...record import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,12 +10,13 @@ from __future__ import annotations
 import struct
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...elf.dynamic import Dynamic
 from ...elf.image import Image
 from ...errors import InputError
 from ...files import open_input
+from ...record import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from ...record import NamedTuple
 
 # What fills a slot, and when: the first call; the start of the program; at the start, what a resolver chooses.
 LAZY, BOUND, IFUNC = "lazy", "bound", "ifunc"

@@ -7,12 +7,13 @@ jumps through a slot is found by `read`.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...elf.dynamic import Dynamic
 from ...elf.relocations import words
 from ...machines import stubs_of
 from ...machines.stubs import Code, Span
+from ...record import NamedTuple
 from .model import BOUND, IFUNC, LAZY
 
 if TYPE_CHECKING:

@@ -1,0 +1,104 @@
+"""An opened file is passed on: no command opens one, or takes its headers apart, a second time.
+
+The command runs as ever, in a process of its own; there a wrapper around the one reader of ELF headers counts the
+contents that it is given, and an audit hook the paths that are opened.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COUNTED = """\
+import hashlib, json, os, sys
+from collections import Counter
+
+from usdtbuild.__main__ import main
+from usdtbuild.elf.headers import Headers
+
+result, watched = sys.argv.pop(1), os.path.realpath(sys.argv.pop(1))
+parsed, opened = Counter(), Counter()
+original = Headers.__init__
+
+def counting(self, data, *rest):
+    parsed[hashlib.sha256(data).hexdigest()] += 1
+    original(self, data, *rest)
+
+def hook(event, arguments):
+    if event == "open" and isinstance(arguments[0], str) and os.path.realpath(arguments[0]) == watched:
+        opened["times"] += 1
+
+Headers.__init__ = counting
+sys.addaudithook(hook)
+try:
+    status = main()
+finally:
+    counts = {"parsed": sorted(parsed.values()), "opened": opened["times"]}
+    with open(result, "w") as file:
+        json.dump(counts, file)
+sys.exit(status)
+"""
+SOURCE = """\
+#include "app.h"
+int work(int x) { APP_GO(x, "text"); return x + 1; }
+int main(int count, char **words) { (void)words; return work(count) == 0; }
+"""
+OPTIONS = ["-O2", "-g", "-fpatchable-function-entry=7,5", "-c", "app.c", "-o"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, usdtbuild: Any, run: Any) -> Path:
+    """An object and a program with probes and entries, and a stripped program whose symbols are in another file."""
+    place = tmp_path_factory.mktemp("once")
+    (place / "app.d").write_text("provider app { probe go(int x, char *text); };\n")
+    (place / "app.c").write_text(SOURCE)
+    usdtbuild("header", "app.d", "-o", "app.h", cwd=place)
+    usdtbuild("cc", "--", "gcc", *OPTIONS, "app.o", cwd=place)
+    run("gcc", "app.o", "-Wl,--build-id=sha1", "-o", "app", cwd=place)
+    run("objcopy", "--only-keep-debug", "app", "app.debug", cwd=place)
+    run("objcopy", "--strip-all", "--add-gnu-debuglink=app.debug", "app", "stripped", cwd=place)
+    return place
+
+
+@pytest.fixture
+def counts(folder: Path, run: Any, tmp_path: Path) -> Any:
+    """Run a command; return how often each content was taken apart, and how often the file was opened."""
+
+    def count(path: str, *words: str) -> Any:
+        result = tmp_path / "counts"
+        run(sys.executable, "-c", COUNTED, result, folder / path, *words, cwd=folder)
+        return json.loads(result.read_text())
+
+    return count
+
+
+@pytest.mark.parametrize("name", ["app", "app.o"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list"], ["list", "--source"], ["list", "--json"], ["verify"],
+        ["functions"], ["functions", "--json"], ["functions", "--explain"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_file_is_opened_once_and_its_headers_are_read_once(words: list[str], name: str, counts: Any) -> None:
+    assert counts(name, *words, name) == {"parsed": [1], "opened": 1}
+
+
+@pytest.mark.parametrize("words", [["functions", "--explain"], ["list", "--source"]], ids=" ".join)
+def test_a_separate_debug_file_is_another_one(words: list[str], counts: Any) -> None:
+    assert counts("stripped", *words, "stripped") == {"parsed": [1, 1], "opened": 1}
+
+
+def test_an_object_is_read_once_when_it_is_compiled(counts: Any, folder: Path) -> None:
+    assert counts("new.o", "cc", "--", "gcc", *OPTIONS, "new.o")["parsed"] == [1]
+    assert (folder / "new.o").read_bytes() == (folder / "app.o").read_bytes()
+
+
+def test_an_object_with_a_relative_table_is_read_once_for_each_edit(counts: Any) -> None:
+    found = counts("new.o", "cc", "--patchable-table=relative", "--", "gcc", *OPTIONS, "new.o")
+    assert found["parsed"] == [1, 1]  # what the compiler wrote, and what that became

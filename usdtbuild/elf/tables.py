@@ -1,0 +1,66 @@
+"""The symbol tables of one opened file, each read once: by type, by section, and by what their names hold.
+
+What a table's columns are is `elf.symbols`' business, which function is around an address `elf.image`'s.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from . import layout as L
+from .symbols import Strings, Symbol, SymbolTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .headers import Headers
+    from .image import Section
+
+
+def content_of(section: Section, headers: Headers) -> memoryview:
+    """Return the bytes of a section, without copying; none for NOBITS. Raises InputError."""
+    if section.type in {L.SHT_NOBITS, L.SHT_NULL}:
+        return memoryview(b"")
+    headers.within(section.offset, section.size, f"section {section.name or section.number}")
+    return memoryview(headers.data)[section.offset : section.offset + section.size]
+
+
+class SymbolTables:
+    """The tables among `sections`."""
+
+    def __init__(self, sections: list[Section], headers: Headers) -> None:
+        self._sections, self._headers = sections, headers
+        self._read: dict[int, SymbolTable] = {}  # by the number of their section
+
+    @cached_property
+    def by_type(self) -> dict[int, Section]:
+        """The sections of tables that can be read, by type (SHT_SYMTAB, SHT_DYNSYM); the first of each."""
+        found: dict[int, Section] = {}
+        for section in self._sections:
+            strings = self._sections[section.link] if section.link < len(self._sections) else section
+            if section.type in {L.SHT_SYMTAB, L.SHT_DYNSYM} and strings.type == L.SHT_STRTAB:
+                found.setdefault(section.type, section)
+        return found
+
+    def at(self, table: Section) -> SymbolTable:
+        """Return the table that a section holds, whose link must be a section's number. Raises InputError."""
+        if table.number not in self._read:
+            extended = None
+            for section in self._sections:
+                if section.type == L.SHT_SYMTAB_SHNDX and section.link == table.number:
+                    extended = content_of(section, self._headers)
+            content = content_of(table, self._headers)
+            self._read[table.number] = SymbolTable(content, self._headers.layout, self._strings(table), extended)
+        return self._read[table.number]
+
+    def containing(self, kind: int, text: bytes) -> Iterator[tuple[int, Symbol]]:
+        """Yield (number, symbol) of a table where the name contains `text`; cheap where no name of it does."""
+        table = self.by_type.get(kind)
+        if table is not None and self._strings(table).holds(text):
+            yield from self.at(table).containing(text)
+
+    def _strings(self, table: Section) -> Strings:
+        strings = self._sections[table.link]
+        self._headers.within(strings.offset, strings.size, f"section {strings.name or strings.number}")
+        return Strings(self._headers.data, strings.offset, strings.offset + strings.size)
