@@ -1,4 +1,8 @@
-"""CPU time and memory of instrumenting: many small objects, one with much debug information, one with many symbols."""
+"""CPU time and memory of instrumenting: many small objects, and large ones of which each has much of something else.
+
+With the folder around another version's package (`instrument.py DIR`, a checkout's), the many objects are instrumented
+by both in turns, each with objects that were compiled with its own header.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,11 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from common import PACKAGE, USDTBUILD, cpu_seconds, report, run, workspace
+from common import PACKAGE, USDTBUILD, cpu_seconds, in_turns, report, run, workspace
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import TextIO
 
 PROVIDER = "provider app {\n" + "".join(f"  probe req{i}(int fd, char *name);\n" for i in range(7)) + "};\n"
 SEVEN = (
@@ -53,6 +58,53 @@ def million_symbols(folder: Path) -> None:
     run(["as", "million.s", "-o", "million.o"], folder)
 
 
+def many_sites(folder: Path) -> None:
+    """Make an object with 10,000 sites in one function."""
+    with with_probes(folder, "sites.s") as file:
+        file.write("\t.text\nmany:\n")
+        for i in range(10_000):
+            file.write(f"\tmovl ${i}, %edi\n\tcall __dtrace_app___req{i % 7}@PLT\n")
+    run(["as", "sites.s", "-o", "sites.o"], folder)
+
+
+def many_groups(folder: Path) -> None:
+    """Make an object of 106 MiB as C++ templates give it: 50,000 COMDAT groups, each of code with a site, and data."""
+    with with_probes(folder, "groups.s") as file:
+        for i in range(50_000):
+            name = f"_Z4funcILi{i}EEvv"
+            file.write(
+                f'\t.section .text.{name},"axG",@progbits,{name},comdat\n\t.weak {name}\n\t.type {name},@function\n'
+                f"{name}:\n\tcall __dtrace_app___req{i % 7}@PLT\n\tret\n\t.fill 1400,1,0x90\n\t.size {name},.-{name}\n"
+                f'\t.section .rodata.{name},"aG",@progbits,{name},comdat\n\t.quad {name}\n\t.fill 300,1,1\n'
+            )
+    run(["as", "groups.s", "-o", "groups.o"], folder)
+
+
+def with_probes(folder: Path, name: str) -> TextIO:
+    """Return an assembler source to append to, which describes the probes and has a site of each."""
+    run(["gcc", "-S", "-O2", "seven.c", "-o", name], folder)
+    return (folder / name).open("a")
+
+
+def against(folder: Path, other: str) -> None:
+    """Instrument the many objects by this version and by the one whose package is in `other`, and print the ratio."""
+    commands = {}
+    for title, root in {"this": str(PACKAGE.parent), "that": other}.items():
+        own = folder / title
+        own.mkdir()
+        ours = ["env", f"--chdir={own}", f"PYTHONPATH={root}", sys.executable, "-m", "usdtbuild"]
+        (own / "app.d").write_text(PROVIDER)
+        (own / "seven.c").write_text(SEVEN)
+        run([*ours, "header", "app.d", "-o", "app.h"], own)
+        names = many_objects(own, 1000)
+        commands[title] = [*ours, "instrument", *names, "--output-dir", "out"]
+        commands[f"{title}, start"] = [*ours, "instrument", "--help"]
+    seconds = in_turns(commands, folder, rounds=5)
+    net = {title: seconds[title] - seconds[f"{title}, start"] for title in ("this", "that")}
+    rows = [(title, f"{value:.2f} s", f"{value / net['that']:.2f}") for title, value in net.items()]
+    report("1,000 objects x 7 sites (target: at most half of 0.1.0's)", ("version", "CPU less start-up", "ratio"), rows)
+
+
 def memory_of(folder: Path, name: str) -> int:
     """Return the peak memory in MiB of instrumenting one object in a fresh process."""
     code = (
@@ -72,12 +124,16 @@ def main() -> None:
         names = many_objects(folder, 1000)
         large_object(folder)
         million_symbols(folder)
+        many_sites(folder)
+        many_groups(folder)
         start = min(cpu_seconds([USDTBUILD, "instrument", "--help"], folder) for _ in range(5))
         rows = []
         cases = {
             "1,000 objects x 7 sites": ([*names], ["--output-dir", "out"], "1.0 s"),
             "one object with debug information": (["large.o"], ["-o", "y.o"], ""),
-            "one object with a million symbols": (["million.o"], ["-o", "z.o"], "0.6 s"),
+            "one object with a million symbols": (["million.o"], ["-o", "z.o"], "0.4 s"),
+            "one object with 10,000 sites": (["sites.o"], ["-o", "z.o"], ""),
+            "one object with 50,000 groups": (["groups.o"], ["-o", "z.o"], ""),
         }
         for title, (inputs, output, target) in cases.items():
             seconds = min(cpu_seconds([USDTBUILD, "instrument", *inputs, *output], folder) for _ in range(3))
@@ -86,6 +142,8 @@ def main() -> None:
             rows.append((title, f"{size:.0f} MiB", f"{seconds:.2f} s", f"{seconds - start:.2f} s", memory, target))
         header = ("input", "size", "CPU, command", "CPU less start-up", "peak memory", "target")
         report(f"usdtbuild instrument ({PACKAGE.name})", header, rows)
+        for other in sys.argv[1:]:
+            against(folder, other)
 
 
 if __name__ == "__main__":
