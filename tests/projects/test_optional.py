@@ -67,6 +67,8 @@ STATES = {
     "present": ([], True),
     "absent": (["-DCMAKE_DISABLE_FIND_PACKAGE_USDTBuild=ON"], False),
     "disabled": (["-DUSDTBUILD_DISABLED=ON"], False),
+    "present-disabled": (["-DUSDTBUILD_DISABLED=ON"], False),
+    "present-required": (["-DUSDTBUILD_REQUIRED=ON"], True),
 }
 
 
@@ -88,7 +90,7 @@ def cmake_project(request: Any, make_project: Any, tmp_path: Path, usdtbuild: An
 def test_cmake(state: str, cmake_project: Any, usdtbuild: Any) -> None:
     options, probes = STATES[state]
     flags = [f"-DCMAKE_C_FLAGS={STRICT} -std=c99", f"-DCMAKE_CXX_FLAGS={STRICT}"]
-    said = cmake_project.configure(*flags, *options, find=state == "present")
+    said = cmake_project.configure(*flags, *options, find=state.startswith("present"))
     assert ("usdtbuild is not used: probes compile to nothing" in said) is not probes
     cmake_project.make()
     for name in ("app", "app++"):
@@ -158,6 +160,7 @@ MESON_STATES = {
     "absent": (False, "", False),
     "disabled": (False, "-Dusdtbuild:probes=disabled", False),
     "present-disabled": (True, "-Dusdtbuild:probes=disabled", False),
+    "present-required": (True, "-Dusdtbuild:probes=enabled", True),
 }
 
 
