@@ -156,38 +156,73 @@ def test_page_as_it_is_written(page: str, tmp_path: Path, run: Any, need: Any, e
         assert "<html" in (tmp_path / "hits.html").read_text()
 
 
-@pytest.mark.slow
-def test_tutorial_in_a_fresh_debian(debian: Any, inside: Any, run: Any, wheel: Path) -> None:
-    """Word by word, by a user without rights, where nothing is installed but what the page names.
+@pytest.fixture
+def fresh(debian: Any, inside: Any, run: Any, wheel: Path) -> Any:
+    """Make a fresh Debian with some packages and a user without rights: `fresh("page", "gcc libc6-dev")`.
 
     pip takes usdtbuild, and what that needs, from a folder instead of an index.
     """
     if os.uname().machine != "x86_64":
         pytest.skip("the page is for x86-64")
-    fresh = debian("tutorial")
-    whole = [each for each in blocks("tutorial") if not each.why_not or "in a fresh Debian" in each.why_not]
-    as_root, page = whole[0], whole[1:]
-    assert as_root.text.startswith("apt-get install -y ")
-    inside(fresh, f"apt-get update && {as_root.text} useradd -m reader")
-    python = inside(fresh, "python3 -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'").stdout.strip()
-    words = ["--only-binary=:all:", "--python-version", python, "--dest", fresh / "wheels", wheel]
-    fetched = run(sys.executable, "-m", "pip", "download", "-q", *words, code=None)
-    if fetched.returncode:
-        pytest.skip(f"pip got no wheels: {fetched.stderr.splitlines()[-1]}")
-    (fresh / "etc/pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
-    script = "cd\nmkdir kitchen\ncd kitchen\n"
+
+    def make(name: str, packages: str) -> Path:
+        root: Path = debian(name)
+        inside(root, f"apt-get update && apt-get install -y {packages} && useradd -m reader")
+        python = inside(root, "python3 -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'").stdout.strip()
+        words = ["--only-binary=:all:", "--python-version", python, "--dest", root / "wheels", wheel]
+        fetched = run(sys.executable, "-m", "pip", "download", "-q", *words, code=None)
+        if fetched.returncode:
+            pytest.skip(f"pip got no wheels: {fetched.stderr.splitlines()[-1]}")
+        (root / "etc/pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
+        return root
+
+    return make
+
+
+def as_typed(page: list[Block]) -> str:
+    """What a reader types, file by file and command by command, each after a line with the block's number."""
+    script = "cd\nmkdir work\ncd work\n"
     for number, block in enumerate(page):
         if block.file:
             script += f"cat > {block.file} <<'END OF FILE'\n{block.text}END OF FILE\n"
         elif block.kind == "sh":
             script += f"echo '=== {number}'\n{block.text}"
-    (fresh / "page").write_text(script)
-    said = inside(fresh, "exec runuser -u reader -- env HOME=/home/reader bash -e /page").stdout
+    return script
+
+
+AS_READER = "exec runuser -u reader -- env HOME=/home/reader bash -e /page"
+
+
+@pytest.mark.slow
+def test_tutorial_in_a_fresh_debian(fresh: Any, inside: Any) -> None:
+    """Word by word, by a user without rights, where nothing is installed but what the page names."""
+    whole = [each for each in blocks("tutorial") if not each.why_not or "in a fresh Debian" in each.why_not]
+    as_root, page = whole[0], whole[1:]
+    assert as_root.text.startswith("apt-get install -y ")
+    root = fresh("tutorial", as_root.text.partition("-y ")[2].strip())
+    (root / "page").write_text(as_typed(page))
+    said = inside(root, AS_READER).stdout
     printed = dict(part.split("\n", 1) for part in said.split("=== ")[1:])
     for number, block in enumerate(page):
         if block.kind == "text":
             follow(block.text, printed[str(number - 1)])
-    assert "<html" in (fresh / "home/reader/kitchen/hits.html").read_text()
+    assert "<html" in (root / "home/reader/work/hits.html").read_text()
+
+
+@pytest.mark.slow
+def test_xmake_in_a_fresh_debian(fresh: Any, inside: Any) -> None:
+    """Its part of the page on other build systems, after usdtbuild was installed as the tutorial says."""
+    root = fresh("xmake", "gcc g++ libc6-dev python3-venv xmake")
+    install = next(each for each in blocks("tutorial") if "venv" in each.text and "pip install" in each.text)
+    page = [
+        each
+        for each in blocks("other-builds")
+        if each.file in ("app.d", "main.c", "xmake.lua") or "xmake" in each.why_not
+    ]
+    wrapper = next(each for each in blocks("other-builds") if each.file == "usdt-cc")
+    allow = Block("", "sh", "chmod +x usdt-cc\n")
+    (root / "page").write_text(as_typed([install, wrapper, allow, *page]))
+    assert "2 probes, 2 sites: nothing found" in inside(root, AS_READER).stdout
 
 
 def follow(expected: str, printed: str) -> None:

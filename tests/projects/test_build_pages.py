@@ -91,14 +91,19 @@ def check(built: str, hit: str) -> None:
     assert "bin/app" in hit or "build/app" in hit, hit
 
 
+@pytest.mark.live("gdb")
 def test_cmake_page(follow: Any, need: Any) -> None:
     need("cmake")
     need("gdb")
     files = {**sources("docs/cmake.md"), "CMakeLists.txt": CMAKE + blocks("docs/cmake.md", "cmake")[0]}
     hit = commands("docs/cmake.md", "6. See a hit").split("gdb ", 1)[1]
     check(*follow(files, commands("docs/cmake.md", "5. Build, and look"), f"gdb {hit}"))
+    if os.uname().machine == "x86_64":  # the machine that our tracer is for
+        (traced,) = follow({}, commands("docs/cmake.md", "6. See a hit").split("\n", 1)[0])
+        assert "app:request__start id=1 path=" in traced
 
 
+@pytest.mark.live("gdb")
 def test_meson_page(follow: Any, need: Any) -> None:
     need_meson()
     need("gdb")
