@@ -227,6 +227,12 @@ def test_a_line_that_ends_as_windows_ends_lines_stays_so(tmp_path: Path, usdtbui
 
 
 WRONG: dict[str, tuple[dict[str, str], list[str], int, str]] = {
+    "a compiler by its name": (
+        {"main.c": MAIN, "Makefile": "clock: main.c\n\t@cc -O2 main.c -o $@\n"},
+        [],
+        1,
+        "Makefile:2: calls cc by its name; write $(CC) there, and run this again",
+    ),
     "nothing that builds": ({"main.c": MAIN}, [], 1, "has no build file that usdtbuild knows"),
     "two build systems": (
         {"CMakeLists.txt": "", "meson.build": ""}, [], 1, "is built by cmake and meson; choose one with --for cmake",

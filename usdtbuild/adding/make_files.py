@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ..errors import InputError
+
 NAMES = ("GNUmakefile", "makefile", "Makefile")
 
 
@@ -14,11 +16,22 @@ def sources(text: str) -> list[str]:
     return [*found, *(f"{name}{suffix}" for name in objects for suffix in (".c", ".cc", ".cpp", ".cxx"))]
 
 
-def with_provider(text: str, provider: str, header: str) -> str:
+_NAMED_COMPILER = re.compile(r"^\t[@+-]*\s*((?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+)(?:-\d+)?)\s", re.MULTILINE)
+
+
+def with_provider(text: str, provider: str, header: str, path: str) -> str:
     """Return the text with our lines. Recipes are expanded when they run, and so see what is set last.
 
-    GNU Make makes a file anew that it includes, and starts again, before it makes anything else.
+    GNU Make makes a file anew that it includes, and starts again, before it makes anything else. Raises InputError,
+    naming `path`, where a recipe calls a compiler by its own name, before which nothing can be put.
     """
+    found = _NAMED_COMPILER.search(text)
+    if found:
+        line, compiler = text.count("\n", 0, found.start()) + 1, found[1]
+        variable = "$(CXX)" if "++" in compiler else "$(CC)"
+        raise InputError(
+            f"{path}:{line}", f"calls {compiler} by its name", f"write {variable} there, and run this again"
+        )
     return (
         f"{text.rstrip()}\n\n"
         f"# {provider} declares the probes; {header} is made from it before anything else.\n"
