@@ -220,6 +220,8 @@ def _show_calls(
         raise UsageError(
             f"--report and --graph add up calls inside a command that is started, and don't go with {what}"
         )
+    if os.uname().machine != "x86_64":
+        raise UsageError(f"--report and --graph need returns, which can't be watched on {os.uname().machine} yet")
     wanted = wanted._replace(functions=wanted.functions or ("!*",))
     job = Job(wanted, engine="inside", argv=argv, cwd=str(Path.cwd()), env=dict(os.environ), tree=True)
     deadline = time.monotonic() + duration if duration is not None else None
