@@ -16,10 +16,13 @@ import pytest
 
 from usdtbuild import meson_wrapper, options, setuptools_options
 from usdtbuild.commands import cc, hook, instrument
+from usdtbuild.inspection.records import READERS
+from usdtbuild.instrument.records import TABLE, WRITERS
 from usdtbuild.instrument.target import Options
 from usdtbuild.launch import compile as launcher
 from usdtbuild.pytest_plugin import _TRACERS
 from usdtbuild.tracing.backends.choose import TRACERS
+from usdtbuild.verify.formats import _NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 CMAKE = "\n".join(path.read_text() for path in sorted((ROOT / "cmake").glob("*.cmake")))
@@ -158,3 +161,10 @@ def test_nothing_else_lists_them() -> None:
             if any(said == kind for kind in kinds):
                 found.add(name)
     assert found == {"options.py", *tables}
+
+
+def test_every_format_has_a_writer_a_reader_and_a_name() -> None:
+    assert set(options.FORMATS) == set(WRITERS) - {TABLE}
+    assert tuple(reader.format for reader in READERS) == options.FORMATS
+    assert tuple(_NAMES) == options.FORMATS
+    assert {name for formats in options.SYSTEMS.values() for name in formats} <= set(options.FORMATS)
