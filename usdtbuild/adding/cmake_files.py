@@ -16,10 +16,9 @@ _QUOTED = re.compile(r"\[(=*)\[.*?\]\1\]|#[^\n]*|\"(?:\\.|[^\"\\])*\"", re.DOTAL
 
 
 class Target(NamedTuple):
-    """A target: its name as it is written, whether it is a program, its sources, and the offset behind its line."""
+    """A target: its name as it is written, its sources, and the offset behind its line."""
 
     name: str
-    is_program: bool
     sources: list[str]
     end: int
 
@@ -38,7 +37,7 @@ def targets(text: str) -> list[Target]:
         sources = [source for word in words[1:] for source in _expanded(word, masked) if source.endswith(SUFFIXES)]
         line = text.find("\n", end)
         behind = len(text) if line < 0 else line + 1
-        found.append(Target(words[0], each[1].lower() == "add_executable", sources, behind))
+        found.append(Target(words[0], sources, behind))
     return found
 
 

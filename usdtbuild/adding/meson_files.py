@@ -15,10 +15,9 @@ _QUOTED = re.compile(r"'''.*?'''|'(?:\\.|[^'\\\n])*'|#[^\n]*", re.DOTALL)
 
 
 class Target(NamedTuple):
-    """A target: its name, whether it is a program, its sources, and the offsets of its statement and arguments."""
+    """A target: its name, its sources, and the offsets of its statement and arguments."""
 
     name: str
-    is_program: bool
     sources: list[str]
     statement: int  # the beginning of its line
     arguments: int  # behind the opening bracket
@@ -37,7 +36,7 @@ def targets(text: str) -> list[Target]:
         names = re.findall(r"\b[a-z_]\w*\b", masked[each.end() : end])
         sources = [word for word in [*strings[1:], *_of_variables(names, text)] if word.endswith(SUFFIXES)]
         line = text.rfind("\n", 0, each.start()) + 1
-        found.append(Target(strings[0], each[1] == "executable", sources, line, each.end(), end))
+        found.append(Target(strings[0], sources, line, each.end(), end))
     return found
 
 

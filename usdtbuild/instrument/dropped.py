@@ -45,7 +45,7 @@ def void_if_dropped(context: Context, data: bytearray, start: int, code: int) ->
 def hide_if_dropped(context: Context, size: int, code: int) -> tuple[bytes, list[NewRelocation]] | None:
     """Return bytes to put before `size` bytes of notes, with relocations, so that they vanish with their code.
 
-    See `_void_if_dropped` for why, and `usdt_note.guard` for how.
+    See `void_if_dropped` for why, and `usdt_note.guard` for how.
     """
     from ..formats import usdt_note
 

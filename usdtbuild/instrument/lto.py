@@ -183,7 +183,7 @@ class _Assembly:
         self._define(name, *lines)
 
     def _note(self, provider: str, probe: Probe, group: str, label: str, *, tail: bool) -> list[str]:
-        """Return the lines of a probe's note (see `instrument._Writer._notes` and `_void_if_dropped`)."""
+        """Return the lines of a probe's note (see `stapsdt.write` and `dropped.void_if_dropped`)."""
         operands = operand_text(self.path, self.machine, 8, provider, probe, tail=tail)
         note = stapsdt.encode(stapsdt.Note(0, 0, 0, provider, probe.stub, operands), 8, little=True)
         fields = stapsdt.fields(8)

@@ -80,7 +80,7 @@ def _function_names(
     """Append the names of the functions that the sites are in.
 
     Return their section, the symbol at its start, and the offset of each site's name. DTrace wants them in the
-    loaded section `.rodata`. Notes refer to them by a symbol of their own, for the reason that `_alias` gives.
+    loaded section `.rodata`. Notes refer to them by a symbol of their own, for the reason that `Context.alias` gives.
     """
     found: dict[str, int] = {}
     data = bytearray()

@@ -6,7 +6,6 @@ import ctypes
 import os
 import time
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import TracerError
@@ -34,13 +33,6 @@ def _ticks() -> Callable[[], int]:
     if address is None or address == ctypes.c_void_p(-1).value:
         raise TracerError("this process may not run code that reads the processor's clock")
     return ctypes.CFUNCTYPE(ctypes.c_uint64)(address)
-
-
-def why_no_ticks() -> str:
-    """Return why rdtsc is no clock on this machine; '' if it is one."""
-    text = Path("/proc/cpuinfo").read_text("utf-8", "replace")
-    flags = next((line for line in text.splitlines() if line.startswith("flags")), "").split()
-    return "" if "constant_tsc" in flags else "the processor's clock (rdtsc) doesn't run evenly on this machine"
 
 
 def now() -> tuple[int, int]:

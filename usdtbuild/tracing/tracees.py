@@ -159,11 +159,6 @@ class Tracees:
             else:
                 ptrace.call(request, thread.tid, 0, owed)
 
-    def resume_all(self, pid: int) -> None:
-        """Let all threads of a process go on."""
-        for thread in self.of(pid):
-            self.resume(thread)
-
     def detach(self, pid: int) -> None:
         """Let go of all stopped threads of a process for good; the others are let go when they stop."""
         for thread in self.of(pid):
