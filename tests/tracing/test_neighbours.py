@@ -1,0 +1,180 @@
+"""A trace beside others and beside what is odd: another tracer at the same site, another trace of the process, files of
+another mount namespace, arguments behind pointers that lead nowhere; and entries of functions, which have none."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import check_arguments, parse
+from .test_engines import Running, watch
+
+ENGINES = pytest.mark.parametrize("engine", ["patch", "trap"])
+# Members behind pointers, as a compiler has them where it needs them for nothing else: at -O2 gcc's records name memory
+# behind a register, and the program itself never follows the pointer.
+WILD = r"""
+#include <stdio.h>
+#include <sys/sdt.h>
+struct item { int id; const char *name; struct item *next; };
+__attribute__((noinline)) static void look(struct item *item, long index) {
+    __asm__ volatile("1: nop\n"
+        ".pushsection .note.stapsdt,\"?\",\"note\"\n .balign 4\n .4byte 992f-991f, 994f-993f, 3\n"
+        "991: .asciz \"stapsdt\"\n992: .balign 4\n993: .8byte 1b\n .8byte _.stapsdt.base\n .8byte 0\n"
+        " .asciz \"wild\"\n .asciz \"item\"\n"
+        " .asciz \"-4@(%%rdi) 8@8(%%rdi) 8@(%%rdi,%%rsi,8) -4@%%esi\"\n994: .balign 4\n"
+        ".popsection\n" : : "D"(item), "S"(index) : "memory");
+}
+int main(void) {
+    struct item whole = {7, "seven", 0};
+    DTRACE_PROBE(wild, begin);
+    look(&whole, 1);
+    look((struct item *)8, 2);
+    look(0, 3);
+    look((struct item *)0x123456789abcdef0UL, 4);
+    puts("unharmed");
+    return 0;
+}
+"""
+FUNCTIONS = r"""
+#include <stdio.h>
+int depth;
+__attribute__((noinline, patchable_function_entry(7, 5))) int patchable(int n)
+{ return n ? patchable(n - 1) + 1 : depth; }
+__attribute__((noinline)) int plain(int n) { __asm__ volatile("" : "+r"(n)); return n + depth; }
+int main(void) {
+    int sum = 0;
+    for (int i = 0; i < 20; i++) sum += patchable(2) + plain(i);
+    printf("%d\n", sum);
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def functions(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Path:
+    folder = tmp_path_factory.mktemp("functions")
+    folder.chmod(0o755)
+    (folder / "functions.c").write_text(FUNCTIONS)
+    run("gcc", "-O1", "-fno-optimize-sibling-calls", "functions.c", "-o", "functions", cwd=folder)
+    return folder / "functions"
+
+
+@ENGINES
+def test_entries_of_functions_that_can_be_patched(functions: Path, traced: Any, engine: str) -> None:
+    """Recursive calls among them: 20 of three each."""
+    done = traced("-v", "--engine", engine, "-F", "patchable", "--count", "--", functions)
+    assert re.search(r"^ *60  patchable$", "\n".join(done.output), re.MULTILINE), done
+    assert f"traced with {engine}" in done.errors
+    assert "230" in done.output
+
+
+def test_entries_of_other_functions_only_by_breakpoints(functions: Path, traced: Any) -> None:
+    refused = traced("-v", "-F", "plain", "--count", "--", functions)
+    assert "not traced: plain" in refused.errors
+    done = traced("-v", "-F", "plain", "-F", "patchable", "--trap", "--count", "--", functions)
+    found = {name: int(count) for count, name in re.findall(r"^ *(\d+)  (\w+)$", "\n".join(done.output), re.MULTILINE)}
+    assert (found.get("plain"), found.get("patchable")) == (20, 60), done
+    assert "230" in done.output
+
+
+@ENGINES
+def test_memory_operands_behind_wild_pointers(run: Any, traced: Any, tmp_path: Path, engine: str) -> None:
+    if not any(Path(folder, "sys/sdt.h").exists() for folder in ("/usr/include", "/usr/include/x86_64-linux-gnu")):
+        pytest.skip("sys/sdt.h is not installed")
+    (tmp_path / "wild.c").write_text(WILD)
+    (tmp_path / "wild.d").write_text("provider wild { probe item(int id, char *name, long other, int index); };")
+    run("gcc", "-O2", "wild.c", "-o", "wild", cwd=tmp_path)
+    tmp_path.chmod(0o755)
+    words = ("--engine", engine, "-P", "wild:item", "--provider", tmp_path / "wild.d", "--", tmp_path / "wild")
+    seen = traced(*words)
+    assert seen.output == ["unharmed"]
+    values = [hit for _, hit in seen.hits]
+    assert [hit["index"] for hit in values] == ["1", "2", "3", "4"]
+    assert (values[0]["id"], values[0]["name"]) == ("7", '"seven"')
+    assert [(hit["id"], hit["name"], hit["other"]) for hit in values[1:]] == [("?", "?", "?")] * 3
+
+
+@ENGINES
+def test_second_trace_of_a_process_says_that_there_is_one(scene: Any, engine: str) -> None:
+    """It changes nothing, and the first one goes on to the end."""
+    running = Running(scene("pie"), 20, 2)
+    first = watch(running.process.pid, "--count", "--engine", engine)
+    words = [sys.executable, "-m", "usdtbuild", "trace", "--count", "-p", str(running.process.pid)]
+    second = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == 1
+    assert re.search(rf"process {running.process.pid} is traced already, by .*\d+; one tracer can", second.stderr)
+    assert running.end() == "wrong=0 guarded=40\n"
+    output, errors = first.communicate(timeout=60)
+    assert first.returncode == 0, errors
+    assert "40  scene:last" in output
+
+
+@pytest.mark.live
+@ENGINES
+def test_site_that_bpftrace_watches_is_left_to_it(scene: Any, bpftrace: str, engine: str) -> None:
+    """It is named as not traced, the others are traced, and bpftrace counts its own to the last."""
+    program = scene("pie")
+    running = Running(program, 30, 2)
+    words = [bpftrace, "-p", str(running.process.pid), "-e", f"usdt:{program}:scene:last {{ @hits = count(); }}"]
+    other = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        tracer = None
+        deadline = time.monotonic() + 60
+        while not _has_breakpoint(running.process.pid, program, "last"):
+            assert other.poll() is None, other.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        tracer = watch(running.process.pid, "--count", "--engine", engine)
+        assert running.end() == "wrong=0 guarded=60\n"
+        output, errors = tracer.communicate(timeout=60)
+    finally:
+        if other.poll() is None:
+            other.send_signal(signal.SIGINT)
+        counted, _ = other.communicate(timeout=60)
+    assert "@hits: 60" in counted
+    assert re.search(r"not traced: scene:last at 0x[0-9a-f]+: a breakpoint is there already", errors)
+    assert "60  scene:text" in output
+    assert "60  scene:last" not in output
+
+
+def _has_breakpoint(pid: int, program: Path, probe: str) -> bool:
+    """Whether a breakpoint is at a probe's first site in a process."""
+    from usdtbuild.tracing.selection import Wanted, select
+
+    (target,) = select(pid, Wanted(probes=(f"scene:{probe}",))).targets
+    with open(f"/proc/{pid}/mem", "rb") as memory:  # noqa: PTH123
+        memory.seek(target.sites[0].address)
+        return memory.read(1) == b"\xcc"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may leave the mount namespace")
+@ENGINES
+def test_program_that_only_its_own_mount_namespace_has(
+    scene: Any, run: Any, need: Any, tmp_path: Path, engine: str
+) -> None:
+    if subprocess.run([need("unshare"), "--mount", "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("no mount namespace can be made here (in a chroot, for one)")
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    script = f'mount -t tmpfs none "{hidden}" && cp "{scene("pie")}" "{hidden}/scene" && exec "{hidden}/scene" 5 1 wait'
+    words = [need("unshare"), "--mount", "sh", "-c", script]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        assert not (hidden / "scene").exists()
+        tracer = watch(process.pid, "--engine", engine)
+        output, _ = process.communicate("\n", timeout=60)
+        assert output == "wrong=0 guarded=5\n"
+        check_arguments(parse(tracer.communicate(timeout=60)[0]).hits, 5)
+    finally:
+        process.kill()
+        process.communicate()
