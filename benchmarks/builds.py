@@ -1,0 +1,91 @@
+"""CPU time of a real project's build with the launcher before every compile and link, over the same build without.
+
+    python benchmarks/builds.py              measure
+    python benchmarks/builds.py --build DIR    only build, to DIR/plain and DIR/probed
+
+busybox is 566 small C files, which is what a launcher shows most in; three of them get a probe. Both builds are of the
+same configured sources; the one without has a header of `usdtbuild header --none`. The launcher is the native door, as
+`make CC="$(usdtbuild cc --native build) -- gcc"` uses it. Builds run in turns, and the least of each counts: a busy
+machine makes every compile take longer, by more than the difference. Sources come from Debian (tools/sources.py).
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import sys
+from pathlib import Path
+
+from common import USDTBUILD, have, report, run, workspace
+
+from projects import unpack
+
+ROUNDS = 2
+JOBS = "-j2"
+MAKE = ["env", "KCONFIG_NOTIMESTAMP=1", "make"]  # the same configuration makes the same objects
+PROVIDER = "provider box { probe echoed(long bytes); probe said_true(void); probe named(const char *path); };\n"
+# file -> a line, and what is put before it
+EDITS = {
+    "coreutils/echo.c": (
+        "\terr = full_write(STDOUT_FILENO, buffer, out - buffer) != out - buffer;\n",
+        "\tBOX_ECHOED(out - buffer);\n",
+    ),
+    "coreutils/true.c": ("\treturn EXIT_SUCCESS;\n", "\tBOX_SAID_TRUE();\n"),
+    "coreutils/dirname.c": ("\tputs(dirname(single_argv(argv)));\n", "\tBOX_NAMED(argv[1]);\n"),
+}
+
+
+def prepare(folder: Path) -> dict[str, list[str]]:
+    """Configure busybox twice, with a header that does nothing and with ours; return what CC is for each."""
+    top = unpack("busybox", folder)
+    for name, (line, probe) in EDITS.items():
+        text = (top / name).read_text()
+        if text.count(line) != 1:
+            sys.exit(f"{top / name}: this version has no place for {probe.strip()}")
+        include = '#include "libbb.h"\n'
+        text = text.replace(include, include + '#include "box.h"\n').replace(line, probe + line)
+        (top / name).write_text(text)
+    (folder / "box.d").write_text(PROVIDER)
+    run([*MAKE, "defconfig"], top)
+    run([*MAKE, "silentoldconfig", "include/autoconf.h"], top)
+    for name, options in (("plain", ["--none"]), ("probed", [])):
+        shutil.copytree(top, folder / name, symlinks=True)
+        run([USDTBUILD, "header", *options, "box.d", "-o", folder / name / "include" / "box.h"], folder)
+    shutil.rmtree(top)
+    door = run([USDTBUILD, "cc", "--native", "door"], folder).strip()
+    return {"plain": [], "probed": [f"CC={door} -- gcc"]}
+
+
+def build(top: Path, words: list[str]) -> float:
+    """Build from the beginning; return user and system CPU seconds."""
+    run([*MAKE, "clean"], top)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run([*MAKE, JOBS, "SKIP_STRIP=y", *words], top)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def main() -> None:
+    """Build, and say what it cost unless told not to."""
+    kept = Path(sys.argv[2]).resolve() if sys.argv[1:2] == ["--build"] else None
+    for name in ("make", "gcc"):
+        if not have(name):
+            sys.exit(f"{name} is not installed")
+    with workspace() as temporary:
+        folder = kept or temporary
+        try:
+            ways = prepare(folder)
+        except LookupError as problem:
+            sys.exit(f"busybox: not measured: {problem}" if kept else print(f"busybox: not measured: {problem}"))
+        best = dict.fromkeys(ways, float("inf"))
+        for _ in range(1 if kept else ROUNDS):
+            for name, words in ways.items():
+                best[name] = min(best[name], build(folder / name, words))
+        files = len([path for path in (folder / "probed").rglob("*.o") if path.with_suffix(".c").exists()])
+    row = (f"busybox, {files} files", f"{best['plain']:.1f} s", f"{best['probed']:.1f} s")
+    title = "A build with the launcher on every file and probes in three (target: 1.01)"
+    report(title, ("build", "without", "with", "ratio"), [(*row, f"{best['probed'] / best['plain']:.3f}")])
+
+
+if __name__ == "__main__":
+    main()
