@@ -179,9 +179,9 @@ def _print(found: Sequence[_File], names: dict[str, str], wanted: _Wanted) -> No
         headings = ["FUNCTION", "LIBRARY", "KIND", "SLOT", "STUBS", *(["SITES"] if wanted.sites else []),
                     *(["HOLDS"] if file.held else [])]  # fmt: skip
         widths = [max(map(len, column)) for column in zip(headings, *rows)]
-        for row in (headings, *rows):
-            cells = (cell.ljust(width) for cell, width in zip(row, widths))
-            click.echo(("  " + "  ".join(cells)).rstrip())
+        form = "  " + "  ".join(f"{{:{width}}}" for width in widths)
+        # At once: large programs have tens of thousands of lines.
+        click.echo("\n".join([form.format(*row).rstrip() for row in (headings, *rows)]))
         if file.report.first_call_only:
             click.echo("  (calls load the slot themselves; a stub is called until its function's address is known)")
 
