@@ -17,6 +17,8 @@ import capstone as cs
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from usdtbuild.provider import describe
+
 HERE = Path(__file__).parent
 
 
@@ -40,7 +42,10 @@ SYSTEMS = {
 }
 # Way of linking -> options of lld. illumos' own linker needs none for addresses in .SUNW_dof.
 WAYS = {"static": ("-static",), "pie": ("-pie", "-z", "notext"), "shared": ("-shared", "-z", "notext")}
-CALL = re.compile(r"R_(?:X86_64_PLT32|386_PC32|386_PLT32|AARCH64_(?:CALL|JUMP)26)\s.*\b__dtrace_corpus___(\w+)")
+CALL = re.compile(
+    r"R_(?:X86_64_PLT32|386_PC32|386_PLT32|AARCH64_(?:CALL|JUMP)26)\s.*\b__dtrace_corpus___(\w+?)"
+    rf"(?:{describe.MADE_BY})?\b"
+)
 
 
 @pytest.fixture(scope="session")
