@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from usdtbuild.formats import stapsdt
+
 COUNTED = """\
 import hashlib, json, os, sys
 from collections import Counter
@@ -102,3 +104,16 @@ def test_an_object_is_read_once_when_it_is_compiled(counts: Any, folder: Path) -
 def test_an_object_with_a_relative_table_is_read_once_for_each_edit(counts: Any) -> None:
     found = counts("new.o", "cc", "--patchable-table=relative", "--", "gcc", *OPTIONS, "new.o")
     assert found["parsed"] == [1, 1]  # what the compiler wrote, and what that became
+
+
+def test_the_short_way_to_the_places_of_notes_is_the_long_one() -> None:
+    note = stapsdt.Note(0x1234, 0x2000, 0, "app", "go", "-4@%edi")
+    for size in (4, 8):
+        for little in (True, False):
+            ours = stapsdt.encode(note, size, little=little)
+            foreign = ours.replace(stapsdt.OWNER, b"another\0")
+            for data in (b"", ours, ours * 3, foreign + ours, ours + foreign, ours + bytes(4)):
+                decoded = stapsdt.decode(data, size, little=little)
+                assert stapsdt.places(data, size, little=little) == [(each.pc, each.base) for each in decoded]
+            with pytest.raises(stapsdt.NoteError):
+                stapsdt.places(ours + ours[:-4], size, little=little)

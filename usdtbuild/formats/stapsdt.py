@@ -89,6 +89,19 @@ def decode_with_offsets(data: bytes, address_size: int, *, little: bool) -> list
 def places(data: bytes, address_size: int, *, little: bool) -> list[tuple[int, int]]:
     """Return only the addresses of each note's site and base, which costs a fraction. Raises NoteError."""
     addresses = _addresses(address_size, little)
+    start = Struct(("<" if little else ">") + "III8s" + ("QQ" if address_size == 8 else "II"))
+    unpack, last = start.unpack_from, len(data) - start.size
+    found = []
+    offset = 0
+    while offset <= last:
+        name_size, size, type_, owner, pc, base = unpack(data, offset)
+        if name_size != len(OWNER) or type_ != TYPE or owner != OWNER or size < addresses.size:
+            break
+        found.append((pc, base))
+        offset += HEADER_SIZE + (size + 3 & ~3)
+    if offset == len(data):
+        return found
+    # Something else is among them, or the section is damaged.
     return [addresses.unpack_from(data, start)[:2] for _, start, _ in _extents(data, addresses.size, little)]
 
 

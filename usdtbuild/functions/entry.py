@@ -332,17 +332,17 @@ def judge(found: Measured, promise: Promise, machine: Machine, executable: Calla
 def _lengths(found: Measured, promise: Promise, padding: int, nops: int) -> tuple[str, str] | None:
     if not found.pieces:
         return "entry-not-nops", f"the entry does not start with a NOP, and {promise} promises {nops} bytes of them"
-    own = f"its own N,M is {','.join(str(number) for number in pair(found))}, not {promise}"
     wrong_padding, wrong_nops = found.padding != padding, found.nops != nops
+    if not wrong_padding and not wrong_nops:
+        return None
+    own = f"its own N,M is {','.join(str(number) for number in pair(found))}, not {promise}"
     if wrong_padding and wrong_nops:
         return "other-nm", f"{M.in_bytes(found.padding)} of padding and {found.nops} at the entry: {own}"
     if wrong_padding:
         code = "padding-short" if found.padding < padding else "padding-long"
         return code, f"{M.in_bytes(found.padding)} of padding, not {padding}: {own}"
-    if wrong_nops:
-        code = "entry-short" if found.nops < nops else "entry-long"
-        return code, f"{M.in_bytes(found.nops)} of NOPs at the entry, not {nops}: {own}"
-    return None
+    code = "entry-short" if found.nops < nops else "entry-long"
+    return code, f"{M.in_bytes(found.nops)} of NOPs at the entry, not {nops}: {own}"
 
 
 def _room(found: Measured, machine: Machine) -> tuple[str, str]:

@@ -51,7 +51,8 @@ def nop_at(machine: Entries, code: bytes, at: int) -> int:
     """Return the length of the NOP at `code[at:]`, 0 if none stands there."""
     if machine.long_nop:
         found = _compiled(machine.long_nop).match(code, at)
-        return len(found.group()) if found and found.end() - at <= 15 else 0
+        length = found.end() - at if found else 0
+        return length if length <= 15 else 0
     for form, _ in machine.nops:
         if code.startswith(form, at):
             return len(form)
@@ -94,8 +95,9 @@ def too_small(machine: Entries, padding: int, entry: int) -> str:
     """Say why `padding` bytes before and `entry` bytes at the entry can't be patched; empty if they can."""
     if not machine.ways:
         return "two NOPs of 2 bytes are not one instruction, and no single store can replace them safely"
-    if any(padding >= way.padding and entry >= way.entry for way in machine.ways):
-        return ""
+    for way in machine.ways:
+        if padding >= way.padding and entry >= way.entry:
+            return ""
     needs = ", or ".join(way.what for way in machine.ways)
     return f"{in_bytes(padding)} of padding and {entry} at the entry are too little: {machine.name} needs {needs}"
 

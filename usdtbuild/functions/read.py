@@ -39,7 +39,7 @@ from .symbols import DEBUG_FOLDER, read_symbols, unwind_starts
 from .table import read_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ..elf.headers import Data
     from ..machines.facts import Entries as Machine
@@ -57,13 +57,13 @@ _TYPES = {L.ET_REL: "object", L.ET_EXEC: "executable", L.ET_DYN: "PIE or shared 
 class Options(NamedTuple):
     """How to read: the N,M to hold entries to (None: find it), and where debug files are.
 
-    `taken` gives places whose NOPs are somebody else's, as section number and offset (of linked files: 0 and address):
-    NOPs from there on are not the entry's, even if they follow its own. It is asked only where there are entries.
+    `taken` gives places whose NOPs are somebody else's, offsets by section number (of linked files: addresses, under
+    0): NOPs from there on are not the entry's, even if they follow its own. It is asked only where there are entries.
     """
 
     promise: tuple[int, int] | None = None
     debug_folder: str = DEBUG_FOLDER
-    taken: Callable[[], Iterable[tuple[int, int]]] | None = None
+    taken: Callable[[], dict[int, list[int]]] | None = None
 
 
 def is_pe(data: Data) -> bool:
@@ -110,8 +110,11 @@ class FunctionReader:
             self.symbols = read_symbols(space, self.options.debug_folder)
             self.starts = Starts(self.symbols.symbols, () if self.symbols.complete else unwind_starts(space))
             self.tables, self.entries = read_tables(space)
-        taken = self.options.taken if self.entries else None
-        self.taken = sorted({space.address_of(*place) for place in taken()}) if taken else []
+        taken = self.options.taken() if self.options.taken and self.entries else {}
+        if space.relocatable:
+            self.taken = sorted(space.address_of(section, at) for section, places in taken.items() for at in places)
+        else:
+            self.taken = sorted(taken.get(0, ()))
 
     @cached_property
     def report(self) -> Report:
@@ -160,8 +163,8 @@ class FunctionReader:
     def _read(self, address: int, size: int) -> bytes:
         """Return the bytes at an address, up to the next place that is taken."""
         index = bisect_left(self.taken, address)
-        if index < len(self.taken):
-            size = min(size, self.taken[index] - address)
+        if index < len(self.taken) and self.taken[index] < address + size:
+            size = self.taken[index] - address
         return self.space.read(address, size)
 
     def _machine_at(self, address: int) -> Machine:

@@ -15,7 +15,7 @@ from ..formats import operands
 from ..formats.operands import OTHER, Operand, Place
 from ..provider import describe
 from ..record import NamedTuple
-from .records import READERS, Location, Record, place_of, records
+from .records import READERS, Location, Record, by_section, records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,9 +158,9 @@ def is_backed(image: Image, address: int) -> bool:
     return bool(segment and segment.flags & PF_W and inside)
 
 
-def site_places(in_object: bool, seen: Inspection) -> tuple[tuple[int, int], ...]:
-    """Return the place of every site: its section's number and offset in an object, else 0 and its address."""
-    return tuple(sorted({place_of(site.location, in_object) for probe in seen.probes for site in probe.sites}))
+def site_places(in_object: bool, seen: Inspection) -> dict[int, list[int]]:
+    """Return the places of all sites: in an object the offsets by section number, else the addresses, under 0."""
+    return by_section((site.location for probe in seen.probes for site in probe.sites), in_object, {})
 
 
 # -- the provider's description ----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from ..machines import facts_of
 from ..record import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ..elf.image import Image, Section
     from ..elf.relocations import Relocation
@@ -314,31 +314,38 @@ def records(image: Image, reader: Reader) -> list[Record]:
         raise image.error(f"section {reader.section}: {error}") from None
 
 
-def site_places(image: Image) -> tuple[tuple[int, int], ...]:
-    """Return the place of every site: its section's number and offset in an object, else 0 and its address.
+def site_places(image: Image) -> dict[int, list[int]]:
+    """Return the places of all sites: in an object the offsets by section number, else the addresses, under 0.
 
     None where records are damaged: that is for whoever reads the probes to say.
     """
-    found: set[tuple[int, int]] = set()
+    found: dict[int, list[int]] = {}
     try:
         for reader in READERS:
             if reader.format == "stapsdt" and not image.is_object:
-                found.update((0, address) for address in _noted(image))
+                found[0] = _noted(image)
             else:
-                found.update(place_of(record.site, image.is_object) for record in records(image, reader))
+                by_section([record.site for record in records(image, reader)], image.is_object, found)
     except UsdtError:
-        return ()
-    return tuple(sorted(found))
+        return {}
+    return found
 
 
-def place_of(site: Location, in_object: bool) -> tuple[int, int]:
-    """Return a site's section number and offset in an object, else 0 and its address."""
-    return (site.section_number, site.offset) if in_object else (0, site.address)
+def by_section(sites: Iterable[Location], in_object: bool, found: dict[int, list[int]]) -> dict[int, list[int]]:
+    """Add the places of `sites` to `found`, as `site_places` has them, and return it."""
+    for site in sites:
+        section, place = (site.section_number, site.offset) if in_object else (0, site.address)
+        found.setdefault(section, []).append(place)
+    return found
 
 
-def _noted(image: Image) -> Iterator[int]:
-    """Yield the addresses of all SDT notes of a linked file, without the rest of the notes."""
+def _noted(image: Image) -> list[int]:
+    """Return the addresses of all SDT notes of a linked file, without the rest of the notes."""
     base = next(iter(image.sections_named(stapsdt.BASE_SECTION)), None)
+    found: list[tuple[int, int]] = []
     for section in image.sections_named(stapsdt.SECTION):
-        for pc, written in stapsdt.places(bytes(image.content(section)), image.address_size, little=image.little):
-            yield _wrap(image, pc + (base.address - written if base is not None and written else 0))
+        found += stapsdt.places(bytes(image.content(section)), image.address_size, little=image.little)
+    if base is None:
+        return [pc for pc, _ in found]
+    moved, mask = base.address, (1 << 8 * image.address_size) - 1
+    return [pc + moved - written & mask if written else pc for pc, written in found]

@@ -10,7 +10,7 @@ from ..functions.report import HARMLESS, WARNINGS
 from .report import ERROR, WARNING, Finding, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from ..elf.image import Image
 
@@ -33,7 +33,7 @@ def entry_checks() -> dict[str, str]:
     return {f"entry-{code.removeprefix('entry-')}": what for code, what in {**reasons, **WARNINGS}.items()}
 
 
-def verify_entries(file: Image, taken: Callable[[], Iterable[tuple[int, int]]] | None = None) -> list[Finding]:
+def verify_entries(file: Image, taken: Callable[[], dict[int, list[int]]] | None = None) -> list[Finding]:
     """Return what is wrong with the patchable entries of an opened file, one finding for each reason.
 
     `taken` is as in `Options`. An entry that can't be patched safely is an error, one to be patched with care a
