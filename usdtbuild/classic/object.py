@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .. import machines
 from ..elf import archive
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..elf.bare import Text, bare_object
 from ..elf.foreign import BITCODE
 from ..elf.object import ElfObject
@@ -127,7 +127,7 @@ class _Scan:
         for index, name in source.find_symbols((b"__dtrace",), self.semaphore_names, suffix.encode()).items():
             symbol = source.symbol(index)
             # What an instrumented object leaves over is weak.
-            if not symbol.is_undefined or symbol.binding == L.STB_WEAK:
+            if not symbol.is_undefined or symbol.binding == elf.STB_WEAK:
                 continue
             if name.encode("utf-8", "surrogateescape") in self.semaphore_names:
                 self.semaphores.add(name)

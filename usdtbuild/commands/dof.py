@@ -10,7 +10,7 @@ import click
 from ..elf.layout import ET_REL
 from ..errors import InputError, UsageError
 from ..files import open_input
-from ..formats.dof import layout as L
+from ..formats.dof import layout
 from ..formats.dof.check import PLATFORMS, REJECTED, Finding, check, made_for
 from ..formats.dof.decode import decode, split
 from ..formats.dof.encode import encode
@@ -102,7 +102,7 @@ def find(path: str) -> list[Piece]:
         data = opened.view  # of a large file a mapping, of which only what is looked at is read
     if data[:4] == b"\x7fELF":
         pieces = _in_elf(path, data)
-    elif data[:4] == L.MAGIC:
+    elif data[:4] == layout.MAGIC:
         pieces = [Piece(*found) for found in _split(path, data)]
     else:
         raise InputError(path, "is neither DOF nor an ELF file")
@@ -121,7 +121,7 @@ def _in_elf(path: str, data: Data) -> list[Piece]:
         if section.type != SECTION_TYPE and section.name != SECTION_NAME:
             continue
         where = f"{path}, section {section.name}"
-        if section.size > L.MAX_SIZE_ORACLE:
+        if section.size > layout.MAX_SIZE_ORACLE:
             raise InputError(where, f"{section.size} bytes of DOF are more than any consumer takes")
         for place, content in _split(where, loaded_content(image, section)):
             address = None if image.type == ET_REL else section.address + place
@@ -164,7 +164,7 @@ def _merged(path: str, pieces: Sequence[Piece]) -> Piece:
 
 def _misfits(piece: Piece) -> list[Finding]:
     """Say where a DOF is not of the machine that its ELF file is for."""
-    found = (8 if piece.data[4] == L.MODEL_LP64 else 4, piece.data[5] == L.ENCODING_LSB)
+    found = (8 if piece.data[4] == layout.MODEL_LP64 else 4, piece.data[5] == layout.ENCODING_LSB)
     if piece.machine is None or found == piece.machine:
         return []
     names = [f"{8 * size}-bit, {'little' if little else 'big'}-endian" for size, little in (found, piece.machine)]
@@ -192,7 +192,7 @@ def _as_dict(piece: Piece, dof: Dof) -> dict[str, Any]:
         "version": dof.version,
         "address_size": dof.address_size,
         "byte_order": "little" if dof.little else "big",
-        "relocation": L.RELOCATION_NAMES.get(dof.relocation, dof.relocation),
+        "relocation": layout.RELOCATION_NAMES.get(dof.relocation, dof.relocation),
         "addresses": "field" if piece.address is None else "file",
         "providers": [
             {
@@ -230,7 +230,8 @@ def _print(console: Console, piece: Piece, dof: Dof) -> None:
 
     click.echo(
         f"DOF at offset {piece.offset:#x}: {len(piece.data)} bytes, version {dof.version}, {8 * dof.address_size}-bit, "
-        f"{'little' if dof.little else 'big'}-endian, relocation {L.RELOCATION_NAMES.get(dof.relocation, 'unknown')}"
+        f"{'little' if dof.little else 'big'}-endian, "
+        f"relocation {layout.RELOCATION_NAMES.get(dof.relocation, 'unknown')}"
     )
     for provider in dof.providers:
         attributes = " ".join(f"{attribute.encode():08x}" for attribute in provider.attributes)

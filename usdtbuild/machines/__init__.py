@@ -10,7 +10,7 @@ nor ELF containers. Only the module that is asked for is loaded.
 from __future__ import annotations
 
 from ..errors import UsdtError
-from . import numbers as N
+from . import numbers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 # (e_machine, 64-bit ELF class) -> (module, name of its calls, byte orders)
 LITTLE, BIG = (True,), (False,)
 _MODULES = {
-    (N.EM_SPARC, False): ("sparc", "sparc", BIG),
-    (N.EM_386, False): ("i386", "i386", LITTLE),
-    (N.EM_MIPS, False): ("mips", "mips o32 and n32", LITTLE + BIG),
-    (N.EM_MIPS, True): ("mips", "mips n64", LITTLE + BIG),
-    (N.EM_SPARC32PLUS, False): ("sparc", "sparc", BIG),  # V8+: 32-bit code for 64-bit processors
-    (N.EM_PPC, False): ("ppc", "ppc32", BIG),
-    (N.EM_PPC64, True): ("ppc", "ppc64", LITTLE + BIG),
-    (N.EM_S390, True): ("s390x", "s390x", BIG),
-    (N.EM_ARM, False): ("arm", "arm", LITTLE + BIG),
-    (N.EM_SPARCV9, True): ("sparc", "sparc64", BIG),
-    (N.EM_X86_64, False): ("x86_64", "x32", LITTLE),
-    (N.EM_X86_64, True): ("x86_64", "x86-64", LITTLE),
-    (N.EM_AARCH64, False): ("aarch64", "aarch64 ilp32", LITTLE + BIG),
-    (N.EM_AARCH64, True): ("aarch64", "aarch64", LITTLE + BIG),
-    (N.EM_RISCV, False): ("riscv", "riscv32", LITTLE),
-    (N.EM_RISCV, True): ("riscv", "riscv64", LITTLE),
-    (N.EM_LOONGARCH, True): ("loongarch", "loongarch64", LITTLE),
+    (numbers.EM_SPARC, False): ("sparc", "sparc", BIG),
+    (numbers.EM_386, False): ("i386", "i386", LITTLE),
+    (numbers.EM_MIPS, False): ("mips", "mips o32 and n32", LITTLE + BIG),
+    (numbers.EM_MIPS, True): ("mips", "mips n64", LITTLE + BIG),
+    (numbers.EM_SPARC32PLUS, False): ("sparc", "sparc", BIG),  # V8+: 32-bit code for 64-bit processors
+    (numbers.EM_PPC, False): ("ppc", "ppc32", BIG),
+    (numbers.EM_PPC64, True): ("ppc", "ppc64", LITTLE + BIG),
+    (numbers.EM_S390, True): ("s390x", "s390x", BIG),
+    (numbers.EM_ARM, False): ("arm", "arm", LITTLE + BIG),
+    (numbers.EM_SPARCV9, True): ("sparc", "sparc64", BIG),
+    (numbers.EM_X86_64, False): ("x86_64", "x32", LITTLE),
+    (numbers.EM_X86_64, True): ("x86_64", "x86-64", LITTLE),
+    (numbers.EM_AARCH64, False): ("aarch64", "aarch64 ilp32", LITTLE + BIG),
+    (numbers.EM_AARCH64, True): ("aarch64", "aarch64", LITTLE + BIG),
+    (numbers.EM_RISCV, False): ("riscv", "riscv32", LITTLE),
+    (numbers.EM_RISCV, True): ("riscv", "riscv64", LITTLE),
+    (numbers.EM_LOONGARCH, True): ("loongarch", "loongarch64", LITTLE),
 }
 _BY_NUMBER = {number: module for (number, _), (module, _, _) in _MODULES.items()}
 _facts: dict[int, Facts] = {}  # of the machines that were asked for

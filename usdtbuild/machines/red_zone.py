@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
-from . import numbers as N
+from . import numbers
 
-MACHINE = N.EM_X86_64
+MACHINE = numbers.EM_X86_64
 NOP5 = bytes.fromhex("0f1f440000")  # nopl 0(%rax,%rax,1)
 _MEMORY = re.compile(r"\[(rsp|rbp)(?: \+ r\w+(?:\*\d)?)?(?: ([+-]) (0x[0-9a-f]+|\d+))?\]")
 _STEP = re.compile(r"rsp, (0x[0-9a-f]+|\d+)$")

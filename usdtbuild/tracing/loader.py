@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..elf.functions import code_address
 from ..elf.image import Image
 from ..errors import InputError
@@ -76,7 +76,7 @@ class Symbols(NamedTuple):
 def symbols_of_linker(image: Image) -> Symbols:
     """Return where a dynamic linker's own symbols are. Raises InputError."""
     found = {}
-    for kind in (L.SHT_DYNSYM, L.SHT_SYMTAB):
+    for kind in (elf.SHT_DYNSYM, elf.SHT_SYMTAB):
         for _, symbol in (*image.symbols_with(kind, b"dl_debug_state"), *image.symbols_with(kind, b"_r_debug")):
             if symbol.name in (*_STATES, "_r_debug") and symbol.value:
                 found[symbol.name] = symbol.value

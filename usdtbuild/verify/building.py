@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..formats import stapsdt
 from ..provider import describe
 from .report import ERROR, WARNING, Finding, Gathered, Place, section_place
@@ -57,7 +57,7 @@ def calls_stubs(image: Image) -> bool:
 
 def _undefined_stubs(image: Image) -> Iterator[Symbol]:
     used: set[int] | None = None
-    kind = L.SHT_SYMTAB if image.has_symbols(L.SHT_SYMTAB) else L.SHT_DYNSYM
+    kind = elf.SHT_SYMTAB if image.has_symbols(elf.SHT_SYMTAB) else elf.SHT_DYNSYM
     for number, symbol in image.symbols_with(kind, b"__dtrace"):
         if symbol.section:
             continue
@@ -83,11 +83,11 @@ def _called_symbols(image: Image) -> set[int]:
 def _intermediate_code(subject: Subject) -> Iterator[Finding]:
     """Objects for link-time optimisation: what is in them isn't what is linked."""
     image = subject.image
-    code = [s for s in image.sections if s.name.startswith(".gnu.lto_") or s.type == L.SHT_LLVM_LTO]
-    code = [s for s in code if s.size and s.type != L.SHT_NULL]
+    code = [s for s in image.sections if s.name.startswith(".gnu.lto_") or s.type == elf.SHT_LLVM_LTO]
+    code = [s for s in code if s.size and s.type != elf.SHT_NULL]
     if not image.is_object or not code:
         return
-    slim = any(symbol.name == "__gnu_lto_slim" for _, symbol in image.symbols_with(L.SHT_SYMTAB, b"__gnu_lto"))
+    slim = any(symbol.name == "__gnu_lto_slim" for _, symbol in image.symbols_with(elf.SHT_SYMTAB, b"__gnu_lto"))
     cure = "compile this file with -fno-lto; `usdtbuild cc` does that by itself for files with probes"
     if slim and image.data.find(b"__dtrace") >= 0:
         what = "holds no machine code yet (slim LTO), so its probe calls can't have become sites"
@@ -110,7 +110,7 @@ def _stripped(subject: Subject) -> Iterator[Finding]:
     ]
     if not traces:
         return
-    if not image.has_symbols(L.SHT_SYMTAB):
+    if not image.has_symbols(elf.SHT_SYMTAB):
         what = "the records of its probes were stripped away"
         cure = "strip it with binutils' strip, or `llvm-strip --keep-section=.note.stapsdt`"
         yield Finding("notes-stripped", ERROR, what, tuple(map(section_place, traces)), cure)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..errors import UsdtError
 from ..formats import stapsdt, usdt_note
 from ..formats.dof import layout as dof_layout
@@ -180,7 +180,7 @@ def _dofs(subject: Subject) -> Iterator[tuple[Section, int, bytes]]:
 
 
 def _dof_sections(subject: Subject) -> list[Section]:
-    return [s for s in subject.image.sections if s.type == L.SHT_SUNW_DOF or s.name == ".SUNW_dof"]
+    return [s for s in subject.image.sections if s.type == elf.SHT_SUNW_DOF or s.name == ".SUNW_dof"]
 
 
 def _unregistered(subject: Subject) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..errors import InputError, UsdtError
 from ..formats import stapsdt
 from ..inspection import records as readers
@@ -65,7 +65,7 @@ def _note_sections(subject: Subject) -> Iterator[Finding]:
     gathered = Gathered("note-section", ERROR, cure)
     for section in sections:
         place = section_place(section)
-        if section.type != L.SHT_NOTE:
+        if section.type != elf.SHT_NOTE:
             gathered.add("the section of the records isn't of type SHT_NOTE: perf, bcc and libbpf pass it over", place)
         if section.align > 4:
             gathered.add(f"the records are aligned to {section.align}: readers built on elfutils misread them", place)

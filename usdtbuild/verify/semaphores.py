@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..formats import stapsdt
 from ..inspection import probes as look
 from ..inspection import tracers
@@ -80,13 +80,13 @@ def _backing_trouble(subject: Subject, address: int) -> tuple[str, str, str] | N
     own = "put it into a section of its own, `.probes`, that is writable and has contents (not .bss)"
     if not look.is_backed(image, address):
         segment = image.segment_at(address)
-        if segment is not None and not segment.flags & L.PF_W:
+        if segment is not None and not segment.flags & elf.PF_W:
             return "semaphore-read-only", "the semaphore is in a read-only segment, so it never changes", own
         what = "the semaphore has no bytes in the file: the kernel can't increment it, or the loader clears it again"
         return "semaphore-unbacked", what, own
     for segment in image.segments:
         start, stop = segment.address & -_PAGE, segment.address + segment.memory_size & -_PAGE
-        if segment.type == L.PT_GNU_RELRO and start <= address < stop:
+        if segment.type == elf.PT_GNU_RELRO and start <= address < stop:
             what = "the semaphore becomes read-only when the program starts (RELRO): attaching later never enables it"
             return "semaphore-relro", what, own
     return None
@@ -106,7 +106,7 @@ def _shared_pages(subject: Subject, address: int, place: Place) -> Iterator[Find
         other = next((s for s in image.loads if page and _shares(s, own, offset, page)), None)
         if other is None:
             continue
-        where = "RELRO" if any(s.type == L.PT_GNU_RELRO and s.offset == other.offset for s in image.segments) else (
+        where = "RELRO" if any(s.type == elf.PT_GNU_RELRO and s.offset == other.offset for s in image.segments) else (
             f"the segment at {other.address:#x}")  # fmt: skip
         kernels = "" if severity == ERROR else f" where pages have {page >> 10} KiB"
         what = (
@@ -118,7 +118,7 @@ def _shared_pages(subject: Subject, address: int, place: Place) -> Iterator[Find
 
 def _shares(other: Segment, own: Segment, offset: int, page: int) -> bool:
     """Whether another writable segment that is mapped earlier has the page of the file that `offset` is on."""
-    if other is own or not other.flags & L.PF_W or not other.file_size or other.address > own.address:
+    if other is own or not other.flags & elf.PF_W or not other.file_size or other.address > own.address:
         return False
     return other.offset & -page <= offset < (other.offset + other.file_size + page - 1) & -page
 
@@ -141,7 +141,7 @@ def _semaphore_values(subject: Subject) -> Iterator[Finding]:
         return
     exported = Gathered("semaphore-exported", WARNING, 'declare it __attribute__((visibility("hidden")))')
     addresses = {where.address: records[0] for where, records in _semaphores(subject).items()}
-    for _, symbol in image.symbols_with(L.SHT_DYNSYM, b"_semaphore"):
+    for _, symbol in image.symbols_with(elf.SHT_DYNSYM, b"_semaphore"):
         if symbol.section and symbol.value in addresses and symbol.visibility == 0:
             what = "the semaphore is exported: another module's of the same name takes its place at run time"
             exported.add(what, _semaphore_place(subject, addresses[symbol.value]))
@@ -170,7 +170,7 @@ def _named_semaphores(subject: Subject) -> Iterator[Finding]:
     image = subject.image
     cure = "compile everything that calls the probe again, with the header that its semaphore is from"
     gathered = Gathered("semaphore-unnamed", ERROR, cure)
-    kind = L.SHT_SYMTAB if image.has_symbols(L.SHT_SYMTAB) else L.SHT_DYNSYM
+    kind = elf.SHT_SYMTAB if image.has_symbols(elf.SHT_SYMTAB) else elf.SHT_DYNSYM
     there: dict[str, set[tuple[int, int]]] = {}
     for _, symbol in image.symbols_with(kind, b"_semaphore"):
         if symbol.section:

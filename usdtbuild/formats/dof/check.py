@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import layout as L
+from . import layout
 from .decode import Header, Section, decode, read_header, read_sections
 from .types import DofError
 
@@ -31,7 +31,7 @@ class Finding(NamedTuple):
 def check(data: bytes, platform: str) -> list[Finding]:
     """Return what `platform` would reject or ignore in the DOF at the start of `data`; an empty list means nothing."""
     try:
-        header = read_header(data[: L.HEADER_SIZE], len(data))
+        header = read_header(data[: layout.HEADER_SIZE], len(data))
         sections = read_sections(data, header)
         dof = decode(data)
     except DofError as error:
@@ -50,7 +50,7 @@ def made_for(data: bytes) -> tuple[str, ...]:
         dof = decode(data)
     except DofError:
         return PLATFORMS
-    if dof.relocation == L.DOFREL:
+    if dof.relocation == layout.DOFREL:
         return ("freebsd",)
     enabled = any(probe.enabled_offsets for provider in dof.providers for probe in provider.probes)
     if dof.version == 3:
@@ -63,9 +63,9 @@ def _reject(what: str) -> Finding:
 
 
 def _header(data: bytes, header: Header, platform: str) -> Iterator[Finding]:
-    fields = L.structs(header.little).header.unpack_from(data, 16)
-    expected = (L.DIF_VERSION, L.INTEGER_REGISTERS, L.TUPLE_REGISTERS)
-    if data[7] != L.DIF_VERSION or data[8] > L.INTEGER_REGISTERS or data[9] > L.TUPLE_REGISTERS:
+    fields = layout.structs(header.little).header.unpack_from(data, 16)
+    expected = (layout.DIF_VERSION, layout.INTEGER_REGISTERS, layout.TUPLE_REGISTERS)
+    if data[7] != layout.DIF_VERSION or data[8] > layout.INTEGER_REGISTERS or data[9] > layout.TUPLE_REGISTERS:
         yield _reject(f"DIF version {data[7]}, registers {data[8]} and {data[9]}; expected {expected}")
     if any(data[10:16]):
         yield _reject("bytes 10 to 15 of the header are not zero")
@@ -74,7 +74,7 @@ def _header(data: bytes, header: Header, platform: str) -> Iterator[Finding]:
     if header.section_size % 8 or header.section_offset % 8:
         where = f"{header.section_size} bytes at {header.section_offset:#x}"
         yield _reject(f"section headers of {where} are not aligned to 8")
-    limit = L.MAX_SIZE_ORACLE if platform == "oracle" else L.MAX_SIZE
+    limit = layout.MAX_SIZE_ORACLE if platform == "oracle" else layout.MAX_SIZE
     if header.size >= limit:
         yield _reject(f"{header.size} bytes are not less than {limit}")
     if header.version == 3 and platform != "oracle":
@@ -83,44 +83,44 @@ def _header(data: bytes, header: Header, platform: str) -> Iterator[Finding]:
 
 def _sections(data: bytes, header: Header, sections: list[Section]) -> Iterator[Finding]:
     for index, section in enumerate(sections):
-        name = f"section {index} ({L.NAMES.get(section.type, section.type)})"
-        if not section.flags & L.FLAG_LOAD:
-            if section.type in L.LOADABLE:
+        name = f"section {index} ({layout.NAMES.get(section.type, section.type)})"
+        if not section.flags & layout.FLAG_LOAD:
+            if section.type in layout.LOADABLE:
                 yield _reject(f"{name} is not loaded")
             continue
         if section.align & (section.align - 1) or not section.align:
             yield _reject(f"{name}: alignment {section.align} is no power of two")
         elif section.offset % section.align:
             yield _reject(f"{name}: offset {section.offset:#x} is no multiple of {section.align}")
-        if section.type == L.STRTAB and (not section.size or data[section.offset + section.size - 1]):
+        if section.type == layout.STRTAB and (not section.size or data[section.offset + section.size - 1]):
             yield _reject(f"{name} does not end with a NUL")
-        if section.type in {L.PROVIDER, L.PROFFS, L.PRENOFFS} and section.offset % 4:
+        if section.type in {layout.PROVIDER, layout.PROFFS, layout.PRENOFFS} and section.offset % 4:
             yield _reject(f"{name}: offset {section.offset:#x} is no multiple of 4")
-        if section.type == L.PROBES:
+        if section.type == layout.PROBES:
             if not section.size:
                 yield _reject(f"{name} is empty: a provider without probes")
-            elif section.entsize % 8 or not L.PROBE_SIZE <= section.entsize <= section.size:
+            elif section.entsize % 8 or not layout.PROBE_SIZE <= section.entsize <= section.size:
                 yield _reject(f"{name}: {section.size} bytes in entries of {section.entsize}")
             elif section.offset % 8:
                 yield _reject(f"{name}: offset {section.offset:#x} is no multiple of 8")
 
 
 def _relocations(data: bytes, header: Header, sections: list[Section], platform: str) -> Iterator[Finding]:
-    structs = L.structs(header.little)
+    structs = layout.structs(header.little)
 
     def is_loaded(index: int, type_: int | None = None) -> bool:
-        if index >= len(sections) or not sections[index].flags & L.FLAG_LOAD:
+        if index >= len(sections) or not sections[index].flags & layout.FLAG_LOAD:
             return False
         return type_ is None or sections[index].type == type_
 
     for index, section in enumerate(sections):
-        if section.type != L.URELHDR or not section.flags & L.FLAG_LOAD:
+        if section.type != layout.URELHDR or not section.flags & layout.FLAG_LOAD:
             continue
-        if section.size < L.URELHDR_SIZE or section.align != 4:
+        if section.size < layout.URELHDR_SIZE or section.align != 4:
             yield _reject(f"section {index} (URELHDR) has {section.size} bytes, aligned to {section.align}")
             continue
         strings, table, target = structs.urelhdr.unpack_from(data, section.offset)
-        if not (is_loaded(strings, L.STRTAB) and is_loaded(table, L.RELTAB) and is_loaded(target)):
+        if not (is_loaded(strings, layout.STRTAB) and is_loaded(table, layout.RELTAB) and is_loaded(target)):
             links = f"{strings}, {table} and {target}"
             yield _reject(f"section {index} (URELHDR) refers to sections {links}, which don't fit")
             continue
@@ -129,10 +129,10 @@ def _relocations(data: bytes, header: Header, sections: list[Section], platform:
 
 
 def _relocation_table(
-    data: bytes, structs: L.Structs, linked: tuple[Section, Section, Section], platform: str
+    data: bytes, structs: layout.Structs, linked: tuple[Section, Section, Section], platform: str
 ) -> Iterator[Finding]:
     strings, table, target = linked
-    if table.entsize < L.RELOCATION_SIZE or table.align != 8:
+    if table.entsize < layout.RELOCATION_SIZE or table.align != 8:
         yield _reject(f"relocations of {table.entsize} bytes, aligned to {table.align}")
         return
     for number in range(table.size // table.entsize):
@@ -140,9 +140,9 @@ def _relocation_table(
         name, type_, offset, _ = structs.relocation.unpack_from(data, place)
         if name >= strings.size:
             yield _reject(f"relocation {number}: its name is outside the string table")
-        if type_ not in (0, L.SETX, L.DOFREL):
+        if type_ not in (0, layout.SETX, layout.DOFREL):
             yield _reject(f"relocation {number}: type {type_} is unknown")
-        elif type_ == L.DOFREL and platform != "freebsd":
+        elif type_ == layout.DOFREL and platform != "freebsd":
             yield _reject(f"relocation {number}: only FreeBSD knows DOFREL")
         if offset + 8 > target.size or (target.offset + offset) % 8:
             yield _reject(f"relocation {number}: {offset:#x} is no place in its section")
@@ -152,10 +152,10 @@ def _providers(dof: Dof, platform: str) -> Iterator[Finding]:
     if not dof.providers:
         yield Finding(IGNORED, "it has no provider")
     for provider in dof.providers:
-        size = len(L.encode_text(provider.name))
+        size = len(layout.encode_text(provider.name))
         if size > 63:
             yield _reject(f"provider name of {size} bytes")
-        elif not provider.name or provider.name == "pid" or size > L.MAX_PROVIDER:
+        elif not provider.name or provider.name == "pid" or size > layout.MAX_PROVIDER:
             yield Finding(IGNORED, f"no provider comes of the name {provider.name!r}")
         seen: set[tuple[str, str]] = set()
         for probe in provider.probes:
@@ -170,11 +170,11 @@ def _providers(dof: Dof, platform: str) -> Iterator[Finding]:
 
 def _probe(probe: DofProbe, version: int, platform: str) -> Iterator[Finding]:
     oracle = platform == "oracle"
-    longest = L.MAX_FUNCTION if platform == "freebsd" else L.MAX_FUNCTION_ELSEWHERE
-    if len(L.encode_text(probe.function)) > longest:
+    longest = layout.MAX_FUNCTION if platform == "freebsd" else layout.MAX_FUNCTION_ELSEWHERE
+    if len(layout.encode_text(probe.function)) > longest:
         yield Finding(IGNORED if platform == "freebsd" else REJECTED, f"a function name of more than {longest} bytes")
-    if len(L.encode_text(probe.name)) > L.MAX_PROBE:
-        yield _reject(f"a probe name of more than {L.MAX_PROBE} bytes")
+    if len(layout.encode_text(probe.name)) > layout.MAX_PROBE:
+        yield _reject(f"a probe name of more than {layout.MAX_PROBE} bytes")
     if not probe.offsets and (not probe.enabled_offsets or (oracle and version < 3)):
         yield _reject("it has no site")
     elif oracle and probe.enabled_offsets and version < 3:
@@ -186,5 +186,5 @@ def _probe(probe: DofProbe, version: int, platform: str) -> Iterator[Finding]:
         yield _reject("a translated argument comes from none of the native ones")
     elif any(index == len(probe.native) for index in probe.mapping):  # the kernels' comparison is off by one
         yield Finding(IGNORED, "a translated argument comes from one behind the last of the native ones")
-    if any(len(L.encode_text(text)) > L.MAX_TYPE for text in probe.native + probe.translated):
-        yield _reject(f"a type of more than {L.MAX_TYPE} bytes")
+    if any(len(layout.encode_text(text)) > layout.MAX_TYPE for text in probe.native + probe.translated):
+        yield _reject(f"a type of more than {layout.MAX_TYPE} bytes")

@@ -10,7 +10,7 @@ from mmap import MADV_DONTNEED, mmap
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...provider.model import Attribute, Attributes
-from . import layout as L
+from . import layout
 from .types import Dof, DofError, DofProbe, DofProvider
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Section(NamedTuple):
 
 def size_of(data: Data, offset: int = 0) -> int:
     """Return how many bytes the DOF at `offset` takes. Raises DofError."""
-    return read_header(data[offset : offset + L.HEADER_SIZE], len(data) - offset).size
+    return read_header(data[offset : offset + layout.HEADER_SIZE], len(data) - offset).size
 
 
 def split(data: Data) -> list[tuple[int, bytes]]:
@@ -57,8 +57,8 @@ def split(data: Data) -> list[tuple[int, bytes]]:
     found = []
     place = 0
     while place < len(data):
-        if data[place : place + 4] == L.TRAILER_MAGIC:
-            place += L.TRAILER_SIZE
+        if data[place : place + 4] == layout.TRAILER_MAGIC:
+            place += layout.TRAILER_SIZE
         elif data[place] == 0:
             place = _behind_zeros(data, place)
         else:
@@ -66,7 +66,7 @@ def split(data: Data) -> list[tuple[int, bytes]]:
                 size = size_of(data, place)
             except DofError as error:
                 raise DofError(f"at offset {place:#x}: {error}") from None
-            if size > L.MAX_SIZE_ORACLE:
+            if size > layout.MAX_SIZE_ORACLE:
                 raise DofError(f"at offset {place:#x}: {size} bytes of DOF are more than any consumer takes")
             found.append((place, bytes(data[place : place + size])))
             place += size + -size % 8
@@ -87,30 +87,30 @@ def _behind_zeros(data: Data, place: int) -> int:
 
 def read_header(data: bytes, available: int) -> Header:
     """Read and check the header, of whose DOF `available` bytes are there. Raises DofError."""
-    if len(data) < L.HEADER_SIZE:
-        raise DofError(f"{len(data)} bytes are less than a DOF header's {L.HEADER_SIZE}")
-    if data[:4] != L.MAGIC:
+    if len(data) < layout.HEADER_SIZE:
+        raise DofError(f"{len(data)} bytes are less than a DOF header's {layout.HEADER_SIZE}")
+    if data[:4] != layout.MAGIC:
         raise DofError(f"begins with {data[:4].hex()}, and a DOF begins with 7f444f46")
-    if data[4] not in (1, 2) or data[5] not in (1, 2) or data[6] not in L.PROVIDER_SIZES:
+    if data[4] not in (1, 2) or data[5] not in (1, 2) or data[6] not in layout.PROVIDER_SIZES:
         raise DofError(f"model {data[4]}, encoding {data[5]}, version {data[6]}: one of them is unknown")
-    little = data[5] == L.ENCODING_LSB
-    _, hdrsize, secsize, secnum, secoff, loadsz, filesz, _ = L.structs(little).header.unpack_from(data, 16)
-    if hdrsize != L.HEADER_SIZE or secsize < L.SECTION_SIZE:
+    little = data[5] == layout.ENCODING_LSB
+    _, hdrsize, secsize, secnum, secoff, loadsz, filesz, _ = layout.structs(little).header.unpack_from(data, 16)
+    if hdrsize != layout.HEADER_SIZE or secsize < layout.SECTION_SIZE:
         raise DofError(f"header of {hdrsize} bytes and section headers of {secsize}")
-    if not L.HEADER_SIZE <= loadsz <= min(filesz, available):
+    if not layout.HEADER_SIZE <= loadsz <= min(filesz, available):
         raise DofError(f"loadable size {loadsz:#x}, file size {filesz:#x}, and {available:#x} bytes are there")
     if secoff + secnum * secsize > loadsz:
         raise DofError(f"{secnum} section headers at offset {secoff:#x} run out of its {loadsz:#x} bytes")
-    return Header(data[6], 8 if data[4] == L.MODEL_LP64 else 4, little, secnum, secoff, secsize, loadsz)
+    return Header(data[6], 8 if data[4] == layout.MODEL_LP64 else 4, little, secnum, secoff, secsize, loadsz)
 
 
 def read_sections(data: bytes, header: Header) -> list[Section]:
     """Return the section headers, each checked to lie within the DOF. Raises DofError."""
-    unpack = L.structs(header.little).section
+    unpack = layout.structs(header.little).section
     sections = []
     for index in range(header.section_count):
         section = Section(*unpack.unpack_from(data, header.section_offset + index * header.section_size))
-        if section.flags & L.FLAG_LOAD and section.offset + section.size > header.size:
+        if section.flags & layout.FLAG_LOAD and section.offset + section.size > header.size:
             raise DofError(
                 f"section {index} at offset {section.offset:#x} runs out of the DOF's {header.size:#x} bytes"
             )
@@ -125,9 +125,9 @@ def decode(data: bytes) -> Dof:
 
 def decode_with_places(data: bytes) -> tuple[Dof, tuple[tuple[int, ...], ...]]:
     """Return what the DOF at the start of `data` says, and where in it each probe's address stands, as nested."""
-    header = read_header(data[: L.HEADER_SIZE], len(data))
+    header = read_header(data[: layout.HEADER_SIZE], len(data))
     reader = _Reader(data, header)
-    read = [reader.provider(index) for index, section in enumerate(reader.sections) if section.type == L.PROVIDER]
+    read = [reader.provider(index) for index, section in enumerate(reader.sections) if section.type == layout.PROVIDER]
     providers = tuple(provider for provider, _ in read)
     dof = Dof(header.version, header.address_size, header.little, reader.relocation(), providers)
     return dof, tuple(places for _, places in read)
@@ -138,7 +138,7 @@ class _Reader:
 
     def __init__(self, data: bytes, header: Header) -> None:
         self.data, self.header = data, header
-        self.structs = L.structs(header.little)
+        self.structs = layout.structs(header.little)
         self.sections = read_sections(data, header)
         # Records may share strings and table entries, but what they say in all is bounded, or a few hundred kilobytes
         # could ask for gigabytes.
@@ -151,12 +151,14 @@ class _Reader:
 
     def section(self, index: int, type_: int, what: str, entsize: int = 0) -> Section:
         if index >= len(self.sections) or self.sections[index].type != type_:
-            raise DofError(f"{what} is said to be section {index}, which is no {L.NAMES[type_]} section")
+            raise DofError(f"{what} is said to be section {index}, which is no {layout.NAMES[type_]} section")
         section = self.sections[index]
-        if not section.flags & L.FLAG_LOAD:
-            raise DofError(f"section {index} ({L.NAMES[type_]}) is not loaded")
+        if not section.flags & layout.FLAG_LOAD:
+            raise DofError(f"section {index} ({layout.NAMES[type_]}) is not loaded")
         if entsize and section.entsize != entsize:
-            raise DofError(f"section {index} ({L.NAMES[type_]}) has entries of {section.entsize} bytes, not {entsize}")
+            raise DofError(
+                f"section {index} ({layout.NAMES[type_]}) has entries of {section.entsize} bytes, not {entsize}"
+            )
         return section
 
     def strings(self, table: Section, offset: int, count: int) -> tuple[str, ...]:
@@ -186,22 +188,22 @@ class _Reader:
 
     def provider(self, index: int) -> tuple[DofProvider, tuple[int, ...]]:
         """Return the provider in section `index`, and where its probes are."""
-        size = L.PROVIDER_SIZES[self.header.version]
-        section = self.section(index, L.PROVIDER, "the provider")
+        size = layout.PROVIDER_SIZES[self.header.version]
+        section = self.section(index, layout.PROVIDER, "the provider")
         if section.size < size:
             raise DofError(f"section {index} (PROVIDER) has {section.size} bytes, and needs {size}")
         fields = self.structs.provider.unpack_from(self.data, section.offset)
-        strtab = self.section(fields[0], L.STRTAB, "the string table")
-        probes = self.section(fields[1], L.PROBES, "the probe table")
-        arguments = self.section(fields[2], L.PRARGS, "the argument table", 1)
-        offsets = self.section(fields[3], L.PROFFS, "the offset table", 4)
+        strtab = self.section(fields[0], layout.STRTAB, "the string table")
+        probes = self.section(fields[1], layout.PROBES, "the probe table")
+        arguments = self.section(fields[2], layout.PRARGS, "the argument table", 1)
+        offsets = self.section(fields[3], layout.PROFFS, "the offset table", 4)
         enabled = None
         if self.header.version > 1:
             link = self.structs.u32.unpack_from(self.data, section.offset + 40)[0]
-            enabled = self.section(link, L.PRENOFFS, "the is-enabled offset table", 4) if link else None
-        if probes.entsize < L.PROBE_SIZE:
+            enabled = self.section(link, layout.PRENOFFS, "the is-enabled offset table", 4) if link else None
+        if probes.entsize < layout.PROBE_SIZE:
             raise DofError(f"section {fields[1]} (PROBES) has entries of {probes.entsize} bytes")
-        places = range(probes.offset, probes.offset + probes.size - L.PROBE_SIZE + 1, probes.entsize)
+        places = range(probes.offset, probes.offset + probes.size - layout.PROBE_SIZE + 1, probes.entsize)
         found = tuple(self.probe(place, strtab, arguments, offsets, enabled) for place in places)
         attributes = Attributes(*(Attribute(w >> 24, w >> 16 & 0xFF, w >> 8 & 0xFF) for w in fields[5:10]))
         return DofProvider(self.strings(strtab, fields[4], 1)[0], attributes, found), tuple(places)
@@ -229,8 +231,10 @@ class _Reader:
         types = {
             self.structs.relocation.unpack_from(self.data, section.offset + place)[1]
             for section in self.sections
-            if section.type == L.RELTAB and section.flags & L.FLAG_LOAD and section.entsize >= L.RELOCATION_SIZE
-            for place in range(0, section.size - L.RELOCATION_SIZE + 1, section.entsize)
+            if section.type == layout.RELTAB
+            and section.flags & layout.FLAG_LOAD
+            and section.entsize >= layout.RELOCATION_SIZE
+            for place in range(0, section.size - layout.RELOCATION_SIZE + 1, section.entsize)
         }
         types.discard(0)  # does nothing
         if len(types) > 1:

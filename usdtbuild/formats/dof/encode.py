@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import layout as L
+from . import layout
 from .types import AddressField, Dof, DofError, DofProbe, DofProvider, Encoded, OffsetField
 
 
@@ -30,7 +30,7 @@ class _Strings:
 
     def add_list(self, texts: tuple[str, ...]) -> int:
         """Add texts that stand one behind the other; return where the first does (0 for none)."""
-        packed = b"\0".join(L.encode_text(text) for text in texts)
+        packed = b"\0".join(layout.encode_text(text) for text in texts)
         if not texts:
             return 0
         if packed not in self._places:
@@ -42,9 +42,9 @@ class _Strings:
 def encode(dof: Dof) -> Encoded:
     """Return the bytes of `dof` and where its addresses and offsets stand. Raises DofError on a broken limit."""
     _enforce_limits(dof)
-    structs = L.structs(dof.little)
+    structs = layout.structs(dof.little)
     strings = _Strings()
-    sections = [_Section(L.STRTAB, 1, 0, b"")]
+    sections = [_Section(layout.STRTAB, 1, 0, b"")]
     fields: list[tuple[int, int, list[OffsetField]]] = []  # of each provider: index of PROBES, and its offset fields
     for number, provider in enumerate(dof.providers):
         first = len(sections)
@@ -57,12 +57,12 @@ def encode(dof: Dof) -> Encoded:
     sections[0] = sections[0]._replace(data=table)
     places[0] = size
     data = _assemble(dof, structs, sections, places, size + len(table))
-    if len(data) >= L.MAX_SIZE:
+    if len(data) >= layout.MAX_SIZE:
         raise DofError(
-            f"DOF of {len(data)} bytes; consumers take less than {L.MAX_SIZE}: use fewer probes in one object"
+            f"DOF of {len(data)} bytes; consumers take less than {layout.MAX_SIZE}: use fewer probes in one object"
         )
     addresses = tuple(
-        AddressField(places[first] + index * L.PROBE_SIZE, number, index)
+        AddressField(places[first] + index * layout.PROBE_SIZE, number, index)
         for first, number, _ in fields
         for index in range(len(dof.providers[number].probes))
     )
@@ -76,12 +76,12 @@ def encode(dof: Dof) -> Encoded:
 
 def with_trailer(data: bytes, *, little: bool) -> bytes:
     """Return an encoded DOF as it stands in an object's section: followed by its size, for the runtime."""
-    return data + L.TRAILER_MAGIC + L.structs(little).u32.pack(len(data))
+    return data + layout.TRAILER_MAGIC + layout.structs(little).u32.pack(len(data))
 
 
 def _places(sections: list[_Section]) -> tuple[list[int], int]:
     """Return the file offset of each section's data but the string table's, and where that may begin."""
-    position = L.HEADER_SIZE + L.SECTION_SIZE * len(sections)
+    position = layout.HEADER_SIZE + layout.SECTION_SIZE * len(sections)
     places = [0]
     for section in sections[1:]:
         position += -position % section.align
@@ -90,24 +90,26 @@ def _places(sections: list[_Section]) -> tuple[list[int], int]:
     return places, position
 
 
-def _assemble(dof: Dof, structs: L.Structs, sections: list[_Section], places: list[int], size: int) -> bytes:
+def _assemble(dof: Dof, structs: layout.Structs, sections: list[_Section], places: list[int], size: int) -> bytes:
     ident = bytearray(16)
-    ident[:4] = L.MAGIC
-    ident[4] = L.MODEL_LP64 if dof.address_size == 8 else L.MODEL_ILP32
-    ident[5] = L.ENCODING_LSB if dof.little else L.ENCODING_MSB
-    ident[6:10] = bytes((dof.version, L.DIF_VERSION, L.INTEGER_REGISTERS, L.TUPLE_REGISTERS))
+    ident[:4] = layout.MAGIC
+    ident[4] = layout.MODEL_LP64 if dof.address_size == 8 else layout.MODEL_ILP32
+    ident[5] = layout.ENCODING_LSB if dof.little else layout.ENCODING_MSB
+    ident[6:10] = bytes((dof.version, layout.DIF_VERSION, layout.INTEGER_REGISTERS, layout.TUPLE_REGISTERS))
     out = bytearray(size)
     out[:16] = ident
-    structs.header.pack_into(out, 16, 0, L.HEADER_SIZE, L.SECTION_SIZE, len(sections), L.HEADER_SIZE, size, size, 0)
+    structs.header.pack_into(
+        out, 16, 0, layout.HEADER_SIZE, layout.SECTION_SIZE, len(sections), layout.HEADER_SIZE, size, size, 0
+    )
     for index, (section, place) in enumerate(zip(sections, places)):
-        header = (section.type, section.align, L.FLAG_LOAD, section.entsize, place, len(section.data))
-        structs.section.pack_into(out, L.HEADER_SIZE + index * L.SECTION_SIZE, *header)
+        header = (section.type, section.align, layout.FLAG_LOAD, section.entsize, place, len(section.data))
+        structs.section.pack_into(out, layout.HEADER_SIZE + index * layout.SECTION_SIZE, *header)
         out[place : place + len(section.data)] = section.data
     return bytes(out)
 
 
 def _provider_sections(
-    dof: Dof, structs: L.Structs, strings: _Strings, provider: DofProvider, number: int, first: int
+    dof: Dof, structs: layout.Structs, strings: _Strings, provider: DofProvider, number: int, first: int
 ) -> tuple[list[_Section], list[OffsetField]]:
     """Return the provider's sections, the first of which will be section number `first`, and its offset fields."""
     name = strings.add(provider.name)
@@ -128,23 +130,23 @@ def _provider_sections(
         offsets += b"".join(structs.u32.pack(value) for value in probe.offsets)
         enabled += b"".join(structs.u32.pack(value) for value in probe.enabled_offsets)
         if dof.relocation:
-            relocations += structs.relocation.pack(function, dof.relocation, index * L.PROBE_SIZE, 0)
+            relocations += structs.relocation.pack(function, dof.relocation, index * layout.PROBE_SIZE, 0)
     sections = [
-        _Section(L.PROBES, 8, L.PROBE_SIZE, bytes(probes)),
-        _Section(L.PRARGS, 1, 1, bytes(arguments)),
-        _Section(L.PROFFS, 4, 4, bytes(offsets)),
+        _Section(layout.PROBES, 8, layout.PROBE_SIZE, bytes(probes)),
+        _Section(layout.PRARGS, 1, 1, bytes(arguments)),
+        _Section(layout.PROFFS, 4, 4, bytes(offsets)),
     ]
     attributes = [attribute.encode() for attribute in provider.attributes]
     record = structs.provider.pack(0, first, first + 1, first + 2, name, *attributes)
     if enabled:
-        sections.append(_Section(L.PRENOFFS, 4, 4, bytes(enabled)))
+        sections.append(_Section(layout.PRENOFFS, 4, 4, bytes(enabled)))
     if dof.version > 1:
         record += structs.u32.pack(first + 3 if enabled else 0)
-    sections.append(_Section(L.PROVIDER, 4, 0, record))
+    sections.append(_Section(layout.PROVIDER, 4, 0, record))
     if relocations:
-        sections.append(_Section(L.RELTAB, 8, L.RELOCATION_SIZE, bytes(relocations)))
+        sections.append(_Section(layout.RELTAB, 8, layout.RELOCATION_SIZE, bytes(relocations)))
         header = structs.urelhdr.pack(0, first + len(sections) - 1, first)
-        sections.append(_Section(L.URELHDR, 4, 0, header))
+        sections.append(_Section(layout.URELHDR, 4, 0, header))
     return sections, fields
 
 
@@ -153,10 +155,10 @@ def _enforce_limits(dof: Dof) -> None:
     for provider in dof.providers:
         if not provider.probes:
             raise DofError(f"provider {provider.name} has no probe in this DOF; consumers reject that")
-        if provider.name in {"", "pid"} or _is_long(L.MAX_PROVIDER, provider.name):
+        if provider.name in {"", "pid"} or _is_long(layout.MAX_PROVIDER, provider.name):
             raise DofError(
                 f"provider name {provider.name[:60]!r}: DTrace makes no provider of an empty name, of 'pid' "
-                f"or of more than {L.MAX_PROVIDER} bytes"
+                f"or of more than {layout.MAX_PROVIDER} bytes"
             )
         for probe in provider.probes:
             _enforce_probe(dof, provider, probe)
@@ -164,18 +166,24 @@ def _enforce_limits(dof: Dof) -> None:
 
 def _enforce_probe(dof: Dof, provider: DofProvider, probe: DofProbe) -> None:
     where = f"probe {provider.name}:{probe.name} in function {probe.function[:60]}"
-    function = L.MAX_FUNCTION if dof.relocation == L.DOFREL else L.MAX_FUNCTION_ELSEWHERE
+    function = layout.MAX_FUNCTION if dof.relocation == layout.DOFREL else layout.MAX_FUNCTION_ELSEWHERE
     types, sites = probe.native + probe.translated, probe.offsets + probe.enabled_offsets
     problems = (
         (_is_long(function, probe.function), f"the function's name has more than {function} bytes"),
-        (not probe.name or _is_long(L.MAX_PROBE, probe.name), f"a probe's name has 1 to {L.MAX_PROBE} bytes"),
+        (not probe.name or _is_long(layout.MAX_PROBE, probe.name), f"a probe's name has 1 to {layout.MAX_PROBE} bytes"),
         (not sites, "it has no site"),
-        (max(len(probe.offsets), len(probe.enabled_offsets)) > L.MAX_OFFSETS, f"more than {L.MAX_OFFSETS} sites"),
+        (
+            max(len(probe.offsets), len(probe.enabled_offsets)) > layout.MAX_OFFSETS,
+            f"more than {layout.MAX_OFFSETS} sites",
+        ),
         (len(set(probe.offsets)) < len(probe.offsets), "two sites at one address"),
         (len(set(probe.enabled_offsets)) < len(probe.enabled_offsets), "two is-enabled sites at one address"),
         (any(not 0 <= offset < 1 << 32 for offset in sites), "a site outside its function"),
-        (max(len(probe.native), len(probe.translated)) > L.MAX_ARGUMENTS, f"more than {L.MAX_ARGUMENTS} arguments"),
-        (_is_long(L.MAX_TYPE, *types), f"a type of more than {L.MAX_TYPE} bytes"),
+        (
+            max(len(probe.native), len(probe.translated)) > layout.MAX_ARGUMENTS,
+            f"more than {layout.MAX_ARGUMENTS} arguments",
+        ),
+        (_is_long(layout.MAX_TYPE, *types), f"a type of more than {layout.MAX_TYPE} bytes"),
         (len(probe.mapping) != len(probe.translated), "each translated argument needs the index of a native one"),
         (
             any(not 0 <= index < len(probe.native) for index in probe.mapping),
@@ -190,4 +198,4 @@ def _enforce_probe(dof: Dof, provider: DofProvider, probe: DofProbe) -> None:
 
 
 def _is_long(limit: int, *texts: str) -> bool:
-    return any(len(L.encode_text(text)) > limit for text in texts)
+    return any(len(layout.encode_text(text)) > limit for text in texts)

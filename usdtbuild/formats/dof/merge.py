@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import layout as L
+from . import layout
 from .decode import decode_with_places
 from .types import Dof, DofError, DofProbe, DofProvider
 
@@ -29,7 +29,7 @@ def resolve(data: bytes, address: int, base: int = 0) -> Dof:
     for provider, fields in zip(dof.providers, places):
         probes = []
         for probe, field in zip(provider.probes, fields):
-            shift = {L.SETX: base, L.DOFREL: address + field}.get(dof.relocation, 0)
+            shift = {layout.SETX: base, layout.DOFREL: address + field}.get(dof.relocation, 0)
             probes.append(probe._replace(address=probe.address + shift & mask))
         providers.append(provider._replace(probes=tuple(probes)))
     return dof._replace(relocation=0, providers=tuple(providers))
