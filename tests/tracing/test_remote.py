@@ -168,6 +168,26 @@ def test_program_goes_on_when_the_trace_has_seen_enough(
     assert len(parse(done.stdout).hits) == 3
 
 
+def test_program_that_gdbserver_has_attached_to(small: Any, run: Any, need: Any) -> None:
+    """It leads no process group, so that gdbserver's interrupts don't reach it: it is let go at a hit, unharmed."""
+    program = subprocess.Popen([small(TICKS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    words = [need("gdbserver"), "--once", "--attach", "localhost:0", str(program.pid)]
+    server = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stderr is not None
+        where = next(found[1] for line in server.stderr if (found := re.match(r"Listening on port (\d+)", line)))
+        done = run(*TRACE, "--remote", f"localhost:{where}", "-P", "scene:*", "--limit", 3)
+        assert len(parse(done.stdout).hits) == 3
+        assert server.wait(60) == 0
+        assert program.communicate(timeout=60)[0] == "enabled=0\n"
+        assert program.returncode == 4
+    finally:
+        server.kill()
+        program.kill()
+        server.communicate()
+        program.communicate()
+
+
 def wait_for_text(path: Path, text: str) -> None:
     """Wait until a program that nobody waits for any more has written its last words."""
     import time

@@ -181,7 +181,7 @@ def _session(job: Job) -> AnySession:
     if job.engine == "remote":
         from ..tracing.remote.session import Remote
 
-        return Remote(job)
+        return Remote(job, lambda text: click.echo(f"usdtbuild: {text}", err=True))
     from ..tracing.session import Session
 
     return Session(job)

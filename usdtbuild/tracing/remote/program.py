@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...machines import facts_of
-from ..errors import TracerError
 from ..model import COUNT, Event, Refusal
 from ..selection import targets_in
 from .files import Files, Linker
@@ -24,7 +23,9 @@ if TYPE_CHECKING:
     from ..model import Target
     from .stub import Stop, Stub
 
-_STOPPING = 10.0  # seconds for a running program to stop when it is asked to
+# Seconds after which an interrupt that hasn't come is lost: gdbserver sends it to the program's process group, which a
+# program that it attached to needs not lead.
+_LOST = 3.0
 _INTERRUPTED = 2  # GDB_SIGNAL_INT
 _SYSROOT = "--sysroot names the folder that is the program's root"
 
@@ -188,20 +189,23 @@ class Program:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def leave(self, ask: Callable[[], None], *, by_trap: bool) -> None:
+    def leave(self, ask: Callable[[], None], tell: Callable[[str], None], *, by_trap: bool) -> None:
         """Stop the program if it runs, put everything back, and let it go. Raises TracerError.
 
-        `ask` asks for the stop, which comes as a trap or as an interrupt.
+        `ask` asks for the stop, which comes as a trap (it always does), or as an interrupt. Where an interrupt is
+        lost, the next hit is a stop as well: nothing else in the program minds breakpoints, so there is time until
+        then, and `tell` says what is waited for.
         """
         if self.running:
             ask()
-        deadline = time.monotonic() + _STOPPING
+        deadline, told = time.monotonic() + _LOST, False
         while self.running:
             stop = self.stub.wait(0.1)
+            lost = time.monotonic() > deadline
             if stop is None:
-                if time.monotonic() > deadline:
-                    name = self.stub.link.name
-                    raise TracerError(f"{name} doesn't stop the program; it has breakpoints in it until that ends")
+                if lost and not told:
+                    told = True
+                    tell(f"{self.stub.link.name} doesn't stop the program; the trace ends with its next hit")
                 continue
             asked = stop.trapped if by_trap else stop.signal in {0, _INTERRUPTED}
             if asked and not stop.event and stop.exited is None and not self.hit(stop):
@@ -209,8 +213,11 @@ class Program:
                 break
             # Something else was first. What was asked for is still to come, and must not be left behind: it would end
             # a program that nobody holds.
+            hit = self.hit(stop)
             if not self.look(stop, own_traps=False):
                 return
+            if lost and hit and not by_trap:
+                break
             self.go_on()
         self.stub.turn_to(self.stub.first.thread)
         self.sites.take_out()

@@ -18,7 +18,7 @@ from .program import Program
 from .stub import Stub
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ..job import Job
     from ..model import Event, Refusal, Target
@@ -29,8 +29,9 @@ _BATCH = 500  # events at once
 class Remote:
     """A trace through a stub. `batches` gives what it sees; `report` says how it was."""
 
-    def __init__(self, wish: Job) -> None:
-        self.wish = wish
+    def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
+        """`tell` is how a user learns of what takes long."""
+        self.wish, self._tell = wish, tell
         self.engines: tuple[str, ...] = ("remote",)
         self.pid = 0
         self.stood_still = 0.0  # all the time at which it looks at a hit, which nobody adds up
@@ -82,7 +83,7 @@ class Remote:
     def _leave(self, program: Program, stub: Stub) -> None:
         self._over = True
         emulator = self._emulator
-        program.leave(emulator.interrupt if emulator else stub.link.interrupt, by_trap=emulator is not None)
+        program.leave(emulator.interrupt if emulator else stub.link.interrupt, self._tell, by_trap=emulator is not None)
         if program.exited is not None:
             self._ended(program.exited)
 
