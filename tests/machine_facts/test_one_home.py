@@ -18,6 +18,7 @@ ELSEWHERE = {
     "functions/explain.py": "prologue patches are another method on each machine",
     "compilers/flags.py": "options of compilers that have one for a machine",
     "inspection/source_lines.py": "DWARF has an attribute that bears a name of one",
+    "commands/trace.py": "help has the name of an emulator as an example",
     "functions/pe.py": "COFF has machine numbers of its own",
     "compilers/probe.py": "a defect of one compiler",
     "functions/entry.py": "what the ABIs of two machines let a linker write",

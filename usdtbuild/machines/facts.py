@@ -120,7 +120,8 @@ class Stopped(NamedTuple):
     isn't its own name, and `high` are registers that are the second byte of another. `zero` are registers that are
     always 0. `layouts` are names and sizes in bytes of the registers in a `g` packet, in order, for stubs that don't
     describe them; the largest that fits is what a stub has. `trap` returns how many bytes of the code at a site a
-    breakpoint takes, which is what Z0 packets call its kind.
+    breakpoint takes, which is what Z0 packets call its kind. `debug_tags` are tags of a dynamic section that lead to
+    struct r_debug where DT_DEBUG can't, because the section isn't written: with an address, and counted from the entry.
     """
 
     pc: str = "pc"
@@ -129,6 +130,7 @@ class Stopped(NamedTuple):
     zero: frozenset[str] = frozenset()
     layouts: tuple[tuple[tuple[str, int], ...], ...] = ()
     trap: Callable[[bytes], int] = lambda code: 4
+    debug_tags: tuple[int, int] = (0, 0)
 
 
 class Facts(NamedTuple):

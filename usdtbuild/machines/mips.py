@@ -151,6 +151,7 @@ def facts() -> dict[int, Facts]:
             stopped=Stopped(
                 spelled={"sp": "r29", "fp": "r30", "ra": "r31", "gp": "r28", **{str(n): f"r{n}" for n in range(32)}},
                 zero=frozenset({"0", "zero"}), layouts=tuple(tuple((name, word) for name in order) for word in (4, 8)),
+                debug_tags=(0x70000016, 0x70000035),  # DT_MIPS_RLD_MAP, DT_MIPS_RLD_MAP_REL
             ),
         )
     }  # fmt: skip

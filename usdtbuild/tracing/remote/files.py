@@ -14,6 +14,7 @@ from ...elf.image import MAGIC, Image
 from ...errors import InputError
 from ...files import open_input
 from ...inspection.targets import Loaded
+from ...machines import facts_of
 from ..loader import symbols_of_linker
 
 if TYPE_CHECKING:
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
 
 _AT_PHDR, _AT_BASE, _AT_ENTRY = 3, 7, 9
 _PT_DYNAMIC, _PT_INTERP, _PT_PHDR = 2, 3, 6
-# <elf.h>: DT_DEBUG, and MIPS' own two, whose dynamic section can't be written: the address of a pointer to r_debug,
-# and the same counted from the entry.
-_DT_NULL, _DT_DEBUG, _DT_MIPS_RLD_MAP, _DT_MIPS_RLD_MAP_REL = 0, 21, 0x70000016, 0x70000035
+_DT_DEBUG = 21
 _MOST = 4096  # libraries, and entries of a dynamic section: what has more is damaged
 _LONGEST_PATH = 4096
 _PIECE = 1 << 14
@@ -113,6 +112,7 @@ class Files:
         if segment is None:
             return 0
         word, read = self.program.address_size, self.stub.number
+        by_address, by_distance = facts_of(self.program.machine).stopped.debug_tags
         at = segment.address + self.bias
         for _ in range(_MOST):
             tag, value = read(at), read(at + word)
@@ -120,9 +120,9 @@ class Files:
                 return 0
             if tag == _DT_DEBUG:
                 return value
-            if tag == _DT_MIPS_RLD_MAP and not self.bias:
+            if tag == by_address and not self.bias:
                 return read(value) or 0
-            if tag == _DT_MIPS_RLD_MAP_REL:
+            if tag == by_distance:
                 return read(at + value) or 0
             at += 2 * word
         return 0
