@@ -112,7 +112,8 @@ class Files:
         if segment is None:
             return 0
         word, read = self.program.address_size, self.stub.number
-        by_address, by_distance = facts_of(self.program.machine).stopped.debug_tags
+        facts = facts_of(self.program.machine)
+        by_address, by_distance = facts.stopped.debug_tags if facts is not None else (0, 0)
         at = segment.address + self.bias
         for _ in range(_MOST):
             tag, value = read(at), read(at + word)
