@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..record import NamedTuple
-from . import layout as L
+from . import layout
 
 if TYPE_CHECKING:
     from .object import ElfObject
@@ -45,7 +45,7 @@ class _Section(NamedTuple):
 def bare_object(template: ElfObject, texts: list[Text], undefined: list[str]) -> bytes:
     """Return the bytes of an object like `template` that refers to the global hidden symbols `undefined`."""
     marks = [
-        _Section(name, s.type, s.flags & ~L.SHF_GROUP, bytes(template.content(i)), 0, 0, s.align, s.entsize)
+        _Section(name, s.type, s.flags & ~layout.SHF_GROUP, bytes(template.content(i)), 0, 0, s.align, s.entsize)
         for i, s in enumerate(template.sections)
         for name in (template.section_name(i),)
         if name in _MARKS
@@ -59,28 +59,28 @@ def bare_object(template: ElfObject, texts: list[Text], undefined: list[str]) ->
         group = first_text + 2 * number
         word = template.layout.u32.pack
         groups += [
-            _Section(".group", L.SHT_GROUP, 0, word(L.GRP_COMDAT) + word(group + 1), table, number + 1, 4, 4),
-            _Section(text.name, L.SHT_PROGBITS, L.SHF_GROUP, text.content),
+            _Section(".group", layout.SHT_GROUP, 0, word(layout.GRP_COMDAT) + word(group + 1), table, number + 1, 4, 4),
+            _Section(text.name, layout.SHT_PROGBITS, layout.SHF_GROUP, text.content),
         ]
-        symbols += _symbol(template, len(strings), L.STB_LOCAL, L.STV_DEFAULT, group)
+        symbols += _symbol(template, len(strings), layout.STB_LOCAL, layout.STV_DEFAULT, group)
         strings += text.signature.encode() + b"\0"
     for name in undefined:
-        symbols += _symbol(template, len(strings), L.STB_GLOBAL, L.STV_HIDDEN, L.SHN_UNDEF)
+        symbols += _symbol(template, len(strings), layout.STB_GLOBAL, layout.STV_HIDDEN, layout.SHN_UNDEF)
         strings += name.encode("utf-8", "surrogateescape") + b"\0"
     sections = [
-        _Section("", L.SHT_NULL, 0, b"", align=0),
+        _Section("", layout.SHT_NULL, 0, b"", align=0),
         *marks,
-        _Section(_STACK, L.SHT_PROGBITS, 0, b""),
+        _Section(_STACK, layout.SHT_PROGBITS, 0, b""),
         *groups,
-        _Section(".symtab", L.SHT_SYMTAB, 0, bytes(symbols), table + 1, 1 + len(texts), template.layout.address_size,
-                 template.layout.symbol.size),
-        _Section(".strtab", L.SHT_STRTAB, 0, bytes(strings)),
+        _Section(".symtab", layout.SHT_SYMTAB, 0, bytes(symbols), table + 1, 1 + len(texts),
+                 template.layout.address_size, template.layout.symbol.size),
+        _Section(".strtab", layout.SHT_STRTAB, 0, bytes(strings)),
     ]  # fmt: skip
     return _lay_out(template, sections)
 
 
 def _symbol(template: ElfObject, name: int, binding: int, visibility: int, section: int) -> bytes:
-    info = binding << 4 | L.STT_NOTYPE
+    info = binding << 4 | layout.STT_NOTYPE
     if template.layout.is64:
         return template.layout.symbol.pack(name, info, visibility, section, 0, 0)
     return template.layout.symbol.pack(name, 0, 0, info, visibility, section)
@@ -88,13 +88,13 @@ def _symbol(template: ElfObject, name: int, binding: int, visibility: int, secti
 
 def _lay_out(template: ElfObject, sections: list[_Section]) -> bytes:
     """Return the file: ELF header, the sections' contents, their names, their headers."""
-    layout = template.layout
+    records = template.layout
     names = bytearray(b"\0")
-    header_size = 16 + layout.header.size
+    header_size = 16 + records.header.size
     body = bytearray(header_size)
     headers = bytearray()
     index_of_names = len(sections)
-    for section in [*sections, _Section(".shstrtab", L.SHT_STRTAB, 0, b"")]:
+    for section in [*sections, _Section(".shstrtab", layout.SHT_STRTAB, 0, b"")]:
         name = len(names) if section.name else 0
         if section.name:
             names += section.name.encode() + b"\0"
@@ -102,14 +102,14 @@ def _lay_out(template: ElfObject, sections: list[_Section]) -> bytes:
         body += bytes(-len(body) % max(section.align, 1))
         offset = len(body) if section.type else 0
         body += data
-        headers += layout.section.pack(
+        headers += records.section.pack(
             name, section.type, section.flags, 0, offset, len(data), section.link, section.info, section.align,
             section.entsize,
         )  # fmt: skip
-    body += bytes(-len(body) % layout.address_size)
+    body += bytes(-len(body) % records.address_size)
     ident = bytes(template.data[:7]) + bytes((template.osabi, template.data[8])) + bytes(7)
     count = index_of_names + 1
-    fields = (L.ET_REL, template.machine, 1, 0, 0, len(body), template.flags, header_size, 0, 0, layout.section.size,
-              count, index_of_names)  # fmt: skip
-    body[:header_size] = ident + layout.header.pack(*fields)
+    fields = (layout.ET_REL, template.machine, 1, 0, 0, len(body), template.flags, header_size, 0, 0,
+              records.section.size, count, index_of_names)  # fmt: skip
+    body[:header_size] = ident + records.header.pack(*fields)
     return bytes(body + headers)

@@ -13,7 +13,7 @@ from struct import error as struct_error
 from typing import TYPE_CHECKING
 
 from ..record import NamedTuple
-from . import layout as L
+from . import layout
 from .relocations import Relocation, decode, relr, words
 from .symbols import Strings, Symbol, SymbolTable
 
@@ -42,7 +42,7 @@ class Version(NamedTuple):
 def read_tags(image: Image) -> Iterator[tuple[int, int]]:
     """Yield the tags and values of PT_DYNAMIC up to DT_NULL; none for a file without it."""
     for segment in image.segments:
-        if segment.type == L.PT_DYNAMIC:
+        if segment.type == layout.PT_DYNAMIC:
             raw = bytes(image.data[segment.offset : segment.offset + segment.file_size])
             values = words(raw, image.address_size, image.layout)
             for tag, value in zip(values[::2], values[1::2]):

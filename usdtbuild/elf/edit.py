@@ -14,7 +14,7 @@ look-ups.
 from __future__ import annotations
 
 from ..record import NamedTuple
-from . import layout as L
+from . import layout
 from .finish import Finisher
 from .finish_symbols import ABSOLUTE
 
@@ -93,9 +93,9 @@ class ObjectEditor:
     def _uses_rela(self) -> bool:
         """Whether this machine's relocations carry addends: what the object does, and RELA in 64-bit ones."""
         for section in self.source.sections:
-            if section.type == L.SHT_RELA:
+            if section.type == layout.SHT_RELA:
                 return True
-            if section.type == L.SHT_REL:
+            if section.type == layout.SHT_REL:
                 return False
         return self.layout.is64
 
@@ -112,8 +112,8 @@ class ObjectEditor:
 
     def set_osabi_gnu(self) -> None:
         """Mark the object as using GNU extensions (SHF_GNU_RETAIN), if it names no other system."""
-        if self.source.osabi == L.ELFOSABI_NONE:
-            self._osabi = L.ELFOSABI_GNU
+        if self.source.osabi == layout.ELFOSABI_NONE:
+            self._osabi = layout.ELFOSABI_GNU
 
     @property
     def next_section(self) -> int:
@@ -122,16 +122,16 @@ class ObjectEditor:
 
     def add_label(self, section: int, value: int, name: str = "") -> int:
         """Add a local label, usually a nameless one, in a section or ABSOLUTE; return its handle."""
-        self._labels.append(_Label(name, section, value, L.STT_NOTYPE, L.STV_HIDDEN))
+        self._labels.append(_Label(name, section, value, layout.STT_NOTYPE, layout.STV_HIDDEN))
         return -2 * len(self._labels)
 
     def add_section_symbol(self, section: int) -> int:
         """Add the local symbol that stands for a section and lends it its name; return its handle."""
-        self._labels.append(_Label("", section, 0, L.STT_SECTION, L.STV_DEFAULT))
+        self._labels.append(_Label("", section, 0, layout.STT_SECTION, layout.STV_DEFAULT))
         return -2 * len(self._labels)
 
     def add_global(
-        self, name: str, binding: int, section: int = 0, value: int = 0, size: int = 0, type_: int = L.STT_NOTYPE
+        self, name: str, binding: int, section: int = 0, value: int = 0, size: int = 0, type_: int = layout.STT_NOTYPE
     ) -> int:
         """Add a named hidden symbol (undefined by default); return its handle."""
         self._globals.append(_Global(name, binding << 4 | type_, section, value, size))
@@ -141,7 +141,7 @@ class ObjectEditor:
         self, index: int, binding: int, type_: int, section: int | None = None, value: int | None = None, size: int = 0
     ) -> None:
         """Give an existing global symbol another binding and definition, and hide it."""
-        self._changed_symbols[index] = (binding << 4 | type_, L.STV_HIDDEN, section, value, size)
+        self._changed_symbols[index] = (binding << 4 | type_, layout.STV_HIDDEN, section, value, size)
 
     def retarget(self, reference: Reference, type_: int, symbol: int, addend: int = 0) -> None:
         """Turn an existing relocation into one of another type against another symbol."""
@@ -171,7 +171,7 @@ class ObjectEditor:
         Return its index, which is final.
         """
         if group:
-            flags |= L.SHF_GROUP
+            flags |= layout.SHF_GROUP
         index = self.next_section
         self._sections.append(_NewSection(name, type_, flags, data, link, info, align, entsize))
         self._join(group, index)
@@ -210,8 +210,8 @@ class ObjectEditor:
 
     def _add_relocation_section(self, name: str, target: int, relocations: list[NewRelocation], group: int) -> None:
         entry = self.layout.rela if self._rela else self.layout.rel
-        prefix, type_ = (".rela", L.SHT_RELA) if self._rela else (".rel", L.SHT_REL)
-        flags = L.SHF_INFO_LINK | (L.SHF_GROUP if group else 0)
+        prefix, type_ = (".rela", layout.SHT_RELA) if self._rela else (".rel", layout.SHT_REL)
+        flags = layout.SHF_INFO_LINK | (layout.SHF_GROUP if group else 0)
         index = self.next_section
         header = _NewSection(
             prefix + name, type_, flags, b"", self.source.symtab, target, self.layout.address_size, entry.size
@@ -237,10 +237,10 @@ class ObjectEditor:
         """Take all bytes from an existing section, which stays: where `drop_section` would leave a gap in a group."""
         self._emptied.append(index)
 
-    def add_group(self, signature: int, flags: int = L.GRP_COMDAT) -> int:
+    def add_group(self, signature: int, flags: int = layout.GRP_COMDAT) -> int:
         """Append a group whose signature is the symbol (index or handle) `signature`; return its index."""
         data = self.layout.u32.pack(flags)
-        index = self.add_section(".group", L.SHT_GROUP, 0, data, align=4, entsize=4, link=self.source.symtab)
+        index = self.add_section(".group", layout.SHT_GROUP, 0, data, align=4, entsize=4, link=self.source.symtab)
         self._new_groups[index] = (signature, [])
         return index
 

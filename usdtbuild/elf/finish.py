@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from . import layout as L
+from . import layout
 from .finish_symbols import new_header, write_symbols
 from .headers import SectionHeader as Section
 from .relocations import join_info
@@ -88,7 +88,7 @@ class Finisher:
 
     def _patch_relocation(self, reference: Reference, type_: int, symbol: int, addend: int) -> None:
         section = self.source.sections[reference.relocations]
-        rela = section.type == L.SHT_RELA
+        rela = section.type == layout.SHT_RELA
         packed = self._pack_relocation(reference.offset, type_, symbol, addend, rela=rela)
         self.patches.append((section.offset + reference.entry * section.entsize, packed))
 
@@ -97,14 +97,14 @@ class Finisher:
         return self.layout.rela.pack(offset, info, addend) if rela else self.layout.rel.pack(offset, info)
 
     def _pack_relocations(self, relocations: list[NewRelocation]) -> bytes:
-        number, layout, machine = self.number, self.layout, self.source.machine
+        number, records, machine = self.number, self.layout, self.source.machine
         entries = [
-            (offset, join_info(number(symbol), type_, layout, machine), addend)
+            (offset, join_info(number(symbol), type_, records, machine), addend)
             for offset, type_, symbol, addend in relocations
         ]
         if self.editor.uses_rela:
-            return b"".join([layout.rela.pack(*entry) for entry in entries])
-        return b"".join([layout.rel.pack(offset, info) for offset, info, _ in entries])
+            return b"".join([records.rela.pack(*entry) for entry in entries])
+        return b"".join([records.rel.pack(offset, info) for offset, info, _ in entries])
 
     def _write_new_sections(self) -> None:
         first = len(self.source.sections)
@@ -146,7 +146,7 @@ class Finisher:
             self._write_again(index, self._patched(index, patches, starts) + added)
         for index, relocations in self.editor._more_relocations.items():
             data = self._patched(index, patches, starts)
-            rela = self.source.sections[index].type == L.SHT_RELA
+            rela = self.source.sections[index].type == layout.SHT_RELA
             for r in relocations:
                 data += self._pack_relocation(r.offset, r.type, self.number(r.symbol), r.addend, rela=rela)
             self._write_again(index, self._by_offset(bytes(data), self.source.sections[index].entsize))
@@ -176,7 +176,7 @@ class Finisher:
 
     def _write_groups(self) -> None:
         for index, section in enumerate(self.source.sections):
-            if section.type != L.SHT_GROUP or section.link != self.source.symtab:
+            if section.type != layout.SHT_GROUP or section.link != self.source.symtab:
                 continue
             added = self.editor._group_members.get(index, ())
             header = section._replace(info=self.number(section.info))
@@ -187,12 +187,12 @@ class Finisher:
 
     def _write_address_significance(self) -> None:
         for index, section in enumerate(self.source.sections):
-            if section.type == L.SHT_LLVM_ADDRSIG and section.link == self.source.symtab:
+            if section.type == layout.SHT_LLVM_ADDRSIG and section.link == self.source.symtab:
                 symbols = decode_uleb(bytes(self.source.content(index)))
                 if any(symbol in self.moved for symbol in symbols):
                     data = b"".join(encode_uleb(self.number(symbol)) for symbol in symbols)
                     self.headers[index] = section._replace(offset=self.append(data, 1), size=len(data))
-            elif section.type == L.SHT_LLVM_CALL_GRAPH_OLD and section.link == self.source.symtab:
+            elif section.type == layout.SHT_LLVM_CALL_GRAPH_OLD and section.link == self.source.symtab:
                 self._patch_old_call_graph(section)
 
     def _patch_old_call_graph(self, section: Section) -> None:
@@ -207,7 +207,7 @@ class Finisher:
 
     def _write_headers(self) -> None:
         count = len(self.headers)
-        extended = count >= L.SHN_LORESERVE
+        extended = count >= layout.SHN_LORESERVE
         if extended:
             self.headers[0] = self.headers[0]._replace(size=count)
         packed = b"".join(self.layout.section.pack(*header) for header in self.headers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import layout as L
+from . import layout
 from .headers import SectionHeader as Section
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ def write_symbols(finisher: Finisher) -> None:
     table += old[finisher.first_global * size : stop * size]
     for new in editor._globals:
         name = _add_string(strings, string_base, new.name)
-        table += _pack(finisher, name, new.info, L.STV_HIDDEN, new.section, new.value, new.size)
+        table += _pack(finisher, name, new.info, layout.STV_HIDDEN, new.section, new.value, new.size)
     _apply_changes(finisher, table)
     offset = finisher.append(table, finisher.layout.address_size)
     finisher.headers[source.symtab] = source.sections[source.symtab]._replace(
@@ -55,7 +55,7 @@ def _apply_changes(finisher: Finisher, table: bytearray) -> None:
 
 
 def _pack(finisher: Finisher, name: int, info: int, other: int, section: int, value: int, size: int) -> bytes:
-    short = L.SHN_ABS if section == ABSOLUTE else section if section < L.SHN_LORESERVE else L.SHN_XINDEX
+    short = layout.SHN_ABS if section == ABSOLUTE else section if section < layout.SHN_LORESERVE else layout.SHN_XINDEX
     if finisher.layout.is64:
         return finisher.layout.symbol.pack(name, info, other, short, value, size)
     return finisher.layout.symbol.pack(name, value, size, info, other, short)
@@ -68,7 +68,7 @@ def _write_extended_indices(finisher: Finisher, count: int) -> None:
     defined = [(finisher.number(-2 * (i + 1)), label.section) for i, label in enumerate(editor._labels)]
     defined += [(finisher.number(-2 * i - 1), new.section) for i, new in enumerate(editor._globals)]
     defined += [(finisher.number(i), change[2] or 0) for i, change in editor._changed_symbols.items()]
-    if not table and all(section < L.SHN_LORESERVE for _, section in defined):
+    if not table and all(section < layout.SHN_LORESERVE for _, section in defined):
         return
     words = [0] * count
     if table:
@@ -76,13 +76,13 @@ def _write_extended_indices(finisher: Finisher, count: int) -> None:
             if old < finisher.count:
                 words[finisher.number(old)] = word
     for place, section in defined:
-        words[place] = section if section >= L.SHN_LORESERVE else 0
+        words[place] = section if section >= layout.SHN_LORESERVE else 0
     data = b"".join(map(finisher.layout.u32.pack, words))
     offset = finisher.append(data, 4)
     if table:
         finisher.headers[table] = source.sections[table]._replace(offset=offset, size=len(data))
     else:
-        header = new_header(".symtab_shndx", L.SHT_SYMTAB_SHNDX, offset, len(data), source.symtab, finisher.names)
+        header = new_header(".symtab_shndx", layout.SHT_SYMTAB_SHNDX, offset, len(data), source.symtab, finisher.names)
         finisher.headers.append(header._replace(align=4, entsize=4))
 
 

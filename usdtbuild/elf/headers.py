@@ -11,7 +11,7 @@ from __future__ import annotations
 from struct import error as struct_error
 
 from ..record import NamedTuple
-from . import layout as L
+from . import layout
 from .foreign import not_elf
 
 TYPE_CHECKING = False
@@ -63,10 +63,10 @@ class Headers:
         self.data, self._fail = data, fail
         if len(data) < 20 or data[:4] != MAGIC:
             raise fail(*not_elf(bytes(data[:16]), wanted))
-        found = L.LAYOUTS.get((data[4] == 2, data[5] == 1)) if data[4] in (1, 2) and data[5] in (1, 2) else None
+        found = layout.LAYOUTS.get((data[4] == 2, data[5] == 1)) if data[4] in (1, 2) and data[5] in (1, 2) else None
         if found is None or data[6] != 1:
             raise fail(f"ELF class {data[4]}, byte order {data[5]}, version {data[6]} are not valid")
-        self.layout: L.Layout = found
+        self.layout: layout.Layout = found
         try:
             self.fields: tuple[int, ...] = found.header.unpack_from(data, 16)
         except struct_error:
@@ -87,7 +87,7 @@ class Headers:
         self.within(start, record.size, "the section headers")
         first = SectionHeader(*record.unpack_from(self.data, start))
         count = count or first.size
-        if self.name_table == L.SHN_XINDEX:
+        if self.name_table == layout.SHN_XINDEX:
             self.name_table = first.link
         return [SectionHeader(*fields) for fields in self._table(record, start, count, "the section headers")]
 
@@ -99,7 +99,7 @@ class Headers:
         record = self.layout.segment
         if entry_size != record.size:
             raise self._fail(f"program headers of {entry_size} bytes, where {record.size} are expected")
-        if count == L.PN_XNUM and self.fields[5]:
+        if count == layout.PN_XNUM and self.fields[5]:
             self.within(self.fields[5], self.layout.section.size, "the section headers")
             count = SectionHeader(*self.layout.section.unpack_from(self.data, self.fields[5])).info
         table = self._table(record, start, count, "the program headers")

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from ..machines import name_of
 from ..record import NamedTuple
-from . import layout as L
-from . import relocations
+from . import layout, relocations
 from .dynamic import DF_1_PIE, DT_FLAGS_1, DT_SONAME, read_tags
 from .functions import code_address, moved_by_descriptors
 from .headers import MAGIC, Headers, SectionHeader, Segment
@@ -65,12 +64,12 @@ class Section(NamedTuple):
     @property
     def loaded(self) -> bool:
         """Whether the section is part of the running program."""
-        return bool(self.flags & L.SHF_ALLOC)
+        return bool(self.flags & layout.SHF_ALLOC)
 
     @property
     def executable(self) -> bool:
         """Whether the section holds code."""
-        return bool(self.flags & L.SHF_EXECINSTR)
+        return bool(self.flags & layout.SHF_EXECINSTR)
 
 
 def _error(path: str, purpose: Purpose, what: str, cure: str | None = None) -> InputError:
@@ -96,16 +95,16 @@ class Image:
         self.is64, self.little, self.address_size = self.layout.is64, self.layout.little, self.layout.address_size
         self.type, self.machine, self.flags = headers.type, headers.machine, headers.flags
         self.machine_name = name_of(self.machine)  # the usual one, or `machine N`
-        self.is_object: bool = self.type == L.ET_REL  # its addresses are section and offset
+        self.is_object: bool = self.type == layout.ET_REL  # its addresses are section and offset
         self.entry: int = headers.fields[3]  # of the first instruction, or of a descriptor of it (ppc64 ELFv1)
-        if self.type == L.ET_CORE:
+        if self.type == layout.ET_CORE:
             raise self.error(purpose.core, "give the program that dumped it")
         self.sections = self._named(headers.sections())
         self.segments: list[Segment] = headers.segments()
 
     def _named(self, sections: list[SectionHeader]) -> list[Section]:
         names, index = b"", self._headers.name_table
-        if 0 < index < len(sections) and sections[index].type != L.SHT_NOBITS:
+        if 0 < index < len(sections) and sections[index].type != layout.SHT_NOBITS:
             start, size = sections[index].offset, sections[index].size
             self._headers.within(start, size, "the section names")
             names = bytes(self.data[start : start + size])
@@ -126,10 +125,12 @@ class Image:
         """What a user calls such a file: `object`, `executable`, `PIE executable`, `shared library`, ..."""
         if self.is_debug_file:
             return "debug file"
-        if self.type != L.ET_DYN:
-            return {L.ET_REL: "object", L.ET_EXEC: "executable"}.get(self.type, f"ELF file of type {self.type}")
+        if self.type != layout.ET_DYN:
+            return {layout.ET_REL: "object", layout.ET_EXEC: "executable"}.get(
+                self.type, f"ELF file of type {self.type}"
+            )
         tags = dict(read_tags(self))
-        interpreted = any(segment.type == L.PT_INTERP for segment in self.segments)
+        interpreted = any(segment.type == layout.PT_INTERP for segment in self.segments)
         is_pie = tags.get(DT_FLAGS_1, 0) & DF_1_PIE or (interpreted and DT_SONAME not in tags)
         return "PIE executable" if is_pie else "shared library"
 
@@ -137,13 +138,13 @@ class Image:
     def is_debug_file(self) -> bool:
         """Whether the code was left out of the file (`objcopy --only-keep-debug`)."""
         code = [section for section in self.sections if section.executable and section.size]
-        return bool(code) and all(section.type == L.SHT_NOBITS for section in code)
+        return bool(code) and all(section.type == layout.SHT_NOBITS for section in code)
 
     @cached_property
     def build_id(self) -> bytes:
         """The GNU build-id; empty where there is none."""
         for section in self.sections:
-            if section.type == L.SHT_NOTE and section.name == ".note.gnu.build-id":
+            if section.type == layout.SHT_NOTE and section.name == ".note.gnu.build-id":
                 raw = bytes(self.content(section))
                 if len(raw) >= 16:
                     name_size, size, _ = (self.layout.u32.unpack_from(raw, at)[0] for at in (0, 4, 8))
@@ -171,7 +172,7 @@ class Image:
     @cached_property
     def _by_address(self) -> tuple[list[int], list[Section]]:
         # SHF_TLS sections are templates: they occupy no addresses of their own.
-        loaded = [s for s in self.sections if s.loaded and s.size and not s.flags & L.SHF_TLS]
+        loaded = [s for s in self.sections if s.loaded and s.size and not s.flags & layout.SHF_TLS]
         loaded.sort(key=lambda section: section.address)
         return [section.address for section in loaded], loaded
 
@@ -186,7 +187,7 @@ class Image:
     @cached_property
     def loads(self) -> list[Segment]:
         """The PT_LOAD segments, in file order."""
-        return [segment for segment in self.segments if segment.type == L.PT_LOAD]
+        return [segment for segment in self.segments if segment.type == layout.PT_LOAD]
 
     def segment_at(self, address: int) -> Segment | None:
         """Return the PT_LOAD segment that holds a run-time address."""
@@ -232,9 +233,9 @@ class Image:
 
     def symbol(self, number: int) -> Symbol | None:
         """Return symbol `number` of SHT_SYMTAB, or None where there is no such symbol."""
-        if not self.has_symbols(L.SHT_SYMTAB):
+        if not self.has_symbols(layout.SHT_SYMTAB):
             return None
-        table = self.symbol_table(L.SHT_SYMTAB)
+        table = self.symbol_table(layout.SHT_SYMTAB)
         return table.symbol(number) if 0 <= number < table.count else None
 
     def function_at(self, address: int, section: int = 0) -> Function | None:
@@ -245,7 +246,7 @@ class Image:
     @cached_property
     def _functions(self) -> FunctionIndex | None:
         """The functions, of stripped files the exported ones."""
-        for kind in (L.SHT_SYMTAB, L.SHT_DYNSYM):
+        for kind in (layout.SHT_SYMTAB, layout.SHT_DYNSYM):
             if self.has_symbols(kind):
                 moved = moved_by_descriptors(self) if self.is_object else {}
                 index = FunctionIndex(self.symbol_table(kind), self.is_object, code_address(self), moved)
@@ -260,13 +261,13 @@ class Image:
         found: list[Relocation] = []
         for table in self._relocation_tables.get(section.number, ()):
             content = self.content(table)
-            found += relocations.decode(content, self.layout, self.machine, rela=table.type == L.SHT_RELA)
+            found += relocations.decode(content, self.layout, self.machine, rela=table.type == layout.SHT_RELA)
         return found
 
     @cached_property
     def _relocation_tables(self) -> dict[int, list[Section]]:
         found: dict[int, list[Section]] = {}
         for table in self.sections:
-            if table.type in {L.SHT_RELA, L.SHT_REL}:
+            if table.type in {layout.SHT_RELA, layout.SHT_REL}:
                 found.setdefault(table.info, []).append(table)
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import UsdtError
-from . import layout as L
+from . import layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def refuse_slim_lto(source: ElfObject) -> list[int]:
     """Return the sections with intermediate code of a fat LTO object; raise LtoObjectError for a slim one."""
     names = source.sections[source.shstrndx]
     has_gcc = source.data.find(b".gnu.lto_", names.offset, names.offset + names.size) >= 0
-    code = [i for i, s in enumerate(source.sections) if s.type == L.SHT_LLVM_LTO]
+    code = [i for i, s in enumerate(source.sections) if s.type == layout.SHT_LLVM_LTO]
     if has_gcc:
         code += [i for i in range(1, len(source.sections)) if source.section_name(i).startswith(".gnu.lto_")]
         if source.find_symbols((b"__gnu_lto_slim\0",)):

@@ -1,6 +1,6 @@
 """Constants and record layouts of ELF, as the System V gABI (chapters 4 and 5) and binutils' elf/common.h give them.
 
-Only numbers and struct formats; reading is `read`, writing is `write`.
+Only numbers and struct formats; reading is `headers`, writing is `finish`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from ..errors import InputError
 from ..record import NamedTuple
-from . import layout as L
-from . import relocations
+from . import layout, relocations
 from .headers import Headers
 from .headers import SectionHeader as Section
 
@@ -81,7 +80,7 @@ class ElfObject:
         headers = Headers(data, self.error, "object")
         self.layout, self.osabi, self.header_fields = headers.layout, headers.osabi, headers.fields
         self.type, self.machine, self.flags = headers.type, headers.machine, headers.flags
-        if self.type != L.ET_REL:
+        if self.type != layout.ET_REL:
             kind = {2: "an executable", 3: "a shared library or PIE", 4: "a core dump"}.get(self.type, "an ELF file")
             raise self.error(f"is {kind}, not a relocatable object", "give the .o file that the compiler wrote")
         self.sections = headers.sections()
@@ -104,21 +103,21 @@ class ElfObject:
             raise self.error(f"section name table index {self.shstrndx} of {len(self.sections)} sections")
         size = len(self.data)
         for index, section in enumerate(self.sections):
-            if section.type not in {L.SHT_NOBITS, L.SHT_NULL} and section.offset + section.size > size:
+            if section.type not in {layout.SHT_NOBITS, layout.SHT_NULL} and section.offset + section.size > size:
                 raise self.error(
                     f"section {index} at offset {section.offset:#x} with {section.size:#x} bytes "
                     f"ends after the file's {size:#x} bytes"
                 )
-        if self.sections[self.shstrndx].type != L.SHT_STRTAB:
+        if self.sections[self.shstrndx].type != layout.SHT_STRTAB:
             raise self.error(f"section {self.shstrndx} should hold the section names, and is no string table")
 
     def _find_symtab(self) -> int:
         for index, section in enumerate(self.sections):
-            if section.type == L.SHT_SYMTAB:
+            if section.type == layout.SHT_SYMTAB:
                 if section.entsize != self.layout.symbol.size or section.size % section.entsize:
                     raise self.error(f"symbol table (section {index}) has entries of {section.entsize} bytes")
                 tables = range(1, len(self.sections))
-                has_strings = section.link in tables and self.sections[section.link].type == L.SHT_STRTAB
+                has_strings = section.link in tables and self.sections[section.link].type == layout.SHT_STRTAB
                 if not has_strings or section.info > section.size // section.entsize:
                     raise self.error(f"symbol table (section {index}) has a bad link or info field")
                 return index
@@ -129,7 +128,7 @@ class ElfObject:
     def content(self, index: int) -> memoryview:
         """Return the bytes of section `index`, without copying. NOBITS sections have none."""
         section = self.sections[index]
-        if section.type == L.SHT_NOBITS:
+        if section.type == layout.SHT_NOBITS:
             return memoryview(b"")
         return memoryview(self.data)[section.offset : section.offset + section.size]
 
@@ -163,7 +162,7 @@ class ElfObject:
         """Return section index -> index of the SHT_GROUP section it is a member of."""
         members: dict[int, int] = {}
         for index, section in enumerate(self.sections):
-            if section.type == L.SHT_GROUP:
+            if section.type == layout.SHT_GROUP:
                 for member in self._words(self.content(index))[1:]:
                     members[member] = index
         return members
@@ -221,9 +220,9 @@ class ElfObject:
         else:
             name, value, size, info, other, section = fields
             symbol = Symbol(name, info, other, section, value, size)
-        if symbol.section < L.SHN_LORESERVE:
+        if symbol.section < layout.SHN_LORESERVE:
             return symbol
-        if symbol.section == L.SHN_XINDEX:
+        if symbol.section == layout.SHN_XINDEX:
             return symbol._replace(section=self._extended_index(index))
         return symbol._replace(section=0, reserved=symbol.section)
 
@@ -235,7 +234,7 @@ class ElfObject:
         for index in range(self.sections[self.symtab].info, self.symbol_count):
             symbol = self.symbol(index)
             defined = 0 < symbol.section < len(self.sections)
-            if symbol.binding == L.STB_GLOBAL and defined and symbol.section not in grouped:
+            if symbol.binding == layout.STB_GLOBAL and defined and symbol.section not in grouped:
                 return index
         return 0
 
@@ -247,7 +246,7 @@ class ElfObject:
         applied: dict[int, list[int]] = {}
         for index in self.relocation_sections():
             applied.setdefault(self.sections[index].info, []).append(index)
-        pending = [i for i, s in enumerate(self.sections) if s.type in L.RUN_BY_LOADER or self._is_run_by_name(i)]
+        pending = [i for i, s in enumerate(self.sections) if s.type in layout.RUN_BY_LOADER or self._is_run_by_name(i)]
         kept: set[int] = set()
         while pending:
             section = pending.pop()
@@ -257,7 +256,7 @@ class ElfObject:
             for index in applied.get(section, ()):
                 for number in set(self.relocation_symbols(index)):
                     symbol = self.symbol(number)
-                    if symbol.binding == L.STB_LOCAL and 0 < symbol.section < len(self.sections):
+                    if symbol.binding == layout.STB_LOCAL and 0 < symbol.section < len(self.sections):
                         pending.append(symbol.section)
         return kept
 
@@ -275,7 +274,7 @@ class ElfObject:
             fitting = (
                 index
                 for index, section in enumerate(self.sections)
-                if section.type == L.SHT_SYMTAB_SHNDX and section.link == self.symtab
+                if section.type == layout.SHT_SYMTAB_SHNDX and section.link == self.symtab
             )
             self._extended = next(fitting, 0)
         return self._extended
@@ -292,8 +291,8 @@ class ElfObject:
         """Return the indices of the SHT_RELA and SHT_REL sections that use the symbol table."""
         found = []
         for index, section in enumerate(self.sections):
-            if section.type in {L.SHT_RELA, L.SHT_REL} and section.link == self.symtab and section.size:
-                entry = self.layout.rela if section.type == L.SHT_RELA else self.layout.rel
+            if section.type in {layout.SHT_RELA, layout.SHT_REL} and section.link == self.symtab and section.size:
+                entry = self.layout.rela if section.type == layout.SHT_RELA else self.layout.rel
                 if section.entsize != entry.size or section.size % entry.size:
                     raise self.error(f"relocation section {index} has entries of {section.entsize} bytes")
                 if section.info >= len(self.sections):
@@ -308,9 +307,9 @@ class ElfObject:
     def relocation(self, index: int, entry: int) -> Reference:
         """Return entry number `entry` of relocation section `index`."""
         section = self.sections[index]
-        rela = section.type == L.SHT_RELA
-        layout = self.layout.rela if rela else self.layout.rel
-        fields = layout.unpack_from(self.data, section.offset + entry * layout.size)
+        rela = section.type == layout.SHT_RELA
+        record = self.layout.rela if rela else self.layout.rel
+        fields = record.unpack_from(self.data, section.offset + entry * record.size)
         symbol, type_ = relocations.split_info(fields[1], self.layout, self.machine)
         return Reference(index, entry, fields[0], type_, symbol, fields[2] if rela else None)
 

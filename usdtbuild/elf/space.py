@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..record import NamedTuple
-from . import layout as L
+from . import layout
 from .image import Purpose, Section
 from .relocations import decode
 
@@ -83,7 +83,7 @@ class AddressSpace:
     def _laid_out(self) -> list[Section]:
         size = len(self.data)
         for section in self.file.sections:
-            if section.type not in (L.SHT_NOBITS, L.SHT_NULL) and section.offset + section.size > size:
+            if section.type not in (layout.SHT_NOBITS, layout.SHT_NULL) and section.offset + section.size > size:
                 what = f"section {section.number} at {section.offset:#x} with {section.size:#x} bytes"
                 raise self.error(f"{what} ends after the file")
         if not self.relocatable:
@@ -91,7 +91,7 @@ class AddressSpace:
         address, sections = _FIRST, []
         for section in self.file.sections:
             start = 0
-            if section.flags & L.SHF_ALLOC:
+            if section.flags & layout.SHF_ALLOC:
                 step = max(section.align, 64)
                 start = -(-address // step) * step
                 address = start + section.size + _APART
@@ -102,15 +102,15 @@ class AddressSpace:
     def _spans(self) -> list[Span]:
         if self.relocatable:
             return sorted(
-                Span(s.address, s.address + s.size, s.offset, bool(s.flags & L.SHF_EXECINSTR))
+                Span(s.address, s.address + s.size, s.offset, bool(s.flags & layout.SHF_EXECINSTR))
                 for s in self.sections
-                if s.flags & L.SHF_ALLOC and s.type != L.SHT_NOBITS and s.size
+                if s.flags & layout.SHF_ALLOC and s.type != layout.SHT_NOBITS and s.size
             )
         spans = []
         for segment in self.file.loads:
             if segment.file_size:
                 length = min(segment.file_size, max(len(self.data) - segment.offset, 0))
-                executable = bool(segment.flags & L.PF_X)
+                executable = bool(segment.flags & layout.PF_X)
                 spans.append(Span(segment.address, segment.address + length, segment.offset, executable))
         return sorted(spans)
 
@@ -121,8 +121,8 @@ class AddressSpace:
         without section headers has its executable segments for code.
         """
         segments = [span for span in self.spans if span.executable]
-        wanted = L.SHF_ALLOC | L.SHF_EXECINSTR
-        sections = [s for s in self.sections if s.flags & wanted == wanted and s.type != L.SHT_NOBITS and s.size]
+        wanted = layout.SHF_ALLOC | layout.SHF_EXECINSTR
+        sections = [s for s in self.sections if s.flags & wanted == wanted and s.type != layout.SHT_NOBITS and s.size]
         if self.relocatable or not sections:
             return segments
         found = []
@@ -193,7 +193,7 @@ class AddressSpace:
 
     def relocations(self, section: Section) -> Iterator[Relocation]:
         """Yield the entries of a SHT_RELA or SHT_REL section."""
-        return decode(self.content(section), self.layout, self.machine, rela=section.type == L.SHT_RELA)
+        return decode(self.content(section), self.layout, self.machine, rela=section.type == layout.SHT_RELA)
 
     def place(self, address: int) -> Place:
         """Return what a reader calls `address`: in an object, an offset in a section."""

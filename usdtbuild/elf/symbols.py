@@ -10,7 +10,7 @@ from bisect import bisect_right
 from itertools import compress
 
 from ..record import NamedTuple
-from . import layout as L
+from . import layout
 from .relocations import words
 
 TYPE_CHECKING = False
@@ -64,36 +64,38 @@ class Strings(NamedTuple):
 class SymbolTable:
     """The columns of one table. `extended` gives section numbers that don't fit 16 bits, by symbol."""
 
-    def __init__(self, content: memoryview, layout: L.Layout, strings: Strings, extended: memoryview | None) -> None:
+    def __init__(
+        self, content: memoryview, records: layout.Layout, strings: Strings, extended: memoryview | None
+    ) -> None:
         """Take the table's bytes; a ragged end is cut off."""
         self.strings = strings
-        size = layout.symbol.size
+        size = records.symbol.size
         self.count = len(content) // size
         raw = bytes(content[: self.count * size])
-        columns, halves = words(raw, 4, layout), words(raw, 2, layout)
+        columns, halves = words(raw, 4, records), words(raw, 2, records)
         self.names = columns[:: size // 4]
-        if layout.is64:
-            wide = words(raw, 8, layout)
+        if records.is64:
+            wide = words(raw, 8, records)
             self.infos, self.others = raw[4::24], raw[5::24]
             self._sections, self.values, self.sizes = halves[3::12], wide[1::3], wide[2::3]
         else:
             self.infos, self.others = raw[12::16], raw[13::16]
             self._sections, self.values, self.sizes = halves[7::8], columns[1::4], columns[2::4]
-        self._extended = words(extended, 4, layout) if extended else ()
+        self._extended = words(extended, 4, records) if extended else ()
 
     def section(self, number: int) -> int:
         """Return the number of the section that symbol `number` is in; 0 for one that is undefined, or in none."""
         section = self._sections[number]
-        if section < L.SHN_LORESERVE:
+        if section < layout.SHN_LORESERVE:
             return section
-        if section == L.SHN_XINDEX and number < len(self._extended):
+        if section == layout.SHN_XINDEX and number < len(self._extended):
             return self._extended[number]
         return 0
 
     def reserved(self, number: int) -> int:
         """Return SHN_ABS, SHN_COMMON or the like for a symbol that is in no section and is not undefined; else 0."""
         section = self._sections[number]
-        return section if L.SHN_LORESERVE <= section < L.SHN_XINDEX else 0
+        return section if layout.SHN_LORESERVE <= section < layout.SHN_XINDEX else 0
 
     def symbol(self, number: int) -> Symbol:
         """Return symbol `number`, which must be less than `count`."""

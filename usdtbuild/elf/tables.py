@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from . import layout as L
+from . import layout
 from .symbols import Strings, Symbol, SymbolTable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def content_of(section: Section, headers: Headers) -> memoryview:
     """Return the bytes of a section, without copying; none for NOBITS. Raises InputError."""
-    if section.type in {L.SHT_NOBITS, L.SHT_NULL}:
+    if section.type in {layout.SHT_NOBITS, layout.SHT_NULL}:
         return memoryview(b"")
     headers.within(section.offset, section.size, f"section {section.name or section.number}")
     return memoryview(headers.data)[section.offset : section.offset + section.size]
@@ -39,7 +39,7 @@ class SymbolTables:
         found: dict[int, Section] = {}
         for section in self._sections:
             strings = self._sections[section.link] if section.link < len(self._sections) else section
-            if section.type in {L.SHT_SYMTAB, L.SHT_DYNSYM} and strings.type == L.SHT_STRTAB:
+            if section.type in {layout.SHT_SYMTAB, layout.SHT_DYNSYM} and strings.type == layout.SHT_STRTAB:
                 found.setdefault(section.type, section)
         return found
 
@@ -48,7 +48,7 @@ class SymbolTables:
         if table.number not in self._read:
             extended = None
             for section in self._sections:
-                if section.type == L.SHT_SYMTAB_SHNDX and section.link == table.number:
+                if section.type == layout.SHT_SYMTAB_SHNDX and section.link == table.number:
                     extended = content_of(section, self._headers)
             content = content_of(table, self._headers)
             self._read[table.number] = SymbolTable(content, self._headers.layout, self._strings(table), extended)

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..record import NamedTuple
-from . import nops as M
+from . import nops
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,7 +153,7 @@ def nop_run(machine: Machine, code: bytes, at: int, end: int) -> tuple[int, ...]
     """
     pieces: list[int] = []
     while at < end:
-        length = M.nop_at(machine, code, at)
+        length = nops.nop_at(machine, code, at)
         alike = not pieces or length == pieces[0] or (machine.align == 1 and pieces[0] > 1)
         if not length or at + length > end or not alike:
             break
@@ -164,14 +164,14 @@ def nop_run(machine: Machine, code: bytes, at: int, end: int) -> tuple[int, ...]
 
 def all_nops(machine: Machine, code: bytes) -> int:
     """Return the length of the first NOP if `code` is NOPs to its last byte, else 0."""
-    first = M.nop_at(machine, code, 0)
+    first = nops.nop_at(machine, code, 0)
     if not first:
         return 0
     if code == code[:first] * (len(code) // first):
         return first
     at = 0
     while at < len(code):
-        length = M.nop_at(machine, code, at)
+        length = nops.nop_at(machine, code, at)
         if not length:
             return 0
         at += length
@@ -208,10 +208,10 @@ def _stray(address: int, around: Start | None) -> str:
 def _inside(address: int, start: Start, machine: Machine, read: Read) -> Measured:
     """M = 0 puts the entry behind the landing pad; ppc64le's belongs to the local entry point."""
     before = read(start.address, address - start.address)
-    length, name = M.landing_pad(machine, before)
+    length, name = nops.landing_pad(machine, before)
     if length and length == len(before):
         return _entry_nops(Measured(address, start, start.address, 0, length, name, address), machine, read)
-    if start.local_entry and len(before) <= start.local_entry and not M.nop_at(machine, before, 0):
+    if start.local_entry and len(before) <= start.local_entry and not nops.nop_at(machine, before, 0):
         gap = start.address + start.local_entry - address
         unit = all_nops(machine, read(address, gap)) if gap else 4
         if unit:
@@ -222,11 +222,11 @@ def _inside(address: int, start: Start, machine: Machine, read: Read) -> Measure
 
 
 def _at_function(address: int, start: Start, gap: int, unit: int, machine: Machine, read: Read) -> Measured:
-    length, name = M.landing_pad(machine, read(start.address, 8))
+    length, name = nops.landing_pad(machine, read(start.address, 8))
     patch_at = start.address + length
     if start.local_entry:
         code = read(start.address, start.local_entry + 4)
-        if M.nop_at(machine, code, 0):
+        if nops.nop_at(machine, code, 0):
             pieces = nop_run(machine, code, 0, len(code))
             found = Measured(address, start, start.address, gap, patch_at=start.address, pieces=pieces, unit=4)
             return found._replace(problem="toc")
@@ -260,10 +260,10 @@ def _nameless(address: int, machine: Machine, read: Read) -> Measured:
     code = read(address, 4096)
     pieces = nop_run(machine, code, 0, len(code))
     padding = sum(pieces)
-    length, name = M.landing_pad(machine, code, padding)
+    length, name = nops.landing_pad(machine, code, padding)
     length = 0 if name.startswith("paci") else length
     unit = pieces[0] if pieces else machine.units[0]
-    if length or (pieces and M.nop_at(machine, code, padding)):  # clang: one-byte padding, one long NOP at the entry
+    if length or (pieces and nops.nop_at(machine, code, padding)):  # clang: one-byte padding, one long NOP at the entry
         entry = address + padding
         found = Measured(address, None, entry, padding, length, name, entry + length, unit=unit)
         return _entry_nops(found, machine, read)
@@ -299,7 +299,7 @@ def find_promise(machine: Machine, measured: Sequence[Measured]) -> Promise:
             n, m = machine.scheme
             if len(found.pieces) == n:
                 pairs[n, m] += 1
-        elif found.pieces and not M.too_small(machine, found.padding, found.nops):
+        elif found.pieces and not nops.too_small(machine, found.padding, found.nops):
             pairs[pair(found)] += 1
     if not pairs:
         return Promise(*machine.scheme, "usual")
@@ -321,39 +321,39 @@ def judge(found: Measured, promise: Promise, machine: Machine, executable: Calla
         return "entry-misaligned", f"{found.table_address:#x} is no multiple of {machine.align}"
     if found.problem == "toc":
         return "toc", REASONS["toc"]
-    padding, nops = promise.m * found.unit, (promise.n - promise.m) * found.unit
+    padding, size = promise.m * found.unit, (promise.n - promise.m) * found.unit
     if found.problem == "padding-not-nops" and found.padding != padding:
         return "not-a-function", (f"no function symbol follows its NOPs; the next is {found.padding} bytes after it")
     if found.problem:
         return found.problem, found.detail or REASONS[found.problem]
-    return _lengths(found, promise, padding, nops) or _room(found, machine)
+    return _lengths(found, promise, padding, size) or _room(found, machine)
 
 
-def _lengths(found: Measured, promise: Promise, padding: int, nops: int) -> tuple[str, str] | None:
+def _lengths(found: Measured, promise: Promise, padding: int, size: int) -> tuple[str, str] | None:
     if not found.pieces:
-        return "entry-not-nops", f"the entry does not start with a NOP, and {promise} promises {nops} bytes of them"
-    wrong_padding, wrong_nops = found.padding != padding, found.nops != nops
+        return "entry-not-nops", f"the entry does not start with a NOP, and {promise} promises {size} bytes of them"
+    wrong_padding, wrong_nops = found.padding != padding, found.nops != size
     if not wrong_padding and not wrong_nops:
         return None
     own = f"its own N,M is {','.join(str(number) for number in pair(found))}, not {promise}"
     if wrong_padding and wrong_nops:
-        return "other-nm", f"{M.in_bytes(found.padding)} of padding and {found.nops} at the entry: {own}"
+        return "other-nm", f"{nops.in_bytes(found.padding)} of padding and {found.nops} at the entry: {own}"
     if wrong_padding:
         code = "padding-short" if found.padding < padding else "padding-long"
-        return code, f"{M.in_bytes(found.padding)} of padding, not {padding}: {own}"
-    code = "entry-short" if found.nops < nops else "entry-long"
-    return code, f"{M.in_bytes(found.nops)} of NOPs at the entry, not {nops}: {own}"
+        return code, f"{nops.in_bytes(found.padding)} of padding, not {padding}: {own}"
+    code = "entry-short" if found.nops < size else "entry-long"
+    return code, f"{nops.in_bytes(found.nops)} of NOPs at the entry, not {size}: {own}"
 
 
 def _room(found: Measured, machine: Machine) -> tuple[str, str]:
-    small = M.too_small(machine, found.padding, found.nops)
+    small = nops.too_small(machine, found.padding, found.nops)
     if small:
         return ("too-small" if machine.ways else "not-one-store"), small
-    if M.has_long_nops(machine):
-        hazard = M.second_byte_hazard(found.padding, found.landing)
+    if nops.has_long_nops(machine):
+        hazard = nops.second_byte_hazard(found.padding, found.landing)
         if hazard:
             return "hlt", f"the second byte of a jump from the entry to its padding would be {hazard}"
-        hazard = M.long_nop_hazard(found.pieces[0])
+        hazard = nops.long_nop_hazard(found.pieces[0])
         if hazard:
             return "long-nop", hazard
     return "", ""
@@ -419,7 +419,7 @@ def form(found: Measured, machine: Machine) -> str:
             groups.append([1, piece])
     words = [
         f"{count} NOP{'s' * (count > 1)} of {size} byte{'s' * (size > 1)}"
-        + (f" ({_LONG[size]})" if M.has_long_nops(machine) and size in _LONG else "")
+        + (f" ({_LONG[size]})" if nops.has_long_nops(machine) and size in _LONG else "")
         for count, size in groups
     ]
     return ", ".join([found.landing_name] * bool(found.landing_name) + words)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..machines.disassembly import disassembler
 from ..record import NamedTuple
-from . import nops as M
+from . import nops
 from .jumps import find_jumps
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Subject(NamedTuple):
 
 def explain(space: AddressSpace, starts: Starts, subjects: Sequence[Subject]) -> list[Explanation]:
     """Judge the prologue of every function in `subjects`, in their order."""
-    machine = M.machine_for(space.machine, space.layout.is64, space.layout.little)
+    machine = nops.machine_for(space.machine, space.layout.is64, space.layout.little)
     if machine is None or not machine.prologue:
         name = machine.name if machine else f"ELF machine {space.machine}"
         why = f"prologue patches are known for x86 and aarch64, not for {name}"
@@ -104,11 +104,11 @@ def _prologue(
     following = starts.at_or_after(address + 1)
     end = address + subject.size if subject.size else (following.address if following else address + 4096)
     code = space.read(address, min(max(end - address, 0), 64))
-    judge_one = _judge_x86 if M.has_long_nops(machine) else _judge_aarch64
+    judge_one = _judge_x86 if nops.has_long_nops(machine) else _judge_aarch64
     needed, covered = machine.prologue, 0
     against: list[str] = []
     instructions: list[Instruction] = []
-    skip = M.landing_pad(machine, code)[0]  # a patch goes behind it: indirect calls must still find it
+    skip = nops.landing_pad(machine, code)[0]  # a patch goes behind it: indirect calls must still find it
     decoder = disassembler(space.machine, space.layout.is64, space.layout.little)
     shown = space.place(address).address
     for at, length, mnemonic, operands in decoder.disasm_lite(code[skip:], shown + skip):
@@ -141,9 +141,9 @@ def _relocated(space: AddressSpace) -> set[int]:
     if not space.relocatable:
         return found
     for section in space.sections:
-        if section.type in (L.SHT_RELA, L.SHT_REL) and section.info < len(space.sections):
+        if section.type in (elf.SHT_RELA, elf.SHT_REL) and section.info < len(space.sections):
             target = space.sections[section.info]
-            if target.flags & L.SHF_EXECINSTR:
+            if target.flags & elf.SHF_EXECINSTR:
                 found.update(target.address + relocation.offset for relocation in space.relocations(section))
     return found
 

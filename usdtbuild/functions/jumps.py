@@ -15,7 +15,7 @@ from bisect import bisect_right
 from struct import unpack_from
 from typing import TYPE_CHECKING, Any
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..machines import facts_of
 from ..machines.disassembly import disassembler
 from ..record import NamedTuple
@@ -217,10 +217,10 @@ def _through_relocations(space: AddressSpace, targets: Collection[int]) -> tuple
     kinds = known.relocations.branches if known else {}
     jumps, relocated = [], set()
     for section in space.sections:
-        if section.type not in (L.SHT_RELA, L.SHT_REL) or section.info >= len(space.sections):
+        if section.type not in (elf.SHT_RELA, elf.SHT_REL) or section.info >= len(space.sections):
             continue
         code = space.sections[section.info]
-        if not code.flags & L.SHF_EXECINSTR or section.link >= len(space.sections):
+        if not code.flags & elf.SHF_EXECINSTR or section.link >= len(space.sections):
             continue
         for offset, kind, symbol, addend in space.relocations(section):
             place = code.address + offset

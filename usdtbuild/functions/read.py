@@ -15,11 +15,11 @@ from struct import error as struct_error
 from typing import TYPE_CHECKING
 
 from .. import machines
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..elf.image import Image
 from ..elf.space import FUNCTIONS, AddressSpace, map_file
 from ..record import NamedTuple
-from . import nops as M
+from . import nops
 from .entry import (
     Promise,
     Starts,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 # What starts a PE file, or a COFF object of a machine that has entries.
 _PE = {b"MZ", b"\x64\x86", b"\x4c\x01", b"\x64\xaa"}
-_TYPES = {L.ET_REL: "object", L.ET_EXEC: "executable", L.ET_DYN: "PIE or shared library"}
+_TYPES = {elf.ET_REL: "object", elf.ET_EXEC: "executable", elf.ET_DYN: "PIE or shared library"}
 
 
 class Options(NamedTuple):
@@ -103,7 +103,7 @@ class FunctionReader:
         self.space = space = AddressSpace(file)
         self.options, self._memory = options or Options(), memory
         self.facts = machines.facts_of(space.machine)
-        self.machine = M.machine_for(space.machine, space.layout.is64, space.layout.little)
+        self.machine = nops.machine_for(space.machine, space.layout.is64, space.layout.little)
         self.thumb = self.facts.thumb if self.facts and self.machine else None
         self.promise: Promise | None = None
         with _damage_told(space):
@@ -178,7 +178,7 @@ class FunctionReader:
             start = around
         if start is not None and start.address - address <= 4096:
             return self.thumb if start.thumb else self.machine
-        return self.machine if M.nop_at(self.machine, self.space.read(address, 4), 0) else self.thumb
+        return self.machine if nops.nop_at(self.machine, self.space.read(address, 4), 0) else self.thumb
 
     def _promise(self, measured: list[Measured]) -> Promise:
         assert self.machine is not None

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..elf.edit import NewRelocation, ObjectEditor
 from ..elf.foreign import BITCODE
 from ..elf.intermediate import LtoObjectError, refuse_slim_lto
@@ -129,7 +129,7 @@ def _entries(source: ElfObject, index: int) -> list[Entry]:
                 place = section.offset + reference.offset
                 addend = int.from_bytes(source.data[place : place + size], "little" if source.layout.little else "big")
             target = source.sections[symbol.section] if symbol.section < len(source.sections) else None
-            if reference.type != absolute or target is None or not target.flags & L.SHF_EXECINSTR:
+            if reference.type != absolute or target is None or not target.flags & elf.SHF_EXECINSTR:
                 raise source.error(
                     f"entry {reference.offset // size} of {STANDARD} is relocated with type {reference.type} "
                     "against something that isn't code of this object", _CURE,
@@ -148,9 +148,9 @@ def _write(editor: ObjectEditor, section: int, members: list[Entry], group: int)
     relocations = [
         NewRelocation(4 * at, pc32, entry.reference.symbol, entry.addend) for at, entry in enumerate(members)
     ]  # fmt: skip
-    flags = L.SHF_ALLOC | L.SHF_LINK_ORDER
+    flags = elf.SHF_ALLOC | elf.SHF_LINK_ORDER
     table = editor.add_section(
-        RELATIVE, L.SHT_PROGBITS, flags, bytes(4 * len(members)),
+        RELATIVE, elf.SHT_PROGBITS, flags, bytes(4 * len(members)),
         align=4, link=section, relocations=relocations, group=group,
     )  # fmt: skip
     tie = NewRelocation(members[0].offset, _NONE, editor.add_label(table, 0), 0)

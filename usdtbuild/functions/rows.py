@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..record import NamedTuple
-from . import nops as M
+from . import nops
 from .entry import REASONS, form
 from .report import Function
 
@@ -83,9 +83,9 @@ class Rows:
         place = self.space.place(start.address)
         hotpatch = self._is_hotpatch(start)
         reason, detail = ("", "") if hotpatch else self._why_no_entry(start)
-        padding, nops, words = (8, 4, "1 NOP of 4 bytes (-mhotpatch)") if hotpatch else (0, 0, "")
+        padding, size, words = (8, 4, "1 NOP of 4 bytes (-mhotpatch)") if hotpatch else (0, 0, "")
         return Function(
-            start.name, start.aliases, place.address, start.size, not reason, reason, detail, padding, nops, words,
+            start.name, start.aliases, place.address, start.size, not reason, reason, detail, padding, size, words,
             start.source, place.section, (), start.address,
         )  # fmt: skip
 
@@ -113,18 +113,18 @@ class Rows:
         Only x86 can tell: elsewhere the NOPs that align a function look like its padding.
         """
         machine, promise = self.machine, self.promise
-        if machine is None or promise is None or not M.has_long_nops(machine) or not promise.m:
+        if machine is None or promise is None or not nops.has_long_nops(machine) or not promise.m:
             return False
         unit, m = machine.units[0], promise.m
         if m and self.space.read(start.address - m * unit, m * unit) != machine.nops[0][0] * m:
             return False
         code = self.space.read(start.address, 64)
-        at = M.landing_pad(machine, code)[0] or start.local_entry
+        at = nops.landing_pad(machine, code)[0] or start.local_entry
         wanted, total = (promise.n - m) * unit, 0
         if start.size and wanted > start.size:
             return False
         while total < wanted:
-            length = M.nop_at(machine, code, at + total)
+            length = nops.nop_at(machine, code, at + total)
             if not length:
                 return False
             total += length

@@ -15,7 +15,7 @@ from struct import error as struct_error
 from struct import unpack_from
 from typing import TYPE_CHECKING
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..elf.functions import descriptors, moved_by_descriptors
 from ..elf.image import Image
 from ..elf.space import FUNCTIONS, AddressSpace, map_file
@@ -26,7 +26,7 @@ from ..record import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FUNCTION_TYPES = frozenset({L.STT_FUNC, L.STT_GNU_IFUNC})
+FUNCTION_TYPES = frozenset({elf.STT_FUNC, elf.STT_GNU_IFUNC})
 _BINDING_RANK = {1: 0, 10: 0, 2: 1, 0: 2}  # GLOBAL and GNU_UNIQUE, WEAK, LOCAL: whose name a row shows
 DEBUG_FOLDER = "/usr/lib/debug"
 
@@ -55,7 +55,7 @@ class Symbols(NamedTuple):
 def read_symbols(space: AddressSpace, debug_folder: str = DEBUG_FOLDER) -> Symbols:
     """Return the function symbols of `space`, from its symbol table, or a debug file's, and the dynamic ones."""
     complete, debug_file = True, ""
-    symbols = _table(space, L.SHT_SYMTAB, "symtab")
+    symbols = _table(space, elf.SHT_SYMTAB, "symtab")
     if not symbols and not _has_symtab(space):
         found = _from_debug_file(space, debug_folder)
         if found is not None:
@@ -64,13 +64,13 @@ def read_symbols(space: AddressSpace, debug_folder: str = DEBUG_FOLDER) -> Symbo
             symbols, complete = _from_debug_data(space), False
     if not space.relocatable:
         known = {(s.address, s.name) for s in symbols}
-        symbols += [s for s in _table(space, L.SHT_DYNSYM, "dynsym") if (s.address, s.name) not in known]
+        symbols += [s for s in _table(space, elf.SHT_DYNSYM, "dynsym") if (s.address, s.name) not in known]
     symbols.sort(key=lambda s: (s.address, s.rank, s.name.startswith("_GLOBAL_"), len(s.name), s.name))
     return Symbols(symbols, complete, debug_file)
 
 
 def _has_symtab(space: AddressSpace) -> bool:
-    return any(section.type == L.SHT_SYMTAB for section in space.sections)
+    return any(section.type == elf.SHT_SYMTAB for section in space.sections)
 
 
 def _table(space: AddressSpace, kind: int, source: str, file: AddressSpace | None = None) -> list[Symbol]:
@@ -109,7 +109,7 @@ def _functions(space: AddressSpace, file: AddressSpace, table: int, source: str)
         found.append(
             Symbol(
                 value - thumb, symbols.sizes[number], symbols.name(number), _BINDING_RANK.get(info >> 4, 2), source,
-                thumb, info & 15 == L.STT_GNU_IFUNC, _local_entry(symbols.others[number]) if elf_v2 else 0,
+                thumb, info & 15 == elf.STT_GNU_IFUNC, _local_entry(symbols.others[number]) if elf_v2 else 0,
             )
         )  # fmt: skip
     return found
@@ -144,7 +144,7 @@ def mapping_symbols(space: AddressSpace) -> tuple[list[int], list[str]]:
     """
     found = []
     for index, section in enumerate(space.sections):
-        if section.type != L.SHT_SYMTAB or section.entsize != space.layout.symbol.size:
+        if section.type != elf.SHT_SYMTAB or section.entsize != space.layout.symbol.size:
             continue
         symbols = space.symbols(index)
         for number in range(1, symbols.count):
@@ -203,7 +203,7 @@ def _from_debug_file(space: AddressSpace, folder: str) -> tuple[list[Symbol], st
     """Return the symbols of the file's own debug file, and its path."""
     for debug in debug_files(space.file, folder):
         if _has_symtab(debug):
-            return _table(space, L.SHT_SYMTAB, "debug file", debug), debug.path
+            return _table(space, elf.SHT_SYMTAB, "debug file", debug), debug.path
     return None
 
 
@@ -212,7 +212,7 @@ def _from_debug_data(space: AddressSpace) -> list[Symbol]:
     for section in space.named(".gnu_debugdata")[:1]:
         with contextlib.suppress(lzma.LZMAError, InputError):
             file = Image(lzma.decompress(space.content(section)), space.path, FUNCTIONS)
-            return _table(space, L.SHT_SYMTAB, "debug data", AddressSpace(file, debug_file=True))
+            return _table(space, elf.SHT_SYMTAB, "debug data", AddressSpace(file, debug_file=True))
     return []
 
 

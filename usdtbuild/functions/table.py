@@ -14,7 +14,7 @@ from __future__ import annotations
 from struct import error as struct_error
 from typing import TYPE_CHECKING
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..elf.relocations import relr, words
 from ..machines import facts_of
 from ..machines.facts import Relocations
@@ -81,11 +81,11 @@ def read_tables(space: AddressSpace) -> tuple[list[Table], list[Entry]]:
 
 def _shape(space: AddressSpace, section: Section, size: int) -> tuple[str, str]:
     """Say what is wrong with the section as a whole, as a reason code and a sentence."""
-    if section.type == L.SHT_NOBITS:
+    if section.type == elf.SHT_NOBITS:
         return "table-truncated", "the table's bytes are not in this file"
     if section.size % size:
         return "table-truncated", f"the table has {section.size} bytes, which is no multiple of {size}"
-    if not section.flags & L.SHF_ALLOC:
+    if not section.flags & elf.SHF_ALLOC:
         return "table-not-loaded", "the table is not loaded with the program (no SHF_ALLOC)"
     if section.address % size or (space.relocatable and section.align % size):
         where = f"is aligned to {section.align}" if space.relocatable else f"lies at {section.address:#x}"
@@ -118,18 +118,18 @@ class _Dynamic:
         self.values: dict[int, tuple[int, str] | None] = {}  # None: the addend lies in the relocated bytes
         spans = [(s.address, s.address + s.size) for s in space.sections if s.name == STANDARD]
         for section in space.sections:
-            if not section.flags & L.SHF_ALLOC or not spans:
+            if not section.flags & elf.SHF_ALLOC or not spans:
                 continue
-            if section.type in (L.SHT_RELA, L.SHT_REL):
+            if section.type in (elf.SHT_RELA, elf.SHT_REL):
                 self._read(section, min(spans)[0], max(end for _, end in spans))
-            elif section.type in (L.SHT_RELR, L.SHT_ANDROID_RELR):
+            elif section.type in (elf.SHT_RELR, elf.SHT_ANDROID_RELR):
                 low, high = min(spans)[0], max(end for _, end in spans)
                 self.values.update(dict.fromkeys(relr(space.content(section), space.layout, low, high)))
 
     def _read(self, section: Section, low: int, high: int) -> None:
         space = self.space
         size = space.layout.address_size
-        rela = section.type == L.SHT_RELA
+        rela = section.type == elf.SHT_RELA
         step = 3 if rela else 2
         column = words(space.content(section), size, space.layout)
         shift, mask = (32, 0xFFFFFFFF) if size == 8 else (8, 0xFF)
@@ -152,7 +152,7 @@ class _Dynamic:
     def _symbol(self, section: Section, number: int) -> int:
         """Return the value of dynamic symbol `number`; 0 when another file defines it."""
         table = self.space.sections[section.link] if section.link < len(self.space.sections) else None
-        if table is None or table.type != L.SHT_DYNSYM:
+        if table is None or table.type != elf.SHT_DYNSYM:
             return 0
         return self.space.symbols(section.link).values[number]
 
@@ -166,7 +166,7 @@ def _finished(
     if relative:
         signed = (word - (word >> 31 << 32) for word in raw)
         return [_null(start + 4 * at + distance if distance else 0) for at, distance in enumerate(signed)], 0
-    movable = space.type == L.ET_DYN
+    movable = space.type == elf.ET_DYN
     values: list[_Value] = []
     count = 0
     known = dynamic.values
@@ -197,7 +197,7 @@ def _relocation_sections(space: AddressSpace) -> dict[int, list[Section]]:
     """Return section index -> the relocation sections that apply to it."""
     found: dict[int, list[Section]] = {}
     for section in space.sections:
-        if section.type in (L.SHT_RELA, L.SHT_REL):
+        if section.type in (elf.SHT_RELA, elf.SHT_REL):
             found.setdefault(section.info, []).append(section)
     return found
 
@@ -212,7 +212,7 @@ def _through_relocations(
             if kind:  # R_*_NONE ties the entry to its function
                 added = _in_place(space, section, offset, size) if addend is None else addend
                 slots[offset] = _slot(space, relocations.link, symbol, kind, added, relative)
-    if section.type == L.SHT_NOBITS:  # a table without bytes may claim any number of entries
+    if section.type == elf.SHT_NOBITS:  # a table without bytes may claim any number of entries
         return [slots[offset] for offset in sorted(slots)]
     missing = (0, "null-entry", "no relocation makes this entry an address")
     return [slots.get(offset, missing) for offset in range(0, section.size - size + 1, size)]

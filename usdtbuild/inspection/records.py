@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Literal
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..errors import InputError, UsdtError
 from ..formats import stapsdt
 from ..machines import facts_of
@@ -208,7 +208,7 @@ def _note_extents(image: Image, content: bytes) -> Iterator[tuple[int, int]]:
 def _read_dof(image: Image) -> Iterator[Record]:
     """Yield the sites of every DOF in `.SUNW_dof`: linkers put those of the objects one behind the other."""
     for section in image.sections:
-        if section.type == L.SHT_SUNW_DOF or section.name == ".SUNW_dof":
+        if section.type == elf.SHT_SUNW_DOF or section.name == ".SUNW_dof":
             from ..formats.dof import decode, layout
 
             content = loaded_content(image, section)
@@ -230,7 +230,7 @@ def loaded_content(image: Image, section: Section) -> bytes:
         return _with_differences(image, section, bytes(content))
     size = image.address_size
     for table in image.sections:
-        if table.type != L.SHT_RELA or not table.loaded:
+        if table.type != elf.SHT_RELA or not table.loaded:
             continue
         packed = image.content(table)
         for place, info, addend in image.layout.rela.iter_unpack(

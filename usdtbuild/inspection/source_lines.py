@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from elftools.elf.elffile import ELFFile
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..functions.symbols import DEBUG_FOLDER, debug_files
 from ..provider.header import FIRING
 from ..record import NamedTuple
@@ -81,13 +81,13 @@ def find_lines(image: Image, places: Iterable[Place], tick: Callable[[str], None
 
 
 def _own(image: Image) -> Data | None:
-    has_any = any(s.name in _DEBUG and s.type != L.SHT_NOBITS and s.size for s in image.sections)
+    has_any = any(s.name in _DEBUG and s.type != elf.SHT_NOBITS and s.size for s in image.sections)
     return image.data if has_any else None
 
 
 def _separate(image: Image, folder: str) -> Data | None:
     for file in debug_files(image, folder):
-        if any(s.name in _DEBUG and s.type != L.SHT_NOBITS and s.size for s in file.sections):
+        if any(s.name in _DEBUG and s.type != elf.SHT_NOBITS and s.size for s in file.sections):
             return file.data
     return None
 
@@ -110,14 +110,14 @@ def _laid_out(image: Image, bases: dict[int, int]) -> bytes:
     record = image.layout.symbol
     value_at, section_at = (4, 3) if image.is64 else (1, 5)
     for table in image.sections:
-        if table.type != L.SHT_SYMTAB:
+        if table.type != elf.SHT_SYMTAB:
             continue
-        extended = next((s for s in image.sections if s.type == L.SHT_SYMTAB_SHNDX and s.link == table.number), None)
+        extended = next((s for s in image.sections if s.type == elf.SHT_SYMTAB_SHNDX and s.link == table.number), None)
         for number in range(table.size // record.size):
             at = table.offset + number * record.size
             fields = list(record.unpack_from(content, at))
             section = fields[section_at]
-            if section == L.SHN_XINDEX and extended is not None:
+            if section == elf.SHN_XINDEX and extended is not None:
                 section = image.layout.u32.unpack_from(content, extended.offset + 4 * number)[0]
             if section in bases:
                 fields[value_at] += bases[section]

@@ -6,7 +6,7 @@ records are written is known to `records`, and what is in one to the writers.
 
 from __future__ import annotations
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..elf.edit import ABSOLUTE, ObjectEditor
 from ..errors import UsdtError
 from ..formats import stapsdt
@@ -127,10 +127,12 @@ class Context:
             name = f"{prefix}.usdt{count}"
             if prefix.startswith(_DIGEST) and code in self._always_kept():
                 return self.editor.add_label(section, 0, name)
-            return self.editor.add_global(name, L.STB_WEAK if prefix.startswith(_DIGEST) else L.STB_GLOBAL, section, 0)
+            return self.editor.add_global(
+                name, elf.STB_WEAK if prefix.startswith(_DIGEST) else elf.STB_GLOBAL, section, 0
+            )
         from binascii import crc32  # a library of its own, which only code in groups needs
 
-        return self.editor.add_global(f"{prefix}.usdt{count}.{crc32(content):08x}", L.STB_WEAK, section, 0)
+        return self.editor.add_global(f"{prefix}.usdt{count}.{crc32(content):08x}", elf.STB_WEAK, section, 0)
 
     def _unique_name(self, group: int) -> str:
         if group not in self.unique_names:
@@ -152,7 +154,7 @@ class Context:
     def symbol(self, name: str) -> int:
         """Return the index of an existing symbol called `name`, or 0."""
         for index, found in self.source.find_symbols((name.encode() + b"\0",)).items():
-            if found == name and self.source.symbol(index).binding != L.STB_LOCAL:
+            if found == name and self.source.symbol(index).binding != elf.STB_LOCAL:
                 return index
         return 0
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from binascii import crc32
 from bisect import bisect_right
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..errors import InputError, UsdtError
-from ..formats.dof import layout as D
+from ..formats.dof import layout
 from ..formats.dof.encode import encode
 from ..formats.dof.types import Dof, DofError, DofProbe, DofProvider, Encoded
 from ..machines import facts_of
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 # How each system's loader finishes an address: FreeBSD adds the field's own place to a distance, which costs no
 # dynamic relocation; the others add the module's load address.
-RELOCATIONS = {"freebsd": D.DOFREL, "illumos": D.SETX, "oracle": D.SETX}
+RELOCATIONS = {"freebsd": layout.DOFREL, "illumos": layout.SETX, "oracle": layout.SETX}
 # What follows each DOF in its section, so that the runtime can walk a linked section backwards: this and its size.
 TRAILER = b"UDOF"
 
 # Where ppc64 ELFv1 has its function descriptors, which is what function symbols name there.
 _DESCRIPTORS = ".opd"
-_RANK = {L.STB_GLOBAL: 0, L.STB_WEAK: 1, L.STB_LOCAL: 2}
-_FUNCTION_TYPES = {L.STT_FUNC, L.STT_GNU_IFUNC}
+_RANK = {elf.STB_GLOBAL: 0, elf.STB_WEAK: 1, elf.STB_LOCAL: 2}
+_FUNCTION_TYPES = {elf.STT_FUNC, elf.STT_GNU_IFUNC}
 
 
 class Function(NamedTuple):
@@ -126,7 +126,7 @@ def describe(
         if name[-1].isdigit():
             what = f"provider name '{name}' ends in a digit, where DTrace puts the process number"
             raise InputError(path, what, "give it another name, or write SDT notes only")
-        longest = D.MAX_FUNCTION if system == "freebsd" else D.MAX_FUNCTION_ELSEWHERE
+        longest = layout.MAX_FUNCTION if system == "freebsd" else layout.MAX_FUNCTION_ELSEWHERE
         entries = [_entry(probe, function, s, e, longest) for (_, function), (probe, s, e) in probes.items()]
         made.append(DofProvider(name, providers[name].attributes, tuple(entries)))
     has_enabled = any(probe.enabled_offsets for provider in made for probe in provider.probes)
@@ -169,7 +169,7 @@ def shortened(name: str, longest: int) -> str:
 
     C++ functions have such names. Nobody looks a function up by the name in a DOF, so its beginning and a checksum do.
     """
-    encoded = D.encode_text(name)
+    encoded = layout.encode_text(name)
     if len(encoded) <= longest:
         return name
     return encoded[: longest - 9].decode("utf-8", "ignore") + f"~{crc32(encoded):08x}"

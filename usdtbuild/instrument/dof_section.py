@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..elf.edit import NewRelocation
 from ..errors import UsdtError
 from . import dof as dof_records
@@ -53,11 +53,11 @@ def write(context: Context, section: int, places: Sequence[Place], group: int, o
     data += dof_records.TRAILER + len(encoded.data).to_bytes(4, "little" if little else "big")
     # Without SHF_LINK_ORDER: a loaded section goes with its group anyway. The registration's mark has no such flag,
     # and would stand in another section (mold), or before all DOF, where gdb looks for one (bfd).
-    flags = L.SHF_ALLOC
+    flags = elf.SHF_ALLOC
     if context.dof_system == "oracle":  # lld refuses, and bfd warns of, absolute addresses in a read-only section
-        flags |= L.SHF_WRITE
+        flags |= elf.SHF_WRITE
     context.editor.add_section(
-        SECTION, L.SHT_SUNW_DOF, flags, bytes(data),
+        SECTION, elf.SHT_SUNW_DOF, flags, bytes(data),
         align=8, relocations=relocations, group=group,
     )  # fmt: skip
     entries = {(field.provider, field.probe): field.offset for field in encoded.addresses}

@@ -10,7 +10,7 @@ It knows no command line. The input is never modified; the output appears comple
 from __future__ import annotations
 
 from .. import machines
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..elf.foreign import BITCODE
 from ..elf.intermediate import NO_MACHINE_CODE, LtoObjectError, refuse_slim_lto
 from ..elf.object import ElfObject
@@ -131,7 +131,7 @@ def _edit(context: Context) -> Report:
         stubs.define(context, context.found.stubs[index])
     for index in sorted(context.found.leftover - context.found.indirect):
         # The one form of a leftover that every linker takes in every mode (call-sites.md, item 5).
-        context.editor.change_symbol(index, L.STB_WEAK, L.STT_NOTYPE)
+        context.editor.change_symbol(index, elf.STB_WEAK, elf.STT_NOTYPE)
     return Report(True, tuple(context.reports))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..elf.edit import NewRelocation
 from ..formats import stapsdt
 from . import sites
@@ -34,13 +34,13 @@ def _define(context: Context, name: str) -> None:
     section = context.editor.next_section + 1
     if name in context.found.semaphores:
         symbol = context.found.semaphores[name]
-        context.editor.change_symbol(symbol, L.STB_WEAK, L.STT_OBJECT, section, 0, 2)
+        context.editor.change_symbol(symbol, elf.STB_WEAK, elf.STT_OBJECT, section, 0, 2)
     else:
-        symbol = context.editor.add_global(name, L.STB_WEAK, section, 0, 2, L.STT_OBJECT)
+        symbol = context.editor.add_global(name, elf.STB_WEAK, section, 0, 2, elf.STT_OBJECT)
     context.semaphores[name] = symbol
     group = context.editor.add_group(symbol)
     context.editor.add_section(
-        stapsdt.SEMAPHORE_SECTION, L.SHT_PROGBITS, L.SHF_ALLOC | L.SHF_WRITE, b"\0\0",
+        stapsdt.SEMAPHORE_SECTION, elf.SHT_PROGBITS, elf.SHF_ALLOC | elf.SHF_WRITE, b"\0\0",
         align=2, relocations=[tie], group=group,
     )  # fmt: skip
     if context.options.site_table:
@@ -68,10 +68,15 @@ def _anchor_symbol(context: Context) -> int:
         context.anchor = context.symbol(ANCHOR_SYMBOL)  # the header of the classic tool brings one
     if not context.anchor:
         section = context.editor.next_section + 1
-        context.anchor = context.editor.add_global(ANCHOR_SYMBOL, L.STB_WEAK, section, 0, 2, L.STT_OBJECT)
+        context.anchor = context.editor.add_global(ANCHOR_SYMBOL, elf.STB_WEAK, section, 0, 2, elf.STT_OBJECT)
         group = context.editor.add_group(context.anchor)
         context.editor.add_section(
-            stapsdt.SEMAPHORE_SECTION, L.SHT_PROGBITS, L.SHF_ALLOC | L.SHF_WRITE, b"\0\0", align=_PAGE, group=group
+            stapsdt.SEMAPHORE_SECTION,
+            elf.SHT_PROGBITS,
+            elf.SHF_ALLOC | elf.SHF_WRITE,
+            b"\0\0",
+            align=_PAGE,
+            group=group,
         )
     return context.anchor
 
@@ -84,5 +89,5 @@ def semaphore(context: Context, stub: StubSymbol) -> int:
     """
     name = sites.semaphore_name(stub.provider, stub.probe)
     if name not in context.semaphores:
-        context.semaphores[name] = context.editor.add_global(name, L.STB_WEAK)
+        context.semaphores[name] = context.editor.add_global(name, elf.STB_WEAK)
     return context.semaphores[name]

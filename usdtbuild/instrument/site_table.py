@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..elf.edit import NewRelocation
 from ..errors import UsdtError
 from ..formats import site_table
@@ -61,7 +61,7 @@ def _chunk(
     ]
     relocations += [NewRelocation(len(data) - 4, context.machine.none, symbol, 0) for symbol in kept]
     return context.editor.add_section(
-        site_table.SECTION, L.SHT_PROGBITS, L.SHF_ALLOC, data, align=4, relocations=relocations, group=group
+        site_table.SECTION, elf.SHT_PROGBITS, elf.SHF_ALLOC, data, align=4, relocations=relocations, group=group
     )
 
 
@@ -84,16 +84,16 @@ def _anchor(context: Context) -> int:
         little = context.source.layout.little
         chunk = context.editor.next_section + 1
         note = chunk + 2  # behind the chunk's relocations
-        symbol = context.sites_anchor = context.editor.add_global(ANCHOR_SYMBOL, L.STB_WEAK, chunk, 0)
+        symbol = context.sites_anchor = context.editor.add_global(ANCHOR_SYMBOL, elf.STB_WEAK, chunk, 0)
         group = context.editor.add_group(symbol)
         to_note = NewRelocation(0, context.machine.none, context.editor.add_label(note, 0), 0)
         context.editor.add_section(
-            site_table.SECTION, L.SHT_PROGBITS, L.SHF_ALLOC, site_table.encode((), little=little),
+            site_table.SECTION, elf.SHT_PROGBITS, elf.SHF_ALLOC, site_table.encode((), little=little),
             align=4, relocations=[to_note], group=group,
         )  # fmt: skip
         to_chunk = NewRelocation(site_table.NOTE_FIELD, _distance(context), symbol, 0)
         context.editor.add_section(
-            site_table.NOTE_SECTION, L.SHT_NOTE, L.SHF_ALLOC, site_table.encode_note(little=little),
+            site_table.NOTE_SECTION, elf.SHT_NOTE, elf.SHF_ALLOC, site_table.encode_note(little=little),
             align=4, relocations=[to_chunk], group=group,
         )  # fmt: skip
     return context.sites_anchor

@@ -6,7 +6,7 @@ Reads an object and the machine's tables; writes nothing. `find` is the step bet
 
 from __future__ import annotations
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..errors import UsdtError
 from ..options import NOP5
 from ..provider import describe
@@ -103,14 +103,14 @@ def find(
     for index, name in names.items():
         symbol = source.symbol(index)
         if name.endswith(SEMAPHORE_SUFFIX) and name.encode() in semaphores:
-            if symbol.binding != L.STB_LOCAL:
+            if symbol.binding != elf.STB_LOCAL:
                 found_semaphores[name] = index
                 # A weak undefined one is a note's own reference, which this module wrote earlier.
-                if symbol.is_undefined and symbol.binding != L.STB_WEAK:
+                if symbol.is_undefined and symbol.binding != elf.STB_WEAK:
                     undefined.append(name)
         elif symbol.is_undefined and name.startswith((PROBE_PREFIX, ENABLED_PREFIX)):
             stubs[index] = identify(source, index, name, providers)
-            if symbol.binding != L.STB_WEAK:
+            if symbol.binding != elf.STB_WEAK:
                 leftover.add(index)
     _refuse_mangled(source)
     places, indirect, conditional = _classify(source, machine, stubs, nop, patch_enabled)
@@ -218,12 +218,12 @@ def _classify(
         stub = stubs[reference.symbol]
         target = source.sections[reference.relocations].info
         section = source.sections[target]
-        if not section.flags & L.SHF_ALLOC:
+        if not section.flags & elf.SHF_ALLOC:
             continue  # debug information and the like: reads as 0 once the stub is gone
         if reference.offset >= section.size:
             raise source.error(f"relocation at {reference.offset:#x} lies outside section {target}")
         replacement = None
-        if section.flags & L.SHF_EXECINSTR and (patch_enabled or not stub.enabled):
+        if section.flags & elf.SHF_EXECINSTR and (patch_enabled or not stub.enabled):
             replacement = machine.replace(
                 source.content(target), reference.offset, reference.type, reference.addend, stub.enabled, nop
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..elf.edit import NewRelocation
 from ..formats import stapsdt
 from .context import operand_text
@@ -44,7 +44,7 @@ def write(context: Context, section: int, places: Sequence[Place], group: int, o
             NewRelocation(start + fields.semaphore, absolute, semaphore(context, stub), 0),
         )
     notes = context.editor.add_section(
-        stapsdt.SECTION, L.SHT_NOTE, L.SHF_LINK_ORDER, bytes(data),
+        stapsdt.SECTION, elf.SHT_NOTE, elf.SHF_LINK_ORDER, bytes(data),
         align=4, link=section, relocations=relocations, group=group,
     )  # fmt: skip
     return [context.editor.add_label(notes, start) for start in starts]
@@ -79,9 +79,9 @@ def _base(context: Context) -> int:
     if not context.base_symbol:
         context.editor.set_osabi_gnu()
         section = context.editor.next_section + 1
-        context.base_symbol = context.editor.add_global(stapsdt.BASE_SYMBOL, L.STB_WEAK, section, 0, 1)
+        context.base_symbol = context.editor.add_global(stapsdt.BASE_SYMBOL, elf.STB_WEAK, section, 0, 1)
         # The signature's name is what SystemTap's header gives it; a section symbol in its place crashes mold -r.
         group = context.editor.add_group(context.editor.add_label(section, 0, stapsdt.BASE_SECTION))
-        flags = L.SHF_ALLOC | L.SHF_EXECINSTR | L.SHF_GNU_RETAIN
-        context.editor.add_section(stapsdt.BASE_SECTION, L.SHT_PROGBITS, flags, b"\0", align=1, group=group)
+        flags = elf.SHF_ALLOC | elf.SHF_EXECINSTR | elf.SHF_GNU_RETAIN
+        context.editor.add_section(stapsdt.BASE_SECTION, elf.SHT_PROGBITS, flags, b"\0", align=1, group=group)
     return context.base_symbol

@@ -5,7 +5,7 @@ A stub's body is a site itself. It stands in a COMDAT group of its own, so that 
 
 from __future__ import annotations
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..elf.edit import NewRelocation
 from ..errors import UsdtError
 from .context import Place, SiteReport
@@ -41,13 +41,13 @@ def define(context: Context, stub: StubSymbol) -> None:
     if tied:
         relocations.append(NewRelocation(code.site, context.machine.none, 0, 0))  # against its record, see below
     context.editor.add_section(
-        f".text.{stub.name}", L.SHT_PROGBITS, L.SHF_ALLOC | L.SHF_EXECINSTR, code.code,
+        f".text.{stub.name}", elf.SHT_PROGBITS, elf.SHF_ALLOC | elf.SHF_EXECINSTR, code.code,
         align=code.align, relocations=relocations, group=group,
     )  # fmt: skip
     for name, offset in code.mapping:
         context.editor.add_label(section, offset, name)
     entry, value = (section, code.entry) if context.machine.descriptor is None else _describe_function(context, section)
-    context.editor.change_symbol(stub.symbol, L.STB_WEAK, L.STT_FUNC, entry, value, len(code.code))
+    context.editor.change_symbol(stub.symbol, elf.STB_WEAK, elf.STT_FUNC, entry, value, len(code.code))
     if not recorded:
         return  # it reads the semaphore, and nobody patches it
     labels = write_records(context, section, [Place(stub, code.site, code.tail, code.asks)], group)
@@ -91,8 +91,8 @@ def _describe_function(context: Context, section: int) -> tuple[int, int]:
         context.descriptors = next(iter(context.source.sections_named(_DESCRIPTORS)), 0)
     if context.descriptors:
         return context.descriptors, context.editor.extend_section(context.descriptors, bytes(24), relocations)
-    flags = L.SHF_ALLOC | L.SHF_WRITE
+    flags = elf.SHF_ALLOC | elf.SHF_WRITE
     context.descriptors = context.editor.add_section(
-        _DESCRIPTORS, L.SHT_PROGBITS, flags, bytes(24), align=8, relocations=relocations
+        _DESCRIPTORS, elf.SHT_PROGBITS, flags, bytes(24), align=8, relocations=relocations
     )
     return context.descriptors, 0

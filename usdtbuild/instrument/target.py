@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..errors import UsdtError
 from ..options import FORMATS, SAFE, SYSTEMS
 from ..provider import describe
@@ -35,7 +35,7 @@ class Options(NamedTuple):
 
 
 # The objects of FreeBSD and illumos name their system (EI_OSABI).
-_SYSTEM_OF = {L.ELFOSABI_FREEBSD: "freebsd", L.ELFOSABI_SOLARIS: "illumos"}
+_SYSTEM_OF = {elf.ELFOSABI_FREEBSD: "freebsd", elf.ELFOSABI_SOLARIS: "illumos"}
 # The same by the beginning of `sys.platform`.
 _SYSTEM_OF_HOST = {"freebsd": "freebsd", "sunos": "illumos"}
 DEFAULTS = Options()
@@ -46,7 +46,7 @@ def system_of(osabi: int) -> str:
 
     GNU's assembler says nothing when it writes for illumos, or for FreeBSD on other machines than x86.
     """
-    if osabi != L.ELFOSABI_NONE:
+    if osabi != elf.ELFOSABI_NONE:
         return _SYSTEM_OF.get(osabi, "linux")
     return next((system for name, system in _SYSTEM_OF_HOST.items() if sys.platform.startswith(name)), "linux")
 

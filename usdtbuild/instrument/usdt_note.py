@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..elf import layout as L
+from ..elf import layout as elf
 from ..elf.edit import NewRelocation
 from ..errors import UsdtError
 from ..formats import usdt_note
@@ -47,7 +47,7 @@ def write(context: Context, section: int, places: Sequence[Place], group: int, o
     kept = dict.fromkeys(_declaration(context, place.stub.provider) for place in places)
     relocations += [NewRelocation(len(data) - 4, context.machine.none, symbol, 0) for symbol in kept]
     context.editor.add_section(
-        usdt_note.SECTION, L.SHT_NOTE, 0, bytes(data),
+        usdt_note.SECTION, elf.SHT_NOTE, 0, bytes(data),
         align=4, link=section, relocations=relocations, group=group,
     )  # fmt: skip
     return [context.editor.add_label(names, offset) for offset in offsets]
@@ -92,7 +92,7 @@ def _function_names(
             data += name.encode("utf-8", "surrogateescape") + b"\0"
         offsets.append(found[name])
     index = context.editor.add_section(
-        usdt_note.NAMES_SECTION, L.SHT_PROGBITS, L.SHF_ALLOC, bytes(data), align=1, group=group
+        usdt_note.NAMES_SECTION, elf.SHT_PROGBITS, elf.SHF_ALLOC, bytes(data), align=1, group=group
     )
     return index, context.new_alias(index, own, bytes(data), section), offsets
 
@@ -112,6 +112,8 @@ def _declare(context: Context, name: str, provider: Provider) -> int:
         translated, mapping = translated_types(probe)
         probes.append(usdt_note.DeclaredProbe(probe.name, native_types(probe), tuple(zip(translated, mapping))))
     data = _encoded(context, usdt_note.ProviderNote(provider.name, provider.attributes, tuple(probes)))
-    symbol = context.editor.add_global(name, L.STB_WEAK, context.editor.next_section + 1, 0)
-    context.editor.add_section(usdt_note.SECTION, L.SHT_NOTE, 0, data, align=4, group=context.editor.add_group(symbol))
+    symbol = context.editor.add_global(name, elf.STB_WEAK, context.editor.next_section + 1, 0)
+    context.editor.add_section(
+        usdt_note.SECTION, elf.SHT_NOTE, 0, data, align=4, group=context.editor.add_group(symbol)
+    )
     return symbol

@@ -12,7 +12,7 @@ from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ...elf import layout as L
+from ...elf import layout as elf
 from ...elf.dynamic import DT_SONAME
 from .model import IFUNC, LAZY, Call, Calls, CallSite
 from .slots import STT_IFUNC, Slot, SlotMap
@@ -34,7 +34,7 @@ def read_calls(image: Image, *, sites: bool = False) -> Calls:
     )
     if image.is_object:
         return report._replace(problem="is an object: its calls get their stubs when it is linked")
-    if not any(segment.type == L.PT_DYNAMIC for segment in image.segments):
+    if not any(segment.type == elf.PT_DYNAMIC for segment in image.segments):
         return report._replace(problem="has no dynamic segment: it is linked statically, and calls no library")
     slots = SlotMap(image)
     if slots.stubs is None:
@@ -167,9 +167,9 @@ class _Finder:
     @cached_property
     def _resolvers(self) -> dict[int, str]:
         image = self.slots.image
-        if not image.has_symbols(L.SHT_SYMTAB):
+        if not image.has_symbols(elf.SHT_SYMTAB):
             return {}
-        table = image.symbol_table(L.SHT_SYMTAB)
+        table = image.symbol_table(elf.SHT_SYMTAB)
         numbers = sorted(table.functions(), key=lambda number: table.infos[number] & 15 == STT_IFUNC)
         return {table.values[number]: table.name(number) for number in numbers}
 
