@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from usdtbuild.machines import all_entries, facts_of, known_numbers
+from usdtbuild.machines.x86_64 import INT3
 
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "usdtbuild"
 NAME = re.compile(r"(?i)s390|riscv|loongarch|aarch64|sparc|(?<![a-z])ppc|powerpc|(?<![a-z])mips|\bEM_[A-Z]")
@@ -55,6 +56,16 @@ def test_no_other_file_names_a_machine() -> None:
                     found.setdefault(name, []).append(f"{name}:{line}: {word[:60]}")
     assert [line for name in found.keys() - ELSEWHERE.keys() for line in found[name]] == []
     assert ELSEWHERE.keys() - found.keys() == set(), "these need no exception any more"
+
+
+def test_no_other_file_spells_the_trap_of_x86() -> None:
+    found = set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            value = node.value if isinstance(node, ast.Constant) else None
+            if value == INT3[0] or (isinstance(value, bytes) and INT3 in value):
+                found.add(path.relative_to(PACKAGE).as_posix())
+    assert {name for name in found if not name.startswith("machines/")} == set()
 
 
 def test_every_machine_has_facts_that_fit_together() -> None:

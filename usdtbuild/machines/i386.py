@@ -128,7 +128,8 @@ def facts() -> dict[int, Facts]:
             disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_32",)),
             entries=lambda is64, little: entries if little else None, assembler=None,
             stopped=Stopped(
-                "eip", x86_64.parts("e"), {f"{letter}h": f"e{letter}x" for letter in "abcd"}, trap=lambda code: 1
+                "eip", x86_64.parts("e"), {f"{letter}h": f"e{letter}x" for letter in "abcd"},
+                trap=lambda code: len(x86_64.INT3),
             ),
         )
     }  # fmt: skip

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # Relocation types (psABI table 4.9).
 R_NONE, R_64, R_PC32, R_PLT32, R_GOTPCREL, R_32, R_PC64, R_GOTPCRELX = 0, 1, 2, 4, 9, 10, 24, 41
+# A breakpoint, and what fills code that nobody may run into (Intel's manual, volume 2, "INT n/INTO/INT3").
+INT3 = b"\xcc"
 
 # What replaces a branch: form -> NOP style -> (bytes, offset of the site in them). Each row is the disassembly.
 #
@@ -237,7 +239,9 @@ def facts() -> dict[int, Facts]:
             decoded=True, disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_64",)),
             entries=lambda is64, little: entries, assembler=("R_X86_64_NONE", "R_X86_64_64", "R_X86_64_32"),
             passing=passing,
-            stopped=Stopped("rip", parts("r"), {f"{letter}h": f"r{letter}x" for letter in "abcd"}, trap=lambda code: 1),
+            stopped=Stopped(
+                "rip", parts("r"), {f"{letter}h": f"r{letter}x" for letter in "abcd"}, trap=lambda code: len(INT3)
+            ),
         )
     }  # fmt: skip
 

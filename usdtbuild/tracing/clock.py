@@ -8,6 +8,7 @@ import time
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ..machines.x86_64 import INT3
 from .errors import TracerError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def _ticks() -> Callable[[], int]:
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, number, number, number, ctypes.c_long]
     file = os.memfd_create("usdtbuild-clock")
     try:
-        os.write(file, _CODE.ljust(4096, b"\xcc"))
+        os.write(file, _CODE.ljust(4096, INT3))
         address = libc.mmap(None, 4096, _READ_EXECUTE, _PRIVATE, file, 0)
     finally:
         os.close(file)

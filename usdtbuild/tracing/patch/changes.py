@@ -10,6 +10,7 @@ import os
 import struct
 from typing import TYPE_CHECKING
 
+from ...machines.x86_64 import INT3
 from ..errors import TracerError
 from ..maps import areas
 from ..model import Refusal
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from ..maps import Area, Memory
     from ..tracees import Tracees
     from .layout import Spot
-
-_TRAP = b"\xcc"
 
 
 class Changes:
@@ -101,7 +100,7 @@ def _restore(entries: Sequence[journal.Entry], memory: Memory, spots: dict[int, 
             if not entry.flags & journal.DISTANCE:
                 memory.write(entry.address, entry.before[:1])
             memory.write(entry.address, entry.before[:size])
-            taken = spot is not None and size == 4 and memory.read(spot.site.address, 1) == _TRAP
+            taken = spot is not None and size == 4 and memory.read(spot.site.address, 1) == INT3
         else:
             taken = bool(found)
         if spot is not None and taken:

@@ -28,6 +28,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple, Union
 
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
+from ...machines.x86_64 import INT3
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,9 +123,9 @@ def routines(at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int |
     thread, from its thread pointer; None: ask the kernel each time.
     """
     claim = _claim(shape, rings, pid_cell, tid_offset)
-    claim += b"\xcc" * (-len(claim) % 16)
+    claim += INT3 * (-len(claim) % 16)
     copy = _copy(shape.string_size)
-    copy += b"\xcc" * (-len(copy) % 16)
+    copy += INT3 * (-len(copy) % 16)
     return claim + copy + _probe(), Routines(at, at + len(claim), at + len(claim) + len(copy))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...machines.x86_64 import INT3
 from ..maps import PAGE, page_start
 from ..model import CALL, COUNT, STRING, Refusal
 from . import code, slots
@@ -107,7 +108,7 @@ class Mirrors:
         self.taken.update(range(mirror, mirror + 5))
         for page in (page_start(mirror), page_start(mirror + 4)):
             if page not in self.pages:
-                self.pages[page] = bytearray(b"\xcc" * PAGE)
+                self.pages[page] = bytearray(INT3 * PAGE)
                 self.room.take(page, page + PAGE)
         return mirror
 
@@ -155,7 +156,7 @@ def why_no_form(found: bytes) -> str:
     """Return why bytes at a site can't become a jump."""
     if not found:
         return "its code can't be read"
-    if found[0] == 0xCC:
+    if found.startswith(INT3):
         return "a breakpoint is there already: another tracer (perf, bpftrace, gdb) watches it"
     if found[0] == JUMP:
         return "a jump is there already: another tracer watches it"
@@ -205,14 +206,14 @@ def build(
             kept.append(spot)
             counters.append(counter)
             specs.append(spec)
-        parts.append(Part(start, bytes(text).ljust(size, b"\xcc"), counter_size))
+        parts.append(Part(start, bytes(text).ljust(size, INT3), counter_size))
     return Layout(tuple(kept), tuple(parts), mirrors.pages, old, tuple(counters), tuple(specs)), refusals
 
 
 def _place(spot: Spot, at: int) -> tuple[Spot, bytes, code.Back] | None:
     """Return a spot with the bytes that it changes to, what stands before its stub if that begins at `at` or a little
     behind it, and where the stub goes on; None if that is too far."""
-    lead = b"\xcc" * (-at % 16)
+    lead = INT3 * (-at % 16)
     form = spot.form
     if not isinstance(form, Load):
         return spot, lead, None if form.returns else spot.site.address + form.length

@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from ...machines.x86_64 import INT3
 from ..maps import page_start
 
 LONGEST = 20
@@ -65,7 +66,7 @@ def why_no_load(found: bytes) -> str:
     """Return why bytes at a site are left alone."""
     if not found:
         return "its code can't be read"
-    if found[0] == 0xCC:
+    if found.startswith(INT3):
         return "a breakpoint is there already: another tracer (perf, bpftrace, gdb) watches it"
     return f"the instruction there loads no slot in a way that may change (bytes {found[:8].hex(' ')})"
 

@@ -12,6 +12,7 @@ import signal
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...machines.x86_64 import INT3
 from .. import ptrace
 from ..maps import Memory
 from ..model import RETURN as RETURNS
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     Registers = ctypes.Array[ctypes.c_ulonglong]
 
-TRAP = b"\xcc"
 RETURN, AGAIN = -1, -2
 RETURNED = -2  # the target number of a breakpoint that is only there because somebody returns to it
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
@@ -96,7 +96,7 @@ class Breakpoints:
                 refusals.append(Refusal(target.title, "another probe is at the same place", "", site.address))
                 continue
             before = self.memory.read(site.address, 16)
-            if not before or before[:1] == TRAP:
+            if not before or before[:1] == INT3:
                 reason = "a breakpoint is there already: another tracer (perf, bpftrace, gdb) watches it"
                 refusals.append(Refusal(target.title, reason if before else "its code can't be read", "", site.address))
                 continue
@@ -105,7 +105,7 @@ class Breakpoints:
                 for argument, operand in zip(target.arguments, site.operands)
             )
             with contextlib.suppress(OSError):
-                self.memory.write(site.address, TRAP)
+                self.memory.write(site.address, INT3)
                 floats = any(map(is_float_register, site.operands))
                 self.armed[site.address] = Breakpoint(target.number, before[:1], _skip(before), readers, floats)
                 if site.semaphore and site.semaphore not in self.semaphores:
@@ -126,9 +126,9 @@ class Breakpoints:
     def arm_hook(self, address: int, number: int) -> None:
         """Put a breakpoint at a place that is no target; it goes by a number of its own."""
         before = self.memory.read(address, 16)
-        if address not in self.armed and before and before[:1] != TRAP:
+        if address not in self.armed and before and before[:1] != INT3:
             with contextlib.suppress(OSError):
-                self.memory.write(address, TRAP)
+                self.memory.write(address, INT3)
                 self.armed[address] = Breakpoint(number, before[:1], _skip(before), ())
 
     def was_here(self, tid: int) -> bool:
@@ -160,7 +160,7 @@ class Breakpoints:
         found = self.armed.get(address)
         if found is None:
             left = self.returns.was_left(address)
-            if left is None or self.memory.read(address, 1) != TRAP:
+            if left is None or self.memory.read(address, 1) != INT3:
                 return None
             return self._out(address, left, registers, tid, [])
         memory = self.memory
@@ -226,7 +226,7 @@ class Breakpoints:
         of another keeps the semaphores, which the other one counts down."""
         for address, found in self.armed.items():
             with contextlib.suppress(OSError):
-                if self.memory.read(address, 1) == TRAP:
+                if self.memory.read(address, 1) == INT3:
                     self.memory.write(address, found.before)
         for address in () if keep_semaphores else tuple(self.semaphores):
             self._add(address, -1)
