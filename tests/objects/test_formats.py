@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,33 @@ def test_an_is_enabled_call_on_a_machine_without_such_a_dtrace(bench: Any, need:
         assert "Oracle's DTrace can't answer on riscv64" in bench.usdtbuild(*words, code=1).stderr
     for options in (Options(formats=("stapsdt",)), Options(formats=("dof",), target_os="freebsd")):
         assert instrument(plain.read_bytes(), "x.o", options)[2].changed
+
+
+# A format that is only half added: it has its row among the choices, and nothing writes it.
+HALF_ADDED = """
+from usdtbuild import options
+options.FORMATS += ("probe9",)
+from usdtbuild.__main__ import main
+raise SystemExit(main())
+"""
+
+
+@pytest.mark.parametrize("formats", ["probe9", "stapsdt,probe9"])
+def test_a_format_without_a_writer_is_an_error(bench: Any, run: Any, formats: str) -> None:
+    plain, out = bench.compile("gcc", "void f(void) { APP_START(); }\n"), bench.fresh("out.o")
+    before = plain.read_bytes()
+    done = run(sys.executable, "-c", HALF_ADDED, "instrument", f"--formats={formats}", plain, "-o", out, code=1)
+    assert done.stderr.startswith("usdtbuild: ")
+    assert "nothing here writes records of the format probe9" in done.stderr
+    assert plain.read_bytes() == before
+    assert not out.exists()
+
+
+def test_a_compile_step_with_such_a_format_leaves_no_object(run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
+    usdtbuild("header", "app.d", cwd=tmp_path)
+    (tmp_path / "a.c").write_text('#include "app.h"\nvoid f(int x) { APP_GO(x); }\n')
+    words = ("cc", "--formats=probe9", "--", "gcc", "-c", "a.c")
+    done = run(sys.executable, "-c", HALF_ADDED, *words, cwd=tmp_path, code=1)
+    assert "nothing here writes records of the format probe9" in done.stderr
+    assert not (tmp_path / "a.o").exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..errors import UsdtError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +24,11 @@ def write_records(context: Context, section: int, places: Sequence[Place], group
     Record sections are linked to the code (SHF_LINK_ORDER) and members of its group, so that bfd and lld drop them
     with the code (for notes in gold and mold see `dropped`); the labels are what the neutralised relocations point to,
     so that a record is kept with the code. Only of loaded sections do linkers ask whether anything refers to them, so a
-    label on DOF or on functions' names comes before one on a note.
+    label on DOF or on functions' names comes before one on a note. Raises UsdtError for a format that has no writer.
     """
+    unwritten = [name for name in context.options.formats if name not in WRITERS]
+    if unwritten:
+        raise UsdtError(f"{context.source.path}: nothing here writes records of the format {unwritten[0]}")
     own = group
     if not group:  # a group of its own, not COMDAT: bfd's -r would put all record sections into one
         group = context.editor.add_group(context.alias(section, 0), 0)
