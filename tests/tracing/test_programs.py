@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from .conftest import SOURCES
+
 # Every probe of sys/sdt.h is a single NOP with live code behind it, and its operands are what the compiler had.
 FOREIGN = r"""
 #include <stdio.h>
@@ -127,3 +129,84 @@ def test_tracer_killed_at_any_moment(scene: Any, engine: str, times: int) -> Non
     output, _ = program.communicate("\n", timeout=120)
     assert program.returncode == 0
     assert output == "ready\nwrong=0 guarded=0\n"
+
+
+class Sharing:
+    """A program whose child runs in its memory and waits for a byte; then it waits for one itself."""
+
+    def __init__(self, run: Any, folder: Path, times: int = 1, *, first: bool = False) -> None:
+        run("gcc", "-O1", SOURCES / "vfork.c", "-o", folder / "sharing")
+        words = [folder / "sharing", str(times), *(["wait"] if first else [])]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+        if not first:
+            wait_for(lambda: _system_call(self.process.pid) in {"56", "58", "435"})
+
+    def go(self) -> None:
+        """Give the one that waits its byte."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end(self) -> None:
+        """See that it has ended well, and its child too."""
+        output, _ = self.process.communicate(timeout=60)
+        assert (output, self.process.returncode) == ("done\n", 0)
+
+
+def _system_call(pid: int) -> str:
+    return Path(f"/proc/{pid}/syscall").read_text().split()[0]
+
+
+def wait_for(condition: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_a_child_that_shares_the_memory_of_what_is_attached_to_is_waited_for(
+    run: Any, tmp_path: Path, engine: str
+) -> None:
+    """It isn't traced, and a breakpoint in the memory that it shares would end it."""
+    sharing = Sharing(run, tmp_path)
+    words = [sys.executable, "-m", "usdtbuild", "trace", "-v", "--count", "-L", "srand", "--engine", engine]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*words, "-p", str(sharing.process.pid)], text=True, **pipes) as tracer:
+        wait_for(lambda: "TracerPid:\t0\n" not in Path(f"/proc/{sharing.process.pid}/status").read_text())
+        sharing.go()
+        assert tracer.stderr is not None
+        assert "tracing process" in tracer.stderr.readline()
+        sharing.go()
+        sharing.end()
+        output, _ = tracer.communicate(timeout=60)
+    assert output.split()[:2] == ["5", "srand"]
+
+
+def test_a_process_whose_memory_another_shares_all_the_while_is_left_alone(
+    run: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    sharing = Sharing(run, tmp_path)
+    done = usdtbuild("trace", "--count", "-L", "srand", "-p", sharing.process.pid, code=1)
+    assert "still runs in its memory (vfork)" in done.stderr
+    sharing.go()
+    sharing.go()
+    sharing.end()
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_a_trace_that_ends_while_a_child_shares_the_memory(run: Any, tmp_path: Path, engine: str) -> None:
+    sharing = Sharing(run, tmp_path, 20000, first=True)
+    words = [sys.executable, "-m", "usdtbuild", "trace", "-v", "--limit", "50", "-L", "srand", "--engine", engine]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*words, "-p", str(sharing.process.pid)], text=True, **pipes) as tracer:
+        assert tracer.stderr is not None
+        assert "tracing process" in tracer.stderr.readline()
+        sharing.go()
+        sharing.go()
+        output, _ = tracer.communicate(timeout=120)
+    assert output.count("srand") == 50
+    sharing.go()
+    sharing.end()

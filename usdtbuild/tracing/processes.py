@@ -20,6 +20,8 @@ from .model import Refusal
 from .tracees import status_field
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .job import Job
     from .tracees import Thread, Tracees
     from .worker import Worker
@@ -41,12 +43,23 @@ class Processes:
 
     def adopt(self, pid: int) -> None:
         """Take a process that runs already, and arm what it has. Raises UsdtError."""
+        # A child that it had before we came isn't ours, and would die of a breakpoint in the memory that they share.
+        self.tracees.wait_for_vforks(pid)
         process = self.known[pid] = Process(pid)
         with self.tracees.standing(pid):
             process.loader = find_loader(pid)
             self.arming.arm(process)
             process.watch_loader()
         self.arming.begin(self.main)
+
+    @contextlib.contextmanager
+    def _standing(self, process: Process) -> Iterator[None]:
+        """Let everybody stand who runs in a process' memory: its threads, and children that it has by vfork."""
+        with contextlib.ExitStack() as stack:
+            for one in self.known.values():
+                if one is process or (one.shares_memory and one.parent is process):
+                    stack.enter_context(self.tracees.standing(one.pid))
+            yield
 
     # -- what happens to them ----------------------------------------------------------------------------------------
 
@@ -170,7 +183,7 @@ class Processes:
             memory.close()
         # With RT_DELETE, what goes is unmapped before the list is whole again, and may come back at the same place.
         if consistent:
-            with self.tracees.standing(process.pid), contextlib.suppress(InputError, OSError):
+            with self._standing(process), contextlib.suppress(InputError, OSError):
                 self.arming.arm(process)
             self.arming.begin(self.main)
 
@@ -183,7 +196,7 @@ class Processes:
             if process.pid in self.tracees.ended:
                 continue
             with contextlib.suppress(TracerError, OSError):
-                with self.tracees.standing(process.pid):
+                with self._standing(process):
                     self._finish_traps(process)
                     refusals += process.put_back()
                 self.tracees.stop(process.pid)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from . import ptrace
 from .errors import TracerError
+from .maps import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +26,10 @@ _OPTIONS = ptrace.O_TRACESYSGOOD
 FOLLOW = ptrace.O_TRACEFORK | ptrace.O_TRACEVFORK | ptrace.O_TRACECLONE | ptrace.O_TRACEEXEC
 # How long to wait for a thread to stop, in seconds, before it is taken for one that hangs in the kernel.
 _PATIENCE = 0.3
+# How long a process may be in a vfork that began before it was seized, in seconds, until it is left alone.
+_VFORK_PATIENCE = 5.0
+# <asm/unistd_64.h>, <linux/sched.h>: the calls that vfork is made of, and the flag.
+_SYS_CLONE, _SYS_VFORK, _SYS_CLONE3, _CLONE_VFORK = 56, 58, 435, 0x4000
 _GROUP_STOPS = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 
 
@@ -110,6 +115,17 @@ class Tracees:
                 self.seize(pid, 0)
             if len(self.of(pid)) == before and len(late) == len([t for t in self.of(pid) if not t.stopped]):
                 return [thread for thread in self.of(pid) if thread.stopped]
+
+    def wait_for_vforks(self, pid: int) -> None:
+        """Wait until no thread of a seized process that runs is in a vfork any more. Raises TracerError."""
+        deadline = time.monotonic() + _VFORK_PATIENCE
+        while any(_in_vfork(thread) for thread in self.of(pid)):
+            if time.monotonic() > deadline:
+                raise TracerError(
+                    f"process {pid} has started another that still runs in its memory (vfork), and must not see it"
+                    " change; trace it when that one has ended or become a program of its own"
+                )
+            time.sleep(0.002)
 
     def _wait_until_stopped(self, thread: Thread, deadline: float) -> bool:
         """Wait for one thread; return whether it stands (or has ended)."""
@@ -203,6 +219,21 @@ class Tracees:
             for thread in self.of(pid):
                 if thread.tid not in before and not thread.trapped:
                     self.resume(thread)
+
+
+def _in_vfork(thread: Thread) -> bool:
+    """Whether a thread waits in the kernel until a child gives its memory back."""
+    try:
+        words = Path(f"/proc/{thread.pid}/task/{thread.tid}/syscall").read_text("ascii").split()
+    except OSError:
+        return False
+    if not words[0].isdigit():  # it runs
+        return False
+    number, first = int(words[0]), int(words[1], 16)
+    if number == _SYS_CLONE3:
+        with contextlib.closing(Memory(thread.pid)) as memory:
+            return bool((memory.word(first) or 0) & _CLONE_VFORK)
+    return number == _SYS_VFORK or (number == _SYS_CLONE and bool(first & _CLONE_VFORK))
 
 
 def _not_allowed(pid: int, error: OSError) -> TracerError:

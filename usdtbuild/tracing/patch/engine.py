@@ -100,6 +100,8 @@ class PatchEngine:
         gate = find_gate(self.pid, memory)
         started = time.monotonic()
         with self.tracees.standing(self.pid) as threads:
+            if not threads:
+                raise TracerError(f"all threads of process {self.pid} hang in the kernel")
             mapping = self._install(threads, gate, (rings_at, pid_cell, far), memory, room)
             refusals += self._arm(memory)
         self.stood_still += time.monotonic() - started
