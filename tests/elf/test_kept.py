@@ -13,6 +13,7 @@ from elftools.elf.elffile import ELFFile
 from usdtbuild.elf import layout as L
 from usdtbuild.elf.edit import NewRelocation, ObjectEditor
 from usdtbuild.elf.object import ElfError, ElfObject
+from usdtbuild.instrument.context import first_strong_definition
 
 from .test_write import apply
 
@@ -187,6 +188,6 @@ def test_a_symbol_in_a_group_is_not_this_objects_own(assemble: Any) -> None:
     lone = "\n.globl {0}\n.text\n{0}: ret"
     for name in ("aaa", "zzz"):  # before and behind the group's symbol in the table
         source = ElfObject(assemble(GROUPED + lone.format(name)).read_bytes(), name)
-        assert source.symbol_name(source.first_strong_definition(source.groups())) == name
+        assert source.symbol_name(first_strong_definition(source, source.groups())) == name
     source = ElfObject(assemble(GROUPED).read_bytes(), "grouped")
-    assert source.first_strong_definition(source.groups()) == 0
+    assert first_strong_definition(source, source.groups()) == 0

@@ -12,7 +12,8 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from usdtbuild.elf import layout as L
-from usdtbuild.elf.object import ElfError, ElfObject
+from usdtbuild.elf.object import ElfError, ElfObject, find_symbols
+from usdtbuild.instrument.context import first_strong_definition
 
 TEXT = """
     .text
@@ -62,18 +63,18 @@ def test_sections_symbols_and_relocations_are_those_that_pyelftools_reads(
 def test_a_name_inside_another_is_no_match(assemble: Any) -> None:
     """Assemblers share the ends of names, so a name may begin in the middle of a string; it must not just end one."""
     source = read(assemble(TEXT))
-    assert sorted(source.find_symbols((b"__dtrace",)).values()) == ["__dtrace_app___req", "__dtrace_app___start"]
+    assert sorted(find_symbols(source, (b"__dtrace",)).values()) == ["__dtrace_app___req", "__dtrace_app___start"]
 
 
 def test_a_name_that_shares_the_end_of_another_is_found(assemble: Any) -> None:
     path = assemble(".globl x__dtrace_p___q\n.quad x__dtrace_p___q\n.globl __dtrace_p___q\n.quad __dtrace_p___q")
     assert path.read_bytes().count(b"__dtrace_p___q\0") == 1, "the assembler no longer shares the ends of names"
-    assert list(read(path).find_symbols((b"__dtrace",)).values()) == ["__dtrace_p___q"]
+    assert list(find_symbols(read(path), (b"__dtrace",)).values()) == ["__dtrace_p___q"]
 
 
 def test_names_are_found_whole(assemble: Any) -> None:
     source = read(assemble(".quad a_req_semaphore\n.quad req_semaphore\n.quad b_semaphore\n.quad req_semaphore2"))
-    found = source.find_symbols(names={b"req_semaphore"}, ending=b"_semaphore")
+    found = find_symbols(source, names={b"req_semaphore"}, ending=b"_semaphore")
     assert list(found.values()) == ["req_semaphore"]
 
 
@@ -87,12 +88,12 @@ def test_members_of_groups(assemble: Any) -> None:
 
 def test_the_first_strong_definition_is_neither_weak_nor_in_a_group(assemble: Any) -> None:
     source = read(assemble(".weak weak\nweak: .globl undefined\n.quad undefined\n.comm common,4\n" + TEXT))
-    assert source.symbol_name(source.first_strong_definition(source.groups())) == "work"
+    assert source.symbol_name(first_strong_definition(source, source.groups())) == "work"
 
 
 def test_an_object_with_nothing_strong_has_no_such_definition(assemble: Any) -> None:
     source = read(assemble(".weak weak\nweak: ret\nlocal: ret\n.comm common,4\n.globl absolute\nabsolute = 5"))
-    assert source.first_strong_definition(source.groups()) == 0
+    assert first_strong_definition(source, source.groups()) == 0
 
 
 # --- damage ---------------------------------------------------------------------------------------------------

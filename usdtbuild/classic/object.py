@@ -22,7 +22,7 @@ from ..elf import archive
 from ..elf import layout as elf
 from ..elf.bare import Text, bare_object
 from ..elf.foreign import BITCODE
-from ..elf.object import ElfObject
+from ..elf.object import ElfObject, find_symbols
 from ..errors import InputError
 from ..files import open_input
 from ..formats import stapsdt
@@ -124,7 +124,7 @@ class _Scan:
     def _note_references(self, source: ElfObject) -> None:
         suffix = sites.SEMAPHORE_SUFFIX
         called: dict[int, str] = {}
-        for index, name in source.find_symbols((b"__dtrace",), self.semaphore_names, suffix.encode()).items():
+        for index, name in find_symbols(source, (b"__dtrace",), self.semaphore_names, suffix.encode()).items():
             symbol = source.symbol(index)
             # What an instrumented object leaves over is weak.
             if not symbol.is_undefined or symbol.binding == elf.STB_WEAK:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import UsdtError
 from . import layout
+from .object import find_symbols
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def refuse_slim_lto(source: ElfObject) -> list[int]:
     code = [i for i, s in enumerate(source.sections) if s.type == layout.SHT_LLVM_LTO]
     if has_gcc:
         code += [i for i in range(1, len(source.sections)) if source.section_name(i).startswith(".gnu.lto_")]
-        if source.find_symbols((b"__gnu_lto_slim\0",)):
+        if find_symbols(source, (b"__gnu_lto_slim\0",)):
             raise LtoObjectError(
                 f"{source.path}: is a slim LTO object, {NO_MACHINE_CODE}; compile this file with -fno-lto, or with "
                 "-ffat-lto-objects"

@@ -148,27 +148,17 @@ class ElfObject:
     def sections_named(self, name: str) -> list[int]:
         """Return the indices of all sections called `name`, in file order."""
         table = self.sections[self.shstrndx]
-        offsets = set(self._string_offsets(table, name.encode() + b"\0"))
+        offsets = set(_string_offsets(self.data, table, name.encode() + b"\0"))
         return [i for i, s in enumerate(self.sections) if s.name in offsets] if offsets else []
-
-    def _string_offsets(self, table: Section, text: bytes) -> Iterator[int]:
-        """Yield every offset in a string table where `text` stands, also as the tail of a longer string."""
-        position = self.data.find(text, table.offset, table.offset + table.size)
-        while position >= 0:
-            yield position - table.offset
-            position = self.data.find(text, position + 1, table.offset + table.size)
 
     def groups(self) -> dict[int, int]:
         """Return section index -> index of the SHT_GROUP section it is a member of."""
         members: dict[int, int] = {}
         for index, section in enumerate(self.sections):
             if section.type == layout.SHT_GROUP:
-                for member in self._words(self.content(index))[1:]:
+                for member in relocations.words(self.content(index), 4, self.layout)[1:]:
                     members[member] = index
         return members
-
-    def _words(self, content: memoryview) -> Sequence[int]:
-        return relocations.words(content, 4, self.layout)
 
     # -- symbols -----------------------------------------------------------------------------------------------------
 
@@ -178,36 +168,6 @@ class ElfObject:
         if not self.symtab:
             return 0
         return self.sections[self.symtab].size // self.layout.symbol.size
-
-    def find_symbols(
-        self, prefixes: Iterable[bytes] = (), names: Collection[bytes] = (), ending: bytes = b""
-    ) -> dict[int, str]:
-        """Return symbol index -> name of the symbols that start with a prefix, or are one of `names`.
-
-        All of `names` must end with `ending`. Assemblers share the tails of names, so a name may begin in the middle
-        of another string: candidates are found in the string table first, wherever they stand, and then looked up in
-        the column of name offsets.
-        """
-        if not self.symtab:
-            return {}
-        symtab = self.sections[self.symtab]
-        strings = self.sections[symtab.link]
-        starts = {offset for prefix in prefixes for offset in self._string_offsets(strings, prefix)}
-        if names:
-            starts.update(self._starts_of(strings, names, ending))
-        if not starts:
-            return {}
-        column = self._words(self.content(self.symtab))[:: self.layout.symbol.size // 4]
-        return {i: self.string(symtab.link, name) for i, name in enumerate(column) if name in starts}
-
-    def _starts_of(self, strings: Section, names: Collection[bytes], ending: bytes) -> Iterator[int]:
-        """Yield where in a string table one of `names` stands, found by their common `ending`."""
-        lengths = {len(name) for name in names}
-        for offset in self._string_offsets(strings, ending + b"\0"):
-            end = strings.offset + offset + len(ending)
-            for length in lengths:
-                if end - length >= strings.offset and self.data[end - length : end] in names:
-                    yield end - length - strings.offset
 
     def symbol(self, index: int) -> Symbol:
         """Return symbol `index`, with an extended section index resolved."""
@@ -225,44 +185,6 @@ class ElfObject:
         if symbol.section == layout.SHN_XINDEX:
             return symbol._replace(section=self._extended_index(index))
         return symbol._replace(section=0, reserved=symbol.section)
-
-    def first_strong_definition(self, grouped: Container[int]) -> int:
-        """Return the first symbol that no other object of a link may define too, or 0 if there is none.
-
-        That is a global, not weak definition in a section that is in none of the `grouped` sections.
-        """
-        for index in range(self.sections[self.symtab].info, self.symbol_count):
-            symbol = self.symbol(index)
-            defined = 0 < symbol.section < len(self.sections)
-            if symbol.binding == layout.STB_GLOBAL and defined and symbol.section not in grouped:
-                return index
-        return 0
-
-    def always_kept(self, grouped: Container[int]) -> set[int]:
-        """Return the sections that run at start and end, and all that these refer to by local symbols, and so on.
-
-        Linkers keep these, `--gc-sections` or not. What is in one of the `grouped` sections may be another object's.
-        """
-        applied: dict[int, list[int]] = {}
-        for index in self.relocation_sections():
-            applied.setdefault(self.sections[index].info, []).append(index)
-        pending = [i for i, s in enumerate(self.sections) if s.type in layout.RUN_BY_LOADER or self._is_run_by_name(i)]
-        kept: set[int] = set()
-        while pending:
-            section = pending.pop()
-            if section in kept or section in grouped:
-                continue
-            kept.add(section)
-            for index in applied.get(section, ()):
-                for number in set(self.relocation_symbols(index)):
-                    symbol = self.symbol(number)
-                    if symbol.binding == layout.STB_LOCAL and 0 < symbol.section < len(self.sections):
-                        pending.append(symbol.section)
-        return kept
-
-    def _is_run_by_name(self, section: int) -> bool:
-        name = self.section_name(section)
-        return name in {".init", ".fini"} or name.startswith((".ctors", ".dtors", ".init_array", ".fini_array"))
 
     def symbol_name(self, index: int) -> str:
         """Return the name of symbol `index`."""
@@ -331,3 +253,44 @@ class ElfObject:
                 if symbol in wanted:
                     found.append(self.relocation(index, entry))
         return found
+
+
+def find_symbols(
+    source: ElfObject, prefixes: Iterable[bytes] = (), names: Collection[bytes] = (), ending: bytes = b""
+) -> dict[int, str]:
+    """Return symbol index -> name of the symbols that start with a prefix, or are one of `names`.
+
+    All of `names` must end with `ending`. Assemblers share the tails of names, so a name may begin in the middle
+    of another string: candidates are found in the string table first, wherever they stand, and then looked up in
+    the column of name offsets. Raises ElfError if a name runs out of its table.
+    """
+    if not source.symtab:
+        return {}
+    symtab = source.sections[source.symtab]
+    strings = source.sections[symtab.link]
+    starts = {offset for prefix in prefixes for offset in _string_offsets(source.data, strings, prefix)}
+    if names:
+        starts.update(_starts_of(source.data, strings, names, ending))
+    if not starts:
+        return {}
+    words = relocations.words(source.content(source.symtab), 4, source.layout)
+    column = words[:: source.layout.symbol.size // 4]
+    return {i: source.string(symtab.link, name) for i, name in enumerate(column) if name in starts}
+
+
+def _starts_of(data: Data, strings: Section, names: Collection[bytes], ending: bytes) -> Iterator[int]:
+    """Yield where in a string table one of `names` stands, found by their common `ending`."""
+    lengths = {len(name) for name in names}
+    for offset in _string_offsets(data, strings, ending + b"\0"):
+        end = strings.offset + offset + len(ending)
+        for length in lengths:
+            if end - length >= strings.offset and data[end - length : end] in names:
+                yield end - length - strings.offset
+
+
+def _string_offsets(data: Data, table: Section, text: bytes) -> Iterator[int]:
+    """Yield every offset in a string table where `text` stands, also as the tail of a longer string."""
+    position = data.find(text, table.offset, table.offset + table.size)
+    while position >= 0:
+        yield position - table.offset
+        position = data.find(text, position + 1, table.offset + table.size)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from ..elf import layout as elf
 from ..elf.edit import ABSOLUTE, ObjectEditor
+from ..elf.object import find_symbols
 from ..errors import UsdtError
 from ..formats import stapsdt
 from ..record import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from ..elf.object import ElfObject
     from ..machines.calls import Calls
     from ..provider.model import Probe, Provider
@@ -136,8 +139,8 @@ class Context:
 
     def _unique_name(self, group: int) -> str:
         if group not in self.unique_names:
-            get_unique = self.source.first_strong_definition
-            symbol = self.source.sections[group].info if group else get_unique(self.groups)
+            section = self.source.sections[group]
+            symbol = section.info if group else first_strong_definition(self.source, self.groups)
             self.unique_names[group] = (self.source.symbol_name(symbol) if symbol else "") or self._digest()
         return self.unique_names[group]
 
@@ -148,12 +151,12 @@ class Context:
 
     def _always_kept(self) -> set[int]:
         if self.kept is None:
-            self.kept = self.source.always_kept(self.groups)
+            self.kept = always_kept(self.source, self.groups)
         return self.kept
 
     def symbol(self, name: str) -> int:
         """Return the index of an existing symbol called `name`, or 0."""
-        for index, found in self.source.find_symbols((name.encode() + b"\0",)).items():
+        for index, found in find_symbols(self.source, (name.encode() + b"\0",)).items():
             if found == name and self.source.symbol(index).binding != elf.STB_LOCAL:
                 return index
         return 0
@@ -163,6 +166,47 @@ class Context:
         if self.machine.chains and not self.zero:
             self.zero = self.editor.add_label(ABSOLUTE, 0)
         return self.zero
+
+
+def first_strong_definition(source: ElfObject, grouped: Container[int]) -> int:
+    """Return the first symbol that no other object of a link may define too, or 0 if there is none.
+
+    That is a global, not weak definition in a section that is in none of the `grouped` sections.
+    """
+    for index in range(source.sections[source.symtab].info, source.symbol_count):
+        symbol = source.symbol(index)
+        defined = 0 < symbol.section < len(source.sections)
+        if symbol.binding == elf.STB_GLOBAL and defined and symbol.section not in grouped:
+            return index
+    return 0
+
+
+def always_kept(source: ElfObject, grouped: Container[int]) -> set[int]:
+    """Return the sections that run at start and end, and all that these refer to by local symbols, and so on.
+
+    Linkers keep these, `--gc-sections` or not. What is in one of the `grouped` sections may be another object's.
+    """
+    applied: dict[int, list[int]] = {}
+    for index in source.relocation_sections():
+        applied.setdefault(source.sections[index].info, []).append(index)
+    pending = [i for i, s in enumerate(source.sections) if s.type in elf.RUN_BY_LOADER or _is_run_by_name(source, i)]
+    kept: set[int] = set()
+    while pending:
+        section = pending.pop()
+        if section in kept or section in grouped:
+            continue
+        kept.add(section)
+        for index in applied.get(section, ()):
+            for number in set(source.relocation_symbols(index)):
+                symbol = source.symbol(number)
+                if symbol.binding == elf.STB_LOCAL and 0 < symbol.section < len(source.sections):
+                    pending.append(symbol.section)
+    return kept
+
+
+def _is_run_by_name(source: ElfObject, section: int) -> bool:
+    name = source.section_name(section)
+    return name in {".init", ".fini"} or name.startswith((".ctors", ".dtors", ".init_array", ".fini_array"))
 
 
 def operand_text(path: str, machine: Calls, address_size: int, provider: str, probe: Probe, *, tail: bool) -> str:

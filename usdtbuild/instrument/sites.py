@@ -7,6 +7,7 @@ Reads an object and the machine's tables; writes nothing. `find` is the step bet
 from __future__ import annotations
 
 from ..elf import layout as elf
+from ..elf.object import find_symbols
 from ..errors import UsdtError
 from ..options import NOP5
 from ..provider import describe
@@ -95,7 +96,7 @@ def find(
     MangledStubError, ElfError.
     """
     semaphores = {semaphore_name(p.name, probe).encode() for p in providers.values() for probe in p.probes}
-    names = source.find_symbols((b"__dtrace",), semaphores, SEMAPHORE_SUFFIX.encode())
+    names = find_symbols(source, (b"__dtrace",), semaphores, SEMAPHORE_SUFFIX.encode())
     stubs: dict[int, StubSymbol] = {}
     leftover: set[int] = set()
     found_semaphores: dict[str, int] = {}
@@ -200,7 +201,7 @@ def _refuse_mangled(source: ElfObject) -> None:
 
 
 def _is_undefined(source: ElfObject, name: bytes) -> bool:
-    return any(source.symbol(i).is_undefined for i in source.find_symbols((name,)))
+    return any(source.symbol(i).is_undefined for i in find_symbols(source, (name,)))
 
 
 def _classify(

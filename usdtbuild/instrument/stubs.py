@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..elf import layout as elf
 from ..elf.edit import NewRelocation
+from ..elf.object import find_symbols
 from ..errors import UsdtError
 from .context import Place, SiteReport
 from .records import write_records
@@ -23,7 +24,7 @@ _DESCRIPTORS = ".opd"
 
 
 def define(context: Context, stub: StubSymbol) -> None:
-    """Define a stub that is referred to by more than branches; its body is then a site itcontext.
+    """Define a stub that is referred to by more than branches; its body is then a site itself.
 
     It stands in a COMDAT group of its own, so that any number of objects may define it.
     """
@@ -73,7 +74,7 @@ def _code(context: Context, stub: StubSymbol) -> Stub:
 
 def _is_thumb(context: Context) -> bool:
     """Whether the object's mapping symbols say that it has Thumb code and no A32 (aaelf32, "Mapping symbols")."""
-    found = {name[:2] for name in context.source.find_symbols((b"$a", b"$t")).values()}
+    found = {name[:2] for name in find_symbols(context.source, (b"$a", b"$t")).values()}
     return found == {"$t"}
 
 
