@@ -13,7 +13,12 @@ from typing import Any
 
 import pytest
 
+from usdtbuild.elf.headers import Headers
+from usdtbuild.elf.image import Image
 from usdtbuild.formats import stapsdt
+from usdtbuild.inspection.targets import Loaded
+from usdtbuild.tracing.model import ENTER, PROBE
+from usdtbuild.tracing.selection import Wanted, targets_in
 
 COUNTED = """\
 import hashlib, json, os, sys
@@ -104,6 +109,21 @@ def test_an_object_is_read_once_when_it_is_compiled(counts: Any, folder: Path) -
 def test_an_object_with_a_relative_table_is_read_once_for_each_edit(counts: Any) -> None:
     found = counts("new.o", "cc", "--patchable-table=relative", "--", "gcc", *OPTIONS, "new.o")
     assert found["parsed"] == [1, 1]  # what the compiler wrote, and what that became
+
+
+def test_a_loaded_file_is_read_once_whatever_of_it_is_traced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = []
+    original = Headers.__init__
+
+    def counting(self: Headers, data: Any, *rest: Any) -> None:
+        parsed.append(len(data))
+        original(self, data, *rest)
+
+    monkeypatch.setattr(Headers, "__init__", counting)
+    file = Loaded(Image((folder / "app").read_bytes(), "app"), 0x10000)
+    found = list(targets_in(file, Wanted(probes=("go",), functions=("work",), calls=("*",))))
+    assert [(target.kind, target.name) for target in found[:2]] == [(PROBE, "go"), (ENTER, "work")]
+    assert len(parsed) == 1
 
 
 def test_the_short_way_to_the_places_of_notes_is_the_long_one() -> None:

@@ -173,9 +173,9 @@ def _argument(shown: Shown, known: declared.Argument | None) -> Argument:
 
 def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Iterator[Target]:
     """Yield the wanted functions of a loaded file, each as a target whose one site is its entry."""
-    from ..functions.read import read_functions
+    from ..functions.read import FunctionReader
 
-    report = read_functions(one.image.path, data=one.image.data)
+    report = FunctionReader(one.image).report
     for function in report.functions:
         if function.names and function.size >= wanted.smallest and wanted.takes_function(function.names):
             address = function.entry or function.address
