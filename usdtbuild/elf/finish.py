@@ -9,7 +9,7 @@ from bisect import bisect_left
 
 from . import layout
 from .finish_symbols import new_header, write_symbols
-from .headers import SectionHeader as Section
+from .headers import SectionHeader
 from .relocations import join_info
 from .uleb import decode_uleb, encode_uleb
 
@@ -29,7 +29,7 @@ class Finisher:
         self.tail = bytearray()
         self.base = len(self.source.data)
         self.patches = editor.patches
-        self.headers: list[Section] = list(self.source.sections)
+        self.headers: list[SectionHeader] = list(self.source.sections)
         self.first_global = self.source.sections[self.source.symtab].info
         self.count = self.source.symbol_count
         labels = len(editor._labels)
@@ -51,7 +51,7 @@ class Finisher:
         for index in self.editor._emptied:
             self.headers[index] = self.headers[index]._replace(size=0)
         for index in self.editor._dropped:
-            self.headers[index] = Section(*(0 for _ in self.headers[index]))  # SHT_NULL and all else are 0
+            self.headers[index] = SectionHeader(*(0 for _ in self.headers[index]))  # SHT_NULL and all else are 0
         self._write_headers()
         return self.patches, bytes(self.tail)
 
@@ -195,7 +195,7 @@ class Finisher:
             elif section.type == layout.SHT_LLVM_CALL_GRAPH_OLD and section.link == self.source.symtab:
                 self._patch_old_call_graph(section)
 
-    def _patch_old_call_graph(self, section: Section) -> None:
+    def _patch_old_call_graph(self, section: SectionHeader) -> None:
         """LLVM before 13: entries of (u32 from, u32 to, u64 weight) with symbol numbers in the section itself."""
         for offset in range(section.offset, section.offset + section.size - 15, 16):
             for place in (offset, offset + 4):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import layout
-from .headers import SectionHeader as Section
+from .headers import SectionHeader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _grow(finisher: Finisher, index: int, added: bytearray) -> None:
         finisher.headers[index] = section._replace(offset=finisher.append(data, 1), size=len(data))
 
 
-def new_header(name: str, type_: int, offset: int, size: int, link: int, names: dict[str, int]) -> Section:
+def new_header(name: str, type_: int, offset: int, size: int, link: int, names: dict[str, int]) -> SectionHeader:
     """A header whose name field is, until the name table is written, the name's number in `names`."""
     number = names.setdefault(name, len(names))
-    return Section(number, type_, 0, 0, offset, size, link, 0, 0, 0)
+    return SectionHeader(number, type_, 0, 0, offset, size, link, 0, 0, 0)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .relocations import Relocation
     from .symbols import Symbol, SymbolTable
 
-__all__ = ["MAGIC", "PROBES", "Function", "Image", "Purpose", "Section", "Segment"]
+__all__ = ["MAGIC", "PROBES", "Function", "Image", "ImageSection", "Purpose", "Segment"]
 
 
 class Purpose(NamedTuple):
@@ -46,8 +46,8 @@ class Purpose(NamedTuple):
 PROBES = Purpose("file", "the file was cut short or damaged; build or copy it again", "is a core dump, not a binary")
 
 
-class Section(NamedTuple):
-    """One section header, with its number and its name."""
+class ImageSection(NamedTuple):
+    """One section of an opened file: its header's fields, with its number and the name itself."""
 
     number: int
     name: str
@@ -102,7 +102,7 @@ class Image:
         self.sections = self._named(headers.sections())
         self.segments: list[Segment] = headers.segments()
 
-    def _named(self, sections: list[SectionHeader]) -> list[Section]:
+    def _named(self, sections: list[SectionHeader]) -> list[ImageSection]:
         names, index = b"", self._headers.name_table
         if 0 < index < len(sections) and sections[index].type != layout.SHT_NOBITS:
             start, size = sections[index].offset, sections[index].size
@@ -111,7 +111,7 @@ class Image:
         found = []
         for number, header in enumerate(sections):
             name = names[header.name : max(names.find(b"\0", header.name), header.name)]
-            found.append(Section(number, name.decode("utf-8", "backslashreplace"), *header[1:]))
+            found.append(ImageSection(number, name.decode("utf-8", "backslashreplace"), *header[1:]))
         return found
 
     # -- what it is --------------------------------------------------------------------------------------------------
@@ -155,28 +155,28 @@ class Image:
     # -- contents and addresses --------------------------------------------------------------------------------------
 
     @cached_property
-    def _by_name(self) -> dict[str, list[Section]]:
-        found: dict[str, list[Section]] = {}
+    def _by_name(self) -> dict[str, list[ImageSection]]:
+        found: dict[str, list[ImageSection]] = {}
         for section in self.sections:
             found.setdefault(section.name, []).append(section)
         return found
 
-    def sections_named(self, name: str) -> Sequence[Section]:
+    def sections_named(self, name: str) -> Sequence[ImageSection]:
         """Return the sections called `name`, in file order."""
         return self._by_name.get(name, ())
 
-    def content(self, section: Section) -> memoryview:
+    def content(self, section: ImageSection) -> memoryview:
         """Return the bytes of a section, without copying; none for NOBITS. Raises InputError."""
         return content_of(section, self._headers)
 
     @cached_property
-    def _by_address(self) -> tuple[list[int], list[Section]]:
+    def _by_address(self) -> tuple[list[int], list[ImageSection]]:
         # SHF_TLS sections are templates: they occupy no addresses of their own.
         loaded = [s for s in self.sections if s.loaded and s.size and not s.flags & layout.SHF_TLS]
         loaded.sort(key=lambda section: section.address)
         return [section.address for section in loaded], loaded
 
-    def section_at(self, address: int) -> Section | None:
+    def section_at(self, address: int) -> ImageSection | None:
         """Return the loaded section that holds a run-time address."""
         starts, sections = self._by_address
         at = bisect_right(starts, address) - 1
@@ -256,7 +256,7 @@ class Image:
 
     # -- relocations -------------------------------------------------------------------------------------------------
 
-    def relocations(self, section: Section) -> list[Relocation]:
+    def relocations(self, section: ImageSection) -> list[Relocation]:
         """Return the relocations that apply to a section of an object."""
         found: list[Relocation] = []
         for table in self._relocation_tables.get(section.number, ()):
@@ -265,8 +265,8 @@ class Image:
         return found
 
     @cached_property
-    def _relocation_tables(self) -> dict[int, list[Section]]:
-        found: dict[int, list[Section]] = {}
+    def _relocation_tables(self) -> dict[int, list[ImageSection]]:
+        found: dict[int, list[ImageSection]] = {}
         for table in self.sections:
             if table.type in {layout.SHT_RELA, layout.SHT_REL}:
                 found.setdefault(table.info, []).append(table)

@@ -12,8 +12,7 @@ from __future__ import annotations
 from ..errors import InputError
 from ..record import NamedTuple
 from . import layout, relocations
-from .headers import Headers
-from .headers import SectionHeader as Section
+from .headers import Headers, SectionHeader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -278,7 +277,7 @@ def find_symbols(
     return {i: source.string(symtab.link, name) for i, name in enumerate(column) if name in starts}
 
 
-def _starts_of(data: Data, strings: Section, names: Collection[bytes], ending: bytes) -> Iterator[int]:
+def _starts_of(data: Data, strings: SectionHeader, names: Collection[bytes], ending: bytes) -> Iterator[int]:
     """Yield where in a string table one of `names` stands, found by their common `ending`."""
     lengths = {len(name) for name in names}
     for offset in _string_offsets(data, strings, ending + b"\0"):
@@ -288,7 +287,7 @@ def _starts_of(data: Data, strings: Section, names: Collection[bytes], ending: b
                 yield end - length - strings.offset
 
 
-def _string_offsets(data: Data, table: Section, text: bytes) -> Iterator[int]:
+def _string_offsets(data: Data, table: SectionHeader, text: bytes) -> Iterator[int]:
     """Yield every offset in a string table where `text` stands, also as the tail of a longer string."""
     position = data.find(text, table.offset, table.offset + table.size)
     while position >= 0:

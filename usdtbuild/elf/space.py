@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from ..record import NamedTuple
 from . import layout
-from .image import Purpose, Section
+from .image import ImageSection, Purpose
 from .relocations import decode
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class AddressSpace:
 
     # -- where everything is -----------------------------------------------------------------------------------------
 
-    def _laid_out(self) -> list[Section]:
+    def _laid_out(self) -> list[ImageSection]:
         size = len(self.data)
         for section in self.file.sections:
             if section.type not in (layout.SHT_NOBITS, layout.SHT_NULL) and section.offset + section.size > size:
@@ -96,7 +96,7 @@ class AddressSpace:
                 start = -(-address // step) * step
                 address = start + section.size + _APART
             number, name, kind, flags, _, offset, length, link, info, align, entsize = section
-            sections.append(Section(number, name, kind, flags, start, offset, length, link, info, align, entsize))
+            sections.append(ImageSection(number, name, kind, flags, start, offset, length, link, info, align, entsize))
         return sections
 
     def _spans(self) -> list[Span]:
@@ -165,11 +165,11 @@ class AddressSpace:
         span = self.span(address)
         return span is not None and span.executable
 
-    def content(self, section: Section) -> bytes:
+    def content(self, section: ImageSection) -> bytes:
         """Return the bytes of `section`."""
         return bytes(self.file.content(section))
 
-    def named(self, name: str) -> list[Section]:
+    def named(self, name: str) -> list[ImageSection]:
         """Return all sections called `name`, in file order."""
         return [self.sections[section.number] for section in self.file.sections_named(name)]
 
@@ -191,7 +191,7 @@ class AddressSpace:
             return None
         return self.sections[home].address + symbols.values[number]
 
-    def relocations(self, section: Section) -> Iterator[Relocation]:
+    def relocations(self, section: ImageSection) -> Iterator[Relocation]:
         """Yield the entries of a SHT_RELA or SHT_REL section."""
         return decode(self.content(section), self.layout, self.machine, rela=section.type == layout.SHT_RELA)
 

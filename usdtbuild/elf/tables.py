@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .headers import Headers
-    from .image import Section
+    from .image import ImageSection
 
 
-def content_of(section: Section, headers: Headers) -> memoryview:
+def content_of(section: ImageSection, headers: Headers) -> memoryview:
     """Return the bytes of a section, without copying; none for NOBITS. Raises InputError."""
     if section.type in {layout.SHT_NOBITS, layout.SHT_NULL}:
         return memoryview(b"")
@@ -29,21 +29,21 @@ def content_of(section: Section, headers: Headers) -> memoryview:
 class SymbolTables:
     """The tables among `sections`."""
 
-    def __init__(self, sections: list[Section], headers: Headers) -> None:
+    def __init__(self, sections: list[ImageSection], headers: Headers) -> None:
         self._sections, self._headers = sections, headers
         self._read: dict[int, SymbolTable] = {}  # by the number of their section
 
     @cached_property
-    def by_type(self) -> dict[int, Section]:
+    def by_type(self) -> dict[int, ImageSection]:
         """The sections of tables that can be read, by type (SHT_SYMTAB, SHT_DYNSYM); the first of each."""
-        found: dict[int, Section] = {}
+        found: dict[int, ImageSection] = {}
         for section in self._sections:
             strings = self._sections[section.link] if section.link < len(self._sections) else section
             if section.type in {layout.SHT_SYMTAB, layout.SHT_DYNSYM} and strings.type == layout.SHT_STRTAB:
                 found.setdefault(section.type, section)
         return found
 
-    def at(self, table: Section) -> SymbolTable:
+    def at(self, table: ImageSection) -> SymbolTable:
         """Return the table that a section holds, whose link must be a section's number. Raises InputError."""
         if table.number not in self._read:
             extended = None
@@ -60,7 +60,7 @@ class SymbolTables:
         if table is not None and self._strings(table).holds(text):
             yield from self.at(table).containing(text)
 
-    def _strings(self, table: Section) -> Strings:
+    def _strings(self, table: ImageSection) -> Strings:
         strings = self._sections[table.link]
         self._headers.within(strings.offset, strings.size, f"section {strings.name or strings.number}")
         return Strings(self._headers.data, strings.offset, strings.offset + strings.size)

@@ -21,7 +21,7 @@ from ..machines.facts import Relocations
 from ..record import NamedTuple
 
 if TYPE_CHECKING:
-    from ..elf.image import Section
+    from ..elf.image import ImageSection
     from ..elf.space import AddressSpace
 
 STANDARD = "__patchable_function_entries"
@@ -79,7 +79,7 @@ def read_tables(space: AddressSpace) -> tuple[list[Table], list[Entry]]:
     return tables, entries
 
 
-def _shape(space: AddressSpace, section: Section, size: int) -> tuple[str, str]:
+def _shape(space: AddressSpace, section: ImageSection, size: int) -> tuple[str, str]:
     """Say what is wrong with the section as a whole, as a reason code and a sentence."""
     if section.type == elf.SHT_NOBITS:
         return "table-truncated", "the table's bytes are not in this file"
@@ -126,7 +126,7 @@ class _Dynamic:
                 low, high = min(spans)[0], max(end for _, end in spans)
                 self.values.update(dict.fromkeys(relr(space.content(section), space.layout, low, high)))
 
-    def _read(self, section: Section, low: int, high: int) -> None:
+    def _read(self, section: ImageSection, low: int, high: int) -> None:
         space = self.space
         size = space.layout.address_size
         rela = section.type == elf.SHT_RELA
@@ -149,7 +149,7 @@ class _Dynamic:
             else:
                 self.values[offset] = (0, "unresolved")
 
-    def _symbol(self, section: Section, number: int) -> int:
+    def _symbol(self, section: ImageSection, number: int) -> int:
         """Return the value of dynamic symbol `number`; 0 when another file defines it."""
         table = self.space.sections[section.link] if section.link < len(self.space.sections) else None
         if table is None or table.type != elf.SHT_DYNSYM:
@@ -158,7 +158,7 @@ class _Dynamic:
 
 
 def _finished(
-    space: AddressSpace, section: Section, size: int, relative: bool, dynamic: _Dynamic
+    space: AddressSpace, section: ImageSection, size: int, relative: bool, dynamic: _Dynamic
 ) -> tuple[list[_Value], int]:
     """Return the addresses of a linked file's table, and how many dynamic relocations make them."""
     raw = words(space.content(section), size, space.layout)
@@ -193,9 +193,9 @@ def _finished(
 # -- objects ---------------------------------------------------------------------------------------------------------
 
 
-def _relocation_sections(space: AddressSpace) -> dict[int, list[Section]]:
+def _relocation_sections(space: AddressSpace) -> dict[int, list[ImageSection]]:
     """Return section index -> the relocation sections that apply to it."""
-    found: dict[int, list[Section]] = {}
+    found: dict[int, list[ImageSection]] = {}
     for section in space.sections:
         if section.type in (elf.SHT_RELA, elf.SHT_REL):
             found.setdefault(section.info, []).append(section)
@@ -203,7 +203,7 @@ def _relocation_sections(space: AddressSpace) -> dict[int, list[Section]]:
 
 
 def _through_relocations(
-    space: AddressSpace, section: Section, applied: list[Section], size: int, relative: bool
+    space: AddressSpace, section: ImageSection, applied: list[ImageSection], size: int, relative: bool
 ) -> list[_Value]:
     """Return the addresses that the linker will put into a table section of an object."""
     slots: dict[int, _Value] = {}
@@ -218,7 +218,7 @@ def _through_relocations(
     return [slots.get(offset, missing) for offset in range(0, section.size - size + 1, size)]
 
 
-def _in_place(space: AddressSpace, section: Section, offset: int, size: int) -> int:
+def _in_place(space: AddressSpace, section: ImageSection, offset: int, size: int) -> int:
     if offset + size > section.size:
         return 0
     return words(bytes(space.data[section.offset + offset : section.offset + offset + size]), size, space.layout)[0]

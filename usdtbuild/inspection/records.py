@@ -20,7 +20,7 @@ from ..record import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..elf.image import Image, Section
+    from ..elf.image import Image, ImageSection
     from ..elf.relocations import Relocation
 
 
@@ -90,7 +90,7 @@ def _read_stapsdt(image: Image) -> Iterator[Record]:
         yield from read_notes(image, section)
 
 
-def read_notes(image: Image, section: Section) -> Iterator[Record]:
+def read_notes(image: Image, section: ImageSection) -> Iterator[Record]:
     """Yield the SDT notes of one section. Raises InputError and NoteError."""
     content = bytes(image.content(section))
     if image.is_object:
@@ -111,7 +111,7 @@ def read_notes(image: Image, section: Section) -> Iterator[Record]:
         )  # fmt: skip
 
 
-def _object_notes(image: Image, section: Section, notes: list[tuple[int, stapsdt.Note]]) -> Iterator[Record]:
+def _object_notes(image: Image, section: ImageSection, notes: list[tuple[int, stapsdt.Note]]) -> Iterator[Record]:
     """Yield an object's notes: their addresses are 0, or an addend, until the linker applies the relocations."""
     relocations = _by_offset(image, section)
     fields = stapsdt.fields(image.address_size)
@@ -126,7 +126,7 @@ def _object_notes(image: Image, section: Section, notes: list[tuple[int, stapsdt
         )  # fmt: skip
 
 
-def _with_differences(image: Image, section: Section, content: bytes) -> bytes:
+def _with_differences(image: Image, section: ImageSection, content: bytes) -> bytes:
     """Return an object's records with the distances in them filled in.
 
     Objects for RISC-V and LoongArch leave differences of labels to the linker, which may move code, even those in
@@ -219,7 +219,7 @@ def _read_dof(image: Image) -> Iterator[Record]:
                 start = content.find(layout.MAGIC, start + size)
 
 
-def loaded_content(image: Image, section: Section) -> bytes:
+def loaded_content(image: Image, section: ImageSection) -> bytes:
     """Return a section's bytes as the loader leaves them, if the file is loaded where it says.
 
     Some linkers leave addresses of position-independent files to the loader altogether: the bytes in the file are 0,
@@ -242,7 +242,7 @@ def loaded_content(image: Image, section: Section) -> bytes:
     return bytes(content)
 
 
-def _dof_records(image: Image, section: Section, start: int, data: bytes) -> Iterator[Record]:
+def _dof_records(image: Image, section: ImageSection, start: int, data: bytes) -> Iterator[Record]:
     """Yield the sites of one DOF, which stands at `start` of its section."""
     from ..formats.dof import decode, merge
 
@@ -267,7 +267,7 @@ def _dof_records(image: Image, section: Section, start: int, data: bytes) -> Ite
 class _DofFunctions:
     """The functions that the address fields of an object's DOF are relocated to."""
 
-    def __init__(self, image: Image, section: Section) -> None:
+    def __init__(self, image: Image, section: ImageSection) -> None:
         self.image = image
         self.content = image.content(section)
         self.relocations: dict[int, list[Relocation]] = {}
@@ -293,7 +293,7 @@ class _DofFunctions:
         return Location(0)
 
 
-def _by_offset(image: Image, section: Section) -> dict[int, Relocation]:
+def _by_offset(image: Image, section: ImageSection) -> dict[int, Relocation]:
     return {relocation.offset: relocation for relocation in image.relocations(section) if relocation.type}
 
 

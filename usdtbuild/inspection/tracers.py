@@ -16,7 +16,7 @@ from ..machines import facts_of
 from ..record import NamedTuple
 
 if TYPE_CHECKING:
-    from ..elf.image import Section
+    from ..elf.image import ImageSection
     from ..formats.operands import Operand, Place
 
 # libbpf's BPF_USDT_MAX_ARG_CNT, and the size of its table of distinct argument strings (BPF_USDT_MAX_SPEC_CNT).
@@ -145,7 +145,7 @@ _DOES_NOT_READ = {"libbpf": _LIBBPF_REFUSES, "bcc": _BCC_DROPS, "perf": PERF_LEA
 # -- where readers look -----------------------------------------------------------------------------------------------
 
 
-def perf_site_offset(written_site: int, written_base: int, base: Section | None) -> int:
+def perf_site_offset(written_site: int, written_base: int, base: ImageSection | None) -> int:
     """Return the file offset at which perf puts its event.
 
     perf takes the difference between address and file offset from `.stapsdt.base` and not from the segment that the
@@ -156,7 +156,7 @@ def perf_site_offset(written_site: int, written_base: int, base: Section | None)
     return written_site + base.offset - written_base
 
 
-def semaphore_offset(written: int, probes: Section | None) -> int:
+def semaphore_offset(written: int, probes: ImageSection | None) -> int:
     """Return the file offset that perf and bcc take a semaphore to have: they know the section `.probes` only."""
     if probes is None or not probes.offset:
         return written

@@ -24,7 +24,7 @@ from .sites import is_quiet
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..elf.image import Section
+    from ..elf.image import ImageSection
     from ..inspection.records import Record
     from .report import Finding, Subject
 
@@ -169,7 +169,7 @@ def _dof_refused(subject: Subject) -> Iterator[Finding]:
     yield from gathered
 
 
-def _dofs(subject: Subject) -> Iterator[tuple[Section, int, bytes]]:
+def _dofs(subject: Subject) -> Iterator[tuple[ImageSection, int, bytes]]:
     for section in _dof_sections(subject):
         try:
             pieces = split(loaded_content(subject.image, section))
@@ -179,7 +179,7 @@ def _dofs(subject: Subject) -> Iterator[tuple[Section, int, bytes]]:
             yield section, offset, data
 
 
-def _dof_sections(subject: Subject) -> list[Section]:
+def _dof_sections(subject: Subject) -> list[ImageSection]:
     return [s for s in subject.image.sections if s.type == elf.SHT_SUNW_DOF or s.name == ".SUNW_dof"]
 
 

@@ -14,7 +14,7 @@ from .sites import is_quiet
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..elf.image import Image, Section
+    from ..elf.image import Image, ImageSection
     from ..inspection.records import Record
     from .report import Subject
 
@@ -110,7 +110,7 @@ def _only_foreign(subject: Subject) -> Iterator[Finding]:
     yield from gathered
 
 
-def _walk_notes(image: Image, section: Section) -> Iterator[tuple[int, bytes, int]]:
+def _walk_notes(image: Image, section: ImageSection) -> Iterator[tuple[int, bytes, int]]:
     """Yield (offset, owner, type) of each note of a section, up to the first damaged one."""
     content = bytes(image.content(section)) if section.offset + section.size <= len(image.data) else b""
     offset = 0

@@ -15,7 +15,7 @@ from ..record import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..elf.image import Image, Section
+    from ..elf.image import Image, ImageSection
     from ..inspection.probes import Inspection
     from ..inspection.records import Record
     from ..provider.model import Probe, Provider
@@ -71,7 +71,7 @@ class Subject:
         image: Image,
         seen: Inspection,
         notes: tuple[Record, ...],
-        base: Section | None,
+        base: ImageSection | None,
         expected: dict[str, Provider],
     ) -> None:
         self.image, self.seen, self.notes, self.base, self.expected = image, seen, notes, base, expected
@@ -121,7 +121,7 @@ class Gathered:
             yield Finding(self.check, severity, what, tuple(places), cure)
 
 
-def section_place(section: Section, offset: int = 0) -> Place:
+def section_place(section: ImageSection, offset: int = 0) -> Place:
     """Return a place in a section."""
     name = section.name or f"section {section.number}"
     return Place("", name, section.address + offset if section.loaded else None, section.name, offset)
