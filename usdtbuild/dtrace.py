@@ -253,13 +253,13 @@ def _text(source: str, request: Request) -> bytes:
     from .provider.parser import read_file
 
     if request.preprocess and os.path.isfile(source):
-        from .provider import preprocess
+        from .compilers import preprocess
 
         return preprocess.preprocess(source, request.definitions)
     content = read_file("/dev/stdin" if source == "-" else source)
     if not request.preprocess:
         return content
-    from .provider import preprocess
+    from .compilers import preprocess
 
     return preprocess.preprocess(source, request.definitions, content=content)
 

@@ -9,13 +9,11 @@ only an object has. So an empty file is compiled.
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from tempfile import TemporaryDirectory
 
+from ..compilers import ask, environment
 from ..elf.object import ElfObject
 from ..errors import UsdtError
-from ..provider.preprocess import COMPILERS, words_of
 
 REGISTRATION = os.path.dirname(os.path.dirname(__file__)) + "/runtime/usdt_dof_register.c"
 
@@ -32,7 +30,7 @@ def compile_nothing(bits: int = 0) -> ElfObject:
     with TemporaryDirectory(prefix="usdtbuild-") as folder:
         path = f"{folder}/empty.o"
         _run("see what the compiler makes objects for", [*_compiler(bits), "-c", "-o", path, "-x", "c", os.devnull])
-        return ElfObject(_content(path), " ".join(words_of("CC") or ["the compiler's object"]))
+        return ElfObject(_content(path), " ".join(environment.words_of("CC") or ["the compiler's object"]))
 
 
 def with_registration(content: bytes, bits: int) -> bytes:
@@ -52,18 +50,20 @@ def with_registration(content: bytes, bits: int) -> bytes:
 
 
 def _compiler(bits: int) -> list[str]:
-    compiler = words_of("CC") or [next(filter(shutil.which, COMPILERS), COMPILERS[0])]
-    return [*compiler, *words_of("CFLAGS"), *([f"-m{bits}"] if bits else []), "-fno-lto", "-w"]
+    flags = environment.words_of("CFLAGS")
+    return [*environment.compiler(), *flags, *([f"-m{bits}"] if bits else []), "-fno-lto", "-w"]
 
 
 def _run(purpose: str, command: list[str]) -> None:
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        done = ask.run(command)
+    except ask.CannotStartError as error:
+        reason = error.reason.lower()
         raise CompilerError(f"can't run the compiler {command[0]}, to {purpose}: {reason}; set CC") from None
+    except ask.CompilerError as error:
+        raise CompilerError(f"can't {purpose}: {error}") from None
     if done.returncode:
-        said = "".join(f"\n  {line}" for line in done.stderr.decode("utf-8", "replace").splitlines())
+        said = "".join(f"\n  {line}" for line in done.stderr.splitlines())
         raise CompilerError(
             f"can't {purpose}: {' '.join(command)} failed with exit code {done.returncode}; "
             f"set CC and CFLAGS to what the program is compiled with{said}"

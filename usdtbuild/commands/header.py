@@ -5,6 +5,8 @@ Plain command lines don't come here, see `provider.fast`.
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from ..errors import UsageError
@@ -50,5 +52,13 @@ def command(
         raise UsageError(f"macro {min(both)} is both defined (-D) and undefined (-U)")
     given = {"-I": include, "-D": define, "-U": undefine}
     options = tuple(f"{letter}{word}" for letter, words in given.items() for word in words)
-    request = Request(source, output, none, documentation, stamp, depfile, options if preprocess else None, only)
+    text = partial(preprocessed, options) if preprocess else None
+    request = Request(source, output, none, documentation, stamp, depfile, text, only)
     ctx.exit(run(request))
+
+
+def preprocessed(options: tuple[str, ...], source: str, keep_comments: bool) -> bytes:
+    """Return what the user's C preprocessor makes of a file. Raises UsdtError."""
+    from ..compilers.preprocess import preprocess
+
+    return preprocess(source, options, keep_comments)

@@ -6,9 +6,9 @@ the next word as their value. It runs no compiler, and it doesn't judge: a line 
 read as anything, because then no object is written.
 
 This is the room's face, and the other modules know more: `driver_plan` what Clang says that it would do, `ask` how a
-compiler is asked, `flags` its option for patchable entries, `probe` whether that works. It is on the launcher's path,
-once per compile step, where every module counts; so it is the package itself, imports nothing but `posix`, and has no
-typed tuples.
+compiler is asked, `environment` which one `$CC` and `$CPP` name, `preprocess` what becomes of a provider file in it,
+`flags` its option for patchable entries, `probe` whether that works. It is on the launcher's path, once per compile
+step, where every module counts; so it is the package itself, imports nothing but `posix`, and has no typed tuples.
 """
 
 from __future__ import annotations

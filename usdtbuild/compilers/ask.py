@@ -1,7 +1,7 @@
 """Ask a compiler: run it, and say in one line what it complained of; what it predefines, and what that tells.
 
 Compilers that can't be run end in errors that say so. Which question is asked and what the answer means is known to
-those who ask (`flags`, `launch.hook`).
+those who ask (`flags`, `preprocess`, `launch.hook`, `classic.compiler`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ..errors import UsdtError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 TIMEOUT = 120  # seconds for one run of a compiler or a probe
 
@@ -33,11 +34,17 @@ class CannotStartError(CompilerError):
 
 def run(command: Sequence[str], **more: str) -> subprocess.CompletedProcess[str]:
     """Run a compiler or a probe and return what it said. Raises CompilerError."""
+    return _run(command, text=True, errors="replace", input=more.get("text", ""), cwd=more.get("folder"))
+
+
+def run_raw(command: Sequence[str], content: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Do the same for what is no text of the user's locale; `content` is its standard input. Raises CompilerError."""
+    return _run(command, input=content)
+
+
+def _run(command: Sequence[str], **more: Any) -> subprocess.CompletedProcess[Any]:
     try:
-        return subprocess.run(
-            list(command), capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False,
-            input=more.get("text", ""), cwd=more.get("folder"),
-        )  # fmt: skip
+        return subprocess.run(list(command), capture_output=True, timeout=TIMEOUT, check=False, **more)
     except OSError as error:
         raise CannotStartError(command[0], error.strerror or str(error)) from None
     except subprocess.TimeoutExpired:

@@ -216,7 +216,10 @@ def _real_linker(ours: str, settings: Settings) -> str:
 
 
 def _ask(words: list[str]) -> str:
-    """Run a command that prints a word; return that, or ''."""
+    """Run a command that prints a word; return that, or ''.
+
+    `compilers.ask` needs `subprocess`, whose import takes as long as the answer, and this stands before every link.
+    """
     read_end, write_end = posix.pipe()
     actions: list[tuple[Any, ...]] = [
         (posix.POSIX_SPAWN_DUP2, write_end, 1),

@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from .. import __version__, compilers
+from ..compilers.environment import COMPILERS
 from ..errors import InputError, UsdtError
 from ..files import write_whole
 from ..options import FORMATS
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 
 SOURCES = Path(__file__).resolve().parent.parent / "runtime/launcher"
 LAUNCHER = Path(__file__).resolve().parent.parent / "launcher.py"
-# Compilers for the machine that builds; CC may well be one for another machine.
-_COMPILERS = ("cc", "gcc", "clang")
+# What names compilers for the machine that builds; CC may well be one for another machine.
 _VARIABLES = ("CC_FOR_BUILD", "BUILD_CC", "HOSTCC")
 _TIMEOUT = 60  # seconds
 # A program that is linked statically starts in half the time; not every system has the C library for it.
@@ -100,7 +100,7 @@ def _make_linkers(door: Path) -> None:
 
 def _compilers() -> list[str]:
     named = [os.environ[name] for name in _VARIABLES if os.environ.get(name)]
-    return [path for path in map(shutil.which, [*named, *_COMPILERS]) if path]
+    return [path for path in map(shutil.which, [*named, *COMPILERS]) if path]
 
 
 def _compile(compiler: str, options: list[str], target: Path) -> bool:

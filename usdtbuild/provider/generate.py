@@ -20,11 +20,16 @@ from . import header
 from .model import Provider
 from .parser import ParseError, parse_bytes, read_file
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
 
 class Request(NamedTuple):
     """What one run of `usdtbuild header` shall do; '' for a file that isn't wanted.
 
-    `output` may be `-` for the standard output. `preprocessor` is None without -C, else the -I, -D and -U words.
+    `output` may be `-` for the standard output. `preprocess` is None without -C, else returns a file's text
+    behind the C preprocessor, with its comments or without.
     `only` names the providers to take from the file; empty for all.
     """
 
@@ -34,7 +39,7 @@ class Request(NamedTuple):
     documentation: str = ""
     stamp: str = ""
     depfile: str = ""
-    preprocessor: tuple[str, ...] | None = None
+    preprocess: Callable[[str, bool], bytes] | None = None
     only: tuple[str, ...] = ()
 
 
@@ -97,17 +102,27 @@ def _check_outputs(request: Request, output: str) -> None:
 
 def _read(request: Request) -> tuple[bytes, list[str]]:
     """Return the text to parse, and the files it came from."""
-    if request.preprocessor is not None:
-        from . import preprocess
-
+    if request.preprocess is not None:
         if request.source == "-":
             raise UsageError("-C reads a file, not the standard input")
-        data = preprocess.preprocess(request.source, request.preprocessor, bool(request.documentation))
-        included = [path for path in preprocess.included_files(data) if path != request.source]
+        data = request.preprocess(request.source, bool(request.documentation))
+        included = [path for path in _included_files(data) if path != request.source]
         return data, [request.source, *included]
     if request.source == "-":
         return sys.stdin.buffer.read(), []
     return read_file(request.source), [request.source]
+
+
+def _included_files(output: bytes) -> list[str]:
+    """Return the files that a preprocessor's line markers name, each once, in order."""
+    found: dict[str, None] = {}
+    for line in output.decode("utf-8", "replace").split("\n"):
+        if line.startswith(("# ", "#line ")):
+            name = line.partition('"')[2].rpartition('"')[0].replace("\\\\", "\\").replace('\\"', '"')
+            # <built-in>, <command-line>, and the compiler's working directory (it ends in two slashes).
+            if name and not name.startswith("<") and not name.endswith("//"):
+                found[name] = None
+    return list(found)
 
 
 def _choose(providers: tuple[Provider, ...], request: Request) -> tuple[Provider, ...]:
