@@ -362,8 +362,8 @@ class Workshop:
     def takes(self, linker: str, build: Build) -> bool:
         """Tell whether a linker can link what a compiler writes, without probes."""
         stubs = self.compile(build, "reference.c", "ENABLED=0")
+        objects = [self.compile(build, "corpus.c", BY_CALL), self.platform(build), stubs]
         try:
-            objects = [self.compile(build, "corpus.c", BY_CALL), self.platform(build), stubs]
             self.link(linker, objects, f"{build.stem}-unprobed")
         except pytest.fail.Exception:
             return False
@@ -634,8 +634,8 @@ def reference_stubs(header: str) -> str:
         for i, type_ in enumerate(types):
             number = f"(long long)({'unsigned long' if '*' in type_ else type_})a{i}"
             body += ' text(" "); text(a0);' if name == "text" else f" put_number({number});"
-        lines.append(f'void __dtrace_corpus___{name}({declared}) {{ {body} text("\\n"); }}')
-        lines.append(f"int __dtraceenabled_corpus___{name}(void) {{ return ENABLED; }}")
+        lines.append(f'USDTBUILD_STUB void __dtrace_corpus___{name}({declared}) {{ {body} text("\\n"); }}')
+        lines.append(f"USDTBUILD_STUB int __dtraceenabled_corpus___{name}(void) {{ return ENABLED; }}")
         lines.append(f"volatile unsigned short corpus_{name}_semaphore = ENABLED;")
     return "\n".join(lines) + "\n"
 

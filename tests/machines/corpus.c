@@ -263,8 +263,7 @@ NOINLINE int enabled_if(int a)
 	return a == 7 ? CORPUS_STORED_ENABLED() : 3;
 }
 
-typedef void by_pointer(int);
-extern by_pointer __dtrace_corpus___by__pointer;
+typedef __typeof__(__dtrace_corpus___by__pointer) by_pointer; /* i386's names its calling convention */
 by_pointer *volatile in_data = __dtrace_corpus___by__pointer;
 
 NOINLINE by_pointer *address(void)

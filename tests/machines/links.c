@@ -4,8 +4,7 @@
 void put(const char *what, long value);
 void finish(void);
 
-typedef void by_pointer(int);
-extern by_pointer __dtrace_corpus___by__pointer;
+typedef __typeof__(__dtrace_corpus___by__pointer) by_pointer; /* i386's names its calling convention */
 
 #define PASTE(a, b) a##b
 #define NAME(a, part) PASTE(a, part)

@@ -37,7 +37,7 @@ int library(int value)
 PROGRAM = """#include <stdio.h>
 #include "cross.h"
 int library(int value);
-static void (*volatile pointer)(const char *, CROSS_INT64) = __dtrace_cross___greeting;
+static __typeof__(&__dtrace_cross___greeting) volatile pointer = __dtrace_cross___greeting; /* names its convention */
 int main(int argc, char **argv)
 {
 	CROSS_GREETING("world", argc);
@@ -51,10 +51,10 @@ int main(int argc, char **argv)
 
 @pytest.fixture
 def sources(tmp_path):
-    """Put the sources into a folder and return it; the header's 64-bit type has a name of its own."""
+    """Put the sources into a folder and return it."""
     (tmp_path / "cross.d").write_text(PROVIDER)
     (tmp_path / "library.c").write_text(LIBRARY)
-    (tmp_path / "program.c").write_text(PROGRAM.replace("CROSS_INT64", "usdtbuild_int64"))
+    (tmp_path / "program.c").write_text(PROGRAM)
     return tmp_path
 
 
