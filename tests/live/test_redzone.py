@@ -129,7 +129,7 @@ usdt:{binary}:app:point {{ printf("point %d %d %ld\\n", *(int32 *)arg0, *(int32 
 def test_a_struct_that_only_the_probe_reads_is_filled(
     command: str, line: str, bpftrace: str, run: Any, need: Any, tmp_path: Path
 ) -> None:
-    """Compilers leave out stores that nothing reads: sys/sdt.h shows what lay in such a struct before."""
+    """gcc leaves out stores that nothing reads, and assembly reads no memory unless it says so."""
     words = line.split()
     need(words[0])
     (tmp_path / "app.d").write_text("provider app { probe point(struct point *p); };\n")
