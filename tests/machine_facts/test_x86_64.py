@@ -112,7 +112,7 @@ def test_is_enabled_sites_come_after_the_zero(machine: Calls, branch: str, enabl
 
 @pytest.mark.parametrize("branch", ["call", "got call"])
 def test_nop_styles_at_a_call(machine: Calls, branch: str) -> None:
-    """safe: one byte first, which every kernel emulates. nop5: what Linux from 6.16 turns into a call."""
+    """safe: one byte first, which every kernel emulates. nop5: what Linux 6.18 turns into a call."""
     assert replaced(machine, branch, False, "safe")[0].code[:1] == b"\x90"
     assert replaced(machine, branch, False, "nop5")[0].code[:5] == bytes.fromhex("0f1f440000")
     assert set(replaced(machine, branch, False, "classic")[0].code) == {0x90}

@@ -23,7 +23,7 @@ from ..provider.model import Provider
     type=click.Choice(NOPS),
     default=SAFE,
     show_default=True,
-    help="What takes a call's place: cheapest on every kernel, on kernels from 6.16, or as FreeBSD writes it.",
+    help="What takes a call's place: cheapest on every kernel, on kernels from 6.18, or as FreeBSD writes it.",
 )
 @click.option("--formats", default="", metavar="LIST", help=f"Records to write: {', '.join(FORMATS)}, with commas.")
 @click.option("--target-os", default="", metavar="OS", help=f"{one_of(tuple(SYSTEMS))}.")

@@ -36,7 +36,7 @@ INT3 = b"\xcc"
 # What replaces a branch: form -> NOP style -> (bytes, offset of the site in them). Each row is the disassembly.
 #
 # "safe" has a one-byte NOP first: every kernel emulates it under a uprobe, while longer NOPs are single-stepped
-# before Linux 6.16. "nop5" is what newer kernels turn into a call, 1.2 to 1.3 times cheaper a hit. "classic" is what
+# before Linux 6.16. "nop5" is what Linux 6.18 turns into a call, up to 1.3 times cheaper a hit. "classic" is what
 # illumos and FreeBSD tools write. What follows a ret is never executed: a tracer in the program may write any distance
 # there before it makes a jump (`e9`) of the NOP, and all states between are valid code.
 _PROBE = {
