@@ -22,6 +22,7 @@ provider app {
   probe seven(int a, int b, int c, int d, int e, int f, int g);
 };
 """
+PROBES = set(re.findall(r"probe (\w+)\(", PROVIDER))
 # Leaf functions keep data below the stack pointer, and the flags and registers of loops are alive at the sites.
 SOURCE = r"""
 #include "app.h"
@@ -115,6 +116,11 @@ def defined(run: Any, path: Path) -> set[str]:
     return set(re.findall(r" [TVW] __dtrace_app___(\w+)$", run("nm", path).stdout, re.MULTILINE))
 
 
+def recorded(run: Any, program: Path) -> set[str]:
+    """Return the probes of which a file has records."""
+    return set(re.findall(r"^ +Name: (\w+)$", run("readelf", "-nW", program).stdout, re.MULTILINE))
+
+
 @pytest.mark.parametrize("line", LINES)
 def test_every_branch_becomes_a_nop_and_nothing_else_changes(
     line: str, folder: Path, run: Any, need: Any, usdtbuild: Any
@@ -124,6 +130,7 @@ def test_every_branch_becomes_a_nop_and_nothing_else_changes(
     # Calls stay calls where registers end (seven), as far as the compiler writes them so.
     assert defined(run, usual) <= ({"seven"} if "large" in line or "hardening" in line else set())
     assert not re.search(r" U __dtrace", run("nm", usual).stdout)
+    assert recorded(run, folder / "program") == PROBES  # none was taken for code without effect
     assert build(run, usdtbuild, folder, line, CALLS)[1] == printed
     assert printed == "120 7 0\n136 5929 1\n152 -15708 2\n168 -5775 3\n3145791 54.75\n"
 
@@ -355,6 +362,9 @@ def test_cpp(line: str, folder: Path, run: Any, need: Any, usdtbuild: Any) -> No
     run(words[0], "cpp.o", "-o", "cpp", cwd=folder)
     assert run("./cpp", cwd=folder).stdout == "22 -3 4 400 30\n"
     assert not defined(run, folder / "cpp.o")
+    # Only the coroutine fires "text"; "seven" stands where nothing is evaluated.
+    standard = int(re.findall(r"\+\+(\d+) ", line)[0])
+    assert recorded(run, folder / "cpp") == PROBES - {"seven"} - (set() if standard >= 20 else {"text"})
 
 
 @pytest.mark.parametrize("line", ["g++ -std=c++20 -fmodules-ts -O2", "clang++-19 -std=c++20 -O2"])
