@@ -104,11 +104,11 @@ class Decoder:
 
     def __init__(self, shape: Shape, specs: Sequence[SiteSpec]) -> None:
         self._shape, self.slot = shape, shape.slot
-        self._sites = [(spec.target, _reader(spec, shape)) for spec in specs]
+        self._sites = [(spec.target, _reader(spec)) for spec in specs]
 
     def add(self, specs: Sequence[SiteSpec]) -> None:
         """Learn sites that came later."""
-        self._sites += [(spec.target, _reader(spec, self._shape)) for spec in specs]
+        self._sites += [(spec.target, _reader(spec)) for spec in specs]
 
     def events(self, raw: bytes, clock: Callable[[int], int]) -> Iterator[Event]:
         """Yield the events of a chunk."""
@@ -119,7 +119,7 @@ class Decoder:
             yield Event(clock(ticks), pid, tid, target, read(raw, at))
 
 
-def _reader(spec: SiteSpec, shape: Shape) -> Callable[[bytes, int], tuple[Value, ...]]:
+def _reader(spec: SiteSpec) -> Callable[[bytes, int], tuple[Value, ...]]:
     """Return a function that reads the arguments of a slot."""
     pattern = "<"
     for argument, (size, signed, floating) in zip(spec.arguments, spec.sizes):
