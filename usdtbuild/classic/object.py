@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mmap import mmap
     from typing import Callable, Union
 
+    from ..elf.layout import SymbolIndex
     from ..outputs import Outputs
     from ..provider.model import Provider
 
@@ -116,14 +117,14 @@ class _Scan:
         Semaphores may be read in the code, which is compressed.
         """
         self.unknown = True
-        for index in range(1, len(source.sections)):
-            if source.section_name(index).startswith(_LTO_SYMBOLS.decode()):
+        for index, _ in source.numbered():
+            if index and source.section_name(index).startswith(_LTO_SYMBOLS.decode()):
                 names = str(bytes(source.content(index)), "ascii", "replace").split("\0")
                 self.stubs.update(name for name in names if name.startswith(self.prefixes))
 
     def _note_references(self, source: ElfObject) -> None:
         suffix = sites.SEMAPHORE_SUFFIX
-        called: dict[int, str] = {}
+        called: dict[SymbolIndex, str] = {}
         for index, name in find_symbols(source, (b"__dtrace",), self.semaphore_names, suffix.encode()).items():
             symbol = source.symbol(index)
             # What an instrumented object leaves over is weak.
@@ -136,7 +137,7 @@ class _Scan:
                 called[index] = name
         self._refuse_branches(source, called)
 
-    def _refuse_branches(self, source: ElfObject, called: dict[int, str]) -> None:
+    def _refuse_branches(self, source: ElfObject, called: dict[SymbolIndex, str]) -> None:
         """Raise where a header wrote branches that nothing may follow: they must become NOPs in the object itself."""
         if not called or source.data.find(b"branch\t") < 0:
             return

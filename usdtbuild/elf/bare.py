@@ -46,7 +46,7 @@ def bare_object(template: ElfObject, texts: list[Text], undefined: list[str]) ->
     """Return the bytes of an object like `template` that refers to the global hidden symbols `undefined`."""
     marks = [
         _Section(name, s.type, s.flags & ~layout.SHF_GROUP, bytes(template.content(i)), 0, 0, s.align, s.entsize)
-        for i, s in enumerate(template.sections)
+        for i, s in template.numbered()
         for name in (template.section_name(i),)
         if name in _MARKS
     ]

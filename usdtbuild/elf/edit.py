@@ -17,11 +17,13 @@ from ..record import NamedTuple
 from . import layout
 from .finish import Finisher
 from .finish_symbols import ABSOLUTE
+from .layout import SectionIndex
 
 __all__ = ["ABSOLUTE", "NewRelocation", "ObjectEditor"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .layout import SymbolIndex
     from .object import ElfObject, Reference
 
 # A symbol that the object doesn't have yet is named by a negative number until `finish` knows its place:
@@ -77,16 +79,16 @@ class ObjectEditor:
         self.patches: list[tuple[int, bytes]] = []
         self._labels: list[_Label] = []
         self._globals: list[_Global] = []
-        self._changed_symbols: dict[int, tuple[int, int, int | None, int | None, int | None]] = {}
+        self._changed_symbols: dict[SymbolIndex, tuple[int, int, SectionIndex | None, int | None, int | None]] = {}
         self._retargeted: list[tuple[Reference, int, int, int]] = []
         self._sections: list[_NewSection] = []
         self._relocations: dict[int, tuple[int, list[NewRelocation]]] = {}
         self._group_members: dict[int, list[int]] = {}
         self._new_groups: dict[int, tuple[int, list[int]]] = {}
-        self._extended: dict[int, bytearray] = {}
-        self._more_relocations: dict[int, list[NewRelocation]] = {}  # existing relocation section -> what it gets
-        self._emptied: list[int] = []
-        self._dropped: list[int] = []
+        self._extended: dict[SectionIndex, bytearray] = {}
+        self._more_relocations: dict[SectionIndex, list[NewRelocation]] = {}  # existing section of relocations -> more
+        self._emptied: list[SectionIndex] = []
+        self._dropped: list[SectionIndex] = []
         self._osabi: int | None = None
         self._rela = self._uses_rela()
 
@@ -106,7 +108,7 @@ class ObjectEditor:
 
     # -- what callers change -----------------------------------------------------------------------------------------
 
-    def patch(self, section: int, offset: int, data: bytes) -> None:
+    def patch(self, section: SectionIndex, offset: int, data: bytes) -> None:
         """Overwrite bytes of an existing section."""
         self.patches.append((self.source.sections[section].offset + offset, data))
 
@@ -116,16 +118,20 @@ class ObjectEditor:
             self._osabi = layout.ELFOSABI_GNU
 
     @property
-    def next_section(self) -> int:
+    def next_section(self) -> SectionIndex:
         """The index that the next `add_section` or `add_group` will return."""
-        return len(self.source.sections) + len(self._sections)
+        return self.section_after(0)
 
-    def add_label(self, section: int, value: int, name: str = "") -> int:
+    def section_after(self, others: int) -> SectionIndex:
+        """Return the index of the section that is added after so many others; a section's relocations are one."""
+        return SectionIndex(len(self.source.sections) + len(self._sections) + others)
+
+    def add_label(self, section: SectionIndex, value: int, name: str = "") -> int:
         """Add a local label, usually a nameless one, in a section or ABSOLUTE; return its handle."""
         self._labels.append(_Label(name, section, value, layout.STT_NOTYPE, layout.STV_HIDDEN))
         return -2 * len(self._labels)
 
-    def add_section_symbol(self, section: int) -> int:
+    def add_section_symbol(self, section: SectionIndex) -> int:
         """Add the local symbol that stands for a section and lends it its name; return its handle."""
         self._labels.append(_Label("", section, 0, layout.STT_SECTION, layout.STV_DEFAULT))
         return -2 * len(self._labels)
@@ -138,7 +144,13 @@ class ObjectEditor:
         return -2 * len(self._globals) + 1
 
     def change_symbol(
-        self, index: int, binding: int, type_: int, section: int | None = None, value: int | None = None, size: int = 0
+        self,
+        index: SymbolIndex,
+        binding: int,
+        type_: int,
+        section: SectionIndex | None = None,
+        value: int | None = None,
+        size: int = 0,
     ) -> None:
         """Give an existing global symbol another binding and definition, and hide it."""
         self._changed_symbols[index] = (binding << 4 | type_, layout.STV_HIDDEN, section, value, size)
@@ -165,7 +177,7 @@ class ObjectEditor:
         entsize: int = 0,
         relocations: list[NewRelocation] | None = None,
         group: int = 0,
-    ) -> int:
+    ) -> SectionIndex:
         """Append a section, with its relocations and as a member of `group` (a group section) if given.
 
         Return its index, which is final.
@@ -179,7 +191,7 @@ class ObjectEditor:
             self._add_relocation_section(name, index, relocations, group)
         return index
 
-    def extend_section(self, section: int, data: bytes, relocations: list[NewRelocation]) -> int:
+    def extend_section(self, section: SectionIndex, data: bytes, relocations: list[NewRelocation]) -> int:
         """Add bytes to the end of a section, with relocations whose offsets count from there; return where that is.
 
         The section is an existing one that has relocations already, or a new one that was added with some.
@@ -196,7 +208,7 @@ class ObjectEditor:
         self.add_relocations(section, [r._replace(offset=start + r.offset) for r in relocations])
         return start
 
-    def add_relocations(self, section: int, relocations: list[NewRelocation]) -> None:
+    def add_relocations(self, section: SectionIndex, relocations: list[NewRelocation]) -> None:
         """Add relocations to a section; where it has some, each goes behind those of its offset and of lower ones."""
         if section >= len(self.source.sections):
             self._relocations[section + 1][1].extend(relocations)
@@ -205,7 +217,7 @@ class ObjectEditor:
         if existing:
             self._more_relocations.setdefault(existing[0], []).extend(relocations)
         else:
-            group = self.source.groups().get(section, 0)
+            group = self.source.groups().get(section, SectionIndex(0))
             self._add_relocation_section(self.source.section_name(section), section, relocations, group)
 
     def _add_relocation_section(self, name: str, target: int, relocations: list[NewRelocation], group: int) -> None:
@@ -226,18 +238,18 @@ class ObjectEditor:
         elif group:
             self._group_members.setdefault(group, []).append(index)
 
-    def drop_section(self, index: int) -> None:
+    def drop_section(self, index: SectionIndex) -> None:
         """Turn an existing section into an empty, nameless SHT_NULL one, which every tool passes over.
 
         The name goes too, because gcc's linker plugin looks for `.gnu.lto_` names before it looks at types.
         """
         self._dropped.append(index)
 
-    def empty_section(self, index: int) -> None:
+    def empty_section(self, index: SectionIndex) -> None:
         """Take all bytes from an existing section, which stays: where `drop_section` would leave a gap in a group."""
         self._emptied.append(index)
 
-    def add_group(self, signature: int, flags: int = layout.GRP_COMDAT) -> int:
+    def add_group(self, signature: int, flags: int = layout.GRP_COMDAT) -> SectionIndex:
         """Append a group whose signature is the symbol (index or handle) `signature`; return its index."""
         data = self.layout.u32.pack(flags)
         index = self.add_section(".group", layout.SHT_GROUP, 0, data, align=4, entsize=4, link=self.source.symtab)

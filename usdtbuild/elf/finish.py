@@ -10,12 +10,14 @@ from bisect import bisect_left
 from . import layout
 from .finish_symbols import new_header, write_symbols
 from .headers import SectionHeader
+from .layout import SymbolIndex
 from .relocations import join_info
 from .uleb import decode_uleb, encode_uleb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .edit import NewRelocation, ObjectEditor
+    from .layout import SectionIndex
     from .object import Reference
 
 
@@ -36,7 +38,9 @@ class Finisher:
         # The first globals give their places to the labels and go to the end, in order.
         stop = min(self.first_global + labels, self.count)
         start = max(self.count, self.first_global + labels)
-        self.moved = {old: start + i for i, old in enumerate(range(self.first_global, stop))}
+        self.moved: dict[SymbolIndex, int] = {
+            SymbolIndex(old): start + i for i, old in enumerate(range(self.first_global, stop))
+        }
         self.first_new_global = self.count + labels
         self.names: dict[str, int] = {}
 
@@ -58,7 +62,7 @@ class Finisher:
     def number(self, symbol: int) -> int:
         """Return the final index of an input symbol or of a handle."""
         if symbol >= 0:
-            return self.moved.get(symbol, symbol)
+            return self.moved.get(SymbolIndex(symbol), symbol)
         if symbol % 2 == 0:
             return self.first_global - symbol // 2 - 1
         return self.first_new_global + (-symbol - 1) // 2
@@ -151,7 +155,7 @@ class Finisher:
                 data += self._pack_relocation(r.offset, r.type, self.number(r.symbol), r.addend, rela=rela)
             self._write_again(index, self._by_offset(bytes(data), self.source.sections[index].entsize))
 
-    def _patched(self, index: int, patches: list[tuple[int, bytes]], starts: list[int]) -> bytearray:
+    def _patched(self, index: SectionIndex, patches: list[tuple[int, bytes]], starts: list[int]) -> bytearray:
         """Return an existing section's content with the `patches`, which begin at the offsets `starts`."""
         section = self.source.sections[index]
         data = bytearray(self.source.content(index))
@@ -175,7 +179,7 @@ class Finisher:
     # -- what else holds symbol and section numbers ------------------------------------------------------------------
 
     def _write_groups(self) -> None:
-        for index, section in enumerate(self.source.sections):
+        for index, section in self.source.numbered():
             if section.type != layout.SHT_GROUP or section.link != self.source.symtab:
                 continue
             added = self.editor._group_members.get(index, ())
@@ -186,7 +190,7 @@ class Finisher:
             self.headers[index] = header
 
     def _write_address_significance(self) -> None:
-        for index, section in enumerate(self.source.sections):
+        for index, section in self.source.numbered():
             if section.type == layout.SHT_LLVM_ADDRSIG and section.link == self.source.symtab:
                 symbols = decode_uleb(bytes(self.source.content(index)))
                 if any(symbol in self.moved for symbol in symbols):

@@ -8,14 +8,15 @@ from .headers import SectionHeader
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .finish import Finisher
+    from .layout import SectionIndex
 
-ABSOLUTE = -1  # in place of a section's number: the symbol's value is no address
+ABSOLUTE = layout.SectionIndex(-1)  # in place of a section's number: the symbol's value is no address
 
 
 def write_symbols(finisher: Finisher) -> None:
     """Append the symbol table with the new labels and symbols in their places, and what belongs to it."""
     editor, source, size = finisher.editor, finisher.source, finisher.layout.symbol.size
-    strtab = source.sections[source.symtab].link
+    strtab = layout.SectionIndex(source.sections[source.symtab].link)
     strings = bytearray()
     string_base = source.sections[strtab].size
     old = source.content(source.symtab)
@@ -86,7 +87,7 @@ def _write_extended_indices(finisher: Finisher, count: int) -> None:
         finisher.headers.append(header._replace(align=4, entsize=4))
 
 
-def _write_strings(finisher: Finisher, strtab: int, strings: bytearray) -> None:
+def _write_strings(finisher: Finisher, strtab: SectionIndex, strings: bytearray) -> None:
     """Append the grown symbol and section name tables, which may be one and the same section (clang)."""
     source = finisher.source
     shstrtab = source.shstrndx
@@ -103,7 +104,7 @@ def _write_strings(finisher: Finisher, strtab: int, strings: bytearray) -> None:
         finisher.headers[index] = finisher.headers[index]._replace(name=places[finisher.headers[index].name])
 
 
-def _grow(finisher: Finisher, index: int, added: bytearray) -> None:
+def _grow(finisher: Finisher, index: SectionIndex, added: bytearray) -> None:
     if added:
         data = bytes(finisher.source.content(index)) + bytes(added)
         section = finisher.source.sections[index]

@@ -8,6 +8,7 @@ from .object import find_symbols
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .layout import SectionIndex
     from .object import ElfObject
 
 NO_MACHINE_CODE = "which holds no machine code to put probes into"
@@ -17,13 +18,13 @@ class LtoObjectError(UsdtError):
     """The object holds no machine code yet, so its probes can't be found."""
 
 
-def refuse_slim_lto(source: ElfObject) -> list[int]:
+def refuse_slim_lto(source: ElfObject) -> list[SectionIndex]:
     """Return the sections with intermediate code of a fat LTO object; raise LtoObjectError for a slim one."""
     names = source.sections[source.shstrndx]
     has_gcc = source.data.find(b".gnu.lto_", names.offset, names.offset + names.size) >= 0
-    code = [i for i, s in enumerate(source.sections) if s.type == layout.SHT_LLVM_LTO]
+    code = [i for i, s in source.numbered() if s.type == layout.SHT_LLVM_LTO]
     if has_gcc:
-        code += [i for i in range(1, len(source.sections)) if source.section_name(i).startswith(".gnu.lto_")]
+        code += [i for i, _ in source.numbered() if i and source.section_name(i).startswith(".gnu.lto_")]
         if find_symbols(source, (b"__gnu_lto_slim\0",)):
             raise LtoObjectError(
                 f"{source.path}: is a slim LTO object, {NO_MACHINE_CODE}; compile this file with -fno-lto, or with "

@@ -9,6 +9,16 @@ from struct import Struct
 
 from ..record import NamedTuple
 
+# A section's number is no symbol's: mypy tells them apart, and nothing is imported for it.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NewType
+
+    SectionIndex = NewType("SectionIndex", int)
+    SymbolIndex = NewType("SymbolIndex", int)
+else:
+    SectionIndex = SymbolIndex = int
+
 ET_REL, ET_EXEC, ET_DYN, ET_CORE = 1, 2, 3, 4
 ELFOSABI_NONE, ELFOSABI_GNU, ELFOSABI_SOLARIS, ELFOSABI_FREEBSD = 0, 3, 6, 9
 

@@ -13,6 +13,7 @@ from ..errors import InputError
 from ..record import NamedTuple
 from . import layout, relocations
 from .headers import Headers, SectionHeader
+from .layout import SectionIndex, SymbolIndex
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Symbol(NamedTuple):
     name: int
     info: int
     other: int
-    section: int
+    section: SectionIndex
     value: int
     size: int
     reserved: int = 0
@@ -62,11 +63,11 @@ class Reference(NamedTuple):
     `addend` is None in SHT_REL sections, where it lies in the bytes that are relocated.
     """
 
-    relocations: int
+    relocations: SectionIndex
     entry: int
     offset: int
     type: int
-    symbol: int
+    symbol: SymbolIndex
     addend: int | None
 
 
@@ -83,11 +84,11 @@ class ElfObject:
             kind = {2: "an executable", 3: "a shared library or PIE", 4: "a core dump"}.get(self.type, "an ELF file")
             raise self.error(f"is {kind}, not a relocatable object", "give the .o file that the compiler wrote")
         self.sections = headers.sections()
-        self.shstrndx = headers.name_table
+        self.shstrndx = SectionIndex(headers.name_table)
         self._check_sections()
         self.symtab = self._find_symtab()
-        self._extended = -1  # not looked for yet
-        self._entries_at: dict[int, dict[int, list[int]]] = {}  # relocation section -> offset -> entries
+        self._extended = SectionIndex(-1)  # not looked for yet
+        self._entries_at: dict[SectionIndex, dict[int, list[int]]] = {}  # relocation section -> offset -> entries
 
     def error(self, what: str, cure: str = "compile it again") -> ElfError:
         """Return an error about this object, for the caller to raise."""
@@ -110,8 +111,12 @@ class ElfObject:
         if self.sections[self.shstrndx].type != layout.SHT_STRTAB:
             raise self.error(f"section {self.shstrndx} should hold the section names, and is no string table")
 
-    def _find_symtab(self) -> int:
-        for index, section in enumerate(self.sections):
+    def numbered(self) -> Iterable[tuple[SectionIndex, SectionHeader]]:
+        """Return all sections with their numbers."""
+        return enumerate(self.sections)  # type: ignore[return-value]
+
+    def _find_symtab(self) -> SectionIndex:
+        for index, section in self.numbered():
             if section.type == layout.SHT_SYMTAB:
                 if section.entsize != self.layout.symbol.size or section.size % section.entsize:
                     raise self.error(f"symbol table (section {index}) has entries of {section.entsize} bytes")
@@ -120,11 +125,11 @@ class ElfObject:
                 if not has_strings or section.info > section.size // section.entsize:
                     raise self.error(f"symbol table (section {index}) has a bad link or info field")
                 return index
-        return 0
+        return SectionIndex(0)
 
     # -- sections ----------------------------------------------------------------------------------------------------
 
-    def content(self, index: int) -> memoryview:
+    def content(self, index: SectionIndex) -> memoryview:
         """Return the bytes of section `index`, without copying. NOBITS sections have none."""
         section = self.sections[index]
         if section.type == layout.SHT_NOBITS:
@@ -140,23 +145,23 @@ class ElfObject:
             raise self.error(f"string at {offset:#x} of section {table} runs out of its table")
         return str(bytes(self.data[start:end]), "utf-8", "surrogateescape")
 
-    def section_name(self, index: int) -> str:
+    def section_name(self, index: SectionIndex) -> str:
         """Return the name of section `index`."""
         return self.string(self.shstrndx, self.sections[index].name)
 
-    def sections_named(self, name: str) -> list[int]:
+    def sections_named(self, name: str) -> list[SectionIndex]:
         """Return the indices of all sections called `name`, in file order."""
         table = self.sections[self.shstrndx]
         offsets = set(_string_offsets(self.data, table, name.encode() + b"\0"))
-        return [i for i, s in enumerate(self.sections) if s.name in offsets] if offsets else []
+        return [i for i, s in self.numbered() if s.name in offsets] if offsets else []
 
-    def groups(self) -> dict[int, int]:
+    def groups(self) -> dict[SectionIndex, SectionIndex]:
         """Return section index -> index of the SHT_GROUP section it is a member of."""
-        members: dict[int, int] = {}
-        for index, section in enumerate(self.sections):
+        members: dict[SectionIndex, SectionIndex] = {}
+        for index, section in self.numbered():
             if section.type == layout.SHT_GROUP:
                 for member in relocations.words(self.content(index), 4, self.layout)[1:]:
-                    members[member] = index
+                    members[SectionIndex(member)] = index
         return members
 
     # -- symbols -----------------------------------------------------------------------------------------------------
@@ -168,7 +173,11 @@ class ElfObject:
             return 0
         return self.sections[self.symtab].size // self.layout.symbol.size
 
-    def symbol(self, index: int) -> Symbol:
+    def symbol_indexes(self, start: int = 0) -> Sequence[SymbolIndex]:
+        """Return the numbers of all symbols from one on."""
+        return range(start, self.symbol_count)  # type: ignore[return-value]
+
+    def symbol(self, index: SymbolIndex) -> Symbol:
         """Return symbol `index`, with an extended section index resolved."""
         if index >= self.symbol_count:
             raise self.error(f"symbol {index} of a table with {self.symbol_count}")
@@ -183,35 +192,36 @@ class ElfObject:
             return symbol
         if symbol.section == layout.SHN_XINDEX:
             return symbol._replace(section=self._extended_index(index))
-        return symbol._replace(section=0, reserved=symbol.section)
+        return symbol._replace(section=SectionIndex(0), reserved=symbol.section)
 
-    def symbol_name(self, index: int) -> str:
+    def symbol_name(self, index: SymbolIndex) -> str:
         """Return the name of symbol `index`."""
         return self.string(self.sections[self.symtab].link, self.symbol(index).name)
 
-    def extended_table(self) -> int:
+    def extended_table(self) -> SectionIndex:
         """Return the index of the SHT_SYMTAB_SHNDX section that belongs to the symbol table, or 0."""
         if self._extended < 0:  # each symbol of an object with many sections asks
             fitting = (
                 index
-                for index, section in enumerate(self.sections)
+                for index, section in self.numbered()
                 if section.type == layout.SHT_SYMTAB_SHNDX and section.link == self.symtab
             )
-            self._extended = next(fitting, 0)
+            self._extended = next(fitting, SectionIndex(0))
         return self._extended
 
-    def _extended_index(self, index: int) -> int:
+    def _extended_index(self, index: SymbolIndex) -> SectionIndex:
         table = self.extended_table()
         if not table or self.sections[table].size < 4 * (index + 1):
             raise self.error(f"symbol {index} needs an extended section index, and there is none")
-        return int(self.layout.u32.unpack_from(self.data, self.sections[table].offset + 4 * index)[0])
+        (section,) = self.layout.u32.unpack_from(self.data, self.sections[table].offset + 4 * index)
+        return SectionIndex(section)
 
     # -- relocations -------------------------------------------------------------------------------------------------
 
-    def relocation_sections(self) -> list[int]:
+    def relocation_sections(self) -> list[SectionIndex]:
         """Return the indices of the SHT_RELA and SHT_REL sections that use the symbol table."""
         found = []
-        for index, section in enumerate(self.sections):
+        for index, section in self.numbered():
             if section.type in {layout.SHT_RELA, layout.SHT_REL} and section.link == self.symtab and section.size:
                 entry = self.layout.rela if section.type == layout.SHT_RELA else self.layout.rel
                 if section.entsize != entry.size or section.size % entry.size:
@@ -221,20 +231,21 @@ class ElfObject:
                 found.append(index)
         return found
 
-    def relocation_symbols(self, index: int) -> Sequence[int]:
+    def relocation_symbols(self, index: SectionIndex) -> Sequence[SymbolIndex]:
         """Return the column of symbol indices of relocation section `index`."""
-        return relocations.symbols(self.content(index), self.layout, self.machine, self.sections[index].entsize)
+        size = self.sections[index].entsize
+        return relocations.symbols(self.content(index), self.layout, self.machine, size)  # type: ignore[return-value]
 
-    def relocation(self, index: int, entry: int) -> Reference:
+    def relocation(self, index: SectionIndex, entry: int) -> Reference:
         """Return entry number `entry` of relocation section `index`."""
         section = self.sections[index]
         rela = section.type == layout.SHT_RELA
         record = self.layout.rela if rela else self.layout.rel
         fields = record.unpack_from(self.data, section.offset + entry * record.size)
         symbol, type_ = relocations.split_info(fields[1], self.layout, self.machine)
-        return Reference(index, entry, fields[0], type_, symbol, fields[2] if rela else None)
+        return Reference(index, entry, fields[0], type_, SymbolIndex(symbol), fields[2] if rela else None)
 
-    def relocations_at(self, index: int, offset: int) -> list[Reference]:
+    def relocations_at(self, index: SectionIndex, offset: int) -> list[Reference]:
         """Return the entries of relocation section `index` that apply at `offset` (more than one on RISC-V)."""
         if index not in self._entries_at:
             entries_at = self._entries_at[index] = {}
@@ -243,7 +254,7 @@ class ElfObject:
                 entries_at.setdefault(self.relocation(index, entry).offset, []).append(entry)
         return [self.relocation(index, entry) for entry in self._entries_at[index].get(offset, ())]
 
-    def references(self, wanted: Container[int]) -> list[Reference]:
+    def references(self, wanted: Container[SymbolIndex]) -> list[Reference]:
         """Return every relocation against one of the `wanted` symbols, in file order."""
         found = []
         for index in self.relocation_sections():
@@ -256,7 +267,7 @@ class ElfObject:
 
 def find_symbols(
     source: ElfObject, prefixes: Iterable[bytes] = (), names: Collection[bytes] = (), ending: bytes = b""
-) -> dict[int, str]:
+) -> dict[SymbolIndex, str]:
     """Return symbol index -> name of the symbols that start with a prefix, or are one of `names`.
 
     All of `names` must end with `ending`. Assemblers share the tails of names, so a name may begin in the middle
@@ -274,7 +285,7 @@ def find_symbols(
         return {}
     words = relocations.words(source.content(source.symtab), 4, source.layout)
     column = words[:: source.layout.symbol.size // 4]
-    return {i: source.string(symtab.link, name) for i, name in enumerate(column) if name in starts}
+    return {SymbolIndex(i): source.string(symtab.link, name) for i, name in enumerate(column) if name in starts}
 
 
 def _starts_of(data: Data, strings: SectionHeader, names: Collection[bytes], ending: bytes) -> Iterator[int]:

@@ -20,6 +20,7 @@ from ..elf import layout as elf
 from ..elf.edit import NewRelocation, ObjectEditor
 from ..elf.foreign import BITCODE
 from ..elf.intermediate import LtoObjectError, refuse_slim_lto
+from ..elf.layout import SectionIndex
 from ..elf.object import ElfObject
 from ..files import open_input, write_edited
 from ..machines import facts_of
@@ -40,7 +41,7 @@ class Entry(NamedTuple):
 
     reference: Reference
     addend: int
-    section: int
+    section: SectionIndex
     offset: int
 
 
@@ -73,11 +74,11 @@ def convert(data: Data, path: str) -> tuple[list[tuple[int, bytes]], bytes, int]
     entries = [entry for index in tables for entry in _entries(source, index)]
     editor = ObjectEditor(source)
     groups = source.groups()
-    by_section: dict[int, list[Entry]] = {}
+    by_section: dict[SectionIndex, list[Entry]] = {}
     for entry in sorted(entries, key=lambda entry: (entry.section, entry.offset)):
         by_section.setdefault(entry.section, []).append(entry)
     for section, members in by_section.items():
-        _write(editor, section, members, groups.get(section, 0))
+        _write(editor, section, members, groups.get(section, SectionIndex(0)))
     for index in tables:
         for unused in (index, *_applied_to(source, index)):
             if unused in groups:
@@ -104,12 +105,12 @@ def may_have_table(data: Data) -> bool:
     return data.find(b"patchable_function_entries") >= 0 or data.find(b"patchable-function") >= 0 or data[:4] in BITCODE
 
 
-def _applied_to(source: ElfObject, index: int) -> list[int]:
+def _applied_to(source: ElfObject, index: SectionIndex) -> list[SectionIndex]:
     """Return the relocation sections that apply to section `index`."""
     return [at for at in source.relocation_sections() if source.sections[at].info == index]
 
 
-def _entries(source: ElfObject, index: int) -> list[Entry]:
+def _entries(source: ElfObject, index: SectionIndex) -> list[Entry]:
     """Return the entries of the compiler's table in section `index`; one that isn't understood is an error."""
     section = source.sections[index]
     size = source.layout.address_size
@@ -140,7 +141,7 @@ def _entries(source: ElfObject, index: int) -> list[Entry]:
     return [found[offset] for offset in sorted(found)]
 
 
-def _write(editor: ObjectEditor, section: int, members: list[Entry], group: int) -> None:
+def _write(editor: ObjectEditor, section: SectionIndex, members: list[Entry], group: int) -> None:
     """Append the table of one code section, and the relocation that keeps it with the code."""
     source = editor.source
     types = _types(source)

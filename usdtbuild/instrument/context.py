@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ..elf import layout as elf
 from ..elf.edit import ABSOLUTE, ObjectEditor
+from ..elf.layout import SymbolIndex
 from ..elf.object import find_symbols
 from ..errors import UsdtError
 from ..formats import stapsdt
@@ -17,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container
 
+    from ..elf.layout import SectionIndex
     from ..elf.object import ElfObject
     from ..machines.calls import Calls
     from ..provider.model import Probe, Provider
@@ -63,21 +65,21 @@ class Context:
         self.dof_system = "oracle" if options.target_os == "linux" else options.target_os
         self.asks = "usdt" in options.formats or ("dof" in options.formats and self.dof_system == "oracle")
         self.reports: list[SiteReport] = []
-        self.semaphores = dict(found.semaphores)  # name -> symbol or handle
+        self.semaphores: dict[str, int] = dict(found.semaphores)  # name -> symbol or handle
         self.alias_counts: dict[str, int] = {}
         self.has_aliases = source.data.find(b".usdt0\0") >= 0  # an instrumented object was joined to a plain one
         self.unique_names: dict[int, str] = {}  # group (0 for none) -> prefix of its aliases' names
-        self.aliases: dict[int, int] = {}  # text section -> the symbol at its start
-        self.kept: set[int] | None = None  # sections that linkers keep whatever happens
+        self.aliases: dict[SectionIndex, int] = {}  # text section -> the symbol at its start
+        self.kept: set[SectionIndex] | None = None  # sections that linkers keep whatever happens
         self._functions: FunctionTable | None = None
         self.declarations: dict[str, int] = {}  # provider -> the symbol of its note in `.note.usdt`
         self.base_symbol = 0
         self.sites_anchor = 0  # the first chunk of the loaded table
         self.anchor = 0
-        self.descriptors = 0
+        self.descriptors = elf.SectionIndex(0)  # the section of function descriptors
         self.zero = 0
 
-    def place(self, section: int, offset: int, group: int) -> tuple[int, int]:
+    def place(self, section: SectionIndex, offset: int, group: int) -> tuple[int, int]:
         """Return a symbol and an addend that together mean a place in code.
 
         Where linkers delete code, that is a symbol of its own and not a distance (RISC-V, LoongArch).
@@ -86,7 +88,7 @@ class Context:
             return self.editor.add_label(section, offset), 0
         return self.alias(section, group), offset
 
-    def function(self, section: int, stub: StubSymbol, offset: int) -> Function:
+    def function(self, section: SectionIndex, stub: StubSymbol, offset: int) -> Function:
         """Return the function that a site is in; a stub that this object defines is one itself."""
         from .dof import Function, FunctionTable
 
@@ -96,7 +98,7 @@ class Context:
             self._functions = FunctionTable(self.source, {site.section for site in self.found.sites})
         return self._functions.at(section, offset)
 
-    def alias(self, section: int, group: int) -> int:
+    def alias(self, section: SectionIndex, group: int) -> int:
         """Return a symbol at the start of a text section, for records to count from.
 
         The section's own symbol would do, but for gold, which refuses a link in which a record points to a local
@@ -119,7 +121,7 @@ class Context:
             self.aliases[section] = self.new_alias(section, group, code, section)
         return self.aliases[section]
 
-    def new_alias(self, section: int, group: int, content: bytes | memoryview, code: int) -> int:
+    def new_alias(self, section: SectionIndex, group: int, content: bytes | memoryview, code: SectionIndex) -> int:
         """Return a new symbol at the start of `section`, which linkers keep or drop together with that of `code`."""
         prefix = self._unique_name(group)
         count = self.alias_counts.get(prefix, 0)
@@ -140,7 +142,7 @@ class Context:
     def _unique_name(self, group: int) -> str:
         if group not in self.unique_names:
             section = self.source.sections[group]
-            symbol = section.info if group else first_strong_definition(self.source, self.groups)
+            symbol = SymbolIndex(section.info) if group else first_strong_definition(self.source, self.groups)
             self.unique_names[group] = (self.source.symbol_name(symbol) if symbol else "") or self._digest()
         return self.unique_names[group]
 
@@ -149,17 +151,17 @@ class Context:
 
         return f"{_DIGEST}{blake2b(self.source.data, digest_size=8).hexdigest()}"
 
-    def _always_kept(self) -> set[int]:
+    def _always_kept(self) -> set[SectionIndex]:
         if self.kept is None:
             self.kept = always_kept(self.source, self.groups)
         return self.kept
 
-    def symbol(self, name: str) -> int:
+    def symbol(self, name: str) -> SymbolIndex:
         """Return the index of an existing symbol called `name`, or 0."""
         for index, found in find_symbols(self.source, (name.encode() + b"\0",)).items():
             if found == name and self.source.symbol(index).binding != elf.STB_LOCAL:
                 return index
-        return 0
+        return SymbolIndex(0)
 
     def zero_symbol(self) -> int:
         """Return a symbol whose value is 0, for relocations that are to write a plain number."""
@@ -168,29 +170,29 @@ class Context:
         return self.zero
 
 
-def first_strong_definition(source: ElfObject, grouped: Container[int]) -> int:
+def first_strong_definition(source: ElfObject, grouped: Container[SectionIndex]) -> SymbolIndex:
     """Return the first symbol that no other object of a link may define too, or 0 if there is none.
 
     That is a global, not weak definition in a section that is in none of the `grouped` sections.
     """
-    for index in range(source.sections[source.symtab].info, source.symbol_count):
+    for index in source.symbol_indexes(source.sections[source.symtab].info):
         symbol = source.symbol(index)
         defined = 0 < symbol.section < len(source.sections)
         if symbol.binding == elf.STB_GLOBAL and defined and symbol.section not in grouped:
             return index
-    return 0
+    return SymbolIndex(0)
 
 
-def always_kept(source: ElfObject, grouped: Container[int]) -> set[int]:
+def always_kept(source: ElfObject, grouped: Container[SectionIndex]) -> set[SectionIndex]:
     """Return the sections that run at start and end, and all that these refer to by local symbols, and so on.
 
     Linkers keep these, `--gc-sections` or not. What is in one of the `grouped` sections may be another object's.
     """
-    applied: dict[int, list[int]] = {}
+    applied: dict[int, list[SectionIndex]] = {}
     for index in source.relocation_sections():
         applied.setdefault(source.sections[index].info, []).append(index)
-    pending = [i for i, s in enumerate(source.sections) if s.type in elf.RUN_BY_LOADER or _is_run_by_name(source, i)]
-    kept: set[int] = set()
+    pending = [i for i, s in source.numbered() if s.type in elf.RUN_BY_LOADER or _is_run_by_name(source, i)]
+    kept: set[SectionIndex] = set()
     while pending:
         section = pending.pop()
         if section in kept or section in grouped:
@@ -204,7 +206,7 @@ def always_kept(source: ElfObject, grouped: Container[int]) -> set[int]:
     return kept
 
 
-def _is_run_by_name(source: ElfObject, section: int) -> bool:
+def _is_run_by_name(source: ElfObject, section: SectionIndex) -> bool:
     name = source.section_name(section)
     return name in {".init", ".fini"} or name.startswith((".ctors", ".dtors", ".init_array", ".fini_array"))
 

@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..elf.layout import SectionIndex, SymbolIndex
     from ..elf.object import ElfObject
     from ..provider.model import Probe, Provider
     from .sites import StubSymbol
@@ -47,13 +48,15 @@ class Function(NamedTuple):
 class FunctionTable:
     """The functions of some text sections, found once for an object."""
 
-    def __init__(self, source: ElfObject, sections: set[int]) -> None:
+    def __init__(self, source: ElfObject, sections: set[SectionIndex]) -> None:
         """Collect the functions in `sections`. At one address a global symbol counts more than a weak or local one."""
-        best: dict[tuple[int, int], tuple[int, int, int]] = {}  # (section, start) -> (rank, size, symbol)
+        best: dict[
+            tuple[SectionIndex, int], tuple[int, int, SymbolIndex]
+        ] = {}  # (section, start) -> (rank, size, symbol)
         described = _descriptors(source)
         known = facts_of(source.machine)
         marks_thumb = known is not None and known.thumb is not None
-        for index in range(1, source.symbol_count):
+        for index in source.symbol_indexes(1):
             symbol = source.symbol(index)
             if symbol.type not in _FUNCTION_TYPES:
                 continue
@@ -62,12 +65,12 @@ class FunctionTable:
             rank = (_RANK.get(symbol.binding, 3), symbol.size, index)
             if key[0] in sections and (key not in best or rank[0] < best[key][0]):
                 best[key] = rank
-        self._functions: dict[int, list[Function]] = {section: [] for section in sections}
+        self._functions: dict[SectionIndex, list[Function]] = {section: [] for section in sections}
         for (section, start), (_, size, index) in sorted(best.items()):
             self._functions[section].append(Function(start, size, source.symbol_name(index)))
         self._source = source
 
-    def at(self, section: int, offset: int) -> Function:
+    def at(self, section: SectionIndex, offset: int) -> Function:
         """Return the function that holds `offset`; one that begins the section and has its name, if there is none."""
         found = self._functions.get(section, [])
         place = bisect_right(found, (offset, 1 << 64, ""))
@@ -79,14 +82,14 @@ class FunctionTable:
         return Function(0, 0, self._source.section_name(section).lstrip(".") or "text")
 
 
-def _descriptors(source: ElfObject) -> dict[tuple[int, int], tuple[int, int]]:
+def _descriptors(source: ElfObject) -> dict[tuple[SectionIndex, int], tuple[SectionIndex, int]]:
     """Return, for ppc64 ELFv1, where the code of each function descriptor is, both as (section, offset)."""
-    found: dict[tuple[int, int], tuple[int, int]] = {}
+    found: dict[tuple[SectionIndex, int], tuple[SectionIndex, int]] = {}
     known = facts_of(source.machine)
     type_ = known.descriptors if known else 0
     tables = source.sections_named(_DESCRIPTORS) if type_ else []
     for index in source.relocation_sections() if tables else ():
-        section = source.sections[index].info
+        section = SectionIndex(source.sections[index].info)
         if section in tables:
             for entry in range(source.sections[index].size // source.layout.rela.size):
                 reference = source.relocation(index, entry)

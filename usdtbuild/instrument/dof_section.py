@@ -11,12 +11,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..elf.layout import SectionIndex
     from .context import Context, Place
 
 SECTION = ".SUNW_dof"
 
 
-def write(context: Context, section: int, places: Sequence[Place], group: int, own: int, keep: int) -> list[int]:
+def write(
+    context: Context, section: SectionIndex, places: Sequence[Place], group: int, own: int, keep: int
+) -> list[int]:
     """Append a `.SUNW_dof` for the sites of `section`; return a label on each site's entry.
 
     `keep` is a symbol that must stay as long as the DOF does.
@@ -64,7 +67,7 @@ def write(context: Context, section: int, places: Sequence[Place], group: int, o
     return [context.editor.add_label(dof_section, entries[number]) for number in described.places]
 
 
-def _address(context: Context, section: int, offset: int, symbol: int, addend: int) -> list[NewRelocation]:
+def _address(context: Context, section: SectionIndex, offset: int, symbol: int, addend: int) -> list[NewRelocation]:
     """Return the relocations that fill a DOF address field, 8 bytes in any class, with a function's address.
 
     For FreeBSD it is the distance from the field, which needs no dynamic relocation; elsewhere the address itcontext.

@@ -13,6 +13,7 @@ from .. import machines
 from ..elf import layout as elf
 from ..elf.foreign import BITCODE
 from ..elf.intermediate import NO_MACHINE_CODE, LtoObjectError, refuse_slim_lto
+from ..elf.layout import SectionIndex
 from ..elf.object import ElfObject
 from ..errors import UsdtError
 from ..files import open_input, write_edited
@@ -121,7 +122,7 @@ def define(data: Data, path: str, semaphores: Sequence[str], options: Options) -
 def _edit(context: Context) -> Report:
     """Turn what `sites.find` found into edits, in the order in which they depend on each other."""
     semaphores.define_all(context)
-    by_section: dict[int, list[Site]] = {}
+    by_section: dict[SectionIndex, list[Site]] = {}
     for site in context.found.sites:
         context.editor.patch(site.section, site.replacement.start, site.replacement.code)
         by_section.setdefault(site.section, []).append(site)
@@ -135,10 +136,10 @@ def _edit(context: Context) -> Report:
     return Report(True, tuple(context.reports))
 
 
-def _record_section(context: Context, section: int, members: Sequence[Site]) -> None:
+def _record_section(context: Context, section: SectionIndex, members: Sequence[Site]) -> None:
     """Write the records of one text section's sites, and tie each neutralised relocation to its record."""
     places = [Place(site.stub, site.replacement.site, site.replacement.tail) for site in members]
-    labels = write_records(context, section, places, context.groups.get(section, 0))
+    labels = write_records(context, section, places, context.groups.get(section, SectionIndex(0)))
     for site, label in zip(members, labels):
         reference = site.reference
         for old, new in site.replacement.moved_relocations:

@@ -8,6 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..elf.layout import SectionIndex
     from .context import Context, Place
 
 TABLE = "site table"  # no format that tracers read: for the program itself, if it is wanted
@@ -18,7 +19,7 @@ WRITERS = {"stapsdt": "stapsdt", "usdt": "usdt_note", "dof": "dof_section", TABL
 _LOADED = {"usdt", "dof", TABLE}
 
 
-def write_records(context: Context, section: int, places: Sequence[Place], group: int) -> list[int]:
+def write_records(context: Context, section: SectionIndex, places: Sequence[Place], group: int) -> list[int]:
     """Append the records of the sites of `section` in every format; return a label on a record of each site.
 
     Record sections are linked to the code (SHF_LINK_ORDER) and members of its group, so that bfd and lld drop them

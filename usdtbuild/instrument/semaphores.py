@@ -9,6 +9,7 @@ from . import sites
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..elf.layout import SectionIndex
     from .context import Context
     from .sites import StubSymbol
 
@@ -31,10 +32,11 @@ def define_all(context: Context) -> None:
 
 def _define(context: Context, name: str) -> None:
     tie = NewRelocation(0, context.machine.none, _anchor_symbol(context), 0)
-    section = context.editor.next_section + 1
+    section = context.editor.section_after(1)
+    symbol: int
     if name in context.found.semaphores:
-        symbol = context.found.semaphores[name]
-        context.editor.change_symbol(symbol, elf.STB_WEAK, elf.STT_OBJECT, section, 0, 2)
+        symbol = found = context.found.semaphores[name]
+        context.editor.change_symbol(found, elf.STB_WEAK, elf.STT_OBJECT, section, 0, 2)
     else:
         symbol = context.editor.add_global(name, elf.STB_WEAK, section, 0, 2, elf.STT_OBJECT)
     context.semaphores[name] = symbol
@@ -47,7 +49,7 @@ def _define(context: Context, name: str) -> None:
         _list(context, name, section, group)
 
 
-def _list(context: Context, name: str, section: int, group: int) -> None:
+def _list(context: Context, name: str, section: SectionIndex, group: int) -> None:
     """Tell the loaded table of the semaphore in `section`, which keeps what is told."""
     from .site_table import add_semaphore
 
@@ -67,7 +69,7 @@ def _anchor_symbol(context: Context) -> int:
     if not context.anchor:
         context.anchor = context.symbol(ANCHOR_SYMBOL)  # the header of the classic tool brings one
     if not context.anchor:
-        section = context.editor.next_section + 1
+        section = context.editor.section_after(1)
         context.anchor = context.editor.add_global(ANCHOR_SYMBOL, elf.STB_WEAK, section, 0, 2, elf.STT_OBJECT)
         group = context.editor.add_group(context.anchor)
         context.editor.add_section(

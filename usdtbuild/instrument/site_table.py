@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..elf.layout import SectionIndex
     from ..provider.model import Probe
     from .context import Context, Place
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 ANCHOR_SYMBOL = "usdtbuild.sites"
 
 
-def write(context: Context, section: int, places: Sequence[Place], group: int, own: int, keep: int) -> list[int]:
+def write(
+    context: Context, section: SectionIndex, places: Sequence[Place], group: int, own: int, keep: int
+) -> list[int]:
     """Append a chunk for the sites of `section`; return a label on it for each. `keep` is as `dof_section.write` says.
 
     It is kept and dropped like any loaded data: the code refers to it, by the relocation that its call has left.
@@ -51,7 +54,7 @@ def add_semaphore(context: Context, provider: str, probe: Probe, symbol: int, gr
 
 def _chunk(
     context: Context, entries: Sequence[Entry], targets: Sequence[tuple[int, int]], group: int, kept: Sequence[int]
-) -> int:
+) -> SectionIndex:
     """Append a chunk whose entries' places are `targets`, symbols and addends; return its section."""
     data = site_table.encode(entries, little=context.source.layout.little)
     distance = _distance(context)
@@ -82,8 +85,8 @@ def _anchor(context: Context) -> int:
         context.sites_anchor = context.symbol(ANCHOR_SYMBOL)
     if not context.sites_anchor:
         little = context.source.layout.little
-        chunk = context.editor.next_section + 1
-        note = chunk + 2  # behind the chunk's relocations
+        chunk = context.editor.section_after(1)
+        note = context.editor.section_after(3)  # group, chunk, and the chunk's relocations
         symbol = context.sites_anchor = context.editor.add_global(ANCHOR_SYMBOL, elf.STB_WEAK, chunk, 0)
         group = context.editor.add_group(symbol)
         to_note = NewRelocation(0, context.machine.none, context.editor.add_label(note, 0), 0)

@@ -7,6 +7,7 @@ Reads an object and the machine's tables; writes nothing. `find` is the step bet
 from __future__ import annotations
 
 from ..elf import layout as elf
+from ..elf.layout import SectionIndex
 from ..elf.object import find_symbols
 from ..errors import UsdtError
 from ..options import NOP5
@@ -15,6 +16,7 @@ from ..record import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..elf.layout import SymbolIndex
     from ..elf.object import ElfObject, Reference
     from ..machines.calls import Calls, Replacement
     from ..provider.model import Probe, Provider
@@ -38,7 +40,7 @@ class StubSymbol(NamedTuple):
     `symbol` is its number in the symbol table.
     """
 
-    symbol: int
+    symbol: SymbolIndex
     name: str
     provider: str
     probe: Probe
@@ -49,7 +51,7 @@ class Site(NamedTuple):
     """A reference that becomes a probe site: where it is, what it calls, and what replaces it."""
 
     stub: StubSymbol
-    section: int
+    section: SectionIndex
     reference: Reference
     replacement: Replacement
 
@@ -63,11 +65,11 @@ class Found(NamedTuple):
     no object has defined yet.
     """
 
-    stubs: dict[int, StubSymbol]
+    stubs: dict[SymbolIndex, StubSymbol]
     sites: list[Site]
-    indirect: set[int]
-    leftover: set[int]
-    semaphores: dict[str, int]
+    indirect: set[SymbolIndex]
+    leftover: set[SymbolIndex]
+    semaphores: dict[str, SymbolIndex]
     undefined_semaphores: list[str]
 
     def __bool__(self) -> bool:
@@ -97,9 +99,9 @@ def find(
     """
     semaphores = {semaphore_name(p.name, probe).encode() for p in providers.values() for probe in p.probes}
     names = find_symbols(source, (b"__dtrace",), semaphores, SEMAPHORE_SUFFIX.encode())
-    stubs: dict[int, StubSymbol] = {}
-    leftover: set[int] = set()
-    found_semaphores: dict[str, int] = {}
+    stubs: dict[SymbolIndex, StubSymbol] = {}
+    leftover: set[SymbolIndex] = set()
+    found_semaphores: dict[str, SymbolIndex] = {}
     undefined: list[str] = []
     for index, name in names.items():
         symbol = source.symbol(index)
@@ -129,7 +131,7 @@ def find(
     return Found(stubs, places, indirect, leftover, found_semaphores, undefined)
 
 
-def branched(source: ElfObject, machine: Calls, stubs: dict[int, StubSymbol]) -> set[int]:
+def branched(source: ElfObject, machine: Calls, stubs: dict[SymbolIndex, StubSymbol]) -> set[SymbolIndex]:
     """Return which stubs the object only branches to, in inline assembly that says nothing of a call: its header did.
 
     The compiler has no other references to them, and must not find any: they are never called.
@@ -162,7 +164,7 @@ def _stays(source: ElfObject, machine: Calls, site: Site, keep_calls: bool) -> b
     return keep_calls or (checks is not None and checks(source.content(site.section), end))
 
 
-def identify(source: ElfObject, index: int, name: str, providers: dict[str, Provider]) -> StubSymbol:
+def identify(source: ElfObject, index: SymbolIndex, name: str, providers: dict[str, Provider]) -> StubSymbol:
     """Say which probe a stub's name means: `__dtrace_PROVIDER___PROBE`. Raises UndescribedProbeError."""
     enabled = name.startswith(ENABLED_PREFIX)
     rest = name[len(ENABLED_PREFIX if enabled else PROBE_PREFIX) :]
@@ -205,19 +207,19 @@ def _is_undefined(source: ElfObject, name: bytes) -> bool:
 
 
 def _classify(
-    source: ElfObject, machine: Calls, stubs: dict[int, StubSymbol], nop: str, patch_enabled: bool
-) -> tuple[list[Site], set[int], set[int]]:
+    source: ElfObject, machine: Calls, stubs: dict[SymbolIndex, StubSymbol], nop: str, patch_enabled: bool
+) -> tuple[list[Site], set[SymbolIndex], set[SymbolIndex]]:
     """Return the sites, the stubs with another reference, and of these the ones with a call that may be conditional."""
     sites: list[Site] = []
-    indirect: set[int] = set()
-    conditional: set[int] = set()
+    indirect: set[SymbolIndex] = set()
+    conditional: set[SymbolIndex] = set()
     if not stubs:
         return sites, indirect, conditional
     for reference in source.references(stubs):
         if reference.type == machine.none:
             continue
         stub = stubs[reference.symbol]
-        target = source.sections[reference.relocations].info
+        target = SectionIndex(source.sections[reference.relocations].info)
         section = source.sections[target]
         if not section.flags & elf.SHF_ALLOC:
             continue  # debug information and the like: reads as 0 once the stub is gone

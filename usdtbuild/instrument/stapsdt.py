@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..elf.layout import SectionIndex
     from ..provider.model import Probe
     from .context import Context, Place
     from .sites import StubSymbol
@@ -21,7 +22,9 @@ _MOST_NOTES = 4096
 _notes: dict[tuple[str, Probe, bool, object, int, bool], bytes] = {}  # the latest that were made
 
 
-def write(context: Context, section: int, places: Sequence[Place], group: int, own: int, keep: int) -> list[int]:
+def write(
+    context: Context, section: SectionIndex, places: Sequence[Place], group: int, own: int, keep: int
+) -> list[int]:
     """Append one `.note.stapsdt` for the sites of `section`, if it has any; return a label on each note."""
     del own, keep
     places = [place for place in places if not place.stub.enabled]
@@ -78,7 +81,7 @@ def _base(context: Context) -> int:
         context.base_symbol = context.symbol(stapsdt.BASE_SYMBOL)
     if not context.base_symbol:
         context.editor.set_osabi_gnu()
-        section = context.editor.next_section + 1
+        section = context.editor.section_after(1)
         context.base_symbol = context.editor.add_global(stapsdt.BASE_SYMBOL, elf.STB_WEAK, section, 0, 1)
         # The signature's name is what SystemTap's header gives it; a section symbol in its place crashes mold -r.
         group = context.editor.add_group(context.editor.add_label(section, 0, stapsdt.BASE_SECTION))

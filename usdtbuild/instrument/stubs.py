@@ -15,6 +15,7 @@ from .semaphores import semaphore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..elf.layout import SectionIndex
     from ..machines.calls import Stub
     from .context import Context
     from .sites import StubSymbol
@@ -78,7 +79,7 @@ def _is_thumb(context: Context) -> bool:
     return found == {"$t"}
 
 
-def _describe_function(context: Context, section: int) -> tuple[int, int]:
+def _describe_function(context: Context, section: SectionIndex) -> tuple[SectionIndex, int]:
     """Add the descriptor of the function in `section`, which its symbol stands for with ELFv1; return its place.
 
     It has the code's address, the module's TOC and an environment pointer that C doesn't use. Linkers look for
@@ -89,7 +90,7 @@ def _describe_function(context: Context, section: int) -> tuple[int, int]:
     code = context.editor.add_section_symbol(section)  # mold takes no other kind of symbol here
     relocations = [NewRelocation(0, address, code, 0), NewRelocation(8, toc, 0, 0)]
     if not context.descriptors:
-        context.descriptors = next(iter(context.source.sections_named(_DESCRIPTORS)), 0)
+        context.descriptors = next(iter(context.source.sections_named(_DESCRIPTORS)), elf.SectionIndex(0))
     if context.descriptors:
         return context.descriptors, context.editor.extend_section(context.descriptors, bytes(24), relocations)
     flags = elf.SHF_ALLOC | elf.SHF_WRITE

@@ -15,12 +15,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..elf.layout import SectionIndex
     from ..formats.usdt_note import UsdtNote
     from ..provider.model import Provider
     from .context import Context, Place
 
 
-def write(context: Context, section: int, places: Sequence[Place], group: int, own: int, keep: int) -> list[int]:
+def write(
+    context: Context, section: SectionIndex, places: Sequence[Place], group: int, own: int, keep: int
+) -> list[int]:
     """Append one `.note.usdt` for the sites of `section`; return for each the label of its function's name.
 
     `own` is the group that the code itself is in, or 0.
@@ -75,8 +78,8 @@ def _encoded(context: Context, note: UsdtNote) -> bytes:
 
 
 def _function_names(
-    context: Context, section: int, places: Sequence[Place], group: int, own: int
-) -> tuple[int, int, list[int]]:
+    context: Context, section: SectionIndex, places: Sequence[Place], group: int, own: int
+) -> tuple[SectionIndex, int, list[int]]:
     """Append the names of the functions that the sites are in.
 
     Return their section, the symbol at its start, and the offset of each site's name. DTrace wants them in the
@@ -112,7 +115,7 @@ def _declare(context: Context, name: str, provider: Provider) -> int:
         translated, mapping = translated_types(probe)
         probes.append(usdt_note.DeclaredProbe(probe.name, native_types(probe), tuple(zip(translated, mapping))))
     data = _encoded(context, usdt_note.ProviderNote(provider.name, provider.attributes, tuple(probes)))
-    symbol = context.editor.add_global(name, elf.STB_WEAK, context.editor.next_section + 1, 0)
+    symbol = context.editor.add_global(name, elf.STB_WEAK, context.editor.section_after(1), 0)
     context.editor.add_section(
         usdt_note.SECTION, elf.SHT_NOTE, 0, data, align=4, group=context.editor.add_group(symbol)
     )
