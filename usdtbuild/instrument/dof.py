@@ -9,6 +9,7 @@ from binascii import crc32
 from bisect import bisect_right
 
 from ..elf import layout as elf
+from ..elf.layout import SectionIndex
 from ..errors import InputError, UsdtError
 from ..formats.dof import layout
 from ..formats.dof.encode import encode
@@ -20,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..elf.layout import SectionIndex, SymbolIndex
+    from ..elf.layout import SymbolIndex
     from ..elf.object import ElfObject
     from ..provider.model import Probe, Provider
     from .sites import StubSymbol

@@ -227,7 +227,8 @@ def _in_vfork(thread: Thread) -> bool:
         words = Path(f"/proc/{thread.pid}/task/{thread.tid}/syscall").read_text("ascii").split()
     except OSError:
         return False
-    if not words[0].isdigit():  # it runs
+    # One that stands for us has its memory back: a signal (its child's SIGCHLD) stops it on its way out of the call.
+    if not words[0].isdigit() or status_field(thread.tid, "State")[:1] in {"t", "T"}:
         return False
     number, first = int(words[0]), int(words[1], 16)
     if number == _SYS_CLONE3:

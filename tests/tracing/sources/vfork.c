@@ -1,6 +1,8 @@
-/* With a second argument it waits for a byte first. Starts a child in its own memory (vfork), which waits for a byte, calls a function of the library so many times, and
-   ends; then waits for a byte itself, and calls it five times. Says "ready" first and "done" last. */
+/* With a second argument it waits for a byte first. Starts a child in its own memory (vfork), which waits for a byte,
+   calls a function of the library so many times, and ends; then it waits for a byte itself, and calls it five times. Says
+   "ready" first and "done" last. */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -21,6 +23,8 @@ int main(int argc, char **argv) {
     if (!child) {
         wait_for_byte();
         for (long i = 0; i < times; i++) srand(i);
+        /* So the parent has a signal before it has its memory back: it stops on its way out of vfork. */
+        kill(getppid(), SIGURG);
         _exit(0);
     }
     waitpid(child, &status, 0);
