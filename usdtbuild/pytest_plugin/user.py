@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 import pytest
 
 from ..errors import InputError, UsageError, UsdtError
-from ..tracing.backends import choose
+from ..tracing.backends import Command, choose
 from ..tracing.backends.hits import Hit, Hits, UnknownProbeError
 from ..verify.declared import complaints
 
@@ -93,10 +93,9 @@ class Usdt:
         hits = Hits(traced)
         folder = os.fspath(cwd) if cwd is not None else None
         variables = dict(os.environ if env is None else env)
+        command = Command([program, *words[1:]], stdin, folder, variables, timeout)
         with self._failing():
-            finished, seen = with_tracer.run(
-                [program, *words[1:]], target, traced, stdin=stdin, cwd=folder, env=variables, timeout=timeout
-            )
+            finished, seen = with_tracer.run(command, target, traced)
         hits.extend(seen)
         return Run(finished.returncode, finished.stdout, finished.stderr, hits)
 

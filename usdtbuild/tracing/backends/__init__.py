@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from .hits import Hit, Traced
 
 
+class Command(NamedTuple):
+    """A program to run: its words, what it reads, where, with which variables, and how many seconds it may take."""
+
+    argv: Sequence[str]
+    stdin: str
+    cwd: str | None
+    env: Mapping[str, str]
+    timeout: float
+
+
 class Finished(NamedTuple):
     """How a program ended, and what it wrote. `returncode` is negative for the signal that ended it."""
 
@@ -29,20 +39,10 @@ class Backend(Protocol):
     def why_not(self, probes: Sequence[Traced] = ()) -> str:
         """Return why it can't be used here, or for these probes; '' if it can."""
 
-    def run(
-        self,
-        argv: Sequence[str],
-        binary: str,
-        probes: Sequence[Traced],
-        *,
-        stdin: str,
-        cwd: str | None,
-        env: Mapping[str, str],
-        timeout: float,
-    ) -> tuple[Finished, list[Hit]]:
+    def run(self, command: Command, binary: str, probes: Sequence[Traced]) -> tuple[Finished, list[Hit]]:
         """Run a program; return how it ended, and the hits of the probes of `binary` in it.
 
-        `timeout` is in seconds. Raises TracerError and subprocess.TimeoutExpired.
+        Raises TracerError and subprocess.TimeoutExpired.
         """
 
     def attached(self, pid: int, binary: str, probes: Sequence[Traced]) -> AbstractContextManager[list[Hit]]:

@@ -22,7 +22,9 @@ from . import Finished
 from .hits import Field, Hit, Traced, make_hit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
+
+    from . import Command
 
 _UPROBES = Path("/sys/bus/event_source/devices/uprobe")
 # What BPF's stack of 512 bytes can hold, and what bpftrace takes at most for one string.
@@ -58,28 +60,19 @@ def _find() -> str | None:
     return shutil.which("bpftrace", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
 
 
-def run(
-    argv: Sequence[str],
-    binary: str,
-    probes: Sequence[Traced],
-    *,
-    stdin: str,
-    cwd: str | None,
-    env: Mapping[str, str],
-    timeout: float,
-) -> tuple[Finished, list[Hit]]:
+def run(command: Command, binary: str, probes: Sequence[Traced]) -> tuple[Finished, list[Hit]]:
     """Run a program while bpftrace watches; return how it ended, and the hits.
 
     Raises TracerError and subprocess.TimeoutExpired.
     """
     with _watching(binary, probes) as tracer:
         program = subprocess.Popen(
-            list(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            errors="surrogateescape", cwd=cwd, env=env,
+            list(command.argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            errors="surrogateescape", cwd=command.cwd, env=command.env,
         )  # fmt: skip
         with program:
             try:
-                texts = program.communicate(stdin, timeout=timeout)
+                texts = program.communicate(command.stdin, timeout=command.timeout)
             finally:
                 program.kill()
         hits = tracer.finish(program.pid)

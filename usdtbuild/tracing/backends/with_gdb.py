@@ -27,6 +27,8 @@ from .hits import Hit, Traced, make_hit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from . import Command
+
 _SCRIPT = Path(__file__).with_name("inside_gdb.py")
 _PR_SET_PTRACER, _ANY = 0x59616D61, ctypes.c_ulong(-1)
 _JOB = "USDTBUILD_GDB_JOB"
@@ -44,32 +46,23 @@ def why_not(probes: Sequence[Traced] = ()) -> str:
     return "" if "yes" in said.stdout else f"{gdb} was built without Python 3"
 
 
-def run(
-    argv: Sequence[str],
-    binary: str,
-    probes: Sequence[Traced],
-    *,
-    stdin: str,
-    cwd: str | None,
-    env: Mapping[str, str],
-    timeout: float,
-) -> tuple[Finished, list[Hit]]:
+def run(command: Command, binary: str, probes: Sequence[Traced]) -> tuple[Finished, list[Hit]]:
     """Run a program under gdb; return how it ended, and the hits. Raises TracerError and subprocess.TimeoutExpired."""
     with tempfile.TemporaryDirectory(prefix="usdtbuild-") as name:
         folder = Path(name)
-        (folder / "stdin").write_text(stdin, encoding="utf-8", errors="surrogateescape")
-        (folder / "script").write_text(_script(folder, argv, env), encoding="utf-8", errors="surrogateescape")
+        (folder / "stdin").write_text(command.stdin, encoding="utf-8", errors="surrogateescape")
+        (folder / "script").write_text(_script(folder, command), encoding="utf-8", errors="surrogateescape")
         job = {**_job(folder, binary, probes), "script": str(folder / "script")}
-        gdb = _start(folder, job, cwd, env)
+        gdb = _start(folder, job, command.cwd, command.env)
         try:
-            said = gdb.communicate(timeout=timeout)[0]
+            said = gdb.communicate(timeout=command.timeout)[0]
         except subprocess.TimeoutExpired:
-            raise subprocess.TimeoutExpired(list(argv), timeout) from None
+            raise subprocess.TimeoutExpired(list(command.argv), command.timeout) from None
         finally:
             _end(gdb)
         hits, last = _read(folder, probes, said)
         if last.get("exited") is None:
-            raise TracerError(f"gdb didn't see {argv[0]} end: {said.strip()[-1000:]}")
+            raise TracerError(f"gdb didn't see {command.argv[0]} end: {said.strip()[-1000:]}")
         texts = [(folder / stream).read_text("utf-8", "surrogateescape") for stream in ("stdout", "stderr")]
         return Finished(int(last["exited"]), *texts), hits
 
@@ -105,13 +98,13 @@ def _is_not_for_gdb(name: str) -> bool:
     return re.fullmatch(r"(PYTHON|LD_)\w*|LINES|COLUMNS", name) is not None
 
 
-def _script(folder: Path, argv: Sequence[str], env: Mapping[str, str]) -> str:
+def _script(folder: Path, command: Command) -> str:
     """Return a shell script that becomes the program; gdb follows it there. The program may be a script itself."""
     # gdb adds these two to the environment.
-    lines = [f"unset {name}" for name in ("LINES", "COLUMNS", _JOB) if name not in env]
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in env.items() if _is_not_for_gdb(name)]
+    lines = [f"unset {name}" for name in ("LINES", "COLUMNS", _JOB) if name not in command.env]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in command.env.items() if _is_not_for_gdb(name)]
     streams = " ".join(f"{sign} {shlex.quote(str(folder / name))}" for sign, name in _STREAMS)
-    return "\n".join([*lines, f"exec {' '.join(map(shlex.quote, argv))} {streams}\n"])
+    return "\n".join([*lines, f"exec {' '.join(map(shlex.quote, command.argv))} {streams}\n"])
 
 
 def _job(folder: Path, binary: str, probes: Sequence[Traced]) -> dict[str, Any]:

@@ -26,9 +26,10 @@ from .hits import Hit, Traced, make_hit
 from .with_gdb import permission
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..model import Event, Value
+    from . import Command
 
 _STRING_SIZE, _BUFFER = 1024, 64 << 20
 
@@ -53,27 +54,18 @@ class Engine:
         """Return why it can't be used here."""
         return why_not(probes)
 
-    def run(
-        self,
-        argv: Sequence[str],
-        binary: str,
-        probes: Sequence[Traced],
-        *,
-        stdin: str,
-        cwd: str | None,
-        env: Mapping[str, str],
-        timeout: float,
-    ) -> tuple[Finished, list[Hit]]:
+    def run(self, command: Command, binary: str, probes: Sequence[Traced]) -> tuple[Finished, list[Hit]]:
         """Run a program; return how it ended, and the hits. Raises UsdtError and subprocess.TimeoutExpired."""
-        wish = self._wish(binary, probes)._replace(argv=tuple(argv), cwd=cwd or str(Path.cwd()), env=dict(env))
+        argv, cwd, env = tuple(command.argv), command.cwd or str(Path.cwd()), dict(command.env)
+        wish = self._wish(binary, probes)._replace(argv=argv, cwd=cwd, env=env)
         with tempfile.TemporaryDirectory(prefix="usdtbuild-") as name, Session(wish) as session:
             folder = Path(name)
-            (folder / "stdin").write_text(stdin, encoding="utf-8", errors="surrogateescape")
+            (folder / "stdin").write_text(command.stdin, encoding="utf-8", errors="surrogateescape")
             with contextlib.ExitStack() as stack:
                 modes = (("stdin", "rb"), ("stdout", "wb"), ("stderr", "wb"))
                 session.start(*(stack.enter_context((folder / stream).open(mode)) for stream, mode in modes))
             events: list[Event] = []
-            deadline = time.monotonic() + timeout
+            deadline = time.monotonic() + command.timeout
             expired = False
             for batch in session.batches(0.1):
                 events += batch
@@ -81,7 +73,7 @@ class Engine:
                     expired = True
                     session.kill()
             if expired:
-                raise subprocess.TimeoutExpired(list(argv), timeout)
+                raise subprocess.TimeoutExpired(list(argv), command.timeout)
             code = session.report().exit_code
             texts = [(folder / stream).read_text("utf-8", "surrogateescape") for stream in ("stdout", "stderr")]
             return Finished(code if code is not None else 0, *texts), _hits(session, events, probes)
