@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
 
@@ -164,8 +165,10 @@ static void *doubles(void *data)
 	return right && m.a == 9 && m.b == 25 && m.c == 3 ? data : nullptr;
 }
 
-int main()
+/* Usage: frames [TIMES], how often exceptions and longjmps are repeated. */
+int main(int argc, char **argv)
 {
+	const int times = argc > 1 ? atoi(argv[1]) : 3000;
 	pthread_t thread;
 	void *result, *token = &leaves;
 	bool right;
@@ -186,12 +189,12 @@ int main()
 	report("exception", CALL(f_catches)(3) == 42);
 	report("after-exception", CALL(f_catches)(0) == 42 && CALL(f_after)(1) == 2);
 	right = true;
-	for (int i = 0; i < 3000; i++)
+	for (int i = 0; i < times; i++)
 		right = right && CALL(f_catches)(20) == 42 && CALL(f_after)(i) == i + 1;
 	report("many-exceptions", right);
 	report("longjmp", CALL(f_sets)(3) == 7 && CALL(f_after)(1) == 2);
 	right = true;
-	for (int i = 0; i < 3000; i++)
+	for (int i = 0; i < times; i++)
 		right = right && CALL(f_sets)(20) == 7 && CALL(f_after)(i) == i + 1;
 	report("many-longjmps", right);
 	report("tail", CALL(f_tails)(1) == 6);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +23,79 @@ int main(void)
 """
 
 
-@pytest.fixture
-def qemu(run: Any, runtime: Any, usdtbuild: Any, need: Any, tmp_path: Path) -> Any:
-    """Compile a program of this folder for a machine, with the runtime, and run it: `qemu("aarch64", source, ...)`."""
+HOST = "int program(int argc, char **argv);\nint main(int argc, char **argv) { return program(argc, argv); }\n"
+Run = Callable[..., str]
 
-    def build_and_run(machine: str, triple: str, source: Path, flags: tuple[str, ...], *words: Any) -> str:
+
+@pytest.fixture
+def qemu(run: Any, runtime: Any, usdtbuild: Any, need: Any, tmp_path: Path) -> Run:
+    """Compile a program of this folder for a machine, with the runtime, and run it: `qemu("aarch64", source, ...)`.
+
+    With `guarded` all of it but a `main` is a library, whose pages the dynamic linker then guards (BTI): Debian's
+    start files don't allow that to a program's own.
+    """
+
+    def build_and_run(
+        machine: str, triple: str, source: Path, flags: tuple[str, ...], *words: Any, patchable: str = "",
+        guarded: bool = False,
+    ) -> str:  # fmt: skip
+        cxx = source.suffix == ".cc"
         compiler, emulator = need(f"{triple}-gcc"), need(f"qemu-{machine}")
+        driver = need(f"{triple}-g++") if cxx else compiler
         for provider in HERE.glob("*.d"):
             usdtbuild("header", provider, "-o", tmp_path / f"{provider.stem}.h")
-        objects = runtime(compiler, "-O2", *flags)
-        compile_ = (compiler, "-O2", *flags, "-I", tmp_path, "-I", RUNTIME, "-c", source, "-o", tmp_path / "program.o")
+        # Debian's libgcc finds out about atomics in a constructor that isn't fit for guards either.
+        place = ("-fPIC", "-mno-outline-atomics") if guarded else ()
+        objects = runtime(compiler, "-O2", *flags, *place)
+        name = ("-Dmain=program",) if guarded else ()
+        options = [*flags, *place, *name, *([patchable] if patchable else [])]
+        compile_ = (driver, "-O2", *options, "-I", tmp_path, "-I", RUNTIME, "-c", source, "-o", tmp_path / "program.o")
         usdtbuild("cc", "--", *compile_)
-        link = [flag for flag in flags if flag != "-fpatchable-function-entry=1,0"]
-        run(compiler, *link, "-static", tmp_path / "program.o", *objects, "-lpthread", "-o", tmp_path / "program")
-        return str(run(emulator, tmp_path / "program", *words).stdout)
+        if not guarded:
+            run(driver, *flags, "-static", tmp_path / "program.o", *objects, "-lpthread", "-o", tmp_path / "program")
+            return str(run(emulator, tmp_path / "program", *words).stdout)
+        host, start = tmp_path / f"host{source.suffix}", tmp_path / "start.c"
+        host.write_text(HOST)
+        start.write_text('__attribute__((visibility("hidden"))) void *__dso_handle = &__dso_handle;\n')
+        run(compiler, *flags, *place, "-c", start, "-o", tmp_path / "start.o")
+        library = ("-shared", "-nostartfiles", "-Wl,-z,force-bti", tmp_path / "start.o", tmp_path / "program.o")
+        run(driver, *flags, *library, *objects, "-lpthread", "-o", tmp_path / "libprogram.so")
+        run(driver, host, tmp_path / "libprogram.so", "-Wl,-rpath," + str(tmp_path), "-o", tmp_path / "program")
+        return str(run(emulator, "-L", f"/usr/{triple}", tmp_path / "program", *words).stdout)
 
     return build_and_run
 
 
+@pytest.fixture(scope="session")
+def guards(run: Any, need: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Skip where a guarded library (BTI) isn't guarded: this emulator or this dynamic linker is too old."""
+    folder = tmp_path_factory.mktemp("guards")
+    compiler, emulator = need("aarch64-linux-gnu-gcc"), need("qemu-aarch64")
+    (folder / "library.s").write_text(".globl library\n.type library,%function\nlibrary: nop\n ret\n")
+    (folder / "host.c").write_text("void library(void);\nint main(void) { library(); return 0; }\n")
+    shared = ("-shared", "-nostartfiles", "-Wl,-z,force-bti")
+    run(compiler, *shared, folder / "library.s", "-o", folder / "liblibrary.so")
+    run(compiler, folder / "host.c", folder / "liblibrary.so", f"-Wl,-rpath,{folder}", "-o", folder / "host")
+    done = run(emulator, "-L", "/usr/aarch64-linux-gnu", folder / "host", code=None)
+    if done.returncode == 0:
+        pytest.skip("nothing guards indirect branches here")
+
+
+@pytest.mark.usefixtures("guards")
+@pytest.mark.parametrize("protection", ["none", "standard"])
+def test_aarch64_frames_are_left_in_every_way(protection: str, qemu: Run, check_frames: Any) -> None:
+    flags = (f"-mbranch-protection={protection}",)
+    source, patchable = HERE / "frames.cc", "-fpatchable-function-entry=1,0"
+    out = qemu("aarch64", "aarch64-linux-gnu", source, flags, 200, patchable=patchable, guarded=protection != "none")
+    check_frames(out, 200)
+
+
+@pytest.mark.usefixtures("guards")
 @pytest.mark.parametrize("protection", ["none", "standard"])
 def test_aarch64_sites_are_switched_under_threads(protection: str, qemu: Any) -> None:
     flags = (f"-mbranch-protection={protection}",)
-    out = qemu("aarch64", "aarch64-linux-gnu", HERE / "stress_probes.c", flags, 40, 4)
+    guarded = protection != "none"
+    out = qemu("aarch64", "aarch64-linux-gnu", HERE / "stress_probes.c", flags, 40, 4, guarded=guarded)
     found = {name: int(value) for name, value in re.findall(r"([a-z-]+) (\d+)", out)}
     assert (found["wrong-results"], found["wrong-arguments"], found["failed"]) == (0, 0, 0)
     assert found["counted"] == 6400
@@ -60,7 +112,7 @@ def test_aarch64_functions_are_switched_under_threads(
     table = ",".join(f"g_{i}" for i in range(300))
     (tmp_path / "many.c").write_text("".join(lines) + f"long (*const functions[])(long) = {{{table}}};\n")
     run(compiler, "-O1", *flags, "-fpatchable-function-entry=1,0", "-c", tmp_path / "many.c", "-o", tmp_path / "many.o")
-    options = ("-O2", *flags, "-DFUNCTIONS=300", "-DWITH_LEAVE=0", "-I", RUNTIME)
+    options = ("-O2", *flags, "-DFUNCTIONS=300", "-DWITH_LEAVE=1", "-I", RUNTIME)
     objects = runtime(compiler, "-O2", *flags)
     sources = HERE / "many_functions.c", tmp_path / "many.o"
     run(compiler, *options, "-static", *sources, *objects, "-lpthread", "-o", tmp_path / "many")
@@ -68,6 +120,13 @@ def test_aarch64_functions_are_switched_under_threads(
     found = {name: int(value) for name, value in re.findall(r"(\w+) (\d+)", out)}
     assert (found["wrong"], found["failed"], found["counted"]) == (0, 0, 300)
     assert found["entered"] > 100
+
+
+def test_aarch64_long_vectors_are_kept(qemu: Run) -> None:
+    length = int(qemu("aarch64", "aarch64-linux-gnu", HERE / "long_vectors.c", ("-mbranch-protection=none",)))
+    if not length:
+        pytest.skip("this emulator's processor has no vectors of more than sixteen bytes")
+    assert length >= 16
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,10 @@
  * Of the instructions that may be replaced by each other while other threads run them, with no more than cache maintenance (Arm ARM B2.2.5),
  * two are NOP and B. So a site, and an entry, is one aligned store: `nop` becomes `b stub`, and back. A tail's RET is not among
  * them: refused. Whether flags are alive at a site isn't known, so stubs keep them too.
+ *
+ * AN ENTRY's NOP stands behind `bti c`, where indirect calls land, and before `paciasp`, which signs x30. So x30 is still as the caller left it when the stub
+ * runs, and the address of a trampoline in its place is signed and checked by the body as any other is. A trampoline is reached by `br x17` and begins
+ * with `bti c`; the body is reached by a direct branch, from a stub whose page isn't guarded.
  */
 
 #include "internal.h"
@@ -12,10 +16,13 @@
 #if defined(__aarch64__) && !defined(__ILP32__)
 
 #include <string.h>
+#include <sys/auxv.h>
+
+#include "frames.h"
 
 const unsigned live_stub_size = 128;
 const intptr_t live_reach = (intptr_t)120 << 20;
-const int live_has_leave = 0;
+const int live_has_leave = 1;
 
 enum { NOP = 0xd503201f, RET = 0xd65f03c0 };
 
@@ -32,13 +39,15 @@ static uint32_t branch(uintptr_t from, uintptr_t to)
 	return 0x14000000u | ((uint32_t)((intptr_t)(to - from) >> 2) & 0x03ffffffu);
 }
 
+enum { FORM_SITE = 1, FORM_ENTRY };
+
 void live_machine_site(live_point *point)
 {
 	uint32_t word = word_at(point->shown.address);
 
 	memcpy(point->original, (const void *)point->shown.address, 4);
 	point->resume = point->shown.address + 4;
-	point->form = 1;
+	point->form = FORM_SITE;
 	if (word == RET)
 		live_refuse(point, "tail", "a return can't be replaced while other threads run it");
 	else if ((word & 0xfc000000u) == 0x14000000u)
@@ -69,7 +78,7 @@ const char *live_machine_entry_room(const live_point *point, const char **detail
 
 void live_machine_entry(live_point *point)
 {
-	point->form = 1;
+	point->form = FORM_ENTRY;
 	point->resume = point->shown.address + point->nops;
 	memcpy(point->original, (const void *)point->shown.address, 4);
 }
@@ -148,33 +157,63 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 }
 
 extern void live_arm64_hit(void) LIVE_HIDDEN;
+extern void live_arm64_enter(void) LIVE_HIDDEN;
+
+/* Both count, and call if handlers are wanted. Their last words are the count's place, the point's, and what is called. */
+static const uint32_t site_code[] = {
+	0xa9be47f0, /* stp x16, x17, [sp, #-32]! */
+	0xa9017bef, /* stp x15, x30, [sp, #16] */
+	0x58000250, /* ldr x16, count (80) */
+	0xc85f7e11, /* again: ldxr x17, [x16] */
+	0x91000631, /* add x17, x17, #1 */
+	0xc80f7e11, /* stxr w15, x17, [x16] */
+	0x35ffffaf, /* cbnz w15, again */
+	0x580001f0, /* ldr x16, point (88) */
+	0xb9400211, /* ldr w17, [x16] */
+	0x34000071, /* cbz w17, 1f */
+	0x580001d1, /* ldr x17, called (96) */
+	0xd63f0220, /* blr x17 */
+	0xa9417bef, /* 1: ldp x15, x30, [sp, #16] */
+	0xa8c247f0, /* ldp x16, x17, [sp], #32 */
+	0,          /* b resume */
+};
+
+/* x16 and x17 are free at a function's entry (AAPCS64, 6.1.1): x17 comes back as the trampoline, or 0. */
+static const uint32_t entry_code[] = {
+	0xa9be47f0, /* stp x16, x17, [sp, #-32]! */
+	0xa9017bef, /* stp x15, x30, [sp, #16] */
+	0x58000250, /* ldr x16, count (80) */
+	0xc85f7e11, /* again: ldxr x17, [x16] */
+	0x91000631, /* add x17, x17, #1 */
+	0xc80f7e11, /* stxr w15, x17, [x16] */
+	0x35ffffaf, /* cbnz w15, again */
+	0x580001f0, /* ldr x16, point (88) */
+	0xb9400211, /* ldr w17, [x16] */
+	0x34000071, /* cbz w17, 1f */
+	0x580001d1, /* ldr x17, called (96) */
+	0xd63f0220, /* blr x17 */
+	0xa9417bef, /* 1: ldp x15, x30, [sp, #16] */
+	0x910083ff, /* add sp, sp, #32 */
+	0xb4000071, /* cbz x17, 2f */
+	0x10000050, /* adr x16, 2f */
+	0xd61f0220, /* br x17 */
+	0,          /* 2: b resume; the trampoline calls it, which guards (BTI) allow because no stub's page is guarded */
+};
+
+enum { COUNT_WORD = 80 };
 
 void live_machine_stub(live_point *point, unsigned char *stub)
 {
-	static const uint32_t code[] = {
-		0xa9be47f0, /* stp x16, x17, [sp, #-32]! */
-		0xa9017bef, /* stp x15, x30, [sp, #16] */
-		0x580001d0, /* ldr x16, count (64) */
-		0xc85f7e11, /* again: ldxr x17, [x16] */
-		0x91000631, /* add x17, x17, #1 */
-		0xc80f7e11, /* stxr w15, x17, [x16] */
-		0x35ffffaf, /* cbnz w15, again */
-		0x58000170, /* ldr x16, point (72) */
-		0xb9400211, /* ldr w17, [x16] */
-		0x34000071, /* cbz w17, 1f */
-		0x58000151, /* ldr x17, called (80) */
-		0xd63f0220, /* blr x17 */
-		0xa9417bef, /* 1: ldp x15, x30, [sp, #16] */
-		0xa8c247f0, /* ldp x16, x17, [sp], #32 */
-		0,          /* b resume */
-	};
-	uint64_t words[3] = {(uint64_t)point->count, (uint64_t)point, (uint64_t)live_arm64_hit};
-	uint32_t last = branch((uintptr_t)stub + 56, point->resume);
+	int is_entry = point->form == FORM_ENTRY;
+	const uint32_t *code = is_entry ? entry_code : site_code;
+	size_t size = is_entry ? sizeof entry_code : sizeof site_code, end = size - 4;
+	uint64_t words[3] = {
+		(uint64_t)point->count, (uint64_t)point, is_entry ? (uint64_t)live_arm64_enter : (uint64_t)live_arm64_hit};
+	uint32_t last = branch((uintptr_t)stub + end, point->resume);
 
-	memcpy(stub, code, sizeof code);
-	memcpy(stub + 56, &last, 4);
-	memset(stub + 60, 0, 4);
-	memcpy(stub + 64, words, sizeof words);
+	memcpy(stub, code, size);
+	memcpy(stub + end, &last, 4);
+	memcpy(stub + COUNT_WORD, words, sizeof words);
 }
 
 int live_machine_hook(uintptr_t at, void (*hook)(void))
@@ -215,41 +254,163 @@ void live_machine_jumps(
 	}
 }
 
-/* x16 is the point; the stub has saved x15, x16, x17 and x30. Everything that a C function may change is kept. */
+/* -- what stubs call ---------------------------------------------------------------------------------------------- */
+
+live_return live_returns[LIVE_FRAME_COUNT] __attribute__((aligned(4096), used));
+
+/* Whether vector registers may be longer than sixteen bytes: those are kept whole then, with the predicates. */
+LIVE_HIDDEN __attribute__((used)) uint32_t live_arm64_long_vectors;
+
+static __attribute__((constructor(101))) void look_at_processor(void)
+{
+	live_arm64_long_vectors = getauxval(AT_HWCAP) >> 22 & 1; /* HWCAP_SVE */
+}
+
+#define REGISTERS "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31"
+#define PREDICATES "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"
+
+/* Vector registers: at x29 + 176, or where they are long below sp, predicates first. Both leave x16 and x17 alone. */
 __asm__(
+	".macro live_arm64_save\n"
+	"	mrs x9, fpsr\n	str x9, [x29, 136]\n"
+	"	adrp x9, live_arm64_long_vectors\n	ldr w9, [x9, :lo12:live_arm64_long_vectors]\n"
+	"	cbnz w9, 71f\n"
+	"	.irp n," REGISTERS "\n	str q\\n, [x29, 176+16*\\n]\n	.endr\n"
+	"	b 72f\n"
+	"71:	.arch_extension sve\n"
+	"	addvl sp, sp, -16\n	addvl sp, sp, -19\n"
+	"	.irp n," PREDICATES "\n	str p\\n, [sp, \\n, mul vl]\n	.endr\n"
+	"	.irp n," REGISTERS "\n	str z\\n, [sp, 3+\\n, mul vl]\n	.endr\n"
+	"	rdffr p0.b\n	str p0, [sp, 16, mul vl]\n"
+	"	.arch_extension nosve\n"
+	"72:\n"
+	".endm\n"
+	".macro live_arm64_load\n"
+	"	adrp x9, live_arm64_long_vectors\n	ldr w9, [x9, :lo12:live_arm64_long_vectors]\n"
+	"	cbnz w9, 71f\n"
+	"	.irp n," REGISTERS "\n	ldr q\\n, [x29, 176+16*\\n]\n	.endr\n"
+	"	b 72f\n"
+	"71:	.arch_extension sve\n"
+	"	ldr p0, [sp, 16, mul vl]\n	wrffr p0.b\n"
+	"	.irp n," PREDICATES "\n	ldr p\\n, [sp, \\n, mul vl]\n	.endr\n"
+	"	.irp n," REGISTERS "\n	ldr z\\n, [sp, 3+\\n, mul vl]\n	.endr\n"
+	"	addvl sp, sp, 16\n	addvl sp, sp, 19\n"
+	"	.arch_extension nosve\n"
+	"72:	ldr x9, [x29, 136]\n	msr fpsr, x9\n"
+	".endm\n"
+	".macro live_arm64_general op\n"
+	"	\\op x0, x1, [sp, 0]\n	\\op x2, x3, [sp, 16]\n	\\op x4, x5, [sp, 32]\n	\\op x6, x7, [sp, 48]\n"
+	"	\\op x8, x9, [sp, 64]\n	\\op x10, x11, [sp, 80]\n	\\op x12, x13, [sp, 96]\n	\\op x14, x18, [sp, 112]\n"
+	".endm\n"
 	".pushsection .text.live_arm64,\"ax\",@progbits\n"
 	".balign 16\n"
+	/* A site was hit. x16 is the point; the stub has saved x15, x16, x17 and x30. Everything that a C function may change is kept. */
 	".globl live_arm64_hit\n.hidden live_arm64_hit\n.type live_arm64_hit,@function\n"
 	"live_arm64_hit:\n"
 	"	.cfi_startproc\n"
 	"	.cfi_undefined x30\n"
 	"	hint 34\n" /* bti c: it is called through a register */
 	"	sub sp, sp, 704\n"
-	"	stp x0, x1, [sp, 0]\n	stp x2, x3, [sp, 16]\n	stp x4, x5, [sp, 32]\n	stp x6, x7, [sp, 48]\n"
-	"	stp x8, x9, [sp, 64]\n	stp x10, x11, [sp, 80]\n	stp x12, x13, [sp, 96]\n	stp x14, x18, [sp, 112]\n"
-	"	mrs x0, nzcv\n	mrs x1, fpsr\n	stp x0, x1, [sp, 128]\n"
+	"	live_arm64_general stp\n"
 	"	stp x29, x30, [sp, 144]\n"
-	"	.irp n,0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30\n"
-	"	str q\\n, [sp, 176+16*\\n]\n"
-	"	.endr\n"
-	"	.irp n,1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31\n"
-	"	str q\\n, [sp, 176+16*\\n]\n"
-	"	.endr\n"
+	"	mov x29, sp\n"
+	"	mrs x0, nzcv\n	str x0, [sp, 128]\n"
+	"	live_arm64_save\n"
 	"	mov x0, x16\n"
-	"	mov x1, sp\n"
+	"	mov x1, x29\n"
 	"	mov w2, 1\n"
 	"	bl live_hit\n"
-	"	.irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n"
-	"	ldr q\\n, [sp, 176+16*\\n]\n"
-	"	.endr\n"
-	"	ldp x0, x1, [sp, 128]\n	msr nzcv, x0\n	msr fpsr, x1\n"
-	"	ldp x0, x1, [sp, 0]\n	ldp x2, x3, [sp, 16]\n	ldp x4, x5, [sp, 32]\n	ldp x6, x7, [sp, 48]\n"
-	"	ldp x8, x9, [sp, 64]\n	ldp x10, x11, [sp, 80]\n	ldp x12, x13, [sp, 96]\n	ldp x14, x18, [sp, 112]\n"
+	"	live_arm64_load\n"
+	"	ldr x0, [sp, 128]\n	msr nzcv, x0\n"
+	"	live_arm64_general ldp\n"
 	"	ldp x29, x30, [sp, 144]\n"
 	"	add sp, sp, 704\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
 	".size live_arm64_hit,.-live_arm64_hit\n"
+
+	/* A function is entered. As before, but flags are dead; x30 of the function's is the stub's [sp, 24], and x17 comes back as the trampoline or 0. */
+	".globl live_arm64_enter\n.hidden live_arm64_enter\n.type live_arm64_enter,@function\n"
+	"live_arm64_enter:\n"
+	"	.cfi_startproc\n"
+	"	.cfi_def_cfa sp, 32\n" /* as if the function's caller had called us */
+	"	.cfi_offset x30, -8\n"
+	"	hint 34\n"
+	"	sub sp, sp, 704\n"
+	"	.cfi_adjust_cfa_offset 704\n"
+	"	live_arm64_general stp\n"
+	"	ldr x17, [sp, 728]\n"
+	"	stp x29, x17, [sp, 144]\n"
+	"	str x30, [sp, 160]\n"
+	"	mov x29, sp\n"
+	"	.cfi_def_cfa x29, 736\n"
+	"	.cfi_offset x29, -592\n"
+	"	live_arm64_save\n"
+	"	mov x0, x16\n"
+	"	mov x1, x29\n"
+	"	add x2, x29, 736\n"
+	"	mov w3, 1\n"
+	"	bl live_enter\n"
+	"	mov x17, x0\n"
+	"	live_arm64_load\n"
+	"	live_arm64_general ldp\n"
+	"	ldr x29, [sp, 144]\n"
+	"	ldr x30, [sp, 160]\n"
+	"	add sp, sp, 704\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	".size live_arm64_enter,.-live_arm64_enter\n"
+
+	/* A body returned to the trampoline that x16 tells. Its results are kept, and the real return address is gone to as if by the body's own return. */
+	".type live_arm64_leave,@function\n"
+	"live_arm64_leave:\n"
+	"	.cfi_startproc\n"
+	"	.cfi_undefined x30\n"
+	"	sub sp, sp, 704\n"
+	"	live_arm64_general stp\n"
+	"	str x29, [sp, 144]\n"
+	"	mov x29, sp\n"
+	"	live_arm64_save\n"
+	"	mov x0, x16\n"
+	"	mov x1, x29\n"
+	"	add x2, x29, 704\n"
+	"	bl live_leave\n"
+	"	mov x30, x0\n"
+	"	live_arm64_load\n"
+	"	live_arm64_general ldp\n"
+	"	ldr x29, [sp, 144]\n"
+	"	add sp, sp, 704\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	".size live_arm64_leave,.-live_arm64_leave\n"
+
+	/*
+	 * Trampolines: `call` the body, which so returns as predictors and guarded control stacks expect. The first 16 bytes of a page hold how far the
+	 * page's return addresses are from it. Unwinders find a trampoline's by that: with A the address in it, without a signature in its upper bits, at
+	 * (A & -4096) + *(A & -4096) + (A & 0xff0). As on x86-64 the frame is marked as a signal's, and gets the address of the call.
+	 */
+	".balign 4096\n"
+	".globl live_trampolines\n.hidden live_trampolines\n"
+	"live_trampolines:\n"
+	"	.cfi_startproc\n"
+	"	.cfi_signal_frame\n"
+	"	.cfi_def_cfa sp, 0\n"
+	"	.cfi_escape 0x16,30,25, 0x8e,0, 0x12, 0x0a,0xf0,0x0f, 0x1a, 0x16, 0x0e,0,0xf0,0xff,0xff,0xff,0xff,0,0, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, "
+	"0x34, 0x1c\n"
+	".set live_place, 0\n"
+	".rept 16\n"
+	"	.quad live_returns+live_place-.\n"
+	"	.quad 0\n"
+	"	.set live_place, live_place+16\n"
+	"	.rept 255\n"
+	"	hint 34\n" /* bti c */
+	"	blr x16\n"
+	"	adr x16, .\n"
+	"	b live_arm64_leave\n"
+	"	.set live_place, live_place+16\n"
+	"	.endr\n"
+	".endr\n"
+	"	.cfi_endproc\n"
 	".popsection\n");
 
 #endif

@@ -102,7 +102,7 @@ enum { CHAINED = 1, ENDED, ORPHAN };
 typedef struct frame {
 	live_point *point;
 	const live_actions *actions;
-	uintptr_t *slot; /* where the return address was, and the trampoline's is */
+	uintptr_t *slot; /* where the return address was, and the trampoline's is; with LIVE_LINK the stack pointer at the entry */
 	int32_t below;   /* the thread's frame before this one, or -1 */
 	uint32_t state;
 } frame;
@@ -236,7 +236,8 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER thread *this_thread(void)
 /*
  * Take dead frames off the chain, seen from a call whose return address `back` stands at `slot`. Dead is what another thread has
  * ended; what stood at this same place, unless `back` is its trampoline (a tail call: the caller's frame still returns); and what is deeper
- * on the thread's own stack, where its trampoline's address isn't any more. Only that stack is read: memory there, once used, stays mapped.
+ * on the thread's own stack, where its trampoline's address isn't any more. Only that stack is read: memory there, once used, stays mapped. Where the
+ * address isn't on the stack (LIVE_LINK), what is deeper waits for sweep().
  */
 static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void bury(thread *self, const uintptr_t *slot, uintptr_t back)
 {
@@ -250,7 +251,7 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void bury(thread *self, const uintptr_t
 				return;
 			if (f->slot < slot
 				&& ((uintptr_t)f->slot < self->stack || (uintptr_t)slot >= self->stack_end
-					|| *f->slot == live_trampoline(k)))
+					|| live_may_return(f->slot, k)))
 				return;
 			__atomic_fetch_add(&live_abandoned, 1, __ATOMIC_RELAXED);
 		}
@@ -344,7 +345,8 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
 	thread *self;
 	int32_t k;
 
-	__atomic_fetch_add(point->count, 1, __ATOMIC_RELAXED);
+	if (LIVE_HIT_COUNTS)
+		__atomic_fetch_add(point->count, 1, __ATOMIC_RELAXED);
 	if (!actions)
 		return 0;
 	if (inside || (actions->vectors && !vectors)) {
@@ -354,7 +356,7 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
 	inside = 1;
 	__asm__ volatile("" ::: "memory");
 	if (actions->leaves) {
-		uintptr_t back = *slot;
+		uintptr_t back = live_back(registers, slot);
 
 		self = mine.known ? &mine : this_thread();
 		if (self->top >= 0 && frames[self->top].slot <= slot)

@@ -17,9 +17,17 @@
 #define LIVE_HIT_COUNTS 0
 #endif
 
+/*
+ * LIVE_TRAMPOLINE_CALL: what a trampoline has up to where the body returns to, in bytes. LIVE_LINK: the machine passes the return address in a
+ * register, which entry stubs save as this one; a frame's `slot` is then only the stack pointer at the entry. Elsewhere the address is in `*slot`.
+ */
 #if defined(__x86_64__)
 #define LIVE_FRAMES 1
-#define LIVE_TRAMPOLINE_CALL 6 /* the length of the call in a trampoline */
+#define LIVE_TRAMPOLINE_CALL 6
+#elif defined(__aarch64__) && !defined(__ILP32__)
+#define LIVE_FRAMES 1
+#define LIVE_TRAMPOLINE_CALL 8
+#define LIVE_LINK 19
 #endif
 
 #ifdef LIVE_FRAMES
@@ -29,7 +37,7 @@
 
 typedef struct live_return {
 	uintptr_t address; /* where the frame returns to */
-	uintptr_t body;    /* what the trampoline calls */
+	uintptr_t body;    /* what the trampoline calls, where it doesn't get that in a register */
 } live_return;
 
 LIVE_HIDDEN extern live_return live_returns[LIVE_FRAME_COUNT];
@@ -39,6 +47,30 @@ LIVE_HIDDEN extern const char live_trampolines[];
 static inline USDT_LIVE_FAST_HANDLER uintptr_t live_trampoline(int32_t k)
 {
 	return (uintptr_t)live_trampolines + 16u * (uint32_t)k + LIVE_TRAMPOLINE_CALL;
+}
+
+/* The address that a function returns to, at its entry. */
+static inline USDT_LIVE_FAST_HANDLER uintptr_t live_back(const uintptr_t *registers, const uintptr_t *slot)
+{
+#if defined(LIVE_LINK)
+	(void)slot;
+	return registers[LIVE_LINK];
+#else
+	(void)registers;
+	return *slot;
+#endif
+}
+
+/* Whether the frame that returns to trampoline `k` may be alive, as far as its place on the stack tells. */
+static inline USDT_LIVE_FAST_HANDLER int live_may_return(const uintptr_t *slot, int32_t k)
+{
+#if defined(LIVE_LINK)
+	(void)slot;
+	(void)k;
+	return 1;
+#else
+	return *slot == live_trampoline(k);
+#endif
 }
 
 static inline USDT_LIVE_FAST_HANDLER int32_t live_frame_of(uintptr_t trampoline)
