@@ -6,8 +6,10 @@ The reference build says what must fire: the corpus' probes in their order, with
 from __future__ import annotations
 
 import json
+import re
 import struct
 import sys
+from collections import Counter
 
 import pytest
 
@@ -44,6 +46,19 @@ def check(shop, program, tmp_path):
         assert values == wanted, f"{program}: hit {number}, {event.probe}"
 
 
+def check_counts(shop, program):
+    """A plugin of the emulator's counts each probe, those too that only fire while a semaphore is raised."""
+    if "-plugin " not in shop.call(*shop.target.qemu.split(), "-h"):
+        return
+    words = ("trace", "--count", "--emulator", shop.target.qemu, "--", program)
+    printed = shop.call(sys.executable, "-m", "usdtbuild", *words)
+    expected, output = shop.reference(1)
+    assert output in printed, "the program computes what it must, and its is-enabled tests say yes"
+    found = {name: int(count) for count, name in re.findall(r"^ *(\d+)  corpus:(\S+)", printed, re.MULTILINE)}
+    wanted = Counter(event.probe.replace("___", "-") for event in expected)
+    assert {name: count for name, count in found.items() if count} == wanted
+
+
 def built(shop, build, *defines):
     """Return a program of one build, linked by the first linker that takes it."""
     linker = next((linker for linker in shop.linkers() if shop.takes(linker, build)), None)
@@ -58,7 +73,9 @@ def test_one_program_of_each_machine(name, workshop, build_of, tmp_path):
     shop = workshop(name)
     if not shop.target.qemu:
         pytest.skip(f"nothing here runs {name}")
-    check(shop, built(shop, build_of(shop.compilers()[-1], "-O2 -fPIC"), BY_CALL), tmp_path)
+    program = built(shop, build_of(shop.compilers()[-1], "-O2 -fPIC"), BY_CALL)
+    check(shop, program, tmp_path)
+    check_counts(shop, program)
 
 
 @pytest.mark.slow

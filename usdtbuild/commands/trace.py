@@ -16,7 +16,7 @@ import click
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ..provider.model import Provider
     from ..tracing.filters import Sieve
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from ..tracing.job import Job
     from ..tracing.model import Event, Report
     from ..tracing.outputs.choose import All
+    from ..tracing.remote.counting import Counting
     from ..tracing.remote.session import Remote
     from ..tracing.selection import Wanted
     from ..tracing.session import Session
 
-    AnySession = Union[Session, Inside, Remote]
+    AnySession = Union[Session, Inside, Remote, Counting]
 
 _ENGINES = ("auto", "patch", "trap", "inside", "remote")
 
@@ -179,12 +180,24 @@ def _session(job: Job) -> AnySession:
 
         return Inside(job)
     if job.engine == "remote":
-        from ..tracing.remote.session import Remote
-
-        return Remote(job, lambda text: click.echo(f"usdtbuild: {text}", err=True))
+        return _remote(job, lambda text: click.echo(f"usdtbuild: {text}", err=True))
     from ..tracing.session import Session
 
     return Session(job)
+
+
+def _remote(job: Job, tell: Callable[[str], None]) -> AnySession:
+    """Return the session of a program of another machine: counts come from a plugin of the emulator's if it can."""
+    from ..tracing.model import COUNT
+    from ..tracing.remote.counting import Counting, why_not
+    from ..tracing.remote.session import Remote, prefix_of
+
+    if job.emulator and job.what == COUNT and not job.wanted.returns:
+        reason = why_not(job.emulator)
+        if not reason:
+            return Counting(job, prefix_of(job.emulator))
+        tell(f"{reason}: counting through its gdb stub, which hangs when the program starts threads")
+    return Remote(job, tell)
 
 
 def _returns(returns: bool, calls: tuple[str, ...], engine: str) -> bool:

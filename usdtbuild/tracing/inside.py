@@ -9,7 +9,6 @@ kept in the user's cache.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import mmap
 import os
 import shutil
@@ -20,10 +19,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import __version__
 from ..errors import UsageError
 from ..folders import folder as folder_of
 from .call_tree import TREE_SIZE, CallTree, read_tree
+from .compiled import compiled
 from .errors import TracerError
 from .model import (
     COUNT,
@@ -64,43 +63,10 @@ _FUNCTION = "2"
 
 def library() -> Path:
     """Return the library to preload, compiled if the cache hasn't got it yet. Raises TracerError."""
-    words = os.environ.get("CC", "").split() or ["cc"]
-    compiler = shutil.which(words[0])
-    if compiler is None:
-        raise TracerError(f"the engine inside needs a C compiler, and there is no {words[0]}; set CC to one")
     runtime = folder_of("runtime")
     sources = [*sorted((runtime / "live").glob("*.c")), *sorted((runtime / "preload").glob("*.c"))]
-    digest = hashlib.sha256(f"{__version__}\0{words}\0{compiler}\0{Path(compiler).stat().st_mtime_ns}".encode())
-    for path in [*sources, *sorted(runtime.glob("*/*.h"))]:
-        digest.update(path.read_bytes())
-    folder = _cache()
-    made = folder / f"usdt-live-{__version__}-{digest.hexdigest()[:16]}.so"
-    if not made.is_file():
-        handle, name = tempfile.mkstemp(dir=folder, prefix="making-", suffix=".so")
-        os.close(handle)
-        options = ["-std=gnu99", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{runtime / 'live'}"]
-        line = [compiler, *words[1:], *options, *map(str, sources), "-lpthread", "-ldl", "-o", name]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
-        if done.returncode:
-            Path(name).unlink()
-            raise TracerError(f"the engine inside could not be compiled: {done.stderr.strip() or done.returncode}")
-        Path(name).chmod(0o755)
-        Path(name).replace(made)
-    return made
-
-
-def _cache() -> Path:
-    """Return a folder that is ours alone: programs will run what lies there. Raises TracerError."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (may be no home at all)
-    folder = Path(base) / "usdtbuild" / "live"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        status = folder.stat()
-    except OSError as error:
-        raise TracerError(f"{folder} can't be made: {error.strerror}; set XDG_CACHE_HOME to one of yours") from None
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise TracerError(f"others may write to {folder}, so nothing from there is run; set XDG_CACHE_HOME to another")
-    return folder
+    headers = [*sorted((runtime / "live").glob("*.h")), *sorted((runtime / "preload").glob("*.h"))]
+    return compiled("usdt-live", sources, headers, [runtime / "live"], needs="the engine inside")
 
 
 # -- a trace ---------------------------------------------------------------------------------------------------------

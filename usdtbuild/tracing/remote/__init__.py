@@ -3,6 +3,7 @@
 `packets` is the wire, `registers` what a stopped thread looks like, `arguments` reads a hit's values, `stub` is what a
 stub can be asked, `files` where the program's files are and where they lie in its memory, `sites` what is armed in it,
 `program` what its stops mean, `emulator` starts programs under qemu, and `session` is a trace from beginning to end.
+`counting` counts under an emulator without its stub, by a plugin.
 
 What touches the program is the stub, so what a killed trace leaves behind is the stub's business: gdbserver ends its
 program or holds it until somebody connects again, and a program under qemu ends at the next breakpoint.

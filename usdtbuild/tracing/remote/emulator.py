@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _PATIENCE = 30.0  # seconds for an emulator to listen
-_EXEC_FORMAT = "the emulator is of another machine than the program, or the program can't be read"
+EXEC_FORMAT = "the emulator is of another machine than the program, or the program can't be read"
 
 
 class Emulator:
@@ -63,7 +63,13 @@ class Emulator:
             self.process.wait()
             raise TracerError(f"{self.name} doesn't listen for gdb; is it an emulator of user programs (qemu-user)?")
         code = self.process.returncode
-        raise TracerError(f"{self.name} ended before the program began (exit code {code}): {_EXEC_FORMAT}")
+        raise TracerError(f"{self.name} ended before the program began (exit code {code}): {EXEC_FORMAT}")
+
+    def threads(self) -> int:
+        """Return how many threads the emulator has: those of the program, and what it needs itself."""
+        with contextlib.suppress(OSError):
+            return len(list(Path(f"/proc/{self.process.pid}/task").iterdir()))
+        return 0
 
     def interrupt(self) -> None:
         """Make the program stop: a signal that arrives is what an emulator tells its stub about first.

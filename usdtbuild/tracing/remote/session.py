@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..model import Event, Refusal, Target
 
 _BATCH = 500  # events at once
+_THREADED = "the program has started threads; QEMU's stub may hang once they have hits; --count doesn't need it"
 
 
 class Remote:
@@ -41,6 +42,8 @@ class Remote:
         self._stub: Stub | None = None
         self._program: Program | None = None
         self._stopped = self._over = False
+        self._own_threads = 0  # of the emulator's, before the program has begun
+        self._threaded = False
 
     def start(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
         """Connect, and arm what is there; the program goes on. Raises UsdtError."""
@@ -52,9 +55,10 @@ class Remote:
         self._stub = Stub(link)
         if self._stub.first.exited is not None:
             raise TracerError(f"{link.name} holds no program that runs")
-        self._program = program = Program(self._stub, wish, wish.sysroot or _prefix(wish.emulator))
+        self._program = program = Program(self._stub, wish, wish.sysroot or prefix_of(wish.emulator))
         if self._emulator is not None:
             program.pid = self._emulator.process.pid
+            self._own_threads = self._emulator.threads()
         self.pid = program.pid
         self.started = time.monotonic_ns()
         program.go_on()
@@ -66,12 +70,15 @@ class Remote:
         assert stub is not None
         until = time.monotonic() + timeout
         while not self._over:
-            stop = stub.wait(max(0.0, until - time.monotonic()))
-            if stop is not None:
-                if program.look(stop):
-                    program.go_on()
-                else:
-                    self._ended(program.exited)
+            try:
+                stop = stub.wait(max(0.0, until - time.monotonic()))
+                if stop is not None:
+                    if program.look(stop):
+                        program.go_on()
+                    else:
+                        self._ended(program.exited)
+            finally:
+                self._look_for_threads()
             if self._stopped and not self._over:
                 self._leave(program, stub)
             if time.monotonic() >= until or len(program.events) >= _BATCH or self._over:
@@ -79,6 +86,14 @@ class Remote:
                 yield batch
                 until = time.monotonic() + timeout
         self.finished = time.monotonic_ns()
+
+    def _look_for_threads(self) -> None:
+        """Say so if the program has started threads under an emulator, before that hangs."""
+        if self._emulator is None or self._threaded:
+            return
+        if self._emulator.threads() > self._own_threads > 0:
+            self._threaded = True
+            self._tell(_THREADED)
 
     def _leave(self, program: Program, stub: Stub) -> None:
         self._over = True
@@ -142,7 +157,7 @@ class Remote:
         self.close()
 
 
-def _prefix(emulator: Sequence[str]) -> str:
+def prefix_of(emulator: Sequence[str]) -> str:
     """Return where an emulator's own options say that the program's libraries are."""
     for word, following in zip(emulator, [*emulator[1:], ""]):
         if word == "-L":

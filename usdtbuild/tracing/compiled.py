@@ -1,0 +1,65 @@
+"""C of ours that runs in other processes: compiled when it is first needed, by the compiler of this machine, and kept.
+
+What is kept lies in a folder that nobody else may write to, under a name that says of which sources, compiler and
+version it is; it appears whole, so that several may make it at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import __version__
+from .errors import TracerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def compiled(
+    stem: str, sources: Sequence[Path], headers: Sequence[Path], includes: Sequence[Path], *, needs: str
+) -> Path:
+    """Return a shared library of these sources, made if the cache hasn't got it yet; `stem` begins its name.
+
+    `needs` is who needs it, for messages. Raises TracerError.
+    """
+    words = os.environ.get("CC", "").split() or ["cc"]
+    compiler = shutil.which(words[0])
+    if compiler is None:
+        raise TracerError(f"{needs} needs a C compiler, and there is no {words[0]}; set CC to one")
+    digest = hashlib.sha256(f"{__version__}\0{words}\0{compiler}\0{Path(compiler).stat().st_mtime_ns}".encode())
+    for path in [*sources, *headers]:
+        digest.update(path.read_bytes())
+    folder = _cache()
+    made = folder / f"{stem}-{__version__}-{digest.hexdigest()[:16]}.so"
+    if not made.is_file():
+        handle, name = tempfile.mkstemp(dir=folder, prefix="making-", suffix=".so")
+        os.close(handle)
+        options = ["-std=gnu99", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", *(f"-I{path}" for path in includes)]
+        line = [compiler, *words[1:], *options, *map(str, sources), "-lpthread", "-ldl", "-o", name]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if done.returncode:
+            Path(name).unlink()
+            raise TracerError(f"{needs} could not be compiled: {done.stderr.strip() or done.returncode}")
+        Path(name).chmod(0o755)
+        Path(name).replace(made)
+    return made
+
+
+def _cache() -> Path:
+    """Return a folder that is ours alone: programs will run what lies there. Raises TracerError."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (may be no home at all)
+    folder = Path(base) / "usdtbuild" / "live"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        status = folder.stat()
+    except OSError as error:
+        raise TracerError(f"{folder} can't be made: {error.strerror}; set XDG_CACHE_HOME to one of yours") from None
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise TracerError(f"others may write to {folder}, so nothing from there is run; set XDG_CACHE_HOME to another")
+    return folder
