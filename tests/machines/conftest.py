@@ -361,7 +361,7 @@ class Workshop:
 
     def takes(self, linker: str, build: Build) -> bool:
         """Tell whether a linker can link what a compiler writes, without probes."""
-        stubs = self.compile(build, "reference.c", "ENABLED=0")
+        stubs = self.compile(build, "reference.c", BY_CALL, "ENABLED=0")
         objects = [self.compile(build, "corpus.c", BY_CALL), self.platform(build), stubs]
         try:
             self.link(linker, objects, f"{build.stem}-unprobed")
@@ -385,7 +385,7 @@ class Workshop:
         build = Build(compiler, "-O1 -fno-pic")
         name = f"reference{enabled}"
         objects = [self.compile(build, "corpus.c", BY_CALL), self.compile(build, "platform.c")]
-        objects.append(self.compile(build, "reference.c", f"ENABLED={enabled}"))
+        objects.append(self.compile(build, "reference.c", BY_CALL, f"ENABLED={enabled}"))
         linker = next((linker for linker in self.linkers() if self.takes(linker, build)), None)
         if linker is None:
             pytest.skip(f"no linker for what {compiler} writes for {self.name} is installed")
@@ -428,7 +428,7 @@ class Workshop:
         try:
             self.call(*command, instrumented, "-o", output)
         except pytest.fail.Exception:
-            stubs = self.compile(build, "reference.c", "ENABLED=0")
+            stubs = self.compile(build, "reference.c", BY_CALL, "ENABLED=0")
             try:
                 self.call(*command, self.compile(build, "corpus.c", BY_CALL), stubs, "-o", f"{output}.unprobed")
             except pytest.fail.Exception:

@@ -30,6 +30,7 @@ from elftools.elf.relocation import RelocationSection, RelrRelocationSection
 from elftools.elf.sections import SymbolTableSection
 
 from usdtbuild.instrument.main import Options, Report, instrument_file
+from usdtbuild.provider.describe import plain_name
 
 SAMPLES = Path(__file__).resolve().parent / "samples"
 STUB, ENABLED = "__dtrace_", "__dtraceenabled_"
@@ -291,7 +292,7 @@ class Binary:
             for address, mnemonic, operand in self.disassemble(function):
                 if mnemonic.split()[-1][0] in "jc" and operand.startswith("0x") and int(operand, 16) in stubs:
                     conditional = mnemonic.split()[-1] not in ("call", "jmp")
-                    yield address + 2 * conditional, stubs[int(operand, 16)].partition("___")[2]
+                    yield address + 2 * conditional, plain_name(stubs[int(operand, 16)]).partition("___")[2]
 
     def _callers(self, stubs: dict[int, str]) -> Iterator[int]:
         """Yield functions with bytes that look like a branch to a stub: disassembling all functions would be slow."""
@@ -460,7 +461,7 @@ def check_records(
     for record in program.records(format_):
         mnemonic = program.instruction(record.address)
         assert mnemonic in ("nop", "ret"), f"{record} is at {mnemonic}"
-        names = program.functions[program.owner(record.address)]
+        names = {plain_name(name) for name in program.functions[program.owner(record.address)]}
         # A stripped symbol, or a weak one whose code lost against another object's, names no function of the program.
         if record.function in program.function_names and record.function != "overridden":
             assert record.function in names, f"{record} is in {names}"

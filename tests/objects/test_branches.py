@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from usdtbuild.provider import describe
+
 PROVIDER = """\
 provider app {
   probe none(); probe one(int a); probe text(char *s, int n); probe reals(double d, float f);
@@ -113,7 +115,8 @@ def build(run: Any, usdtbuild: Any, folder: Path, line: str, *more: str) -> tupl
 
 def defined(run: Any, path: Path) -> set[str]:
     """Return the probes whose stub an object defines."""
-    return set(re.findall(r" [TVW] __dtrace_app___(\w+)$", run("nm", path).stdout, re.MULTILINE))
+    found = re.findall(r" [TVW] __dtrace_app___(\w+)$", run("nm", path).stdout, re.MULTILINE)
+    return {describe.plain_name(name) for name in found}
 
 
 def recorded(run: Any, program: Path) -> set[str]:

@@ -17,6 +17,7 @@ from elftools.elf.elffile import ELFFile
 from usdtbuild.elf.object import ElfError
 from usdtbuild.instrument.main import Options
 from usdtbuild.options import NOPS
+from usdtbuild.provider.describe import plain_name
 from usdtbuild.provider.parser import parse_file
 
 MAIN = """
@@ -138,7 +139,7 @@ def references(bench: Any, path: Any) -> list[str]:
     """Return each relocation against a stub as `BYTES TYPE SYMBOL`, with `data` for the bytes outside code."""
     lines = bench.run("objdump", "-drw", path).stdout.splitlines()
     found = [
-        " ".join((match[1].strip(), match[2], match[3]))
+        " ".join((match[1].strip(), match[2], plain_name(match[3])))
         for line in lines
         if (match := re.match(r" *[0-9a-f]+:\t([0-9a-f ]+)\t.*: (R_X86_64_\w+)\t(__dtrace\w+)", line))
     ]
@@ -148,7 +149,7 @@ def references(bench: Any, path: Any) -> list[str]:
             in_code = ".text" in line
         match = re.match(r"[0-9a-f]+ (R_X86_64_\w+) +(__dtrace\w+)", line)
         if match and not in_code:
-            found.append(f"data {match[1]} {match[2]}")
+            found.append(f"data {match[1]} {plain_name(match[2])}")
     return found
 
 

@@ -180,28 +180,75 @@ def test_an_instrumented_function_leaves_no_reference_behind(folder: Path, cc: s
 def test_what_the_object_refers_to(folder: Path, cc: str) -> None:
     names = {mode: undefined(compile_in(folder, mode, cc, "-O2", "program.c")) for mode in MODES}
     assert "app_plain_semaphore" in names["on"]
-    assert "__dtrace_app___req__done" in names["on"] & names["calls"]
-    assert "__dtraceenabled_app___plain" in names["calls"] - names["on"]
+    assert f"__dtrace_app___req__done{describe.DEFINED_BY}" in names["on"] & names["calls"]
+    assert f"__dtraceenabled_app___plain{describe.DEFINED_BY}" in names["calls"] - names["on"]
     assert not any("app_" in name and "semaphore" in name for name in names["calls"])
     for mode in ("off", "none"):
         assert not any("dtrace" in name or "semaphore" in name for name in names[mode])
         assert not (folder / f"{mode}.o").read_bytes().count(b"__dtrace")
 
 
-def test_linker_of_an_object_that_was_not_completed_says_what_would_have(folder: Path, cc: str, linker: str) -> None:
+# What a program that nobody completed refers to -> how the probe is written there, what asks for that form, and what
+# linkers say. On machines without branches the first is a call, too.
+FORGOTTEN = {
+    "branch": ("OTHER_ERROR(n);", [], "__dtrace_other___error"),
+    "call": ("OTHER_ERROR(n);", ["-DUSDT_PROBES_BY_CALL"], "__dtrace_other___error"),
+    "more arguments than registers": (
+        "APP_SMALL('a', 1, 2, 3, 4, 5, 6, 7, n);", [], "__dtrace_app___small",
+    ),
+    "is-enabled call": (
+        "if (APP_NONE_ENABLED()) return 1;", ["-DUSDT_ENABLED_BY_CALL"], "__dtraceenabled_app___none",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["program", "shared library"])
+@pytest.mark.parametrize("form", FORGOTTEN)
+def test_linker_of_an_object_that_was_not_completed_says_what_would_have(
+    folder: Path, cc: str, linker: str, form: str, shared: bool
+) -> None:
     """The undefined symbol names `usdtbuild cc` and what stands for it in CMake and Meson."""
-    text = "int main(int n, char **v) { (void)v; OTHER_ERROR(n); return 0; }\n"
-    (folder / "forgotten.c").write_text(f'#include "app.h"\n{text}')
-    words = [cc, f"-fuse-ld={linker}", "-I", "on", "-O2", "forgotten.c"]
+    statement, options, stub = FORGOTTEN[form]
+    text = f'#include "app.h"\nint main(int n, char **v) {{ (void)v; {statement} return n; }}\n'
+    (folder / "forgotten.c").write_text(text)
+    language = ["-x", "c++"] if shared else []  # both languages, each once
+    words = [cc, "-I", "on", "-O1", "-fPIC", *options, *language, "forgotten.c"]
     macros = subprocess.run([*words, "-E", "-dM"], cwd=folder, capture_output=True, text=True, check=True).stdout
-    if "#define USDTBUILD_PASSED" not in macros:
-        pytest.skip("probes are calls on this machine, whose symbols have the names of DTrace's")
-    done = subprocess.run([*words, "-o", "forgotten"], cwd=folder, capture_output=True, text=True, check=False)
+    branch = form == "branch" and "#define USDTBUILD_PASSED" in macros
+    words += ["-o", "forgotten", f"-fuse-ld={linker}", *(["-shared"] if shared else [])]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode
     said = done.stdout + done.stderr
-    assert re.search(rf"undefined .*\b__dtrace_other___error{describe.MADE_BY}\b", said), said
+    ending = describe.MADE_BY if branch else describe.DEFINED_BY
+    assert re.search(rf"undefined .*\b{stub}{ending}\b", said), said
     assert "main" in said
     assert not (folder / "forgotten").exists()
+
+
+@pytest.mark.parametrize("form", FORGOTTEN)
+def test_the_same_object_completed_links_and_has_its_probe(folder: Path, cc: str, usdtbuild: Any, form: str) -> None:
+    """Whatever the symbol was called, the probe is called what it is."""
+    statement, options, _ = FORGOTTEN[form]
+    (folder / "completed.c").write_text(
+        f'#include "app.h"\nint main(void) {{ int n = 7; {statement} OTHER_EXIT(); return 0; }}\n'
+    )
+    usdtbuild("cc", "--", cc, "-I", "on", "-O1", *options, "completed.c", "-o", "completed", cwd=folder)
+    fired = usdtbuild("trace", "--", "./completed", cwd=folder).stdout
+    assert "other:exit" in fired
+    assert ("other:error" in fired) == ("OTHER_ERROR" in statement)
+    assert ("app:small" in fired) == ("APP_SMALL" in statement)
+    usdtbuild("verify", "completed", cwd=folder)
+
+
+@pytest.mark.parametrize(
+    "options", [["-DUSDT_PROBES_BY_CALL", "-DUSDT_PLAIN_NAMES"], ["-U__linux__"]], ids=["asked for", "another system"]
+)
+def test_names_are_dtraces_for_who_completes_objects_by_them(folder: Path, cc: str, options: list[str]) -> None:
+    """FreeBSD's and illumos' `dtrace -G` look for probes by the names of the functions that objects refer to."""
+    text = "void f(int n);\nvoid f(int n) { OTHER_ERROR(n); APP_SMALL('a', 1, 2, 3, 4, 5, 6, 7, n); }\n"
+    (folder / "plain.c").write_text(f'#include "app.h"\n{text}')
+    subprocess.run([cc, "-I", "on", "-O1", *options, "-c", "plain.c"], cwd=folder, check=True)
+    assert undefined(folder / "plain.o") == {"__dtrace_other___error", "__dtrace_app___small"}
 
 
 def test_stubs_and_semaphores_are_hidden(folder: Path, cc: str) -> None:

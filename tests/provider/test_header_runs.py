@@ -1,7 +1,7 @@
 """What a probe's stub gets from a macro, and what a macro does when it is off, seen in running programs.
 
 The programs here are linked with stubs written by hand, in place of what `usdtbuild instrument` makes of the calls; so
-they are compiled with -DUSDT_PROBES_BY_CALL.
+they are compiled with -DUSDT_PROBES_BY_CALL, and -DUSDT_PLAIN_NAMES for DTrace's names of the stubs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 MakeHeader = Callable[..., Path]
-BY_CALL, WARNINGS = ["-DUSDT_PROBES_BY_CALL"], ["-Wall", "-Wextra", "-Werror"]
+BY_CALL, WARNINGS = ["-DUSDT_PROBES_BY_CALL", "-DUSDT_PLAIN_NAMES"], ["-Wall", "-Wextra", "-Werror"]
 
 PROVIDER = """
 provider app {

@@ -165,16 +165,19 @@ def _stays(source: ElfObject, machine: Calls, site: Site, keep_calls: bool) -> b
 
 
 def identify(source: ElfObject, index: SymbolIndex, name: str, providers: dict[str, Provider]) -> StubSymbol:
-    """Say which probe a stub's name means: `__dtrace_PROVIDER___PROBE`. Raises UndescribedProbeError."""
+    """Say which probe a stub's name means: `__dtrace_PROVIDER___PROBE`, and how headers end it (`describe.plain_name`).
+
+    Raises UndescribedProbeError.
+    """
     enabled = name.startswith(ENABLED_PREFIX)
-    rest = name[len(ENABLED_PREFIX if enabled else PROBE_PREFIX) :]
+    rest = describe.plain_name(name[len(ENABLED_PREFIX if enabled else PROBE_PREFIX) :])
     fitting = [p for p in providers.values() if rest.startswith(p.name + "___")]
     for provider in sorted(fitting, key=lambda p: -len(p.name)):
         stub = rest[len(provider.name) + 3 :]
         for probe in provider.probes:
-            if stub in (probe.stub, probe.stub + describe.MADE_BY):
+            if stub == probe.stub:
                 return StubSymbol(index, name, provider.name, probe, enabled)
-    provider_name, _, stub = rest.replace(describe.MADE_BY, "").partition("___")
+    provider_name, _, stub = rest.partition("___")
     if fitting:
         what = f"provider {provider_name} has no probe {stub}, which {name} calls for"
         cure = "the header is older or newer than the provider file; make it again and compile this file again"

@@ -134,7 +134,7 @@ def _with_calls(words: list[str]) -> list[str]:
     """
     if understand(words).action == PASS and "-E" not in words and "-S" not in words:
         return words  # clang warns of a macro that nothing uses
-    return append_options(words, ["-DUSDT_PROBES_BY_CALL"])
+    return append_options(words, ["-DUSDT_PROBES_BY_CALL", "-DUSDT_PLAIN_NAMES"])  # nothing will be missing
 
 
 def _help() -> int:

@@ -24,9 +24,11 @@ from .model import FLOAT, INTEGER, POINTER, Argument, Attribute, Attributes, CTy
 SECTION = ".usdtbuild.provider"
 VERSION = "1"
 PASSED, BRANCH = "passed", "branch"
-# What a linker says of a branch that nothing has replaced ends with this: what would have, in each build system. Such a
-# stub is never defined, so no program ever holds the name; objects that are in order have it as a weak symbol.
-MADE_BY = "___is_made_by_usdtbuild_cc__CMake_target_usdt_providers__Meson_usdt_dep"
+# What a linker says of a stub that nothing has replaced or defined ends with this: what would have, in each build
+# system. The stub of a branch is never defined, so no program ever holds its name; objects that are in order have it as
+# a weak symbol. That of a call may be, so its name is another one: no branch ever leads to what is defined for calls.
+_BUILDS = "usdtbuild_cc__CMake_target_usdt_providers__Meson_usdt_dep"
+MADE_BY, DEFINED_BY = f"___is_made_by_{_BUILDS}", f"___is_defined_by_{_BUILDS}"
 _MOST_DECODED = 16
 _decoded: dict[str, list[tuple[str, tuple[Provider, str]]]] = {}  # the latest texts, and what they say
 _KIND_LETTER = {INTEGER: ("u", "s"), FLOAT: ("f", "f")}
@@ -34,6 +36,14 @@ _KIND_LETTER = {INTEGER: ("u", "s"), FLOAT: ("f", "f")}
 
 class DescriptionError(ValueError):
     """The description section holds something this version didn't write."""
+
+
+def plain_name(stub: str) -> str:
+    """Return a stub's name, or the end of it, as DTrace spells it: without what tells how it is made."""
+    for ending in (MADE_BY, DEFINED_BY):
+        if stub.endswith(ending):
+            return stub[: -len(ending)]
+    return stub
 
 
 def encode(provider: Provider) -> str:

@@ -78,6 +78,17 @@ _COMMON = """\
 #endif
 #endif
 """
+# Names of functions that are called, for linkers to tell what is missing where nothing defines them. No asm label:
+# gcc doesn't write `.hidden` for a function that has one: a shared library would link without it.
+_CALLED = f"""\
+#ifndef USDTBUILD_CALLED
+#if defined(__GNUC__) && defined(__linux__) && !defined(USDT_PLAIN_NAMES)
+#define USDTBUILD_CALLED(stub) stub##{describe.DEFINED_BY}
+#else
+#define USDTBUILD_CALLED(stub) stub
+#endif
+#endif
+"""
 # Functions that no object shall contain. C99's `static inline` may not be used in an `inline` function, so GNU C gets
 # a form that exists only where it is inlined.
 _INLINE = """\
@@ -167,7 +178,7 @@ def write(providers: tuple[Provider, ...], file_name: str, none: bool = False) -
     return frame(
         f"/* Written by usdtbuild {__version__}; do not edit. Providers: {names}. */",
         file_name,
-        ["" if none else _PLATFORM, *helpers(used, none), *branches],
+        ["" if none else _PLATFORM + _CALLED, *helpers(used, none), *branches],
         used,
         [_provider(provider, none) for provider in providers],
         "".join(_in_assembly(provider, none) for provider in providers),
@@ -318,6 +329,8 @@ def _live(provider: str, probe: Probe) -> str:
         macro(provider, probe, False, f"{FIRING}{stub}(%s)")
         + f"#define\t{macro_name(provider, probe.stub)}_ENABLED() \\\n"
         f"\tUSDTBUILD_ENABLED({semaphore}, __dtraceenabled_{stub})\n"
+        + _named(probe, f"__dtrace_{stub}")
+        + f"#define __dtraceenabled_{stub} USDTBUILD_CALLED(__dtraceenabled_{stub})\n"
         f"extern void __dtrace_{stub}({types}) USDTBUILD_NOEXCEPT USDTBUILD_STUB;\n"
         f"extern int __dtraceenabled_{stub}(void) USDTBUILD_NOEXCEPT USDTBUILD_STUB;\n"
         f"extern volatile unsigned short {semaphore} USDTBUILD_HIDDEN;\n" + _branch(provider, stub, probe)
@@ -334,6 +347,20 @@ def _can_branch(count: int) -> str:
     return "defined(USDTBUILD_PASSED)" + (f" && USDTBUILD_PASSED >= {count}" if count else "")
 
 
+def _branches(probe: Probe) -> str:
+    """Return the preprocessor's condition for a probe to be a branch; '' where it never is."""
+    if len(probe.arguments) > placing.MOST:
+        return ""
+    wide = any(argument.type.size32 == 8 for argument in probe.arguments)
+    return _can_branch(len(probe.arguments)) + (" && defined(USDTBUILD_64_BITS)" if wide else "")
+
+
+def _named(probe: Probe, stub: str) -> str:
+    """Return what gives a probe's function its name where it is called."""
+    named, branches = f"#define {stub} USDTBUILD_CALLED({stub})\n", _branches(probe)
+    return f"#if !({branches})\n{named}#endif\n" if branches else named
+
+
 def _branch(provider: str, stub: str, probe: Probe) -> str:
     """Return what a probe's macro expands to: it branches to the stub without the compiler's knowledge.
 
@@ -343,9 +370,9 @@ def _branch(provider: str, stub: str, probe: Probe) -> str:
     stub tells what reads intermediate code of the probe. Elsewhere, and with more arguments than registers, the stub is
     called in the compiler's own way.
     """
-    types = stub_types(probe)
+    types, branches = stub_types(probe), _branches(probe)
     by_call = f"#define {FIRING}{stub} __dtrace_{stub}\n"
-    if len(types) > placing.MOST:
+    if not branches:
         return by_call
     names, values = ([f"{letter}{index}" for index in range(len(types))] for letter in ("arg", "usdt_a"))
     held = " ".join(_held(*each) for each in zip(types, names, values))
@@ -353,9 +380,8 @@ def _branch(provider: str, stub: str, probe: Probe) -> str:
     text = f'USDTBUILD_BRANCH("__dtrace_{stub}")'
     rest = f"{', '.join([reads, f'__dtrace_{stub}', *values])})"
     start = f"{held}{' ' if held else ''}USDTBUILD_TO_{len(types)}({text}"
-    wide = any(argument.type.size32 == 8 for argument in probe.arguments)
     return (
-        f"#if {_can_branch(len(types))}{' && defined(USDTBUILD_64_BITS)' if wide else ''}\n"
+        f"#if {branches}\n"
         "#if defined(__cplusplus)\nUSDTBUILD_QUIET\n"
         f"USDTBUILD_INLINE USDTBUILD_UNSEEN{placing.unused(types)}\n"
         f"void {FIRING}{stub}({', '.join(map(declare, types, names)) or 'void'}) USDTBUILD_NOEXCEPT\n"

@@ -104,8 +104,13 @@ _COMMON = """\
 #define USDTBUILD_END_QUIET
 #define USDTBUILD_UNUSED(number)
 #endif
-/* So linkers tell of an object that hasn't been completed what is missing. */
+/* So linkers tell of an object that hasn't been completed what is missing. Elsewhere the system's own `dtrace -G` may
+   complete it, which knows the plain names. */
+#if defined(__linux__)
 #define USDTBUILD_MADE_BY "{made_by}"
+#else
+#define USDTBUILD_MADE_BY
+#endif
 /* Says in the object, once, that a provider's probes are branches which nothing may follow. */
 #define USDTBUILD_MARK(percent, provider) "\\t.ifndef .Lusdtbuild.branch." provider "\\n" \\
 	"\\t.pushsection {section},\\"G\\"," percent "progbits,usdtbuild.branch." provider ",comdat\\n" \\

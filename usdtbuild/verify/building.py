@@ -40,7 +40,7 @@ def _stubs(subject: Subject) -> Iterator[Finding]:
         match = _STUB.search(symbol.name)
         if match is None:
             continue
-        probe = match["probe"].removesuffix(describe.MADE_BY)
+        probe = describe.plain_name(match["probe"])
         place = Place(f"{match['provider']}:{probe}", symbol.name, None, "", 0)
         if match["mangled"]:
             cure = "include the header that `usdtbuild header` made instead of declaring the probe by hand"
