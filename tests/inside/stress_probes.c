@@ -16,8 +16,8 @@
 #include "stress.h"
 #include "usdt_live.h"
 
-/* Tail sites can be switched on x86-64 only. */
-#if defined(__x86_64__)
+/* Tail sites can be switched on x86-64 and aarch64 only. */
+#if defined(__x86_64__) || defined(__aarch64__)
 #define SITES 128
 #else
 #define SITES 64

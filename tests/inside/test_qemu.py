@@ -98,7 +98,7 @@ def test_aarch64_sites_are_switched_under_threads(protection: str, qemu: Any) ->
     out = qemu("aarch64", "aarch64-linux-gnu", HERE / "stress_probes.c", flags, 40, 4, guarded=guarded)
     found = {name: int(value) for name, value in re.findall(r"([a-z-]+) (\d+)", out)}
     assert (found["wrong-results"], found["wrong-arguments"], found["failed"]) == (0, 0, 0)
-    assert found["counted"] == 6400
+    assert found["counted"] == 12800
     assert found["handled"] > 100
 
 
@@ -120,6 +120,25 @@ def test_aarch64_functions_are_switched_under_threads(
     found = {name: int(value) for name, value in re.findall(r"(\w+) (\d+)", out)}
     assert (found["wrong"], found["failed"], found["counted"]) == (0, 0, 300)
     assert found["entered"] > 100
+
+
+@pytest.mark.usefixtures("guards")
+@pytest.mark.parametrize("protection", ["none", "standard"])
+def test_aarch64_a_library_is_opened_and_closed_again(
+    protection: str, run: Any, runtime: Any, usdtbuild: Any, need: Any, tmp_path: Path
+) -> None:
+    """The dynamic linker tells of it before the library's constructor fires a probe."""
+    compiler, emulator = need("aarch64-linux-gnu-gcc"), need("qemu-aarch64")
+    flag = f"-mbranch-protection={protection}"
+    usdtbuild("header", HERE / "module.d", "-o", tmp_path / "module.h")
+    compile_ = (compiler, "-O2", flag, "-fPIC", "-I", tmp_path, "-c", HERE / "module.c", "-o", tmp_path / "module.o")
+    usdtbuild("cc", "--", *compile_)
+    guard = ("-nostartfiles", "-Wl,-z,force-bti") if protection != "none" else ()
+    run(compiler, "-shared", *guard, tmp_path / "module.o", "-o", tmp_path / "module.so")
+    objects = runtime(compiler, "-O2", flag)
+    run(compiler, "-O2", "-I", RUNTIME, HERE / "modules.c", *objects, "-lpthread", "-ldl", "-o", tmp_path / "modules")
+    out = run(emulator, "-L", "/usr/aarch64-linux-gnu", tmp_path / "modules", tmp_path / "module.so", 100).stdout
+    assert out == "first 0 fired 1100 hits 1100 points 0\n"
 
 
 def test_aarch64_long_vectors_are_kept(qemu: Run) -> None:

@@ -4,7 +4,7 @@
  *
  * Of the instructions that may be replaced by each other while other threads run them, with no more than cache maintenance (Arm ARM B2.2.5),
  * two are NOP and B. So a site, and an entry, is one aligned store: `nop` becomes `b stub`, and back. A tail's RET is not among
- * them: refused. Whether flags are alive at a site isn't known, so stubs keep them too.
+ * them, nor is that of the dynamic linker's hook: there the page is exchanged (text.c). Whether flags are alive at a site isn't known, so stubs keep them too.
  *
  * AN ENTRY's NOP stands behind `bti c`, where indirect calls land, and before `paciasp`, which signs x30. So x30 is still as the caller left it when the stub
  * runs, and the address of a trampoline in its place is signed and checked by the body as any other is. A trampoline is reached by `br x17` and begins
@@ -17,6 +17,7 @@
 
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
 
 #include "frames.h"
 
@@ -39,7 +40,7 @@ static uint32_t branch(uintptr_t from, uintptr_t to)
 	return 0x14000000u | ((uint32_t)((intptr_t)(to - from) >> 2) & 0x03ffffffu);
 }
 
-enum { FORM_SITE = 1, FORM_ENTRY };
+enum { FORM_SITE = 1, FORM_TAIL, FORM_ENTRY };
 
 void live_machine_site(live_point *point)
 {
@@ -49,7 +50,7 @@ void live_machine_site(live_point *point)
 	point->resume = point->shown.address + 4;
 	point->form = FORM_SITE;
 	if (word == RET)
-		live_refuse(point, "tail", "a return can't be replaced while other threads run it");
+		point->form = FORM_TAIL;
 	else if ((word & 0xfc000000u) == 0x14000000u)
 		live_refuse(point, "patched", "a branch stands there already: another patcher's");
 	else if (word != NOP && (word & 0xffe0001fu) != 0xd4200000u) /* brk: it may be gone when the point is to be switched on */
@@ -147,12 +148,13 @@ int live_machine_prepare(live_module *module, char *room, size_t size)
 
 int live_machine_step(const live_point *point, int on, int step, live_store *store)
 {
-	uint32_t jump = branch(point->shown.address, point->stub), nop = NOP;
+	uint32_t jump = branch(point->shown.address, point->stub), off = point->form == FORM_TAIL ? RET : NOP;
 
 	store->at = point->shown.address;
 	store->size = store->expected = 4;
-	memcpy(store->old, on ? &nop : &jump, 4);
-	memcpy(store->bytes, on ? &jump : &nop, 4);
+	store->by_page = point->form == FORM_TAIL;
+	memcpy(store->old, on ? &off : &jump, 4);
+	memcpy(store->bytes, on ? &jump : &off, 4);
 	return step == 0;
 }
 
@@ -209,18 +211,62 @@ void live_machine_stub(live_point *point, unsigned char *stub)
 	size_t size = is_entry ? sizeof entry_code : sizeof site_code, end = size - 4;
 	uint64_t words[3] = {
 		(uint64_t)point->count, (uint64_t)point, is_entry ? (uint64_t)live_arm64_enter : (uint64_t)live_arm64_hit};
-	uint32_t last = branch((uintptr_t)stub + end, point->resume);
+	uint32_t last = point->form == FORM_TAIL ? (uint32_t)RET : branch((uintptr_t)stub + end, point->resume);
 
 	memcpy(stub, code, size);
 	memcpy(stub + end, &last, 4);
 	memcpy(stub + COUNT_WORD, words, sizeof words);
 }
 
+/* PROT_BTI, where the file says that its indirect branches may be guarded (AAELF64, "Program Property") and this processor can. */
+int live_machine_rights(const live_module *module)
+{
+	unsigned i;
+
+	if (!(getauxval(AT_HWCAP2) >> 17 & 1)) /* HWCAP2_BTI */
+		return 0;
+	for (i = 0; i < module->header_count; i++) {
+		const ElfW(Phdr) *h = &module->headers[i];
+		const uint32_t *note = (const void *)(module->bias + h->p_vaddr), *at, *end;
+
+		if (h->p_type != 0x6474e553 /* PT_GNU_PROPERTY */ || h->p_memsz < 16 || note[1] > h->p_memsz - 16)
+			continue;
+		/* Type, size, and value, padded to eight bytes. */
+		for (at = note + 4, end = at + note[1] / 4; at + 3 <= end && at[1] <= 64; at += 2 + (at[1] + 7) / 8 * 2)
+			if (at[0] == 0xc0000000u /* FEATURE_1_AND */)
+				return at[2] & 1 ? 0x10 /* PROT_BTI */ : 0;
+	}
+	return 0;
+}
+
+static int rights_at(uintptr_t address)
+{
+	const live_module *module;
+
+	for (module = live_modules; module; module = module->next)
+		if (live_is_code(module, address))
+			return live_machine_rights(module);
+	return 0;
+}
+
+/* An empty function, `ret`, perhaps behind `bti c`. */
 int live_machine_hook(uintptr_t at, void (*hook)(void))
 {
-	(void)at;
-	(void)hook;
-	return 0; /* its RET can't be replaced while other threads run it */
+	static const uint32_t code[] = {0x58000050, 0xd61f0200}; /* ldr x16, 8; br x16 */
+	unsigned char *far;
+	uint32_t jump;
+
+	at += live_machine_pad((const unsigned char *)at, 4);
+	if (word_at(at) != RET)
+		return 0;
+	far = live_map_near(at, at + 4, live_page(), live_reach);
+	if (!far)
+		return 0;
+	memcpy(far, code, sizeof code);
+	memcpy(far + 8, &hook, 8);
+	__builtin___clear_cache((char *)far, (char *)far + 16);
+	jump = branch(at, (uintptr_t)far);
+	return live_make_executable(far, live_page()) && live_exchange_page(at, &jump, 4, PROT_READ | PROT_EXEC | rights_at(at));
 }
 
 static int64_t extend(uint32_t value, unsigned bits)

@@ -164,6 +164,7 @@ typedef struct live_store {
 	uintptr_t at;
 	uint8_t size;
 	uint8_t expected; /* bytes to compare */
+	uint8_t by_page;  /* not a store at all: the page is exchanged for a copy that has these bytes */
 	uint8_t old[8];
 	uint8_t bytes[8];
 } live_store;
@@ -176,6 +177,7 @@ LIVE_HIDDEN int live_run(live_module *module, live_point **points, size_t count,
 LIVE_HIDDEN void live_barrier(void);
 LIVE_HIDDEN size_t live_page(void);
 LIVE_HIDDEN int live_write_code(uintptr_t at, const void *bytes, size_t size);
+LIVE_HIDDEN int live_exchange_page(uintptr_t at, const void *bytes, size_t size, int protection);
 
 /* -- one file a machine ----------------------------------------------------------------------------------------- */
 
@@ -207,6 +209,8 @@ LIVE_HIDDEN void live_machine_jumps(
 	uintptr_t (*function)(void *, uintptr_t), void (*found)(void *, uintptr_t, uintptr_t), void *data);
 /* A jump from the dynamic linker's empty hook to `hook`. 0 if it can't be done. */
 LIVE_HIDDEN int live_machine_hook(uintptr_t at, void (*hook)(void));
+/* Rights of a module's code pages beside those of its program headers, which a change of rights must not take away. */
+LIVE_HIDDEN int live_machine_rights(const live_module *module);
 /* What the compiler's N,M must have room for; a reason or NULL. */
 LIVE_HIDDEN const char *live_machine_entry_room(const live_point *point, const char **detail);
 

@@ -336,6 +336,8 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data)
 			code->protection = PROT_EXEC | (h->p_flags & PF_R ? PROT_READ : 0) | (h->p_flags & PF_W ? PROT_WRITE : 0);
 		}
 	}
+	for (i = 0; i < module->code_count; i++)
+		module->code[i].protection |= live_machine_rights(module);
 	module->path = live_copy(&arena, path, strlen(path));
 	module->arena = arena;
 	*end = module;

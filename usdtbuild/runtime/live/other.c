@@ -90,6 +90,12 @@ void live_machine_jumps(
 	(void)data;
 }
 
+int live_machine_rights(const live_module *module)
+{
+	(void)module;
+	return 0;
+}
+
 int live_machine_hook(uintptr_t at, void (*hook)(void))
 {
 	(void)at;

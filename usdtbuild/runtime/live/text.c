@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -280,11 +281,100 @@ static void store_bytes(uintptr_t at, const uint8_t *bytes, unsigned size)
 	}
 }
 
+/*
+ * The file that is mapped at an address, opened, and the offset of the address in it; -1 if there is none, or another by now. From /proc/self/maps, without a
+ * buffer of libc's: `start-end rights offset major:minor inode path`.
+ */
+static int open_mapped(uintptr_t address, off_t *offset)
+{
+	char line[4096 + 128], *field, *end;
+	size_t length = 0, i;
+	int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), fd = -1;
+	ssize_t got;
+
+	if (maps < 0)
+		return -1;
+	while (fd < 0 && (got = read(maps, line + length, sizeof line - 1 - length)) > 0) {
+		length += (size_t)got;
+		while ((end = memchr(line, '\n', length)) || length == sizeof line - 1) {
+			uintptr_t number[5] = {0, 0, 0, 0, 0}; /* start, end, rights, offset, device's first part */
+			struct stat status;
+
+			end = end ? end : line + length - 1;
+			*end = '\0';
+			for (field = line, i = 0; *field && i < 5; field++) {
+				int digit = *field <= '9' ? *field - '0' : *field - 'a' + 10;
+
+				if (*field == ' ' || (*field == '-' && i == 0))
+					i++;
+				else if (i != 2 && digit >= 0 && digit < 16)
+					number[i] = number[i] * 16 + (uintptr_t)digit;
+			}
+			field = strchr(line, '/');
+			if (number[0] <= address && address < number[1] && field) {
+				fd = open(field, O_RDONLY | O_CLOEXEC);
+				*offset = (off_t)(number[3] + (address - number[0]));
+				/* The inode stands behind the device. */
+				for (field = strchr(line, ':'), i = 0; field && *field && *field != ' '; field++)
+					;
+				for (; field && *field == ' '; field++)
+					;
+				for (; field && *field >= '0' && *field <= '9'; field++)
+					i = i * 10 + (size_t)(*field - '0');
+				if (fd >= 0 && (fstat(fd, &status) || (size_t)status.st_ino != i)) {
+					close(fd);
+					fd = -1;
+				}
+				close(maps);
+				return fd;
+			}
+			i = (size_t)(end - line) + 1;
+			memmove(line, line + i, length - i);
+			length -= i;
+		}
+	}
+	close(maps);
+	return fd;
+}
+
+/*
+ * Exchange a page of code for a copy that has other bytes, within one instruction. For instructions that a processor doesn't allow to change in
+ * memory while others run them: here no memory that is code ever changes, only which memory an address means. The kernel does that under the lock
+ * that page faults wait for, and empties the processors' translations; so a thread fetches the old instruction or the new one. The copy is one of
+ * the same file, so that other tracers still find what they know there.
+ */
+int live_exchange_page(uintptr_t at, const void *bytes, size_t size, int protection)
+{
+	uintptr_t page = live_page(), start = at & ~(page - 1);
+	off_t offset = 0;
+	int fd = open_mapped(start, &offset);
+	void *copy;
+
+	copy = fd >= 0 ? mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, offset)
+		       : mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (fd >= 0)
+		close(fd);
+	if (copy == MAP_FAILED)
+		return 0;
+	memcpy(copy, (const void *)start, page);
+	memcpy((char *)copy + (at - start), bytes, size);
+	__builtin___clear_cache((char *)copy, (char *)copy + page);
+	if (mprotect(copy, page, protection) == 0
+		&& mremap(copy, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start) == (void *)start)
+		return 1;
+	munmap(copy, page);
+	return 0;
+}
+
 static int one_store(writer *w, live_point *point, const live_store *store)
 {
 	/* The last look before the store: a breakpoint, or another patcher, is left alone. */
 	if (store->expected && !same((const volatile uint8_t *)store->at, store->old, store->expected))
 		return 0;
+	if (store->by_page)
+		return live_exchange_page(store->at, store->bytes, store->size,
+			       point->module->code[point->segment].protection | (w->open[point->segment] == 1 ? PROT_WRITE : 0))
+			? 1 : -1;
 	if (!writable(w, point->module, point->segment))
 		return through_memory(w, store->at, store->bytes, store->size) ? 1 : -1;
 #if defined(__x86_64__)

@@ -290,6 +290,12 @@ void live_machine_stub(live_point *point, unsigned char *stub)
 	memcpy(stub + 56, &self, 8);
 }
 
+int live_machine_rights(const live_module *module)
+{
+	(void)module;
+	return 0;
+}
+
 /* -- the dynamic linker's hook ----------------------------------------------------------------------------------- */
 
 /* An empty function, `ret`, perhaps behind endbr64. What follows the ret is padding: the jump's distance goes there first. */
