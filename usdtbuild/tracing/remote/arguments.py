@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
-from ..model import FLOAT, MISSING, STRING, Unreadable
+from .. import arguments
+from ..arguments import is_floating
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,33 +23,9 @@ if TYPE_CHECKING:
 
 def reader(argument: Argument, operand: Operand, stopped: Stopped, string_size: int) -> Reader:
     """Return a function that reads one argument of a stopped thread."""
-    raw = _raw(operand, stopped)
-    size, signed = operand.size or 8, operand.signed
-    mask, sign = (1 << 8 * size) - 1, 1 << 8 * size - 1
-    floating = (argument.kind == FLOAT or operand.floating) and size in (4, 8)
     # Of a double in two registers a record names one, and half a floating-point number says nothing.
-    half = floating and size == 4 and "double" in argument.type
-
-    def read(registers: Registers, stub: Stub) -> Value:
-        found = raw(registers, stub)
-        if found is None or half:
-            return MISSING
-        bits = found & mask
-        if floating:
-            value: float = struct.unpack("<f" if size == 4 else "<d", bits.to_bytes(size, "little"))[0]
-            return value
-        return bits - (1 << 8 * size) if signed and bits & sign else bits
-
-    def read_string(registers: Registers, stub: Stub) -> Value:
-        pointer = read(registers, stub)
-        if not isinstance(pointer, int) or pointer is MISSING:
-            return pointer
-        if not pointer:
-            return None
-        text = stub.text(pointer, string_size)
-        return Unreadable(pointer) if text is None else text
-
-    return read_string if argument.kind == STRING else read
+    half = is_floating(argument, operand) and operand.size == 4 and "double" in argument.type
+    return arguments.reader(argument, operand, _nothing if half else _raw(operand, stopped), string_size)
 
 
 def register_name(spelling: str, stopped: Stopped) -> str:
@@ -72,6 +48,10 @@ def _register(spelling: str, stopped: Stopped) -> Callable[[Registers], int | No
     return get
 
 
+def _nothing(_registers: Registers, _stub: Stub) -> None:
+    """Say that bits can't be had."""
+
+
 def _raw(operand: Operand, stopped: Stopped) -> Raw:
     """Return a function that gives the bits of an operand; None where they can't be had."""
     place, size = operand.place, operand.size or 8
@@ -81,7 +61,7 @@ def _raw(operand: Operand, stopped: Stopped) -> Raw:
         get = _register(place.register, stopped)
         return lambda registers, _stub: get(registers)
     if place.kind != MEMORY or place.symbol:
-        return lambda _registers, _stub: None
+        return _nothing
     parts = [
         (_register(name, stopped), scale)
         for name, scale in ((place.base, 1), (place.index_register, place.scale))

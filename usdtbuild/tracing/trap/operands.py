@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
-from ..model import FLOAT, MISSING, STRING, Unreadable
+from .. import arguments
 from ..patch.code import full_register
 from ..ptrace import FLOATS, INDEX, NAMES
 
@@ -30,32 +29,7 @@ def reader(argument: Argument, operand: Operand, string_size: int) -> Reader:
 
     The registers are as ptrace has them; behind them those of `ptrace.FLOATS`, where the operand `is_float_register`.
     """
-    raw = _raw(operand)
-    size, signed = operand.size or 8, operand.signed
-    mask, sign = (1 << 8 * size) - 1, 1 << 8 * size - 1
-    floating = (argument.kind == FLOAT or operand.floating) and size in (4, 8)
-    pattern = "<f" if size == 4 else "<d"
-
-    def read(registers: Registers, memory: Memory) -> Value:
-        found = raw(registers, memory)
-        if found is None:
-            return MISSING
-        bits = found & mask
-        if floating:
-            value: float = struct.unpack(pattern, bits.to_bytes(size, "little"))[0]
-            return value
-        return bits - (1 << 8 * size) if signed and bits & sign else bits
-
-    def read_string(registers: Registers, memory: Memory) -> Value:
-        pointer = read(registers, memory)
-        if not isinstance(pointer, int) or pointer is MISSING:
-            return pointer
-        if not pointer:
-            return None
-        text = memory.text(pointer, string_size)
-        return Unreadable(pointer) if text is None else text
-
-    return read_string if argument.kind == STRING else read
+    return arguments.reader(argument, operand, _raw(operand), string_size)
 
 
 def is_float_register(operand: Operand) -> bool:

@@ -1,0 +1,70 @@
+"""Make the value of an argument from the bits that its operand names, whoever can read registers and memory.
+
+Which bits those are is the engines' business: `trap` has a thread under ptrace, `remote` one that a stub holds.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from .model import FLOAT, MISSING, STRING, Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..formats.operands import Operand
+    from .model import Argument, Value
+
+
+class Texts(Protocol):
+    """Memory in which strings stand."""
+
+    def text(self, address: int, longest: int, /) -> bytes | None:
+        """Return the string at an address, at most `longest` bytes of it; None where it can't be read."""
+
+
+RegistersT = TypeVar("RegistersT")
+MemoryT = TypeVar("MemoryT", bound=Texts)
+
+
+def is_floating(argument: Argument, operand: Operand) -> bool:
+    """Whether an argument's bits are a floating-point number's, of 4 or 8 bytes."""
+    return (argument.kind == FLOAT or operand.floating) and (operand.size or 8) in (4, 8)
+
+
+def reader(
+    argument: Argument,
+    operand: Operand,
+    raw: Callable[[RegistersT, MemoryT], int | None],
+    string_size: int,
+) -> Callable[[RegistersT, MemoryT], Value]:
+    """Return a function that reads one argument, given a thread's registers and its memory.
+
+    `raw` gives the bits of the operand, and maybe more above them; None where they can't be had.
+    """
+    size, signed = operand.size or 8, operand.signed
+    mask, sign = (1 << 8 * size) - 1, 1 << 8 * size - 1
+    floating = is_floating(argument, operand)
+    pattern = "<f" if size == 4 else "<d"
+
+    def read(registers: RegistersT, memory: MemoryT) -> Value:
+        found = raw(registers, memory)
+        if found is None:
+            return MISSING
+        bits = found & mask
+        if floating:
+            value: float = struct.unpack(pattern, bits.to_bytes(size, "little"))[0]
+            return value
+        return bits - (1 << 8 * size) if signed and bits & sign else bits
+
+    def read_string(registers: RegistersT, memory: MemoryT) -> Value:
+        pointer = read(registers, memory)
+        if not isinstance(pointer, int) or pointer is MISSING:
+            return pointer
+        if not pointer:
+            return None
+        text = memory.text(pointer, string_size)
+        return Unreadable(pointer) if text is None else text
+
+    return read_string if argument.kind == STRING else read
