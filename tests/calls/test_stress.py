@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="calls are patched on x86-64")
-TOGGLE, SOURCE = Path(__file__).with_name("toggle.py"), Path(__file__).with_name("stress.c")
+SOURCE = Path(__file__).with_name("stress.c")
+TOGGLE = SOURCE.parent.parent / "tracing" / "toggle.py"
 FORMS = {
     "lazy": ("-fPIE", "-pie", "-Wl,-z,lazy"), "ibt": ("-fcf-protection=full", "-Wl,-z,ibtplt", "-Wl,-z,lazy"),
     "no-plt": ("-fno-plt", "-fPIE", "-pie"), "exe": ("-fno-pie", "-no-pie", "-Wl,-z,now"),
@@ -43,7 +44,7 @@ def hammer(program: Path, what: str, times: int, threads: int) -> int:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-            words = [sys.executable, str(TOGGLE), str(process.pid), what, str(times)]
+            words = [sys.executable, str(TOGGLE), str(process.pid), "calls", what, str(1 << 16), str(times)]
             toggled = subprocess.run(words, capture_output=True, text=True, timeout=280, check=False)
             output, _ = process.communicate("\n", timeout=60)
         finally:

@@ -22,7 +22,7 @@ def stress(tmp_path_factory: pytest.TempPathFactory, run: Any, need: Any) -> Any
 
     def build(cc: str, *options: str) -> Path:
         folder = tmp_path_factory.mktemp("stress")
-        for name in ("stress.c", "stress.d"):
+        for name in ("stress.c", "stress.d", "places.h"):
             shutil.copy(SOURCES / name, folder)
         module = sys.executable, "-m", "usdtbuild"
         run(*module, "header", "stress.d", "-o", "stress.h", cwd=folder)
@@ -39,7 +39,7 @@ def hammer(program: Path, what: str, seconds: float, threads: int) -> tuple[int,
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     toggled = subprocess.run(
-        [sys.executable, TOGGLE, str(process.pid), what],
+        [sys.executable, TOGGLE, str(process.pid), "probes", what],
         capture_output=True,
         text=True,
         timeout=60 + 2 * seconds,
@@ -69,7 +69,7 @@ def test_traced_again_and_again(stress: Any, options: tuple[str, ...]) -> None:
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        words = [sys.executable, TOGGLE, str(process.pid), "record", str(4 << 20), "20"]
+        words = [sys.executable, TOGGLE, str(process.pid), "probes", "record", str(4 << 20), "20"]
         toggled = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     finally:
         process.kill()

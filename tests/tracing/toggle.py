@@ -1,13 +1,16 @@
-"""Switch a process' probes on and off: `toggle.py PID count|record [BUFFER [TIMES]]`. Checks what it records.
+"""Watch a stressed process and let go of it, all the while: `toggle.py PID probes|calls count|record [BUFFER [TIMES]]`.
 
 It uses the patch engine itself, which arms in milliseconds where the command needs its start-up. Prints how often it
-switched, how many hits it saw and how many of their arguments were wrong, once the process has ended.
+switched, how many hits it saw, and how many of those that it recorded had wrong arguments: when it has done so TIMES
+times (calls: and has seen any), or once the process has ended.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 from usdtbuild.tracing.errors import TracerError
 from usdtbuild.tracing.maps import areas
@@ -18,50 +21,81 @@ from usdtbuild.tracing.selection import Wanted, select
 from usdtbuild.tracing.tracees import Tracees
 
 TEXT = b"stress"
+WORD = (1 << 64) - 1
 
 
-def main(pid: int, what: str, buffer: int = 1 << 16, times: int = 0) -> None:
-    """Toggle until the process has ended, or so many times; `buffer` is the size of a ring."""
-    targets = select(pid, Wanted(probes=("stress:*",))).targets
+def right_probe(values: tuple[Any, ...]) -> bool:
+    """Whether a probe of tracing/sources/stress.c has the arguments that it was fired with."""
+    place, n, *rest = values
+    return rest == [3 * n, ~n, TEXT[place % 6 :]]
+
+
+def right_call(values: tuple[Any, ...]) -> bool:
+    """Whether a call of calls/stress.c has its arguments, which nobody says the types of."""
+    n, *rest = map(int, values[:3])
+    return rest == [3 * n & WORD, ~n & WORD]
+
+
+KINDS = {
+    "probes": (Wanted(probes=("stress:*",)), right_probe),
+    "calls": (Wanted(calls=("work_*",)), right_call),
+}
+
+
+def toggled(pid: int, kind: str, what: str, buffer: int) -> Iterator[tuple[int, int]]:
+    """Watch and let go each time the next is asked for; yields hits, and how many of them were wrong.
+
+    Ends when the process has, or when it has no room for more. `buffer` is the size of a ring.
+    """
+    wanted, is_right = KINDS[kind]
+    targets = select(pid, wanted).targets
+    toggles, full = 0, False
+    while not full:
+        tracees = Tracees()
+        tracees.seize(pid)
+        engine = PatchEngine(tracees, pid, Plan(what, targets, 8, buffer))
+        refused = engine.attach()
+        # What is left behind for threads that may stand in it fills up the little room that a program at a fixed
+        # address may have before its heap.
+        full = toggles > 20 and any("no free memory" in each.reason for each in refused)
+        if refused and not full and not areas(pid):
+            return  # it has ended between being found and being read
+        if refused and not full:
+            raise SystemExit(f"refused: {refused[0]}")
+        raw: list[bytes] = []
+        for _ in range(5):
+            time.sleep(0.001)  # let it run, also where many others want the processor
+            engine.collect(raw.append)
+        with tracees.standing(pid):
+            engine.detach()
+        engine.collect(raw.append)
+        tracees.stop(pid)
+        tracees.detach(pid)
+        toggles += 1
+        hits, bad = sum(engine.totals().counts.values()), 0
+        if what == "record":
+            assert engine.layout is not None
+            decoder = Decoder(engine.shape, engine.layout.specs)
+            for event in (one for piece in raw for one in decoder.events(piece, int)):
+                hits += 1
+                bad += not is_right(event.values)
+        engine.close()
+        yield hits, bad
+
+
+def main(pid: int, kind: str, what: str, buffer: int = 1 << 16, times: int = 0) -> None:
+    """Toggle until the process has ended, or so many times."""
     toggles = hits = bad = 0
     try:
-        while True:
-            tracees = Tracees()
-            tracees.seize(pid)
-            engine = PatchEngine(tracees, pid, Plan(what, targets, 8, buffer))
-            refused = engine.attach()
-            # What is left behind for threads that may stand in it fills up the little room that a program at a fixed
-            # address may have before its heap.
-            full = toggles > 20 and any("no free memory" in each.reason for each in refused)
-            if refused and not full and not areas(pid):
-                break  # it has ended between being found and being read
-            if refused and not full:
-                raise SystemExit(f"refused: {refused[0]}")
-            raw: list[bytes] = []
-            for _ in range(5):
-                time.sleep(0.001)  # let it run, also where many others want the processor
-                engine.collect(raw.append)
-            with tracees.standing(pid):
-                engine.detach()
-            engine.collect(raw.append)
-            tracees.stop(pid)
-            tracees.detach(pid)
-            toggles += 1
-            hits += sum(engine.totals().counts.values())
-            if what == "record":
-                assert engine.layout is not None
-                decoder = Decoder(engine.shape, engine.layout.specs)
-                for event in (one for piece in raw for one in decoder.events(piece, int)):
-                    place, n, thrice, inverse, text = event.values
-                    hits += 1
-                    bad += (thrice, inverse, text) != (3 * n, ~n, TEXT[place % 6 :])  # type: ignore[operator]
-            engine.close()
-            if full or toggles == times:
+        for more, worse in toggled(pid, kind, what, buffer):
+            toggles, hits, bad = toggles + 1, hits + more, bad + worse
+            if times and toggles >= times and (hits or kind == "probes"):
                 break
     except (TracerError, OSError):
-        pass
+        if kind == "calls":
+            raise  # that process waits for us
     print(f"toggles={toggles} hits={hits} bad={bad}")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:]))
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], *map(int, sys.argv[4:]))
