@@ -38,7 +38,7 @@ class Opened:
         self.mapping: mmap | None = None
         self.view: Data
         if self.size < _MAPPED_FROM:
-            self.view = _read_all(descriptor, path)
+            self.view = _read_all(descriptor)
         else:
             import mmap as mmap_module
 
@@ -70,7 +70,7 @@ def open_input(path: str) -> Opened:
         raise
 
 
-def _read_all(descriptor: int, path: str) -> bytes:
+def _read_all(descriptor: int) -> bytes:
     pieces: list[bytes] = []
     while True:
         piece = posix.read(descriptor, _MAPPED_FROM)

@@ -104,7 +104,7 @@ def _prologue(
     following = starts.at_or_after(address + 1)
     end = address + subject.size if subject.size else (following.address if following else address + 4096)
     code = space.read(address, min(max(end - address, 0), 64))
-    judge_one = _judge_x86 if nops.has_long_nops(machine) else _judge_aarch64
+    is_x86 = nops.has_long_nops(machine)
     needed, covered = machine.prologue, 0
     against: list[str] = []
     instructions: list[Instruction] = []
@@ -118,7 +118,10 @@ def _prologue(
         if mnemonic.startswith("."):
             against.append(f"{text} at {at:#x} is no known instruction")
             break
-        verdict = judge_one(space, at, length, mnemonic, operands)
+        if is_x86:
+            verdict = _judge_x86(space, at, length, mnemonic, operands)
+        else:
+            verdict = _judge_aarch64(at, mnemonic, operands)
         place = at - shown + address
         if not relocated.isdisjoint(range(place, place + length)):
             verdict = verdict._replace(fix="the linker fills it in: correct the copy's distance")
@@ -176,7 +179,7 @@ def _out_of_reach(space: AddressSpace, goal: int) -> bool:
     return all(abs(goal - place) >= (1 << 31) - 0x2000 for place in (high + 0x1000, low - 0x1000))
 
 
-def _judge_aarch64(space: AddressSpace, at: int, length: int, mnemonic: str, operands: str) -> _Verdict:
+def _judge_aarch64(at: int, mnemonic: str, operands: str) -> _Verdict:
     target = _TARGET.search(operands)
     if mnemonic in ("adr", "adrp") and target:
         goal = int(target.group(1), 0)

@@ -2,8 +2,8 @@
 
 Measured with bpftrace 0.17, bcc 0.26, perf 6.1, libbpf 1.1 and gdb 13 on x86-64, by giving each of them every form of
 operand; later versions of libbpf, and other machines, by reading libbpf's `src/usdt.c` and bcc's
-`src/cc/usdt/usdt_args.cc`. tests/test_tracers.py measures again. `verify` turns this into findings; nothing here reads
-a file.
+`src/cc/usdt/usdt_args.cc`. tests/inspection/test_tracers.py measures again. `verify` turns this into findings; nothing
+here reads a file.
 """
 
 from __future__ import annotations

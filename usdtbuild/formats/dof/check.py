@@ -38,7 +38,7 @@ def check(data: bytes, platform: str) -> list[Finding]:
         return [Finding(REJECTED, str(error))]
     return [
         *_header(data, header, platform),
-        *_sections(data, header, sections),
+        *_sections(data, sections),
         *_relocations(data, header, sections, platform),
         *_providers(dof, platform),
     ]
@@ -81,7 +81,7 @@ def _header(data: bytes, header: Header, platform: str) -> Iterator[Finding]:
         yield _reject("version 3 is Oracle's own")
 
 
-def _sections(data: bytes, header: Header, sections: list[Section]) -> Iterator[Finding]:
+def _sections(data: bytes, sections: list[Section]) -> Iterator[Finding]:
     for index, section in enumerate(sections):
         name = f"section {index} ({layout.NAMES.get(section.type, section.type)})"
         if not section.flags & layout.FLAG_LOAD:

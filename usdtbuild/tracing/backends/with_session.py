@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _STRING_SIZE, _BUFFER = 1024, 64 << 20
 
 
-def why_not(probes: Sequence[Traced] = ()) -> str:
-    """Return why hits can't be seen in this way here, or '' if they can, which is the same for all `probes`."""
+def _why_not() -> str:
+    """Return why hits can't be seen in this way here, or '' if they can."""
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
         return f"our own tracer is for x86-64 Linux, and this is {platform.machine()} {sys.platform}"
     with contextlib.suppress(OSError, ValueError):
@@ -51,8 +51,8 @@ class Engine:
         self._engine = engine
 
     def why_not(self, probes: Sequence[Traced] = ()) -> str:
-        """Return why it can't be used here."""
-        return why_not(probes)
+        """Return why it can't be used here, or '' if it can, which is the same for all `probes`."""
+        return _why_not()
 
     def run(self, command: Command, binary: str, probes: Sequence[Traced]) -> tuple[Finished, list[Hit]]:
         """Run a program; return how it ended, and the hits. Raises UsdtError and subprocess.TimeoutExpired."""
