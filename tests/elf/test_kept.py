@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from usdtbuild.elf import layout as L
+from usdtbuild.elf import layout
 from usdtbuild.elf.edit import NewRelocation, ObjectEditor
 from usdtbuild.elf.object import ElfError, ElfObject
 from usdtbuild.instrument.context import first_strong_definition
@@ -62,7 +62,7 @@ def add_labels(path: Path, count: int = 2) -> ElfObject:
     editor = ObjectEditor(ElfObject(path.read_bytes(), str(path)))
     section = editor.next_section
     relocations = [NewRelocation(8 * i, 1, editor.add_label(section, 8 * i), 0) for i in range(count)]
-    editor.add_section(".new", L.SHT_NOTE, 0, bytes(8 * count), align=4, relocations=relocations)
+    editor.add_section(".new", layout.SHT_NOTE, 0, bytes(8 * count), align=4, relocations=relocations)
     return ElfObject(apply(path, editor), str(path))
 
 
@@ -77,10 +77,10 @@ def with_extended_numbers(path: Path, short: int = 0) -> None:
     source = ElfObject(path.read_bytes(), str(path))
     found = numbers(source)
     words = {found[name]: source.symbol(found[name]).section for name in ("first", "second", "third")}
-    data = filled(path, L.SHT_SYMTAB_SHNDX, 4, words, 4 * (source.symbol_count - short))
+    data = filled(path, layout.SHT_SYMTAB_SHNDX, 4, words, 4 * (source.symbol_count - short))
     start = source.sections[source.symtab].offset
     for number in words:
-        struct.pack_into("<H", data, start + 24 * number + 6, L.SHN_XINDEX)
+        struct.pack_into("<H", data, start + 24 * number + 6, layout.SHN_XINDEX)
     path.write_bytes(data)
 
 
@@ -114,9 +114,9 @@ def test_both_symbols_of_an_old_call_graphs_edges_are_renumbered(assemble: Any) 
     edges = [("first", "second"), ("second", "third"), ("third", "first")]
     words = {4 * i + side: found[edge[side]] for i, edge in enumerate(edges) for side in (0, 1)}
     words.update({4 * i + 2: 7 + i for i in range(len(edges))})
-    path.write_bytes(filled(path, L.SHT_LLVM_CALL_GRAPH_OLD, 16, words, 16 * len(edges)))
+    path.write_bytes(filled(path, layout.SHT_LLVM_CALL_GRAPH_OLD, 16, words, 16 * len(edges)))
     after = add_labels(path)
-    (index,) = [i for i, s in enumerate(after.sections) if s.type == L.SHT_LLVM_CALL_GRAPH_OLD]
+    (index,) = [i for i, s in enumerate(after.sections) if s.type == layout.SHT_LLVM_CALL_GRAPH_OLD]
     entries = list(struct.iter_unpack("<IIQ", bytes(after.content(index))))
     assert [(after.symbol_name(a), after.symbol_name(b)) for a, b, _ in entries] == edges
     assert [weight for *_, weight in entries] == [7, 8, 9]
@@ -131,9 +131,9 @@ def test_what_a_symbol_says_beside_its_visibility_stays(assemble: Any, need: Any
     other = source.symbol(numbers(source)["there"]).other
     assert other & ~3, "the assembler no longer marks the symbol"
     editor = ObjectEditor(source)
-    editor.change_symbol(numbers(source)["there"], L.STB_WEAK, L.STT_NOTYPE)
+    editor.change_symbol(numbers(source)["there"], layout.STB_WEAK, layout.STT_NOTYPE)
     after = ElfObject(apply(path, editor), str(path))
-    assert after.symbol(numbers(after)["there"]).other == other | L.STV_HIDDEN
+    assert after.symbol(numbers(after)["there"]).other == other | layout.STV_HIDDEN
 
 
 def test_labels_are_hidden_and_section_symbols_are_not(assemble: Any) -> None:
@@ -142,11 +142,11 @@ def test_labels_are_hidden_and_section_symbols_are_not(assemble: Any) -> None:
     section = editor.next_section
     editor.add_label(section, 4, "label")
     editor.add_section_symbol(section)
-    editor.add_section(".new", L.SHT_PROGBITS, L.SHF_ALLOC, bytes(8), align=4)
+    editor.add_section(".new", layout.SHT_PROGBITS, layout.SHF_ALLOC, bytes(8), align=4)
     after = ElfObject(apply(path, editor), str(path))
     ours = [after.symbol(i) for i in range(after.symbol_count) if after.symbol(i).section == section]
     assert [(symbol.info & 15, symbol.other, symbol.value) for symbol in ours] == [
-        (L.STT_NOTYPE, L.STV_HIDDEN, 4), (L.STT_SECTION, L.STV_DEFAULT, 0),
+        (layout.STT_NOTYPE, layout.STV_HIDDEN, 4), (layout.STT_SECTION, layout.STV_DEFAULT, 0),
     ]  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def members(content: bytes) -> dict[str, set[str]]:
         if section["sh_type"] == "SHT_GROUP":
             _, *indexes = struct.unpack(f"<{section['sh_size'] // 4}I", section.data())
             each = [elf.get_section(index) for index in indexes]
-            assert all(member["sh_flags"] & L.SHF_GROUP for member in each), [member.name for member in each]
+            assert all(member["sh_flags"] & layout.SHF_GROUP for member in each), [member.name for member in each]
             found[symbols.get_symbol(section["sh_info"]).name] = {member.name for member in each}
     return found
 
@@ -174,7 +174,7 @@ def test_relocations_of_a_groups_section_join_the_group(assemble: Any) -> None:
     fresh = editor.add_group(numbers(source)["lone"])
     for name, each in (("old", group), ("fresh", fresh)):
         label = editor.add_label(code, 0)
-        editor.add_section(f".in.{name}", L.SHT_PROGBITS, L.SHF_ALLOC, bytes(8), align=8,
+        editor.add_section(f".in.{name}", layout.SHT_PROGBITS, layout.SHF_ALLOC, bytes(8), align=8,
                            relocations=[NewRelocation(0, 1, label, 0)], group=each)  # fmt: skip
     editor.add_relocations(code, [NewRelocation(0, 0, editor.add_label(code, 0), 0)])
     assert members(apply(path, editor)) == {

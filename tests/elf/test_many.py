@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.elf import layout as L
+from usdtbuild.elf import layout
 from usdtbuild.elf.image import Image
 from usdtbuild.elf.object import ElfObject
 
@@ -88,13 +88,13 @@ def test_symbols_of_sections_with_extended_numbers_are_those_that_readelf_shows(
             expected[fields[7]] = (int(fields[1], 16), fields[6])
     assert expected["absolute"] == (0x1234, "ABS")
     image, source = Image(path.read_bytes(), str(path)), ElfObject(path.read_bytes(), str(path))
-    for number, symbol in image.symbols_with(L.SHT_SYMTAB, b""):
+    for number, symbol in image.symbols_with(layout.SHT_SYMTAB, b""):
         if symbol.name in expected:
             value, place = expected[symbol.name]
             other = source.symbol(number)
             for one in (symbol, other):
                 assert (one.value, one.section) == (value, 0 if place == "ABS" else int(place))
-                assert one.reserved == (L.SHN_ABS if place == "ABS" else 0)
+                assert one.reserved == (layout.SHN_ABS if place == "ABS" else 0)
     assert image.function_at(6, int(expected["f"][1])) == ("f", 1)
 
 
@@ -150,5 +150,5 @@ def test_the_table_of_extended_numbers_is_looked_for_once(many: Any) -> None:
     source = ElfObject(path.read_bytes(), str(path))
     source.sections = sections = Counted(source.sections)
     found = [source.symbol(index).section for index in range(source.symbol_count)]
-    assert max(found) > L.SHN_LORESERVE
+    assert max(found) > layout.SHN_LORESERVE
     assert sections.walks == 1

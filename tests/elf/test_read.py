@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from usdtbuild.elf import layout as L
+from usdtbuild.elf import layout
 from usdtbuild.elf.object import ElfError, ElfObject, find_symbols
 from usdtbuild.instrument.context import first_strong_definition
 
@@ -82,7 +82,7 @@ def test_members_of_groups(assemble: Any) -> None:
     source = read(assemble(TEXT))
     inline = source.sections_named(".text.inline")[0]
     group = source.groups()[inline]
-    assert source.sections[group].type == L.SHT_GROUP
+    assert source.sections[group].type == layout.SHT_GROUP
     assert source.symbol_name(source.sections[group].info) == "inline"
 
 
@@ -104,10 +104,10 @@ def header(content: bytes, index: int) -> int:
     return int(struct.unpack_from("<Q", content, 40)[0]) + 64 * index
 
 
-def with_field(content: bytes, index: int, offset: int, layout: str, value: int) -> bytes:
+def with_field(content: bytes, index: int, offset: int, form: str, value: int) -> bytes:
     """Return the object with one field of a section header changed; `offset` is the field's in the header."""
     changed = bytearray(content)
-    struct.pack_into(layout, changed, header(content, index) + offset, value)
+    struct.pack_into(form, changed, header(content, index) + offset, value)
     return bytes(changed)
 
 
@@ -135,50 +135,50 @@ def refused(content: bytes, pattern: str) -> None:
 
 
 def test_a_section_that_ends_after_the_file(content: bytes) -> None:
-    text = section(content, L.SHT_PROGBITS)
+    text = section(content, layout.SHT_PROGBITS)
     refused(with_field(content, text, 32, "<Q", 1 << 40), rf"section {text} at offset .* ends after the file's")
 
 
 def test_a_string_table_without_bytes(content: bytes) -> None:
     """A section of type NOBITS may have any size; as a string table it would grow by that size."""
     for index in (read_link(content), int.from_bytes(content[62:64], "little")):
-        nobits = with_field(content, index, 4, "<I", L.SHT_NOBITS)
+        nobits = with_field(content, index, 4, "<I", layout.SHT_NOBITS)
         refused(with_field(nobits, index, 32, "<Q", 1 << 63), "string table|bad link")
 
 
 def read_link(content: bytes) -> int:
-    return ElfObject(content, "x.o").sections[section(content, L.SHT_SYMTAB)].link
+    return ElfObject(content, "x.o").sections[section(content, layout.SHT_SYMTAB)].link
 
 
 def test_a_symbol_table_with_odd_entries(content: bytes) -> None:
-    refused(with_field(content, section(content, L.SHT_SYMTAB), 56, "<Q", 25), "has entries of 25 bytes")
+    refused(with_field(content, section(content, layout.SHT_SYMTAB), 56, "<Q", 25), "has entries of 25 bytes")
 
 
 def test_a_symbol_table_without_strings(content: bytes) -> None:
-    refused(with_field(content, section(content, L.SHT_SYMTAB), 40, "<I", 0xFFFF), "bad link or info")
+    refused(with_field(content, section(content, layout.SHT_SYMTAB), 40, "<I", 0xFFFF), "bad link or info")
 
 
 def test_a_symbol_table_with_more_local_symbols_than_it_has(content: bytes) -> None:
-    refused(with_field(content, section(content, L.SHT_SYMTAB), 44, "<I", 1000), "bad link or info")
+    refused(with_field(content, section(content, layout.SHT_SYMTAB), 44, "<I", 1000), "bad link or info")
 
 
 def test_relocations_with_odd_entries(content: bytes) -> None:
-    refused(with_field(content, section(content, L.SHT_RELA), 56, "<Q", 16), "relocation section .* entries of 16")
+    refused(with_field(content, section(content, layout.SHT_RELA), 56, "<Q", 16), "relocation section .* entries of 16")
 
 
 def test_relocations_of_a_section_that_is_not_there(content: bytes) -> None:
-    refused(with_field(content, section(content, L.SHT_RELA), 44, "<I", 999), "section 999, which isn't there")
+    refused(with_field(content, section(content, layout.SHT_RELA), 44, "<I", 999), "section 999, which isn't there")
 
 
 def test_a_symbol_s_name_outside_its_table(content: bytes) -> None:
-    symtab = ElfObject(content, "x.o").sections[section(content, L.SHT_SYMTAB)]
+    symtab = ElfObject(content, "x.o").sections[section(content, layout.SHT_SYMTAB)]
     changed = bytearray(content)
     struct.pack_into("<I", changed, symtab.offset + symtab.size - 24, 0xFFFFFF)
     refused(bytes(changed), r"string at 0xffffff of section \d+ runs out")
 
 
 def test_an_extended_section_index_without_a_table(content: bytes) -> None:
-    symtab = ElfObject(content, "x.o").sections[section(content, L.SHT_SYMTAB)]
+    symtab = ElfObject(content, "x.o").sections[section(content, layout.SHT_SYMTAB)]
     changed = bytearray(content)
-    struct.pack_into("<H", changed, symtab.offset + symtab.size - 24 + 6, L.SHN_XINDEX)
+    struct.pack_into("<H", changed, symtab.offset + symtab.size - 24 + 6, layout.SHN_XINDEX)
     refused(bytes(changed), "needs an extended section index")

@@ -13,7 +13,7 @@ from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from usdtbuild.elf import layout as L
+from usdtbuild.elf import layout
 from usdtbuild.elf.edit import NewRelocation, ObjectEditor
 from usdtbuild.elf.object import ElfObject
 from usdtbuild.elf.uleb import decode_uleb, encode_uleb
@@ -46,10 +46,11 @@ def edit(path: Path, labels: int, names: tuple[str, ...] = ()) -> ELFFile:
     source = ElfObject(path.read_bytes(), str(path))
     editor = ObjectEditor(source)
     index = editor.next_section
-    handles = [editor.add_global(name, L.STB_GLOBAL, index, 4) for name in names]
+    handles = [editor.add_global(name, layout.STB_GLOBAL, index, 4) for name in names]
     handles += [editor.add_label(index, 8 * number) for number in range(labels)]
     relocations = [NewRelocation(8 * number, 1, handle, number) for number, handle in enumerate(handles)]
-    assert editor.add_section(".new", L.SHT_NOTE, 0, bytes(8 * (labels + 1)), align=4, relocations=relocations) == index
+    content = bytes(8 * (labels + 1))
+    assert editor.add_section(".new", layout.SHT_NOTE, 0, content, align=4, relocations=relocations) == index
     return ELFFile(io.BytesIO(apply(path, editor)))
 
 
@@ -99,7 +100,7 @@ def test_only_the_tail_grows(assemble: Any) -> None:
     """Without labels nothing that was there changes, but for the ELF header's pointer to the section headers."""
     path = assemble(TEXT)
     editor = ObjectEditor(ElfObject(path.read_bytes(), str(path)))
-    editor.add_section(".new", L.SHT_PROGBITS, 0, b"new", align=1)
+    editor.add_section(".new", layout.SHT_PROGBITS, 0, b"new", align=1)
     assert apply(path, editor)[64 : path.stat().st_size] == path.read_bytes()[64:]
 
 
@@ -108,15 +109,15 @@ def test_a_new_section_may_join_an_existing_group_and_a_new_one(assemble: Any) -
     source = ElfObject(path.read_bytes(), str(path))
     editor = ObjectEditor(source)
     old = source.groups()[source.sections_named(".text.third")[0]]
-    member = editor.add_section(".new", L.SHT_PROGBITS, 0, b"1", align=1, group=old)
+    member = editor.add_section(".new", layout.SHT_PROGBITS, 0, b"1", align=1, group=old)
     new = editor.add_group(editor.add_label(member, 0, "signature"), 0)
-    other = editor.add_section(".other", L.SHT_PROGBITS, 0, b"2", align=1, group=new)
+    other = editor.add_section(".other", layout.SHT_PROGBITS, 0, b"2", align=1, group=new)
     again = ElfObject(apply(path, editor), "again")
     assert (again.groups()[member], again.groups()[other]) == (old, new)
     assert again.symbol_name(again.sections[new].info) == "signature"
-    assert again.sections[member].flags & again.sections[other].flags & L.SHF_GROUP
+    assert again.sections[member].flags & again.sections[other].flags & layout.SHF_GROUP
     assert again.data[again.sections[new].offset] == 0
-    assert again.data[again.sections[old].offset] == L.GRP_COMDAT
+    assert again.data[again.sections[old].offset] == layout.GRP_COMDAT
 
 
 @pytest.mark.parametrize("labels", [1, 3])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from usdtbuild.formats.dof import layout as L
+from usdtbuild.formats.dof import layout
 from usdtbuild.formats.dof.check import IGNORED, PLATFORMS, REJECTED, check
 from usdtbuild.formats.dof.decode import decode
 from usdtbuild.formats.dof.encode import encode
@@ -44,11 +44,11 @@ def dofs(draw: Any) -> Dof:
     members = st.lists(probes(version), min_size=1, max_size=4).map(tuple)
     providers = draw(st.lists(st.builds(DofProvider, WORDS, attributes, members), min_size=1, max_size=3).map(tuple))
     size, little = draw(st.sampled_from([4, 8])), draw(st.booleans())
-    return Dof(version, size, little, draw(st.sampled_from([0, L.SETX, L.DOFREL])), providers)
+    return Dof(version, size, little, draw(st.sampled_from([0, layout.SETX, layout.DOFREL])), providers)
 
 
 SMALL = Dof(
-    2, 8, True, L.SETX,
+    2, 8, True, layout.SETX,
     (
         DofProvider(
             "app", Attributes(),
@@ -87,7 +87,7 @@ def test_fields_are_where_encode_says(dof: Dof) -> None:
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_consumers_take_what_is_written_for_them(platform: str) -> None:
-    dof = SMALL._replace(relocation=L.DOFREL if platform == "freebsd" else L.SETX)
+    dof = SMALL._replace(relocation=layout.DOFREL if platform == "freebsd" else layout.SETX)
     if platform == "oracle":
         dof = dof._replace(version=3)
     assert check(encode(dof).data, platform) == []
@@ -180,7 +180,7 @@ def test_records_that_refer_to_the_same_table_again_and_again_are_refused() -> N
 def test_illumos_and_oracle_take_shorter_function_names_than_freebsd() -> None:
     name = "f" * 191
     probe = SMALL.providers[0].probes[0]._replace(function=name)
-    dof = SMALL._replace(relocation=L.DOFREL, providers=(SMALL.providers[0]._replace(probes=(probe,)),))
+    dof = SMALL._replace(relocation=layout.DOFREL, providers=(SMALL.providers[0]._replace(probes=(probe,)),))
     data = encode(dof).data
     assert check(data, "freebsd") == []
     assert [finding.effect for finding in check(data, "illumos") if "function name" in finding.what] == [REJECTED]
@@ -350,7 +350,7 @@ def test_provider_names_that_come_to_nothing_are_found(name: str, effect: str, m
 
 
 def test_only_freebsd_knows_dofrel() -> None:
-    data = encode(SMALL._replace(relocation=L.DOFREL)).data
+    data = encode(SMALL._replace(relocation=layout.DOFREL)).data
     assert check(data, "freebsd") == []
     assert {finding.effect for finding in check(data, "illumos")} == {REJECTED}
     assert {finding.effect for finding in check(data, "oracle")} == {REJECTED, IGNORED}
@@ -375,7 +375,7 @@ def test_sizes_that_consumers_refuse() -> None:
 
 def test_merging_makes_addresses_absolute_and_loses_no_site() -> None:
     one = DofProbe("main", "start", ("int",), ("int",), (0,), (4, 60), (12,), 0)
-    dofrel = Dof(2, 8, True, L.DOFREL, (DofProvider("app", Attributes(), (one,)),))
+    dofrel = Dof(2, 8, True, layout.DOFREL, (DofProvider("app", Attributes(), (one,)),))
     first = encode(dofrel)
     at = first.addresses[0].offset
     distance = (0x5000 - (0x9000 + at)) % (1 << 64)
@@ -384,7 +384,7 @@ def test_merging_makes_addresses_absolute_and_loses_no_site() -> None:
     assert resolved.providers[0].probes[0].address == 0x5000
     # another file's static function of the same name, and the very same probe again
     other = one._replace(address=0x4000, enabled_offsets=())
-    setx = Dof(1, 8, True, L.SETX, (DofProvider("app", Attributes(), (other,)),))
+    setx = Dof(1, 8, True, layout.SETX, (DofProvider("app", Attributes(), (other,)),))
     second = resolve(encode(setx).data, 0, base=0x800)
     merged = merge([resolved, second, resolved])
     (probe,) = merged.providers[0].probes
@@ -404,7 +404,7 @@ def test_probes_whose_arguments_are_mapped_otherwise_stay_apart() -> None:
 
 def test_32_bit_distances_wrap_at_32_bits() -> None:
     probe = DofProbe("main", "start", (), (), (), (4,), (), 0xFFFFF000)
-    encoded = encode(Dof(1, 4, True, L.DOFREL, (DofProvider("app", Attributes(), (probe,)),)))
+    encoded = encode(Dof(1, 4, True, layout.DOFREL, (DofProvider("app", Attributes(), (probe,)),)))
     (resolved,) = resolve(encoded.data, 0x9000).providers[0].probes
     assert resolved.address == 0x8000 + encoded.addresses[0].offset
 

@@ -14,14 +14,14 @@ import pytest
 
 from usdtbuild.cli import main
 from usdtbuild.commands.dof import find
-from usdtbuild.formats.dof import layout as L
+from usdtbuild.formats.dof import layout
 from usdtbuild.formats.dof.decode import decode, split
 from usdtbuild.formats.dof.encode import encode, with_trailer
 from usdtbuild.formats.dof.types import Dof, DofError, DofProbe, DofProvider
 from usdtbuild.provider.model import Attribute, Attributes
 
 BY_HAND = Path(__file__).resolve().parent / "by_hand.s"
-SETX, DOFREL = L.SETX, L.DOFREL
+SETX, DOFREL = layout.SETX, layout.DOFREL
 PROBE = DofProbe("main", "start", ("int",), ("int",), (0,), (4, 60), (12,), 0x1000)
 DOF = Dof(2, 8, True, SETX, (DofProvider("app", Attributes(), (PROBE,)),))
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from usdtbuild.formats.dof import layout as L
+from usdtbuild.formats.dof import layout
 from usdtbuild.formats.dof.decode import decode
 from usdtbuild.formats.dof.encode import encode, with_trailer
 from usdtbuild.formats.dof.types import Dof, DofProbe, DofProvider
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
     """One DOF of an object: its providers, its DOF relocation, and whether it bears a trailer (else it isn't ours)."""
 
     providers: tuple[DofProvider, ...]
-    relocation: int = L.DOFREL
+    relocation: int = layout.DOFREL
     trailer: bool = True
     version: int = 2
     function: str = ""  # that the section belongs to, with --gc-sections; '' for a section of its own
@@ -69,7 +69,7 @@ def assembler(piece: Piece, number: int, target: Target = HOST) -> str:
         if place < len(data):
             # On 32-bit big-endian machines the distance stands in the second half of the field it is counted from.
             shift = " + 4" if target == (4, False, target.none) else ""
-            value = f"code_{fields[place]}" + (f" - .{shift}" if piece.relocation == L.DOFREL else "")
+            value = f"code_{fields[place]}" + (f" - .{shift}" if piece.relocation == layout.DOFREL else "")
             word = f".quad {value}" if target.address_size == 8 else f".long {value}"
             pad = [] if target.address_size == 8 else [".long 0"]
             lines += [word, *pad] if target.little else [*pad, word]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.formats.dof import layout as L
+from usdtbuild.formats.dof import layout
 from usdtbuild.formats.dof.check import check
 
 from .conftest import HOST, Piece, Target, c_source, probe, provider
 
 HELPER = Path(__file__).resolve().parent / "helper.c"
-DOFREL, SETX = L.DOFREL, L.SETX
+DOFREL, SETX = layout.DOFREL, layout.SETX
 PLATFORMS = ("freebsd", "illumos", "oracle")
 MAIN = """
 #include <stdio.h>
