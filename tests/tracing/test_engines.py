@@ -111,15 +111,15 @@ def watch(pid: int, *options: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("engine", ["patch", "trap"])
 def test_running_process_attached_and_let_go_three_times(scene: Any, engine: str) -> None:
     running = Running(scene("pie"), 50, 2)
-    before = _code(running.process.pid)
+    before = code_of(running.process.pid)
     for _ in range(2):
         tracer = watch(running.process.pid, "--count", "--engine", engine)
-        assert _code(running.process.pid) != before
+        assert code_of(running.process.pid) != before
         tracer.send_signal(signal.SIGINT)
         output, errors = tracer.communicate(timeout=60)
         assert tracer.returncode == 0, errors
         assert "0  scene:last" in output
-        assert _code(running.process.pid) == before
+        assert code_of(running.process.pid) == before
     tracer = watch(running.process.pid, "--count", "--engine", engine)
     assert running.end() == "wrong=0 guarded=100\n"
     output, errors = tracer.communicate(timeout=60)
@@ -130,12 +130,12 @@ def test_running_process_attached_and_let_go_three_times(scene: Any, engine: str
 def test_tracer_killed(scene: Any, engine: str) -> None:
     """Nothing is left in the program, which runs on unharmed; and it can be traced again."""
     running = Running(scene("pie"), 50, 2)
-    before = _code(running.process.pid)
+    before = code_of(running.process.pid)
     tracer = watch(running.process.pid, "--engine", engine)
     tracer.kill()
     tracer.communicate()
     deadline = time.monotonic() + 30
-    while _code(running.process.pid) != before:
+    while code_of(running.process.pid) != before:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     tracer = watch(running.process.pid, "--count", "--engine", engine)
@@ -144,7 +144,7 @@ def test_tracer_killed(scene: Any, engine: str) -> None:
     assert "100  scene:last" in output
 
 
-def _code(pid: int) -> bytes:
+def code_of(pid: int) -> bytes:
     """Return the program's code and data with semaphores, as they are in its memory."""
     found = b""
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb") as memory:  # noqa: PTH123

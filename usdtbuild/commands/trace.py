@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from ..tracing.remote.session import Remote
     from ..tracing.selection import Wanted
     from ..tracing.session import Session
+    from ..tracing.tools.gdb import Gdb
 
-    AnySession = Union[Session, Inside, Remote, Counting]
+    AnySession = Union[Session, Inside, Remote, Counting, Gdb]
 
-_ENGINES = ("auto", "patch", "trap", "inside", "remote")
+_ENGINES = ("auto", "patch", "trap", "inside", "remote", "bpftrace", "gdb")
 
 
 @click.command(
@@ -175,12 +176,26 @@ def _engine(engine: str, remote: str, emulator: str, sysroot: str) -> tuple[str,
 
 def _session(job: Job) -> AnySession:
     """Return the session of a job, not started yet."""
+    from ..tracing.job import BPFTRACE, GDB
+    from ..tracing.tools import refuse_what_it_cannot
+
     if job.engine == "inside":
         from ..tracing.inside import Inside
 
         return Inside(job)
     if job.engine == "remote":
         return _remote(job, lambda text: click.echo(f"usdtbuild: {text}", err=True))
+    if job.engine in {BPFTRACE, GDB}:
+        refuse_what_it_cannot(job)
+    if job.engine == GDB:
+        from ..tracing.tools.gdb import Gdb
+
+        return Gdb(job)
+    if job.engine == BPFTRACE:
+        from ..tracing.tools.watching import missing
+
+        if missing():
+            raise UsageError(f"the engine bpftrace can't be used: {missing()}")
     from ..tracing.session import Session
 
     return Session(job)
@@ -346,8 +361,8 @@ def _tell(report: Report, output: All, stood_still: float, verbose: bool) -> Non
             err=True,
         )
     if verbose:
-        click.echo(f"usdtbuild: traced with {' and '.join(report.engines) or 'nothing'}; the program stood still"
-                   f" for {stood_still * 1000:.1f} ms", err=True)  # fmt: skip
+        still = f"; the program stood still for {stood_still * 1000:.1f} ms" if stood_still else ""
+        click.echo(f"usdtbuild: traced with {' and '.join(report.engines) or 'nothing'}{still}", err=True)
 
 
 def _follow(

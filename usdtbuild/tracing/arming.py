@@ -13,6 +13,7 @@ from . import job
 from .errors import TracerError
 from .maps import areas
 from .model import CALL, COUNT, ENTER, RETURN, Plan, Refusal, Target, Totals
+from .numbering import Numbering
 from .patch import engine as patch
 from .selection import select
 from .trap.breakpoints import Breakpoints
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .loader import Loader
     from .maps import Area
     from .model import Site
+    from .tools.bpftrace import Kernel
     from .tracees import Tracees
     from .worker import Worker
 
@@ -95,19 +97,20 @@ class Arming:
     def __init__(self, tracees: Tracees, wish: Job, worker: Worker) -> None:
         self.tracees, self.wish, self.worker = tracees, wish, worker
         self.stood_still = 0.0
-        self._numbers: dict[tuple[object, ...], int] = {}
+        self._numbers = Numbering()
         self._engines: list[patch.PatchEngine] = []
         self._told: set[Refusal] = set()
         self._used: set[str] = set()
         self._begun = False
+        self.kernel: Kernel | None = None  # bpftrace, which takes all or nothing
 
     def engines(self) -> Iterator[tuple[int, patch.PatchEngine]]:
         """Yield all sets of rings and counters, those of ended programs too."""
         yield from enumerate(self._engines)
 
     def totals(self) -> Totals:
-        """Return hits and lost hits of all jumps."""
-        totals = Totals({}, {})
+        """Return hits and lost hits of all jumps, or of bpftrace."""
+        totals = self.kernel.totals() if self.kernel is not None else Totals({}, {})
         for one in self._engines:
             for into, found in zip(totals, one.totals()):
                 for target, count in found.items():
@@ -141,15 +144,8 @@ class Arming:
             self._arm_targets(process, targets)
 
     def _numbered(self, targets: Sequence[Target]) -> list[Target]:
-        """Give targets their numbers: one that was seen before, in another process or image, has its old one."""
-        numbered, new = [], []
-        for target in targets:
-            key = (target.kind, target.provider, target.name, target.module.path, target.arguments)
-            is_new = key not in self._numbers
-            one = target._replace(number=self._numbers.setdefault(key, len(self._numbers)))
-            numbered.append(one)
-            if is_new:
-                new.append(one)
+        """Give targets their numbers, and tell of those that are new."""
+        numbered, new = self._numbers.take(targets)
         if new:
             self.worker.tell(job.Targets(tuple(new)))
         return numbered
@@ -171,9 +167,20 @@ class Arming:
                 refused = [Refusal(target.title, reason, "", site.address) for target, site in patched]
             reasons = {refusal.address: refusal for refusal in refused}
             left = [*trapped, *((target, site) for target, site in patched if site.address in reasons)]
-        if self.wish.engine in {job.AUTO, job.TRAP}:
+        if self.wish.engine == job.BPFTRACE:
+            self._watch(process, targets)
+        elif self.wish.engine in {job.AUTO, job.TRAP}:
             left = self._trap(process, plan, left, reasons)
         self.tell_refusals([reasons[s.address] for _, s in left if s.address in reasons])
+
+    def _watch(self, process: Process, targets: Sequence[Target]) -> None:
+        """Let bpftrace watch what it doesn't yet."""
+        if self.kernel is None:
+            from .tools.bpftrace import Kernel
+
+            self.kernel = Kernel(self.wish, self.tracees.processes, self.worker.processes.main)
+        self._used.add(self.kernel.name)
+        self.tell_refusals(self.kernel.arm(process.pid, targets))
 
     def _patch(self, process: Process, plan: Plan) -> tuple[list[Refusal], str]:
         """Let the patch engine arm; return what it refuses, and the reason if it refuses everything."""

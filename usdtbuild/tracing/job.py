@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .patch.rings import SiteSpec
     from .selection import Wanted
 
-AUTO, PATCH, TRAP = "auto", "patch", "trap"
+AUTO, PATCH, TRAP, BPFTRACE, GDB = "auto", "patch", "trap", "bpftrace", "gdb"
 
 
 class Job(NamedTuple):
@@ -86,10 +86,12 @@ class Raw(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """All records up to a time are there: in ticks of rdtsc, and the same in nanoseconds of CLOCK_MONOTONIC."""
+    """A moment, in ticks of rdtsc and in nanoseconds of CLOCK_MONOTONIC; `until` is, in these, the time up to which all
+    records are there."""
 
     ticks: int
     time: int
+    until: int
 
 
 class Seen(NamedTuple):

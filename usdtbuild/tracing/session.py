@@ -173,13 +173,13 @@ class Session:
                 yield from self._decoded(mark)
             else:
                 yield []
-        yield from self._decoded(job.Mark(1 << 63, 1 << 63))
+        yield from self._decoded(job.Mark(1 << 63, 1 << 63, 1 << 63))
 
     def _take(self, message: job.Message) -> job.Mark | None:
         """Take one message; returns it if it is a mark."""
         if isinstance(message, job.Mark):
             if message.ticks < 1 << 63:
-                self._clock.mark(*message)
+                self._clock.mark(message.ticks, message.time)
             return message
         self._HANDLERS[type(message)](self, message)
         return None
@@ -234,7 +234,7 @@ class Session:
                 for event in decoder.events(raw, self._clock):
                     self._held.append(event)
                     self._recorded[event.target] = self._recorded.get(event.target, 0) + 1
-        limit = mark.time if mark is not None else 0
+        limit = mark.until if mark is not None else 0
         self._held.sort()
         at = bisect_right(self._held, (limit,))
         ready, self._held = self._held[:at], self._held[at:]

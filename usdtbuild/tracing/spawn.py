@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 class Spawned:
     """A child that waits, before its exec, until it is told to `go`."""
 
-    def __init__(self, argv: Sequence[str], cwd: str, env: Mapping[str, str], group: int, mask: set[int]) -> None:
-        """Fork it; it keeps our standard streams. `group` is its process group, `mask` the signals it blocks."""
+    def __init__(
+        self, argv: Sequence[str], cwd: str, env: Mapping[str, str], group: int, mask: set[int],
+        before: Callable[[], object] = int,
+    ) -> None:  # fmt: skip
+        """Fork it; it keeps our standard streams. `group` is its process group, `mask` the signals it blocks.
+
+        `before` is called in it, before it waits.
+        """
         self.name = argv[0]
         go, self._go = os.pipe()
         self._failure, failure = os.pipe()
@@ -25,6 +31,7 @@ class Spawned:
         if self.pid == 0:
             try:
                 os.close(self._go)
+                before()
                 self._become(argv, cwd, env, group, mask, go)
             except OSError as error:
                 os.write(failure, str(error.errno).encode("ascii"))

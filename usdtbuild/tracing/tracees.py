@@ -66,6 +66,7 @@ class Tracees:
 
     def __init__(self) -> None:
         self.threads: dict[int, Thread] = {}
+        self.processes: set[int] = set()  # all that ever were among them
         self.ended: dict[int, int] = {}  # processes that ended, and how
         self.unseen: list[ptrace.Stop] = []  # what happened while something else was waited for
 
@@ -77,12 +78,14 @@ class Tracees:
         """Return the record of a thread that the kernel has seized for us, as a child of one that was."""
         if tid not in self.threads:
             self.threads[tid] = Thread(tid, pid)
+            self.processes.add(pid)
         return self.threads[tid]
 
     # -- seizing and stopping ----------------------------------------------------------------------------------------
 
     def seize(self, pid: int, options: int = 0) -> None:
         """Seize all threads of a process; they run on. Raises TracerError."""
+        self.processes.add(pid)
         while True:
             new = [tid for tid in thread_ids(pid) if tid not in self.threads]
             taken = 0
@@ -93,7 +96,7 @@ class Tracees:
                     # A thread that has just ended, or a leader that has ended before the others (a zombie).
                     if error.errno == errno.ESRCH or status_field(tid, "State")[:1] in {"", "Z", "X"}:
                         continue
-                    raise _not_allowed(pid, error) from None
+                    raise not_allowed(pid, error) from None
                 self.threads[tid] = Thread(tid, pid)
                 taken += 1
             if not taken:
@@ -237,7 +240,7 @@ def _in_vfork(thread: Thread) -> bool:
     return number == _SYS_VFORK or (number == _SYS_CLONE and bool(first & _CLONE_VFORK))
 
 
-def _not_allowed(pid: int, error: OSError) -> TracerError:
+def not_allowed(pid: int, error: OSError) -> TracerError:
     """Return the error that says why a process can't be traced, and what helps."""
     tracer = status_field(pid, "TracerPid")
     if tracer not in {"", "0"}:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsdtError
 from . import clock, job, ptrace
+from .arming import Process
 from .errors import TracerError
 from .model import COUNT, Event
 from .processes import Processes
@@ -43,6 +44,7 @@ class Worker:
         self.counts: dict[int, int] = {}
         self.stopping = False
         self._next_tick = 0.0
+        self._over_at = 0
         self._spooled = 0
         self._told: tuple[dict[int, int], dict[int, int]] = ({}, {})
 
@@ -72,6 +74,7 @@ class Worker:
     def tick(self, *, final: bool = False) -> None:
         """Empty rings, and say how far we are."""
         ticks, now = clock.now()
+        until = self._watched(now, final=final)
         for number, engine in self.processes.arming.engines():
             size = self._spooled
             engine.collect(self._spool, final=final)
@@ -85,8 +88,17 @@ class Worker:
         if (counts, totals.lost) != self._told:
             self._told = (counts, totals.lost)
             self.tell(job.Counted(*self._told))
-        self.tell(job.Mark(ticks if not final else 1 << 63, now))
+        self.tell(job.Mark(ticks if not final else 1 << 63, now, until))
         self._next_tick = time.monotonic() + (_TICK if self.wish.what != COUNT else 0.05)
+
+    def _watched(self, now: int, *, final: bool) -> int:
+        """Take what bpftrace has seen; return the time up to which that is all."""
+        kernel = self.processes.arming.kernel
+        if kernel is None:
+            return now
+        events, until = kernel.take() if not final else (kernel.finish(self._over_at), now)
+        self.events += events
+        return min(until, now)
 
     def _spool(self, raw: bytes) -> None:
         view = memoryview(raw)
@@ -107,6 +119,7 @@ class Worker:
         try:
             self._loop()
         finally:
+            self._over_at = time.monotonic_ns()
             self.processes.release()
         self.tick(final=True)
         code = self.tracees.ended.get(self.processes.main)
@@ -137,6 +150,8 @@ class Worker:
             raise TracerError(f"there is no process {pid}")
         if pid in {os.getpid(), 1}:
             raise TracerError(f"process {pid} can't be traced by this one")
+        if self.wish.engine == job.BPFTRACE:  # which takes long, and changes nothing in the process itself
+            self.processes.arming.arm(Process(pid))
         self.tracees.seize(pid, FOLLOW)
         try:
             self.processes.adopt(pid)
@@ -197,6 +212,8 @@ def serve(link: Connection, mask: set[int]) -> None:
     finally:
         with contextlib.suppress(OSError, UsdtError):
             worker.processes.release()
+        if worker.processes.arming.kernel is not None:
+            worker.processes.arming.kernel.close()
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -7,17 +7,15 @@ often. bpftrace watches the file, in all processes; the hits of others than the 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
-import shutil
 import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import TracerError
+from ..tools import watching
 from . import Finished
 from .hits import Field, Hit, Traced, make_hit
 
@@ -26,38 +24,20 @@ if TYPE_CHECKING:
 
     from . import Command
 
-_UPROBES = Path("/sys/bus/event_source/devices/uprobe")
-# What BPF's stack of 512 bytes can hold, and what bpftrace takes at most for one string.
-_ALL_STRINGS, _LONGEST = 400, 200
-_MOST_ARGUMENTS = 6
 # In seconds; attaching to a hundred probes takes one.
 _PATIENCE = 60
-_SEPARATOR = "\x1f"
-# bpftrace 0.17 writes a byte beyond ASCII as the code of a negative number.
-_ESCAPE = re.compile(r"\\(?:uffffff([0-9a-f]{2})|.)")
 
 
 def why_not(probes: Sequence[Traced] = ()) -> str:
     """Return why bpftrace can't be used here, or for these probes; '' if it can."""
-    if os.geteuid() != 0:
-        return "bpftrace needs root"
-    if not _UPROBES.exists():
-        return f"this kernel has no uprobes ({_UPROBES} is missing)"
-    if _find() is None:
-        return "bpftrace is not installed"
     many = next((probe.name for probe in probes if not all(map(_expression, range(255), probe.fields))), "")
-    return f"bpftrace names {_MOST_ARGUMENTS} arguments, and {many} has more, in different places" if many else ""
+    named = watching.MOST_ARGUMENTS
+    why = f"bpftrace names {named} arguments, and {many} has more, in different places" if many else ""
+    return watching.missing() or why
 
 
 def _expression(position: int, field: Field) -> str:
-    """Return an argument in bpftrace's language; '' if there is no way. Beyond the sixth it has no names for them."""
-    if position < _MOST_ARGUMENTS:
-        return f"arg{position}"
-    return f'*(uint64 *)(reg("sp") + {field.stack})' if field.stack >= 0 else ""
-
-
-def _find() -> str | None:
-    return shutil.which("bpftrace", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
+    return watching.expression(position, field.stack)
 
 
 def run(command: Command, binary: str, probes: Sequence[Traced]) -> tuple[Finished, list[Hit]]:
@@ -119,12 +99,12 @@ class _Tracer:
         self.process.wait()
         hits = []
         for line in self.output.read_text("utf-8", "surrogateescape").splitlines():
-            record = _decode(line)
+            record = watching.decode(line)
             if record.get("type") == "lost_events":
                 raise TracerError("bpftrace lost hits, because they came too fast; fire fewer, or use tracer='gdb'")
             if record.get("type") != "printf" or record["data"] == "tick":
                 continue
-            numbers, *strings = record["data"].split(_SEPARATOR)
+            numbers, *strings = record["data"].split(watching.SEPARATOR)
             process, index, *values = map(int, numbers.split())
             if index < 0:
                 if process != self.process.pid:
@@ -154,8 +134,8 @@ def _watching(binary: str, probes: Sequence[Traced]) -> Iterator[_Tracer]:
         (folder / "binary").symlink_to(os.path.realpath(binary))
         output = folder / "output"
         most = max((sum(field.is_string for field in probe.fields) for probe in probes), default=0)
-        length = str(min(_LONGEST, _ALL_STRINGS // max(1, most)))
-        words = [_find() or "bpftrace", "-f", "json", "-B", "none", "-e", _script(folder / "binary", probes)]
+        length = str(min(watching.LONGEST, watching.ALL_STRINGS // max(1, most)))
+        words = [watching.find() or "bpftrace", "-f", "json", "-B", "none", "-e", _script(folder / "binary", probes)]
         with output.open("wb") as stdout, (folder / "errors").open("wb") as stderr:
             process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, text=True,
@@ -172,24 +152,14 @@ def _watching(binary: str, probes: Sequence[Traced]) -> Iterator[_Tracer]:
 
 def _script(binary: Path, probes: Sequence[Traced]) -> str:
     """Return a program that prints for each hit the process, the probe's index, its numbers, and its strings."""
-    lines = [f'BEGIN {{ printf("%d -1{_SEPARATOR}", pid); }}']
+    lines = [f'BEGIN {{ printf("%d -1{watching.SEPARATOR}", pid); }}']
     for index, probe in enumerate(probes):
         numbers = "".join(" %lu" for _ in probe.fields)
         expressions = list(map(_expression, range(255), probe.fields))
         strings = [f"str({text})" for text, field in zip(expressions, probe.fields) if field.is_string]
-        pattern = f"%d {index}{numbers}" + "".join(f"{_SEPARATOR}%s" for _ in strings)
+        pattern = f"%d {index}{numbers}" + "".join(f"{watching.SEPARATOR}%s" for _ in strings)
         values = ", ".join(["pid", *expressions, *strings])
         lines.append(f'usdt:{binary}:{probe.name} {{ printf("{pattern}", {values}); }}')
     # Attached last, so that its first tick says that all is in place.
     lines.append('interval:ms:50 { printf("tick"); }')
     return "\n".join(lines)
-
-
-def _decode(line: str) -> dict[str, Any]:
-    """Return a line of bpftrace's output; of what isn't JSON, nothing."""
-    if not line.startswith("{"):
-        return {}
-    record: dict[str, Any] = json.loads(_ESCAPE.sub(lambda found: rf"\udc{found[1]}" if found[1] else found[0], line))
-    if isinstance(record.get("data"), str):
-        record["data"] = record["data"].encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
-    return record

@@ -1,0 +1,198 @@
+"""gdb and bpftrace as engines: hits are exact, processes stay unharmed, and what the two can't do is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import PROBES, check_arguments, parse
+from .test_engines import ALL, Running, code_of, watch
+
+MODULE = (sys.executable, "-m", "usdtbuild")
+ENGINES = ["gdb", pytest.param("bpftrace", marks=pytest.mark.live)]
+
+
+@pytest.fixture
+def tool(request: pytest.FixtureRequest, need: Callable[[str], str]) -> str:
+    """The engine of this test, where it can be used."""
+    name: str = request.getfixturevalue("engine")
+    if name == "bpftrace":
+        request.getfixturevalue("bpftrace")
+    else:
+        need("gdb")
+    return name
+
+
+@pytest.fixture
+def seen_by(tool: str, run: Any, traced: Any) -> Callable[..., Any]:
+    """Trace with the engine of this test: gdb without any privilege, bpftrace as root."""
+
+    def trace(*arguments: Any, **more: Any) -> Any:
+        if tool == "gdb":
+            return traced("--engine", tool, *arguments, **more)
+        done = run(*MODULE, "trace", "--engine", tool, *arguments, **more)
+        return parse(done.stdout, done.stderr)
+
+    return trace
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("shape", ["pie", "static", "shared"])
+def test_every_hit_with_its_arguments(scene: Any, seen_by: Any, shape: str, engine: str) -> None:
+    program = scene(shape)
+    seen = seen_by(*ALL, "--", program, 14, 2, cwd=program.parent)
+    check_arguments(seen.hits, 14, 2)
+    assert seen.output == ["wrong=0 guarded=28"]
+    assert not seen.errors
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_library_that_is_closed_and_opened_again(scene: Any, seen_by: Any, engine: str) -> None:
+    host = scene("dlopen")
+    seen = seen_by(*ALL, "--", host, 10, 2, cwd=host.parent)
+    assert seen.count() == {f"scene:{name}": 40 for name in PROBES}
+    assert seen.output == ["wrong=0 guarded=20"] * 2
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_choice_of_probes_and_hits(scene: Any, seen_by: Any, tmp_path: Path, engine: str) -> None:
+    """-P, -x, --module and --filter as with the other engines; one output for all."""
+    program, host = scene("pie"), scene("shared")
+    tmp_path.chmod(0o777)
+    words = "-P", "scene:[ilt]*", "-x", "text", "-o", tmp_path / "hits.jsonl", "--", program, 5
+    seen_by(*words)
+    hits = [json.loads(line) for line in (tmp_path / "hits.jsonl").read_text().splitlines()]
+    names = Counter(hit["probe"] for hit in hits if "probe" in hit)
+    assert names == {"scene:ints": 5, "scene:last": 5}
+    seen = seen_by("-P", "last", "--filter", "round > 2 and sum == 3", "--", program, 7)
+    assert sorted(int(values["round"]) for _, values in seen.hits) == [3, 4, 5, 6]
+    assert not seen_by(*ALL, "--module", "nothing", "--", host, 2, cwd=host.parent).hits
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_counts_are_exact(scene: Any, tool: str, run: Any, engine: str) -> None:
+    rounds = 20_000 if engine == "bpftrace" else 50
+    done = run(*MODULE, "trace", "--engine", tool, "--count", *ALL, "--", scene("pie"), rounds, 2)
+    rows = re.findall(r"^ *([0-9]+)  (\S+:\S+)", done.stdout, re.MULTILINE)
+    assert {name: int(number) for number, name in rows} == {f"scene:{name}": 2 * rounds for name in PROBES}
+    assert f"wrong=0 guarded={2 * rounds}" in done.stdout
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_running_process_attached_and_let_go(scene: Any, tool: str, engine: str) -> None:
+    """By Ctrl-C, by --duration, when the tracer is killed, and at the end; byte for byte as it was."""
+    running = Running(scene("pie"), 20, 2)
+    pid = running.process.pid
+    before = code_of(pid)
+    tracer = watch(pid, "--count", "--engine", tool)
+    assert code_of(pid) != before
+    tracer.send_signal(signal.SIGINT)
+    output, errors = tracer.communicate(timeout=60)
+    assert tracer.returncode == 0, errors
+    assert "0  scene:last" in output
+    assert code_of(pid) == before
+    done = subprocess.run(
+        [*MODULE, "trace", *ALL, "--engine", tool, "--duration", "0.3", "-p", str(pid)], check=True, timeout=60
+    )
+    assert done.returncode == 0
+    assert code_of(pid) == before
+    tracer = watch(pid, "--engine", tool)
+    tracer.kill()
+    tracer.communicate()
+    deadline = time.monotonic() + 30
+    while code_of(pid) != before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    tracer = watch(pid, "--count", "--engine", tool)
+    assert running.end() == "wrong=0 guarded=40\n"
+    output, errors = tracer.communicate(timeout=60)
+    assert sorted(output.split()) == sorted([word for name in PROBES for word in ("40", f"scene:{name}")])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_limit_lets_the_program_run_on(scene: Any, tool: str, engine: str) -> None:
+    running = Running(scene("pie"), 300, 1)
+    tracer = watch(running.process.pid, "-x", "guarded", "--limit", "3", "--engine", tool)
+    assert running.end() in {f"wrong=0 guarded={number}\n" for number in range(301)}
+    output, errors = tracer.communicate(timeout=60)
+    assert tracer.returncode == 0, errors
+    assert len(parse(output).hits) == 3
+
+
+@pytest.mark.live
+def test_bpftrace_follows_programs_that_the_program_starts(scene: Any, bpftrace: str, run: Any, tmp_path: Path) -> None:
+    """Those of others aren't counted, though bpftrace sees them too: one runs all the while."""
+    program = scene("pie")
+    script = f"{program} 10; ({program} 10 2); exec {program} 10 3"
+    other = subprocess.Popen(["sh", "-c", f"while {program} 5 >/dev/null; do :; done"], start_new_session=True)
+    try:
+        words = [*MODULE, "trace", "--engine", "bpftrace", "--count", "-P", "scene:last"]
+        done = run(*words, "--", "sh", "-c", script)
+        assert "60  scene:last" in done.stdout
+        done = run(*words, "--no-children", "--", "sh", "-c", script)
+        assert "30  scene:last" in done.stdout
+        seen = parse(run(*MODULE, "trace", "--engine", "bpftrace", *ALL, "--", "sh", "-c", script).stdout)
+        assert seen.count()["scene:last"] == 60
+    finally:
+        os.killpg(other.pid, signal.SIGKILL)
+        other.wait()
+
+
+@pytest.mark.live
+def test_bpftrace_reports_what_it_lost(scene: Any, bpftrace: str, run: Any) -> None:
+    """What is shown and what is said to be lost is all that there was."""
+    words = [*MODULE, "trace", "--engine", "bpftrace", "--buffer", "1", "-P", "scene:ints", "-P", "scene:eight"]
+    done = run(*words, "--", scene("pie"), 150_000, 2)
+    seen = parse(done.stdout, done.stderr)
+    lost = re.search(r"warning: ([0-9]+) of ([0-9]+) hits were lost", done.stderr)
+    assert len(seen.hits) + (int(lost[1]) if lost else 0) == 600_000
+    assert lost is None or int(lost[2]) == 600_000
+
+
+@pytest.mark.parametrize("engine", ["gdb", "bpftrace"])
+@pytest.mark.parametrize(
+    ("options", "cure"),
+    [(("-F", "*"), "patch, trap or inside"), (("-L", "malloc"), "patch or trap"), (("-L", "*", "--returns"), "trap")],
+)
+def test_what_they_cannot_do_is_one_error(engine: str, options: tuple[str, ...], cure: str, tmp_path: Path) -> None:
+    words = [*MODULE, "trace", "--engine", engine, *options, "--", "touch", str(tmp_path / "ran")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert engine in done.stderr
+    assert cure in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_missing_tool_is_one_error(tmp_path: Path) -> None:
+    for engine, words in (("gdb", "gdb is not installed"), ("bpftrace", "bpftrace")):
+        command = [*MODULE, "trace", "--engine", engine, "--", "/usr/bin/touch", str(tmp_path / "ran")]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "PATH": str(tmp_path)}
+        )
+        assert done.returncode != 0
+        assert f"the engine {engine} can't be used" in done.stderr
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "ran").exists()
+
+
+def test_bpftrace_without_root_is_one_error(run: Any, unprivileged: list[str], tmp_path: Path) -> None:
+    words = [*unprivileged, *MODULE, "trace", "--engine", "bpftrace", "--", "touch", str(tmp_path / "ran")]
+    if os.geteuid() == 0 and "--reuid" not in words:
+        pytest.skip("another user may not run this interpreter")
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode != 0
+    assert "bpftrace needs root" in done.stderr
+    assert not (tmp_path / "ran").exists()

@@ -1,0 +1,267 @@
+"""bpftrace as an engine: the kernel reports hits, and the worker follows the processes that they are of.
+
+A bpftrace watches probes of files, in all processes at once; files that come later get another one. Nothing is
+changed in a process by us: breakpoint and semaphore are the kernel's, which takes them out however bpftrace ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import InputError
+from ...inspection.process import mapped_files, open_mapped
+from ..errors import TracerError
+from ..model import COUNT, MISSING, STRING, Event, Refusal, Totals
+from . import watching
+from .texts import Texts
+from .values import number
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
+    from ..job import Job
+    from ..model import Target, Value
+
+_PATIENCE = 60.0  # seconds; attaching to a hundred probes takes one
+_DRAIN = 5.0  # seconds for the last hits to come
+_QUIET = 2_000_000_000  # nanoseconds after which a processor that says nothing is taken for one that is switched off
+_PIPE = 1 << 20
+_KEYS = "16384"
+
+
+class Watcher:
+    """One bpftrace, and what it has said."""
+
+    def __init__(self, targets: Sequence[Target], files: Sequence[int], wish: Job, only: int) -> None:
+        """Start it, and wait until all probes are in place. Raises TracerError.
+
+        `files` are descriptors of the targets' files, which it closes; `only` is as in `watching.script`.
+        """
+        self.targets = targets
+        self.hits: list[str] = []
+        self.counts: dict[tuple[int, int], int] = {}  # by index and process
+        self.dropped = 0
+        self._heard: dict[int, int] = {}  # processor -> time up to which all its hits are here
+        self._counted_at = 0  # the time of the last word that counts follow, and of the last counts
+        self.counted = 0
+        self._rest = b""
+        self._what = wish.what
+        self._folder = tempfile.TemporaryDirectory(prefix="usdtbuild-")
+        folder = Path(self._folder.name)
+        # bpftrace's language has no way to write every path, and some files have none, or not the one they had.
+        paths = {file: folder / f"f{file}" for file in files}
+        for file, path in paths.items():
+            path.symlink_to(f"/proc/{os.getpid()}/fd/{file}")
+        self._files = list(paths)
+        self._errors = folder / "errors"
+        length = str(watching.string_length(targets, wish.string_size))
+        pages = max(64, wish.buffer_size // 4096)
+        settings = {
+            "BPFTRACE_STRLEN": length, "BPFTRACE_MAX_STRLEN": length, "BPFTRACE_MAP_KEYS_MAX": _KEYS,
+            "BPFTRACE_PERF_RB_PAGES": str(1 << pages.bit_length() - 1), "BPFTRACE_MAX_PROBES": "65536",
+        }  # fmt: skip
+        script = watching.script([paths[file] for file in files], targets, wish.what, only)
+        (folder / "script").write_text(script, encoding="utf-8")
+        words = [watching.find() or "bpftrace", "-f", "json", "-B", "none", str(folder / "script")]
+        with self._errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env={**os.environ, **settings}
+            )
+        assert self.process.stdout is not None
+        self._output = self.process.stdout.fileno()
+        os.set_blocking(self._output, False)
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self._output, 1031, _PIPE)  # F_SETPIPE_SZ, <linux/fcntl.h>
+        deadline = time.monotonic() + _PATIENCE
+        while not self._counted_at:
+            if time.monotonic() > deadline:
+                raise TracerError(f"bpftrace took too long: {self._said()}")
+            self._listen()
+
+    def _listen(self) -> None:
+        select.select([self._output], [], [], 0.1)
+        self.read()
+
+    def _said(self) -> str:
+        return self._errors.read_text("utf-8", "replace").strip()[-1000:] or "it said nothing"
+
+    def read(self) -> None:
+        """Take what it has printed. Raises TracerError if it has ended."""
+        while True:
+            try:
+                raw = os.read(self._output, _PIPE)
+            except BlockingIOError:
+                return
+            if not raw:
+                raise TracerError(f"bpftrace has ended: {self._said()}")
+            *lines, self._rest = (self._rest + raw).split(b"\n")
+            for line in lines:
+                self._take(line.decode("utf-8", "surrogateescape"))
+
+    def _take(self, line: str) -> None:
+        record = watching.decode(line)
+        kind, data = record.get("type"), record.get("data", "")
+        if kind == "printf":
+            if data.startswith("h "):
+                self.hits.append(data)
+                return
+            word, *numbers = data.split()
+            if word == "t":
+                self._heard[int(numbers[0])] = int(numbers[1])
+            else:
+                if not self.counts and not self.dropped:  # of counts that there aren't yet bpftrace says nothing
+                    self.counted = max(self.counted, self._counted_at)
+                self._counted_at = int(numbers[0])
+        elif kind == "map":
+            self.counts = {}
+            for key, count in data.get("@c", {}).items():
+                index, _, pid = key.partition(",")
+                self.counts[int(index), int(pid)] = count
+            self.counted = self._counted_at
+        elif kind == "lost_events":
+            self.dropped += int(data["events"])
+
+    def safe(self) -> int:
+        """Return a time up to which all hits are here."""
+        if self._what == COUNT:
+            return 1 << 63
+        latest = max(self._heard.values(), default=0)
+        if len(self._heard) < (os.cpu_count() or 1):
+            return latest - _QUIET
+        return min(one for one in self._heard.values() if latest - one < _QUIET)
+
+    def drain(self, until: int) -> None:
+        """Wait until all hits up to a time are here, and the counts of them. Raises TracerError."""
+        deadline = time.monotonic() + _DRAIN
+        while min(self.safe(), self.counted) < until:
+            if time.monotonic() > deadline:
+                raise TracerError(f"bpftrace says nothing any more: {self._said()}")
+            self._listen()
+
+    def close(self) -> None:
+        """End it; the kernel takes its probes out."""
+        self.process.kill()
+        with contextlib.suppress(OSError):
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        for file in self._files:
+            os.close(file)
+        self._files = []
+        self._folder.cleanup()
+
+
+class Kernel:
+    """All of a trace by bpftrace."""
+
+    name = "bpftrace"
+
+    def __init__(self, wish: Job, processes: Container[int], main: int) -> None:
+        """`processes` are all that ever were of the trace; `main` is the one that it is about."""
+        self._wish = wish
+        self._processes: Container[int] = processes if wish.children else {main}
+        self._only = 0 if wish.children else main
+        self._watchers: list[Watcher] = []
+        self._watched: set[int] = set()
+        self._texts = Texts(wish.string_size)
+        self._recorded: dict[int, int] = {}
+        self._until = 1 << 63
+        self._totals: Totals | None = None
+
+    def arm(self, pid: int, targets: Sequence[Target]) -> list[Refusal]:
+        """Watch what isn't watched yet of a process; return what can't be. Raises TracerError."""
+        self._texts.learn(pid)
+        new = [one for one in targets if one.number not in self._watched]
+        self._watched.update(one.number for one in new)
+        refusals: list[Refusal] = []
+        opened: dict[str, int] = {}
+        for file in mapped_files(pid) if new else ():
+            if any(one.module.path == file.path for one in new):
+                try:
+                    opened[file.path] = os.open(open_mapped(pid, file), os.O_RDONLY | os.O_CLOEXEC)
+                except (InputError, OSError) as error:
+                    refusals.append(Refusal(file.path, str(error)))
+        seen = [one for one in new if one.module.path in opened]
+        if seen:
+            self._watchers.append(Watcher(seen, [opened[one.module.path] for one in seen], self._wish, self._only))
+        return refusals
+
+    def take(self) -> tuple[list[Event], int]:
+        """Return what was hit since the last time, and the time up to which that is all. Raises TracerError."""
+        events = []
+        for one in self._watchers:
+            if self._totals is None:
+                one.read()
+            hits, one.hits = one.hits, []
+            for hit in hits:
+                event = self._event(one.targets, hit)
+                if event is not None:
+                    events.append(event)
+                    self._recorded[event.target] = self._recorded.get(event.target, 0) + 1
+        return events, min((one.safe() for one in self._watchers), default=1 << 63)
+
+    def _event(self, targets: Sequence[Target], hit: str) -> Event | None:
+        head, *texts = hit.split(watching.SEPARATOR)
+        _, index, when, pid, tid, *raw = map(_integer, head.split())
+        if pid not in self._processes or when > self._until:
+            return None
+        target = targets[index]
+        values: list[Value] = []
+        for text, argument, bits, *operands in zip(
+            watching.expressions(target), target.arguments, raw, *(site.operands for site in target.sites)
+        ):
+            if not text:
+                values.append(MISSING)
+            elif argument.kind == STRING:
+                found = texts.pop(0).encode("utf-8", "surrogateescape") if texts else b""
+                values.append(self._texts.value(pid, bits, found))
+            else:
+                values.append(number(argument, operands[0], bits))
+        return Event(when, pid, tid, target.number, tuple(values))
+
+    def totals(self) -> Totals:
+        """Return hits so far, and those of them that came too fast for bpftrace, by target."""
+        if self._totals is not None:
+            return self._totals
+        counts: dict[int, int] = {}
+        for one in self._watchers:
+            for (index, pid), count in one.counts.items():
+                if pid in self._processes:
+                    number_ = one.targets[index].number
+                    counts[number_] = counts.get(number_, 0) + count
+        if self._wish.what == COUNT:
+            return Totals(counts, {})
+        # The kernel counts at another moment than it prints, so only what is known to be lost is called that.
+        lost = {}
+        if any(one.dropped for one in self._watchers):
+            lost = {key: max(0, count - self._recorded.get(key, 0)) for key, count in counts.items()}
+        return Totals({}, lost)
+
+    def finish(self, until: int) -> list[Event]:
+        """End the trace with what was hit up to a time, CLOCK_MONOTONIC in ns; return what wasn't taken yet."""
+        self._until = until
+        try:
+            for one in self._watchers:
+                one.drain(until)
+            events, _ = self.take()
+            self._totals = self.totals()
+            return events
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End all of it."""
+        while self._watchers:
+            self._watchers.pop().close()
+
+
+def _integer(word: str) -> int:
+    return int(word) if word.isdigit() else 0

@@ -1,0 +1,298 @@
+"""A trace by gdb, with the face of `tracing.session.Session`: gdb holds the process, a script in it tells of hits.
+
+What the process has loaded is looked at from here while gdb lets it stand; gdb finds the probes by their names, which
+makes the breakpoints and the semaphores its own. Children of the process aren't followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import InputError
+from ..backends.with_gdb import why_not
+from ..errors import TracerError
+from ..loader import find_loader
+from ..maps import Memory, areas
+from ..model import COUNT, MISSING, PROBE, STRING, Event, Refusal, Report, Totals, Unreadable
+from ..numbering import Numbering
+from ..selection import select as find
+from ..spawn import Spawned
+from ..tracees import not_allowed, thread_ids
+from .values import number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..job import Job
+    from ..model import Site, Target, Value
+
+_SCRIPT = Path(__file__).with_name("gdb_script.py")
+_PR_SET_PTRACER, _ANY = 0x59616D61, ctypes.c_ulong(-1)
+_BATCH = 500  # events at once
+_PATIENCE = 60.0  # seconds for gdb to begin
+
+
+class Driven:
+    """A gdb that runs our script, and what it tells."""
+
+    def __init__(self, pid: int, wish: Job) -> None:
+        """Start it."""
+        theirs, self._tell = os.pipe()
+        self._hear, other = os.pipe()
+        job = {"pid": pid, "hear": theirs, "tell": other, "string_size": wish.string_size,
+               "values": wish.what != COUNT}  # fmt: skip
+        quiet = [word for setting in ("auto-load no", "debuginfod enabled off") for word in ("-iex", f"set {setting}")]
+        self._said = tempfile.TemporaryFile(prefix="usdtbuild-")  # noqa: SIM115  (closed in `close`)
+        self._rest, self._untold, self._telling = b"", bytearray(), False
+        # Away from our terminal: Ctrl-C is for us, and for the program.
+        self._process = subprocess.Popen(
+            [shutil.which("gdb") or "gdb", "-nx", "-batch", "-readnever", *quiet, "-x", str(_SCRIPT)],
+            stdin=subprocess.DEVNULL, stdout=self._said, stderr=subprocess.STDOUT, pass_fds=(theirs, other),
+            start_new_session=True, env={**os.environ, "USDTBUILD_GDB_JOB": json.dumps(job)},
+        )  # fmt: skip
+        os.close(theirs)
+        os.close(other)
+
+    def messages(self, timeout: float) -> list[list[Any]]:
+        """Return what it tells within `timeout` seconds, as soon as there is something. Raises TracerError."""
+        if not select.select([self._hear], [], [], timeout)[0]:
+            return []
+        raw = os.read(self._hear, 1 << 16)
+        if not raw:
+            self._said.seek(0)
+            said = self._said.read().decode("utf-8", "replace").strip()[-1000:]
+            raise TracerError(f"gdb ended too early: {said or 'it said nothing'}")
+        *lines, self._rest = (self._rest + raw).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def tell(self, line: str) -> None:
+        """Tell it something. It may have ended, which `messages` notices.
+
+        A signal's handler may do that while another line is on its way, which then goes first.
+        """
+        self._untold += (line + "\n").encode("ascii", "backslashreplace")
+        if self._telling:
+            return
+        while self._untold:
+            self._telling = True
+            try:
+                del self._untold[: os.write(self._tell, bytes(self._untold))]
+            except OSError:
+                self._untold.clear()
+            self._telling = False
+
+    def close(self) -> None:
+        """Let it take its breakpoints out, if it hasn't yet, and end."""
+        for descriptor in (self._tell, self._hear):
+            os.close(descriptor)
+        self._process.wait()
+        self._said.close()
+
+
+class Gdb:
+    """A trace by gdb. `batches` gives what it sees; `report` says how it was."""
+
+    def __init__(self, wish: Job) -> None:
+        self.wish = wish
+        self.targets: list[Target] = []
+        self.refusals: list[Refusal] = []
+        self.engines: tuple[str, ...] = ("gdb",)
+        self.pid = 0
+        self.stood_still = 0.0  # all the time at which it looks at a hit, which nobody adds up
+        self.started = self.finished = time.monotonic_ns()
+        self.exit_code: int | None = None
+        self._numbers, self._counts = Numbering(), dict[int, int]()
+        self._modules: dict[tuple[str, int], int] = {}  # -> the address of a site in it
+        self._sites: dict[int, tuple[Target, Site]] = {}
+        self._events: list[Event] = []
+        self._gdb: Driven | None = None
+        self._found = self._begun = self._over = self._asked = False
+
+    # -- gdb -------------------------------------------------------------------------------------------------------
+
+    def start(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
+        """Start gdb and let it hold the process; wait until its probes are watched. Raises UsdtError."""
+        reason = why_not()
+        if reason:
+            raise TracerError(f"the engine gdb can't be used: {reason}")
+        wish, child = self.wish, None
+        if wish.argv:
+            mask = {int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, ())}
+            environment = wish.env if wish.env is not None else os.environ
+            child = Spawned(wish.argv, wish.cwd, environment, 0, mask, before=_let_anybody_trace)
+        self.pid = child.pid if child is not None else wish.pid
+        if child is None and not thread_ids(self.pid):
+            raise TracerError(f"there is no process {self.pid}")
+        self._gdb = Driven(self.pid, wish)
+        self._until("attached")
+        if child is not None:
+            child.go()
+            self._until("exec")
+            child.check()
+        while not self._begun and not self._over:
+            self._wait(_PATIENCE)
+        self.started = time.monotonic_ns()
+
+    def _until(self, word: str) -> None:
+        """Wait until gdb has said something, or that it is over."""
+        while not self._over and self._wait(_PATIENCE) != word:
+            pass
+
+    def _wait(self, timeout: float) -> str:
+        """Take what gdb tells within `timeout` seconds; return the last word, '' if it was none. Raises TracerError."""
+        assert self._gdb is not None
+        word = ""
+        for message in self._gdb.messages(timeout):
+            word = self._take(message) or word
+        return word
+
+    def _take(self, message: Sequence[Any]) -> str:
+        word = message[0]
+        if not isinstance(word, str):
+            self._hit(*message)
+            return ""
+        if word == "error":
+            if "ptrace" in message[1]:
+                raise not_allowed(self.pid, PermissionError(1, "Operation not permitted"))
+            raise TracerError(f"gdb: {message[1].strip().rstrip('.')}")
+        if word in {"ended", "detached"}:
+            self._ended(word)
+        elif word == "going":
+            self._begun = self._found
+        else:
+            if word == "exec":
+                self._modules, self._sites = {}, {}
+            assert self._gdb is not None
+            self._gdb.tell(json.dumps(self._loaded(word)))
+        return word
+
+    # -- what there is to watch ------------------------------------------------------------------------------------
+
+    def _loaded(self, word: str) -> dict[str, Any]:
+        """Look at what the process, which stands, has loaded; return what gdb has to watch now."""
+        answer: dict[str, Any] = {"names": [], "sites": {}}
+        if word == "attached" and self.wish.argv:
+            return answer  # that is still us
+        try:
+            loader = find_loader(self.pid)
+            with contextlib.closing(Memory(self.pid)) as memory:
+                if loader.dynamic and (word == "exec" or not loader.consistent(memory)):
+                    return answer
+            mapped = areas(self.pid)
+            there = {(key, at) for key, at in self._modules.items()
+                     if any(area.start <= at < area.end and area.name == key[0] for area in mapped)}  # fmt: skip
+            self._modules = dict(there)
+            found = find(self.pid, self.wish.wanted, 0, frozenset(self._modules))
+        except OSError as error:
+            self._refuse([Refusal(f"process {self.pid}", f"can't be looked at: {error.strerror}")])
+            return answer
+        except InputError as error:
+            raise TracerError(str(error)) from None
+        self._found = True
+        self._refuse(found.refusals)
+        targets, new = self._numbers.take([one for one in found.targets if one.kind == PROBE])
+        self.targets += new
+        for target in targets:
+            key = (target.module.path, target.module.load_bias)
+            self._modules.setdefault(key, target.sites[0].address)
+            answer["names"].append(f"{target.provider}:{target.name}")
+            for site in target.sites:
+                self._sites[site.address] = (target, site)
+                answer["sites"][str(site.address)] = [argument.kind == STRING for argument in target.arguments]
+        return answer
+
+    def _refuse(self, refusals: Sequence[Refusal]) -> None:
+        self.refusals += [one for one in refusals if one not in self.refusals]
+
+    def _hit(self, when: int, tid: int, address: int, raw: Sequence[Any]) -> None:
+        found = self._sites.get(address)
+        if found is None:
+            return
+        target, site = found
+        self._counts[target.number] = self._counts.get(target.number, 0) + 1
+        if self.wish.what == COUNT:
+            return
+        values: list[Value] = []
+        for argument, operand, bits in zip(target.arguments, site.operands, raw):
+            if bits is None:
+                values.append(MISSING)
+            elif isinstance(bits, list):
+                values.append(Unreadable(bits[0]))
+            elif argument.kind == STRING:
+                values.append(bits.encode("latin-1") if isinstance(bits, str) else None)
+            else:
+                values.append(number(argument, operand, bits))
+        self._events.append(Event(when, self.pid, tid, target.number, tuple(values)))
+
+    # -- the way ---------------------------------------------------------------------------------------------------
+
+    def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
+        """Yield events, oldest first, as they come, until the program ends or the trace is stopped."""
+        until = time.monotonic() + timeout
+        while not self._over:
+            self._wait(max(0.0, until - time.monotonic()))
+            if time.monotonic() >= until or len(self._events) >= _BATCH:
+                batch, self._events = self._events, []
+                yield batch
+                until = time.monotonic() + timeout
+        batch, self._events = self._events, []
+        yield batch
+        self.finished = time.monotonic_ns()
+
+    def _ended(self, word: str) -> None:
+        self._over = True
+        if word == "ended" and self.wish.argv:
+            status = os.waitpid(self.pid, 0)[1]
+            self.exit_code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+    def stop(self) -> None:
+        """Ask for the end: gdb takes its breakpoints out, and the program goes on without us."""
+        if not self._asked and self._gdb is not None:
+            self._asked = True
+            self._gdb.tell("stop")
+
+    def kill(self) -> None:
+        """End the program that was started, with SIGKILL."""
+        if self.wish.argv and self.pid and not self._over:
+            os.kill(self.pid, signal.SIGKILL)
+
+    @property
+    def totals(self) -> Totals:
+        """Hits so far, by target; none are ever lost."""
+        return Totals(dict(self._counts), {})
+
+    def report(self) -> Report:
+        """Return how the trace was."""
+        counts = tuple(self._counts.get(target.number, 0) for target in self.targets)
+        return Report(
+            tuple(self.targets), counts, (0,) * len(counts), tuple(self.refusals), self.engines, self.started,
+            self.finished, time.time_ns() - time.monotonic_ns(), {}, self.exit_code,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Let go; gdb takes its breakpoints out and ends, if it hasn't yet."""
+        if self._gdb is not None:
+            self._gdb.close()
+            self._gdb = None
+
+    def __enter__(self) -> Gdb:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _let_anybody_trace() -> None:
+    """Let gdb, which isn't its parent, attach to the process that this runs in, where Yama would forbid it."""
+    ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _ANY, 0, 0, 0)

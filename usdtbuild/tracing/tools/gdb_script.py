@@ -1,0 +1,212 @@
+"""The script that gdb runs for `usdtbuild trace --engine gdb`: attach, break at probes, tell each hit, let go.
+
+It imports nothing of usdtbuild: gdb's own Python runs it, whichever version that is. The environment variable
+USDTBUILD_GDB_JOB holds a JSON object: `pid`, the descriptors `hear` and `tell`, `string_size`, and whether `values` are
+wanted. It tells JSON lines: ["attached"], ["exec"] and ["libraries"], each of which it waits to be answered, and then
+["going"] when the process runs on with what the answer asked for, [time, thread, address, values] for a hit, and one of
+["ended"], ["detached"] and ["error", text] at the end. An answer is {"names": probes to break at, "sites": {address:
+for each argument whether it is a string}}. The line "stop", and the end of the pipe, ask for the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import threading
+import time
+import traceback
+from typing import Any
+
+import gdb
+
+# Its default is to be ignored, and a program that blocks it has SIGSTOP, which gdb keeps for itself.
+_SIGNALS = ("SIGURG", "SIGSTOP")
+_PATIENCE = 1.0  # seconds from the first to the second
+_PAGE = 4096
+
+
+class Link:
+    """The two pipes to the session; a thread listens, since gdb is busy while the program runs."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        self.pid: int = job["pid"]
+        self._hear = os.fdopen(job["hear"], encoding="utf-8")
+        self._tell: int = job["tell"]
+        self._answers: queue.Queue[Any] = queue.Queue()
+        self.asked = threading.Event()  # for the end
+        self.over = threading.Event()
+        # A signal for gdb must not end up in a thread of ours.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*range(1, 32)} - {signal.SIGKILL, signal.SIGSTOP})
+        threading.Thread(target=self._listen, daemon=True).start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def tell(self, *message: Any) -> None:
+        """Tell something. Whoever should hear it may be gone, which `_listen` notices too."""
+        raw = (json.dumps(message) + "\n").encode("ascii")
+        try:
+            while raw:
+                raw = raw[os.write(self._tell, raw) :]
+        except OSError:
+            self.asked.set()
+
+    def ask(self, *message: Any) -> dict[str, Any]:
+        """Tell something and wait for the answer."""
+        self.tell(*message)
+        answer: dict[str, Any] = self._answers.get()
+        return answer
+
+    def _listen(self) -> None:
+        for line in self._hear:
+            if line == "stop\n":
+                break
+            self._answers.put(json.loads(line))
+        self.asked.set()
+        self._answers.put({"names": [], "sites": {}})
+        for name in _SIGNALS:
+            if self.over.is_set():
+                return
+            try:
+                os.kill(self.pid, getattr(signal, name))
+            except OSError:
+                return
+            self.over.wait(_PATIENCE)
+
+
+class Sites:
+    """What is watched."""
+
+    def __init__(self, link: Link, job: dict[str, Any]) -> None:
+        self.link = link
+        self._longest: int = job["string_size"]
+        self._values: bool = job["values"]
+        self._strings: dict[int, list[bool]] = {}
+        self._is_new = False
+        self._watched: dict[str, Watch] = {}
+
+    def take(self, answer: dict[str, Any]) -> None:
+        """Watch what an answer asks for, from when the process goes on."""
+        self._is_new = True
+        self._strings.update((int(address), strings) for address, strings in answer["sites"].items())
+        for name in answer["names"]:
+            if name not in self._watched:
+                self._watched[name] = Watch(name, self)
+
+    def going(self, _: Any) -> None:
+        """The process goes on, with all breakpoints in place."""
+        if self._is_new:
+            self._is_new = False
+            self.link.tell("going")
+
+    def forget(self) -> None:
+        """The program is another one."""
+        for one in self._watched.values():
+            one.delete()
+        self._watched, self._strings = {}, {}
+
+    def hit(self) -> None:
+        """A breakpoint was hit: tell it, if somebody wants to know of this place."""
+        now = int(time.monotonic() * 1e9) if not hasattr(time, "monotonic_ns") else time.monotonic_ns()
+        address = gdb.selected_frame().pc()
+        strings = self._strings.get(address)
+        if strings is not None:
+            values = [self._read(*one) for one in enumerate(strings)] if self._values else []
+            self.link.tell(now, gdb.selected_thread().ptid[1], address, values)
+
+    def _read(self, position: int, is_text: bool) -> Any:
+        """Return an argument's bits; a string as text (Latin-1), and as a list of its address if it can't be read."""
+        try:
+            value = int(gdb.parse_and_eval(f"(unsigned long)$_probe_arg{position}"))
+        except gdb.error:
+            return None
+        if not is_text or not value:
+            return value
+        text = b""
+        while len(text) < self._longest:
+            at = value + len(text)
+            piece = min(self._longest - len(text), _PAGE - at % _PAGE)
+            try:
+                found = bytes(gdb.selected_inferior().read_memory(at, piece))
+            except (gdb.error, OverflowError):
+                return [value]
+            before, end, _ = found.partition(b"\0")
+            text += before
+            if end:
+                break
+        return text.decode("latin-1")
+
+
+class Watch(gdb.Breakpoint):  # type: ignore[misc]  # gdb's Python alone knows it
+    """A breakpoint at a probe, wherever that is."""
+
+    def __init__(self, name: str, sites: Sites) -> None:
+        super().__init__("-probe-stap " + name)
+        self._sites = sites
+
+    def stop(self) -> bool:
+        """Tell the hit; the program goes on."""
+        try:
+            self._sites.hit()
+        except Exception:
+            self._sites.link.tell("error", traceback.format_exc())
+        return False
+
+
+def main() -> None:
+    """Do the job; what goes wrong is told too."""
+    job = json.loads(os.environ["USDTBUILD_GDB_JOB"])
+    link = Link(job)
+    try:
+        last = _work(job, link)
+    except gdb.error as error:
+        last = ("error", str(error))
+    except Exception:
+        last = ("error", traceback.format_exc())
+    link.over.set()
+    link.tell(*last)
+
+
+def _work(job: dict[str, Any], link: Link) -> tuple[str, ...]:
+    """Trace until the process ends, or somebody asks for the end; return how it was."""
+    settings = ("confirm off", "pagination off", "breakpoint pending on", "print thread-events off")
+    for setting in (*settings, "stop-on-solib-events 1", "detach-on-fork on"):
+        gdb.execute("set " + setting)
+    gdb.execute("handle all nostop noprint pass", to_string=True)
+    for name in _SIGNALS:
+        gdb.execute(f"handle {name} stop print pass", to_string=True)
+    stops: list[Any] = []
+    gdb.events.stop.connect(stops.append)
+    gdb.execute(f"attach {link.pid}", to_string=True)
+    gdb.execute("catch exec", to_string=True)
+    sites = Sites(link, job)
+    gdb.events.cont.connect(sites.going)
+    sites.take(link.ask("attached"))
+    while True:
+        if link.asked.is_set():
+            return _let_go(stops[-1] if stops else None)
+        stops.clear()
+        gdb.execute("continue", to_string=True)
+        if not gdb.selected_inferior().pid:
+            return ("ended",)
+        stop = stops[-1] if stops else None
+        if isinstance(stop, gdb.SignalEvent):
+            continue
+        if isinstance(stop, gdb.BreakpointEvent):  # no other one stops
+            sites.forget()
+            sites.take(link.ask("exec"))
+        else:
+            sites.take(link.ask("libraries"))
+
+
+def _let_go(stop: Any) -> tuple[str, ...]:
+    """Let go of the process; a signal that was only meant for us isn't passed on."""
+    if isinstance(stop, gdb.SignalEvent) and stop.stop_signal in _SIGNALS:
+        sender = int(gdb.parse_and_eval("$_siginfo._sifields._kill.si_pid"))
+        if sender == os.getpid():
+            gdb.execute(f"handle {stop.stop_signal} nopass", to_string=True)
+    gdb.execute("detach", to_string=True)
+    return ("detached",)
+
+
+main()
