@@ -85,6 +85,7 @@ def test_what_we_write_for_it_says_the_same(by_hand: Any) -> None:
 
 def test_a_table_for_people(by_hand: Any, usdtbuild: Any) -> None:
     out = usdtbuild("dof", "dump", by_hand(SETX, "-no-pie")).stdout
+    assert [line for line in out.splitlines() if line != line.rstrip()] == []
     assert "version 2, 64-bit, little-endian, relocation SETX" in out
     assert "provider hand  (attributes 05050500 01010500 01010500 05050500 05050400)" in out
     (row,) = (line for line in out.splitlines() if line.startswith("req-start"))

@@ -52,6 +52,7 @@ def test_the_text_shows_every_column_and_the_totals_by_reason(usdtbuild: Any, pr
     for reason, count in totals["unpatchable"].items():
         assert re.search(rf"^ *{count} +{reason} ", text, re.MULTILINE)
     assert f"\n{totals['functions']} functions\n" in text
+    assert [line for line in lines if line != line.rstrip()] == []
     assert totals["functions"] == len(found["functions"])
     assert totals["functions"] == totals["hotpatchable"] + sum(totals["unpatchable"].values())
 

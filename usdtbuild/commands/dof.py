@@ -17,6 +17,7 @@ from ..formats.dof.encode import encode
 from ..formats.dof.merge import merge, resolve
 from ..formats.dof.types import Dof, DofError
 from ..record import NamedTuple
+from .rich_table import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -249,4 +250,4 @@ def _print(console: Console, piece: Piece, dof: Dof) -> None:
                 " ".join(f"{o:#x}" for o in probe.enabled_offsets), arguments,
             )  # fmt: skip
             table.add_row(*(Text(_safe(cell)) for cell in row))
-        console.print(table)
+        print_table(console, table)

@@ -20,6 +20,7 @@ from ..functions.report import WARNINGS, Function, Report
 from ..inspection.records import site_places
 from ..inspection.targets import contents, in_folder, process_number
 from ..record import NamedTuple
+from .rich_table import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -404,4 +405,4 @@ def _print_totals(file: _File) -> None:
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
     count = len(file.functions)
     console.print(f"\n{count} function{'s' * (count != 1)}")
-    console.print(table)
+    print_table(console, table)
