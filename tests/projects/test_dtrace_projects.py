@@ -217,17 +217,20 @@ def as_nobody(*words: Any) -> list[str]:
 def served(folder: Path) -> Iterator[Callable[..., Path]]:
     """Start a server that listens on a socket in a private folder: `served(path, command...)`.
 
-    It ends with the test.
+    It is `ready` when it answers there, or when that function says so. It ends with the test.
     """
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(path: Path, *words: str, **more: Any) -> Path:
+    def answers(path: Path) -> bool:
+        with socket.socket(socket.AF_UNIX) as probe:
+            return path.exists() and probe.connect_ex(str(path)) == 0
+
+    def start(path: Path, *words: str, ready: Callable[[Path], bool] = answers, **more: Any) -> Path:
         server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **more)
         started.append(server)
         for _ in range(200):
-            with socket.socket(socket.AF_UNIX) as probe:
-                if path.exists() and probe.connect_ex(str(path)) == 0:
-                    return path
+            if ready(path):
+                return path
             assert server.poll() is None, f"{words[0]} ended with exit code {server.returncode}"
             time.sleep(0.1)
         pytest.fail(f"{words[0]} doesn't answer")
@@ -299,6 +302,13 @@ for key in (b"one", b"two"):
     assert sorted(seen) == ["connect_start", "set_end", "set_end", "set_start", "set_start"]
 
 
+def takes_queries(data: Path) -> bool:
+    """Whether a PostgreSQL server is up: it listens before (src/include/utils/pidfile.h, LOCK_FILE_LINE_PM_STATUS)."""
+    status = data / "postmaster.pid"
+    lines = status.read_text().splitlines() if status.exists() else []
+    return len(lines) > 7 and lines[7].strip() == "ready"
+
+
 @pytest.mark.live
 def test_a_query_of_postgresql_fires(
     postgresql: Path, served: Any, folder: Path, trace: Any, bpftrace: str, run: Any
@@ -310,7 +320,7 @@ def test_a_query_of_postgresql_fires(
     served(
         home / ".s.PGSQL.5432",
         *as_nobody(server, "-D", home / "data", "-k", home, "-c", "listen_addresses=", "-c", "fsync=off", "-c",
-                   "autovacuum=off"), cwd=home,
+                   "autovacuum=off"), cwd=home, ready=lambda _: takes_queries(home / "data"),
     )  # fmt: skip
     query = "select count(*) from (select generate_series(1, 20) as n order by n desc) as s"
     script = f"""
