@@ -88,7 +88,10 @@ def test_two_providers_of_one_file_share_a_header(folder: Path, usdtbuild: Any) 
 def test_a_file_without_a_provider_is_worth_a_warning(folder: Path, usdtbuild: Any) -> None:
     (folder / "none.d").write_text("BEGIN{}")
     done = usdtbuild("header", "none.d", "-o", "none.h")
-    assert done.stderr == "none.d: warning: no provider in this file; the header declares no probe\n"
+    assert done.stderr == (
+        "none.d: warning: the header declares no probe, since no provider is in this file: "
+        "provider NAME { probe NAME(); };\n"
+    )
     assert (folder / "none.h").exists()
 
 

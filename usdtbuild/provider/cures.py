@@ -24,7 +24,32 @@ def after_argument(tokens: Sequence[str], at: int) -> str:
         return f"; {_OBJECT}"
     if "class" in before or "enum" in before[:1]:
         return f"; declare it as 'struct {tokens[at - 1]} *', which any pointer to an object becomes"
+    if token == "=":
+        return "; a probe's arguments have no default values"
+    if before[-1:] == ["]"] or tokens[max(at - 1, 0)] == "]":
+        return f"; an array's size stands behind its name: {token}[...]"
     return ""
+
+
+# How languages and projects around C spell what C calls otherwise; nearest names would mislead.
+_ELSEWHERE = {
+    **{f"{letter}{bits}": f"{'u' * (letter == 'u')}int{bits}_t" for letter in "uis" for bits in (8, 16, 32, 64)},
+    "byte": "uint8_t", "usize": "size_t", "isize": "ssize_t", "f32": "float", "f64": "double",
+    "str": "const char *", "String": "const char *", "text": "const char *", "char_ptr": "const char *",
+}  # fmt: skip
+
+
+def unknown_type(name: str, known: Sequence[str], pointed_to: bool) -> str:
+    """Return what to write in place of a type that nothing declares."""
+    if name in _ELSEWHERE and not (pointed_to and _ELSEWHERE[name].endswith("*")):
+        return f"write '{_ELSEWHERE[name]}'"
+    from difflib import get_close_matches  # only for mistakes: it imports much
+
+    close = get_close_matches(name, known, 1, 0.75)
+    if close:
+        return f"did you mean '{close[0]}'? Else declare it in this file (typedef ... {name};)"
+    pointer = ", or write 'void *', which takes any pointer to data" if pointed_to else ""
+    return f"declare it in this file (typedef ... {name};){pointer}"
 
 
 def after_provider(name: str, tokens: Sequence[str], at: int) -> str:

@@ -62,7 +62,10 @@ def generate(request: Request) -> None:
     if request.only:
         providers = _choose(providers, request)
     if not providers:
-        sys.stderr.write(f"{request.source}: warning: no provider in this file; the header declares no probe\n")
+        sys.stderr.write(
+            f"{request.source}: warning: the header declares no probe, since no provider is in this file: "
+            "provider NAME { probe NAME(); };\n"
+        )
     name = os.path.basename(output if output != "-" else _default_output(request.source))
     text = header.write(providers, name, request.none)
     documentation = _documentation(request, providers)

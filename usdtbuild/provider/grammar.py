@@ -138,8 +138,8 @@ class Reader:
         offset = cursor.here()
         name = cursor.take_name("the provider's name")
         self._check_provider_name(name, offset)
-        opening = cursor.at
-        if cursor.tokens[cursor.at] == "probe":
+        opening, opened = cursor.at, cursor.tokens[cursor.at] != "probe"
+        if not opened:
             self.reports.report(cursor.here(), f"expected '{{' after provider {name}, found 'probe'")
         elif cursor.tokens[cursor.at] != "{":
             from . import cures
@@ -153,7 +153,8 @@ class Reader:
             start = cursor.at
             try:
                 if cursor.at == cursor.last:
-                    self.reports.report(cursor.offsets[opening], f"this '{{' of provider {name} is never closed")
+                    if opened:
+                        self.reports.report(cursor.offsets[opening], f"this '{{' of provider {name} is never closed")
                     return
                 if cursor.at_provider():
                     raise cursor.wrong(f"a '}}' that ends provider {name}")

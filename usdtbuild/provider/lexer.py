@@ -138,7 +138,9 @@ def _stray(text: str, start: int, found: Scan) -> int:
         return start + 1
     # One message for a run of the same, and an end to them: a file that is no text has millions.
     if len(found.problems) < _MOST_PROBLEMS:
-        found.problems.append((start, f"stray character {text[start]!a}"))
+        letter = text[start].isalpha()
+        why = "; names have the letters a to z, digits and '_', also in upper case" if letter else ""
+        found.problems.append((start, f"stray character {text[start]!a}{why}"))
     end = start + 1
     while text.startswith(text[start], end):
         end += 1

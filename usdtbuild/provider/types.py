@@ -219,7 +219,7 @@ class Resolver:
             raise TypeProblem(f"the type is {len(spelling)} characters long, and DTrace takes {MAX_SPELLING}")
         if base.what == "name" and not (base.scoped and derived):
             integer = CType(spelling, INTEGER, True, 8, 8, False, UNDECLARED)
-            raise TypeProblem(_unknown(base), integer, "taken for an integer of 8 bytes")
+            raise TypeProblem(_unknown(base, bool(derived)), integer, "taken for an integer of 8 bytes")
         if not derived:
             return _value(base, spelling)
         parameter = _pointer(base, derived)
@@ -253,14 +253,13 @@ def basic_type(name: str) -> Basic | None:
     return KEYWORD_TYPES.get(name) or STANDARD_TYPES.get(name) or USUAL_TYPES.get(name)
 
 
-def _unknown(base: Base) -> str:
+def _unknown(base: Base, pointed_to: bool) -> str:
     if base.scoped:
         return f"nothing says what {base.name} is; a type of another module can only be pointed to"
-    from difflib import get_close_matches  # only for mistakes: it imports much
+    from . import cures
 
-    close = get_close_matches(base.name, (*KEYWORD_TYPES, *STANDARD_TYPES, *USUAL_TYPES), 1, 0.75)
-    meant = f"did you mean '{close[0]}'? Else " if close else ""
-    return f"unknown type '{base.name}'; {meant}declare it in this file (typedef ... {base.name};)"
+    known = (*KEYWORD_TYPES, *STANDARD_TYPES, *USUAL_TYPES)
+    return f"unknown type '{base.name}'; {cures.unknown_type(base.name, known, pointed_to)}"
 
 
 def _value(base: Base, spelling: str) -> CType:
