@@ -162,3 +162,14 @@ def test_build_folder_that_cmake_allows_no_commands_in(make_project: Any, tmp_pa
     project.build = tmp_path / "build"
     project.configure()
     project.make("--target", "usdt-header-app-probes")
+
+
+def test_source_folder_that_makefiles_cannot_have(make_project: Any, tmp_path: Path) -> None:
+    """Without us it is configured, and then `make` ends in `Unterminated quoted string`."""
+    project = make_project(tmp_path / "a#b", "system", "Unix Makefiles")
+    listed = "cmake_minimum_required(VERSION 3.16)\nproject(app C)\nfind_package(USDTBuild CONFIG REQUIRED)\n"
+    project.write(app__d=PROVIDER, CMakeLists__txt=listed + "usdt_add_provider(app-probes app.d)\n")
+    project.build = tmp_path / "build"
+    said = " ".join(project.configure(code=1).split())
+    assert "CMake's Makefiles can't be run where the sources' folder has a '#' in its path" in said
+    assert "Use cmake -G Ninja, or another folder." in said

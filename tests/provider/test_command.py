@@ -143,6 +143,7 @@ def test_a_wrong_file_is_reported_as_a_compiler_does_and_nothing_is_written(fold
     [
         (["nowhere.d"], 1, "usdtbuild: nowhere.d: no such file or directory"),
         (["."], 1, "usdtbuild: .: is a directory"),
+        ([sys.executable, "-o", "app.h"], 1, "is a NUL; give a provider file (.d), which is text"),
         (["app.d", "-o", "nowhere/app.h"], 1, "usdtbuild: nowhere/app.h: can't be written: no such file or directory"),
         (["app.d", "-o", "."], 1, "usdtbuild: .: can't be written: is a directory"),
         (["app.d", "-o", "app.h", "--stamp", "nowhere/s"], 1, "usdtbuild: nowhere/s: can't be written: no such file"),

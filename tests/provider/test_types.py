@@ -144,8 +144,11 @@ def test_a_long_chain_of_typedefs_is_followed(one_probe: OneProbe) -> None:
         ("int, void", "an argument can't be void; pass a pointer: void *"),
         ("FILE f", "an argument can't be FILE; pass a pointer: FILE *"),
         ("nonsense x", "unknown type 'nonsense'; declare it in this file (typedef ... nonsense;)"),
-        ("nonsense *x", "unknown type 'nonsense'; declare it in this file (typedef ... nonsense;), or write 'void *', "
-         "which takes any pointer to data"),
+        (
+            "nonsense *x",
+            "unknown type 'nonsense'; declare it in this file (typedef ... nonsense;), or write 'void *', "
+            "which takes any pointer to data",
+        ),
         ("genunix`vnode_t v", "nothing says what vnode_t is; a type of another module can only be pointed to"),
         ("loop x", "unknown type"),
         ("short char x", "'short char' is no type"),

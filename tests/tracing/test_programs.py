@@ -210,3 +210,12 @@ def test_a_trace_that_ends_while_a_child_shares_the_memory(run: Any, tmp_path: P
     assert output.count("srand") == 50
     sharing.go()
     sharing.end()
+
+
+def test_program_of_this_folder_is_named_with_it(usdtbuild: Any, tmp_path: Path) -> None:
+    """As for a shell, a plain name is looked for in PATH; the message says what was meant."""
+    (tmp_path / "app-here").write_text("")
+    said = usdtbuild("trace", "app-here", cwd=tmp_path, code=1).stderr
+    assert "app-here: can't be run: no such file or directory; it is in this folder" in said
+    assert "./app-here" in said
+    assert "./" not in usdtbuild("trace", "app-nowhere", cwd=tmp_path, code=1).stderr

@@ -29,7 +29,7 @@ _NEXT = {
 
 
 @click.command(name="add", short_help="Put a first probe into a project that exists.")
-@click.argument("folder", metavar="DIR", default=".", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
 @click.option("--write", is_flag=True, help="Make the changes; without it they are only shown.")
 @click.option("--for", "kind", type=click.Choice(KINDS), help="The build system, where there is more than one.")
 @click.option("--target", metavar="NAME", help="The target that gets the probe; by default the likeliest program.")

@@ -11,7 +11,7 @@ NAME = "usdtbuild.m4"
 
 
 @click.command(name="vendor-autotools", short_help="Put the Autoconf macro USDT_PROBES into a project.")
-@click.argument("folder", metavar="DIR", default="m4")
+@click.argument("folder", metavar="[DIR]", default="m4")
 def command(folder: str) -> None:
     """Put usdtbuild.m4, with the macro USDT_PROBES, into DIR, which AC_CONFIG_MACRO_DIRS names.
 

@@ -11,7 +11,7 @@ NAME = "USDTBuildOptional.cmake"
 
 
 @click.command(name="vendor-cmake", short_help="Put a CMake file into a project that makes usdtbuild optional.")
-@click.argument("folder", metavar="DIR", default="cmake")
+@click.argument("folder", metavar="[DIR]", default="cmake")
 def command(folder: str) -> None:
     """Put USDTBuildOptional.cmake into DIR; CMakeLists.txt includes it in place of find_package(USDTBuild).
 

@@ -17,7 +17,7 @@ WRAP = "usdtbuild.wrap"
 
 
 @click.command(name="vendor-meson", short_help="Put the Meson subproject into a project.")
-@click.argument("folder", metavar="DIR", default="subprojects")
+@click.argument("folder", metavar="[DIR]", default="subprojects")
 @click.option("--wrap/--no-wrap", default=True, help="Also DIR/usdtbuild.wrap, for dependency('usdtbuild') alone.")
 def command(folder: str, wrap: bool) -> None:
     """Put the subproject into DIR/usdtbuild; DIR is the project's subprojects folder.

@@ -14,7 +14,7 @@ NAME = "usdt_backend.py"
 
 
 @click.command(name="vendor-python", short_help="Put a build backend that makes usdtbuild optional into a project.")
-@click.argument("folder", metavar="DIR", default="tools")
+@click.argument("folder", metavar="[DIR]", default="tools")
 def command(folder: str) -> None:
     """Put usdt_backend.py into DIR; pyproject.toml names it as build-backend, and DIR in backend-path.
 

@@ -61,6 +61,11 @@ def read_file(path: str) -> bytes:
     """Return a provider file's content. Raises InputError."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - importing pathlib costs more than parsing
-            return file.read()
+            data = file.read()
     except OSError as error:
         raise InputError(path, (error.strerror or str(error)).lower()) from None
+    place = data.find(b"\0")
+    if place >= 0:
+        cure = "give a provider file (.d), which is text in UTF-8"
+        raise InputError(path, f"is no text: byte {place} is a NUL", cure)
+    return data

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -24,7 +25,7 @@ class Spawned:
 
         `before` is called in it, before it waits.
         """
-        self.name = argv[0]
+        self.name, self._folder = argv[0], cwd or "."
         go, self._go = os.pipe()
         self._failure, failure = os.pipe()
         self.pid = os.fork()
@@ -63,4 +64,6 @@ class Spawned:
         said = os.read(self._failure, 16)
         os.close(self._failure)
         if said:
-            raise InputError(self.name, f"can't be run: {os.strerror(int(said)).lower()}")
+            here = "/" not in self.name and Path(self._folder, self.name).is_file()
+            cure = f"it is in this folder, and not in PATH: ./{self.name}" if here else ""
+            raise InputError(self.name, f"can't be run: {os.strerror(int(said)).lower()}", cure)

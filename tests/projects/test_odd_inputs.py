@@ -1,0 +1,97 @@
+"""What the commands that write into projects make of odd folders and files: one error, nothing changed; or it works."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ODD = "pä th #1 'q'"
+LISTED = "cmake_minimum_required(VERSION 3.16)\nproject(clock C)\nadd_executable(clock main.c)\n"
+BUILD_FILES = ["CMakeLists.txt", "meson.build", "pyproject.toml", "setup.py", "Makefile"]
+VENDOR = {
+    "vendor-cmake": ["USDTBuildOptional.cmake"],
+    "vendor-python": ["usdt_backend.py", "usdt_none_header.py"],
+    "vendor-autotools": ["usdtbuild.m4"],
+}
+
+
+def state(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refused(done: Any, name: str) -> None:
+    """One line that begins with us and names the file, and nothing else."""
+    assert done.stdout == ""
+    assert done.stderr.startswith("usdtbuild: ")
+    assert done.stderr.count("\n") == 1
+    assert name in done.stderr
+
+
+@pytest.mark.parametrize("content", ["empty", "foreign"])
+@pytest.mark.parametrize("name", BUILD_FILES)
+def test_add_refuses_a_build_file_without_a_place_for_a_probe(
+    usdtbuild: Any, tmp_path: Path, name: str, content: str
+) -> None:
+    data = b"" if content == "empty" else Path(sys.executable).read_bytes()[:50000]
+    (tmp_path / name).write_bytes(data)
+    refused(usdtbuild("add", "--write", tmp_path, code=1), name)
+    assert state(tmp_path) == {name: data}
+
+
+@pytest.mark.parametrize("content", ["empty", "foreign"])
+def test_add_refuses_a_source_without_a_function(usdtbuild: Any, tmp_path: Path, content: str) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(LISTED)
+    (tmp_path / "main.c").write_bytes(b"" if content == "empty" else Path(sys.executable).read_bytes()[:50000])
+    before = state(tmp_path)
+    refused(usdtbuild("add", "--write", tmp_path, code=1), "CMakeLists.txt")
+    assert state(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", ["add", "init", *VENDOR, "vendor-meson"])
+@pytest.mark.parametrize("content", ["empty", "foreign"])
+def test_a_file_where_a_folder_should_be(usdtbuild: Any, tmp_path: Path, command: str, content: str) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"" if content == "empty" else b"\x7fELF" + bytes(100))
+    before = state(tmp_path)
+    refused(usdtbuild(command, *(["cmake"] if command == "init" else []), file, code=1), "file")
+    assert state(tmp_path) == before
+
+
+@pytest.mark.parametrize("content", ["empty", "foreign"])
+@pytest.mark.parametrize("command", VENDOR)
+def test_what_is_no_copy_of_ours_stays(usdtbuild: Any, tmp_path: Path, command: str, content: str) -> None:
+    name = VENDOR[command][0]
+    (tmp_path / name).write_bytes(b"" if content == "empty" else b"\x7fELF" + bytes(100))
+    before = state(tmp_path)
+    done = usdtbuild(command, tmp_path, code=1)
+    refused(done, name)
+    assert "isn't a copy of ours" in done.stderr
+    assert state(tmp_path) == before
+
+
+def test_odd_names_of_folders_are_taken(usdtbuild: Any, tmp_path: Path) -> None:
+    """Spaces, quotes, `#` and letters beyond ASCII; names made of them are names of C."""
+    folder = tmp_path / ODD
+    folder.mkdir()
+    (folder / "CMakeLists.txt").write_text(LISTED)
+    (folder / "main.c").write_text("int main(void)\n{\n    return 0;\n}\n")
+    said = usdtbuild("add", "--write", cwd=folder).stderr
+    assert "the probe pa_th_1_q:started in main.c" in said
+    assert "usdt_add_provider(pa_th_1_q-probes pa_th_1_q.d)" in (folder / "CMakeLists.txt").read_text()
+    for command, names in VENDOR.items():
+        usdtbuild(command, folder / "vendored é")
+        assert all((folder / "vendored é" / name).read_text() for name in names)
+    usdtbuild("vendor-meson", folder / "vendored é")
+    assert (folder / "vendored é/usdtbuild/meson.build").exists()
+    made = usdtbuild("init", "cmake", "café-server", cwd=tmp_path).stdout
+    assert made.startswith("café-server: the project is called cafe_server (--name calls it otherwise)")
+    assert "provider cafe_server" in (tmp_path / "café-server/cafe_server.d").read_text()
+
+
+def test_a_name_that_nothing_can_be_made_of(usdtbuild: Any, tmp_path: Path) -> None:
+    done = usdtbuild("init", "cmake", "日本", cwd=tmp_path, code=2)
+    assert "name the project with --name" in done.stderr
+    assert not list(tmp_path.iterdir())
