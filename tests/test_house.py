@@ -7,9 +7,14 @@ those that `BESIDE` names on its own. What is imported only for type checkers is
 from __future__ import annotations
 
 import ast
+import builtins
+import dis
 import re
+import types
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "usdtbuild"
@@ -118,6 +123,72 @@ def test_no_imports_form_a_circle() -> None:
 
     for name in known:
         walk(name, ())
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+# What every module has without a line of it.
+GIVEN = {*vars(builtins), *vars(types.ModuleType("module")), "__annotations__", "__builtins__", "__file__", "__path__"}
+
+
+class AtRunTime(ast.NodeTransformer):
+    """Leaves out what stands there for type checkers only."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        """Replace a condition that is never met at run time by its other branch."""
+        self.generic_visit(node)
+        if ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            return node.orelse or ast.Pass()
+        return node
+
+
+def codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield a module's code and that of all its classes and functions."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes(constant)
+
+
+def nowhere_defined(source: str) -> set[str]:
+    """Return the global names that a module's code loads and that nothing of it which runs defines."""
+    tree = ast.fix_missing_locations(AtRunTime().visit(ast.parse(source)))
+    module = compile(tree, "module", "exec", dont_inherit=True)
+    defined, loaded = set(GIVEN), set()
+    for code in codes(module):
+        by_kind: dict[str, set[str]] = {}
+        for instruction in dis.get_instructions(code):
+            by_kind.setdefault(instruction.opname, set()).add(instruction.argval)
+        own = by_kind.get("STORE_NAME", set())  # of the module, or of a class' body
+        defined |= by_kind.get("STORE_GLOBAL", set()) | (own if code is module else set())
+        loaded |= {name for kind in ("LOAD_GLOBAL", "LOAD_NAME") for name in by_kind.get(kind, ())} - own
+    return loaded - defined
+
+
+def test_what_runs_uses_no_name_that_only_type_checkers_know() -> None:
+    """Such a name is found out when its line is run, which may be on one machine only."""
+    found = {name: names for name, path in modules().items() if (names := nowhere_defined(path.read_text()))}
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("def f(x: Alias) -> Size: return len(x)", set()),
+        ("def f(): return [Size(x) for x in range(3)]", {"Size"}),
+        ("def f(): return lambda: Alias", {"Alias"}),
+        ("class C:\n    own = 1\n    other = own\n    def f(self): return Size", {"Size"}),
+        ("if not TYPE_CHECKING: Alias = int\ndef f(): return Alias", set()),
+        ("def f():\n    global later\n    later = misspelt\ndef g(): return later", {"misspelt"}),
+    ],
+)
+def test_such_names_are_found(line: str, names: set[str]) -> None:
+    only_for_checkers = "if TYPE_CHECKING:\n    from sizes import Size\n    Alias = dict[str, Size]\n"
+    start = "from __future__ import annotations\nfrom typing import TYPE_CHECKING\n"
+    assert nowhere_defined(start + only_for_checkers + line) == names
+
+
+# -- measures --------------------------------------------------------------------------------------------------------
 
 
 def measured() -> Iterator[tuple[str, int, int]]:
