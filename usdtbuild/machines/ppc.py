@@ -25,10 +25,10 @@ from .numbers import EM_PPC, EM_PPC64
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from .facts import Facts
-    from .stubs import Code, Form, Site, Span, Stubs
+    from .stubs import Code, Form, Lazy, Site, Span, Stubs
 
 # Instruction words.
 _BL, _B = 0x48000001, 0x48000000
@@ -179,7 +179,7 @@ def facts() -> dict[int, Facts]:
 # program counter. ABI: 32-bit supplement, "Procedure Linkage Table"; ELFv1 3.5.11; ELFv2 3.7.2; stubs as in binutils'
 # bfd/elf64-ppc.c (`build_plt_stub`), gold, lld and mold write them.
 
-_DT_PPC_GOT = 0x70000000
+_DT_PLTGOT, _DT_PPC_GOT = 3, 0x70000000
 _MTCTR_R11, _MTCTR_R12, _BCTR = 0x7D6903A6, 0x7D8903A6, 0x4E800420
 _BCL, _BL_NEXT = 0x429F0005, 0x48000005  # bcl 20, 31, .+4; bl .+4
 _SEARCHED = 24  # words behind the one that takes the program counter, in which r30 is made of it
@@ -187,19 +187,47 @@ _SEARCHED = 24  # words behind the one that takes the program counter, in which 
 
 def stubs(code: Code) -> Stubs:
     """Return what library calls look like."""
-    from .stubs import Stubs, branches
+    from .stubs import Lazy, Stubs, branches
 
     def sites(span: Span) -> Iterator[Site]:
         return branches(span, code.little, _BL, _B, 0xFC000003)
 
     # R_PPC(64)_JMP_SLOT; GLOB_DAT and ADDR64; JMP_IREL and IRELATIVE
     if code.is64:
-        bases = _from_prologues if code.little or code.flags & EF_ABI == ELF_V2 else _from_descriptors
-        return Stubs(21, (20, 38), (247, 248), _forms_64(code), sites, bases=lambda: bases(code))
-    in_place = 0 if _DT_PPC_GOT in code.tags else 1 << 32
+        second = code.little or code.flags & EF_ABI == ELF_V2
+        bases = _from_prologues if second else _from_descriptors
+        return Stubs(
+            21, (20, 38), (247, 248), _forms_64(code), sites, _inline_calls(code, bases), lambda: bases(code),
+            lazy=_lazy_64(code, second=second),
+        )  # fmt: skip
+    if _DT_PPC_GOT not in code.tags:  # BSS PLT
+        made = _from_program_counter
+        return Stubs(21, (20,), (248,), _forms_32(code), sites, bases=lambda: made(code), in_place=1 << 32)
+    # A slot holds the address of its PLT entry in the file, too; the second word of the GOT is the resolver's. The last
+    # PLT entries are NOPs, which run into the next: whose turn it is r11 says, as it does to the resolver.
+    lazy = Lazy(lambda number, slot: code.pointer(slot) or 0, code.tags[_DT_PPC_GOT] + 4, ((0, "pc"), (0, "r11")))
     return Stubs(
-        21, (20,), (248,), _forms_32(code), sites, bases=lambda: _from_program_counter(code), in_place=in_place
-    )
+        21, (20,), (248,), _forms_32(code), sites, _inline_calls(code, _from_program_counter),
+        lambda: _from_program_counter(code), lazy=lazy,
+    )  # fmt: skip
+
+
+def _lazy_64(code: Code, *, second: bool) -> Lazy | None:
+    """Return where PLT entries are: binutils' bfd/elf64-ppc.c (`ppc64_elf_build_stubs`), glibc's dl-machine.h."""
+    from .stubs import Lazy
+
+    if _DT_PPC_GOT not in code.tags or _DT_PLTGOT not in code.tags:  # the number is DT_PPC64_GLINK's here
+        return None
+    first, resolver = code.tags[_DT_PPC_GOT] + 32, code.tags[_DT_PLTGOT]
+    if second:  # one branch each; a function finds its own address in r12
+        return Lazy(lambda number, slot: first + 4 * number, resolver, ((0, "pc"), (0, "r12")))
+
+    def entry(number: int, slot: int) -> int:
+        del slot
+        # li r0 and a branch; from 32,768 on lis and ori. A slot is a descriptor: code, TOC, environment.
+        return first + 8 * min(number, 0x8000) + 12 * max(number - 0x8000, 0)
+
+    return Lazy(entry, resolver, ((0, "pc"), (1, "r2"), (2, "r11")))
 
 
 def _forms_32(code: Code) -> tuple[Form, ...]:
@@ -360,3 +388,94 @@ def _from_descriptors(code: Code) -> list[tuple[int, int]]:
                 seen.add(at)
                 at += step
     return sorted(found.items())
+
+
+# -- calls that load a slot themselves --------------------------------------------------------------------------------
+#
+# gcc's -fno-plt and -mlongcall: ELFv2 and the secure PLT load a slot of the PLT (the relocations R_PPC(64)_PLTSEQ and
+# PLT16 mark it), ELFv1 a word that holds a descriptor's address. The compiler puts other instructions between these,
+# and takes the high part out of loops, so that it is looked for backwards from `mtctr`. What isn't found that way may
+# be there all the same.
+
+_MTCTR, _BCTRL = 0x7C0903A6, 0x4E800421
+_FROM_LOAD, _TO_BRANCH, _HIGH_PART = 48, 16, 512  # words that may lie between
+# Opcodes that write the register in bits 6 to 10, and those that write the one in bits 11 to 15. Power ISA, appendix.
+_WRITES_FIRST = frozenset((7, 8, 12, 13, 14, 15, 32, 33, 34, 35, 40, 41, 42, 43, 46, 58))
+_WRITES_SECOND = frozenset((20, 21, 23, 24, 25, 26, 27, 28, 29, 30))
+# Of opcode 31: comparisons, stores, caches and mtspr write none; logical instructions and shifts write the second.
+_WRITES_NONE = frozenset((0, 4, 32, 54, 86, 149, 150, 151, 214, 215, 246, 278, 407, 467, 470, 598, 662, 854, 918, 982))
+_LOGICAL = frozenset(
+    (24, 26, 27, 28, 58, 60, 124, 284, 316, 412, 444, 476, 536, 539, 792, 794, 824, 826, 922, 954, 986)
+)
+_VOLATILE = frozenset((0, *range(3, 13)))
+
+
+def _inline_calls(code: Code, bases: Callable[[Code], list[tuple[int, int]]]) -> Callable[[Span], Iterator[Site]]:
+    """Return a function that yields the calls in a span which load a slot themselves: their branches to CTR."""
+    from bisect import bisect_right
+
+    from .stubs import CALL, JUMP, Site, units
+
+    known: list[tuple[int, int]] = []
+
+    def sites(span: Span) -> Iterator[Site]:
+        if not known:
+            known.extend([(0, 0), *bases(code)])
+        words_ = units(span, 4, code.little)
+        for at, value in enumerate(words_):
+            if value & 0xFC1FFFFF != _MTCTR:
+                continue
+            end = next((n for n in range(at + 1, min(at + _TO_BRANCH, len(words_))) if words_[n] | 1 == _BCTRL), 0)
+            base = known[bisect_right(known, (span.address + 4 * at, 1 << 64)) - 1][1]
+            slot = _loaded(words_, at, value >> 21 & 31, base, code) if end else None
+            if slot is not None:
+                yield Site(span.address + 4 * end, slot, CALL if words_[end] == _BCTRL else JUMP, slot=True)
+
+    return sites
+
+
+def _loaded(words_: Sequence[int], at: int, register: int, base: int, code: Code) -> int | None:
+    """Return the address that the register before instruction `at` was loaded from; None where that isn't known."""
+    from .stubs import low16
+
+    found = _writer(words_, at, register, _FROM_LOAD)
+    if found is None or words_[found] >> 26 != (58 if code.is64 else 32) or (code.is64 and words_[found] & 3):
+        return None
+    pointer, distance = words_[found] >> 16 & 31, low16(words_[found])
+    address = _value(words_, found, pointer, base, code)
+    if address is None and code.is64 and not distance:  # ELFv1: of a descriptor
+        return _loaded(words_, found, pointer, base, code)
+    return None if address is None else address + distance & ((1 << (64 if code.is64 else 32)) - 1)
+
+
+def _value(words_: Sequence[int], at: int, register: int, base: int, code: Code) -> int | None:
+    """Return a register's value before instruction `at`, if it is made of the base or of constants."""
+    from .stubs import low16
+
+    if register == (2 if code.is64 else 30):
+        return base
+    found = _writer(words_, at, register, _HIGH_PART)
+    if found is None or words_[found] >> 26 not in {14, 15}:
+        return None
+    source, number = words_[found] >> 16 & 31, low16(words_[found]) << (16 if words_[found] >> 26 == 15 else 0)
+    before = _value(words_, found, source, base, code) if source else 0
+    return None if before is None else before + number
+
+
+def _writer(words_: Sequence[int], at: int, register: int, most: int) -> int | None:
+    """Return which instruction before `at` has written a register, one behind the other; None if none surely has."""
+    for found in range(at - 1, max(at - most, 0) - 1, -1):
+        value = words_[found]
+        opcode, first, second = value >> 26, value >> 21 & 31, value >> 16 & 31
+        if opcode in {16, 18, 19}:
+            if value & 1 and register in _VOLATILE:  # a call
+                return None
+            continue
+        if opcode == 31:
+            which = value >> 1 & 0x3FF
+            written = -1 if which in _WRITES_NONE else second if which in _LOGICAL else first
+        else:
+            written = first if opcode in _WRITES_FIRST else second if opcode in _WRITES_SECOND else -1
+        if written == register:
+            return found
+    return None

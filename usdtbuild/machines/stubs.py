@@ -71,16 +71,33 @@ class Site(NamedTuple):
     slot: bool = False
 
 
+class Lazy(NamedTuple):
+    """How lazily bound slots lead to the dynamic linker, where each slot has a PLT entry of its own.
+
+    `entry(number, slot)` is the address of the PLT entry of relocation `number` of DT_JMPREL, whose slot is at
+    `slot`; 0 where it has none. `resolver` is the address of the word that holds the dynamic linker's own address
+    once PLT entries may be run. `loads` says which registers hold what a slot's words hold when the slot's function
+    is entered, as (number of the word, name in a stub's description of registers), the program counter first. A
+    thread that is at a PLT entry without its address in the others that hold the first word has come from the PLT
+    entry before.
+    """
+
+    entry: Callable[[int, int], int]
+    resolver: int
+    loads: tuple[tuple[int, str], ...]
+
+
 class Stubs(NamedTuple):
     """What one file's slots, stubs and branches look like.
 
-    `jump` is the relocation of a slot that may be filled lazily, `data` those of one that is filled at the start, and
-    `ifunc` those of one that is filled with what a resolver returns. `sites` yields the direct branches of a stretch of
-    code, `slot_sites` those that load a slot themselves. `bases` returns (address of code, value): code from that
-    address on has this value in the register that stubs count from. Of the first `in_place` lazy slots the code is at
-    the slot itself: the relocation's address is the stub's.
+    `jump` is the relocation of a slot that may be filled lazily, `data` those of one that is filled at the start,
+    that of nothing but slots first, and `ifunc` those of one that is filled with what a resolver returns. `sites`
+    yields the direct branches of a stretch of code, `slot_sites` those that load a slot themselves. `bases` returns
+    (address of code, value): code from that address on has this value in the register that stubs count from. Of the
+    first `in_place` lazy slots the code is at the slot itself: the relocation's address is the stub's.
     `first_call_only`: a stub is called until its function's address is known, and no more. `slots` are those that no
-    relocation names, as (number of the symbol, address).
+    relocation names, as (number of the symbol, address). `lazy` is None where lazily bound slots share a PLT entry,
+    or nobody has asked yet.
     """
 
     jump: int
@@ -93,6 +110,7 @@ class Stubs(NamedTuple):
     in_place: int = 0
     first_call_only: bool = False
     slots: tuple[tuple[int, int], ...] = ()
+    lazy: Lazy | None = None
 
 
 class Word(NamedTuple):

@@ -272,9 +272,7 @@ def stubs(code: Code) -> Stubs:
     """Return what library calls look like. The stub is a jump through the slot; psABI, 5.2."""
     import re
 
-    from .stubs import Form, Stubs
-
-    del code
+    from .stubs import Form, Lazy, Stubs
 
     def slot(match: re.Match[bytes], address: int, base: int) -> int:
         del base
@@ -285,8 +283,10 @@ def stubs(code: Code) -> Stubs:
         Form(re.compile(_NUMBERED, re.DOTALL), slot, 16),
         Form(re.compile(_RETPOLINE, re.DOTALL), slot, 16),
     )
+    table = code.tags.get(3, 0)  # DT_PLTGOT: the dynamic segment, the dynamic linker's own pointer, its function
+    lazy = Lazy(lambda number, slot: code.pointer(slot) or 0, table + 16, ((0, "rip"),))
     # R_X86_64_JUMP_SLOT; GLOB_DAT; IRELATIVE
-    return Stubs(7, (6,), (37,), forms, sites, _slot_sites)
+    return Stubs(7, (6,), (37,), forms, sites, _slot_sites, lazy=lazy if table and code.is64 else None)
 
 
 def _slot_sites(span: Span) -> Iterator[Site]:

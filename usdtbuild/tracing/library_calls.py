@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ..machines import facts_of
-from .model import CALL, FLOAT, INTEGER, POINTER, RETURN, Argument, Module, Site, Target
+from .model import CALL, FLOAT, INTEGER, POINTER, RETURN, Argument, Module, Site, Slot, Target
 from .prototypes import Prototype, prototype_of
 
 if TYPE_CHECKING:
@@ -27,17 +27,20 @@ _C_LIBRARIES = re.compile(r"(?:libc|libm|libpthread|libdl|librt|libcrypt|libreso
 
 
 def call_targets(
-    one: Loaded, module: Module, takes: Callable[[Sequence[str]], bool], first: int, *, returns: bool = False
-) -> Iterator[Target]:
+    one: Loaded, module: Module, takes: Callable[[Sequence[str]], bool], first: int, *, returns: bool = False,
+    slots: bool = False,
+) -> Iterator[Target]:  # fmt: skip
     """Yield the library functions that a loaded file calls, if `takes` wants one of their names.
 
-    With `returns`, behind each another target of the same sites, whose operands are those at the call's return.
+    With `returns`, behind each another target of the same sites, whose operands are those at the call's return. With
+    `slots`, where the file's own code loads slots and not all of it may be known, PLT entries are sites, too.
     """
     from ..functions.calls.read import read_calls
 
     facts = facts_of(one.image.machine)
     passing = facts.passing if facts is not None else None
     report = read_calls(one.image)
+    by_slot = report.by_slot if slots else frozenset()
     versions = any(call.version for call in report.calls)
     for call in report.calls:
         if not call.name or not takes((call.name, call.title)):
@@ -52,6 +55,9 @@ def call_targets(
             for site in call.sites
             if site.through_slot
         ]
+        if call.slot in by_slot:
+            slot = Slot(call.slot + one.bias, report.resolver + one.bias, report.loads)
+            sites.append(Site(call.entry + one.bias, call.entry, entered, slot=slot))
         if sites:
             yield Target(first, CALL, "", call.name, module, arguments, tuple(sites))
             first += 1

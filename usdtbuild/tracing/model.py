@@ -57,12 +57,22 @@ class Argument(NamedTuple):
     kind: str
 
 
+class Slot(NamedTuple):
+    """A lazily bound slot in a process: its address, that of the word which holds the dynamic linker's own address once
+    PLT entries may be run, and what registers hold when the slot's function is entered (`machines.stubs.Lazy`)."""
+
+    address: int
+    resolver: int
+    loads: tuple[tuple[int, str], ...]
+
+
 class Site(NamedTuple):
     """One place in the process' code where a target is hit.
 
     `address` is that of the process, `file_address` that of the file. `operands` say where the arguments are, in order.
     `semaphore` is the address of its semaphore in the process, 0 where it has none. `function` is the name of the
-    function around it, '' where that isn't known.
+    function around it, '' where that isn't known. A PLT entry as a site has a `slot`: all calls come by once the slot
+    leads there, and then need no other site of the target.
     """
 
     address: int
@@ -70,6 +80,7 @@ class Site(NamedTuple):
     operands: tuple[Operand, ...]
     semaphore: int = 0
     function: str = ""
+    slot: Slot | None = None
 
 
 class Module(NamedTuple):

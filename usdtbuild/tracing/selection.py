@@ -110,8 +110,8 @@ def select(
     return Selection(tuple(targets), tuple(refusals))
 
 
-def targets_in(one: Loaded, wanted: Wanted, first: int = 0) -> Iterator[Target]:
-    """Yield the targets of one loaded file, numbered from `first`. Raises InputError."""
+def targets_in(one: Loaded, wanted: Wanted, first: int = 0, *, slots: bool = False) -> Iterator[Target]:
+    """Yield the targets of one loaded file, numbered from `first`; `slots`: PLT entries, too. Raises InputError."""
     image, bias = one.image, one.bias
     module = Module(image.path, bias, "", image.machine)
     number = first
@@ -126,7 +126,7 @@ def targets_in(one: Loaded, wanted: Wanted, first: int = 0) -> Iterator[Target]:
             yield target
             number += 1
     if wanted.calls:
-        yield from call_targets(one, module, wanted.takes_call, number, returns=wanted.returns)
+        yield from call_targets(one, module, wanted.takes_call, number, returns=wanted.returns, slots=slots)
 
 
 def probe_target(

@@ -25,7 +25,7 @@ class Call(NamedTuple):
     `canonical` is the address that the function has for the whole process where it is one of the file's stubs, else
     0: calls through pointers and from other files come by there, too. `resolver` is the address of an IFUNC's
     resolver, where this file has it. `weak`: the function may be missing. `stubs` are the addresses at which stubs can
-    be entered.
+    be entered, `entry` that of the PLT entry which a lazily bound slot leads to at first, where it has one for itself.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Call(NamedTuple):
     resolver: int = 0
     weak: bool = False
     sites: tuple[CallSite, ...] = ()
+    entry: int = 0
 
     @property
     def title(self) -> str:
@@ -49,7 +50,9 @@ class Call(NamedTuple):
 class Calls(NamedTuple):
     """All calls of one file. `needed` are the names of DT_NEEDED; `lazy`: slots may be filled at the first call.
 
-    `problem` says why nothing can be known, or is ''. `first_call_only`: stubs see no call but the first.
+    `problem` says why nothing can be known, or is ''. `first_call_only`: stubs see no call but the first. `resolver` is
+    the address of the word that holds the dynamic linker's own address once PLT entries may be run, and `loads` what
+    registers hold when a slot's function is entered (`machines.stubs.Lazy`).
     """
 
     path: str
@@ -63,3 +66,17 @@ class Calls(NamedTuple):
     lazy: bool = False
     problem: str = ""
     first_call_only: bool = False
+    resolver: int = 0
+    loads: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def by_slot(self) -> frozenset[int]:
+        """The slots of functions that may be called by code which loads the slot: who looks at stubs misses that.
+
+        It may where a function has no stub, or such a call was found. Compilers write such calls for whole objects and
+        not all may be found, so in a file that has several it may with any. (One is what glibc's stub for TLS is
+        taken for.)
+        """
+        lazy = [call for call in self.calls if call.entry]
+        inline = {call.slot for call in lazy if any(site.through_slot for site in call.sites)}
+        return frozenset(call.slot for call in lazy if len(inline) > 1 or call.slot in inline or not call.stubs)

@@ -42,9 +42,11 @@ def read_calls(image: Image, *, sites: bool = False) -> Calls:
     found = _Finder(slots)
     found.find_stubs()
     found.find_sites(direct=sites)
-    return report._replace(
+    report = report._replace(
         needed=slots.needed(), calls=tuple(found.calls()), lazy=slots.lazy, first_call_only=slots.stubs.first_call_only
     )
+    lazy = slots.stubs.lazy
+    return report._replace(resolver=lazy.resolver, loads=lazy.loads) if lazy is not None else report
 
 
 class _Finder:
@@ -119,7 +121,7 @@ class _Finder:
         """Search for calls through slots, and with `direct` for calls of stubs."""
         for span in self.slots.code.spans:
             for site in self.stubs.slot_sites(span):
-                if site.target in self.known:
+                if site.target in self.known and not self.known[site.target].variable:
                     self._add_site(site, site.target)
         slot_of = {entry: slot for slot, entries in self.found.items() for entry in entries}
         for site in self._branches() if direct else ():
@@ -143,7 +145,7 @@ class _Finder:
         symbol, (version, library) = self.slots.symbol(slot), self.slots.version(slot)
         if symbol is None:
             name = self._resolver_name(slot.addend)
-            return Call(name, "", "", slot.kind, slot.address, stubs, 0, slot.addend, sites=sites)
+            return Call(name, "", "", slot.kind, slot.address, stubs, 0, slot.addend, sites=sites, entry=slot.entry)
         ours = bool(symbol.section)
         if ours:
             library = self._own_name
@@ -153,7 +155,9 @@ class _Finder:
             kind = LAZY
         resolver = symbol.value if kind == IFUNC else 0
         weak = symbol.binding == _STB_WEAK
-        return Call(symbol.name, version, library, kind, slot.address, stubs, canonical, resolver, weak, sites)
+        return Call(
+            symbol.name, version, library, kind, slot.address, stubs, canonical, resolver, weak, sites, slot.entry
+        )
 
     @cached_property
     def _own_name(self) -> str:

@@ -25,15 +25,19 @@ if TYPE_CHECKING:
     from ...machines.stubs import Stubs
 
 _PF_X = 1
+_PT_GNU_RELRO = 0x6474E552
 _DT_BIND_NOW, _DT_FLAGS, _DT_FLAGS_1, _DT_NEEDED = 24, 30, 0x6FFFFFFB, 1
 _DF_BIND_NOW, _DF_1_NOW = 8, 1
+_DT_INIT, _DT_INIT_ARRAY, _PT_INTERP = 12, 25, 3
 _STT_NOTYPE, _STT_FUNC, STT_IFUNC = 0, 2, 10
 
 
 class Slot(NamedTuple):
     """One slot: its address, what fills it, its symbol's number (0: none) and its relocation's addend.
 
-    `certain`: whatever the code looks like, the slot is for calls.
+    `certain`: whatever the code looks like, the slot is for calls. `entry` is the address of the PLT entry that a
+    lazily bound slot leads to first, where it has one for itself. `variable`:
+    it may be a pointer that the program changes.
     """
 
     address: int
@@ -42,6 +46,8 @@ class Slot(NamedTuple):
     addend: int
     certain: bool
     in_place: bool = False
+    entry: int = 0
+    variable: bool = False
 
 
 class SlotMap:
@@ -75,17 +81,32 @@ class SlotMap:
         for number, address in stubs.slots:
             if self._is_function(number):
                 yield Slot(address, BOUND, number, 0, certain=self._is_foreign_function(number))
-        for entry in (*self.dynamic.relocations, *self.dynamic.jumps):
+        data = self.dynamic.relocations
+        for number, entry in enumerate((*data, *self.dynamic.jumps), -len(data)):
             if entry.type == stubs.jump:
                 in_place = jumps < stubs.in_place and self._runs(entry.offset)
                 jumps += 1
-                kind = LAZY if self.lazy else BOUND
-                yield Slot(entry.offset, kind, entry.symbol, entry.addend or 0, certain=True, in_place=in_place)
+                kind, asks = LAZY if self.lazy else BOUND, self._plt_entry(number, entry.offset)
+                yield Slot(entry.offset, kind, entry.symbol, entry.addend or 0, True, in_place, asks)
             elif entry.type in stubs.data and self._is_function(entry.symbol):
-                yield Slot(entry.offset, BOUND, entry.symbol, entry.addend or 0, certain=False)
+                variable = entry.type != stubs.data[0] and not self._stays(entry.offset)
+                yield Slot(entry.offset, BOUND, entry.symbol, entry.addend or 0, certain=False, variable=variable)
             elif entry.type in stubs.ifunc:
                 in_place = bool(stubs.in_place) and self._runs(entry.offset)
                 yield Slot(entry.offset, IFUNC, entry.symbol, self._addend(entry), certain=False, in_place=in_place)
+
+    def _plt_entry(self, number: int, slot: int) -> int:
+        """Return where the PLT entry of relocation `number` of DT_JMPREL is; 0 where it has none of its own."""
+        lazy = self.stubs.lazy if self.stubs is not None else None
+        found = lazy.entry(number, slot) if lazy is not None and number >= 0 else 0
+        return found if self.code.executable(found) else 0
+
+    def _stays(self, address: int) -> bool:
+        """Whether a word can't be changed once the dynamic linker is done."""
+        return any(
+            one.type == _PT_GNU_RELRO and one.address <= address < one.address + one.memory_size
+            for one in self.image.segments
+        )
 
     def _runs(self, address: int) -> bool:
         segment = self.image.segment_at(address)
@@ -142,3 +163,20 @@ def _spans(image: Image) -> tuple[Span, ...]:
             stop = min(segment.offset + segment.file_size, len(image.data))
             found.append(Span(segment.address, bytes(image.data[segment.offset : stop])))
     return tuple(found)
+
+
+def beginning(image: Image) -> int:
+    """Return where a file's own code begins: a program's entry, a library's first initializer; 0 where there is none.
+
+    No code of the file runs before. A library has been relocated then, and a program too.
+    """
+    slots = SlotMap(image)
+    tags, code = slots.dynamic.tags, slots.code
+    found = tags.get(_DT_INIT, 0)
+    if image.entry and any(segment.type == _PT_INTERP for segment in image.segments):
+        found = image.entry
+    if not found and tags.get(_DT_INIT_ARRAY):
+        found = code.pointer(tags[_DT_INIT_ARRAY]) or 0
+    if found and not code.executable(found):  # a descriptor's address
+        found = code.pointer(found) or 0
+    return found if code.executable(found) else 0

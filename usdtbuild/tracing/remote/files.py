@@ -106,6 +106,11 @@ class Files:
                 yield path, bias
             item = following
 
+    def listed(self) -> bool:
+        """Whether the dynamic linker has made its list, which has what it can relocate."""
+        debug = self._debug()
+        return bool(debug and self.stub.number(debug + self.program.address_size))
+
     def _debug(self) -> int:
         """Return where struct r_debug is; 0 where there is none yet."""
         segment = next((one for one in self.program.segments if one.type == _PT_DYNAMIC), None)

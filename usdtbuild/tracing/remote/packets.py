@@ -6,6 +6,7 @@ what packets mean.
 
 from __future__ import annotations
 
+import re
 import select
 import socket
 import time
@@ -15,6 +16,7 @@ from ..errors import TracerError
 _ESCAPE, _ESCAPED_BY, _REPEAT = 0x7D, 0x20, 0x2A
 _PATIENCE = 30.0  # seconds for an answer that doesn't depend on the program
 _INTERRUPT = b"\x03"
+_STOP = re.compile(rb"[ST][0-9a-f]{2}")  # a stop reply, which nothing but to go on is answered by
 _LONGEST = 1 << 26  # of a packet: no stub sends more
 
 
@@ -27,6 +29,7 @@ class Link:
         self._socket = connection
         self._received = bytearray()
         self._acknowledges = True
+        self._may_repeat = False
 
     def close(self) -> None:
         """Close the connection."""
@@ -36,6 +39,8 @@ class Link:
         """Send a packet, and return what is answered; b"" is what a stub says to packets that it doesn't know."""
         self.send(text)
         answer = self.receive(_PATIENCE)
+        while self._may_repeat and answer is not None and _STOP.match(answer) and text != "?":
+            answer = self.receive(_PATIENCE)
         if answer is None:
             raise TracerError(f"{self.name} doesn't answer; is it a gdb stub (gdbserver, qemu -g)?")
         return answer
@@ -46,7 +51,11 @@ class Link:
         self._write(b"$%s#%02x" % (raw, sum(raw) & 0xFF))
 
     def interrupt(self) -> None:
-        """Ask for the program to be stopped; the stop is an answer like others."""
+        """Ask for the program to be stopped; the stop is an answer like others.
+
+        A stub that waits for the acknowledgement of a stop takes this for a refusal, and tells the stop again (qemu 7).
+        """
+        self._may_repeat = self._acknowledges
         self._write(_INTERRUPT)
 
     def stop_acknowledging(self) -> None:

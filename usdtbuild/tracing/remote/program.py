@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...machines import facts_of
-from ..model import COUNT, Event, Refusal
-from ..selection import targets_in
-from .files import Files, Linker
+from ..model import COUNT, Event
+from .files import Files
+from .modules import Modules
+from .plt_slots import PltSlots
+from .post_fixup import PostFixup
 from .sites import Sites
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ..job import Job
-    from ..model import Target
     from .stub import Stop, Stub
 
 # Seconds after which an interrupt that hasn't come is lost: gdbserver sends it to the program's process group, which a
 # program that it attached to needs not lead.
 _LOST = 3.0
 _INTERRUPTED = 2  # GDB_SIGNAL_INT
-_SYSROOT = "--sysroot names the folder that is the program's root"
 
 
 class Program:
@@ -36,15 +36,11 @@ class Program:
     def __init__(self, stub: Stub, wish: Job, sysroot: str) -> None:
         """Find out what it is; it stands. Raises InputError, TracerError."""
         self.stub, self.wish = stub, wish
-        self.targets: list[Target] = []
-        self.refusals: list[Refusal] = []
         self.counts: dict[int, int] = {}
         self.events: list[Event] = []
         self.exited: int | None = None
         self.running = False
         self.pid = thread_number(stub.first.thread)
-        self._numbers: dict[tuple[object, ...], int] = {}
-        self._modules: dict[tuple[str, int], tuple[int, int]] = {}
         self._owed: list[int] = []
         self.files = Files(stub, sysroot, wish.argv[0] if wish.argv else "")
         image = self.files.program
@@ -54,54 +50,9 @@ class Program:
         stub.learn(facts.stopped, word=image.address_size, little=image.little)
         self.files.locate()
         self.sites = Sites(stub, facts.stopped, wish.string_size)
-        self._linker = self._watch_linker()
-        self._arm()
-
-    # -- arming ------------------------------------------------------------------------------------------------------
-
-    def _watch_linker(self) -> Linker:
-        try:
-            linker = self.files.linker()
-        except InputError as error:
-            self._refuse([Refusal(error.where, f"{error.what}: libraries are not followed", _SYSROOT)])
-            return Linker(0, 0)
-        if linker.hook and not self.sites.hook(linker.hook):
-            path = self.files.program.path
-            self._refuse(
-                [Refusal(path, "the stub sets no breakpoint in the dynamic linker: libraries are not followed")]
-            )
-        return linker
-
-    def _arm(self) -> None:
-        """Arm what the standing program has loaded since the last time, and forget what is gone."""
-        refused: dict[str, str] = {}
-        loaded = list(self.files.loaded(refused))
-        there = {(one.image.path, one.bias) for one in loaded}
-        for key in [key for key in self._modules if key not in there]:
-            self.sites.forget(*self._modules.pop(key))
-        wanted = self.wish.wanted
-        self._refuse([Refusal(path, why, _SYSROOT) for path, why in refused.items() if wanted.takes_module(path)])
-        for one in loaded:
-            if (one.image.path, one.bias) in self._modules or not wanted.takes_module(one.image.path):
-                continue
-            ends = [segment.address + segment.memory_size for segment in one.image.loads]
-            self._modules[one.image.path, one.bias] = (one.bias, one.bias + max(ends, default=0))
-            try:
-                found = [self._numbered(target) for target in targets_in(one, wanted)]
-            except InputError as error:
-                self._refuse([Refusal(error.where, error.what, error.cure)])
-                continue
-            self._refuse(self.sites.arm(found, one.image))
-
-    def _numbered(self, target: Target) -> Target:
-        key = (target.kind, target.provider, target.name, target.module.path, target.arguments)
-        numbered = target._replace(number=self._numbers.setdefault(key, len(self.targets)))
-        if numbered.number == len(self.targets):
-            self.targets.append(numbered)
-        return numbered
-
-    def _refuse(self, refusals: Sequence[Refusal]) -> None:
-        self.refusals += [one for one in dict.fromkeys(refusals) if one not in self.refusals]
+        self.slots = PltSlots(stub, self.sites)
+        self._fixups = PostFixup(stub, self.sites, self.slots, self._pass, self.look, self._owed.append)
+        self.modules = Modules(stub, wish.wanted, self.files, self.sites, self.slots)
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
@@ -123,6 +74,7 @@ class Program:
         if stop.unshared:
             self.stub.turn_to(stop.thread)
             self.sites.put_in()
+            self.slots.lead_back()
         if stop.event:
             return True
         address = self.hit(stop)
@@ -131,14 +83,26 @@ class Program:
                 self._owed.append(stop.signal)
             return True
         registers = self.stub.registers(stop.thread)
+        if self.slots.runs_through(address, registers):
+            return self._pass(stop.thread, address)
         now, tid = time.monotonic_ns(), thread_number(stop.thread)
         for number, values in self.sites.hits(address, registers):
             self.counts[number] = self.counts.get(number, 0) + 1
             if self.wish.what != COUNT:
                 self.events.append(Event(now, self.pid, tid or self.pid, number, values))
-        if address == self._linker.hook and self._is_whole():
-            self._arm()
-        return self._pass(stop.thread, address)
+        self.modules.reached(address)
+        return self._pass_on(stop.thread, address)
+
+    def _pass_on(self, thread: str, address: int) -> bool:
+        """Let a thread go on from a breakpoint; return whether there is a program left."""
+        if address in self.slots.by_entry:
+            lives = self._fixups.enter(thread, address)
+            self.exited = self._fixups.exited if self._fixups.exited is not None else self.exited
+            return lives
+        lives = self._pass(thread, address)
+        if lives and address == self._fixups.store:
+            self._fixups.stored(thread)
+        return lives
 
     def hit(self, stop: Stop) -> int:
         """Return which of our breakpoints a stop is for; 0 for none."""
@@ -154,15 +118,13 @@ class Program:
         other threads of the program are not seen meanwhile.
         """
         self.stub.turn_to(stop.forked)
+        self.slots.restore()
         self.sites.take_out(keep_semaphores=stop.shares)
         self.stub.let_go(stop.forked)
         self.stub.turn_to(stop.thread)
         if stop.shares:
+            self.slots.restore()
             self.sites.take_out(keep_semaphores=True)
-
-    def _is_whole(self) -> bool:
-        """Whether the dynamic linker's list of libraries is whole (RT_CONSISTENT) at the moment."""
-        return not self._linker.state or not self.stub.number(self._linker.state, 4)
 
     def _pass(self, thread: str, address: int) -> bool:
         """Let a thread execute the instruction under a breakpoint; return whether there is a program left.
@@ -175,6 +137,8 @@ class Program:
         self.stub.remove(address, kind)
         while True:
             stop = self.stub.step(thread)
+            if stop is None:
+                continue
             if stop.exited is not None:
                 self.exited = stop.exited
                 return False
@@ -220,6 +184,7 @@ class Program:
                 break
             self.go_on()
         self.stub.turn_to(self.stub.first.thread)
+        self.slots.restore()
         self.sites.take_out()
         self.stub.let_go(self.stub.first.thread)
 

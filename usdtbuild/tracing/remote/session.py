@@ -118,12 +118,12 @@ class Remote:
     @property
     def targets(self) -> list[Target]:
         """What is traced, so far."""
-        return self._program.targets if self._program else []
+        return self._program.modules.targets if self._program else []
 
     @property
     def refusals(self) -> list[Refusal]:
         """What is not traced, so far."""
-        return self._program.refusals if self._program else []
+        return self._program.modules.refusals if self._program else []
 
     @property
     def totals(self) -> Totals:

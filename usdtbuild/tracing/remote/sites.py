@@ -39,18 +39,41 @@ class Sites:
         self.kinds: dict[int, int] = {}  # what breakpoints are of, by address
         self._watched: dict[int, list[Watched]] = {}
         self._semaphores: list[int] = []
+        self._unwritten: list[tuple[Target, Site, Image]] = []
 
     def arm(self, targets: Sequence[Target], image: Image) -> list[Refusal]:
         """Arm the targets of one file in the standing program; return what can't be armed."""
         refusals = []
         for target in targets:
             for site in target.sites:
-                reason = self._arm(target, site, image)
-                if reason:
-                    refusals.append(Refusal(target.title, reason, "", site.address))
+                if site.slot is not None:
+                    continue
+                if image.bytes_at(site.file_address, 1):
+                    reason = self.watch(target, site, image)
+                    if reason:
+                        refusals.append(Refusal(target.title, reason, "", site.address))
+                else:  # a BSS PLT's entry: what was set there now, the dynamic linker would write over
+                    self._unwritten.append((target, site, image))
         return refusals
 
-    def _arm(self, target: Target, site: Site, image: Image) -> str:
+    def unwritten(self, start: int, end: int) -> bool:
+        """Whether there are sites between two addresses whose code the dynamic linker hasn't written yet."""
+        return any(start <= site.address < end for _, site, _ in self._unwritten)
+
+    def arm_written(self) -> list[Refusal]:
+        """Arm the sites whose code has been written since they were asked for; return what can't be armed."""
+        waiting, self._unwritten = self._unwritten, []
+        refusals = []
+        for target, site, image in waiting:
+            if not any(self.stub.read(site.address, _LONGEST)):
+                self._unwritten.append((target, site, image))
+                continue
+            reason = self.watch(target, site, image)
+            if reason:
+                refusals.append(Refusal(target.title, reason, "", site.address))
+        return refusals
+
+    def watch(self, target: Target, site: Site, image: Image) -> str:
         """Arm one site; return why that can't be, or ''."""
         known = self._watched.get(site.address)
         if known is None:
@@ -59,7 +82,8 @@ class Sites:
             if not code:
                 return "its code can't be read"
             kind = self.stopped.trap(code)
-            if code[:kind] != image.bytes_at(site.file_address, len(code))[:kind]:
+            there = image.bytes_at(site.file_address, len(code))[:kind]
+            if there and code[:kind] != there:
                 return f"the code there is not that of {image.path}: the program in the stub is another build"
             if not self.stub.insert(site.address, kind):
                 return "the stub sets no breakpoint there"
@@ -85,11 +109,16 @@ class Sites:
         self.kinds[address] = kind
         return True
 
+    def drop(self, address: int) -> None:
+        """Take one site's breakpoint out for good."""
+        self.stub.remove(address, self.kinds.pop(address))
+        self._watched.pop(address, None)
+
     def forget(self, start: int, end: int) -> None:
         """A library that was between two addresses is gone: what may come there is armed anew."""
         for address in [one for one in self.kinds if start <= one < end]:
-            self.stub.remove(address, self.kinds.pop(address))
-            self._watched.pop(address, None)
+            self.drop(address)
+        self._unwritten = [one for one in self._unwritten if not start <= one[1].address < end]
         self._semaphores = [one for one in self._semaphores if not start <= one < end]
 
     def take_out(self, *, keep_semaphores: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import TracerError
@@ -10,11 +11,13 @@ from . import registers as described
 from .registers import Registers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ...machines.facts import Stopped
     from .packets import Link
 
 _PAGE = 4096  # no smaller pages are there, so that memory is readable or not as far as the next multiple
-_TRAP = 5  # signal numbers of the protocol are gdb's own: GDB_SIGNAL_TRAP
+TRAP = 5  # signal numbers of the protocol are gdb's own: GDB_SIGNAL_TRAP
 _FEATURES = "qSupported:multiprocess+;fork-events+;vfork-events+;swbreak+;xmlRegisters=i386"
 
 
@@ -36,7 +39,7 @@ class Stop(NamedTuple):
     @property
     def trapped(self) -> bool:
         """Whether it stands for a trap, which a breakpoint, a step or the program itself may have set."""
-        return self.signal == _TRAP and not self.event
+        return self.signal == TRAP and not self.event
 
 
 class Stub:
@@ -52,6 +55,7 @@ class Stub:
         self._word, self._little = 8, True
         self._registers: dict[str, described.Register] = {}
         self._pc = "pc"
+        self._sets_one = True
 
     def _packet_size(self) -> int:
         for feature in self.features:
@@ -127,6 +131,20 @@ class Stub:
             raise TracerError(f"{self.link.name} doesn't give the registers of thread {thread or '?'}")
         return raw
 
+    def set_registers(self, thread: str, values: Mapping[str, int]) -> None:
+        """Set registers of a stopped thread, by name. Raises TracerError where that can't be."""
+        raw = bytearray(self._ask_registers(thread))
+        order = "little" if self._little else "big"
+        for name, value in values.items():
+            register = self._registers[name]
+            content = value.to_bytes(register.size, order)  # type: ignore[arg-type]
+            raw[register.offset : register.offset + register.size] = content
+            if self._sets_one:
+                answer = self.link.ask(f"P{register.number:x}={content.hex()}")
+                self._sets_one = answer != b""  # which is how it says that it doesn't know the packet
+        if not self._sets_one and self.link.ask(b"G" + raw.hex().encode("ascii")) != b"OK":
+            raise TracerError(f"{self.link.name} doesn't set registers of thread {thread or '?'}")
+
     def counter(self, registers: Registers) -> int:
         """Return the address of the instruction that is next."""
         return (registers.get(self._pc) or 0) & ((1 << 8 * self._word) - 1)
@@ -150,17 +168,21 @@ class Stub:
         else:
             self.link.send(f"C{signal:02x}" if signal else "c")
 
-    def step(self, thread: str) -> Stop:
-        """Let one thread execute one instruction, while the others stand; returns how that ended."""
+    def step(self, thread: str, patience: float = 3600.0) -> Stop | None:
+        """Let one thread execute one instruction, while the others stand; returns how that ended.
+
+        None: it hasn't within `patience` seconds, as one may that waits for another thread.
+        """
         if self._continues and thread:
             self.link.send(f"vCont;s:{thread}")
         else:
             if thread:
                 self.link.ask(f"Hc{thread}")
             self.link.send("s")
+        deadline = time.monotonic() + patience
         while True:
-            stop = self.wait(3600.0)
-            if stop is not None:
+            stop = self.wait(max(0.0, deadline - time.monotonic()))
+            if stop is not None or time.monotonic() >= deadline:
                 return stop
 
     def wait(self, timeout: float) -> Stop | None:

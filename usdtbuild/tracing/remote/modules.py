@@ -1,0 +1,126 @@
+"""What a program in a stub has loaded, and what is armed in it: by breakpoints (`sites`), or its slots (`plt_slots`).
+
+Files are armed when the dynamic linker says that it has loaded them. What it relocates or writes itself has to wait
+until it is done, of which it tells only when a program starts; for what `dlopen` loads, a file's own first code does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...errors import InputError
+from ...functions.calls.slots import beginning
+from ..model import Refusal
+from ..selection import targets_in
+from .files import Files, Linker
+from .plt_slots import PltSlots, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...inspection.targets import Loaded
+    from ..model import Target
+    from ..selection import Wanted
+    from .plt_slots import Untaken
+    from .sites import Sites
+    from .stub import Stub
+
+_SYSROOT = "--sysroot names the folder that is the program's root"
+
+
+class Modules:
+    """The files of one program. `targets` and `refusals` grow as files are loaded."""
+
+    def __init__(self, stub: Stub, wanted: Wanted, files: Files, sites: Sites, slots: PltSlots) -> None:
+        """Arm what the standing program has loaded. Raises TracerError."""
+        self.stub, self.wanted, self.files, self.sites, self.slots = stub, wanted, files, sites, slots
+        self.targets: list[Target] = []
+        self.refusals: list[Refusal] = []
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._modules: dict[tuple[str, int], tuple[int, int]] = {}
+        self._beginnings: set[int] = set()
+        self._linker = self._watch_linker()
+        self._arm()
+        if self.files.listed() and self._is_whole():
+            self._settle()
+
+    def reached(self, address: int) -> None:
+        """The program stands at a breakpoint: look whether files have come or gone, or are ready."""
+        changed = address == self._linker.hook and self._is_whole()
+        if changed:
+            self._arm()
+        if changed or address in self._beginnings:
+            self._settle()
+
+    def _watch_linker(self) -> Linker:
+        try:
+            linker = self.files.linker()
+        except InputError as error:
+            self._refuse([Refusal(error.where, f"{error.what}: libraries are not followed", _SYSROOT)])
+            return Linker(0, 0)
+        if linker.hook and not self.sites.hook(linker.hook):
+            path = self.files.program.path
+            self._refuse(
+                [Refusal(path, "the stub sets no breakpoint in the dynamic linker: libraries are not followed")]
+            )
+        return linker
+
+    def _arm(self) -> None:
+        """Arm what the standing program has loaded since the last time, and forget what is gone."""
+        refused: dict[str, str] = {}
+        loaded = list(self.files.loaded(refused))
+        there = {(one.image.path, one.bias) for one in loaded}
+        for key in [key for key in self._modules if key not in there]:
+            start, end = self._modules.pop(key)
+            self.slots.forget(start, end)
+            self.sites.forget(start, end)
+        wanted = self.wanted
+        self._refuse([Refusal(path, why, _SYSROOT) for path, why in refused.items() if wanted.takes_module(path)])
+        for one in loaded:
+            if (one.image.path, one.bias) in self._modules or not wanted.takes_module(one.image.path):
+                continue
+            ends = [segment.address + segment.memory_size for segment in one.image.loads]
+            start, end = one.bias, one.bias + max(ends, default=0)
+            self._modules[one.image.path, one.bias] = (start, end)
+            try:
+                found = [self._numbered(target) for target in targets_in(one, wanted, slots=True)]
+            except InputError as error:
+                self._refuse([Refusal(error.where, error.what, error.cure)])
+                continue
+            others, untaken = self.slots.take(found, one.image)
+            self._refuse(self.sites.arm(others, one.image))
+            self._arm_untaken(untaken)
+            if self.slots.waiting(start, end) or self.sites.unwritten(start, end):
+                self._watch_beginning(one)
+
+    def _arm_untaken(self, untaken: Sequence[Untaken]) -> None:
+        """Look for calls in the code, where they can't be seen at PLT entries."""
+        for one in untaken:
+            if all(site.slot is not None for site in one.target.sites):
+                self._refuse([refused(one)])
+            self._refuse(self.sites.arm([one.target], one.image))
+
+    def _watch_beginning(self, one: Loaded) -> None:
+        """Stop where a file's own code begins: it has been relocated then, of which a dynamic linker tells nobody."""
+        at = beginning(one.image)
+        if at and (at + one.bias in self.sites.kinds or self.sites.hook(at + one.bias)):
+            self._beginnings.add(at + one.bias)
+
+    def _settle(self) -> None:
+        """Arm what had to wait until files were relocated."""
+        self._arm_untaken(self.slots.settle())
+        self._refuse(self.sites.arm_written())
+
+    def _numbered(self, target: Target) -> Target:
+        key = (target.kind, target.provider, target.name, target.module.path, target.arguments)
+        numbered = target._replace(number=self._numbers.setdefault(key, len(self.targets)))
+        if numbered.number == len(self.targets):
+            self.targets.append(numbered)
+        return numbered
+
+    def _refuse(self, refusals: Sequence[Refusal]) -> None:
+        self.refusals += [one for one in dict.fromkeys(refusals) if one not in self.refusals]
+
+    def _is_whole(self) -> bool:
+        """Whether the dynamic linker's list of libraries is whole (RT_CONSISTENT) at the moment."""
+        return not self._linker.state or not self.stub.number(self._linker.state, 4)

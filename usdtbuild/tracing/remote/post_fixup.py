@@ -1,0 +1,112 @@
+"""What happens at the PLT entries that slots are led to (`plt_slots`), and where the dynamic linker fills slots.
+
+A thread stops at a PLT entry. Is the slot's function known, it goes on there: the program counter is set, and the
+registers that the ABI wants; nothing is stepped over or taken out. Else it goes on to the dynamic linker, which looks
+for the function and fills the slot. The first time the thread is stepped until the slot changes, which tells where
+the instruction is that fills slots. From then on a breakpoint is at that instruction: the thread that stops there
+executes it, alone, and the slot is led back before any other thread runs. So no call can come by a slot while it is
+filled, and no thread runs alone for more than that one instruction, which waits for nothing. (ltrace's breakpoint is
+behind the instruction, and other threads have to stand from the PLT entry on: the dynamic linker may wait for a lock
+that one of them has.) Only the first time a thread is alone all the way; if it has to wait for another there, all are
+let go, and the next call is stepped instead.
+
+Threads that make the same first call at once all pass the instruction, one after the other, and each finds the slot
+led to its PLT entry and leads it back. Recursion, and resolvers of IFUNCs or signal handlers that make first calls of
+their own, stop at other PLT entries, or at this one again: what a thread is waiting for is a list.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from .stub import TRAP, Stop
+
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from .plt_slots import PltSlots, _Slot
+    from .sites import Sites
+    from .stub import Stub
+
+_MOST_STEPS = 1_000_000  # of one search for a symbol: 700 in glibc where the first library has it
+_PATIENCE = 2.0  # seconds that one instruction may take
+
+
+class PostFixup:
+    """The PLT entries of one program."""
+
+    def __init__(
+        self, stub: Stub, sites: Sites, slots: PltSlots, step_past: Callable[[str, int], bool],
+        look: Callable[[Stop], bool], owe: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        """`step_past` executes what is under a breakpoint, `look` takes a stop, both return whether the program lives;
+        `owe` keeps a signal for later."""
+        self.stub, self.sites, self.slots = stub, sites, slots
+        self._step_past, self._look, self._owe = step_past, look, owe
+        self.store = 0  # where the instruction is that fills slots; 0: not known yet
+        self._pending: dict[str, list[_Slot]] = {}  # what each thread waits for, the newest last
+        self.exited: int | None = None
+
+    def enter(self, thread: str, entry: int) -> bool:
+        """Let a thread go on that has stopped at a PLT entry; return whether there is a program left."""
+        self._sweep(thread)
+        slot = self.slots.by_entry[entry]
+        if slot.words is None:
+            self.slots.resolved(slot)
+        if slot.words is not None:
+            self.stub.set_registers(thread, slot.loaded())
+            return True
+        if not self._step_past(thread, entry):
+            return False
+        self._pending.setdefault(thread, []).append(slot)
+        return bool(self.store) or self._learn(thread, slot)
+
+    def stored(self, thread: str) -> None:
+        """A thread has executed the instruction that fills slots: lead back what it has filled."""
+        self._sweep(thread)
+
+    def _sweep(self, thread: str) -> None:
+        waiting = [slot for slot in self._pending.pop(thread, ()) if not self.slots.resolved(slot)]
+        if waiting:
+            self._pending[thread] = waiting
+
+    def _learn(self, thread: str, slot: _Slot) -> bool:
+        """Step a thread until its slot is filled; return whether there is a program left."""
+        for _ in range(_MOST_STEPS):
+            before = self.stub.counter(self.stub.registers(thread))
+            if before in self.sites.kinds:
+                if not self._look(Stop(TRAP, thread)):
+                    return False
+                if self.store:  # a call within was first
+                    return True
+                continue
+            stop = self.stub.step(thread, _PATIENCE)
+            if stop is None:
+                return self._interrupt()
+            if stop.exited is not None:
+                self.exited = stop.exited
+                return False
+            if not stop.trapped:
+                if not stop.event:
+                    self._owe(stop.signal)
+            elif self.slots.resolved(slot):
+                self._sweep(thread)
+                if self.sites.hook(before):
+                    self.store = before
+                return True
+        return True
+
+    def _interrupt(self) -> bool:
+        """The thread waits for another: ask for the end of its step; return whether there is a program left."""
+        self.stub.link.interrupt()
+        deadline = time.monotonic() + 3600.0
+        while time.monotonic() < deadline:
+            stop = self.stub.wait(1.0)
+            if stop is None:
+                continue
+            self.exited = stop.exited
+            if stop.signal not in {0, TRAP, 2} and not stop.event:  # GDB_SIGNAL_INT is what was asked for
+                self._owe(stop.signal)
+            break
+        return self.exited is None
