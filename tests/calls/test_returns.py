@@ -123,6 +123,17 @@ def test_counts_and_latencies_know_returns(programs: Any, usdtbuild: Any) -> Non
     assert "square to square:return: 101 pairs" in done.stdout
 
 
+def test_filters_know_calls_and_what_they_return(programs: Any, usdtbuild: Any) -> None:
+    """The calls of four threads, a filter that the call answers, and one that only the result does."""
+    program = programs("lazy")
+    for test, wanted in (("arg1 == 1003", 1), ("result == 1006009", 1), ("result >= 4000000", 50)):
+        done = usdtbuild("trace", "-L", "square", "--returns", "--filter", test, "--", program)
+        calls = [int(found, 16) for found in re.findall(r"square arg1=(\S+)", done.stdout)]
+        results = [int(found, 16) for found in re.findall(r"square:return result=(\S+)", done.stdout)]
+        assert len(calls) == wanted
+        assert sorted(results) == sorted(number**2 for number in calls)
+
+
 def test_a_process_is_left_while_somebody_is_expected(programs: Any, run: Any) -> None:
     """The program waits in getchar(), to which the breakpoint of its return belongs, as the trace ends."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

@@ -9,13 +9,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from usdtbuild.tracing.filters import Filter, FilterError, Sieve
+from usdtbuild.tracing.filters import Filter, FilterError
 from usdtbuild.tracing.model import (
+    CALL,
     FLOAT,
     INTEGER,
     MISSING,
     POINTER,
     PROBE,
+    RETURN,
     STRING,
     Argument,
     Event,
@@ -23,6 +25,7 @@ from usdtbuild.tracing.model import (
     Target,
     Unreadable,
 )  # fmt: skip
+from usdtbuild.tracing.sieve import Sieve
 
 ARGUMENTS = (
     Argument("length", "int", 4, True, INTEGER),
@@ -213,3 +216,57 @@ def test_anything_else_is_one_clear_error(text: str) -> None:
         Filter(text).compile(TARGET)
     assert 0 <= caught.value.at <= len(text)
     assert len(str(caught.value).split("\n")) == 3
+
+
+MODULE = Module("/bin/app", 0, "", 62)
+OPEN = Target(0, CALL, "", "open", MODULE, (Argument("path", "char *", 8, False, STRING),), ())
+OPENED = Target(1, RETURN, "", "open", MODULE, (Argument("result", "int", 4, True, INTEGER),), ())
+FREE = Target(2, CALL, "", "free", MODULE, (Argument("ptr", "void *", 8, False, POINTER),), ())
+FREED = Target(3, RETURN, "", "free", MODULE, (), ())
+
+
+def call(time: int, path: bytes, thread: int = 7) -> Event:
+    return Event(time, 7, thread, 0, (path,))
+
+
+def back(time: int, result: int, thread: int = 7) -> Event:
+    return Event(time, 7, thread, 1, (result,))
+
+
+def times(sieve: Sieve, *events: Event) -> list[int]:
+    return [event.time for event in sieve.take(events)]
+
+
+def test_a_return_passes_with_its_call() -> None:
+    sieve = Sieve(Filter('path == "a"'))
+    sieve.start([OPEN, OPENED])
+    # A recursion, and another thread in between.
+    events = (call(1, b"a"), call(2, b"b"), call(3, b"a", 8), back(4, 0), back(5, 0, 8), back(6, 0))
+    assert times(sieve, *events) == [1, 3, 5, 6]
+    assert sieve.counts() == (2, 2)
+
+
+def test_a_call_waits_for_the_result_that_the_filter_asks_for() -> None:
+    sieve = Sieve(Filter('result < 0 and path =~ "/etc/*"'))
+    sieve.start([OPEN, OPENED])
+    assert times(sieve, call(1, b"/etc/one"), call(2, b"/etc/two")) == []
+    assert times(sieve, back(3, -1), back(4, 5), call(5, b"/tmp/one"), back(6, -1)) == [2, 3]
+    assert sieve.counts() == (1, 1)
+
+
+def test_a_call_that_was_left_passes_nothing_of_another() -> None:
+    sieve = Sieve(Filter("result == 1"))
+    sieve.start([OPEN, OPENED, OPEN._replace(number=2, name="read"), OPENED._replace(number=3, name="read")])
+    # `read` leaves by longjmp; later it returns to nobody that is known.
+    events = (call(1, b"a"), call(2, b"b")._replace(target=2), back(3, 1), back(4, 1)._replace(target=3))
+    assert times(sieve, *events) == [1, 3]
+
+
+def test_a_filter_of_the_result_is_not_for_what_has_none() -> None:
+    with pytest.raises(FilterError, match="free has no argument result"):
+        Sieve(Filter("result == 1")).start([OPEN, OPENED, FREE, FREED])
+    sieve = Sieve(Filter("result == 1"))
+    sieve.start([OPEN, OPENED])
+    sieve.start([OPEN, OPENED, FREE, FREED])
+    assert [refusal.what for refusal in sieve.refused] == ["free"]
+    assert times(sieve, Event(1, 7, 7, 2, (0,)), Event(2, 7, 7, 3, ())) == []

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ..provider.model import Provider
-    from ..tracing.filters import Sieve
     from ..tracing.inside import Inside
     from ..tracing.job import Job
     from ..tracing.model import Event, Report
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from ..tracing.remote.session import Remote
     from ..tracing.selection import Wanted
     from ..tracing.session import Session
+    from ..tracing.sieve import Sieve
     from ..tracing.tools.gdb import Gdb
 
     AnySession = Union[Session, Inside, Remote, Counting, Gdb]
@@ -114,7 +114,6 @@ def command(
     Without -P and -F all probes of the program and of its libraries are traced, until it ends or you press Ctrl-C.
     """
     from ..outputs import Outputs
-    from ..tracing.filters import Filter, Sieve
     from ..tracing.job import Job
     from ..tracing.model import COUNT, RECORD
     from ..tracing.outputs import COUNTS
@@ -124,7 +123,7 @@ def command(
     engine, words = _engine(engine, remote, emulator, sysroot)
     wishes = Wishes(count, histogram or "", by or "", latency, key or "", top or 0, outputs,
                     _heading(pid, argv, remote, words)[:200], live=not argv and wanted_hits is None)  # fmt: skip
-    sieve = Sieve(Filter(wanted_hits, string_size)) if wanted_hits is not None else None
+    sieve = _sieve(wanted_hits, string_size)
     probes = probes or (latency if latency and not functions and not calls else ())
     declared, back = _providers(files), _returns(returns, calls, engine)
     wanted = Wanted(probes, functions, exclude, modules, declared, calls, back, min_size)
@@ -136,6 +135,14 @@ def command(
         job = job._replace(children=not no_children, emulator=words, sysroot=sysroot)
         code = _trace(job, output, sieve, duration, limit, verbose)
     _end(code)
+
+
+def _sieve(wanted_hits: str | None, string_size: int) -> Sieve | None:
+    """Return what lets hits through, None for all. Raises UsageError."""
+    from ..tracing.filters import Filter
+    from ..tracing.sieve import Sieve
+
+    return Sieve(Filter(wanted_hits, string_size)) if wanted_hits is not None else None
 
 
 def _end(code: int) -> None:

@@ -13,12 +13,12 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Union
 
 from ..errors import UsageError
-from .model import FLOAT, MISSING, STRING, Refusal, Unreadable
+from .model import FLOAT, MISSING, STRING, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .model import Event, Target, Value
+    from .model import Target, Value
 
     Test = Callable[[Sequence[Value]], bool]
 
@@ -335,46 +335,3 @@ def _unescaped(text: str) -> bytes:
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
-
-
-# --- using ------------------------------------------------------------------------------------------------------------
-
-
-class Sieve:
-    """Lets the hits through that pass a filter, and counts them. `refused` are targets that the filter can't be for."""
-
-    def __init__(self, wanted: Filter) -> None:
-        self._filter = wanted
-        self._tests: list[Test] = []
-        self._passed: list[int] = []
-        self.refused: list[Refusal] = []
-
-    def start(self, targets: Sequence[Target]) -> None:
-        """Compile the filter for targets that are new. Raises FilterError at first; later, what it can't be for is
-        refused."""
-        first = not self._tests
-        for target in targets[len(self._tests) :]:
-            try:
-                test = self._filter.compile(target)
-            except FilterError as error:
-                if first:
-                    raise
-                self.refused.append(Refusal(target.title, error.what))
-                test = _none
-            self._tests.append(test)
-            self._passed.append(0)
-
-    def take(self, events: Sequence[Event]) -> list[Event]:
-        """Return those of the hits that pass."""
-        passed = [event for event in events if self._tests[event.target](event.values)]
-        for event in passed:
-            self._passed[event.target] += 1
-        return passed
-
-    def counts(self) -> tuple[int, ...]:
-        """Return how many hits of each target have passed."""
-        return tuple(self._passed)
-
-
-def _none(_: Sequence[Value]) -> bool:
-    return False

@@ -1,0 +1,126 @@
+"""A filter applied to hits: which of them pass, and how many.
+
+A call of a library function and its return are one thing: where the filter can be answered by the call's arguments,
+the return passes with its call; where it asks for the result too, the call waits until it has returned, and both pass
+or neither. Who returns is told by the thread: the youngest call of this function that hasn't returned. What came
+after it and is still waiting was left (longjmp, an exception).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from .filters import FilterError
+from .model import CALL, RETURN, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .filters import Filter, Test
+    from .model import Event, Target, Value
+
+_DEEPEST = 10_000  # calls of one thread that wait for their return; the oldest of more never come back
+
+
+class _Waiting(NamedTuple):
+    """A call that hasn't returned; `passed` is None where that isn't known yet."""
+
+    call: Event
+    passed: bool | None
+
+
+class Sieve:
+    """Lets the hits through that pass a filter, and counts them. `refused` are targets that the filter can't be for."""
+
+    def __init__(self, wanted: Filter) -> None:
+        self._filter = wanted
+        self._tests: list[Test] = []
+        self._passed: list[int] = []
+        self._call_of: dict[int, int] = {}  # number of a return's target -> that of its call's
+        self._calls: set[int] = set()  # those that have such a return
+        self._late: set[int] = set()  # those of them whose test needs the result
+        self._waiting: dict[tuple[int, int], list[_Waiting]] = {}  # by process and thread
+        self.refused: list[Refusal] = []
+
+    def start(self, targets: Sequence[Target]) -> None:
+        """Compile the filter for targets that are new. Raises FilterError at first; later, what it can't be for is
+        refused."""
+        first = not self._tests
+        returns = {_place(one): one for one in targets if one.kind == RETURN}
+        for target in targets[len(self._tests) :]:
+            test: Test = _none
+            if target.kind != RETURN:
+                back = returns.get(_place(target)) if target.kind == CALL else None
+                try:
+                    test = self._compile(target, back)
+                except FilterError as error:
+                    if first:
+                        raise
+                    self.refused.append(Refusal(target.title, error.what))
+                if back is not None:
+                    self._call_of[back.number] = target.number
+                    self._calls.add(target.number)
+            self._tests.append(test)
+            self._passed.append(0)
+
+    def _compile(self, target: Target, back: Target | None) -> Test:
+        try:
+            return self._filter.compile(target)
+        except FilterError as error:
+            if back is None or not back.arguments:
+                raise
+            both = target._replace(arguments=(*target.arguments, *back.arguments))
+            try:
+                test = self._filter.compile(both)
+            except FilterError:
+                raise error from None
+            self._late.add(target.number)
+            return test
+
+    def take(self, events: Sequence[Event]) -> list[Event]:
+        """Return those of the hits that pass, a call that waited for its result with its return."""
+        tests = self._tests
+        if self._call_of:
+            found = [one for event in events for one in self._take_one(event)]
+            passed = sorted(found, key=lambda event: event.time)
+        else:
+            passed = [event for event in events if tests[event.target](event.values)]
+        for event in passed:
+            self._passed[event.target] += 1
+        return passed
+
+    def _take_one(self, event: Event) -> Sequence[Event]:
+        return self._returned(event) if event.target in self._call_of else self._hit(event)
+
+    def _hit(self, event: Event) -> list[Event]:
+        late = event.target in self._late
+        passes = None if late else self._tests[event.target](event.values)
+        if event.target in self._calls:
+            waiting = self._waiting.setdefault((event.pid, event.tid), [])
+            waiting.append(_Waiting(event, passes))
+            del waiting[:-_DEEPEST]
+        return [event] if passes else []
+
+    def _returned(self, event: Event) -> list[Event]:
+        waiting = self._waiting.get((event.pid, event.tid), [])
+        wanted = self._call_of[event.target]
+        at = next((n for n in range(len(waiting) - 1, -1, -1) if waiting[n].call.target == wanted), None)
+        if at is None:
+            return []
+        call, passes = waiting[at]
+        del waiting[at:]
+        if passes is None:
+            return [call, event] if self._tests[wanted]((*call.values, *event.values)) else []
+        return [event] if passes else []
+
+    def counts(self) -> tuple[int, ...]:
+        """Return how many hits of each target have passed."""
+        return tuple(self._passed)
+
+
+def _place(target: Target) -> tuple[str, str, int]:
+    return target.name, target.module.path, target.module.load_bias
+
+
+def _none(_: Sequence[Value]) -> bool:
+    return False
