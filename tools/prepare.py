@@ -101,7 +101,7 @@ ALL = (
     Need("chromium", ("chromium",)),  # for the pages that `trace` writes; Ubuntu's is no package but a snap
     Need("x86_64-linux-gnux32-gcc", ("gcc-x86-64-linux-gnux32",)),
     *(Need(f"{machine}-gcc", (f"gcc-{machine}",)) for machine in MACHINES),
-    Need("aarch64-linux-gnu-g++", ("g++-aarch64-linux-gnu",)),
+    *(Need(f"{machine}-g++", (f"g++-{machine}",)) for machine in ("aarch64-linux-gnu", "riscv64-linux-gnu")),
     *(Need(f"/usr/{machine}/include/stdio.h", (f"libc6-dev-{port}-cross",)) for machine, port in MACHINES.items()),
 )
 NEEDS = {"demo": DEMO, "test": TEST, "all": ALL}

@@ -17,7 +17,7 @@
 #include "usdt_live.h"
 
 /* Tail sites can be switched on x86-64 and aarch64 only. */
-#if defined(__x86_64__) || defined(__aarch64__)
+#if defined(__x86_64__) || defined(__aarch64__) || defined(__riscv)
 #define SITES 128
 #else
 #define SITES 64

@@ -28,6 +28,10 @@
 #define LIVE_FRAMES 1
 #define LIVE_TRAMPOLINE_CALL 8
 #define LIVE_LINK 19
+#elif defined(__riscv) && defined(__LP64__)
+#define LIVE_FRAMES 1
+#define LIVE_TRAMPOLINE_CALL 4
+#define LIVE_LINK 35
 #endif
 
 #ifdef LIVE_FRAMES

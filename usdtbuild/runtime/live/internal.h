@@ -37,6 +37,15 @@
 #define LIVE_PLAIN __attribute__((no_instrument_function, no_sanitize_address, patchable_function_entry(0, 0)))
 #endif
 
+/* Whether a file of this folder is for this machine. */
+#if defined(__ILP32__)
+#define LIVE_MACHINE 0
+#elif defined(__x86_64__) || defined(__aarch64__) || (defined(__riscv) && defined(__LP64__))
+#define LIVE_MACHINE 1
+#else
+#define LIVE_MACHINE 0
+#endif
+
 typedef ElfW(Addr) live_address;
 
 /* -- arenas ---------------------------------------------------------------------------------------------------- */
@@ -190,8 +199,8 @@ LIVE_HIDDEN int live_machine_operand(const char *text, size_t length, usdt_live_
 /* The place of integer argument `index` at a function's entry; 0 if there is no such register. */
 LIVE_HIDDEN int live_machine_parameter(unsigned index, usdt_live_argument_place *place);
 LIVE_HIDDEN extern const unsigned live_stub_size;
-/* How far stubs may be from code. */
-LIVE_HIDDEN extern const intptr_t live_reach;
+/* How far stubs may be from code; and where there is no memory, and some points bear more than others, how far then (or 0). */
+LIVE_HIDDEN extern const intptr_t live_reach, live_far_reach;
 /* Whether returns can be watched. */
 LIVE_HIDDEN extern const int live_has_leave;
 /* Bytes more that a module needs beside its stubs, and a chance to set `landing` of its points. */

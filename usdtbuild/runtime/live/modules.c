@@ -161,6 +161,7 @@ void live_refuse(live_point *point, const char *reason, const char *detail)
 static void place_points(live_module *module, const live_list *list)
 {
 	size_t page = live_page(), count = list->count, stubs, room, points, counts, i;
+	uintptr_t low = UINTPTR_MAX, high = 0;
 	char *region;
 
 	module->points = list->points; /* for live_machine_room */
@@ -170,7 +171,13 @@ static void place_points(live_module *module, const live_list *list)
 	stubs = (stubs + room + 255 + page) & ~(page - 1);
 	points = (count * sizeof(live_point) + page - 1) & ~(page - 1);
 	counts = (count * 64 + page - 1) & ~(page - 1);
-	region = live_map_near(module->start, module->end, stubs + points + counts, live_reach);
+	for (i = 0; i < module->code_count; i++) {
+		low = module->code[i].start < low ? module->code[i].start : low;
+		high = module->code[i].end > high ? module->code[i].end : high;
+	}
+	region = live_map_near(low, high, stubs + points + counts, live_reach);
+	if (!region && live_far_reach)
+		region = live_map_near(low, high, stubs + points + counts, live_far_reach);
 	if (region) {
 		module->region = region;
 		module->region_size = stubs + points + counts;

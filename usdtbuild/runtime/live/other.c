@@ -4,10 +4,10 @@
 
 #include "internal.h"
 
-#if !(defined(__x86_64__) || defined(__aarch64__)) || defined(__ILP32__)
+#if !LIVE_MACHINE
 
 const unsigned live_stub_size = 0;
-const intptr_t live_reach = 0;
+const intptr_t live_reach = 0, live_far_reach = 0;
 const int live_has_leave = 0;
 
 void live_machine_site(live_point *point)

@@ -121,7 +121,7 @@ void *live_map_near(uintptr_t low, uintptr_t high, size_t size, intptr_t reach)
 		if (high - low + distance + size >= far)
 			break;
 	}
-	for (distance = 0; high - low + distance + size < far; distance += step < far / 1024 ? page : step / 4 & ~(page - 1)) {
+	for (distance = 0; high - low + distance + size < far; distance += step / 4 > page ? step / 4 & ~(page - 1) : page) {
 		if (low > distance + size && (found = map_at(low - distance - size, size)))
 			return found;
 		at = high + distance;

@@ -34,7 +34,7 @@
 #include "x86_64.h"
 
 const unsigned live_stub_size = 64;
-const intptr_t live_reach = (intptr_t)1 << 30;
+const intptr_t live_reach = (intptr_t)1 << 30, live_far_reach = 0;
 const int live_has_leave = 1;
 
 const struct live_form live_forms[] = {
