@@ -158,7 +158,7 @@ def test_a_process_is_left_while_somebody_is_expected(programs: Any, run: Any) -
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--returns",), "say which, -L GLOB"),
+        (("--returns",), "say which, -F GLOB or -L GLOB"),
         (("--returns", "-L", "puts", "--engine", "patch"), "the engine patch sees no returns"),
     ],
 )

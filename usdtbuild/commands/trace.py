@@ -44,7 +44,7 @@ _ENGINES = ("auto", "patch", "trap", "inside", "remote", "bpftrace", "gdb")
 @click.option("-P", "--probe", "probes", multiple=True, metavar="GLOB", help="Probes: provider:probe, or probe.")
 @click.option("-F", "--function", "functions", multiple=True, metavar="GLOB", help="Entries of functions.")
 @click.option("-L", "--call", "calls", multiple=True, metavar="GLOB", help="Calls of library functions.")
-@click.option("--returns", is_flag=True, help="With -L: also when calls return, and what; by breakpoints.")
+@click.option("--returns", is_flag=True, help="With -F and -L: also when these return, and what; by breakpoints.")
 @click.option("-Z", "--min-size", type=click.IntRange(0, 1 << 30), default=0, metavar="BYTES",
               help="Only functions of at least so many bytes.")  # fmt: skip
 @click.option("-x", "--exclude", multiple=True, metavar="GLOB", help="Leave these probes and functions out.")
@@ -125,7 +125,7 @@ def command(
                     _heading(pid, argv, remote, words)[:200], live=not argv and wanted_hits is None)  # fmt: skip
     sieve = _sieve(wanted_hits, string_size)
     probes = probes or (latency if latency and not functions and not calls else ())
-    declared, back = _providers(files), _returns(returns, calls, engine)
+    declared, back = _providers(files), _returns(returns, functions, calls, engine)
     wanted = Wanted(probes, functions, exclude, modules, declared, calls, back, min_size)
     _show_calls(wanted, argv, engine, report, graph, duration)
     with Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
@@ -222,10 +222,10 @@ def _remote(job: Job, tell: Callable[[str], None]) -> AnySession:
     return Remote(job, tell)
 
 
-def _returns(returns: bool, calls: tuple[str, ...], engine: str) -> bool:
-    """Return whether returns of calls are traced. Raises UsageError where they can't be."""
-    if returns and not calls:
-        raise UsageError("--returns is about calls of library functions: say which, -L GLOB")
+def _returns(returns: bool, functions: tuple[str, ...], calls: tuple[str, ...], engine: str) -> bool:
+    """Return whether returns of functions and calls are traced. Raises UsageError where they can't be."""
+    if returns and not calls and not functions:
+        raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
     if returns and engine not in {"auto", "trap"}:
         raise UsageError(f"the engine {engine} sees no returns; --engine trap does, for programs of this machine")
     return returns
@@ -297,6 +297,8 @@ def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, l
         session.start()
         if verbose:
             click.echo(f"usdtbuild: tracing process {session.pid}", err=True)
+        if verbose and job.wanted.returns:
+            click.echo("usdtbuild: returns are seen by breakpoints: functions and calls have the engine trap", err=True)
         _announce(session, output, sieve)
         names = _ThreadNames(here=not job.remote)
         _follow(session, output, sieve, names, duration, limit)

@@ -12,7 +12,7 @@ from ..errors import InputError
 from . import job
 from .errors import TracerError
 from .maps import areas
-from .model import CALL, COUNT, ENTER, RETURN, Plan, Refusal, Target, Totals
+from .model import COUNT, ENTER, PROBE, Plan, Refusal, Target, Totals
 from .numbering import Numbering
 from .patch import engine as patch
 from .selection import select
@@ -155,7 +155,7 @@ class Arming:
         left = [(target, site) for target in targets for site in target.sites]
         reasons: dict[int | None, Refusal] = {}
         # Whoever returns is seen by a breakpoint where it returns to, which only one at the call knows.
-        trapped = [one for one in left if self.wish.wanted.returns and one[0].kind in {CALL, RETURN}]
+        trapped = [one for one in left if self.wish.wanted.returns and one[0].kind != PROBE]
         patched = [one for one in left if one not in trapped] if trapped else left
         if self.wish.engine in {job.AUTO, job.PATCH} and patched:
             reason = patch.why_not(process.pid, targets[0].module.machine)
@@ -202,7 +202,8 @@ class Arming:
         self, process: Process, plan: Plan, left: Sequence[tuple[Target, Site]], reasons: dict[int | None, Refusal]
     ) -> list[tuple[Target, Site]]:
         """Put breakpoints at what is left; return what can't have one."""
-        may = [one for one in left if one[0].kind != ENTER or self.wish.trap_functions or self.wish.engine == job.TRAP]
+        all_may = self.wish.trap_functions or self.wish.wanted.returns or self.wish.engine == job.TRAP
+        may = [one for one in left if one[0].kind != ENTER or all_may]
         kept = [one for one in left if one not in may]
         if may:
             refused = {refusal.address: refusal for refusal in process.points().arm(plan, may)}

@@ -62,23 +62,24 @@ def call_targets(
             yield Target(first, CALL, "", call.name, module, arguments, tuple(sites))
             first += 1
             if returns:
-                yield _return(first, call.name, module, sites, found, report, one.image.machine)
+                yield return_target(first, RETURN, call.name, module, sites, found, one.image)
                 first += 1
 
 
-def _return(
-    number: int, name: str, module: Module, sites: Sequence[Site], found: Prototype | None, report: Calls, machine: int
+def return_target(
+    number: int, kind: str, name: str, module: Module, sites: Sequence[Site], found: Prototype | None, image: Image
 ) -> Target:
-    """Return the return of a call; of an unknown function whatever the register for integers holds."""
+    """Return the target for the return of a call (`kind` RETURN) or function (EXIT), where those at `sites` return.
+
+    Of an unknown function the result is whatever the register for integers holds.
+    """
     if found is None:
-        found = Prototype((), Argument("result", "", report.address_size, False, POINTER))
-    operand = _result(found, machine)
+        found = Prototype((), Argument("result", "", image.address_size, False, POINTER))
+    operand = _result(found, image.machine)
     if found.result is None or operand is None:
-        return Target(number, RETURN, "", name, module, (), tuple(one._replace(operands=()) for one in sites))
+        return Target(number, kind, "", name, module, (), tuple(one._replace(operands=()) for one in sites))
     operands = (operand,)
-    return Target(
-        number, RETURN, "", name, module, (found.result,), tuple(s._replace(operands=operands) for s in sites)
-    )
+    return Target(number, kind, "", name, module, (found.result,), tuple(s._replace(operands=operands) for s in sites))
 
 
 def _of_c_library(call: Call, versions: bool) -> bool:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import InputError
 from ..inspection.probes import find_declared, inspect
 from ..provider import model as declared
-from .library_calls import call_targets
-from .model import ENTER, FLOAT, INTEGER, POINTER, PROBE, STRING, Argument, Module, Refusal, Site, Target
+from .library_calls import call_targets, return_target
+from .model import ENTER, EXIT, FLOAT, INTEGER, POINTER, PROBE, STRING, Argument, Module, Refusal, Site, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +32,8 @@ _KINDS = {declared.FLOAT: FLOAT, declared.POINTER: POINTER}
 class Wanted(NamedTuple):
     """What a user wants to trace: patterns of probes (`provider:probe` or `probe`), functions, modules and calls.
 
-    `returns`: calls are traced also when they return. Functions of fewer than `smallest` bytes are left out.
+    `returns`: functions and calls are traced also when they return. Functions of fewer than `smallest` bytes are left
+    out.
     """
 
     probes: tuple[str, ...] = ()
@@ -172,7 +173,7 @@ def _argument(shown: Shown, known: declared.Argument | None) -> Argument:
 
 
 def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Iterator[Target]:
-    """Yield the wanted functions of a loaded file, each as a target whose one site is its entry."""
+    """Yield the wanted functions of a loaded file, each as a target whose one site is its entry, and their returns."""
     from ..functions.read import FunctionReader
 
     report = FunctionReader(one.image).report
@@ -182,3 +183,6 @@ def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Itera
             site = Site(address + one.bias, address, (), 0, function.name)
             yield Target(first, ENTER, "", function.name, module, (), (site,))
             first += 1
+            if wanted.returns:
+                yield return_target(first, EXIT, function.name, module, (site,), None, one.image)
+                first += 1

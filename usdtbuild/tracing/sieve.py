@@ -1,6 +1,6 @@
 """A filter applied to hits: which of them pass, and how many.
 
-A call of a library function and its return are one thing: where the filter can be answered by the call's arguments,
+A call of a function and its return are one thing: where the filter can be answered by the call's arguments,
 the return passes with its call; where it asks for the result too, the call waits until it has returned, and both pass
 or neither. Who returns is told by the thread: the youngest call of this function that hasn't returned. What came
 after it and is still waiting was left (longjmp, an exception).
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from .filters import FilterError
-from .model import CALL, RETURN, Refusal
+from .model import CALL, ENTER, EXIT, RETURN, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .filters import Filter, Test
     from .model import Event, Target, Value
 
+_RETURN_OF = {CALL: RETURN, ENTER: EXIT}  # by the kind of a target that of its return's
 _DEEPEST = 10_000  # calls of one thread that wait for their return; the oldest of more never come back
 
 
@@ -46,11 +47,11 @@ class Sieve:
         """Compile the filter for targets that are new. Raises FilterError at first; later, what it can't be for is
         refused."""
         first = not self._tests
-        returns = {_place(one): one for one in targets if one.kind == RETURN}
+        returns = {(one.kind, *_place(one)): one for one in targets if one.kind in _RETURN_OF.values()}
         for target in targets[len(self._tests) :]:
             test: Test = _none
-            if target.kind != RETURN:
-                back = returns.get(_place(target)) if target.kind == CALL else None
+            if target.kind not in _RETURN_OF.values():
+                back = returns.get((_RETURN_OF.get(target.kind, ""), *_place(target)))
                 try:
                     test = self._compile(target, back)
                 except FilterError as error:

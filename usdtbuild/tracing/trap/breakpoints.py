@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...machines.x86_64 import INT3
 from .. import ptrace
 from ..maps import Memory
+from ..model import EXIT, Refusal
 from ..model import RETURN as RETURNS
-from ..model import Refusal
 from ..patch.forms import nop_length
 from .operands import is_float_register, reader
 from .returns import Returns, Wanted
@@ -89,7 +89,7 @@ class Breakpoints:
         """Arm sites of the stopped process; return what can't be armed."""
         refusals: list[Refusal] = []
         for target, site in sites:
-            if target.kind == RETURNS:
+            if target.kind in {EXIT, RETURNS}:
                 self._arm_return(target, site, plan.string_size)
                 continue
             if site.address in self.armed:

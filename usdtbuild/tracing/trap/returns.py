@@ -5,6 +5,10 @@ is expected there. Who returns is told from others that come by, other threads a
 stack pointer: behind the return it is right above where the return address was, and no two calls that are under way
 have that in common, except a function and one that it has jumped to in its place; these return at once.
 
+Behind a return the word below the stack pointer is the address that was returned to: nothing has run since that
+could have written there. Where an exception was caught the code often goes on at the same place with the same stack
+pointer, but it has called the C++ library meanwhile, whose return address is there then.
+
 A call that never returns (longjmp, an exception, the end of its thread) leaves what was expected. The breakpoint then
 stays too, and whoever comes by goes on; a new call in the same place of the stack takes the old one's place. A process
 that was forked inherits all of it with its stack; one that shares its parent's memory (vfork) leaves breakpoints alone.
@@ -27,11 +31,15 @@ _DIRECT = 0xE8  # call rel32, five bytes
 
 
 class Wanted(NamedTuple):
-    """What is told of a return: the target's number, and how its result is read; `floats` as in a breakpoint."""
+    """What is told of a return: the target's number, and how its result is read; `floats` as in a breakpoint.
+
+    `site` is where the call was seen that returns.
+    """
 
     target: int
     readers: tuple[Reader, ...]
     floats: bool
+    site: int = 0
 
 
 class Expected(NamedTuple):
@@ -71,11 +79,11 @@ class Returns:
         if not self._is_code(found.address):
             return None
         before = self._waiting.get(found, ())
-        if before and self._is_called(site, found.address, load):
+        if before and (any(one.site == site for one in before) or self._is_called(site, found.address, load)):
             before = ()  # the calls that were expected here never came back
         else:
             self._places[found.address] = self._places.get(found.address, 0) + (not before)
-        self._waiting[found] = (*before, wanted)
+        self._waiting[found] = (*before, wanted._replace(site=site))
         return found.address
 
     def _is_called(self, site: int, back: int, load: slots.Load | None) -> bool:
@@ -101,6 +109,8 @@ class Returns:
         if not found:
             return []
         self._places[address] -= 1
+        if self.memory.word(registers[ptrace.RSP] - 8) != address:
+            return []
         floats = any(one.floats for one in found)
         known = [*registers, *ptrace.float_registers(tid)] if floats else registers
         return [(one.target, tuple([read(known, self.memory) for read in one.readers])) for one in reversed(found)]
