@@ -34,12 +34,26 @@ def test_compilers_instrument_their_own_objects(
     assert usdtbuild("hook", "--into", folder / "a hook", "--", *words).stdout.splitlines() == flags
 
 
+def test_one_line_goes_into_make_s_cflags(folder: Path, need: Any, usdtbuild: Any, run: Any) -> None:
+    """As a line of shell: gcc gets two options, and the folder's name has a space."""
+    (folder / "Makefile").write_text("app.o: app.c\n\t$(CC) $(CFLAGS) -c app.c\n")
+    line = usdtbuild("hook", "--one-line", "--into", folder / "a hook", "--", need("gcc")).stdout
+    assert line.count("\n") == 1
+    run(need("make"), f"CC={need('gcc')}", f"CFLAGS=-O2 {line.rstrip()}", cwd=folder)
+    assert "app:go" in usdtbuild("list", folder / "app.o").stdout
+
+
 def test_formats_that_know_no_semaphore_ask_by_call(folder: Path, usdtbuild: Any, run: Any) -> None:
     command = ["hook", "--into", folder / "hook", "--formats"]
     assert "-DUSDT_ENABLED_BY_CALL" not in usdtbuild(*command, "stapsdt", "--", "gcc").stdout
     flags = usdtbuild(*command, "stapsdt,usdt", "--", "gcc").stdout.splitlines()
     run("gcc", *flags, "-c", "app.c", cwd=folder)
-    assert "is-enabled" in usdtbuild("list", folder / "app.o").stdout
+    listed = usdtbuild("list", folder / "app.o").stdout
+    assert "is-enabled" in listed
+    # The function that is called has a longer name on the way, which nobody is shown.
+    assert "__dtraceenabled_app___go+" in listed
+    assert "is_defined_by" not in listed
+    assert b"__dtraceenabled_app___go\0" in (folder / "app.o").read_bytes()  # in the record
 
 
 def test_a_table_of_the_sites_is_made(folder: Path, usdtbuild: Any, run: Any) -> None:

@@ -202,6 +202,7 @@ def content_of(folder: Path) -> dict[str, bytes]:
     "words",
     [
         "instrument main.o bad.o --output-dir out",
+        "instrument main.o --output-dir nowhere",
         "instrument main.o missing.o --output-dir out",
         "instrument main.o two.o other/dir.o --output-dir out",
         "header app.d -o new.h --doc out/doc.md --depfile nowhere/d",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from ..options import FORMATS, NOPS, RELATIVE, SYSTEMS, TABLES, one_of
     help="Also a table of the sites that is loaded with the code: for usdt_live.h where the file can't be read.",
 )
 @click.option("--off", is_flag=True, help="No probes: print only what --patchable asks for.")
+@click.option("--one-line", is_flag=True, help="Print one line, quoted for a shell, as CFLAGS takes it.")
 @click.argument("compiler", metavar="COMPILER", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
     into: str,
@@ -38,6 +40,7 @@ def command(
     patchable_table: str | None,
     site_table: bool,
     off: bool,
+    one_line: bool,
     compiler: tuple[str, ...],
 ) -> None:
     """Print options for a compiler, one a line, that make it instrument the objects it writes.
@@ -47,7 +50,7 @@ def command(
     `usdtbuild cc` before the compiler, prefer that: it also takes sources with -flto.
 
     \b
-      make CFLAGS="-O2 $(usdtbuild hook --into build/hook -- gcc)"
+      make CFLAGS="-O2 $(usdtbuild hook --one-line --into build/hook -- gcc)"
     """
     from ..launch.compile import read_options
     from ..launch.hook import install, take_patchable
@@ -69,4 +72,5 @@ def command(
         flags += chosen
         for warning in warnings:
             click.echo(f"usdtbuild: warning: {warning}", err=True)
-    sys.stdout.write("".join(f"{flag}\n" for flag in flags))
+    lines = [shlex.join(flags)] if one_line else flags
+    sys.stdout.write("".join(f"{line}\n" for line in lines))

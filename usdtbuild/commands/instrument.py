@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ..errors import UsageError
+from ..errors import InputError, UsageError
 from ..instrument.main import Options, Report, instrument_file
 from ..options import ABSOLUTE, FORMATS, NOPS, RELATIVE, SAFE, SYSTEMS, TABLES, one_of
 from ..outputs import Outputs
@@ -102,6 +102,8 @@ def _pairs(objects: tuple[str, ...], output: str | None, output_dir: str | None)
             raise UsageError(f"-o takes one object, and there are {len(objects)}; use --output-dir")
         pairs = [(objects[0], output)]
     else:
+        if not Path(str(output_dir)).is_dir():
+            raise InputError(str(output_dir), "is no folder", "make it first (mkdir -p)")
         pairs = [(path, str(Path(str(output_dir)) / Path(path).name)) for path in objects]
     _refuse_overwriting(pairs)
     return pairs

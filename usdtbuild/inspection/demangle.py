@@ -1,4 +1,5 @@
-"""C++ and Rust names as their authors wrote them, through the demangler of binutils or LLVM.
+"""C++ and Rust names as their authors wrote them, through the demangler of binutils or LLVM; probes' stubs as DTrace
+spells them.
 
 One process for all names. The demangler is the user's: none is carried along.
 """
@@ -10,6 +11,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from ..errors import UsdtError
+from ..provider.describe import plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,8 +42,10 @@ def demangle(names: Iterable[str]) -> dict[str, str]:
 
 
 def demangle_if_possible(names: Iterable[str]) -> dict[str, str]:
-    """Return what `demangle` does; nothing where no demangler is installed."""
+    """Return what `demangle` does, where a demangler is installed, and the plain names of probes' stubs."""
+    names = set(names)
+    plain = {name: plain_name(name) for name in names if name.startswith("__dtrace") and plain_name(name) != name}
     try:
-        return demangle(names)
+        return {**demangle(names), **plain}
     except UsdtError:
-        return {}
+        return plain

@@ -12,6 +12,7 @@ from ..elf.layout import SymbolIndex
 from ..elf.object import find_symbols
 from ..errors import UsdtError
 from ..formats import stapsdt
+from ..provider import describe
 from ..record import NamedTuple
 
 TYPE_CHECKING = False
@@ -93,7 +94,7 @@ class Context:
         from .dof import Function, FunctionTable
 
         if section >= len(self.source.sections):
-            return Function(0, 0, stub.name)
+            return Function(0, 0, describe.plain_name(stub.name))
         if self._functions is None:
             self._functions = FunctionTable(self.source, {site.section for site in self.found.sites})
         return self._functions.at(section, offset)
