@@ -9,6 +9,7 @@ from ..elf import layout as elf
 from ..elf.edit import NewRelocation
 from ..elf.object import find_symbols
 from ..errors import UsdtError
+from ..provider import describe
 from .context import Place, SiteReport
 from .records import write_records
 from .semaphores import semaphore
@@ -29,7 +30,7 @@ def define(context: Context, stub: StubSymbol) -> None:
 
     It stands in a COMDAT group of its own, so that any number of objects may define it.
     """
-    code = _code(context, stub)
+    code, name = _code(context, stub), f".text.{describe.plain_name(stub.name)}"
     group = context.editor.add_group(stub.symbol)
     context.unique_names[group] = stub.name
     section = context.editor.next_section
@@ -43,11 +44,11 @@ def define(context: Context, stub: StubSymbol) -> None:
     if tied:
         relocations.append(NewRelocation(code.site, context.machine.none, 0, 0))  # against its record, see below
     context.editor.add_section(
-        f".text.{stub.name}", elf.SHT_PROGBITS, elf.SHF_ALLOC | elf.SHF_EXECINSTR, code.code,
+        name, elf.SHT_PROGBITS, elf.SHF_ALLOC | elf.SHF_EXECINSTR, code.code,
         align=code.align, relocations=relocations, group=group,
     )  # fmt: skip
-    for name, offset in code.mapping:
-        context.editor.add_label(section, offset, name)
+    for kind, offset in code.mapping:
+        context.editor.add_label(section, offset, kind)
     entry, value = (section, code.entry) if context.machine.descriptor is None else _describe_function(context, section)
     context.editor.change_symbol(stub.symbol, elf.STB_WEAK, elf.STT_FUNC, entry, value, len(code.code))
     if not recorded:
@@ -56,7 +57,7 @@ def define(context: Context, stub: StubSymbol) -> None:
     if tied:
         relocations[-1] = relocations[-1]._replace(symbol=labels[0])
     context.reports.append(
-        SiteReport(stub.provider, stub.probe.stub, stub.enabled, f".text.{stub.name}", code.site, True)
+        SiteReport(stub.provider, stub.probe.stub, stub.enabled, name, code.site, True)
     )
 
 
