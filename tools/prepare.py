@@ -91,6 +91,7 @@ MACHINES = {
     "s390x-linux-gnu": "s390x",
     "sparc64-linux-gnu": "sparc64",
 }
+CXX_MACHINES = ("aarch64-linux-gnu", "riscv64-linux-gnu", "s390x-linux-gnu")
 ALL = (
     *TEST,
     # The first LLVM that knows all the machines (LoongArch, s390x and SPARC in its linker).
@@ -101,7 +102,7 @@ ALL = (
     Need("chromium", ("chromium",)),  # for the pages that `trace` writes; Ubuntu's is no package but a snap
     Need("x86_64-linux-gnux32-gcc", ("gcc-x86-64-linux-gnux32",)),
     *(Need(f"{machine}-gcc", (f"gcc-{machine}",)) for machine in MACHINES),
-    *(Need(f"{machine}-g++", (f"g++-{machine}",)) for machine in ("aarch64-linux-gnu", "riscv64-linux-gnu")),
+    *(Need(f"{machine}-g++", (f"g++-{machine}",)) for machine in CXX_MACHINES),
     *(Need(f"/usr/{machine}/include/stdio.h", (f"libc6-dev-{port}-cross",)) for machine, port in MACHINES.items()),
 )
 NEEDS = {"demo": DEMO, "test": TEST, "all": ALL}

@@ -16,7 +16,7 @@
 #include "stress.h"
 #include "usdt_live.h"
 
-/* Tail sites can be switched on x86-64 and aarch64 only. */
+/* Tail sites can't be switched on all machines. */
 #if defined(__x86_64__) || defined(__aarch64__) || defined(__riscv)
 #define SITES 128
 #else

@@ -153,6 +153,7 @@ def test_aarch64_long_vectors_are_kept(qemu: Run) -> None:
 # Under qemu a static program of riscv64 has no free memory within the megabyte that a jump reaches.
 MACHINES = [
     ("riscv64", "riscv64-linux-gnu", ("-fPIE",), "-fpatchable-function-entry=5,4", 128),
+    ("s390x", "s390x-linux-gnu", (), "-mhotpatch=4,2", 64),
 ]
 
 
@@ -179,9 +180,38 @@ def test_frames_are_left_in_every_way(
     check_frames(qemu(machine, triple, HERE / "frames.cc", flags, 50, patchable=patchable), 50)
 
 
+PATCHABLE = r"""
+#include <stdio.h>
+#include <string.h>
+#include "usdt_live.h"
+__attribute__((noinline)) int f_one(int x) { return x + 1; }
+static int show(const usdt_live_point *point, unsigned long long count, void *data)
+{
+	(void)count;
+	(void)data;
+	if (!strcmp(point->name, "f_one"))
+		puts(point->reason ? point->reason : "yes");
+	return 0;
+}
+int main(void)
+{
+	int on = usdt_live_function_on("f_one", NULL, NULL, NULL), sum = f_one(1);
+	usdt_live_each(USDT_LIVE_FUNCTIONS, "*", show, NULL);
+	return on != 0 || sum != 2;
+}
+"""
+
+
+def test_two_nops_of_s390x_are_refused(qemu: Run, tmp_path: Path) -> None:
+    source = tmp_path / "patchable.c"
+    source.write_text(PATCHABLE)
+    patchable = "-fpatchable-function-entry=7,5"
+    assert qemu("s390x", "s390x-linux-gnu", source, (), patchable=patchable) == "not-one-store\n"
+
+
 @pytest.mark.parametrize(
     ("machine", "triple"),
-    [("s390x", "s390x-linux-gnu"), ("arm", "arm-linux-gnueabihf")],
+    [("ppc64le", "powerpc64le-linux-gnu"), ("arm", "arm-linux-gnueabihf")],
 )
 def test_machines_without_a_protocol_say_so(machine: str, triple: str, qemu: Any, tmp_path: Path) -> None:
     source = tmp_path / "none.c"

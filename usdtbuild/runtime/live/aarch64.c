@@ -69,6 +69,12 @@ unsigned live_machine_pad(const unsigned char *at, size_t left)
 	return (word & 0xffffff3fu) == 0xd503241fu ? 4 : 0; /* bti, bti c, bti j, bti jc */
 }
 
+unsigned live_machine_hotpatch(const unsigned char *at)
+{
+	(void)at;
+	return 0;
+}
+
 const char *live_machine_entry_room(const live_point *point, const char **detail)
 {
 	if (point->nops >= 4)

@@ -32,6 +32,10 @@
 #define LIVE_FRAMES 1
 #define LIVE_TRAMPOLINE_CALL 4
 #define LIVE_LINK 35
+#elif defined(__s390x__)
+#define LIVE_FRAMES 1
+#define LIVE_TRAMPOLINE_CALL 2
+#define LIVE_LINK 7
 #endif
 
 #ifdef LIVE_FRAMES

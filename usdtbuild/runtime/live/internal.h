@@ -40,7 +40,7 @@
 /* Whether a file of this folder is for this machine. */
 #if defined(__ILP32__)
 #define LIVE_MACHINE 0
-#elif defined(__x86_64__) || defined(__aarch64__) || (defined(__riscv) && defined(__LP64__))
+#elif defined(__x86_64__) || defined(__aarch64__) || (defined(__riscv) && defined(__LP64__)) || defined(__s390x__)
 #define LIVE_MACHINE 1
 #else
 #define LIVE_MACHINE 0
@@ -212,6 +212,8 @@ LIVE_HIDDEN int live_machine_step(const live_point *point, int on, int step, liv
 /* Length of the NOP at `at`, of at most `left` bytes; 0 if there is none. The length of a landing pad. */
 LIVE_HIDDEN unsigned live_machine_nop(const unsigned char *at, size_t left);
 LIVE_HIDDEN unsigned live_machine_pad(const unsigned char *at, size_t left);
+/* The padding, in bytes, of a function at `at` that can be patched and stands in no table; 0 if it isn't one. */
+LIVE_HIDDEN unsigned live_machine_hotpatch(const unsigned char *at);
 /* Branches in [start, end) that go to an address for which `bit` is set: calls `found`. */
 LIVE_HIDDEN void live_machine_jumps(
 	live_module *module, const live_segment *code, int (*wanted)(void *, uintptr_t),

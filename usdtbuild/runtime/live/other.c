@@ -103,6 +103,12 @@ int live_machine_hook(uintptr_t at, void (*hook)(void))
 	return 0;
 }
 
+unsigned live_machine_hotpatch(const unsigned char *at)
+{
+	(void)at;
+	return 0;
+}
+
 const char *live_machine_entry_room(const live_point *point, const char **detail)
 {
 	(void)point;

@@ -111,6 +111,12 @@ unsigned live_machine_pad(const unsigned char *at, size_t left)
 	return 0;
 }
 
+unsigned live_machine_hotpatch(const unsigned char *at)
+{
+	(void)at;
+	return 0;
+}
+
 const char *live_machine_entry_room(const live_point *point, const char **detail)
 {
 	if (point->padding >= 8 && point->padding < 200 && point->nops >= 2)

@@ -108,6 +108,12 @@ unsigned live_machine_pad(const unsigned char *at, size_t left)
 	return left >= 4 && !memcmp(at, "\xf3\x0f\x1e\xfa", 4) ? 4 : 0;
 }
 
+unsigned live_machine_hotpatch(const unsigned char *at)
+{
+	(void)at;
+	return 0;
+}
+
 const char *live_machine_entry_room(const live_point *point, const char **detail)
 {
 	unsigned second = (unsigned)-(2 + point->landing_pad + point->padding) & 255;

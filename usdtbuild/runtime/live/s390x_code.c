@@ -1,0 +1,139 @@
+/*
+ * s390x: what stubs call, and the trampolines of frames whose return is waited for.
+ */
+
+#include "internal.h"
+
+#if defined(__s390x__)
+
+#include <sys/auxv.h>
+
+#include "frames.h"
+
+live_return live_returns[LIVE_FRAME_COUNT] __attribute__((aligned(4096), used));
+
+/* Whether there are vector registers, of which floating-point ones are a part. */
+LIVE_HIDDEN __attribute__((used)) uint32_t live_s390_vectors;
+
+static __attribute__((constructor(101))) void look_at_processor(void)
+{
+	live_s390_vectors = getauxval(AT_HWCAP) >> 11 & 1; /* HWCAP_S390_VX */
+}
+
+/*
+ * A frame of 832 bytes: from 160 on r2 to r6, our r14, r0, the function's r14, fpc, f0 to f7; from 304 on the vector registers. Instructions for those are written as
+ * bytes, since compilers for older processors don't know them.
+ */
+__asm__(
+	".macro live_s390_save\n"
+	"	stmg %r2,%r6,160(%r15)\n"
+	"	stfpc 224(%r15)\n"
+	"	larl %r3,live_s390_vectors\n	lt %r3,0(%r3)\n	jz 71f\n"
+	"	.byte 0xe7,0x0f,0xf1,0x30,0x00,0x3e\n" /* vstm %v0,%v15,304(%r15) */
+	"	.byte 0xe7,0x0f,0xf2,0x30,0x0c,0x3e\n" /* vstm %v16,%v31,560(%r15) */
+	"	j 72f\n"
+	"71:	.irp n,0,1,2,3,4,5,6,7\n	std %f\\n,232+8*\\n(%r15)\n	.endr\n"
+	"72:\n"
+	".endm\n"
+	".macro live_s390_load\n"
+	"	larl %r3,live_s390_vectors\n	lt %r3,0(%r3)\n	jz 71f\n"
+	"	.byte 0xe7,0x0f,0xf1,0x30,0x00,0x36\n" /* vlm */
+	"	.byte 0xe7,0x0f,0xf2,0x30,0x0c,0x36\n"
+	"	j 72f\n"
+	"71:	.irp n,0,1,2,3,4,5,6,7\n	ld %f\\n,232+8*\\n(%r15)\n	.endr\n"
+	"72:	lfpc 224(%r15)\n"
+	"	lmg %r2,%r5,160(%r15)\n"
+	".endm\n"
+	".pushsection .text.live_s390,\"ax\",@progbits\n"
+	".balign 16\n"
+	/* A site was hit; r1 is the point, r0 must be kept. */
+	".globl live_s390_hit\n.hidden live_s390_hit\n.type live_s390_hit,@function\n"
+	"live_s390_hit:\n"
+	"	.cfi_startproc\n"
+	"	.cfi_undefined r14\n"
+	"	lay %r15,-832(%r15)\n"
+	"	live_s390_save\n"
+	"	stg %r14,200(%r15)\n"
+	"	stg %r0,208(%r15)\n"
+	"	lgr %r2,%r1\n"
+	"	la %r3,160(%r15)\n"
+	"	lghi %r4,1\n"
+	"	brasl %r14,live_hit\n"
+	"	live_s390_load\n"
+	"	lg %r0,208(%r15)\n"
+	"	lg %r14,200(%r15)\n"
+	"	lay %r15,832(%r15)\n"
+	"	br %r14\n"
+	"	.cfi_endproc\n"
+	".size live_s390_hit,.-live_s390_hit\n"
+
+	/* A function is entered; r1 is the point, the stub's frame of 192 bytes has its r14 at 176, and gets the trampoline, or 0, at 168. */
+	".globl live_s390_enter\n.hidden live_s390_enter\n.type live_s390_enter,@function\n"
+	"live_s390_enter:\n"
+	"	.cfi_startproc\n"
+	"	.cfi_def_cfa r15,352\n" /* as if the function's caller had called us */
+	"	.cfi_offset r14,-176\n"
+	"	.cfi_val_offset r15,-160\n"
+	"	lay %r15,-832(%r15)\n"
+	"	.cfi_adjust_cfa_offset 832\n"
+	"	live_s390_save\n"
+	"	stg %r14,200(%r15)\n"
+	"	lg %r14,1008(%r15)\n"
+	"	stg %r14,216(%r15)\n"
+	"	lgr %r2,%r1\n"
+	"	la %r3,160(%r15)\n"
+	"	la %r4,1024(%r15)\n"
+	"	lghi %r5,1\n"
+	"	brasl %r14,live_enter\n"
+	"	stg %r2,1000(%r15)\n"
+	"	live_s390_load\n"
+	"	lg %r14,200(%r15)\n"
+	"	lay %r15,832(%r15)\n"
+	"	br %r14\n"
+	"	.cfi_endproc\n"
+	".size live_s390_enter,.-live_s390_enter\n"
+
+	/* A body returned to the trampoline that r1 tells. */
+	".type live_s390_leave,@function\n"
+	"live_s390_leave:\n"
+	"	.cfi_startproc\n"
+	"	.cfi_undefined r14\n"
+	"	lay %r15,-832(%r15)\n"
+	"	live_s390_save\n"
+	"	lgr %r2,%r1\n"
+	"	la %r3,160(%r15)\n"
+	"	la %r4,832(%r15)\n"
+	"	brasl %r14,live_leave\n"
+	"	lgr %r14,%r2\n"
+	"	live_s390_load\n"
+	"	lay %r15,832(%r15)\n"
+	"	br %r14\n"
+	"	.cfi_endproc\n"
+	".size live_s390_leave,.-live_s390_leave\n"
+
+	/* Trampolines, and where unwinders find their return addresses: as on x86-64. r15 is as the caller left it. */
+	".balign 4096\n"
+	".globl live_trampolines\n.hidden live_trampolines\n"
+	"live_trampolines:\n"
+	"	.cfi_startproc\n"
+	"	.cfi_signal_frame\n"
+	"	.cfi_def_cfa r15,160\n"
+	"	.cfi_val_offset r15,-160\n"
+	"	.cfi_escape 0x16,14,19, 0x7e,0, 0x12, 0x0a,0x0f,0xf0, 0x1a, 0x16, 0x0b,0xf0,0x00, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, 0x32, 0x1c\n"
+	".set live_place, 0\n"
+	".rept 16\n"
+	"	.quad live_returns+live_place-.\n"
+	"	.quad 0\n"
+	"	.set live_place, live_place+16\n"
+	"	.rept 255\n"
+	"	basr %r14,%r14\n"
+	"	basr %r1,0\n"
+	"	jg live_s390_leave\n"
+	"	nopr\n	nopr\n	nopr\n"
+	"	.set live_place, live_place+16\n"
+	"	.endr\n"
+	".endr\n"
+	"	.cfi_endproc\n"
+	".popsection\n");
+
+#endif
