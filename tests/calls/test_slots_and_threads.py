@@ -1,0 +1,160 @@
+"""Slots that lead back to their PLT entries while threads make first calls all at once, through gdbserver.
+
+Compilers for x86-64 write no code that loads a slot of the PLT, so assembly does: the scheme is the same on every machine,
+and threads of other machines than this one have no stub here that lets them run.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FUNCTIONS, THREADS, ROUNDS = 40, 4, 3
+LISTED = ("-m", "usdtbuild", "calls", "--json")
+# Each function's first call is made by all threads at once: nobody goes on to the next before all have made it.
+PROGRAM = r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#define EACH(what) %(each)s
+#define DECLARE(n) int own_##n(int); int slot_##n(int);
+EACH(DECLARE)
+/* So that there are slots. */
+int never(void)
+{
+	int sum = 0;
+#define CALL(n) sum += own_##n(n);
+	EACH(CALL)
+	return sum;
+}
+static int (*const slots[])(int) = {
+#define NAME(n) slot_##n,
+	EACH(NAME)
+};
+static pthread_barrier_t barrier;
+static void *work(void *sum)
+{
+	for (int round = 0; round < ROUNDS; round++)
+		for (int n = 0; n < FUNCTIONS; n++) {
+			pthread_barrier_wait(&barrier);
+			*(long *)sum += slots[n](round);
+		}
+	return 0;
+}
+int main(int argc, char **argv)
+{
+	static long sums[THREADS];
+	static pthread_t threads[THREADS];
+	if (argc > 5)
+		return never();
+	pthread_barrier_init(&barrier, 0, THREADS);
+	for (int n = 0; n < THREADS; n++)
+		pthread_create(&threads[n], 0, work, &sums[n]);
+	for (int n = 0; n < THREADS; n++)
+		pthread_join(threads[n], 0);
+	if (argc > 1) { /* children have slots of their own, or with vfork their parent's */
+		int status, last = slots[0](50);
+		if (!fork())
+			_exit(slots[0](60) == 60);
+		wait(&status);
+		if (!vfork())
+			execl("/bin/true", "true", (char *)0);
+		wait(0);
+		sums[0] += WEXITSTATUS(status) + last + slots[1](70);
+	}
+	printf("%%ld\n", sums[0] + sums[1] + sums[2] + sums[3]);
+	return 0;
+}
+"""
+# What calls a function by its slot, at a distance from the table's beginning.
+ASSEMBLY = """
+\t.globl slot_{n}
+\t.type slot_{n},@function
+slot_{n}:
+\tsub $8, %rsp
+\tcall *_GLOBAL_OFFSET_TABLE_+{distance}(%rip)
+\tadd $8, %rsp
+\tret
+"""
+SUM = THREADS * sum(n + r for n in range(FUNCTIONS) for r in range(ROUNDS))
+
+
+@pytest.fixture(scope="module")
+def program(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the program twice: the first time tells where the linker puts which slot."""
+    if platform.machine() != "x86_64":
+        pytest.skip("the assembly is x86-64's")
+    folder = tmp_path_factory.mktemp("threads")
+    each = " ".join(f"what({n})" for n in range(FUNCTIONS))
+    (folder / "program.c").write_text(PROGRAM % {"each": each})
+    (folder / "library.c").write_text("".join(f"int own_{n}(int v) {{ return v + {n}; }}\n" for n in range(FUNCTIONS)))
+    options = ["-O1", "-pthread", "-fcf-protection=none", "-fuse-ld=bfd", "-Wl,-z,lazy", "-Wl,-rpath,$ORIGIN"]
+    defines = [f"-D{name}={globals()[name]}" for name in ("FUNCTIONS", "THREADS", "ROUNDS")]
+    run("gcc", "-shared", "-fPIC", "library.c", "-Wl,-soname,libown.so", "-o", "libown.so", cwd=folder)
+    calls: dict[str, Any] = {}
+    for _ in range(2):
+        slots = {int(call["slot"], 16): name for name, call in calls.items()}
+        start = min(slots, default=0) - 24  # the table's own three words
+        names = {name: slot - start for slot, name in slots.items()}
+        text = "".join(ASSEMBLY.format(n=n, distance=names.get(f"own_{n}", 0)) for n in range(FUNCTIONS))
+        (folder / "slots.s").write_text(text + '\t.section .note.GNU-stack,"",@progbits\n')
+        run("gcc", *options, *defines, "program.c", "slots.s", "libown.so", "-o", "program", cwd=folder)
+        (file,) = json.loads(run(sys.executable, *LISTED, folder / "program").stdout)["files"]
+        calls = {call["name"]: call for call in file["calls"] if call["kind"] == "lazy"}
+    for n in range(FUNCTIONS):
+        assert [site["through"] for site in calls[f"own_{n}"]["sites"]] == ["slot"]
+    return folder / "program"
+
+
+@pytest.fixture
+def served(need: Any) -> Iterator[Callable[..., tuple[str, subprocess.Popen[str]]]]:
+    """Start a program in gdbserver: returns where it listens, and the process."""
+    gdbserver = need("gdbserver")
+    started: list[subprocess.Popen[str]] = []
+
+    def serve(*words: Any) -> tuple[str, subprocess.Popen[str]]:
+        command = [gdbserver, "--once", "localhost:0", *map(str, words)]
+        pipe = subprocess.PIPE
+        server = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        started.append(server)
+        assert server.stderr is not None
+        for line in server.stderr:
+            if found := re.match(r"Listening on port (\d+)", line):
+                return f"localhost:{found[1]}", server
+        pytest.fail("gdbserver doesn't listen")
+
+    yield serve
+    for server in started:
+        server.kill()
+        server.communicate()
+
+
+def hits(output: str) -> Counter[tuple[str, str]]:
+    """Count the calls in a trace's lines, by function and argument."""
+    return Counter(re.findall(r"(own_\d+) arg1=(\w+)", output))
+
+
+def test_first_calls_of_all_threads_at_once(program: Path, run: Any, served: Any) -> None:
+    where, server = served(program)
+    done = run(sys.executable, "-m", "usdtbuild", "trace", "-v", "--remote", where, "--module", "program", "-L", "own_*")
+    assert hits(done.stdout) == {(f"own_{n}", hex(r)): THREADS for n in range(FUNCTIONS) for r in range(ROUNDS)}
+    assert server.communicate(timeout=60)[0].split() == [str(SUM)]
+
+
+def test_children_find_slots_as_they_would_be(program: Path, run: Any, served: Any) -> None:
+    where, server = served(program, "children")
+    done = run(sys.executable, "-m", "usdtbuild", "trace", "-v", "--remote", where, "--module", "program", "-L", "own_*")
+    wanted = {(f"own_{n}", hex(r)): THREADS for n in range(FUNCTIONS) for r in range(ROUNDS)}
+    assert hits(done.stdout) == {**wanted, ("own_0", "0x32"): 1, ("own_1", "0x46"): 1}
+    assert server.communicate(timeout=60)[0].split() == [str(SUM + 1 + 50 + 71)]
