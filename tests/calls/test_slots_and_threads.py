@@ -49,6 +49,7 @@ static void *work(void *sum)
 		for (int n = 0; n < FUNCTIONS; n++) {
 			pthread_barrier_wait(&barrier);
 			*(long *)sum += slots[n](round);
+			*(long *)sum += slots[n](round + 100);
 		}
 	return 0;
 }
@@ -87,7 +88,8 @@ slot_{n}:
 \tadd $8, %rsp
 \tret
 """
-SUM = THREADS * sum(n + r for n in range(FUNCTIONS) for r in range(ROUNDS))
+ARGUMENTS = [*range(ROUNDS), *range(100, 100 + ROUNDS)]
+SUM = THREADS * sum(n + value for n in range(FUNCTIONS) for value in ARGUMENTS)
 
 
 @pytest.fixture(scope="module")
@@ -148,13 +150,13 @@ def hits(output: str) -> Counter[tuple[str, str]]:
 def test_first_calls_of_all_threads_at_once(program: Path, run: Any, served: Any) -> None:
     where, server = served(program)
     done = run(sys.executable, "-m", "usdtbuild", "trace", "-v", "--remote", where, "--module", "program", "-L", "own_*")
-    assert hits(done.stdout) == {(f"own_{n}", hex(r)): THREADS for n in range(FUNCTIONS) for r in range(ROUNDS)}
+    assert hits(done.stdout) == {(f"own_{n}", hex(r)): THREADS for n in range(FUNCTIONS) for r in ARGUMENTS}
     assert server.communicate(timeout=60)[0].split() == [str(SUM)]
 
 
 def test_children_find_slots_as_they_would_be(program: Path, run: Any, served: Any) -> None:
     where, server = served(program, "children")
     done = run(sys.executable, "-m", "usdtbuild", "trace", "-v", "--remote", where, "--module", "program", "-L", "own_*")
-    wanted = {(f"own_{n}", hex(r)): THREADS for n in range(FUNCTIONS) for r in range(ROUNDS)}
+    wanted = {(f"own_{n}", hex(r)): THREADS for n in range(FUNCTIONS) for r in ARGUMENTS}
     assert hits(done.stdout) == {**wanted, ("own_0", "0x32"): 1, ("own_1", "0x46"): 1}
     assert server.communicate(timeout=60)[0].split() == [str(SUM + 1 + 50 + 71)]
