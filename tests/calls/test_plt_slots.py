@@ -190,6 +190,38 @@ def test_what_no_pattern_knows_and_is_bound_at_the_start_is_said(name: str, buil
     assert {one.split()[0] for one in calls_in(done.stdout)} == {"own_again", "own_outer"}
 
 
+LOADER = r"""
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+int main(int argc, char **argv)
+{
+	void *library = dlopen(argv[1], strcmp(argv[2], "now") ? RTLD_LAZY : RTLD_NOW);
+	if (!library)
+		return puts(dlerror());
+	int sum = ((int (*)(int))dlsym(library, "own_outer"))(50) + ((int (*)(int))dlsym(library, "own_again"))(2);
+	dlclose(library);
+	printf("%d\n", sum);
+	return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("mode", ["lazy", "now"])
+@pytest.mark.parametrize("name", ["ppc64le", "ppc", "ppc bss"])
+def test_library_that_is_opened_later(name: str, mode: str, built: Any, run: Any, usdtbuild: Any) -> None:
+    """It is relocated only when the dynamic linker has told of it: its own first code says when."""
+    library = built(name).with_name("libown.so")
+    (library.parent / "loader.c").write_text(LOADER)
+    run(f"{MACHINES[name].prefix}-gcc", "-w", "loader.c", "-o", "loader", cwd=library.parent)
+    machine = MACHINES[name]
+    words = ["trace", "--emulator", machine.emulator, "--sysroot", f"/usr/{machine.prefix}", "-v", "-L", "own_*"]
+    done = usdtbuild(*words, "--", library.parent / "loader", library, mode)
+    inner = [f"own_{one} arg1={n:#x}" for n in (1, 0) for one in ("turn", "again")]
+    assert calls_in(done.stdout) == ["own_late arg1=0x32", "own_early arg1=0x32", *inner], done.stderr
+    assert [line for line in done.stdout.splitlines() if line.isdigit()] == [str(47 + 51 * 7 + 5)]
+
+
 @pytest.mark.parametrize("name", ["ppc64le", "ppc"])
 def test_call_sites_are_those_that_the_compiler_marks(name: str, built: Any, run: Any, usdtbuild: Any) -> None:
     """R_PPC(64)_PLTCALL stands at each branch, with the function's name, where the linker keeps relocations."""
