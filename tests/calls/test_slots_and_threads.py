@@ -1,7 +1,7 @@
 """Slots that lead back to their PLT entries while threads make first calls all at once, through gdbserver.
 
-Compilers for x86-64 write no code that loads a slot of the PLT, so assembly does: the scheme is the same on every machine,
-and threads of other machines than this one have no stub here that lets them run.
+Compilers for x86-64 write no code that loads a slot of the PLT, so assembly does: the scheme is the same on every
+machine, and threads of other machines than this one have no stub here that lets them run.
 """
 
 from __future__ import annotations
@@ -92,31 +92,36 @@ ARGUMENTS = [*range(ROUNDS), *range(100, 100 + ROUNDS)]
 SUM = THREADS * sum(n + value for n in range(FUNCTIONS) for value in ARGUMENTS)
 
 
+def built_twice(run: Any, folder: Path, name: str, count: int, *more: Any) -> Path:
+    """Build a program with assembly for `count` functions twice: the first time tells where which slot is."""
+    options = ["-O1", "-pthread", "-fcf-protection=none", "-fuse-ld=bfd", "-Wl,-z,lazy", "-Wl,-rpath,$ORIGIN"]
+    calls: dict[str, Any] = {}
+    for _ in range(2):
+        slots = {int(call["slot"], 16): name for name, call in calls.items()}
+        start = min(slots, default=0) - 24  # the table's own three words
+        names = {name: slot - start for slot, name in slots.items()}
+        text = "".join(ASSEMBLY.format(n=n, distance=names.get(f"own_{n}", 0)) for n in range(count))
+        (folder / "slots.s").write_text(text + '\t.section .note.GNU-stack,"",@progbits\n')
+        run("gcc", *options, f"{name}.c", "slots.s", *more, "-o", name, cwd=folder)
+        (file,) = json.loads(run(sys.executable, *LISTED, folder / name).stdout)["files"]
+        calls = {call["name"]: call for call in file["calls"] if call["kind"] == "lazy"}
+    for n in range(count):
+        assert "slot" in [site["through"] for site in calls[f"own_{n}"]["sites"]]
+    return folder / name
+
+
 @pytest.fixture(scope="module")
 def program(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the program twice: the first time tells where the linker puts which slot."""
+    """Build the program and its library."""
     if platform.machine() != "x86_64":
         pytest.skip("the assembly is x86-64's")
     folder = tmp_path_factory.mktemp("threads")
     each = " ".join(f"what({n})" for n in range(FUNCTIONS))
     (folder / "program.c").write_text(PROGRAM % {"each": each})
     (folder / "library.c").write_text("".join(f"int own_{n}(int v) {{ return v + {n}; }}\n" for n in range(FUNCTIONS)))
-    options = ["-O1", "-pthread", "-fcf-protection=none", "-fuse-ld=bfd", "-Wl,-z,lazy", "-Wl,-rpath,$ORIGIN"]
     defines = [f"-D{name}={globals()[name]}" for name in ("FUNCTIONS", "THREADS", "ROUNDS")]
     run("gcc", "-shared", "-fPIC", "library.c", "-Wl,-soname,libown.so", "-o", "libown.so", cwd=folder)
-    calls: dict[str, Any] = {}
-    for _ in range(2):
-        slots = {int(call["slot"], 16): name for name, call in calls.items()}
-        start = min(slots, default=0) - 24  # the table's own three words
-        names = {name: slot - start for slot, name in slots.items()}
-        text = "".join(ASSEMBLY.format(n=n, distance=names.get(f"own_{n}", 0)) for n in range(FUNCTIONS))
-        (folder / "slots.s").write_text(text + '\t.section .note.GNU-stack,"",@progbits\n')
-        run("gcc", *options, *defines, "program.c", "slots.s", "libown.so", "-o", "program", cwd=folder)
-        (file,) = json.loads(run(sys.executable, *LISTED, folder / "program").stdout)["files"]
-        calls = {call["name"]: call for call in file["calls"] if call["kind"] == "lazy"}
-    for n in range(FUNCTIONS):
-        assert [site["through"] for site in calls[f"own_{n}"]["sites"]] == ["slot"]
-    return folder / "program"
+    return built_twice(run, folder, "program", FUNCTIONS, *defines, "libown.so")
 
 
 @pytest.fixture
@@ -149,14 +154,81 @@ def hits(output: str) -> Counter[tuple[str, str]]:
 
 def test_first_calls_of_all_threads_at_once(program: Path, run: Any, served: Any) -> None:
     where, server = served(program)
-    done = run(sys.executable, "-m", "usdtbuild", "trace", "-v", "--remote", where, "--module", "program", "-L", "own_*")
+    done = run(
+        sys.executable, "-m", "usdtbuild", "trace", "-v", "--remote", where, "--module", "program", "-L", "own_*"
+    )
     assert hits(done.stdout) == {(f"own_{n}", hex(r)): THREADS for n in range(FUNCTIONS) for r in ARGUMENTS}
     assert server.communicate(timeout=60)[0].split() == [str(SUM)]
 
 
 def test_children_find_slots_as_they_would_be(program: Path, run: Any, served: Any) -> None:
     where, server = served(program, "children")
-    done = run(sys.executable, "-m", "usdtbuild", "trace", "-v", "--remote", where, "--module", "program", "-L", "own_*")
+    done = run(
+        sys.executable, "-m", "usdtbuild", "trace", "-v", "--remote", where, "--module", "program", "-L", "own_*"
+    )
     wanted = {(f"own_{n}", hex(r)): THREADS for n in range(FUNCTIONS) for r in ARGUMENTS}
     assert hits(done.stdout) == {**wanted, ("own_0", "0x32"): 1, ("own_1", "0x46"): 1}
     assert server.communicate(timeout=60)[0].split() == [str(SUM + 1 + 50 + 71)]
+
+
+# A thread opens a library, whose constructor takes its time; meanwhile the dynamic linker's lock is held, which a first
+# call needs whose function is in another library that was opened.
+WAITS = r"""
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+int own_0(int), own_1(int), slot_0(int), slot_1(int);
+volatile int entered, calling;
+static void *open_slow(void *path)
+{
+	return dlopen(path, RTLD_NOW);
+}
+int main(int argc, char **argv)
+{
+	pthread_t thread;
+	if (argc > 5)
+		return own_0(0) + own_1(1);
+	dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL);
+	pthread_create(&thread, 0, open_slow, argv[2]);
+	while (!entered)
+		usleep(1000);
+	calling = 1;
+	int sum = slot_0(1);
+	pthread_join(thread, 0);
+	sum += slot_1(2) + slot_0(3) + slot_1(4);
+	printf("%d\n", sum);
+	return 0;
+}
+"""
+SLOW = r"""
+#include <unistd.h>
+extern volatile int entered, calling;
+__attribute__((constructor)) static void slow(void)
+{
+	entered = 1;
+	while (!calling)
+		usleep(1000);
+	sleep(3); /* far more than from there to the call */
+}
+"""
+
+
+def test_first_call_that_waits_for_another_thread(program: Path, run: Any, served: Any) -> None:
+    """Stepped alone it would wait for ever; it is let go with the others, and what may be missing is said."""
+    folder = program.parent
+    (folder / "waits.c").write_text(WAITS)
+    (folder / "slow.c").write_text(SLOW)
+    run("gcc", "-shared", "-fPIC", "slow.c", "-o", "libslow.so", cwd=folder)
+    loose = ("-Wl,--unresolved-symbols=ignore-all", "-rdynamic")
+    built_twice(run, folder, "waits", 2, *loose)
+    where, server = served(folder / "waits", folder / "libown.so", folder / "libslow.so")
+    done = run(sys.executable, "-m", "usdtbuild", "trace", "-v", "--remote", where, "--module", "waits", "-L", "own_*")
+    assert re.findall(r"(own_\d) arg1=0x(\d)", done.stdout) == [
+        ("own_0", "1"),
+        ("own_1", "2"),
+        ("own_0", "3"),
+        ("own_1", "4"),
+    ]
+    assert "own_0: its first call had to wait for another thread" in done.stderr
+    assert server.communicate(timeout=60)[0].split() == [str(1 + 3 + 3 + 5)]

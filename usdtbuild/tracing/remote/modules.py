@@ -56,11 +56,11 @@ class Modules:
         try:
             linker = self.files.linker()
         except InputError as error:
-            self._refuse([Refusal(error.where, f"{error.what}: libraries are not followed", _SYSROOT)])
+            self.refuse([Refusal(error.where, f"{error.what}: libraries are not followed", _SYSROOT)])
             return Linker(0, 0)
         if linker.hook and not self.sites.hook(linker.hook):
             path = self.files.program.path
-            self._refuse(
+            self.refuse(
                 [Refusal(path, "the stub sets no breakpoint in the dynamic linker: libraries are not followed")]
             )
         return linker
@@ -75,7 +75,7 @@ class Modules:
             self.slots.forget(start, end)
             self.sites.forget(start, end)
         wanted = self.wanted
-        self._refuse([Refusal(path, why, _SYSROOT) for path, why in refused.items() if wanted.takes_module(path)])
+        self.refuse([Refusal(path, why, _SYSROOT) for path, why in refused.items() if wanted.takes_module(path)])
         for one in loaded:
             if (one.image.path, one.bias) in self._modules or not wanted.takes_module(one.image.path):
                 continue
@@ -85,10 +85,10 @@ class Modules:
             try:
                 found = [self._numbered(target) for target in targets_in(one, wanted, slots=True)]
             except InputError as error:
-                self._refuse([Refusal(error.where, error.what, error.cure)])
+                self.refuse([Refusal(error.where, error.what, error.cure)])
                 continue
             others, untaken = self.slots.take(found, one.image)
-            self._refuse(self.sites.arm(others, one.image))
+            self.refuse(self.sites.arm(others, one.image))
             self._arm_untaken(untaken)
             if self.slots.waiting(start, end) or self.sites.unwritten(start, end):
                 self._watch_beginning(one)
@@ -97,8 +97,8 @@ class Modules:
         """Look for calls in the code, where they can't be seen at PLT entries."""
         for one in untaken:
             if all(site.slot is not None for site in one.target.sites):
-                self._refuse([refused(one)])
-            self._refuse(self.sites.arm([one.target], one.image))
+                self.refuse([refused(one)])
+            self.refuse(self.sites.arm([one.target], one.image))
 
     def _watch_beginning(self, one: Loaded) -> None:
         """Stop where a file's own code begins: it has been relocated then, of which a dynamic linker tells nobody."""
@@ -109,7 +109,7 @@ class Modules:
     def _settle(self) -> None:
         """Arm what had to wait until files were relocated."""
         self._arm_untaken(self.slots.settle())
-        self._refuse(self.sites.arm_written())
+        self.refuse(self.sites.arm_written())
 
     def _numbered(self, target: Target) -> Target:
         key = (target.kind, target.provider, target.name, target.module.path, target.arguments)
@@ -118,7 +118,8 @@ class Modules:
             self.targets.append(numbered)
         return numbered
 
-    def _refuse(self, refusals: Sequence[Refusal]) -> None:
+    def refuse(self, refusals: Sequence[Refusal]) -> None:
+        """Add what isn't traced, or not all of it."""
         self.refusals += [one for one in dict.fromkeys(refusals) if one not in self.refusals]
 
     def _is_whole(self) -> bool:

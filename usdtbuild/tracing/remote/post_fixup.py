@@ -17,12 +17,13 @@ their own, stop at other PLT entries, or at this one again: what a thread is wai
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
-from .stub import TRAP, Stop
+from ..model import Refusal
+from .stub import INTERRUPTED, TRAP, Stop
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Callable
 
     from .plt_slots import PltSlots, _Slot
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _MOST_STEPS = 1_000_000  # of one search for a symbol: 700 in glibc where the first library has it
 _PATIENCE = 2.0  # seconds that one instruction may take
+_WAITED = "its first call had to wait for another thread: calls may be missing until the next first call"
 
 
 class PostFixup:
@@ -38,15 +40,16 @@ class PostFixup:
 
     def __init__(
         self, stub: Stub, sites: Sites, slots: PltSlots, step_past: Callable[[str, int], bool],
-        look: Callable[[Stop], bool], owe: Callable[[int], None],
+        look: Callable[[Stop], bool], owe: Callable[[int], None], refuse: Callable[[Sequence[Refusal]], None],
     ) -> None:  # fmt: skip
         """`step_past` executes what is under a breakpoint, `look` takes a stop, both return whether the program lives;
-        `owe` keeps a signal for later."""
+        `owe` keeps a signal for later, and `refuse` takes what has to be said."""
         self.stub, self.sites, self.slots = stub, sites, slots
-        self._step_past, self._look, self._owe = step_past, look, owe
+        self._step_past, self._look, self._owe, self._refuse = step_past, look, owe, refuse
         self.store = 0  # where the instruction is that fills slots; 0: not known yet
         self._pending: dict[str, list[_Slot]] = {}  # what each thread waits for, the newest last
         self.exited: int | None = None
+        self._interrupts = 0  # that were asked for and haven't come
 
     def enter(self, thread: str, entry: int) -> bool:
         """Let a thread go on that has stopped at a PLT entry; return whether there is a program left."""
@@ -83,6 +86,7 @@ class PostFixup:
                 continue
             stop = self.stub.step(thread, _PATIENCE)
             if stop is None:
+                self._refuse([Refusal(slot.target.title, _WAITED)])
                 return self._interrupt()
             if stop.exited is not None:
                 self.exited = stop.exited
@@ -98,15 +102,23 @@ class PostFixup:
         return True
 
     def _interrupt(self) -> bool:
-        """The thread waits for another: ask for the end of its step; return whether there is a program left."""
+        """The thread waits for another: ask for the end of its step; return whether there is a program left.
+
+        What is asked for may come later, to another thread: gdbserver stops all to send it, which ends the step.
+        """
         self.stub.link.interrupt()
-        deadline = time.monotonic() + 3600.0
-        while time.monotonic() < deadline:
+        stop = None
+        while stop is None:
             stop = self.stub.wait(1.0)
-            if stop is None:
-                continue
-            self.exited = stop.exited
-            if stop.signal not in {0, TRAP, 2} and not stop.event:  # GDB_SIGNAL_INT is what was asked for
-                self._owe(stop.signal)
-            break
+        self.exited = stop.exited
+        self._interrupts += 1
+        if not self.swallows(stop) and not stop.trapped and not stop.event and stop.exited is None:
+            self._owe(stop.signal)
         return self.exited is None
+
+    def swallows(self, stop: Stop) -> bool:
+        """Whether a stop is an interrupt that was asked for here, and means nothing any more."""
+        if not self._interrupts or stop.exited is not None or stop.signal not in {0, INTERRUPTED}:
+            return False
+        self._interrupts -= 1
+        return True

@@ -17,6 +17,7 @@ from .modules import Modules
 from .plt_slots import PltSlots
 from .post_fixup import PostFixup
 from .sites import Sites
+from .stub import INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 # Seconds after which an interrupt that hasn't come is lost: gdbserver sends it to the program's process group, which a
 # program that it attached to needs not lead.
 _LOST = 3.0
-_INTERRUPTED = 2  # GDB_SIGNAL_INT
 
 
 class Program:
@@ -51,8 +51,9 @@ class Program:
         self.files.locate()
         self.sites = Sites(stub, facts.stopped, wish.string_size)
         self.slots = PltSlots(stub, self.sites)
-        self._fixups = PostFixup(stub, self.sites, self.slots, self._pass, self.look, self._owed.append)
         self.modules = Modules(stub, wish.wanted, self.files, self.sites, self.slots)
+        say = self.modules.refuse
+        self._fixups = PostFixup(stub, self.sites, self.slots, self._pass, self.look, self._owed.append, say)
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
@@ -69,6 +70,8 @@ class Program:
         self.exited, self.running = stop.exited, False
         if stop.exited is not None:
             return False
+        if self._fixups.swallows(stop):
+            return True
         if stop.forked:
             self._let_child_go(stop)
         if stop.unshared:
@@ -171,7 +174,10 @@ class Program:
                     told = True
                     tell(f"{self.stub.link.name} doesn't stop the program; the trace ends with its next hit")
                 continue
-            asked = stop.trapped if by_trap else stop.signal in {0, _INTERRUPTED}
+            if self._fixups.swallows(stop):
+                self.stub.start()
+                continue
+            asked = stop.trapped if by_trap else stop.signal in {0, INTERRUPTED}
             if asked and not stop.event and stop.exited is None and not self.hit(stop):
                 self.running = False
                 break

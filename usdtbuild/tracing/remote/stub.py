@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .packets import Link
 
 _PAGE = 4096  # no smaller pages are there, so that memory is readable or not as far as the next multiple
-TRAP = 5  # signal numbers of the protocol are gdb's own: GDB_SIGNAL_TRAP
+INTERRUPTED, TRAP = 2, 5  # signal numbers of the protocol are gdb's own: GDB_SIGNAL_INT, GDB_SIGNAL_TRAP
 _FEATURES = "qSupported:multiprocess+;fork-events+;vfork-events+;swbreak+;xmlRegisters=i386"
 
 
