@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from bisect import bisect_right
 from pathlib import Path
@@ -158,6 +159,9 @@ class Memory:
         return found
 
     def write(self, address: int, data: bytes) -> None:
-        """Write bytes. Raises OSError."""
-        if os.pwrite(self._descriptor, data, address) != len(data):
+        """Write bytes. Raises OSError: ProcessLookupError where the process has ended."""
+        written = os.pwrite(self._descriptor, data, address)
+        if data and not written:  # where memory is that can't be written, it says EIO
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        if written != len(data):
             raise OSError(0, f"only a part of {len(data)} bytes could be written at {address:#x}")

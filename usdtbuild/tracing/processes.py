@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 
+# What the kernel says of a process that has ended: to ptrace and to who writes its memory, to who opens its files.
+_ENDED = (ProcessLookupError, FileNotFoundError)
+
+
 class Processes:
     """All processes of a trace."""
 
@@ -152,8 +156,15 @@ class Processes:
             self.arming.tell_refusals([Refusal(f"process {pid}", str(error))])
 
     def _trapped(self, thread: Thread) -> None:
-        """A thread has stopped with SIGTRAP: it has hit a breakpoint, or it is its own."""
+        """A thread has stopped with SIGTRAP: it has hit a breakpoint, or it is its own.
+
+        Where its process is being ended meanwhile (another thread's exit, SIGKILL) there is nothing left to be done.
+        """
         thread.trapped = False
+        with contextlib.suppress(*_ENDED):
+            self._take_hit(thread)
+
+    def _take_hit(self, thread: Thread) -> None:
         process = self.known.get(thread.pid)
         try:
             hit = process.breakpoints.hit(thread.tid) if process is not None and process.breakpoints else None

@@ -96,7 +96,9 @@ class Tracees:
                     # A thread that has just ended, or a leader that has ended before the others (a zombie).
                     if error.errno == errno.ESRCH or status_field(tid, "State")[:1] in {"", "Z", "X"}:
                         continue
-                    raise not_allowed(pid, error) from None
+                    # One that a seized thread has started since: the kernel has seized it for us.
+                    if status_field(tid, "TracerPid") != str(os.getpid()):
+                        raise not_allowed(pid, error) from None
                 self.threads[tid] = Thread(tid, pid)
                 taken += 1
             if not taken:

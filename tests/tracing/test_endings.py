@@ -1,0 +1,54 @@
+"""Threads that begin and end while they are seized or handled: a trace misses none, and isn't lost for their sake."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import SOURCES
+
+SEIZE = """\
+import sys
+from usdtbuild.tracing.tracees import FOLLOW, Tracees
+
+pid = int(sys.argv[1])
+for _ in range(40):
+    tracees = Tracees()
+    tracees.seize(pid, FOLLOW)
+    tracees.stop(pid)
+    tracees.detach(pid)
+"""
+
+
+@pytest.fixture(scope="module")
+def restless(run: Any, need: Any, tmp_path_factory: Any) -> Path:
+    program = Path(tmp_path_factory.mktemp("restless")) / "restless"
+    run(need("gcc"), "-O1", "-fcf-protection=none", SOURCES / "restless.c", "-pthread", "-o", program)
+    return program
+
+
+def test_threads_that_begin_while_others_are_seized(restless: Path) -> None:
+    """The kernel seizes those that a seized thread starts; they are nobody else's."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([restless], text=True, **pipes) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            words = [sys.executable, "-c", SEIZE, str(process.pid)]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+            process.communicate("\n", timeout=60)
+        finally:
+            process.kill()
+    assert (done.returncode, done.stderr, process.returncode) == (0, "", 0)
+
+
+def test_processes_that_end_while_their_threads_are_stepped(restless: Path, usdtbuild: Any) -> None:
+    """One thread's exit ends all others, those too that stand for us in the middle of a breakpoint."""
+    done = usdtbuild("trace", "--engine", "trap", "--count", "-F", "work", "--", restless, 8, code=7)
+    assert re.fullmatch(r" *[1-9]\d*  work\n", done.stdout), done.stdout
+    assert done.stderr == ""
