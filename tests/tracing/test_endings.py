@@ -28,7 +28,7 @@ for _ in range(40):
 @pytest.fixture(scope="module")
 def restless(run: Any, need: Any, tmp_path_factory: Any) -> Path:
     program = Path(tmp_path_factory.mktemp("restless")) / "restless"
-    run(need("gcc"), "-O1", "-fcf-protection=none", SOURCES / "restless.c", "-pthread", "-o", program)
+    run(need("gcc"), "-O1", "-fcf-protection=none", SOURCES / "restless.c", "-pthread", "-ldl", "-o", program)
     return program
 
 
@@ -51,4 +51,10 @@ def test_processes_that_end_while_their_threads_are_stepped(restless: Path, usdt
     """One thread's exit ends all others, those too that stand for us in the middle of a breakpoint."""
     done = usdtbuild("trace", "--engine", "trap", "--count", "-F", "work", "--", restless, 8, code=7)
     assert re.fullmatch(r" *[1-9]\d*  work\n", done.stdout), done.stdout
+    assert done.stderr == ""
+
+
+def test_processes_that_are_killed_while_their_libraries_are_looked_at(restless: Path, usdtbuild: Any) -> None:
+    """Files of theirs can't be opened then, which is neither a matter of permissions nor the end of the trace."""
+    done = usdtbuild("trace", "--engine", "trap", "--count", "-F", "work", "--", restless, 20, "killed", code=7)
     assert done.stderr == ""

@@ -124,7 +124,7 @@ class Arming:
             self.worker.tell(job.Started(main, tuple(sorted(self._used)), self.stood_still))
 
     def arm(self, process: Process) -> None:
-        """Arm what the process has loaded since the last time; its threads stand. Raises TracerError."""
+        """Arm what the process has loaded since the last time; its threads stand. Raises TracerError and OSError."""
         mapped = areas(process.pid)
         gone = [key for key, (start, end) in process.modules.items()
                 if not any(a.start <= start < a.end and a.name == key[0] for a in mapped)]  # fmt: skip
@@ -134,6 +134,8 @@ class Arming:
             found = select(process.pid, self.wish.wanted, 0, frozenset(process.modules))
         except InputError as error:
             raise TracerError(str(error)) from None
+        if found.refusals and not areas(process.pid):
+            return  # it has been killed meanwhile, and of its files none can be opened any more
         for target in found.targets:
             key = (target.module.path, target.module.load_bias)
             if key not in process.modules:

@@ -194,7 +194,7 @@ class Processes:
             memory.close()
         # With RT_DELETE, what goes is unmapped before the list is whole again, and may come back at the same place.
         if consistent:
-            with self._standing(process), contextlib.suppress(InputError, OSError):
+            with self._standing(process), contextlib.suppress(TracerError, OSError):
                 self.arming.arm(process)
             self.arming.begin(self.main)
 
