@@ -15,6 +15,8 @@ __attribute__((noinline)) static int chosen(int value) { return value + 1; }
 #endif
 
 int (*volatile taken)(int) = own_one;
+static int here;
+int *volatile relative = &here; /* what -z pack-relative-relocs packs */
 int tail(int value) { return own_one(value); }
 int tail_of_tail(const char *text, int value) { return value > 5 ? own_two(text, value + 1) : own_three(value); }
 

@@ -53,13 +53,48 @@ def objdump(shop: Any) -> list[str]:
     return [versions[max(versions)]]
 
 
-def links(shop: Any, compilers: list[str], linkers: list[str], kinds: tuple[str, ...]) -> list[Linked]:
+class Special(NamedTuple):
+    """A form of stubs that is asked for: of which machine, by what options, and how readelf shows that it is there."""
+
+    machine: str
+    linkers: str
+    compile: str
+    link: str
+    shows: str
+
+
+# What asks for another form of stubs or of relocations than the usual one.
+SPECIAL = {
+    "bti": Special("aarch64", "bfd lld", "-mbranch-protection=bti", "-z force-bti", "AARCH64_BTI_PLT"),
+    "pac": Special("aarch64", "bfd lld", "-mbranch-protection=pac-ret", "-z pac-plt", "AARCH64_PAC_PLT"),
+    "bti and pac": Special(
+        "aarch64", "bfd lld", "-mbranch-protection=standard", "-z force-bti -z pac-plt", "AARCH64_PAC_PLT"
+    ),
+    "ibt": Special("x86-64", "bfd", "-fcf-protection", "-z ibtplt", r"\.plt\.sec"),
+    "ibt, lld": Special("x86-64", "lld", "-fcf-protection", "-z force-ibt", r"\.plt\.sec"),
+    "retpolines": Special("x86-64", "lld", "", "-z retpolineplt", "JMPREL"),
+    "bss plt": Special("ppc32", "bfd", "", "--bss-plt", r"\.plt +NOBITS.* [WAX]*X"),
+    "secure plt": Special("ppc32", "bfd", "", "--secure-plt", "PPC_GOT"),
+    "packed": Special("x86-64", "bfd", "", "-z pack-relative-relocs", "RELR"),
+    "packed i386": Special("i386", "bfd", "", "-z pack-relative-relocs", "RELR"),
+    "relr": Special("x86-64", "lld mold", "", "--pack-dyn-relocs=relr", "RELR"),
+    "relr aarch64": Special("aarch64", "lld mold", "", "--pack-dyn-relocs=relr", "RELR"),
+    "relr arm": Special("arm", "lld mold", "", "--pack-dyn-relocs=relr", "RELR"),
+    "relr riscv64": Special("riscv64", "lld mold", "", "--pack-dyn-relocs=relr", "RELR"),
+    "relr ppc64le": Special("ppc64le", "lld mold", "", "--pack-dyn-relocs=relr", "RELR"),
+}
+
+
+def links(
+    shop: Any, compilers: list[str], linkers: list[str], kinds: tuple[str, ...], special: Special | None = None
+) -> list[Linked]:
     """Link the program and a library in some ways; what a linker can't link without our help isn't looked at."""
+    asked, more = (special.compile, special.link.split()) if special else ("", [])
     (shop.folder / "calls.c").write_text((HERE / "calls.c").read_text())
     (shop.folder / "library.c").write_text(LIBRARY)
     found = []
     for compiler in compilers:
-        relax = " -mno-relax" if "riscv" in shop.name else ""
+        relax = " -mno-relax" if "riscv" in shop.name else f" {asked}"
         library = shop.compile(Build(compiler, f"-O1 -fPIC{relax}"), "library.c")
         defines = ["IFUNC"] if shop.name in IFUNC and compiler == "gcc" else []
         for linker in linkers:
@@ -68,7 +103,7 @@ def links(shop: Any, compilers: list[str], linkers: list[str], kinds: tuple[str,
             command = [*shop.linker(linker), *shop.target.options]
             shared = shop.folder / f"lib{compiler}-{linker}.so"
             try:
-                shop.call(*command, "-shared", "-soname", shared.name, library, "-o", shared)
+                shop.call(*command, *more, "-shared", "-soname", shared.name, library, "-o", shared)
             except pytest.fail.Exception:
                 continue
             for kind, flags, how in (
@@ -84,7 +119,7 @@ def links(shop: Any, compilers: list[str], linkers: list[str], kinds: tuple[str,
                         continue
                     path = shop.folder / f"calls-{compiler}-{linker}-{kind}-{mode}"
                     try:
-                        shop.call(*command, *how, *options, "-q", "-e", "_start", code, shared, "-o", path)
+                        shop.call(*command, *more, *how, *options, "-q", "-e", "_start", code, shared, "-o", path)
                     except pytest.fail.Exception:
                         continue
                     found.append(Linked(path, path.name))
@@ -213,8 +248,9 @@ def check(shop: Any, linked: Linked, file: dict[str, Any], bare: dict[str, Any])
     return len(stubs)
 
 
-def check_all(shop: Any, compilers: list[str], kinds: tuple[str, ...]) -> None:
-    made = links(shop, compilers, shop.linkers(), kinds)
+def check_all(shop: Any, compilers: list[str], kinds: tuple[str, ...], special: Special | None = None) -> list[Linked]:
+    linkers = [name for name in shop.linkers() if special is None or name in special.linkers.split()]
+    made = links(shop, compilers, linkers, kinds, special)
     if not made:
         pytest.skip(f"no compiler and linker for {shop.name} is installed (make test-all installs them)")
     if not find(f"{shop.target.prefix}objdump") and not all(truth(shop, linked.path) for linked in made):
@@ -222,6 +258,7 @@ def check_all(shop: Any, compilers: list[str], kinds: tuple[str, ...]) -> None:
     files = listed(shop, [linked.path for linked in made])
     bare = listed(shop, [without_names(shop, linked.path) for linked in made])
     assert sum(check(shop, *each) for each in zip(made, files, bare)) >= 4 * len(made)
+    return made
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -235,6 +272,16 @@ def test_stubs_of_the_usual_programs(name: str, workshop: Any) -> None:
 def test_stubs_of_all_kinds_of_files(name: str, workshop: Any) -> None:
     shop = workshop(name)
     check_all(shop, shop.compilers(), tuple(f"{kind}-{mode}" for kind in KINDS for mode in MODES))
+
+
+@pytest.mark.parametrize("form", SPECIAL)
+def test_stubs_of_forms_that_are_asked_for(form: str, workshop: Any) -> None:
+    special = SPECIAL[form]
+    shop = workshop(special.machine)
+    readelf = find(f"{shop.target.prefix}readelf") or find("readelf")
+    for linked in check_all(shop, shop.compilers()[:1], ("pie-lazy", "nopie-now", "shared-lazy"), special):
+        if special.shows != "RELR" or "nopie" not in linked.title:  # at fixed addresses nothing is relative
+            assert re.search(special.shows, shop.call(readelf, "-dSW", linked.path)), linked.title
 
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if "mips" in name])
@@ -292,3 +339,36 @@ def test_more_functions_than_a_branch_of_the_table_reaches(workshop: Any) -> Non
     for path in (shop.folder / "many", without_names(shop, shop.folder / "many")):
         (file,) = listed(shop, [path])
         assert {int(stub, 16): call["name"] for call in file["calls"] for stub in call["stubs"]} == wanted
+
+
+@pytest.mark.slow
+def test_more_functions_than_have_entries_that_are_written(workshop: Any) -> None:
+    """Of SPARC V9's entries from 32,768 on the relocation names a pointer, and its addend says where the code is."""
+    shop, count = workshop("sparc64"), 33_000
+    tools = [find(f"{shop.target.prefix}{name}") for name in ("as", "ld.bfd", "readelf")]
+    if not all(tools):
+        pytest.skip("binutils for sparc64 are not installed (make test-all installs them)")
+    functions = range(count)
+    (shop.folder / "many.s").write_text(
+        ".text\n.globl _start\n_start:\n"
+        + "".join(f" call f{number}\n nop\n" for number in functions)
+        + " retl\n nop\n"
+    )
+    (shop.folder / "them.s").write_text(
+        ".text\n" + "".join(f".globl f{n}\n.type f{n},@function\nf{n}: retl\n nop\n" for n in functions)
+    )
+    for name in ("many", "them"):
+        shop.call(tools[0], f"{name}.s", "-o", f"{name}.o")
+    shop.call(tools[1], "-shared", "them.o", "-o", "libthem.so")
+    shop.call(tools[1], "--dynamic-linker", "/none", "many.o", "libthem.so", "-o", "many")
+    wanted = {}
+    relocations = shop.call(tools[2], "-rW", "many")
+    for place, name, sign, addend in re.findall(
+        r"^(\w+) .*JMP_SLOT +\w+ (f\d+) ([-+]) (\w+)$", relocations, re.MULTILINE
+    ):
+        wanted[int(addend, 16) - 4 if sign == "-" else int(place, 16)] = name
+    assert len(wanted) == count
+    for path in (shop.folder / "many", without_names(shop, shop.folder / "many")):
+        (file,) = listed(shop, [path])
+        assert {int(stub, 16): call["name"] for call in file["calls"] for stub in call["stubs"]} == wanted
+        assert sum(len(call["sites"]) for call in file["calls"]) == count

@@ -19,7 +19,7 @@ ABI: "SPARC Compliance Definition 2.4", 3 and appendix (64 bits); "System V ABI 
 from __future__ import annotations
 
 from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, word, words
+from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
 from .numbers import EM_SPARC, EM_SPARC32PLUS, EM_SPARCV9
 
 TYPE_CHECKING = False
@@ -176,8 +176,8 @@ def facts() -> dict[int, Facts]:
 
 # -- calls into libraries ---------------------------------------------------------------------------------------------
 
-# Beyond as many entries of the table, 4 reserved ones among them, there are blocks of code and of pointers, and the
-# relocation names the pointer.
+# Beyond as many entries of the table, 4 reserved ones among them, there are blocks of code and of pointers (160 each),
+# and the relocation names the pointer: a slot like other machines'.
 _IN_PLACE = 32768 - 4
 
 
@@ -201,12 +201,28 @@ def stubs(code: Code) -> Stubs:
         Word(0, 0),
     )
 
+    # Of the entries in blocks: the pointer holds the distance of the function from the call.
+    far = pattern(
+        False,
+        Word(0x8A10000F),  # mov %o7, %g5
+        Word(0x40000002),  # call .+8
+        Word(_NOP),
+        Word(0xC25BE000, 0xFFFFE000),  # ldx [%o7 + pointer], %g1
+        Word(0x83C3C001),  # jmpl %o7 + %g1, %g1
+        Word(0x9E100005),  # mov %g5, %o7
+    )
+
     def slot(match: re.Match[bytes], address: int, base: int) -> int:
         del base
         return (address + 4 + (word(match, 7, False) << 32) + word(match, 8, False)) & 0xFFFFFFFFFFFFFFFF
 
+    def far_slot(match: re.Match[bytes], address: int, base: int) -> int:
+        del base
+        return address + 4 + signed(word(match, 4, False) & 0x1FFF, 13)
+
     # R_SPARC_JMP_SLOT; GLOB_DAT; JMP_IREL and IRELATIVE. The branch is call.
+    forms = (Form(near, slot), Form(far, far_slot))
     return Stubs(
-        21, (20,), (248, 249), (Form(near, slot),), lambda span: branches(span, False, 0x40000000, -1, 0xC0000000),
+        21, (20,), (248, 249), forms, lambda span: branches(span, False, 0x40000000, -1, 0xC0000000),
         in_place=_IN_PLACE if code.is64 else 1 << 32,
     )  # fmt: skip

@@ -75,17 +75,18 @@ class SlotMap:
         return {address: found[address] for address in sorted(found)}
 
     def _found(self) -> Iterator[Slot]:
-        stubs, jumps = self.stubs, 0
+        stubs = self.stubs
         if stubs is None:
             return
+        jumps: dict[int, int] = {}  # the order of slots: some relocations are there twice, in DT_RELA too
         for number, address in stubs.slots:
             if self._is_function(number):
                 yield Slot(address, BOUND, number, 0, certain=self._is_foreign_function(number))
         data = self.dynamic.relocations
         for number, entry in enumerate((*data, *self.dynamic.jumps), -len(data)):
             if entry.type == stubs.jump:
-                in_place = jumps < stubs.in_place and self._runs(entry.offset)
-                jumps += 1
+                order = jumps.setdefault(entry.offset, len(jumps))
+                in_place = order < stubs.in_place and self._runs(entry.offset)
                 kind, asks = LAZY if self.lazy else BOUND, self._plt_entry(number, entry.offset)
                 yield Slot(entry.offset, kind, entry.symbol, entry.addend or 0, True, in_place, asks)
             elif entry.type in stubs.data and self._is_function(entry.symbol):
