@@ -56,9 +56,7 @@ def define(context: Context, stub: StubSymbol) -> None:
     labels = write_records(context, section, [Place(stub, code.site, code.tail, code.asks)], group)
     if tied:
         relocations[-1] = relocations[-1]._replace(symbol=labels[0])
-    context.reports.append(
-        SiteReport(stub.provider, stub.probe.stub, stub.enabled, name, code.site, True)
-    )
+    context.reports.append(SiteReport(stub.provider, stub.probe.stub, stub.enabled, name, code.site, True))
 
 
 def _code(context: Context, stub: StubSymbol) -> Stub:
