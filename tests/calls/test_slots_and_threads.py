@@ -232,3 +232,46 @@ def test_first_call_that_waits_for_another_thread(program: Path, run: Any, serve
     ]
     assert "own_0: its first call had to wait for another thread" in done.stderr
     assert server.communicate(timeout=60)[0].split() == [str(1 + 3 + 3 + 5)]
+
+
+WITHIN = r"""
+#include <stdio.h>
+int own_0(int), own_1(int), slot_0(int), slot_1(int);
+int called_back(void)
+{
+	return slot_1(5);
+}
+int main(int argc, char **argv)
+{
+	if (argc > 5)
+		return own_0(0) + own_1(1);
+	printf("%d\n", slot_0(1) + slot_0(2) + slot_1(3));
+	return 0;
+}
+"""
+IFUNC = r"""
+int called_back(void);
+static int body(int value)
+{
+	return value + 100;
+}
+static int (*choose(void))(int)
+{
+	return called_back() ? body : 0;
+}
+int own_0(int) __attribute__((ifunc("choose")));
+"""
+
+
+def test_first_call_within_a_first_call(program: Path, run: Any, served: Any) -> None:
+    """An IFUNC's resolver is run by the dynamic linker, and makes a first call itself."""
+    folder = program.parent
+    (folder / "within.c").write_text(WITHIN)
+    (folder / "ifunc.c").write_text(IFUNC)
+    run("gcc", "-shared", "-fPIC", "ifunc.c", "-Wl,-soname,libifunc.so", "-o", "libifunc.so", cwd=folder)
+    built_twice(run, folder, "within", 2, "-rdynamic", "libifunc.so", "libown.so")
+    where, server = served(folder / "within")
+    done = run(sys.executable, "-m", "usdtbuild", "trace", "-v", "--remote", where, "--module", "within", "-L", "own_*")
+    seen = re.findall(r"(own_\d) arg1=0x(\d)", done.stdout)
+    assert seen == [("own_0", "1"), ("own_1", "5"), ("own_0", "2"), ("own_1", "3")]
+    assert server.communicate(timeout=60)[0].split() == [str(101 + 102 + 4)]

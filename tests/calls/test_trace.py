@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the engines are for x86-64")
 ENGINES = ["patch", "trap"]
@@ -143,3 +145,46 @@ def test_a_distance_that_lies_on_two_pages_is_left_to_breakpoints(
     counted = re.search(r"^ *30  .*srand", alone.stdout, re.MULTILINE) is not None
     assert counted == (where in {0, 4}), alone
     assert ("loads no slot in a way that may change" in alone.stderr) == (not counted)
+
+
+PRELINKED = r"""
+#include <stdio.h>
+int mine(long a, long b, long c, long d, long e, long f);
+__attribute__((noinline)) int filled_in(long a, long b, long c, long d, long e, long f)
+{
+	return (int)(1000 + a + b + c + d + e + f);
+}
+int main(int argc, char **argv)
+{
+	int sum = argc > 5 ? filled_in(1, 2, 3, 4, 5, argc) : 0;
+	for (long n = 0; n < 20; n++)
+		sum += mine(n, 1, 1, 1, 1, 1);
+	printf("%d\n", sum);
+	return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_slot_that_is_filled_in_the_file(programs: Any, engine: str, run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    """A prelinked file, made by hand: of a program at a fixed address lazy slots stay as they are in the file."""
+    library = programs(FORMS[0]).with_name("libmine.so")
+    (tmp_path / "main.c").write_text(PRELINKED)
+    options = ["-O1", "-no-pie", "-fno-pie", "-Wl,-z,lazy", "-fuse-ld=bfd", "-fcf-protection=none"]
+    run("gcc", *options, "main.c", library, f"-Wl,-rpath,{library.parent}", "-o", "main", cwd=tmp_path)
+    (file,) = json.loads(usdtbuild("calls", "--json", tmp_path / "main").stdout)["files"]
+    (slot,) = [int(call["slot"], 16) for call in file["calls"] if call["name"] == "mine"]
+    data = bytearray((tmp_path / "main").read_bytes())
+    with (tmp_path / "main").open("rb") as opened:
+        elf = ELFFile(opened)
+        (at,) = elf.address_offsets(slot)
+        (function,) = elf.get_section_by_name(".symtab").get_symbol_by_name("filled_in")
+        data[at : at + 8] = function["st_value"].to_bytes(8, "little")
+    (tmp_path / "main").write_bytes(data)
+    wanted = str(sum(1000 + n + 5 for n in range(20)))
+    assert run(tmp_path / "main").stdout.split() == [wanted]
+    done = usdtbuild("trace", "--engine", engine, "-L", "mine", "--module", "main", "--", tmp_path / "main")
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.isdigit()] == [wanted]
+    shown = re.findall(r"mine arg1=(\w+) arg2=0x1 ", done.stdout)
+    assert [int(value, 16) for value in shown] == list(range(20))
