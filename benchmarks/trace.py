@@ -3,13 +3,17 @@
 One program times its own loops, so that start-up and attaching don't count: a probe with six integers, and one with a
 string, in bursts of 5,000 of which the fastest counts; with `patch` also all of them, each into memory that is new.
 The same run times a `pwrite` of 64 bytes to a memfd, which is what a tracer would need at least that copied a string by
-a system call. The second table arms a program of many sites. bpftrace needs root.
+a system call. The second table says how many records were kept of a program that hits at a given rate, for two seconds,
+also while others keep the processors busy, the case where we might lose. The third arms a program of many sites.
+bpftrace needs root.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 from common import USDTBUILD, have, report, run, workspace
@@ -66,6 +70,40 @@ int main(int argc, char **argv) {
     return 0;
 }
 """
+PACED = r"""
+#include "bench.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+static double rate;
+static long hits;
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+static void *work(void *nothing) {
+    double start = now();
+    for (long done = 0; done < hits;) {
+        long due = rate > 0 ? (long)((now() - start) * rate) : hits;
+        if (due <= done) {
+            struct timespec pause = {0, 500000};
+            nanosleep(&pause, 0);
+        }
+        for (; done < due && done < hits; done++) { BENCH_SIX((int)done, 1, 2, 3, 4, 5); }
+    }
+    return nothing;
+}
+int main(int argc, char **argv) {
+    int threads = argc > 3 ? atoi(argv[1]) : 1;
+    pthread_t thread[16];
+    rate = argc > 3 ? atof(argv[2]) / threads : 0;
+    hits = argc > 3 ? atol(argv[3]) / threads : 1000;
+    for (int i = 0; i < threads; i++) pthread_create(&thread[i], 0, work, 0);
+    for (int i = 0; i < threads; i++) pthread_join(thread[i], 0);
+    return 0;
+}
+"""
 SCRIPT = "usdt:./bench:bench:six {{ {six} }} usdt:./bench:bench:text {{ {text} }}"
 
 
@@ -117,6 +155,29 @@ def hits(folder: Path) -> None:
     report("ns a hit, over the untraced probe", ("", "six integers", "a string"), rows)
 
 
+def kept(folder: Path, load: int) -> None:
+    """Measure how many records are kept, while so many others want the processors all the time."""
+    (folder / "paced.c").write_text(PACED)
+    run([USDTBUILD, "cc", "--", "gcc", "-O2", "-c", "paced.c"], folder)
+    run(["gcc", "paced.o", "-lpthread", "-o", "paced"], folder)
+    rows = []
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(load)]
+    try:
+        for rate in (500_000, 1_000_000, 2_000_000, 0):
+            row = [f"{rate:,}" if rate else "as fast as it can"]
+            for threads in (1, 4):
+                hits = 2 * rate or 4_000_000
+                words = f"{USDTBUILD} trace -P 'bench:*' --by a --top 1 -- ./paced {threads} {rate} {hits} 2>&1"
+                lost = re.findall(r"([0-9]+) of ([0-9]+) hits were lost", run(["sh", "-c", words], folder))
+                row.append(f"{100 - 100 * int(lost[0][0]) / hits:.2f} %" if lost else "all")
+            rows.append(row)
+    finally:
+        for one in others:
+            one.kill()
+            one.wait()
+    report(f"records kept, {load} others busy", ("hits a second", "one thread", "four threads"), rows)
+
+
 def standing(folder: Path) -> None:
     """Measure how long a program of many sites stands still."""
     rows = []
@@ -137,6 +198,8 @@ def main() -> None:
     """Measure and print."""
     with workspace() as folder:
         hits(folder)
+        for load in (0, 2 * (os.cpu_count() or 1)):
+            kept(folder, load)
         standing(folder)
 
 

@@ -62,13 +62,13 @@ def toggled(pid: int, kind: str, what: str, buffer: int) -> Iterator[tuple[int, 
             return  # it has ended between being found and being read
         if refused and not full:
             raise SystemExit(f"refused: {refused[0]}")
-        raw: list[bytes] = []
+        raw = bytearray()
         for _ in range(5):
             time.sleep(0.001)  # let it run, also where many others want the processor
-            engine.collect(raw.append)
+            engine.collect(raw.extend)
         with tracees.standing(pid):
             engine.detach()
-        engine.collect(raw.append)
+        engine.collect(raw.extend)
         tracees.stop(pid)
         tracees.detach(pid)
         toggles += 1
@@ -76,7 +76,7 @@ def toggled(pid: int, kind: str, what: str, buffer: int) -> Iterator[tuple[int, 
         if what == "record":
             assert engine.layout is not None
             decoder = Decoder(engine.shape, engine.layout.specs)
-            for event in (one for piece in raw for one in decoder.events(piece, int)):
+            for event in decoder.events(bytes(raw), int):
                 hits += 1
                 bad += not is_right(event.values)
         engine.close()

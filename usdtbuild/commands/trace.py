@@ -71,7 +71,8 @@ _ENGINES = ("auto", "patch", "trap", "inside", "remote", "bpftrace", "gdb")
 @click.option("--no-children", is_flag=True, help="Don't trace programs that the program starts.")
 @click.option("--string-size", type=click.IntRange(8, 4096), default=64, metavar="BYTES",
               help="Longest string.  [default: 64]")  # fmt: skip
-@click.option("--buffer", type=click.IntRange(1, 1024), default=4, metavar="MB", help="For each ring.  [default: 4]")
+@click.option("--buffer", type=click.IntRange(1, 1024), default=32, metavar="MB",
+              help="At most, for each ring.  [default: 32]")  # fmt: skip
 @click.option("-o", "--output", "outputs", multiple=True, metavar="FILE",
               help="A file: .html (timeline), .svg (flame graph), .folded, .json (Perfetto), .jsonl, .csv")  # fmt: skip
 @click.option("-v", "--verbose", is_flag=True, help="Say which engine does what, and what it cost.")

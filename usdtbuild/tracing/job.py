@@ -40,7 +40,7 @@ class Job(NamedTuple):
     env: Mapping[str, str] | None = None
     group: int = 0
     string_size: int = 64
-    buffer_size: int = 4 << 20
+    buffer_size: int = 32 << 20
     trap_functions: bool = False
     children: bool = True
     spool: int = -1

@@ -10,10 +10,11 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from bisect import bisect_right
+from collections import Counter, deque
 from multiprocessing.connection import Connection
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from . import job
 from .errors import TracerError
 from .model import COUNT, Report, Totals
 from .patch.rings import Decoder
+from .spool import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -82,11 +84,12 @@ class Session:
         self._clock = _Clock()
         self._decoders: dict[int, Decoder] = {}
         self._recorded: dict[int, int] = {}
-        self._waiting: list[tuple[int, int]] = []  # (rings, bytes) in the spool, not decoded yet
+        self._waiting: deque[job.Raw | job.Mark] = deque()  # what was told of the spool, and not decoded yet
+        self._marks = 0  # how many of these are marks
         self._held: list[Event] = []
         self._worker: subprocess.Popen[bytes] | None = None
         self._link: Connection | None = None
-        self._spool: Any = None
+        self._spool: Reader | None = None
 
     # -- the worker --------------------------------------------------------------------------------------------------
 
@@ -96,11 +99,11 @@ class Session:
         The streams are those of the program that it starts, as subprocess.Popen has them.
         """
         ours, theirs = socket.socketpair()
-        self._spool = tempfile.TemporaryFile(prefix="usdtbuild-")  # noqa: SIM115  (closed in `close`)
+        self._spool = Reader()
         folders = [path for path in sys.path if path]
         code = f"import sys; sys.path[:] = {folders!r}; from usdtbuild.tracing.worker import main; main(sys.argv[1:])"
         words = [sys.executable, "-I", "-c", code, str(theirs.fileno())]
-        spool = os.dup(self._spool.fileno())
+        spool = os.dup(self._spool.descriptor)
         try:
             self._worker = subprocess.Popen(
                 words, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=(theirs.fileno(), spool)
@@ -161,28 +164,26 @@ class Session:
         """
         while self.ended is None:
             assert self._link is not None
-            if self._link.poll(timeout):
-                before = len(self._held)
-                mark = self._take(self._receive())
+            if self._link.poll(0.0 if self._marks else timeout):
+                self._take(self._receive())
                 for _ in range(200):
                     if self.ended is not None or not self._link.poll():
                         break
-                    mark = self._take(self._receive()) or mark
-                if mark is None and len(self._held) == before:
-                    continue
-                yield from self._decoded(mark)
-            else:
+                    self._take(self._receive())
+            elif not self._marks:
                 yield []
-        yield from self._decoded(job.Mark(1 << 63, 1 << 63, 1 << 63))
+            if self._marks:
+                yield self._decoded()
+        while self._marks:
+            yield self._decoded()
 
-    def _take(self, message: job.Message) -> job.Mark | None:
-        """Take one message; returns it if it is a mark."""
-        if isinstance(message, job.Mark):
-            if message.ticks < 1 << 63:
-                self._clock.mark(message.ticks, message.time)
-            return message
-        self._HANDLERS[type(message)](self, message)
-        return None
+    def _take(self, message: job.Message) -> None:
+        """Take one message."""
+        if isinstance(message, (job.Raw, job.Mark)):
+            self._waiting.append(message)
+            self._marks += isinstance(message, job.Mark)
+        else:
+            self._HANDLERS[type(message)](self, message)
 
     def _on_started(self, message: job.Started) -> None:
         self.pid, self.engines, self.stood_still = message
@@ -196,9 +197,6 @@ class Session:
 
     def _on_sites(self, message: job.Sites) -> None:
         self._decoders[message.rings] = Decoder(message.shape, message.specs)
-
-    def _on_raw(self, message: job.Raw) -> None:
-        self._waiting.append((message.rings, message.size))
 
     def _on_seen(self, message: job.Seen) -> None:
         self._held += message.events
@@ -218,29 +216,33 @@ class Session:
 
     _HANDLERS: dict[type, Callable[[Session, Any], None]] = {  # noqa: RUF012
         job.Started: _on_started, job.Targets: _on_targets, job.Refused: _on_refused, job.Sites: _on_sites,
-        job.Raw: _on_raw, job.Seen: _on_seen, job.Counted: _on_counted, job.Failed: _on_failed, job.Ended: _on_ended,
+        job.Seen: _on_seen, job.Counted: _on_counted, job.Failed: _on_failed, job.Ended: _on_ended,
     }  # fmt: skip
 
-    def _decoded(self, mark: job.Mark | None) -> Iterator[Sequence[Event]]:
-        """Yield what is waiting, up to a mark: what is younger may still have older company."""
-        waiting, self._waiting = self._waiting, []
-        for rings, size in waiting:
-            decoder = self._decoders[rings]
-            piece = max(1, _PIECE // decoder.slot) * decoder.slot
-            end = self._read_to + size
-            while self._read_to < end:
-                raw = os.pread(self._spool.fileno(), min(end - self._read_to, piece), self._read_to)
-                self._read_to += len(raw)
-                for event in decoder.events(raw, self._clock):
-                    self._held.append(event)
-                    self._recorded[event.target] = self._recorded.get(event.target, 0) + 1
-        limit = mark.until if mark is not None else 0
-        self._held.sort()
-        at = bisect_right(self._held, (limit,))
+    def _decoded(self) -> Sequence[Event]:
+        """Return what is waiting, up to the first mark: what is younger may still have older company."""
+        raw: list[job.Raw] = []
+        while isinstance(message := self._waiting.popleft(), job.Raw):
+            raw.append(message)
+        self._marks -= 1
+        is_last = message.ticks >= 1 << 63
+        if not is_last:
+            self._clock.mark(message.ticks, message.time)
+        for rings, size in raw:
+            self._decode(self._decoders[rings], size)
+        self._held.sort(key=itemgetter(0))
+        at = bisect_right(self._held, (1 << 63 if is_last else message.until,))
         ready, self._held = self._held[:at], self._held[at:]
-        yield ready
+        return ready
 
-    _read_to = 0
+    def _decode(self, decoder: Decoder, size: int) -> None:
+        """Make events of the next bytes of the spool."""
+        assert self._spool is not None
+        for piece in self._spool.take(size, max(1, _PIECE // decoder.slot) * decoder.slot):
+            events = decoder.events(piece, self._clock)
+            for target, count in Counter(map(itemgetter(3), events)).items():
+                self._recorded[target] = self._recorded.get(target, 0) + count
+            self._held += events
 
     def report(self) -> Report:
         """Return how the trace was."""

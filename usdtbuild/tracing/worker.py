@@ -19,8 +19,10 @@ from . import clock, job, ptrace
 from .arming import Process
 from .errors import TracerError
 from .model import COUNT, Event
+from .outbox import Outbox
 from .processes import Processes
 from .spawn import Spawned
+from .spool import Writer
 from .tracees import FOLLOW, Tracees, thread_ids
 
 if TYPE_CHECKING:
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
 
     from .job import Job
 
-# How often rings are emptied and counters read while nothing happens, in seconds.
-_TICK = 0.004
+# How often rings are emptied, in seconds: at once again where they filled up quickly, less often where nothing comes.
+_TICK, _LONGEST_TICK = 0.004, 0.012
+_MUCH = 1 << 20  # bytes of records in one tick, a quarter of a ring of the usual size
+_COUNTING = 0.05  # how often counters are read, in seconds
 _BATCH = 2000  # events of traps in one message
 
 
@@ -38,24 +42,23 @@ class Worker:
 
     def __init__(self, link: Connection, wish: Job, mask: set[int]) -> None:
         self.link, self.wish, self.mask = link, wish, mask
+        self.spool = Writer(wish.spool)
+        self.outbox = Outbox(link, self.spool)
         self.tracees = Tracees()
         self.processes = Processes(self.tracees, wish, self)
         self.events: list[Event] = []
         self.counts: dict[int, int] = {}
         self.stopping = False
-        self._next_tick = 0.0
+        self._next_tick = self._next_count = 0.0
         self._over_at = 0
-        self._spooled = 0
+        self._pause = _TICK
         self._told: tuple[dict[int, int], dict[int, int]] = ({}, {})
 
     # -- telling the front -------------------------------------------------------------------------------------------
 
     def tell(self, message: job.Message) -> None:
-        """Send a message; a front that is gone means that it is time to stop."""
-        try:
-            self.link.send(message)
-        except OSError:
-            self.stopping = True
+        """Say something to the front, once there is time."""
+        self.outbox.put(message)
 
     def hit(self, pid: int, tid: int, target: int, values: tuple[object, ...]) -> None:
         """Take a hit of a breakpoint."""
@@ -75,12 +78,36 @@ class Worker:
         """Empty rings, and say how far we are."""
         ticks, now = clock.now()
         until = self._watched(now, final=final)
-        for number, engine in self.processes.arming.engines():
-            size = self._spooled
-            engine.collect(self._spool, final=final)
-            if self._spooled > size:
-                self.tell(job.Raw(number, self._spooled - size))
+        started = time.monotonic()
+        taken = self._empty_rings(final=final)
         self._flush()
+        if final or started >= self._next_count:
+            self._next_count = started + _COUNTING
+            self._count()
+        if final or not self.spool.full:  # else there are older records to come
+            self.tell(job.Mark(ticks if not final else 1 << 63, now, until))
+        if self.wish.what == COUNT:
+            self._pause = _COUNTING
+        elif taken > _MUCH:
+            self._pause = 0.0
+        else:
+            self._pause = _TICK if taken else min(_LONGEST_TICK, self._pause + _TICK / 4)
+        self._next_tick = time.monotonic() + self._pause
+
+    def _empty_rings(self, *, final: bool) -> int:
+        """Write what is in the rings to the spool, as far as there is room; return how many bytes."""
+        before = self.spool.size
+        self.spool.full = False
+        for number, engine in self.processes.arming.engines():
+            size = self.spool.size
+            if engine.holds():
+                engine.collect(self.spool.write, final=final)
+            if self.spool.size > size:
+                self.tell(job.Raw(number, self.spool.size - size))
+        return self.spool.size - before
+
+    def _count(self) -> None:
+        """Tell of hits and lost hits, if there are more than before."""
         totals = self.processes.arming.totals()
         counts = dict(totals.counts)
         for target, count in self.counts.items():
@@ -88,8 +115,6 @@ class Worker:
         if (counts, totals.lost) != self._told:
             self._told = (counts, totals.lost)
             self.tell(job.Counted(*self._told))
-        self.tell(job.Mark(ticks if not final else 1 << 63, now, until))
-        self._next_tick = time.monotonic() + (_TICK if self.wish.what != COUNT else 0.05)
 
     def _watched(self, now: int, *, final: bool) -> int:
         """Take what bpftrace has seen; return the time up to which that is all."""
@@ -100,12 +125,13 @@ class Worker:
         self.events += events
         return min(until, now)
 
-    def _spool(self, raw: bytes) -> None:
-        view = memoryview(raw)
-        while view:
-            written = os.write(self.wish.spool, view)
-            view = view[written:]
-        self._spooled += len(raw)
+    def _finish(self) -> None:
+        """Empty rings for the last time, for which there may have to be room first. Raises TracerError, OSError."""
+        self._empty_rings(final=True)
+        while self.spool.full and not self.outbox.closed:
+            self.outbox.send_all()
+            self._empty_rings(final=True)
+        self.tick(final=True)
 
     # -- the way -----------------------------------------------------------------------------------------------------
 
@@ -121,9 +147,10 @@ class Worker:
         finally:
             self._over_at = time.monotonic_ns()
             self.processes.release()
-        self.tick(final=True)
+        self._finish()
         code = self.tracees.ended.get(self.processes.main)
         self.tell(job.Ended(code, self.processes.arming.stood_still, self.processes.names))
+        self.outbox.send_all()
 
     def _start(self) -> None:
         environment = self.wish.env if self.wish.env is not None else os.environ
@@ -164,8 +191,10 @@ class Worker:
             if time.monotonic() >= self._next_tick:
                 self.tick()
                 self._listen()
+            self.outbox.send()
+            self.stopping |= self.outbox.closed
             if not busy:
-                signal.sigtimedwait({signal.SIGCHLD}, _TICK)
+                signal.sigtimedwait({signal.SIGCHLD}, max(0.0, self._next_tick - time.monotonic()))
 
     def _listen(self) -> None:
         try:
@@ -204,14 +233,15 @@ def serve(link: Connection, mask: set[int]) -> None:
     try:
         worker.run()
     except UsdtError as error:
-        worker.tell(job.Failed(str(error), error.exit_code))
+        worker.outbox.put_last(job.Failed(str(error), error.exit_code))
     except ProcessLookupError:
-        worker.tell(job.Failed("the process ended while it was looked at", 1))
+        worker.outbox.put_last(job.Failed("the process ended while it was looked at", 1))
     except Exception:
-        worker.tell(job.Failed("usdtbuild trace has a bug:\n" + traceback.format_exc(), 1))
+        worker.outbox.put_last(job.Failed("usdtbuild trace has a bug:\n" + traceback.format_exc(), 1))
     finally:
         with contextlib.suppress(OSError, UsdtError):
             worker.processes.release()
+        worker.outbox.send_all()
         if worker.processes.arming.kernel is not None:
             worker.processes.arming.kernel.close()
 

@@ -156,7 +156,7 @@ def _claim(shape: Shape, rings: int, pid_cell: int, tid_offset: int | None) -> b
     rest += bytes.fromhex("48 89 f7 48 89 ce")  # mov %rsi,%rdi; mov %rcx,%rsi
     rest += bytes.fromhex("0f 31 48 c1 e2 20 48 09 d0 48 89 46 08 c3")  # rdtsc; shl; or; mov %rax,8(%rsi); ret
     full = bytes.fromhex("31 f6 c3")  # xor %esi,%esi; ret
-    loop = again + b"\x73" + bytes([len(swap) + 2 + len(rest)]) + swap  # jae full
+    loop = again + b"\x7d" + bytes([len(swap) + 2 + len(rest)]) + swap  # jge full
     loop += b"\x75" + struct.pack("<b", -(len(loop) + 2))  # jne again
     return code + loop + rest + full
 

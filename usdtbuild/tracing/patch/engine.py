@@ -23,11 +23,12 @@ from .mapping import Mapping
 from .rings import Rings, shape_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ..tracees import Thread, Tracees
     from .injection import Shared
     from .layout import Layout, Spot
+    from .rings import Write
 
 _NUMBER = 62  # e_machine of what the stubs are written for; see `code`
 # Where C libraries keep a thread's number, from its thread pointer: glibc (struct pthread.tid), musl.
@@ -163,9 +164,13 @@ class PatchEngine:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def collect(self, write: Callable[[bytes], object], *, final: bool = False) -> int:
-        """Hand over raw records; return how many."""
+    def collect(self, write: Write, *, final: bool = False) -> int:
+        """Hand over raw records, as `Rings.collect`; return how many."""
         return self.rings.collect(write, final=final) if self.rings is not None else 0
+
+    def holds(self) -> bool:
+        """Whether records are left in the rings."""
+        return self.rings is not None and self.rings.holds()
 
     def totals(self) -> Totals:
         """Return hits by target (with COUNT), and lost hits by target (with RECORD)."""

@@ -1,68 +1,124 @@
 """Read records out of the shared rings, and make events of them.
 
-`Rings` copies what is complete as raw bytes, many at a time, so that it keeps up with a program that hits millions of
-times a second; `Decoder` turns raw bytes into events whenever there is time. `code` says what a slot looks like.
+`Rings` hands over what is complete as raw bytes, many at a time, so that it keeps up with a program that hits millions
+of times a second; `Decoder` turns raw bytes into events whenever there is time. `code` says what a slot looks like.
 """
 
 from __future__ import annotations
 
+import ctypes
 import struct
 import time
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
+from .. import native
 from ..model import FLOAT, MISSING, STRING, Event, Unreadable
 from .code import HEAD, HEADER, RING_HEADER, RINGS, TAIL, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from mmap import mmap
 
     from ..model import Argument, Value
 
+    Write = Callable[[memoryview], object]
+
+# How much of a ring is used again and again while it is emptied often enough, and how often a reader tries to catch it
+# empty, each time it reads.
+_USED, _TRIES = 256 << 10, 4
 # A slot that was claimed and not completed for so long belongs to a thread that was killed in between (in seconds).
 _DEAD = 2.0
 _COPIED = 4 << 20  # bytes at a time
 
 
 class Rings:
-    """The rings of one shared memory, from their offset on."""
+    """The rings of one shared memory, from their offset on.
+
+    A ring is long, so that a reader may be late, and memory that was never used costs nothing. So a reader that is not
+    late sends the writers back to its start: where it finds a ring empty that is in use beyond _USED bytes, the head
+    becomes the number of the next slot that is the first, in one atomic step that fails if anything was claimed
+    meanwhile, and so does the tail. Slots that were passed over were never claimed and nobody waits for them. Between
+    the two stores, head - tail is what it would be if those slots were full, which is less than there are, so no hit
+    is lost for it while the used ones last. A writer that had read the old head fails to claim with it, and reads
+    again; numbers only grow, so none comes back.
+    """
 
     def __init__(self, data: mmap, offset: int, shape: Shape) -> None:
         self.data, self.offset, self.shape = data, offset, shape
-        self._words = memoryview(data).cast("Q")
+        self._bytes = memoryview(data)
+        self._words = self._bytes.cast("Q")
+        self._place: ctypes.c_char | None = ctypes.c_char.from_buffer(data)
+        self._address = ctypes.addressof(self._place)
+        self._skip = native.skip()
         self._tails = [0] * RINGS
         self._holes: dict[int, tuple[int, float]] = {}
         self.holes = 0
 
     def close(self) -> None:
         """Let go of the memory."""
+        self._place = None
         self._words.release()
+        self._bytes.release()
 
-    def collect(self, write: Callable[[bytes], object], *, final: bool = False) -> int:
-        """Hand all complete records over as raw bytes; return how many. `final`: what isn't complete never will be."""
+    def collect(self, write: Write, *, final: bool = False) -> int:
+        """Hand all complete records over as raw bytes; return how many. `final`: what isn't complete never will be.
+
+        What `write` gets is there until it returns. Where it returns False, it has no room: the rest stays.
+        """
         total = 0
         for ring in range(RINGS):
             start = self.offset + ring * self.shape.stride
-            head = self._words[(start + HEAD) // 8]
-            while self._tails[ring] < head:
-                count = self._piece(start, self._tails[ring], head, write)
+            for _ in range(_TRIES):
+                count, room = self._empty(ring, start, write, final=final)
                 total += count
-                if count:
-                    self._advance(ring, start, count)
-                elif final or self._is_dead(ring):
-                    self.holes += 1
-                    self._advance(ring, start, 1)
-                else:
+                if not room:
+                    return total
+                if self._sent_back(ring, start):
                     break
         return total
+
+    def _empty(self, ring: int, start: int, write: Write, *, final: bool) -> tuple[int, bool]:
+        """Hand over what is complete in a ring; return how many records, and whether there was room for all."""
+        shape, total = self.shape, 0
+        head = self._words[(start + HEAD) // 8]
+        while self._tails[ring] < head:
+            count = self._piece(start, self._tails[ring], head)
+            if count:
+                at = start + RING_HEADER + (self._tails[ring] & (shape.slots - 1)) * shape.slot
+                if write(self._bytes[at : at + count * shape.slot]) is False:
+                    return total, False
+                total += count
+                self._advance(ring, start, count)
+            elif final or self._is_dead(ring):
+                self.holes += 1
+                self._advance(ring, start, 1)
+            else:
+                break
+        return total, True
+
+    def _sent_back(self, ring: int, start: int) -> bool:
+        """Send the writers of a ring back to its start, if that is worth it; False: it would be, but it isn't empty."""
+        tail, slots = self._tails[ring], self.shape.slots
+        if (tail & (slots - 1)) * self.shape.slot < _USED:
+            return True
+        first = (tail | (slots - 1)) + 1
+        if not self._skip(self._address + start + HEAD, tail, first, self._address + start + TAIL):
+            return False
+        self._tails[ring] = first
+        return True
+
+    def holds(self) -> bool:
+        """Whether any ring has something that was not handed over."""
+        heads = (self._words[(self.offset + ring * self.shape.stride + HEAD) // 8] for ring in range(RINGS))
+        return any(head > tail for head, tail in zip(heads, self._tails))
 
     def _advance(self, ring: int, start: int, count: int) -> None:
         self._tails[ring] += count
         self._words[(start + TAIL) // 8] = self._tails[ring]
         self._holes.pop(ring, None)
 
-    def _piece(self, start: int, tail: int, head: int, write: Callable[[bytes], object]) -> int:
-        """Hand over a run of complete slots; return how many."""
+    def _piece(self, start: int, tail: int, head: int) -> int:
+        """Return how many complete slots stand one behind the other from the tail on."""
         shape = self.shape
         first = tail & (shape.slots - 1)
         count = min(head - tail, shape.slots - first, max(1, _COPIED // shape.slot))
@@ -71,8 +127,6 @@ class Rings:
         sequences = self._words[at // 8 : at // 8 + count * step : step].tolist()
         if sequences != list(range(tail + 1, tail + count + 1)):
             count = next(i for i, sequence in enumerate(sequences) if sequence != tail + 1 + i)
-        if count:
-            write(self.data[at : at + count * shape.slot])
         return count
 
     def _is_dead(self, ring: int) -> bool:
@@ -110,13 +164,14 @@ class Decoder:
         """Learn sites that came later."""
         self._sites += [(spec.target, _reader(spec)) for spec in specs]
 
-    def events(self, raw: bytes, clock: Callable[[int], int]) -> Iterator[Event]:
-        """Yield the events of a chunk."""
-        unpack, sites = _HEADER.unpack_from, self._sites
+    def events(self, raw: bytes, clock: Callable[[int], int]) -> list[Event]:
+        """Return the events of a chunk."""
+        unpack, sites, found = _HEADER.unpack_from, self._sites, []
         for at in range(0, len(raw), self._shape.slot):
             ticks, tid, site, pid = unpack(raw, at + 8)
             target, read = sites[site]
-            yield Event(clock(ticks), pid, tid, target, read(raw, at))
+            found.append(Event(clock(ticks), pid, tid, target, read(raw, at)))
+        return found
 
 
 def _reader(spec: SiteSpec) -> Callable[[bytes, int], tuple[Value, ...]]:

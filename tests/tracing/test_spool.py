@@ -1,0 +1,168 @@
+"""Between the rings and whoever shows their records: nobody waits for the other, and nothing is lost on the way."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import socket
+import struct
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from usdtbuild.tracing import job
+from usdtbuild.tracing.outbox import Outbox
+from usdtbuild.tracing.patch.code import HEAD, RING_HEADER, RINGS, TAIL, Shape
+from usdtbuild.tracing.patch.rings import Rings
+from usdtbuild.tracing.spool import Reader, Writer
+
+SHAPE = Shape(4096, 256, 1 << 21, 8)
+
+
+def test_bytes_come_out_as_they_went_in() -> None:
+    reader = Reader()
+    writer = Writer(reader.descriptor)
+    said = [bytes([number]) * (number * 503) for number in range(200)]
+    for raw in said:
+        assert writer.write(raw)
+    writer.wait(writer.size)
+    found = list(reader.take(writer.size, 70_000))
+    assert b"".join(found) == b"".join(said)
+    assert max(map(len, found)) == 70_000
+    reader.close()
+
+
+def test_a_front_that_reads_nothing_keeps_nobody_waiting() -> None:
+    ours, theirs = socket.socketpair()
+    reader = Reader()
+    writer = Writer(reader.descriptor)
+    outbox = Outbox(Connection(theirs.detach()), writer)
+    said: list[job.Message] = []
+    for number in range(5_000):
+        assert writer.write(b"record")
+        said += [job.Raw(0, 6), job.Mark(number, number, number)]
+        outbox.put(said[-2])
+        outbox.put(said[-1])
+        outbox.send()  # more than a socket takes: it would hang here
+    with Connection(ours.detach()) as front:
+        found: list[job.Message] = []
+        while len(found) < len(said):
+            outbox.send()
+            while front.poll():
+                found.append(front.recv())
+    assert found == said
+    reader.close()
+
+
+def test_records_are_not_told_of_before_they_are_in_the_file() -> None:
+    ours, theirs = socket.socketpair()
+    reader = Reader()
+    writer = Writer(reader.descriptor)
+    outbox = Outbox(Connection(theirs.detach()), writer)
+    outbox.put(job.Raw(0, 10))
+    outbox.send()
+    with Connection(ours.detach()) as front:
+        assert not front.poll()
+        writer.write(bytes(10))
+        outbox.send_all()
+        assert front.poll()
+    reader.close()
+
+
+def test_marks_with_nothing_between_them_become_one() -> None:
+    ours, theirs = socket.socketpair()
+    reader = Reader()
+    outbox = Outbox(Connection(theirs.detach()), Writer(reader.descriptor))
+    for number in range(1000):
+        outbox.put(job.Mark(number, number, number))
+    outbox.send_all()
+    with Connection(ours.detach()) as front:
+        assert front.recv() == job.Mark(999, 999, 999)
+        assert not front.poll()
+    reader.close()
+
+
+class _Writers:
+    """What stubs do to the first ring, one step after the other."""
+
+    def __init__(self) -> None:
+        self.data = mmap.mmap(-1, RINGS * SHAPE.stride)
+        self.rings = Rings(self.data, 0, SHAPE)
+        self.lost = 0
+
+    def word(self, at: int) -> int:
+        return int(struct.unpack_from("<Q", self.data, at)[0])
+
+    def claim(self) -> int:
+        head = self.word(HEAD)
+        if head - self.word(TAIL) >= SHAPE.slots:
+            self.lost += 1
+            return -1
+        struct.pack_into("<Q", self.data, HEAD, head + 1)
+        return head
+
+    def complete(self, slot: int, what: int) -> None:
+        at = RING_HEADER + (slot & (SHAPE.slots - 1)) * SHAPE.slot
+        struct.pack_into("<QQ", self.data, at, slot + 1, what)
+
+    def collect(self) -> list[int]:
+        raw = bytearray()
+        self.rings.collect(raw.extend)
+        return [struct.unpack_from("<Q", raw, at + 8)[0] for at in range(0, len(raw), SHAPE.slot)]
+
+
+def test_a_ring_that_is_emptied_in_time_uses_its_start_again_and_again() -> None:
+    writers = _Writers()
+    places, said, found = set(), 0, []
+    for _ in range(200):
+        for _ in range(40):
+            slot = writers.claim()
+            places.add(slot & (SHAPE.slots - 1))
+            writers.complete(slot, said)
+            said += 1
+        found += writers.collect()
+    assert writers.lost == 0
+    assert found == list(range(said))
+    assert max(places) < 104  # 256 KB, which is 64 slots, and what came until the ring was emptied
+
+
+def test_a_ring_that_is_not_emptied_in_time_is_used_to_its_end_and_counts_the_rest() -> None:
+    writers = _Writers()
+    for number in range(300):
+        slot = writers.claim()
+        if slot >= 0:
+            writers.complete(slot, number)
+    assert writers.lost == 300 - SHAPE.slots
+    assert writers.collect() == list(range(SHAPE.slots))
+
+
+def test_writers_are_not_sent_back_over_a_record_that_is_being_written() -> None:
+    writers = _Writers()
+    slots = [writers.claim() for _ in range(100)]
+    for slot in slots[:-1]:
+        writers.complete(slot, slot)
+    assert writers.collect() == slots[:-1]
+    assert writers.word(HEAD) == 100
+    writers.complete(slots[-1], slots[-1])
+    assert writers.collect() == slots[-1:]
+    assert writers.word(HEAD) == writers.word(TAIL) == SHAPE.slots
+
+
+def test_a_spool_without_room_leaves_records_in_their_ring() -> None:
+    writers = _Writers()
+    for number in range(10):
+        writers.complete(writers.claim(), number)
+    assert writers.rings.collect(lambda _: False) == 0
+    assert writers.rings.holds()
+    assert writers.collect() == list(range(10))
+    assert not writers.rings.holds()
+
+
+def test_a_burst_is_kept_whole_however_late_it_is_read(scene: Any, run: Any, tmp_path: Path) -> None:
+    """The burst fits into the ring of its thread, so it doesn't matter when the tracer has the processor."""
+    output, hits = tmp_path / "seen.jsonl", 100_000
+    run(sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:eight", "-o", output, "--", scene("pie"), str(hits))
+    with output.open(encoding="utf-8") as lines:
+        seen = [json.loads(line)["args"]["a"] for line in lines]
+    assert seen == list(range(hits))
