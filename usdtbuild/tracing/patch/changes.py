@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...machines.x86_64 import INT3
 from ..errors import TracerError
-from ..maps import areas
+from ..maps import PAGE, areas, page_start
 from ..model import Refusal
 from . import journal
 from .slots import Load
@@ -72,6 +72,40 @@ class Changes:
         """Write into the journal that nothing is in force any more."""
         for index, entry in enumerate(self.entries):
             self.mark(index, entry.flags & ~journal.ARMED)
+
+
+class Stretch(NamedTuple):
+    """Code with sites on pages one behind the other, which is read and written at once: what is there before, and what
+    is to be there. `spots` have their places in the list of all. `differs`: a site isn't what it was any more."""
+
+    start: int
+    before: bytes
+    after: bytes
+    spots: list[tuple[int, Spot]]
+    differs: bool
+
+
+def stretches_of(spots: Sequence[Spot], memory: Memory) -> list[Stretch]:
+    """Return the stretches in which sites change, as their code is now."""
+    groups: list[list[tuple[int, Spot]]] = []
+    end = -1
+    for index, spot in sorted(enumerate(spots), key=lambda one: one[1].changed_at):
+        if page_start(spot.changed_at) > end:
+            groups.append([])
+        groups[-1].append((index, spot))
+        end = max(end, page_start(spot.changed_at + len(spot.before) - 1) + PAGE)
+    return [_stretch(group, memory) for group in groups]
+
+
+def _stretch(group: list[tuple[int, Spot]], memory: Memory) -> Stretch:
+    start = group[0][1].changed_at
+    before = memory.read(start, max(spot.changed_at + len(spot.before) for _, spot in group) - start)
+    after, differs = bytearray(before), False
+    for _, spot in group:
+        at, size = spot.changed_at - start, len(spot.before)
+        differs |= before[at : at + size] != spot.before
+        after[at : at + size] = spot.after
+    return Stretch(start, before, bytes(after), group, differs)
 
 
 def _flags(spot: Spot) -> int:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import ptrace
 from ..errors import TracerError
-from ..maps import PAGE, Memory, Room, areas, far_from_code, page_start
+from ..maps import PAGE, Memory, Room, areas, far_from_code
 from ..model import COUNT, STRING, Plan, Refusal, Totals
 from ..tracees import status_field
 from . import code, layout
-from .changes import Changes, clean_up, earlier_mirrors
+from .changes import Changes, Stretch, clean_up, earlier_mirrors, stretches_of
 from .injection import NAME_IN_MAPS, borrow, find_gate
 from .mapping import Mapping
 from .rings import Rings, shape_for
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ..tracees import Thread, Tracees
     from .injection import Shared
-    from .layout import Layout, Spot
+    from .layout import Layout
     from .rings import Write
 
 _NUMBER = 62  # e_machine of what the stubs are written for; see `code`
@@ -44,6 +44,18 @@ def why_not(pid: int, machine: int) -> str:
     if status_field(pid, "Seccomp") not in {"", "0"}:
         return "a seccomp filter decides which system calls the process may make"
     return ""
+
+
+class _Prepared(NamedTuple):
+    """What is ready before a process is stopped: where everything goes (`places`: rings, the cell of the process'
+    number, journal), the `syscall` instruction to use, and what is written."""
+
+    mapping: Mapping
+    places: tuple[int, int, int]
+    gate: int
+    journal: bytes
+    contents: bytes
+    stretches: list[Stretch]
 
 
 class PatchEngine:
@@ -98,63 +110,74 @@ class PatchEngine:
         if not self.layout.spots:
             return refusals
         self.changes = Changes(self.layout.spots, memory)
-        gate = find_gate(self.pid, memory)
+        prepared = self._prepare(memory, room, rings_at, pid_cell, far)
         started = time.monotonic()
         with self.tracees.standing(self.pid) as threads:
             if not threads:
                 raise TracerError(f"all threads of process {self.pid} hang in the kernel")
-            mapping = self._install(threads, gate, (rings_at, pid_cell, far), memory, room)
-            refusals += self._arm(memory)
+            self._install(threads, prepared, memory)
+            refusals += self._arm(prepared.stretches, memory)
         self.stood_still += time.monotonic() - started
-        self._counters = [mapping.file_offset(address) for address in self.layout.counter_of]
+        self._counters = [prepared.mapping.file_offset(address) for address in self.layout.counter_of]
         return refusals
 
-    def _install(
-        self, threads: Sequence[Thread], gate: int, places: tuple[int, int, int], memory: Memory, room: Room
-    ) -> Mapping:
-        """Map everything into the stopped process: the rings, the cell with its number, and the journal near the third
-        of the places. Raises TracerError."""
-        rings_at, pid_cell, far = places
+    def _prepare(self, memory: Memory, room: Room, rings_at: int, pid_cell: int, far: int) -> _Prepared:
+        """Do all that can be done while the process runs. Raises TracerError."""
         assert self.layout is not None
         assert self.changes is not None
         mapping = Mapping(self.layout, len(self.changes.entries), code.RINGS * self.shape.stride if rings_at else 0)
-        thread = next((one for one in threads if one.tid == self.pid), threads[0])
         # Nothing is left to the kernel's choice, which might be a place that is needed for something else.
         journal_at = room.find(mapping.journal_size + mapping.control_size, far, 1 << 46)
         if journal_at is None:
             raise TracerError(f"process {self.pid} has no free memory")
-        with borrow(self.tracees, thread, gate) as borrowed:
-            used = sorted({thread.tid & (code.RINGS - 1) for thread in threads}) if rings_at else []
-            warm = [rings_at + self.shape.stride * ring for ring in used]
-            self.shared = mapping.install(borrowed, rings_at, pid_cell, journal_at, self.changes.packed(), warm)
-        self.changes.data = self.shared.data
-        if rings_at:
-            self.rings = Rings(self.shared.data, mapping.rings, self.shape)
-        for mirror, lead in self.layout.kept.items():
-            memory.write(mirror, lead)
-        return mapping
+        return _Prepared(
+            mapping, (rings_at, pid_cell, journal_at), find_gate(self.pid, memory), self.changes.packed(),
+            mapping.contents(), stretches_of(self.layout.spots, memory),
+        )  # fmt: skip
 
-    def _arm(self, memory: Memory) -> list[Refusal]:
-        """Switch the sites on in the stopped process, page by page, then the semaphores."""
+    def _install(self, threads: Sequence[Thread], prepared: _Prepared, memory: Memory) -> None:
+        """Map everything into the stopped process. Raises TracerError."""
         assert self.layout is not None
         assert self.changes is not None
+        rings_at = prepared.places[0]
+        thread = next((one for one in threads if one.tid == self.pid), threads[0])
+        with borrow(self.tracees, thread, prepared.gate) as borrowed:
+            used = sorted({thread.tid & (code.RINGS - 1) for thread in threads}) if rings_at else []
+            warm = [rings_at + self.shape.stride * ring for ring in used]
+            self.shared = prepared.mapping.install(borrowed, prepared.places, prepared.journal, prepared.contents, warm)
+        self.changes.data = self.shared.data
+        if rings_at:
+            self.rings = Rings(self.shared.data, prepared.mapping.rings, self.shape)
+        for mirror, lead in self.layout.kept.items():
+            memory.write(mirror, lead)
+
+    def _arm(self, stretches: Sequence[Stretch], memory: Memory) -> list[Refusal]:
+        """Switch the sites on in the stopped process, stretch by stretch, then the semaphores."""
+        assert self.changes is not None
         refusals = []
-        by_page: dict[int, list[tuple[int, Spot]]] = {}
-        for index, spot in enumerate(self.layout.spots):
-            by_page.setdefault(page_start(spot.changed_at), []).append((index, spot))
-        for page, spots in by_page.items():
-            text = bytearray(memory.read(page, 2 * PAGE))
-            for index, spot in spots:
-                at, size = spot.changed_at - page, len(spot.before)
-                if text[at : at + size] != spot.before:
-                    reason = layout.why_no_form(bytes(text[at : at + size]))
-                    refusals.append(Refusal(spot.target.title, reason, "", spot.site.address))
-                    self.changes.mark(index, 0)
-                    continue
-                text[at : at + size] = spot.after
-            last = max(spot.changed_at + len(spot.before) for _, spot in spots) - page
-            memory.write(page, bytes(text[:last]))
+        for stretch in stretches:
+            found = memory.read(stretch.start, len(stretch.before))
+            if found == stretch.before and not stretch.differs:
+                memory.write(stretch.start, stretch.after)
+                continue
+            refusals += self._arm_one_by_one(stretch, found, memory)
         self.changes.count_semaphores(memory)
+        return refusals
+
+    def _arm_one_by_one(self, stretch: Stretch, found: bytes, memory: Memory) -> list[Refusal]:
+        """Switch the sites of a stretch on whose code is not what it was; return those that have changed themselves."""
+        assert self.changes is not None
+        text, refusals = bytearray(found), []
+        for index, spot in stretch.spots:
+            at, size = spot.changed_at - stretch.start, len(spot.before)
+            if text[at : at + size] != spot.before:
+                reason = layout.why_no_form(bytes(text[at : at + size]))
+                refusals.append(Refusal(spot.target.title, reason, "", spot.site.address))
+                self.changes.mark(index, 0)
+                continue
+            text[at : at + size] = spot.after
+        if len(refusals) < len(stretch.spots):
+            memory.write(stretch.start, bytes(text))
         return refusals
 
     def forget(self, start: int, end: int) -> None:

@@ -63,26 +63,28 @@ class Mapping:
         self.control_size = control_size(8 + _MOST_WARM + 2 * len(self.parts) + len(self.ordered))
         self.size = at + self.control_size
 
-    def fill(self, data: object) -> None:
-        """Write stubs and mirrors into the shared file."""
-        view = memoryview(data)  # type: ignore[arg-type]
+    def contents(self) -> bytes:
+        """Return what the file holds behind the rings: stubs, counters and mirrors."""
+        found = bytearray(self.control - self.rings - self.rings_size)
         for part, at in zip(self.layout.parts, self.parts):
-            view[at : at + len(part.code)] = part.code
-        for index, page in enumerate(self.ordered):
-            at = self.pages + PAGE * index
-            view[at : at + PAGE] = self.layout.pages[page]
-        view.release()
+            at -= self.rings + self.rings_size  # noqa: PLW2901  (now from the end of the rings)
+            found[at : at + len(part.code)] = part.code
+        mirrors = b"".join([self.layout.pages[page] for page in self.ordered])
+        found[len(found) - len(mirrors) :] = mirrors
+        return bytes(found)
 
     def install(
-        self, borrowed: Borrowed, rings_at: int, pid_cell: int, journal_at: int, written: bytes, warm: Sequence[int]
+        self, borrowed: Borrowed, places: tuple[int, int, int], written: bytes, contents: bytes, warm: Sequence[int]
     ) -> Shared:
-        """Map everything into the process of a borrowed thread, with what its journal says. Raises TracerError.
+        """Map everything into the process of a borrowed thread. Raises TracerError.
 
-        `warm` are addresses of the rings that are used at once.
+        `places` are where the rings, the cell of the process' number and the journal go; `written` is what the journal
+        says, `contents` what `contents` returned, and `warm` are addresses of the rings that are used at once.
         """
+        rings_at, pid_cell, journal_at = places
         shared = Shared(borrowed, self.size)
-        self.fill(shared.data)
-        shared.data[: len(written)] = written
+        os.pwrite(shared.file, written, 0)
+        os.pwrite(shared.file, contents, self.rings + self.rings_size)
         calls = self.calls(shared.descriptor, rings_at, pid_cell, journal_at)
         size = min(_WARM, self.rings_size // RINGS)
         calls += [Call(MADVISE, (ring, size, MADV_POPULATE_WRITE)) for ring in warm[:_MOST_WARM]]
