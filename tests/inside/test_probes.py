@@ -37,6 +37,13 @@ def test_vector_registers_are_kept_at_their_whole_width(compiler: str, build: An
     assert out.endswith(" right\n")
 
 
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+def test_arguments_on_the_stack_are_read(compiler: str, level: str, build: Any, run: Any, need: Any) -> None:
+    need(compiler)
+    assert run(build("many_arguments.c", compiler, flags=(level,))).stdout == "seen 1 right 1\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_sites_are_switched_for_long(compiler: str, build: Any, run: Any, need: Any) -> None:

@@ -182,6 +182,13 @@ def test_frames_are_left_in_every_way(
     check_frames(qemu(machine, triple, HERE / "frames.cc", flags, 50, patchable=patchable), 50)
 
 
+@pytest.mark.parametrize(
+    ("machine", "triple", "flags"), [("aarch64", "aarch64-linux-gnu", ()), *((m[0], m[1], m[2]) for m in MACHINES)]
+)
+def test_arguments_on_the_stack_are_read(machine: str, triple: str, flags: tuple[str, ...], qemu: Run) -> None:
+    assert qemu(machine, triple, HERE / "many_arguments.c", flags) == "seen 1 right 1\n"
+
+
 PATCHABLE = r"""
 #include <stdio.h>
 #include <string.h>

@@ -118,13 +118,15 @@ int live_machine_operand(const char *text, size_t length, usdt_live_argument_pla
 		place->reg = (uint8_t)n;
 		return at == end && n <= 14;
 	}
-	if (length >= 4 && !memcmp(at, "[sp", 3)) { /* [sp] and [sp, 8] */
-		at += 3;
+	if (length >= 4 && (!memcmp(at, "[sp", 3) || !memcmp(at, "[x", 2))) { /* [sp], [sp, 8], [x8, 8] */
+		place->kind = at[1] == 's' ? 3 : 1;
+		at += 2 + (place->kind == 3);
+		n = place->kind == 1 ? number(&at, end) : 0;
+		place->reg = (uint8_t)n;
 		while (at < end && (*at == ',' || *at == ' ' || *at == '#'))
 			at++;
-		place->kind = 3;
-		place->offset = number(&at, end) + SAVED_BYTES;
-		return at + 1 == end && *at == ']';
+		place->offset = number(&at, end) + (place->kind == 3 ? SAVED_BYTES : 0);
+		return n <= 14 && at + 1 == end && *at == ']';
 	}
 	place->kind = 2;
 	place->offset = number(&at, end);

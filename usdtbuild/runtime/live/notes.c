@@ -114,6 +114,8 @@ static void read_operands(live_arena *arena, live_point *point, const char *text
 		const char *end = strchr(text, ' ');
 		size_t length;
 
+		while (end && end[-1] == ',') /* [sp, 8] */
+			end = strchr(end + 1, ' ');
 		end = end ? end : text + strlen(text);
 		place->type = place->name = "";
 		if (*text == '-') {

@@ -159,9 +159,16 @@ int live_machine_operand(const char *text, size_t length, usdt_live_argument_pla
 	place->kind = 2;
 	if (at == end)
 		return 1;
+	if (end - at != 4 || *at != '(' || at[3] != ')')
+		return 0;
+	if (at[1] == 'a' && at[2] >= '0' && at[2] <= '7') {
+		place->kind = 1;
+		place->reg = (uint8_t)(at[2] - '0');
+		return 1;
+	}
 	place->kind = 3;
 	place->offset += SAVED_BYTES;
-	return end - at == 4 && !memcmp(at, "(sp)", 4);
+	return !memcmp(at, "(sp)", 4);
 }
 
 int live_machine_parameter(unsigned index, usdt_live_argument_place *place)

@@ -98,7 +98,7 @@ void live_machine_entry(live_point *point)
 /* -- operands ---------------------------------------------------------------------------------------------------- */
 
 /* Registers r2 to r6 are saved at 160 of a frame of 832 bytes, below a stub's of 192. */
-enum { SAVED_BYTES = 832 - 160 + 192 };
+enum { SAVED_BYTES = 832 - 160 + 192, STUB_SAVED = (832 - 160 + 160) / 8 /* r0 and r1, in the stub's */ };
 
 int live_machine_operand(const char *text, size_t length, usdt_live_argument_place *place)
 {
@@ -122,6 +122,11 @@ int live_machine_operand(const char *text, size_t length, usdt_live_argument_pla
 	place->kind = 2;
 	if (at == end)
 		return 1;
+	if (end - at == 5 && !memcmp(at, "(%r", 3) && at[4] == ')' && at[3] >= '0' && at[3] <= '6') {
+		place->kind = 1;
+		place->reg = (uint8_t)(at[3] >= '2' ? at[3] - '2' : STUB_SAVED + at[3] - '0');
+		return at[3] > '0';
+	}
 	place->kind = 3;
 	place->offset += SAVED_BYTES;
 	return end - at == 6 && !memcmp(at, "(%r15)", 6);

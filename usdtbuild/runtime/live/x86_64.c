@@ -179,11 +179,21 @@ int live_machine_operand(const char *text, size_t length, usdt_live_argument_pla
 	place->offset = (int32_t)(sign * number);
 	if (place->kind == 2)
 		return at == end;
-	if (end - at != 6 || memcmp(at, "(%rsp)", 6))
-		return 0;
-	place->kind = 3;
-	place->offset += SAVED_BYTES;
-	return 1;
+	if (end - at == 6 && !memcmp(at, "(%rsp)", 6)) {
+		place->kind = 3;
+		place->offset += SAVED_BYTES;
+		return 1;
+	}
+	for (i = 0; i < sizeof saved_registers / sizeof *saved_registers; i++) {
+		size_t name = strlen(saved_registers[i][0]);
+
+		if ((size_t)(end - at) == name + 3 && at[0] == '(' && at[1] == '%' && !memcmp(at + 2, saved_registers[i][0], name) && end[-1] == ')') {
+			place->kind = 1;
+			place->reg = (uint8_t)i;
+			return 1;
+		}
+	}
+	return 0;
 }
 
 /* live_x86_enter saves rax, rcx, rdx, rsi, rdi, r8, r9, r10. */
