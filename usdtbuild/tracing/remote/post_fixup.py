@@ -8,7 +8,8 @@ executes it, alone, and the slot is led back before any other thread runs. So no
 filled, and no thread runs alone for more than that one instruction, which waits for nothing. (ltrace's breakpoint is
 behind the instruction, and other threads have to stand from the PLT entry on: the dynamic linker may wait for a lock
 that one of them has.) Only the first time a thread is alone all the way; if it has to wait for another there, all are
-let go, and the next call is stepped instead.
+let go, and the next call is stepped instead. So is the next one if a slot was filled by another instruction, as the
+dynamic linker has one for itself where calls are audited.
 
 Threads that make the same first call at once all pass the instruction, one after the other, and each finds the slot
 led to its PLT entry and leads it back. Recursion, and resolvers of IFUNCs or signal handlers that make first calls of
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from .stub import Stub
 
 _MOST_STEPS = 1_000_000  # of one search for a symbol: 700 in glibc where the first library has it
-_PATIENCE = 2.0  # seconds that one instruction may take
+_PATIENCE, _FOR_EVER = 5.0, 3600.0  # seconds that one instruction may take: of several threads, of the only one
 _WAITED = "its first call had to wait for another thread: calls may be missing until the next first call"
 
 
@@ -46,14 +47,16 @@ class PostFixup:
         `owe` keeps a signal for later, and `refuse` takes what has to be said."""
         self.stub, self.sites, self.slots = stub, sites, slots
         self._step_past, self._look, self._owe, self._refuse = step_past, look, owe, refuse
-        self.store = 0  # where the instruction is that fills slots; 0: not known yet
+        self.stores: set[int] = set()  # where instructions are that fill slots
+        self._learned = False  # whether all of them are known, as far as anybody has seen
         self._pending: dict[str, list[_Slot]] = {}  # what each thread waits for, the newest last
         self.exited: int | None = None
         self._interrupts = 0  # that were asked for and haven't come
 
     def enter(self, thread: str, entry: int) -> bool:
         """Let a thread go on that has stopped at a PLT entry; return whether there is a program left."""
-        self._sweep(thread)
+        if self._sweep(thread):
+            self._learned = False
         slot = self.slots.by_entry[entry]
         if slot.words is None:
             self.slots.resolved(slot)
@@ -63,28 +66,34 @@ class PostFixup:
         if not self._step_past(thread, entry):
             return False
         self._pending.setdefault(thread, []).append(slot)
-        return bool(self.store) or self._learn(thread, slot)
+        return self._learned or self._learn(thread, slot)
 
     def stored(self, thread: str) -> None:
         """A thread has executed the instruction that fills slots: lead back what it has filled."""
         self._sweep(thread)
 
-    def _sweep(self, thread: str) -> None:
-        waiting = [slot for slot in self._pending.pop(thread, ()) if not self.slots.resolved(slot)]
+    def _sweep(self, thread: str) -> bool:
+        """Lead back what has been filled of the slots that a thread waits for; return whether any was."""
+        pending = self._pending.pop(thread, [])
+        waiting = [slot for slot in pending if not self.slots.resolved(slot)]
         if waiting:
             self._pending[thread] = waiting
+        return len(waiting) < len(pending)
 
     def _learn(self, thread: str, slot: _Slot) -> bool:
         """Step a thread until its slot is filled; return whether there is a program left."""
+        patience = _PATIENCE if len(self.stub.threads()) > 1 else _FOR_EVER
         for _ in range(_MOST_STEPS):
             before = self.stub.counter(self.stub.registers(thread))
             if before in self.sites.kinds:
                 if not self._look(Stop(TRAP, thread)):
                     return False
-                if self.store:  # a call within was first
+                if slot not in self._pending.get(thread, ()):  # by an instruction that is known after all
+                    self._learned = True
+                if self._learned:  # or a call within was first
                     return True
                 continue
-            stop = self.stub.step(thread, _PATIENCE)
+            stop = self.stub.step(thread, patience)
             if stop is None:
                 self._refuse([Refusal(slot.target.title, _WAITED)])
                 return self._interrupt()
@@ -97,7 +106,8 @@ class PostFixup:
             elif self.slots.resolved(slot):
                 self._sweep(thread)
                 if self.sites.hook(before):
-                    self.store = before
+                    self.stores.add(before)
+                    self._learned = True
                 return True
         return True
 

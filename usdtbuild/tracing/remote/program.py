@@ -103,7 +103,7 @@ class Program:
             self.exited = self._fixups.exited if self._fixups.exited is not None else self.exited
             return lives
         lives = self._pass(thread, address)
-        if lives and address == self._fixups.store:
+        if lives and address in self._fixups.stores:
             self._fixups.stored(thread)
         return lives
 

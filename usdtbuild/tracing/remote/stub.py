@@ -153,6 +153,14 @@ class Stub:
         """Mean the process of a thread with what is asked from now on, until a thread's registers are asked for."""
         self.link.ask(f"Hg{thread}")
 
+    def threads(self) -> list[str]:
+        """Return what the stub calls the threads of the programs that it holds; none where it doesn't say."""
+        found, answer = [], self.link.ask("qfThreadInfo")
+        while answer[:1] == b"m":
+            found += answer[1:].decode("ascii", "replace").split(",")
+            answer = self.link.ask("qsThreadInfo")
+        return found
+
     def insert(self, address: int, kind: int) -> bool:
         """Set a breakpoint; return whether it could be."""
         return self.link.ask(f"Z0,{address:x},{kind:x}") == b"OK"
