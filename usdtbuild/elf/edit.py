@@ -128,7 +128,7 @@ class ObjectEditor:
 
     def add_label(self, section: SectionIndex, value: int, name: str = "") -> int:
         """Add a local label, usually a nameless one, in a section or ABSOLUTE; return its handle."""
-        self._labels.append(_Label(name, section, value, layout.STT_NOTYPE, layout.STV_HIDDEN))
+        self._labels.append(_Label._make((name, section, value, layout.STT_NOTYPE, layout.STV_HIDDEN)))
         return -2 * len(self._labels)
 
     def add_section_symbol(self, section: SectionIndex) -> int:
@@ -140,7 +140,7 @@ class ObjectEditor:
         self, name: str, binding: int, section: int = 0, value: int = 0, size: int = 0, type_: int = layout.STT_NOTYPE
     ) -> int:
         """Add a named hidden symbol (undefined by default); return its handle."""
-        self._globals.append(_Global(name, binding << 4 | type_, section, value, size))
+        self._globals.append(_Global._make((name, binding << 4 | type_, section, value, size)))
         return -2 * len(self._globals) + 1
 
     def change_symbol(

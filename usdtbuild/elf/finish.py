@@ -8,17 +8,20 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from . import layout
-from .finish_symbols import new_header, write_symbols
+from .finish_symbols import write_symbols
 from .headers import SectionHeader
 from .layout import SymbolIndex
-from .relocations import join_info
+from .relocations import encode
 from .uleb import decode_uleb, encode_uleb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .edit import NewRelocation, ObjectEditor
     from .layout import SectionIndex
-    from .object import Reference
+    from .object import ElfObject, Reference
+    from .relocations import Entry
 
 
 class Finisher:
@@ -80,57 +83,59 @@ class Finisher:
     # -- relocations -------------------------------------------------------------------------------------------------
 
     def _renumber_relocations(self) -> None:
-        retargeted = set()
-        for reference, type_, symbol, addend in self.editor._retargeted:
-            retargeted.add((reference.relocations, reference.entry))
-            self._patch_relocation(reference, type_, self.number(symbol), addend)
-        if not self.moved:
-            return
-        for reference in self.source.references(set(self.moved)):
-            if (reference.relocations, reference.entry) not in retargeted:
-                self._patch_relocation(reference, reference.type, self.moved[reference.symbol], reference.addend or 0)
+        number, moved = self.number, self.moved
+        changes = [(ref, (ref.offset, type_, number(symbol), addend)) for ref, type_, symbol, addend
+                   in self.editor._retargeted]  # fmt: skip
+        if moved:
+            done = {ref[:2] for ref, _ in changes}  # section and entry
+            changes += [
+                (ref, (ref.offset, ref.type, moved[ref.symbol], ref.addend or 0))
+                for ref in self.source.references(moved.keys())
+                if ref[:2] not in done
+            ]
+        by_section: dict[SectionIndex, list[tuple[Reference, Entry]]] = {}
+        for change in changes:
+            by_section.setdefault(change[0].relocations, []).append(change)
+        for index, members in by_section.items():
+            section = self.source.sections[index]
+            start, size = section.offset, section.entsize
+            packed = self._encode([entry for _, entry in members], rela=section.type == layout.SHT_RELA)
+            self.patches += [(start + ref.entry * size, data) for (ref, _), data in zip(members, packed)]
 
-    def _patch_relocation(self, reference: Reference, type_: int, symbol: int, addend: int) -> None:
-        section = self.source.sections[reference.relocations]
-        rela = section.type == layout.SHT_RELA
-        packed = self._pack_relocation(reference.offset, type_, symbol, addend, rela=rela)
-        self.patches.append((section.offset + reference.entry * section.entsize, packed))
+    def _encode(self, entries: Iterable[Entry], *, rela: bool) -> list[bytes]:
+        return encode(entries, self.layout, self.source.machine, rela=rela)
 
-    def _pack_relocation(self, offset: int, type_: int, symbol: int, addend: int, *, rela: bool) -> bytes:
-        info = join_info(symbol, type_, self.layout, self.source.machine)
-        return self.layout.rela.pack(offset, info, addend) if rela else self.layout.rel.pack(offset, info)
-
-    def _pack_relocations(self, relocations: list[NewRelocation]) -> bytes:
-        number, records, machine = self.number, self.layout, self.source.machine
-        entries = [
-            (offset, join_info(number(symbol), type_, records, machine), addend)
-            for offset, type_, symbol, addend in relocations
-        ]
-        if self.editor.uses_rela:
-            return b"".join([records.rela.pack(*entry) for entry in entries])
-        return b"".join([records.rel.pack(offset, info) for offset, info, _ in entries])
+    def _pack_new(self, relocations: list[NewRelocation], *, rela: bool) -> bytes:
+        number = self.number
+        numbers = {symbol: number(symbol) for symbol in {relocation[2] for relocation in relocations}}
+        entries = [(offset, type_, numbers[symbol], addend) for offset, type_, symbol, addend in relocations]
+        return b"".join(self._encode(entries, rela=rela))
 
     def _write_new_sections(self) -> None:
-        first = len(self.source.sections)
-        for index, section in enumerate(self.editor._sections, first):
-            data: bytes | bytearray = self._with_addends(index, section.data)
-            if index in self.editor._relocations:
-                data = self._pack_relocations(self.editor._relocations[index][1])
-            info = section.info
-            if index in self.editor._new_groups:
-                signature, members = self.editor._new_groups[index]
-                data = section.data + b"".join(map(self.layout.u32.pack, members))
-                info = self.number(signature)
-            offset = self.append(data, section.align)
-            header = new_header(section.name, section.type, offset, len(data), section.link, self.names)
-            self.headers.append(
-                header._replace(flags=section.flags, info=info, align=section.align, entsize=section.entsize)
-            )
+        first, editor = len(self.source.sections), self.editor
+        relocations, groups, uses_rela = editor._relocations, editor._new_groups, editor.uses_rela
+        for index, (name, type_, flags, content, link, info, align, entsize) in enumerate(editor._sections, first):
+            if index in relocations:
+                data = self._pack_new(relocations[index][1], rela=uses_rela)
+            elif index in groups:
+                signature, members = groups[index]
+                data = content + b"".join(map(self.layout.u32.pack, members))
+                info = self.number(signature)  # noqa: PLW2901 - known only now
+            else:
+                data = content if uses_rela else self._with_addends(index, content)
+            offset = self.append(data, align)
+            number = self.name_number(name)
+            header = (number, type_, flags, 0, offset, len(data), link, info, align, entsize)
+            self.headers.append(SectionHeader._make(header))
+
+    def name_number(self, name: str) -> int:
+        """Return the number of a new section's name, which its header has until the table of names is written."""
+        return self.names.setdefault(name, len(self.names))
 
     def _with_addends(self, index: int, data: bytes) -> bytes:
-        """Return a new section's bytes; where its relocations carry no addends, with these in the 32-bit words."""
+        """Return a new section's bytes with the addends of its relocations, which carry none, in the 32-bit words."""
         header = index + 1
-        if self.editor.uses_rela or header not in self.editor._relocations:
+        if header not in self.editor._relocations:
             return data
         target, relocations = self.editor._relocations[header]
         changed = bytearray(data)
@@ -150,10 +155,8 @@ class Finisher:
             self._write_again(index, self._patched(index, patches, starts) + added)
         for index, relocations in self.editor._more_relocations.items():
             data = self._patched(index, patches, starts)
-            rela = self.source.sections[index].type == layout.SHT_RELA
-            for r in relocations:
-                data += self._pack_relocation(r.offset, r.type, self.number(r.symbol), r.addend, rela=rela)
-            self._write_again(index, self._by_offset(bytes(data), self.source.sections[index].entsize))
+            data += self._pack_new(relocations, rela=self.source.sections[index].type == layout.SHT_RELA)
+            self._write_again(index, _by_offset(bytes(data), self.source.sections[index].entsize, self.layout))
 
     def _patched(self, index: SectionIndex, patches: list[tuple[int, bytes]], starts: list[int]) -> bytearray:
         """Return an existing section's content with the `patches`, which begin at the offsets `starts`."""
@@ -166,12 +169,6 @@ class Finisher:
                 data[at : at + len(patch)] = patch
         return data
 
-    def _by_offset(self, relocations: bytes, size: int) -> bytes:
-        """Return relocations in the order of their offsets, those of one offset as they were."""
-        word = self.layout.word
-        records = [relocations[at : at + size] for at in range(0, len(relocations), size)]
-        return b"".join(sorted(records, key=lambda record: int(word.unpack_from(record)[0])))
-
     def _write_again(self, index: int, data: bytes | bytearray) -> None:
         offset = self.append(data, self.source.sections[index].align)
         self.headers[index] = self.headers[index]._replace(offset=offset, size=len(data))
@@ -179,24 +176,29 @@ class Finisher:
     # -- what else holds symbol and section numbers ------------------------------------------------------------------
 
     def _write_groups(self) -> None:
-        for index, section in self.source.numbered():
-            if section.type != layout.SHT_GROUP or section.link != self.source.symtab:
+        for index in self.source.of_type(layout.SHT_GROUP):
+            section = self.source.sections[index]
+            if section.link != self.source.symtab:
                 continue
+            signature = self.number(section.info)
             added = self.editor._group_members.get(index, ())
-            header = section._replace(info=self.number(section.info))
             if added:
                 data = bytes(self.source.content(index)) + b"".join(self.layout.u32.pack(m) for m in added)
-                header = header._replace(offset=self.append(data, 4), size=len(data))
-            self.headers[index] = header
+                self.headers[index] = section._replace(info=signature, offset=self.append(data, 4), size=len(data))
+            elif signature != section.info:
+                self.headers[index] = section._replace(info=signature)
 
     def _write_address_significance(self) -> None:
-        for index, section in self.source.numbered():
-            if section.type == layout.SHT_LLVM_ADDRSIG and section.link == self.source.symtab:
+        for index in self.source.of_type(layout.SHT_LLVM_ADDRSIG, layout.SHT_LLVM_CALL_GRAPH_OLD):
+            section = self.source.sections[index]
+            if section.link != self.source.symtab:
+                continue
+            if section.type == layout.SHT_LLVM_ADDRSIG:
                 symbols = decode_uleb(bytes(self.source.content(index)))
                 if any(symbol in self.moved for symbol in symbols):
                     data = b"".join(encode_uleb(self.number(symbol)) for symbol in symbols)
                     self.headers[index] = section._replace(offset=self.append(data, 1), size=len(data))
-            elif section.type == layout.SHT_LLVM_CALL_GRAPH_OLD and section.link == self.source.symtab:
+            else:
                 self._patch_old_call_graph(section)
 
     def _patch_old_call_graph(self, section: SectionHeader) -> None:
@@ -214,10 +216,28 @@ class Finisher:
         extended = count >= layout.SHN_LORESERVE
         if extended:
             self.headers[0] = self.headers[0]._replace(size=count)
-        packed = b"".join(self.layout.section.pack(*header) for header in self.headers)
         fields = list(self.source.header_fields)
-        fields[5] = self.append(packed, self.layout.address_size)
+        fields[5] = self.append(_packed_headers(self.source, self.headers), self.layout.address_size)
         fields[11] = 0 if extended else count
         self.patches.append((16, self.layout.header.pack(*fields)))
         if self.editor._osabi is not None:
             self.patches.append((7, bytes([self.editor._osabi])))
+
+
+def _packed_headers(source: ElfObject, headers: list[SectionHeader]) -> bytes:
+    """Return the table of section headers, which begins with those of `source`; what stays is taken from its table."""
+    record, old, start = source.layout.section, source.sections, source.header_fields[5]
+    table = bytearray(memoryview(source.data)[start : start + len(old) * record.size])
+    place = 0
+    for header, before in zip(headers, old):
+        if header is not before:
+            record.pack_into(table, place, *header)
+        place += record.size
+    return bytes(table) + b"".join([record.pack(*header) for header in headers[len(old) :]])
+
+
+def _by_offset(relocations: bytes, size: int, records: layout.Layout) -> bytes:
+    """Return relocations in the order of their offsets, those of one offset as they were."""
+    word = records.word
+    entries = [relocations[at : at + size] for at in range(0, len(relocations), size)]
+    return b"".join(sorted(entries, key=lambda entry: int(word.unpack_from(entry)[0])))

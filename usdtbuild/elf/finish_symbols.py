@@ -7,6 +7,8 @@ from .headers import SectionHeader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .finish import Finisher
     from .layout import SectionIndex
 
@@ -21,15 +23,14 @@ def write_symbols(finisher: Finisher) -> None:
     string_base = source.sections[strtab].size
     old = source.content(source.symtab)
     table = bytearray(old[: finisher.first_global * size])
-    for label in editor._labels:
-        name = _add_string(strings, string_base, label.name) if label.name else 0
-        table += _pack(finisher, name, label.type, label.other, label.section, label.value, 0)
+    pack = _packer(finisher)
+    for text, section, value, type_, other in editor._labels:
+        table += pack(_add_string(strings, string_base, text) if text else 0, type_, other, section, value, 0)
     stop = finisher.first_global + len(finisher.moved)
     table += old[stop * size :]
     table += old[finisher.first_global * size : stop * size]
-    for new in editor._globals:
-        name = _add_string(strings, string_base, new.name)
-        table += _pack(finisher, name, new.info, layout.STV_HIDDEN, new.section, new.value, new.size)
+    for text, info, section, value, length in editor._globals:
+        table += pack(_add_string(strings, string_base, text), info, layout.STV_HIDDEN, section, value, length)
     _apply_changes(finisher, table)
     offset = finisher.append(table, finisher.layout.address_size)
     finisher.headers[source.symtab] = source.sections[source.symtab]._replace(
@@ -46,26 +47,37 @@ def _add_string(strings: bytearray, base: int, text: str) -> int:
 
 
 def _apply_changes(finisher: Finisher, table: bytearray) -> None:
-    size = finisher.layout.symbol.size
+    size, pack = finisher.layout.symbol.size, _packer(finisher)
     for index, (info, other, section, value, length) in finisher.editor._changed_symbols.items():
         old = finisher.source.symbol(index)
         place = finisher.number(index) * size
-        table[place : place + size] = _pack(
-            finisher, old.name, info, old.other & ~3 | other, section or 0, value or 0, length or 0
+        table[place : place + size] = pack(
+            old.name, info, old.other & ~3 | other, section or 0, value or 0, length or 0
         )
 
 
-def _pack(finisher: Finisher, name: int, info: int, other: int, section: int, value: int, size: int) -> bytes:
-    short = layout.SHN_ABS if section == ABSOLUTE else section if section < layout.SHN_LORESERVE else layout.SHN_XINDEX
-    if finisher.layout.is64:
-        return finisher.layout.symbol.pack(name, info, other, short, value, size)
-    return finisher.layout.symbol.pack(name, value, size, info, other, short)
+def _packer(finisher: Finisher) -> Callable[[int, int, int, int, int, int], bytes]:
+    """Return what makes a symbol of its name, info, other, section, value and size."""
+    record, is64 = finisher.layout.symbol.pack, finisher.layout.is64
+
+    def pack(name: int, info: int, other: int, section: int, value: int, size: int) -> bytes:
+        if section == ABSOLUTE:
+            section = layout.SHN_ABS
+        elif section >= layout.SHN_LORESERVE:
+            section = layout.SHN_XINDEX
+        if is64:
+            return record(name, info, other, section, value, size)
+        return record(name, value, size, info, other, section)
+
+    return pack
 
 
 def _write_extended_indices(finisher: Finisher, count: int) -> None:
     """Write the table of section indices that don't fit 16 bits, if the object has or now needs one."""
     editor, source = finisher.editor, finisher.source
     table = source.extended_table()
+    if not table and len(finisher.headers) <= layout.SHN_LORESERVE:
+        return
     defined = [(finisher.number(-2 * (i + 1)), label.section) for i, label in enumerate(editor._labels)]
     defined += [(finisher.number(-2 * i - 1), new.section) for i, new in enumerate(editor._globals)]
     defined += [(finisher.number(i), change[2] or 0) for i, change in editor._changed_symbols.items()]
@@ -83,8 +95,9 @@ def _write_extended_indices(finisher: Finisher, count: int) -> None:
     if table:
         finisher.headers[table] = source.sections[table]._replace(offset=offset, size=len(data))
     else:
-        header = new_header(".symtab_shndx", layout.SHT_SYMTAB_SHNDX, offset, len(data), source.symtab, finisher.names)
-        finisher.headers.append(header._replace(align=4, entsize=4))
+        name = finisher.name_number(".symtab_shndx")
+        header = (name, layout.SHT_SYMTAB_SHNDX, 0, 0, offset, len(data), source.symtab, 0, 4, 4)
+        finisher.headers.append(SectionHeader._make(header))
 
 
 def _write_strings(finisher: Finisher, strtab: SectionIndex, strings: bytearray) -> None:
@@ -101,7 +114,8 @@ def _write_strings(finisher: Finisher, strtab: SectionIndex, strings: bytearray)
         strings += name.encode() + b"\0"
     _grow(finisher, shstrtab, strings)
     for index in range(len(source.sections), len(finisher.headers)):
-        finisher.headers[index] = finisher.headers[index]._replace(name=places[finisher.headers[index].name])
+        header = finisher.headers[index]
+        finisher.headers[index] = SectionHeader._make((places[header.name], *header[1:]))
 
 
 def _grow(finisher: Finisher, index: SectionIndex, added: bytearray) -> None:
@@ -109,9 +123,3 @@ def _grow(finisher: Finisher, index: SectionIndex, added: bytearray) -> None:
         data = bytes(finisher.source.content(index)) + bytes(added)
         section = finisher.source.sections[index]
         finisher.headers[index] = section._replace(offset=finisher.append(data, 1), size=len(data))
-
-
-def new_header(name: str, type_: int, offset: int, size: int, link: int, names: dict[str, int]) -> SectionHeader:
-    """A header whose name field is, until the name table is written, the name's number in `names`."""
-    number = names.setdefault(name, len(names))
-    return SectionHeader(number, type_, 0, 0, offset, size, link, 0, 0, 0)

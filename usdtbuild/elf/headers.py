@@ -92,7 +92,7 @@ class Headers:
         count = count or first.size
         if self.name_table == layout.SHN_XINDEX:
             self.name_table = first.link
-        return [SectionHeader(*fields) for fields in self._table(record, start, count, "the section headers")]
+        return list(map(SectionHeader._make, self._table(record, start, count, "the section headers")))
 
     def segments(self) -> list[Segment]:
         """Return all program headers."""

@@ -17,7 +17,8 @@ from .layout import SectionIndex, SymbolIndex
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from .headers import Data
 
@@ -71,8 +72,8 @@ class Reference(NamedTuple):
     addend: int | None
 
 
-class ElfObject:
-    """A relocatable object in memory. `path` is what error messages call it."""
+class ObjectSections:
+    """The headers, sections and names of a relocatable object in memory. `path` is what error messages call it."""
 
     def __init__(self, data: Data, path: str) -> None:
         """Read headers and section headers of `data`. Raises ElfError."""
@@ -86,9 +87,9 @@ class ElfObject:
         self.sections = headers.sections()
         self.shstrndx = SectionIndex(headers.name_table)
         self._check_sections()
-        self.symtab = self._find_symtab()
-        self._extended = SectionIndex(-1)  # not looked for yet
-        self._entries_at: dict[SectionIndex, dict[int, list[int]]] = {}  # relocation section -> offset -> entries
+        self._by_type: dict[int, list[SectionIndex]] = {}  # in file order
+        for index, section in self.numbered():
+            self._by_type.setdefault(section.type, []).append(index)
 
     def error(self, what: str, cure: str = "compile it again") -> ElfError:
         """Return an error about this object, for the caller to raise."""
@@ -103,7 +104,7 @@ class ElfObject:
             raise self.error(f"section name table index {self.shstrndx} of {len(self.sections)} sections")
         size = len(self.data)
         for index, section in enumerate(self.sections):
-            if section.type not in {layout.SHT_NOBITS, layout.SHT_NULL} and section.offset + section.size > size:
+            if section.offset + section.size > size and section.type not in {layout.SHT_NOBITS, layout.SHT_NULL}:
                 raise self.error(
                     f"section {index} at offset {section.offset:#x} with {section.size:#x} bytes "
                     f"ends after the file's {size:#x} bytes"
@@ -115,17 +116,11 @@ class ElfObject:
         """Return all sections with their numbers."""
         return enumerate(self.sections)  # type: ignore[return-value]
 
-    def _find_symtab(self) -> SectionIndex:
-        for index, section in self.numbered():
-            if section.type == layout.SHT_SYMTAB:
-                if section.entsize != self.layout.symbol.size or section.size % section.entsize:
-                    raise self.error(f"symbol table (section {index}) has entries of {section.entsize} bytes")
-                tables = range(1, len(self.sections))
-                has_strings = section.link in tables and self.sections[section.link].type == layout.SHT_STRTAB
-                if not has_strings or section.info > section.size // section.entsize:
-                    raise self.error(f"symbol table (section {index}) has a bad link or info field")
-                return index
-        return SectionIndex(0)
+    def of_type(self, *types: int) -> Sequence[SectionIndex]:
+        """Return the numbers of all sections of these types, in file order."""
+        if len(types) == 1:
+            return self._by_type.get(types[0], ())
+        return sorted(index for type_ in types for index in self._by_type.get(type_, ()))
 
     # -- sections ----------------------------------------------------------------------------------------------------
 
@@ -158,20 +153,43 @@ class ElfObject:
     def groups(self) -> dict[SectionIndex, SectionIndex]:
         """Return section index -> index of the SHT_GROUP section it is a member of."""
         members: dict[SectionIndex, SectionIndex] = {}
-        for index, section in self.numbered():
-            if section.type == layout.SHT_GROUP:
-                for member in relocations.words(self.content(index), 4, self.layout)[1:]:
-                    members[SectionIndex(member)] = index
+        for index in self.of_type(layout.SHT_GROUP):
+            for member in relocations.words(self.content(index), 4, self.layout)[1:]:
+                members[SectionIndex(member)] = index
         return members
 
+
+class ElfObject(ObjectSections):
+    """A relocatable object in memory, with its symbols and relocations."""
+
+    def __init__(self, data: Data, path: str) -> None:
+        """Read headers and section headers of `data`. Raises ElfError."""
+        super().__init__(data, path)
+        self.symtab = self._find_symtab()
+        self._symbol_count = self.sections[self.symtab].size // self.layout.symbol.size if self.symtab else 0
+        self._extended = SectionIndex(-1)  # not looked for yet
+        self._entries_at: dict[SectionIndex, dict[int, list[int]]] = {}  # relocation section -> offset -> entries
+        self._relocation_sections: list[SectionIndex] | None = None
+        self._columns: dict[SectionIndex, Sequence[int]] = {}  # relocation section -> symbols of its entries
+
     # -- symbols -----------------------------------------------------------------------------------------------------
+
+    def _find_symtab(self) -> SectionIndex:
+        for index in self.of_type(layout.SHT_SYMTAB):
+            section = self.sections[index]
+            if section.entsize != self.layout.symbol.size or section.size % section.entsize:
+                raise self.error(f"symbol table (section {index}) has entries of {section.entsize} bytes")
+            tables = range(1, len(self.sections))
+            has_strings = section.link in tables and self.sections[section.link].type == layout.SHT_STRTAB
+            if not has_strings or section.info > section.size // section.entsize:
+                raise self.error(f"symbol table (section {index}) has a bad link or info field")
+            return index
+        return SectionIndex(0)
 
     @property
     def symbol_count(self) -> int:
         """How many entries the symbol table has, the null entry included."""
-        if not self.symtab:
-            return 0
-        return self.sections[self.symtab].size // self.layout.symbol.size
+        return self._symbol_count
 
     def symbol_indexes(self, start: int = 0) -> Sequence[SymbolIndex]:
         """Return the numbers of all symbols from one on."""
@@ -179,20 +197,21 @@ class ElfObject:
 
     def symbol(self, index: SymbolIndex) -> Symbol:
         """Return symbol `index`, with an extended section index resolved."""
-        if index >= self.symbol_count:
-            raise self.error(f"symbol {index} of a table with {self.symbol_count}")
-        offset = self.sections[self.symtab].offset + index * self.layout.symbol.size
-        fields = self.layout.symbol.unpack_from(self.data, offset)
+        if index >= self._symbol_count:
+            raise self.error(f"symbol {index} of a table with {self._symbol_count}")
+        record = self.layout.symbol
+        fields = record.unpack_from(self.data, self.sections[self.symtab].offset + index * record.size)
         if self.layout.is64:
-            symbol = Symbol(*fields)
+            name, info, other, section, value, size = fields
         else:
             name, value, size, info, other, section = fields
-            symbol = Symbol(name, info, other, section, value, size)
-        if symbol.section < layout.SHN_LORESERVE:
-            return symbol
-        if symbol.section == layout.SHN_XINDEX:
-            return symbol._replace(section=self._extended_index(index))
-        return symbol._replace(section=SectionIndex(0), reserved=symbol.section)
+        if section < layout.SHN_LORESERVE:
+            reserved = 0
+        elif section == layout.SHN_XINDEX:
+            section, reserved = self._extended_index(index), 0
+        else:
+            section, reserved = 0, section
+        return Symbol._make((name, info, other, section, value, size, reserved))
 
     def symbol_name(self, index: SymbolIndex) -> str:
         """Return the name of symbol `index`."""
@@ -201,12 +220,8 @@ class ElfObject:
     def extended_table(self) -> SectionIndex:
         """Return the index of the SHT_SYMTAB_SHNDX section that belongs to the symbol table, or 0."""
         if self._extended < 0:  # each symbol of an object with many sections asks
-            fitting = (
-                index
-                for index, section in self.numbered()
-                if section.type == layout.SHT_SYMTAB_SHNDX and section.link == self.symtab
-            )
-            self._extended = next(fitting, SectionIndex(0))
+            tables = self.of_type(layout.SHT_SYMTAB_SHNDX)
+            self._extended = next((i for i in tables if self.sections[i].link == self.symtab), SectionIndex(0))
         return self._extended
 
     def _extended_index(self, index: SymbolIndex) -> SectionIndex:
@@ -220,9 +235,15 @@ class ElfObject:
 
     def relocation_sections(self) -> list[SectionIndex]:
         """Return the indices of the SHT_RELA and SHT_REL sections that use the symbol table."""
+        if self._relocation_sections is None:
+            self._relocation_sections = self._find_relocation_sections()
+        return self._relocation_sections
+
+    def _find_relocation_sections(self) -> list[SectionIndex]:
         found = []
-        for index, section in self.numbered():
-            if section.type in {layout.SHT_RELA, layout.SHT_REL} and section.link == self.symtab and section.size:
+        for index in self.of_type(layout.SHT_RELA, layout.SHT_REL):
+            section = self.sections[index]
+            if section.link == self.symtab and section.size:
                 entry = self.layout.rela if section.type == layout.SHT_RELA else self.layout.rel
                 if section.entsize != entry.size or section.size % entry.size:
                     raise self.error(f"relocation section {index} has entries of {section.entsize} bytes")
@@ -232,36 +253,47 @@ class ElfObject:
         return found
 
     def relocation_symbols(self, index: SectionIndex) -> Sequence[SymbolIndex]:
-        """Return the column of symbol indices of relocation section `index`."""
-        size = self.sections[index].entsize
-        return relocations.symbols(self.content(index), self.layout, self.machine, size)  # type: ignore[return-value]
+        """Return the column of symbol indices of relocation section `index`. A small one is taken apart once."""
+        if index in self._columns:
+            return self._columns[index]  # type: ignore[return-value]
+        section = self.sections[index]
+        column = relocations.symbols(self.content(index), self.layout, self.machine, section.entsize)
+        if section.size < relocations.LARGE:
+            self._columns[index] = column
+        return column  # type: ignore[return-value]
 
     def relocation(self, index: SectionIndex, entry: int) -> Reference:
         """Return entry number `entry` of relocation section `index`."""
-        section = self.sections[index]
-        rela = section.type == layout.SHT_RELA
+        return next(self._entries(index, (entry,)))
+
+    def _entries(self, index: SectionIndex, entries: Iterable[int]) -> Iterator[Reference]:
+        """Yield the entries with these numbers."""
+        _, type_, _, _, start, *_ = self.sections[index]
+        rela = type_ == layout.SHT_RELA
         record = self.layout.rela if rela else self.layout.rel
-        fields = record.unpack_from(self.data, section.offset + entry * record.size)
-        symbol, type_ = relocations.split_info(fields[1], self.layout, self.machine)
-        return Reference(index, entry, fields[0], type_, SymbolIndex(symbol), fields[2] if rela else None)
+        data, unpack, size, make = self.data, record.unpack_from, record.size, Reference._make
+        split, records, machine = relocations.split_info, self.layout, self.machine
+        for entry in entries:
+            fields = unpack(data, start + entry * size)
+            symbol, kind = split(fields[1], records, machine)
+            yield make((index, entry, fields[0], kind, symbol, fields[2] if rela else None))
 
     def relocations_at(self, index: SectionIndex, offset: int) -> list[Reference]:
         """Return the entries of relocation section `index` that apply at `offset` (more than one on RISC-V)."""
         if index not in self._entries_at:
             entries_at = self._entries_at[index] = {}
             count = self.sections[index].size // self.sections[index].entsize
-            for entry in range(count):
-                entries_at.setdefault(self.relocation(index, entry).offset, []).append(entry)
-        return [self.relocation(index, entry) for entry in self._entries_at[index].get(offset, ())]
+            for reference in self._entries(index, range(count)):
+                entries_at.setdefault(reference.offset, []).append(reference.entry)
+        return list(self._entries(index, self._entries_at[index].get(offset, ())))
 
-    def references(self, wanted: Container[SymbolIndex]) -> list[Reference]:
+    def references(self, wanted: AbstractSet[SymbolIndex]) -> list[Reference]:
         """Return every relocation against one of the `wanted` symbols, in file order."""
-        found = []
+        found: list[Reference] = []
         for index in self.relocation_sections():
             column = self.relocation_symbols(index)
-            for entry, symbol in enumerate(column):
-                if symbol in wanted:
-                    found.append(self.relocation(index, entry))
+            if not wanted.isdisjoint(column):
+                found += self._entries(index, [entry for entry, symbol in enumerate(column) if symbol in wanted])
         return found
 
 

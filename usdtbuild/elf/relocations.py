@@ -13,12 +13,14 @@ from ..record import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from .layout import Layout
 
+    Entry = tuple[int, int, int, int]  # offset, type, symbol number, addend
+
 _NATIVE_LITTLE = sys.byteorder == "little"
-_LARGE = 1 << 18  # bytes, from where an array's faster columns are worth the milliseconds that importing array takes
+LARGE = 1 << 18  # bytes, from where an array's faster columns are worth the milliseconds that importing array takes
 
 
 class Relocation(NamedTuple):
@@ -61,13 +63,29 @@ def decode(content: bytes | memoryview, layout: Layout, machine: int, *, rela: b
         yield Relocation(offset, type_, symbol, addend[0] if addend else None)
 
 
+def encode(entries: Iterable[Entry], layout: Layout, machine: int, *, rela: bool) -> list[bytes]:
+    """Return the bytes of relocations given as (offset, type, symbol number, addend): SHT_RELA's, or SHT_REL's."""
+    if not layout.is64:
+        infos = [(offset, symbol << 8 | type_, addend) for offset, type_, symbol, addend in entries]
+    elif machine == EM_MIPS and layout.little:
+        infos = [(offset, join_info(symbol, type_, layout, machine), a) for offset, type_, symbol, a in entries]
+    else:
+        infos = [(offset, symbol << 32 | type_, addend) for offset, type_, symbol, addend in entries]
+    if rela:
+        pack = layout.rela.pack
+        return [pack(offset, info, addend) for offset, info, addend in infos]
+    pack = layout.rel.pack
+    return [pack(offset, info) for offset, info, _ in infos]
+
+
 def symbols(content: memoryview, layout: Layout, machine: int, entry_size: int) -> Sequence[int]:
     """Return the column of symbol numbers of a relocation section, which is fast for a million entries."""
     column = words(content, 4, layout)
     per_entry = entry_size // 4
     if not layout.is64:
         return [info >> 8 for info in column[1::per_entry]]
-    return column[3 if layout.little and machine != EM_MIPS else 2 :: per_entry]
+    column = column[3 if layout.little and machine != EM_MIPS else 2 :: per_entry]
+    return column.tolist() if len(content) < LARGE else column  # type: ignore[attr-defined]
 
 
 def relr(content: bytes | memoryview, layout: Layout, low: int = 0, high: int = 1 << 64) -> Iterator[int]:
@@ -94,7 +112,7 @@ def words(content: bytes | memoryview, size: int, layout: Layout) -> Sequence[in
     """Return `content`, in the file's byte order, as unsigned words of 2, 4 or 8 bytes; a ragged end is cut off."""
     code = {2: "H", 4: "I", 8: "Q"}[size]
     whole = content[: len(content) // size * size]
-    if len(whole) < _LARGE and layout.little == _NATIVE_LITTLE:
+    if len(whole) < LARGE and layout.little == _NATIVE_LITTLE:
         return memoryview(bytes(whole)).cast(code)  # type: ignore[call-overload, no-any-return]
     from array import array
 

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from ..elf.layout import SectionIndex
     from ..elf.object import ElfObject
     from ..machines.calls import Calls
-    from ..provider.model import Probe, Provider
+    from ..provider.model import Probe
     from .dof import Function, FunctionTable
-    from .sites import Found, StubSymbol
+    from .dropped import Owner
+    from .sites import Found, Known, StubSymbol
     from .target import Options
 
 _DIGEST = "usdtbuild."  # how names begin that come from the object's content
@@ -53,17 +54,19 @@ class Place(NamedTuple):
 class Context:
     """One object on its way: what was found in it, and what has been added to it so far."""
 
-    def __init__(
-        self, source: ElfObject, machine: Calls, options: Options, found: Found, providers: dict[str, Provider]
-    ) -> None:
+    def __init__(self, source: ElfObject, machine: Calls, options: Options, found: Found, known: Known) -> None:
         self.source, self.machine, self.options, self.found = source, machine, options, found
-        self.providers = providers
+        self.known, self.providers = known, known.providers
         self.editor = ObjectEditor(source)
         self.groups = source.groups()
         self.address_size = source.layout.address_size
         self.by_semaphore = "stapsdt" in options.formats
         # Oracle's DTrace writes its answer to where an argument points; others change the value that is returned.
         self.dof_system = "oracle" if options.target_os == "linux" else options.target_os
+        # What `stapsdt` has made for other objects of this machine: its notes, and what takes them back.
+        types = (machine.none, machine.absolute, machine.absolute32, machine.chains)
+        kind = (machine.operands, types, self.address_size, source.layout.little)
+        self.notes: dict[tuple[str, bool], tuple[bytes, list[Owner]]] = known.notes.setdefault(kind, {})
         self.asks = "usdt" in options.formats or ("dof" in options.formats and self.dof_system == "oracle")
         self.reports: list[SiteReport] = []
         self.semaphores: dict[str, int] = dict(found.semaphores)  # name -> symbol or handle

@@ -10,14 +10,19 @@ from ..elf.edit import NewRelocation
 from ..formats import stapsdt
 
 TYPE_CHECKING = False
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
+    from ..machines.calls import Calls
     from .context import Context
 
+    # A relocation of a note's owner: offset in the note, type, which symbol it is against, and addend.
+    Owner = tuple[int, int, int, int]
 
-def void_if_dropped(context: Context, data: bytearray, start: int, code: int) -> list[NewRelocation]:
+CODE, ZERO, NO_SYMBOL = 0, 1, 2  # symbols: the code's, one whose value is 0 (`Context.zero_symbol`), none
+
+
+def void_if_dropped(machine: Calls, note: bytes, *, little: bool) -> list[Owner]:
     """Return relocations that give a note another owner if the linker drops the code that it describes.
 
     gold and mold keep notes that aren't loaded, whatever becomes of the code; the code's symbol is 0 then. A note
@@ -28,18 +33,15 @@ def void_if_dropped(context: Context, data: bytearray, start: int, code: int) ->
     written again, by relocations without a symbol. They come after it in file order and in the order of offsets,
     because bfd sorts relocations (stably) when it links with -r.
     """
-    type32, type64 = context.machine.absolute32, context.machine.absolute
-    if type32 is None:
+    if machine.absolute32 is None:
         return []
-    header = bytes(data[start : start + stapsdt.HEADER_SIZE])
     owner = stapsdt.HEADER_SIZE - len(stapsdt.OWNER)
-    order: Literal["little", "big"] = "little" if context.source.layout.little else "big"
-    word, again = (owner - 7, (owner - 7, owner - 4)) if order == "little" else (owner, (owner + 1, owner + 4))
-    test = NewRelocation(start + word, type64, code, (stapsdt.OWNER[0] << 56) - 1)
-    values = [(offset, int.from_bytes(header[offset : offset + 4], order)) for offset in again]
-    again32 = [NewRelocation(start + offset, type32, context.zero_symbol(), value) for offset, value in values]
-    end = [NewRelocation(test.offset, context.machine.none, 0, 0)] if context.machine.chains else []
-    return [test, *end, *again32]
+    order: Literal["little", "big"] = "little" if little else "big"
+    word, again = (owner - 7, (owner - 7, owner - 4)) if little else (owner, (owner + 1, owner + 4))
+    test = (word, machine.absolute, CODE, (stapsdt.OWNER[0] << 56) - 1)
+    end = [(word, machine.none, NO_SYMBOL, 0)] if machine.chains else []
+    values = [(offset, int.from_bytes(note[offset : offset + 4], order)) for offset in again]
+    return [test, *end, *((offset, machine.absolute32, ZERO, value) for offset, value in values)]
 
 
 def hide_if_dropped(context: Context, size: int, code: int) -> tuple[bytes, list[NewRelocation]] | None:

@@ -56,8 +56,9 @@ def stub_source(intermediate: Data, plain: Data, path: str, options: Options) ->
         raise InputError(path, "is an LTO object with probes, which can only be kept with --formats=stapsdt", _CURE)
     if options.site_table:
         raise InputError(path, "is an LTO object with probes, which can only be kept without --site-table", _CURE)
-    providers = known_providers(source, options)
-    found = sites.find(source, machine, providers, options.nop, patch_enabled=False)
+    described = known_providers(source, options)
+    providers = described.providers
+    found = sites.find(source, machine, described, options.nop, patch_enabled=False)
     stubs = {(stub.provider, stub.probe, stub.enabled) for stub in found.stubs.values()}
     stubs.update(_mentioned(bytes(intermediate), providers))
     semaphores = {*found.undefined_semaphores, *_read(bytes(intermediate), providers)}

@@ -82,17 +82,15 @@ def instrument(data: Data, path: str, options: Options = DEFAULTS) -> tuple[list
     machine = machines.for_object(
         source.machine, is64=source.layout.is64, little=source.layout.little, flags=source.flags, path=path
     )
-    providers = known_providers(source, options)
+    known = known_providers(source, options)
     options = with_target(source, options)
     # FreeBSD's and illumos' tracers change what an is-enabled site returns; no other can.
     patch_enabled = options.formats == ("dof",) and options.target_os in {"freebsd", "illumos"}
-    found = sites.find(
-        source, machine, providers, options.nop, patch_enabled=patch_enabled, keep_calls=options.keep_calls
-    )
+    found = sites.find(source, machine, known, options.nop, patch_enabled=patch_enabled, keep_calls=options.keep_calls)
     if not found:
         return [], b"", Report(False, reason=_why_nothing(source, found))
     _refuse_idle_semaphores(found, options, path)
-    context = Context(source, machine, options, found, providers)
+    context = Context(source, machine, options, found, known)
     report = _edit(context)
     for index in fat_ir:  # or the linker plugin would use it instead of our code
         context.editor.drop_section(index)
@@ -110,11 +108,11 @@ def define(data: Data, path: str, semaphores: Sequence[str], options: Options) -
     machine = machines.for_object(
         source.machine, is64=source.layout.is64, little=source.layout.little, flags=source.flags, path=path
     )
-    providers = known_providers(source, options)
+    known = known_providers(source, options)
     options = with_target(source, options)
-    found = sites.find(source, machine, providers, options.nop, patch_enabled=False)
+    found = sites.find(source, machine, known, options.nop, patch_enabled=False)
     wanted = found._replace(indirect=set(found.stubs), undefined_semaphores=list(semaphores))
-    context = Context(source, machine, options, wanted, providers)
+    context = Context(source, machine, options, wanted, known)
     _edit(context)
     return context.editor.finish()
 
@@ -138,8 +136,9 @@ def _edit(context: Context) -> Report:
 
 def _record_section(context: Context, section: SectionIndex, members: Sequence[Site]) -> None:
     """Write the records of one text section's sites, and tie each neutralised relocation to its record."""
-    places = [Place(site.stub, site.replacement.site, site.replacement.tail) for site in members]
+    places = [Place._make((site.stub, site.replacement.site, site.replacement.tail, 0)) for site in members]
     labels = write_records(context, section, places, context.groups.get(section, SectionIndex(0)))
+    name, none, retarget = context.source.section_name(section), context.machine.none, context.editor.retarget
     for site, label in zip(members, labels):
         reference = site.reference
         for old, new in site.replacement.moved_relocations:
@@ -147,15 +146,12 @@ def _record_section(context: Context, section: SectionIndex, members: Sequence[S
                 context.editor.move(moved, new)
             # The neutralised one makes room: n32 takes relocations at one offset for steps of a single one.
             reference = reference._replace(offset=old)
-        context.editor.retarget(reference, context.machine.none, label)
+        retarget(reference, none, label)
         for offset in site.replacement.extra_relocations:
             _neutralise(context, site, offset, label)
-        context.reports.append(
-            SiteReport(
-                site.stub.provider, site.stub.probe.stub, site.stub.enabled,
-                context.source.section_name(section), site.replacement.site, False,
-            )
-        )  # fmt: skip
+        stub = site.stub
+        report = (stub.provider, stub.probe.stub, stub.enabled, name, site.replacement.site, False)
+        context.reports.append(SiteReport._make(report))
 
 
 def _neutralise(context: Context, site: Site, offset: int, label: int) -> None:

@@ -16,6 +16,9 @@ from ..record import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Container
+    from typing import Any
+
     from ..elf.layout import SymbolIndex
     from ..elf.object import ElfObject, Reference
     from ..machines.calls import Calls, Replacement
@@ -77,6 +80,41 @@ class Found(NamedTuple):
         return bool(self.sites or self.indirect or self.leftover or self.undefined_semaphores)
 
 
+class Known:
+    """What the names of stubs and semaphores mean, by the `providers` that are known of an object.
+
+    `branches` are the providers whose header wrote branches in inline assembly. Objects that know the same providers
+    share one of these, and what was found out about a name for one of them holds for all.
+    """
+
+    def __init__(self, providers: dict[str, Provider], branches: frozenset[str]) -> None:
+        self.providers, self.branches = providers, branches
+        self.semaphores = {semaphore_name(p.name, probe).encode() for p in providers.values() for probe in p.probes}
+        self.notes: dict[object, dict[tuple[str, bool], Any]] = {}  # what `stapsdt` made, by kind of machine
+        self._meanings: dict[str, tuple[str, str, Probe, bool]] = {}
+        self._fitting: dict[tuple[str, int, bool, int], bool] = {}
+
+    def stub(self, source: ElfObject, index: SymbolIndex, name: str) -> StubSymbol:
+        """Say which probe a stub's name means. Raises UndescribedProbeError."""
+        if name not in self._meanings:
+            self._meanings[name] = identify(source, index, name, self.providers)[1:]
+        return StubSymbol._make((index, *self._meanings[name]))
+
+    def branched(self, source: ElfObject, machine: Calls, stubs: dict[SymbolIndex, StubSymbol]) -> set[SymbolIndex]:
+        """Return what `branched` does."""
+        if not self.branches:
+            return set()
+        kind = (machine.branched, machine.wide_registers, source.layout.address_size)
+        found = set()
+        for symbol, stub in stubs.items():
+            key = (stub.name, *kind)
+            if key not in self._fitting:
+                self._fitting[key] = _is_branch(stub, self.branches, *kind)
+            if self._fitting[key]:
+                found.add(symbol)
+        return found
+
+
 def semaphore_name(provider: str, probe: Probe) -> str:
     """Return the name of a probe's semaphore, as SystemTap's `dtrace -h` spells it."""
     return f"{provider}_{probe.stub}{SEMAPHORE_SUFFIX}"
@@ -88,16 +126,15 @@ def description(source: ElfObject) -> str:
 
 
 def find(
-    source: ElfObject, machine: Calls, providers: dict[str, Provider], nop: str,
-    *, patch_enabled: bool, keep_calls: bool = False,
-) -> Found:  # fmt: skip
+    source: ElfObject, machine: Calls, known: Known, nop: str, *, patch_enabled: bool, keep_calls: bool = False
+) -> Found:
     """Find the stubs, sites and semaphores of an object.
 
-    `providers` are those known by name; `patch_enabled` says whether an is-enabled call may become a NOP, which it
+    `patch_enabled` says whether an is-enabled call may become a NOP, which it
     may not where a semaphore decides; with `keep_calls` only tail calls become sites. Raises UndescribedProbeError,
     MangledStubError, ElfError.
     """
-    semaphores = {semaphore_name(p.name, probe).encode() for p in providers.values() for probe in p.probes}
+    semaphores = known.semaphores
     names = find_symbols(source, (b"__dtrace",), semaphores, SEMAPHORE_SUFFIX.encode())
     stubs: dict[SymbolIndex, StubSymbol] = {}
     leftover: set[SymbolIndex] = set()
@@ -112,13 +149,14 @@ def find(
                 if symbol.is_undefined and symbol.binding != elf.STB_WEAK:
                     undefined.append(name)
         elif symbol.is_undefined and name.startswith((PROBE_PREFIX, ENABLED_PREFIX)):
-            stubs[index] = identify(source, index, name, providers)
+            stubs[index] = known.stub(source, index, name)
             if symbol.binding != elf.STB_WEAK:
                 leftover.add(index)
     _refuse_mangled(source)
     places, indirect, conditional = _classify(source, machine, stubs, nop, patch_enabled)
-    branches = branched(source, machine, stubs)
-    _refuse_calls(source, machine, {stubs[symbol].name for symbol in branches}, nop)
+    branches = known.branched(source, machine, stubs)
+    if branches:
+        _refuse_calls(source, machine, {stubs[symbol].name for symbol in branches}, nop)
     if branches & conditional:
         raise UsdtError(
             f"{source.path}: a branch to {stubs[min(branches & conditional)].name} in Thumb code can't be replaced; "
@@ -137,13 +175,15 @@ def branched(source: ElfObject, machine: Calls, stubs: dict[SymbolIndex, StubSym
     The compiler has no other references to them, and must not find any: they are never called.
     """
     providers = describe.marked(description(source), describe.BRANCH)
+    kind = (machine.branched, machine.wide_registers, source.layout.address_size)
+    return {symbol for symbol, stub in stubs.items() if _is_branch(stub, providers, *kind)}
 
-    def fits(stub: StubSymbol) -> bool:
-        arguments = stub.probe.arguments
-        wide = any(argument.type.size(source.layout.address_size) > 4 for argument in arguments)
-        return len(arguments) <= machine.branched and (machine.wide_registers or not wide)
 
-    return {symbol for symbol, stub in stubs.items() if stub.provider in providers and not stub.enabled and fits(stub)}
+def _is_branch(stub: StubSymbol, providers: Container[str], most: int, wide_registers: bool, address_size: int) -> bool:
+    """Whether the header branches to a stub: one of these providers', whose arguments fit the registers for it."""
+    if stub.enabled or stub.provider not in providers or len(stub.probe.arguments) > most:
+        return False
+    return wide_registers or all(argument.type.size(address_size) <= 4 for argument in stub.probe.arguments)
 
 
 def _refuse_calls(source: ElfObject, machine: Calls, names: set[str], nop: str) -> None:
@@ -193,6 +233,8 @@ def _refuse_mangled(source: ElfObject) -> None:
         return
     table = source.sections[source.sections[source.symtab].link]
     end = table.offset + table.size
+    if source.data.find(b"\0_Z", table.offset, end) < 0:
+        return
     position = source.data.find(b"__dtrace", table.offset, end)
     while position >= 0:
         start = source.data.rfind(b"\0", table.offset, position) + 1
@@ -218,28 +260,30 @@ def _classify(
     conditional: set[SymbolIndex] = set()
     if not stubs:
         return sites, indirect, conditional
-    for reference in source.references(stubs):
-        if reference.type == machine.none:
+    current, target, flags, size, code = -1, SectionIndex(0), 0, 0, memoryview(b"")
+    none, replace = machine.none, machine.replace
+    for reference in source.references(stubs.keys()):
+        relocations, _, offset, type_, symbol, addend = reference
+        if type_ == none:
             continue
-        stub = stubs[reference.symbol]
-        target = SectionIndex(source.sections[reference.relocations].info)
-        section = source.sections[target]
-        if not section.flags & elf.SHF_ALLOC:
+        if relocations != current:
+            current, target = relocations, SectionIndex(source.sections[relocations].info)
+            flags, size, code = source.sections[target].flags, source.sections[target].size, source.content(target)
+        if not flags & elf.SHF_ALLOC:
             continue  # debug information and the like: reads as 0 once the stub is gone
-        if reference.offset >= section.size:
-            raise source.error(f"relocation at {reference.offset:#x} lies outside section {target}")
+        if offset >= size:
+            raise source.error(f"relocation at {offset:#x} lies outside section {target}")
+        stub = stubs[symbol]
         replacement = None
-        if section.flags & elf.SHF_EXECINSTR and (patch_enabled or not stub.enabled):
-            replacement = machine.replace(
-                source.content(target), reference.offset, reference.type, reference.addend, stub.enabled, nop
-            )
+        if flags & elf.SHF_EXECINSTR and (patch_enabled or not stub.enabled):
+            replacement = replace(code, offset, type_, addend, stub.enabled, nop)
         if replacement is None:
-            indirect.add(stub.symbol)
-            if reference.type in machine.conditional_calls:
-                conditional.add(stub.symbol)
+            indirect.add(symbol)
+            if type_ in machine.conditional_calls:
+                conditional.add(symbol)
         else:
-            sites.append(Site(stub, target, reference, replacement))
-    sites.sort(key=lambda site: (site.section, site.replacement.site))
+            sites.append(Site._make((stub, target, reference, replacement)))
+    sites.sort(key=lambda site: (site[1], site[3].site))
     return sites, indirect, conditional
 
 

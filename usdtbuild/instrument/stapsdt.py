@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..elf import layout as elf
 from ..elf.edit import NewRelocation
 from ..formats import stapsdt
+from . import dropped
 from .context import operand_text
-from .dropped import void_if_dropped
 from .semaphores import semaphore
 
 TYPE_CHECKING = False
@@ -14,12 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..elf.layout import SectionIndex
-    from ..provider.model import Probe
     from .context import Context, Place
     from .sites import StubSymbol
-
-_MOST_NOTES = 4096
-_notes: dict[tuple[str, Probe, bool, object, int, bool], bytes] = {}  # the latest that were made
 
 
 def write(
@@ -34,17 +30,21 @@ def write(
     relocations: list[NewRelocation] = []
     starts = []
     fields = stapsdt.fields(context.address_size)
+    pc_field, base_field, semaphore_field = fields
+    absolute, make = context.machine.absolute, NewRelocation._make
     for stub, offset, tail, _ in places:
         code, addend = context.place(section, offset, group)
         start = len(data)
         starts.append(start)
-        data += _note(context, stub, tail)
-        relocations += void_if_dropped(context, data, start, code)
-        absolute = context.machine.absolute
+        note, owner = _note(context, stub, tail)
+        data += note
+        if owner:
+            symbols = (code, context.zero_symbol(), 0)
+            relocations += [make((start + at, type_, symbols[which], value)) for at, type_, which, value in owner]
         relocations += (
-            NewRelocation(start + fields.pc, absolute, code, addend),
-            NewRelocation(start + fields.base, absolute, _base(context), 0),
-            NewRelocation(start + fields.semaphore, absolute, semaphore(context, stub), 0),
+            make((start + pc_field, absolute, code, addend)),
+            make((start + base_field, absolute, context.base_symbol or _base(context), 0)),
+            make((start + semaphore_field, absolute, semaphore(context, stub), 0)),
         )
     notes = context.editor.add_section(
         stapsdt.SECTION, elf.SHT_NOTE, elf.SHF_LINK_ORDER, bytes(data),
@@ -53,21 +53,21 @@ def write(
     return [context.editor.add_label(notes, start) for start in starts]
 
 
-def _note(context: Context, stub: StubSymbol, tail: bool) -> bytes:
-    """Return a note whose addresses are still 0; the sites of a probe have the same, in all objects of a machine."""
-    little = context.source.layout.little
-    key = (stub.provider, stub.probe, tail, context.machine.operands, context.address_size, little)
-    if key not in _notes:
+def _note(context: Context, stub: StubSymbol, tail: bool) -> tuple[bytes, list[dropped.Owner]]:
+    """Return a note whose addresses are still 0, and what takes it back; all objects of a machine have the same."""
+    key = (stub.name, tail)
+    found = context.notes.get(key)
+    if found is None:
         # SystemTap's readers know a probe by the name in its source, `req__done`, where DTrace's say `req-done`;
         # perf 6.1 shows no event at all of a file that has a note with a dash.
         operands = operand_text(
             context.source.path, context.machine, context.address_size, stub.provider, stub.probe, tail=tail
         )
-        if len(_notes) >= _MOST_NOTES:
-            _notes.clear()
-        note = stapsdt.Note(0, 0, 0, stub.provider, stub.probe.stub, operands)
-        _notes[key] = stapsdt.encode(note, context.address_size, little=little)
-    return _notes[key]
+        little = context.source.layout.little
+        fields = stapsdt.Note(0, 0, 0, stub.provider, stub.probe.stub, operands)
+        note = stapsdt.encode(fields, context.address_size, little=little)
+        context.notes[key] = found = (note, dropped.void_if_dropped(context.machine, note, little=little))
+    return found
 
 
 def _base(context: Context) -> int:

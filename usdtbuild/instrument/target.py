@@ -39,6 +39,8 @@ _SYSTEM_OF = {elf.ELFOSABI_FREEBSD: "freebsd", elf.ELFOSABI_SOLARIS: "illumos"}
 # The same by the beginning of `sys.platform`.
 _SYSTEM_OF_HOST = {"freebsd": "freebsd", "sunos": "illumos"}
 DEFAULTS = Options()
+_MOST_KNOWN = 16
+_known: dict[tuple[str, tuple[Provider, ...]], sites.Known] = {}  # the latest: most of a project's objects say the same
 
 
 def system_of(osabi: int) -> str:
@@ -60,13 +62,26 @@ def with_target(source: ElfObject, options: Options) -> Options:
     unknown = [name for name in formats if name not in FORMATS]
     if unknown:
         raise UsdtError(f"{unknown[0]} is no record format; there are {', '.join(FORMATS)}")
-    return options._replace(formats=tuple(name for name in FORMATS if name in formats), target_os=system)
+    ordered = tuple([name for name in FORMATS if name in formats])
+    if options.formats == ordered and options.target_os == system:
+        return options
+    return options._replace(formats=ordered, target_os=system)
 
 
-def known_providers(source: ElfObject, options: Options) -> dict[str, Provider]:
-    """Return provider name -> provider, those that the object describes and those of the options. Raises UsdtError."""
+def known_providers(source: ElfObject, options: Options) -> sites.Known:
+    """Return the providers that the object describes and those of the options. Raises UsdtError."""
+    text = sites.description(source)
+    key = (text, options.providers)
+    if key not in _known:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[key] = sites.Known(_joined(source, text, options), describe.marked(text, describe.BRANCH))
+    return _known[key]
+
+
+def _joined(source: ElfObject, text: str, options: Options) -> dict[str, Provider]:
     try:
-        described = describe.decode(sites.description(source))
+        described = describe.decode(text)
     except describe.DescriptionError as error:
         raise UsdtError(f"{source.path}: section {describe.SECTION}: {error}; make the header again") from None
     providers = {name: provider for name, (provider, _) in described.items()}

@@ -43,6 +43,8 @@ _MODULES = {
     (numbers.EM_LOONGARCH, True): ("loongarch", "loongarch64", LITTLE),
 }
 _BY_NUMBER = {number: module for (number, _), (module, _, _) in _MODULES.items()}
+_MOST_CALLS = 16
+_calls: dict[tuple[int, bool, bool, int], Calls] = {}  # the latest, by what objects say of themselves
 _facts: dict[int, Facts] = {}  # of the machines that were asked for
 
 
@@ -56,6 +58,15 @@ def _module(name: str) -> Any:
 
 def for_object(machine: int, *, is64: bool, little: bool, flags: int, path: str) -> Calls:
     """Return the Calls for an object's ELF header fields. Raises UnsupportedMachineError, which lists all."""
+    key = (machine, is64, little, flags)
+    if key not in _calls:
+        if len(_calls) >= _MOST_CALLS:
+            _calls.clear()
+        _calls[key] = _make_calls(machine, is64, little, flags, path)
+    return _calls[key]
+
+
+def _make_calls(machine: int, is64: bool, little: bool, flags: int, path: str) -> Calls:
     found = _MODULES.get((machine, is64))
     if found is None or little not in found[2]:
         order = f", {'little' if little else 'big'}-endian" if found else ""

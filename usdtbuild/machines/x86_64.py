@@ -155,7 +155,7 @@ def _returned_address_is_read(code: memoryview, end: int) -> bool:
 def from_table(form: str, start: int, enabled: bool, nop: str) -> Replacement:
     """Return the replacement of one form of branch, whose instruction begins at `start`."""
     code, site = (_ENABLED if enabled else _PROBE)[form][nop]
-    return Replacement(start, code, start + site, form.endswith("tail"))
+    return Replacement._make((start, code, start + site, form.endswith("tail"), (), ()))
 
 
 def _conditional(condition: int, start: int, enabled: bool) -> Replacement:
