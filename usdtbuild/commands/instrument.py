@@ -72,10 +72,10 @@ def command(
                 _copy(source, staged)
             if patchable_table == RELATIVE:
                 convert_file(staged, staged, source)
-            reports.append((source, report))
-    if verbose:
-        for source, report in reports:
-            _tell(source, report)
+            if verbose:
+                reports.append((source, report))
+    for source, report in reports:
+        _tell(source, report)
 
 
 def _formats(text: str) -> tuple[str, ...]:
@@ -104,7 +104,9 @@ def _pairs(objects: tuple[str, ...], output: str | None, output_dir: str | None)
     else:
         if not Path(str(output_dir)).is_dir():
             raise InputError(str(output_dir), "is no folder", "make it first (mkdir -p)")
-        pairs = [(path, str(Path(str(output_dir)) / Path(path).name)) for path in objects]
+        folder = str(Path(str(output_dir)) / "x")[:-1]
+        pairs = [(path, folder + (Path(path).name if path.endswith(("/", ".")) else os.path.basename(path)))  # noqa: PTH119
+                 for path in objects]  # fmt: skip
     _refuse_overwriting(pairs)
     return pairs
 

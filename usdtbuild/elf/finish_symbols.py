@@ -47,13 +47,14 @@ def _add_string(strings: bytearray, base: int, text: str) -> int:
 
 
 def _apply_changes(finisher: Finisher, table: bytearray) -> None:
-    size, pack = finisher.layout.symbol.size, _packer(finisher)
+    size, unpack, pack = finisher.layout.symbol.size, finisher.layout.symbol.unpack_from, _packer(finisher)
     for index, (info, other, section, value, length) in finisher.editor._changed_symbols.items():
-        old = finisher.source.symbol(index)
         place = finisher.number(index) * size
-        table[place : place + size] = pack(
-            old.name, info, old.other & ~3 | other, section or 0, value or 0, length or 0
-        )
+        if finisher.layout.is64:
+            name, _, before, *_ = unpack(table, place)
+        else:
+            name, _, _, _, before, _ = unpack(table, place)
+        table[place : place + size] = pack(name, info, before & ~3 | other, section or 0, value or 0, length or 0)
 
 
 def _packer(finisher: Finisher) -> Callable[[int, int, int, int, int, int], bytes]:

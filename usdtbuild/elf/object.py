@@ -87,6 +87,7 @@ class ObjectSections:
         self.sections = headers.sections()
         self.shstrndx = SectionIndex(headers.name_table)
         self._check_sections()
+        self._words: memoryview | None = None  # the whole file as numbers of 32 bits, once it was asked for
         self._by_type: dict[int, list[SectionIndex]] = {}  # in file order
         for index, section in self.numbered():
             self._by_type.setdefault(section.type, []).append(index)
@@ -140,6 +141,16 @@ class ObjectSections:
             raise self.error(f"string at {offset:#x} of section {table} runs out of its table")
         return str(bytes(self.data[start:end]), "utf-8", "surrogateescape")
 
+    def words(self, index: SectionIndex) -> Sequence[int]:
+        """Return the content of a section as numbers of 32 bits; a ragged end is cut off."""
+        section = self.sections[index]
+        start, size = section.offset, section.size
+        if start % 4 or size >= relocations.LARGE or self.layout.little != relocations.NATIVE_LITTLE:
+            return relocations.words(self.content(index), 4, self.layout)
+        if self._words is None:
+            self._words = memoryview(self.data)[: len(self.data) // 4 * 4].cast("I")
+        return self._words[start // 4 : (start + size) // 4]
+
     def section_name(self, index: SectionIndex) -> str:
         """Return the name of section `index`."""
         return self.string(self.shstrndx, self.sections[index].name)
@@ -154,7 +165,7 @@ class ObjectSections:
         """Return section index -> index of the SHT_GROUP section it is a member of."""
         members: dict[SectionIndex, SectionIndex] = {}
         for index in self.of_type(layout.SHT_GROUP):
-            for member in relocations.words(self.content(index), 4, self.layout)[1:]:
+            for member in self.words(index)[1:]:
                 members[SectionIndex(member)] = index
         return members
 
@@ -257,9 +268,9 @@ class ElfObject(ObjectSections):
         if index in self._columns:
             return self._columns[index]  # type: ignore[return-value]
         section = self.sections[index]
-        column = relocations.symbols(self.content(index), self.layout, self.machine, section.entsize)
+        column = relocations.symbols(self.words(index), self.layout, self.machine, section.entsize)
         if section.size < relocations.LARGE:
-            self._columns[index] = column
+            self._columns[index] = column = list(column)
         return column  # type: ignore[return-value]
 
     def relocation(self, index: SectionIndex, entry: int) -> Reference:
@@ -315,8 +326,7 @@ def find_symbols(
         starts.update(_starts_of(source.data, strings, names, ending))
     if not starts:
         return {}
-    words = relocations.words(source.content(source.symtab), 4, source.layout)
-    column = words[:: source.layout.symbol.size // 4]
+    column = source.words(source.symtab)[:: source.layout.symbol.size // 4]
     return {SymbolIndex(i): source.string(symtab.link, name) for i, name in enumerate(column) if name in starts}
 
 

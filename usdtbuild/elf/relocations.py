@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Entry = tuple[int, int, int, int]  # offset, type, symbol number, addend
 
-_NATIVE_LITTLE = sys.byteorder == "little"
+NATIVE_LITTLE = sys.byteorder == "little"
 LARGE = 1 << 18  # bytes, from where an array's faster columns are worth the milliseconds that importing array takes
 
 
@@ -78,14 +78,12 @@ def encode(entries: Iterable[Entry], layout: Layout, machine: int, *, rela: bool
     return [pack(offset, info) for offset, info, _ in infos]
 
 
-def symbols(content: memoryview, layout: Layout, machine: int, entry_size: int) -> Sequence[int]:
-    """Return the column of symbol numbers of a relocation section, which is fast for a million entries."""
-    column = words(content, 4, layout)
+def symbols(column: Sequence[int], layout: Layout, machine: int, entry_size: int) -> Sequence[int]:
+    """Return the symbol numbers of a relocation section, given as `words` of 4 bytes: fast for a million entries."""
     per_entry = entry_size // 4
     if not layout.is64:
         return [info >> 8 for info in column[1::per_entry]]
-    column = column[3 if layout.little and machine != EM_MIPS else 2 :: per_entry]
-    return column.tolist() if len(content) < LARGE else column  # type: ignore[attr-defined]
+    return column[3 if layout.little and machine != EM_MIPS else 2 :: per_entry]
 
 
 def relr(content: bytes | memoryview, layout: Layout, low: int = 0, high: int = 1 << 64) -> Iterator[int]:
@@ -112,12 +110,12 @@ def words(content: bytes | memoryview, size: int, layout: Layout) -> Sequence[in
     """Return `content`, in the file's byte order, as unsigned words of 2, 4 or 8 bytes; a ragged end is cut off."""
     code = {2: "H", 4: "I", 8: "Q"}[size]
     whole = content[: len(content) // size * size]
-    if len(whole) < LARGE and layout.little == _NATIVE_LITTLE:
+    if len(whole) < LARGE and layout.little == NATIVE_LITTLE:
         return memoryview(bytes(whole)).cast(code)  # type: ignore[call-overload, no-any-return]
     from array import array
 
     column: array[int] = array(code)
     column.frombytes(whole)
-    if layout.little != _NATIVE_LITTLE:
+    if layout.little != NATIVE_LITTLE:
         column.byteswap()
     return column

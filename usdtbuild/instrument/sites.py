@@ -142,15 +142,16 @@ def find(
     undefined: list[str] = []
     for index, name in names.items():
         symbol = source.symbol(index)
+        binding, is_undefined = symbol.binding, symbol.is_undefined
         if name.endswith(SEMAPHORE_SUFFIX) and name.encode() in semaphores:
-            if symbol.binding != elf.STB_LOCAL:
+            if binding != elf.STB_LOCAL:
                 found_semaphores[name] = index
                 # A weak undefined one is a note's own reference, which this module wrote earlier.
-                if symbol.is_undefined and symbol.binding != elf.STB_WEAK:
+                if is_undefined and binding != elf.STB_WEAK:
                     undefined.append(name)
-        elif symbol.is_undefined and name.startswith((PROBE_PREFIX, ENABLED_PREFIX)):
+        elif is_undefined and name.startswith((PROBE_PREFIX, ENABLED_PREFIX)):
             stubs[index] = known.stub(source, index, name)
-            if symbol.binding != elf.STB_WEAK:
+            if binding != elf.STB_WEAK:
                 leftover.add(index)
     _refuse_mangled(source)
     places, indirect, conditional = _classify(source, machine, stubs, nop, patch_enabled)
