@@ -86,8 +86,17 @@ def with_probes(folder: Path, name: str) -> TextIO:
     return (folder / name).open("a")
 
 
-def against(folder: Path, other: str) -> None:
+def against(other: str) -> None:
     """Instrument the many objects by this version and by the one whose package is in `other`, and print the ratio."""
+    with workspace(in_memory=True) as folder:
+        seconds = in_turns(_of_both(folder, other), folder, rounds=9)
+    net = {title: seconds[title] - seconds[f"{title}, start"] for title in ("this", "that")}
+    rows = [(title, f"{value:.2f} s", f"{value / net['that']:.2f}") for title, value in net.items()]
+    report("1,000 objects x 7 sites (target: at most half of 0.1.0's)", ("version", "CPU less start-up", "ratio"), rows)
+
+
+def _of_both(folder: Path, other: str) -> dict[str, list[str]]:
+    """Make the objects for this version and the other; return the commands that instrument them, or only start."""
     commands = {}
     for title, root in {"this": str(PACKAGE.parent), "that": other}.items():
         own = folder / title
@@ -99,10 +108,7 @@ def against(folder: Path, other: str) -> None:
         names = many_objects(own, 1000)
         commands[title] = [*ours, "instrument", *names, "--output-dir", "out"]
         commands[f"{title}, start"] = [*ours, "instrument", "--help"]
-    seconds = in_turns(commands, folder, rounds=5)
-    net = {title: seconds[title] - seconds[f"{title}, start"] for title in ("this", "that")}
-    rows = [(title, f"{value:.2f} s", f"{value / net['that']:.2f}") for title, value in net.items()]
-    report("1,000 objects x 7 sites (target: at most half of 0.1.0's)", ("version", "CPU less start-up", "ratio"), rows)
+    return commands
 
 
 def memory_of(folder: Path, name: str) -> int:
@@ -142,8 +148,8 @@ def main() -> None:
             rows.append((title, f"{size:.0f} MiB", f"{seconds:.2f} s", f"{seconds - start:.2f} s", memory, target))
         header = ("input", "size", "CPU, command", "CPU less start-up", "peak memory", "target")
         report(f"usdtbuild instrument ({PACKAGE.name})", header, rows)
-        for other in sys.argv[1:]:
-            against(folder, other)
+    for other in sys.argv[1:]:
+        against(other)
 
 
 if __name__ == "__main__":

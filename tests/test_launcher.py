@@ -39,6 +39,7 @@ SOURCES = {
     "int twice_int(int a) { return twice(a); }\n",
     "whole.c": '#include "app.h"\nint main(void) { APP_REQ_DONE(1, "whole"); return 0; }\n',
     "only_semaphore.c": '#include "app.h"\nint tested(void) { return APP_REQ_DONE_ENABLED(); }\n',
+    "empty.c": "",
     "no_call.c": '#include "app.h"\nint nothing(void) { return 1; }\n',
 }
 PROVIDER = "provider app { probe req__done(int fd, char *what); };\n"
@@ -126,6 +127,11 @@ COMPILER_FORMS = {
     "several": "CC -c main.c util.c whole.c",
     "cxx": "CC -x c++ -c cxx.cpp -O1",
     "response": "CC @compile.rsp",
+    "empty": "CC -c empty.c",
+    "response-missing": "CC @nowhere.rsp -c main.c",
+    "response-of-a-folder": "CC @sub -c main.c",
+    "option-asked-for": "CC -O2 -S -o /dev/null -xc /dev/null",
+    "language-joined": "CC -xc -c program -o program.o",
     "language": "CC -x c -c program",
     "language-none": "CC -c -x c program -x none util.c",
     "stdin": "CC -x c -c - -o out.o",
@@ -165,6 +171,7 @@ LINK_FORMS = {
     "o": "CC -O1 main.c util.c -o app",
     "a-out": "CC main.c util.c",
     "one": "CC whole.c -o app",
+    "empty": "CC whole.c empty.c -o app",
     "response": "CC @link.rsp",
     "language": "CC -x c program -o app",
     "stdin": "CC -x c - -o app",

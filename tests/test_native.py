@@ -63,11 +63,43 @@ def test_it_is_made_once_and_told_by_what_is_in_it(door: Path, tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == [elsewhere.name, f"{elsewhere.name}.linkers"]
 
 
+def test_another_version_makes_its_own(door: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / door.name
+    path.write_bytes(door.read_bytes())
+    path.chmod(0o755)
+    monkeypatch.setattr(native, "__version__", "99.9")
+    made = native.build(tmp_path)
+    assert made is not None
+    assert made.name.startswith("usdtbuild-cc-99.9-")
+    assert path.read_bytes() == door.read_bytes()  # a build that still uses it can go on
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"MZ\x90\0", b"\x7fELF\x02\x01\x01" + bytes(57)], ids=["empty", "foreign", "damaged"]
+)
+def test_what_cannot_be_run_in_its_place_is_replaced(content: bytes, door: Path, tmp_path: Path) -> None:
+    path = tmp_path / door.name
+    path.write_bytes(content)
+    path.chmod(0o755)
+    assert make(tmp_path)[0] == [str(path)]
+    assert path.stat().st_size > 1000
+    subprocess.run([path, "--", "gcc", "--version"], stdout=subprocess.DEVNULL, check=True)
+
+
 @pytest.mark.parametrize(("source", "starts"), [("plain.c", 0), ("probed.c", 1)], ids=["without-probes", "with-probes"])
 def test_python_is_started_for_probes_only(source: str, starts: int, door: Path, project: Path, need: Any) -> None:
     need("strace")
     assert python_starts(project, door, "--tool-version=1", "--", "gcc", "-O2", "-c", source, "-o", "x.o") == starts
     assert python_starts(project, door, "--", "gcc", "-E", source) == 0
+
+
+@pytest.mark.parametrize("words", ["-S -o /dev/null -xc /dev/null", "-xc -c plain.c", "-c empty.c"])
+def test_what_asks_for_an_option_or_has_nothing_in_it_starts_no_python(
+    words: str, door: Path, project: Path, need: Any
+) -> None:
+    need("strace")
+    (project / "empty.c").touch()
+    assert python_starts(project, door, "--", "gcc", *words.split()) == 0
 
 
 @pytest.mark.parametrize(

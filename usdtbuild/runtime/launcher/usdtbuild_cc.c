@@ -195,15 +195,23 @@ static const char *value_of(char **word)
     return word[1];
 }
 
+/* Return the language that an option in one word names; NULL for all but the two that builds ask compilers' options with
+ * (Linux's Kbuild, and what took it over: `-S -o /dev/null -xc /dev/null`, some dozens a build). */
+static const char *joined_language(const char *word)
+{
+    return strcmp(word, "-xc") == 0 || strcmp(word, "-xc++") == 0 ? word + 2 : NULL;
+}
+
 static struct line understand(char **words)
 {
     struct line line = {.words = words};
     const char *language = "";
     int inputs = 0, sources = 0, odd = 0;
     for (char **at = behind_compiler(words); *at; at++) {
-        const char *word = *at;
+        const char *word = *at, *joined = joined_language(word);
         /* -oNAME and -xLANGUAGE in one word are not told apart from -objc... and -xhost here. */
-        if (STARTS_WITH_ONE_OF(word, not_plain) || ((starts_with(word, "-o") || starts_with(word, "-x")) && word[2]))
+        if (STARTS_WITH_ONE_OF(word, not_plain)
+            || ((starts_with(word, "-o") || (starts_with(word, "-x") && !joined)) && word[2]))
             let_python_do_it();
         if (word[0] != '-') {
             inputs++;
@@ -214,6 +222,8 @@ static struct line understand(char **words)
             }
         } else if (!word[1] || strcmp(word, "--") == 0) {
             odd = 1; /* standard input, or nothing but inputs from here on */
+        } else if (joined) {
+            language = joined;
         } else if (IS_IN(word, takes_value)) {
             const char *value = value_of(at++);
             if (strcmp(word, "-o") == 0)
