@@ -227,7 +227,7 @@ def _returns(returns: bool, functions: tuple[str, ...], calls: tuple[str, ...], 
     """Return whether returns of functions and calls are traced. Raises UsageError where they can't be."""
     if returns and not calls and not functions:
         raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
-    if returns and engine not in {"auto", "trap"}:
+    if returns and engine not in {"auto", "trap", "remote"}:
         raise UsageError(f"the engine {engine} sees no returns; --engine trap does, for programs of this machine")
     return returns
 

@@ -153,13 +153,13 @@ def facts() -> dict[int, Facts]:
             disassembler=lambda is64, little, thumb: (("CS_ARCH_ARM64", "CS_ARCH_AARCH64"), ("CS_MODE_ARM",)),
             mapping_symbols=True, branches=(Branches(4, _branch, True),),
             entries=lambda is64, little: entries if little else None, page=65536,
-            passing=Passing(tuple(f"x{n}" for n in range(8))),  # AAPCS64, 6.8.2
+            passing=Passing(tuple(f"x{n}" for n in range(8)), results=("x0", "")),  # AAPCS64, 6.8.2
             stopped=Stopped(
                 spelled={
                     "wsp": "sp", **{f"w{n}": f"x{n}" for n in range(31)},
                     **{f"{size}{n}": f"v{n}" for size in "bhsdq" for n in range(32)},
                 },
-                zero=frozenset({"xzr", "wzr"}),
+                zero=frozenset({"xzr", "wzr"}), stack="sp", link="x30",
             ),
         )
     }  # fmt: skip

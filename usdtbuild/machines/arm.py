@@ -244,11 +244,12 @@ def facts() -> dict[int, Facts]:
                 ("CS_ARCH_ARM",), ("CS_MODE_THUMB" if thumb else "CS_MODE_ARM",)),
             mapping_symbols=True, branches=(Branches(4, branch, True), Branches(2, thumb_branch, True)),
             entries=lambda is64, little: entries if little else None, thumb=thumb_entries, pairs=True,
-            passing=Passing(tuple(f"r{n}" for n in range(4))),  # AAPCS32, 6.5
+            passing=Passing(tuple(f"r{n}" for n in range(4)), results=("r0", "")),  # AAPCS32, 6.5
             stopped=Stopped(
                 spelled={"fp": "r11", "ip": "r12", "sl": "r10", "sb": "r9", "r13": "sp", "r14": "lr", "r15": "pc"},
                 # 2 and 3 are gdb's kinds for Thumb's instructions of 2 and of 4 bytes; the NOPs tell which it is.
                 trap=lambda code: 2 if code[:2] in thumb_short else 3 if code[:4] == thumb_wide else 4,
+                stack="sp", link="lr", thumb=1,
             ),
         )
     }  # fmt: skip

@@ -122,6 +122,9 @@ class Stopped(NamedTuple):
     describe them; the largest that fits is what a stub has. `trap` returns how many bytes of the code at a site a
     breakpoint takes, which is what Z0 packets call its kind. `debug_tags` are tags of a dynamic section that lead to
     struct r_debug where DT_DEBUG can't, because the section isn't written: with an address, and counted from the entry.
+    `stack` is the stack pointer, `link` the register that a called function finds its return address in ('': it is on
+    the stack), of which the bits of `thumb` are no address; `call` is how many bytes an instruction has that calls
+    through a slot. Without `stack` returns are not known.
     """
 
     pc: str = "pc"
@@ -131,6 +134,10 @@ class Stopped(NamedTuple):
     layouts: tuple[tuple[tuple[str, int], ...], ...] = ()
     trap: Callable[[bytes], int] = lambda code: 4
     debug_tags: tuple[int, int] = (0, 0)
+    stack: str = ""
+    link: str = ""
+    thumb: int = 0
+    call: int = 4
 
 
 class Facts(NamedTuple):

@@ -156,8 +156,8 @@ def facts() -> dict[int, Facts]:
         quiet={"60000000": "nop", "4e800020": "blr"}, clears={"38600000": "li r3, 0"},
         disassembler=lambda is64, little, thumb: (("CS_ARCH_PPC",), ("CS_MODE_32",), (word_order(little),)),
         branches=(Branches(4, _branch),), entries=lambda is64, little: entries, pairs=True, page=65536,
-        passing=Passing(tuple(f"%r{n}" for n in range(3, 11))),  # the same in all three ABIs
-        stopped=Stopped(spelled={str(n): f"r{n}" for n in range(32)}),
+        passing=Passing(tuple(f"%r{n}" for n in range(3, 11)), results=("%r3", "")),  # the same in all three ABIs
+        stopped=Stopped(spelled={str(n): f"r{n}" for n in range(32)}, stack="r1", link="lr"),
     )  # fmt: skip
     return {
         EM_PPC: ppc,

@@ -151,10 +151,12 @@ def facts() -> dict[int, Facts]:
                 ("CS_ARCH_RISCV",), ("CS_MODE_RISCV64" if is64 else "CS_MODE_RISCV32",), ("CS_MODE_RISCVC",)),
             mapping_symbols=True, branches=(Branches(2, _branch, True),),
             entries=lambda is64, little: (entries if is64 else entries_32) if little else None, pairs=True,
-            passing=Passing(tuple(f"a{n}" for n in range(8))),  # psABI, "Integer Calling Convention"
+            # psABI, "Integer Calling Convention"
+            passing=Passing(tuple(f"a{n}" for n in range(8)), results=("a0", "")),
             stopped=Stopped(
                 spelled={"s0": "fp", **{f"x{n}": name for n, name in enumerate(by_number)}},
                 zero=frozenset({"zero", "x0"}), trap=lambda code: 4 if code[:1] and code[0] & 3 == 3 else 2,
+                stack="sp", link="ra",
             ),
         )
     }  # fmt: skip

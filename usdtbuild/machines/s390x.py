@@ -130,8 +130,8 @@ def facts() -> dict[int, Facts]:
             disassembler=lambda is64, little, thumb: (("CS_ARCH_SYSZ", "CS_ARCH_SYSTEMZ"), ("CS_MODE_BIG_ENDIAN",)),
             branches=(Branches(2, _branch, False),), entries=lambda is64, little: entries if is64 else None,
             hotpatch=(bytes.fromhex("0700" * 4), bytes.fromhex("47000000")),
-            passing=Passing(tuple(f"%r{n}" for n in range(2, 7))),  # ELF ABI, 1.2.2
-            stopped=Stopped("pswa", trap=lambda code: 2),
+            passing=Passing(tuple(f"%r{n}" for n in range(2, 7)), results=("%r2", "")),  # ELF ABI, 1.2.2
+            stopped=Stopped("pswa", trap=lambda code: 2, stack="r15", link="r14"),
         )
     }  # fmt: skip
 

@@ -240,7 +240,8 @@ def facts() -> dict[int, Facts]:
             entries=lambda is64, little: entries, assembler=("R_X86_64_NONE", "R_X86_64_64", "R_X86_64_32"),
             passing=passing,
             stopped=Stopped(
-                "rip", parts("r"), {f"{letter}h": f"r{letter}x" for letter in "abcd"}, trap=lambda code: len(INT3)
+                "rip", parts("r"), {f"{letter}h": f"r{letter}x" for letter in "abcd"}, trap=lambda code: len(INT3),
+                stack="rsp", call=6,
             ),
         )
     }  # fmt: skip

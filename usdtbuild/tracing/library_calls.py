@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..inspection.targets import Loaded
     from ..machines.facts import Passing
 
+_CALL = "call"  # a call site's kind, where it is no jump
 # The libraries that make up glibc, and musl's one.
 _C_LIBRARIES = re.compile(r"(?:libc|libm|libpthread|libdl|librt|libcrypt|libresolv|libutil|ld-[\w-]+)\.so.*")
 
@@ -51,7 +52,12 @@ def call_targets(
         called = _operands(arguments, passing, one.image, entered=False)
         sites = [Site(stub + one.bias, stub, entered, 0, "") for stub in call.stubs]
         sites += [
-            Site(site.address + one.bias, site.address, called if site.kind == "call" else entered, 0, "")
+            Site(
+                site.address + one.bias,
+                site.address,
+                called if site.kind == _CALL else entered,
+                calls=site.kind == _CALL,
+            )
             for site in call.sites
             if site.through_slot
         ]

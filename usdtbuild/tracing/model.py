@@ -72,7 +72,7 @@ class Site(NamedTuple):
     `address` is that of the process, `file_address` that of the file. `operands` say where the arguments are, in order.
     `semaphore` is the address of its semaphore in the process, 0 where it has none. `function` is the name of the
     function around it, '' where that isn't known. A PLT entry as a site has a `slot`: all calls come by once the slot
-    leads there, and then need no other site of the target.
+    leads there, and then need no other site of the target. `calls`: it is the call instruction, not the function.
     """
 
     address: int
@@ -81,6 +81,7 @@ class Site(NamedTuple):
     semaphore: int = 0
     function: str = ""
     slot: Slot | None = None
+    calls: bool = False
 
 
 class Module(NamedTuple):

@@ -5,7 +5,7 @@ stub can be asked, `files` where the program's files are and where they lie in i
 armed, `sites` the breakpoints in them, `plt_slots` the slots that are made to lead to breakpoints, `post_fixup` what
 happens there, `program` what the program's stops mean, `emulator` starts programs under qemu, and `session` is a trace
 from beginning to end.
-`counting` counts under an emulator without its stub, by a plugin.
+`returns` tells who returns from a call; `counting` counts under an emulator without its stub, by a plugin.
 
 What touches the program is the stub, so what a killed trace leaves behind is the stub's business: gdbserver ends its
 program or holds it until somebody connects again, and a program under qemu ends at the next breakpoint.

@@ -89,7 +89,9 @@ class Program:
         if self.slots.runs_through(address, registers):
             return self._pass(stop.thread, address)
         now, tid = time.monotonic_ns(), thread_number(stop.thread)
-        for number, values in self.sites.hits(address, registers):
+        seen = [*self.sites.returned(address, registers), *self.sites.hits(address, registers)]
+        self.sites.expect(address, registers)
+        for number, values in seen:
             self.counts[number] = self.counts.get(number, 0) + 1
             if self.wish.what != COUNT:
                 self.events.append(Event(now, self.pid, tid or self.pid, number, values))

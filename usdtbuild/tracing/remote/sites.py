@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..model import Refusal
+from ..model import EXIT, RETURN, Refusal
 from .arguments import reader
+from .returns import Returns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +38,11 @@ class Sites:
     def __init__(self, stub: Stub, stopped: Stopped, string_size: int) -> None:
         self.stub, self.stopped, self.string_size = stub, stopped, string_size
         self.kinds: dict[int, int] = {}  # what breakpoints are of, by address
+        self.returns = Returns(stub, stopped)
         self._watched: dict[int, list[Watched]] = {}
+        # What is told of when a call at a site returns, and the address behind the site if that is a call instruction.
+        self._returning: dict[int, list[tuple[Watched, int]]] = {}
+        self._passing: set[int] = set()  # breakpoints that are only there because somebody returns
         self._semaphores: list[int] = []
         self._unwritten: list[tuple[Target, Site, Image]] = []
 
@@ -91,6 +96,12 @@ class Sites:
             self.kinds[site.address] = kind
         arguments = zip(target.arguments, site.operands)
         readers = tuple(reader(argument, operand, self.stopped, self.string_size) for argument, operand in arguments)
+        if target.kind in {EXIT, RETURN}:
+            if not self.stopped.stack:
+                return "where its calls return to isn't known on this machine"
+            behind = site.address + self.stopped.call if site.calls else 0
+            self._returning.setdefault(site.address, []).append((Watched(target.number, readers), behind))
+            return ""
         known.append(Watched(target.number, readers))
         if site.semaphore and site.semaphore not in self._semaphores and self._count(site.semaphore, 1):
             self._semaphores.append(site.semaphore)
@@ -101,9 +112,29 @@ class Sites:
         for watched in self._watched.get(address, ()):
             yield watched.target, tuple([read(registers, self.stub) for read in watched.readers])
 
+    def expect(self, address: int, registers: Registers) -> None:
+        """Let the calls at a site that is hit tell of their returns."""
+        for watched, behind in self._returning.get(address, ()):
+            found = self.returns.expect(watched, registers, behind)
+            if found is not None and found[0] not in self.kinds:
+                back, thumb = found
+                kind = 2 if thumb else self.stopped.trap(self.stub.read(back, _LONGEST))
+                if self.stub.insert(back, kind):
+                    self.kinds[back] = kind
+                    self._passing.add(back)
+
+    def returned(self, address: int, registers: Registers) -> Iterator[tuple[int, tuple[Value, ...]]]:
+        """Yield number and result of each call that has returned to an address; who isn't expected any more has no
+        breakpoint any more."""
+        for watched in self.returns.take(address, registers):
+            yield watched.target, tuple([read(registers, self.stub) for read in watched.readers])
+        if address in self._passing and address not in self._watched and not self.returns.is_expected(address):
+            self.drop(address)
+
     def hook(self, address: int) -> bool:
         """Set a breakpoint at a place that is no site; return whether it could be."""
         kind = self.stopped.trap(self.stub.read(address, _LONGEST))
+        self._passing.discard(address)
         if not self.stub.insert(address, kind):
             return False
         self.kinds[address] = kind
@@ -113,11 +144,14 @@ class Sites:
         """Take one site's breakpoint out for good."""
         self.stub.remove(address, self.kinds.pop(address))
         self._watched.pop(address, None)
+        self._returning.pop(address, None)
+        self._passing.discard(address)
 
     def forget(self, start: int, end: int) -> None:
         """A library that was between two addresses is gone: what may come there is armed anew."""
         for address in [one for one in self.kinds if start <= one < end]:
             self.drop(address)
+        self.returns.forget(start, end)
         self._unwritten = [one for one in self._unwritten if not start <= one[1].address < end]
         self._semaphores = [one for one in self._semaphores if not start <= one < end]
 

@@ -52,7 +52,7 @@ class Stub:
         self.first = self.stopped(link.ask("?"))
         self._largest = self._packet_size() // 2 - 32
         self._continues = b"c" in link.ask("vCont?").split(b";")
-        self._word, self._little = 8, True
+        self.word, self._little = 8, True
         self._registers: dict[str, described.Register] = {}
         self._pc = "pc"
         self._sets_one = True
@@ -65,7 +65,7 @@ class Stub:
 
     def learn(self, stopped: Stopped, *, word: int, little: bool) -> None:
         """Learn what machine the program is of: `word` is the size of its addresses in bytes."""
-        self._word, self._little, self._pc = word, little, stopped.pc
+        self.word, self._little, self._pc = word, little, stopped.pc
         if "qXfer:features:read+" in self.features:
             self._registers = described.described(lambda annex: self.object("features", annex).decode("utf-8"))
         if stopped.pc not in self._registers:
@@ -75,7 +75,7 @@ class Stub:
 
     def read(self, address: int, size: int) -> bytes:
         """Return memory; as much as can be read of it, page by page."""
-        address &= (1 << 8 * self._word) - 1
+        address &= (1 << 8 * self.word) - 1
         found = b""
         while len(found) < size:
             at = address + len(found)
@@ -88,7 +88,7 @@ class Stub:
 
     def number(self, address: int, size: int = 0) -> int | None:
         """Return a number in the program's byte order, of an address' size where none is given; None: unreadable."""
-        size = size or self._word
+        size = size or self.word
         raw = self.read(address, size)
         return int.from_bytes(raw, "little" if self._little else "big") if len(raw) == size else None
 
@@ -147,7 +147,7 @@ class Stub:
 
     def counter(self, registers: Registers) -> int:
         """Return the address of the instruction that is next."""
-        return (registers.get(self._pc) or 0) & ((1 << 8 * self._word) - 1)
+        return (registers.get(self._pc) or 0) & ((1 << 8 * self.word) - 1)
 
     def turn_to(self, thread: str) -> None:
         """Mean the process of a thread with what is asked from now on, until a thread's registers are asked for."""

@@ -1,0 +1,110 @@
+"""Returns of calls in programs of other machines: each with its result, through recursion, longjmp and tail calls."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .test_other_machines import MACHINES
+
+LIBRARY = """
+#include <setjmp.h>
+int nested(int (*again)(int), int n) { return n ? again(n - 1) + 1 : 0; }
+int inner(int n) { return n + 1; }
+int outer(int n) { return inner(n * 2); }
+int leave(jmp_buf where, int n) { if (n % 2) longjmp(where, 1); return n; }
+"""
+PROGRAM = """
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+int nested(int (*again)(int), int n);
+int outer(int n);
+int leave(jmp_buf where, int n);
+static jmp_buf where;
+static int again(int n) { return nested(again, n); }
+int main(void)
+{
+	volatile int i;
+	again(5);
+	outer(10);
+	for (i = 0; i < 6; i++)
+		if (!setjmp(where))
+			leave(where, i);
+	setenv("CALLS", "text", 1);
+	free(strdup(getenv("CALLS")));
+	return 7;
+}
+"""
+FORMS = {"lazy": ("-Wl,-z,lazy",), "no-plt": ("-fno-plt",), "exe": ("-no-pie", "-fno-pie", "-Wl,-z,now")}
+# Where call sites without stubs are known.
+HAVE_NO_PLT = ("i386", "ppc64le")
+
+
+@pytest.fixture(scope="module")
+def traced(usdtbuild: Any, need: Any, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Build the program of a machine in a form, trace it with options, and return what was printed."""
+    folder = tmp_path_factory.mktemp("other-returns")
+    (folder / "library.c").write_text(LIBRARY)
+    (folder / "program.c").write_text(PROGRAM)
+
+    def trace(machine: str, form: str, *options: str) -> str:
+        prefix, emulator = MACHINES[machine]
+        need(emulator)
+        if not shutil.which(f"{prefix}-gcc") or not Path(f"/usr/{prefix}").is_dir():
+            pytest.skip(f"no {prefix}-gcc with its libraries is installed")
+        path, library = folder / f"{machine}-{form}", folder / f"lib{machine}.so"
+        gcc = [f"{prefix}-gcc", "-fno-builtin", "-w"]
+        run(*gcc, "-O2", "-shared", "-fPIC", "library.c", "-o", library, cwd=folder)
+        run(*gcc, "-O1", *FORMS[form], "program.c", library, f"-Wl,-rpath,{folder}", "-o", path, cwd=folder)
+        words = ("--emulator", emulator, "--sysroot", f"/usr/{prefix}", "--module", path.name, "--module", library.name)
+        done = usdtbuild("trace", *words, "--returns", *(options or ("-L", "*")), "--", path, code=7)
+        return str(done.stdout)
+
+    return trace
+
+
+def shown(text: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        name, _, arguments = line[21:].partition(" ")
+        found.setdefault(name, []).append(arguments)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("machine", "form"),
+    [
+        *((machine, "lazy") for machine in MACHINES),
+        *((machine, "no-plt") for machine in HAVE_NO_PLT),
+        *(pytest.param(machine, "exe", marks=pytest.mark.slow) for machine in MACHINES),
+    ],
+)
+def test_every_return_with_its_result(machine: str, form: str, traced: Any) -> None:
+    found = shown(traced(machine, form))
+
+    def results(name: str) -> list[int]:
+        return [int(text.removeprefix("result="), 16) & 0xFFFFFFFF for text in found[f"{name}:return"]]
+
+    assert results("nested") == [0, 1, 2, 3, 4, 5]
+    assert results("outer") == [21]
+    assert results("inner") == [21]  # `outer` ends with a jump to it, where the machine can
+    assert len(found["leave"]) == 6
+    assert results("leave") == [0, 2, 4]  # the others leave with longjmp
+    assert found["setenv:return"] == ["result=0"]
+    assert found["getenv:return"] == found["strdup:return"] == ['result="text"']
+    assert found["free:return"] == [""]
+
+
+def test_returns_are_counted_and_filtered(traced: Any) -> None:
+    counted = traced("aarch64", "lazy", "--count", "-L", "*")
+    numbers = {name: int(number) for number, name in re.findall(r"^ *(\d+)  (\S+)", counted, re.MULTILINE)}
+    assert (numbers["leave"], numbers["leave:return"], numbers["nested:return"]) == (6, 3, 6)
+    filtered = shown(traced("aarch64", "lazy", "-L", "leave", "-L", "nested", "--filter", "result == 4"))
+    assert {name: len(lines) for name, lines in filtered.items()} == {
+        "leave": 1, "leave:return": 1, "nested": 1, "nested:return": 1,
+    }  # fmt: skip
