@@ -154,6 +154,7 @@ def test_aarch64_long_vectors_are_kept(qemu: Run) -> None:
 MACHINES = [
     ("riscv64", "riscv64-linux-gnu", ("-fPIE",), "-fpatchable-function-entry=5,4", 128),
     ("s390x", "s390x-linux-gnu", (), "-mhotpatch=4,2", 64),
+    ("ppc64le", "powerpc64le-linux-gnu", (), "", 128),
 ]
 
 
@@ -220,7 +221,7 @@ def test_two_nops_of_s390x_are_refused(qemu: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("machine", "triple"),
-    [("ppc64le", "powerpc64le-linux-gnu"), ("arm", "arm-linux-gnueabihf")],
+    [("ppc64", "powerpc64-linux-gnu"), ("arm", "arm-linux-gnueabihf")],
 )
 def test_machines_without_a_protocol_say_so(machine: str, triple: str, qemu: Any, tmp_path: Path) -> None:
     source = tmp_path / "none.c"

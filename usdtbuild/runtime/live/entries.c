@@ -402,10 +402,8 @@ int live_read_functions(live_module *module, const live_file *file, live_list *l
 
 	for (k = 0; k < 2; k++)
 		any |= live_section(file, names[k], NULL) != NULL;
-#if !defined(__s390x__) /* which has entries without a table */
-	if (!any)
+	if (!any && !LIVE_HOTPATCH)
 		return 0;
-#endif
 	parameters = live_allocate(&module->arena, 8 * sizeof *parameters);
 	if (!parameters)
 		return USDT_LIVE_NO_MEMORY;
@@ -418,7 +416,7 @@ int live_read_functions(live_module *module, const live_file *file, live_list *l
 	for (k = 0; k < 2 && !error; k++)
 		for (section = NULL; !error && (section = live_section(file, names[k], section));)
 			error = read_table(module, file, section, list, &found, parameters, parameter_count);
-	for (i = 0; i < found.count && !error; i++) {
+	for (i = 0; LIVE_HOTPATCH && i < found.count && !error; i++) {
 		uintptr_t at = found.all[i].address;
 		unsigned padding = live_is_code(module, at - 16) && live_is_code(module, at + 8)
 			? live_machine_hotpatch((const unsigned char *)at) : 0;

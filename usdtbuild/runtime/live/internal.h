@@ -31,19 +31,34 @@
 
 #define LIVE_HIDDEN __attribute__((visibility("hidden")))
 /* Code that hits run: it must hit nothing itself, and the compiler must not add calls to it. */
-#if defined(__clang__)
+#if defined(__clang__) && !__has_attribute(patchable_function_entry)
+#define LIVE_PLAIN __attribute__((no_instrument_function))
+#elif defined(__clang__)
 #define LIVE_PLAIN __attribute__((no_instrument_function, patchable_function_entry(0, 0)))
 #else
 #define LIVE_PLAIN __attribute__((no_instrument_function, no_sanitize_address, patchable_function_entry(0, 0)))
 #endif
 
+#if defined(__powerpc64__) && defined(_CALL_ELF) && _CALL_ELF == 2 && defined(__LITTLE_ENDIAN__)
+#define LIVE_PPC64 1
+#else
+#define LIVE_PPC64 0
+#endif
+
 /* Whether a file of this folder is for this machine. */
 #if defined(__ILP32__)
 #define LIVE_MACHINE 0
-#elif defined(__x86_64__) || defined(__aarch64__) || (defined(__riscv) && defined(__LP64__)) || defined(__s390x__)
+#elif defined(__x86_64__) || defined(__aarch64__) || (defined(__riscv) && defined(__LP64__)) || defined(__s390x__) || LIVE_PPC64
 #define LIVE_MACHINE 1
 #else
 #define LIVE_MACHINE 0
+#endif
+
+/* Whether functions that can be patched may stand in no table. */
+#if defined(__s390x__)
+#define LIVE_HOTPATCH 1
+#else
+#define LIVE_HOTPATCH 0
 #endif
 
 typedef ElfW(Addr) live_address;

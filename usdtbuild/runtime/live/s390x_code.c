@@ -50,7 +50,7 @@ __asm__(
 	".globl live_s390_hit\n.hidden live_s390_hit\n.type live_s390_hit,@function\n"
 	"live_s390_hit:\n"
 	"	.cfi_startproc\n"
-	"	.cfi_undefined r14\n"
+	"	.cfi_undefined 14\n"
 	"	lay %r15,-832(%r15)\n"
 	"	live_s390_save\n"
 	"	stg %r14,200(%r15)\n"
@@ -71,9 +71,9 @@ __asm__(
 	".globl live_s390_enter\n.hidden live_s390_enter\n.type live_s390_enter,@function\n"
 	"live_s390_enter:\n"
 	"	.cfi_startproc\n"
-	"	.cfi_def_cfa r15,352\n" /* as if the function's caller had called us */
-	"	.cfi_offset r14,-176\n"
-	"	.cfi_val_offset r15,-160\n"
+	"	.cfi_def_cfa 15,352\n" /* as if the function's caller had called us */
+	"	.cfi_offset 14,-176\n"
+	"	.cfi_escape 0x14,15,20\n" /* DW_CFA_val_offset: r15 is the CFA - 160 */
 	"	lay %r15,-832(%r15)\n"
 	"	.cfi_adjust_cfa_offset 832\n"
 	"	live_s390_save\n"
@@ -97,7 +97,7 @@ __asm__(
 	".type live_s390_leave,@function\n"
 	"live_s390_leave:\n"
 	"	.cfi_startproc\n"
-	"	.cfi_undefined r14\n"
+	"	.cfi_undefined 14\n"
 	"	lay %r15,-832(%r15)\n"
 	"	live_s390_save\n"
 	"	lgr %r2,%r1\n"
@@ -117,8 +117,8 @@ __asm__(
 	"live_trampolines:\n"
 	"	.cfi_startproc\n"
 	"	.cfi_signal_frame\n"
-	"	.cfi_def_cfa r15,160\n"
-	"	.cfi_val_offset r15,-160\n"
+	"	.cfi_def_cfa 15,160\n"
+	"	.cfi_escape 0x14,15,20\n" /* DW_CFA_val_offset: r15 is the CFA - 160 */
 	"	.cfi_escape 0x16,14,19, 0x7e,0, 0x12, 0x0a,0x0f,0xf0, 0x1a, 0x16, 0x0b,0xf0,0x00, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, 0x32, 0x1c\n"
 	".set live_place, 0\n"
 	".rept 16\n"
