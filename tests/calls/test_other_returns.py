@@ -42,7 +42,7 @@ int main(void)
 """
 FORMS = {"lazy": ("-Wl,-z,lazy",), "no-plt": ("-fno-plt",), "exe": ("-no-pie", "-fno-pie", "-Wl,-z,now")}
 # Where call sites without stubs are known.
-HAVE_NO_PLT = ("i386", "ppc64le")
+HAVE_NO_PLT = ("aarch64", "i386", "ppc64le")
 
 
 @pytest.fixture(scope="module")

@@ -298,7 +298,7 @@ def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, l
         session.start()
         if verbose:
             click.echo(f"usdtbuild: tracing process {session.pid}", err=True)
-        if verbose and job.wanted.returns:
+        if verbose and job.wanted.returns and job.engine != "remote":
             click.echo("usdtbuild: returns are seen by breakpoints: functions and calls have the engine trap", err=True)
         _announce(session, output, sieve)
         names = _ThreadNames(here=not job.remote)

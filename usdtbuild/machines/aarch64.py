@@ -22,9 +22,10 @@ from .numbers import EM_AARCH64
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
+    from collections.abc import Iterator, Sequence
 
     from .facts import Facts
-    from .stubs import Code, Stubs
+    from .stubs import Code, Site, Span, Stubs
 
 # Instruction words.
 _BL, _B = 0x94000000, 0x14000000  # bl 0; b 0
@@ -188,10 +189,56 @@ def stubs(code: Code) -> Stubs:
 
     def slot(match: re.Match[bytes], address: int, base: int) -> int:
         del base
-        page, place = word(match, 2, True), address + match.start(2) - match.start()
-        distance = signed((page >> 5 & 0x7FFFF) << 2 | page >> 29 & 3, 21) << 12
-        return (place & ~0xFFF) + distance + (word(match, 3, True) >> 10 & 0xFFF) * scale
+        page = _page(word(match, 2, True), address + match.start(2) - match.start())
+        return page + (word(match, 3, True) >> 10 & 0xFFF) * scale
 
     # R_AARCH64_JUMP_SLOT; GLOB_DAT; IRELATIVE, and ILP32's
     numbers = (1026, (1025,), (1032,)) if code.is64 else (182, (181,), (188,))
-    return Stubs(*numbers, (Form(form, slot),), lambda span: branches(span, True, 0x94000000, 0x14000000, 0xFC000000))
+    return Stubs(
+        *numbers, (Form(form, slot),), lambda span: branches(span, True, 0x94000000, 0x14000000, 0xFC000000),
+        lambda span: _slot_sites(span, load & 0xFFC00000, scale),
+    )  # fmt: skip
+
+
+_FAR = 64  # instructions between a call and what loads its slot's page; compilers put more only around loops
+_BLR, _BR = 0xD63F0000, 0xD61F0000  # the register in bits 5 to 9, as `ret` has it
+_BY_REGISTER = 0xFFFFFC1F
+
+
+def _page(adrp: int, address: int) -> int:
+    """Return what `adrp` at an address makes: a page, counted from its own."""
+    return (address & ~0xFFF) + (signed((adrp >> 5 & 0x7FFFF) << 2 | adrp >> 29 & 3, 21) << 12)
+
+
+def _slot_sites(span: Span, load: int, scale: int) -> Iterator[Site]:
+    """Yield the calls and jumps by a register that was loaded from a slot just before: adrp, ldr, blr (-fno-plt)."""
+    from .stubs import CALL, JUMP, Site, units
+
+    code = units(span, 4, True)
+    for at, value in enumerate(code):
+        if value & 0xFFDFFC1F != _BR:
+            continue
+        register = value >> 5 & 31
+        loaded = _writer(code, at, register, load, 0xFFC00000)
+        page = _writer(code, loaded, code[loaded] >> 5 & 31, _ADRP, 0x9F000000) if loaded >= 0 else -1
+        if page >= 0:
+            slot = _page(code[page], span.address + 4 * page) + (code[loaded] >> 10 & 0xFFF) * scale
+            yield Site(span.address + 4 * at, slot, CALL if value & _BY_REGISTER == _BLR else JUMP, True)
+
+
+def _writer(code: Sequence[int], at: int, register: int, wanted: int, mask: int) -> int:
+    """Return which instruction before `at` gave a register its value, if it is a wanted one; -1 if that isn't sure."""
+    for number in range(at - 1, max(at - _FAR, 0) - 1, -1):
+        value = code[number]
+        if value & (mask | 31) == wanted | register:
+            return number
+        if value & 0xFC000000 == 0x94000000 or value & _BY_REGISTER == _BLR:  # bl, blr: x19 to x28 stay
+            if not 19 <= register <= 28:
+                return -1
+        elif (
+            value & 31 == register
+            or value & 0xFC000000 == 0x14000000
+            or value & _BY_REGISTER in {_BR, _RET & _BY_REGISTER}
+        ):
+            return -1
+    return -1
