@@ -240,6 +240,15 @@ def test_call_sites_are_those_that_the_compiler_marks(name: str, built: Any, run
     assert {address: sites.get(address) for address in truth} == truth
 
 
+@pytest.mark.parametrize("name", MACHINES)
+def test_program_goes_on_when_the_trace_has_seen_enough(name: str, built: Any, usdtbuild: Any) -> None:
+    """It is let go while slots that nobody has called yet still lead to their PLT entries."""
+    program = built(name, "-s")
+    done = trace(usdtbuild, name, program, "--limit", "2")
+    assert calls_in(done.stdout)[:2] == EARLY, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.isdigit()] == printed(name, program)
+
+
 class Held:
     """A program under an emulator that has run to its middle; its stub is handed over to the next who connects.
 

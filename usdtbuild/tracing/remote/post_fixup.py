@@ -51,6 +51,7 @@ class PostFixup:
         self._learned = False  # whether all of them are known, as far as anybody has seen
         self._pending: dict[str, list[_Slot]] = {}  # what each thread waits for, the newest last
         self.exited: int | None = None
+        self.leaving = False  # the trap that was asked for must not be taken for a step's, and nothing is seen any more
         self._interrupts = 0  # that were asked for and haven't come
 
     def enter(self, thread: str, entry: int) -> bool:
@@ -66,7 +67,7 @@ class PostFixup:
         if not self._step_past(thread, entry):
             return False
         self._pending.setdefault(thread, []).append(slot)
-        return self._learned or self._learn(thread, slot)
+        return self._learned or self.leaving or self._learn(thread, slot)
 
     def stored(self, thread: str) -> None:
         """A thread has executed the instruction that fills slots: lead back what it has filled."""

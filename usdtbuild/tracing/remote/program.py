@@ -165,6 +165,7 @@ class Program:
         lost, the next hit is a stop as well: nothing else in the program minds breakpoints, so there is time until
         then, and `tell` says what is waited for.
         """
+        self._fixups.leaving = True
         if self.running:
             ask()
         deadline, told = time.monotonic() + _LOST, False
