@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
+import re
 import socket
 import struct
+import subprocess
 import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,6 +18,8 @@ from usdtbuild.tracing import job
 from usdtbuild.tracing.outbox import Outbox
 from usdtbuild.tracing.patch.code import HEAD, RING_HEADER, RINGS, TAIL, Shape
 from usdtbuild.tracing.patch.rings import Rings
+from usdtbuild.tracing.selection import Wanted
+from usdtbuild.tracing.session import Session
 from usdtbuild.tracing.spool import Reader, Writer
 
 SHAPE = Shape(4096, 256, 1 << 21, 8)
@@ -166,3 +171,23 @@ def test_a_burst_is_kept_whole_however_late_it_is_read(scene: Any, run: Any, tmp
     with output.open(encoding="utf-8") as lines:
         seen = [json.loads(line)["args"]["a"] for line in lines]
     assert seen == list(range(hits))
+
+
+def test_what_nobody_wants_to_wait_for_is_counted(scene: Any, tmp_path: Path) -> None:
+    hits = 50_000
+    wanted = Wanted(probes=("scene:eight", "scene:last"))
+    wish = job.Job(wanted, argv=(str(scene("pie")), str(hits)), cwd=str(tmp_path), env=dict(os.environ))
+    with Session(wish) as session:
+        session.start(stdout=subprocess.DEVNULL)
+        session.skip()
+        assert sum(map(len, session.batches())) == 0
+        report = session.report()
+    assert (report.counts, report.lost) == ((hits, hits), (0, 0))
+    assert session.left_out == 2 * hits
+
+
+def test_the_end_by_a_limit_does_not_wait_for_what_is_left(scene: Any, run: Any) -> None:
+    words = sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:eight", "--limit", "7", "--", scene("pie"), "50000"
+    done = run(*words)
+    assert len(re.findall("^ *[0-9.]+ +[0-9]+ scene:eight ", done.stdout, re.MULTILINE)) == 7
+    assert done.stderr == ""

@@ -293,6 +293,8 @@ def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
 
 def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, limit: int | None, verbose: bool) -> int:
     """Do it; return the exit code: the program's own, if it was started here; minus a signal that asked for the end."""
+    from ..tracing.session import Session
+
     with _session(job) as session:
         stopped = _stop_by_signals(session)
         session.start()
@@ -310,6 +312,8 @@ def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, l
             report = report._replace(counts=sieve.counts(), refusals=(*report.refusals, *sieve.refused))
         output.finish(report)
         _tell(report, output, session.stood_still, verbose)
+        if limit is None and isinstance(session, Session) and session.left_out:
+            click.echo(f"usdtbuild: warning: {session.left_out} hits were seen and are left out", err=True)
         if stopped:
             return -stopped[0]
         code = report.exit_code
@@ -319,13 +323,21 @@ def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, l
 def _stop_by_signals(session: AnySession) -> list[int]:
     """Let signals end the trace and not us, so that what was seen gets written; return where those come that end us.
 
-    Ctrl-C is how a trace is ended, and doesn't. A traced command gets it too, and may end by it.
+    Ctrl-C is how a trace is ended, and doesn't. A traced command gets it too, and may end by it. A second signal leaves
+    out what was seen and not shown yet, which may be more than anybody wants to wait for.
     """
+    from ..tracing.session import Session
+
     came: list[int] = []
+    again = False
 
     def stop(number: int, _: object) -> None:
+        nonlocal again
         if number != signal.SIGINT:
             came.append(number)
+        if again and isinstance(session, Session):
+            session.skip()
+        again = True
         session.stop()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -380,6 +392,8 @@ def _follow(
     limit: int | None,
 ) -> None:  # fmt: skip
     """Hand over what comes until it is enough."""
+    from ..tracing.session import Session
+
     known, seen = len(session.targets), 0
     deadline = time.monotonic() + duration if duration is not None else None
     batches = session.batches(0.1)
@@ -401,6 +415,8 @@ def _follow(
         output.counts(session.totals)
         if (deadline is not None and time.monotonic() >= deadline) or (limit is not None and seen >= limit):
             session.stop()
+            if limit is not None and seen >= limit and isinstance(session, Session):
+                session.skip()
 
 
 class _ThreadNames:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import deque
 from multiprocessing.connection import Connection
 from operator import itemgetter
 from pathlib import Path
@@ -79,12 +79,14 @@ class Session:
         self.engines: tuple[str, ...] = ()
         self.pid = 0
         self.stood_still = 0.0
+        self.left_out = 0
         self.ended: job.Ended | None = None
         self.started = self.finished = time.monotonic_ns()
         self._clock = _Clock()
         self._decoders: dict[int, Decoder] = {}
         self._recorded: dict[int, int] = {}
         self._waiting: deque[job.Raw | job.Mark] = deque()  # what was told of the spool, and not decoded yet
+        self._skipping = False
         self._marks = 0  # how many of these are marks
         self._held: list[Event] = []
         self._worker: subprocess.Popen[bytes] | None = None
@@ -130,6 +132,10 @@ class Session:
         if self._link is not None and self.ended is None:
             with contextlib.suppress(OSError):
                 self._link.send(job.STOP)
+
+    def skip(self) -> None:
+        """From now on only count records, which may be many that wait: `left_out` is how many there were."""
+        self._skipping = True
 
     def kill(self) -> None:
         """End the program that was started, with SIGKILL."""
@@ -239,10 +245,13 @@ class Session:
         """Make events of the next bytes of the spool."""
         assert self._spool is not None
         for piece in self._spool.take(size, max(1, _PIECE // decoder.slot) * decoder.slot):
-            events = decoder.events(piece, self._clock)
-            for target, count in Counter(map(itemgetter(3), events)).items():
+            counts = decoder.count(piece)
+            for target, count in counts.items():
                 self._recorded[target] = self._recorded.get(target, 0) + count
-            self._held += events
+            if self._skipping:
+                self.left_out += sum(counts.values())
+            else:
+                self._held += decoder.events(piece, self._clock)
 
     def report(self) -> Report:
         """Return how the trace was."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from .. import native
@@ -151,6 +152,7 @@ class SiteSpec(NamedTuple):
 _INTEGERS = {1: "B7x", 2: "H6x", 4: "I4x", 8: "Q"}
 _FLOATS = {4: "f4x", 8: "d"}
 _HEADER = struct.Struct("<QIII")  # behind the sequence: time, thread, site, process
+_SITE_AT = 20
 
 
 class Decoder:
@@ -171,6 +173,13 @@ class Decoder:
             ticks, tid, site, pid = unpack(raw, at + 8)
             target, read = sites[site]
             found.append(Event(clock(ticks), pid, tid, target, read(raw, at)))
+        return found
+
+    def count(self, raw: bytes) -> Counter[int]:
+        """Return how many events of each target a chunk holds, which takes a fraction of the time."""
+        found: Counter[int] = Counter()
+        for site, count in Counter(memoryview(raw).cast("I")[_SITE_AT // 4 :: self.slot // 4].tolist()).items():
+            found[self._sites[site][0]] += count
         return found
 
 
