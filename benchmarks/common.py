@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,3 +75,32 @@ def report(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 def have(program: str) -> bool:
     """Return whether a program is on PATH."""
     return shutil.which(program) is not None
+
+
+def under_lttng(folder: Path, events: str, *command: str) -> str:
+    """Run a program in a session of LTTng-UST, under a daemon of its own; '' where there can be none."""
+    environment = {**os.environ, "LTTNG_HOME": str(folder), "HOME": str(folder)}
+
+    def lttng(*words: str) -> bool:
+        done = subprocess.run(
+            ["lttng", "--no-sessiond", *words], cwd=folder, env=environment, capture_output=True, check=False
+        )
+        return done.returncode == 0
+
+    with subprocess.Popen(["lttng-sessiond", "--no-kernel"], env=environment, stderr=subprocess.DEVNULL) as daemon:
+        try:
+            for _ in range(100):
+                if lttng("create", "bench", f"--output={folder / 'trace'}"):
+                    break
+                time.sleep(0.1)
+            else:
+                return ""
+            lttng("enable-event", "--userspace", events)
+            lttng("start")
+            out = subprocess.run(
+                command, cwd=folder, env=environment, capture_output=True, text=True, check=True
+            ).stdout
+            lttng("destroy", "bench")
+            return out
+        finally:
+            daemon.terminate()

@@ -12,10 +12,9 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-from common import PACKAGE, USDTBUILD, have, report, run, workspace
+from common import PACKAGE, USDTBUILD, have, report, run, under_lttng, workspace
 
 LIVE = PACKAGE / "runtime" / "live"
 PASSES = 2_000_000
@@ -233,33 +232,6 @@ def build(folder: Path) -> list[str]:
     return names
 
 
-def under_lttng(folder: Path) -> str:
-    """Run the LTTng program in a session and under a daemon of its own; '' where there can be none."""
-    environment = {**os.environ, "LTTNG_HOME": str(folder), "HOME": str(folder)}
-
-    def lttng(*words: str) -> bool:
-        done = subprocess.run(
-            ["lttng", "--no-sessiond", *words], cwd=folder, env=environment, capture_output=True, check=False
-        )
-        return done.returncode == 0
-
-    with subprocess.Popen(["lttng-sessiond", "--no-kernel"], env=environment, stderr=subprocess.DEVNULL) as daemon:
-        try:
-            for _ in range(100):
-                if lttng("create", "bench", f"--output={folder / 'trace'}"):
-                    break
-                time.sleep(0.1)
-            else:
-                return ""
-            lttng("enable-event", "--userspace", "bench:tick")
-            lttng("start")
-            out = subprocess.run([folder / "lttng"], env=environment, capture_output=True, text=True, check=True).stdout
-            lttng("destroy", "bench")
-            return out
-        finally:
-            daemon.terminate()
-
-
 def main() -> None:
     """Measure and print."""
     if os.uname().machine != "x86_64":
@@ -269,7 +241,7 @@ def main() -> None:
         names = build(folder)
         for _ in range(3):
             for name in names:
-                out = under_lttng(folder) if name == "lttng" else run([folder / name], folder)
+                out = under_lttng(folder, "bench:tick", "./lttng") if name == "lttng" else run([folder / name], folder)
                 for key, value in numbers(out).items():
                     least[name, key] = min(value, least.get((name, key), 1e9))
             if have("uftrace"):

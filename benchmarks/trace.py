@@ -1,11 +1,12 @@
-"""What a hit costs under `usdtbuild trace`, side by side with bpftrace and gdb; and how long a program stands still.
+"""What a hit costs under `usdtbuild trace`, beside peers; and how long a program stands still.
 
 One program times its own loops, so that start-up and attaching don't count: a probe with six integers, and one with a
-string, in bursts of 5,000 of which the fastest counts; with `patch` also all of them, each into memory that is new.
-The same run times a `pwrite` of 64 bytes to a memfd, which is what a tracer would need at least that copied a string by
-a system call. The second table says how many records were kept of a program that hits at a given rate, for two seconds,
-also while others keep the processors busy, the case where we might lose. The third arms a program of many sites.
-bpftrace needs root.
+string, in bursts of 5,000 of which the fastest counts; with `patch` also the mean of all of them. Peers count
+(bpftrace, perf, gdb) or record (LTTng-UST, uftrace at the entry of a function with the same arguments) in the same run,
+where they are installed. It times a `pwrite` of 64 bytes to a memfd, too, which is what a tracer would need at least
+that copied a string by a system call. The second table says how many records were kept of a program that hits at a
+given rate, for two seconds, also while others keep the processors busy, the case where we might lose. The third arms a
+program of many sites. bpftrace and perf need root.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from common import USDTBUILD, have, report, run, workspace
+from common import USDTBUILD, have, report, run, under_lttng, workspace
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Callable
 
 PROVIDER = "provider bench { probe six(int a, int b, int c, int d, int e, int f); probe text(char *what); };\n"
 SOURCE = r"""
@@ -70,6 +72,39 @@ int main(int argc, char **argv) {
     return 0;
 }
 """
+LTTNG_H = """
+#undef LTTNG_UST_TRACEPOINT_PROVIDER
+#define LTTNG_UST_TRACEPOINT_PROVIDER bench
+#undef LTTNG_UST_TRACEPOINT_INCLUDE
+#define LTTNG_UST_TRACEPOINT_INCLUDE "./lttng_bench.h"
+#if !defined(LTTNG_BENCH_H) || defined(LTTNG_UST_TRACEPOINT_HEADER_MULTI_READ)
+#define LTTNG_BENCH_H
+#include <lttng/tracepoint.h>
+LTTNG_UST_TRACEPOINT_EVENT(bench, six, LTTNG_UST_TP_ARGS(int, a, int, b, int, c, int, d, int, e, int, f),
+	LTTNG_UST_TP_FIELDS(
+		lttng_ust_field_integer(int, a, a) lttng_ust_field_integer(int, b, b) lttng_ust_field_integer(int, c, c)
+		lttng_ust_field_integer(int, d, d) lttng_ust_field_integer(int, e, e) lttng_ust_field_integer(int, f, f)))
+LTTNG_UST_TRACEPOINT_EVENT(bench, text, LTTNG_UST_TP_ARGS(char *, what),
+	LTTNG_UST_TP_FIELDS(lttng_ust_field_string(what, what)))
+#endif
+#include <lttng/tracepoint-event.h>
+"""
+# What stands in the source for our header.
+LTTNG = """
+#define LTTNG_UST_TRACEPOINT_CREATE_PROBES
+#define LTTNG_UST_TRACEPOINT_DEFINE
+#include "lttng_bench.h"
+#define BENCH_SIX(a, b, c, d, e, f) lttng_ust_tracepoint(bench, six, a, b, c, d, e, f)
+#define BENCH_TEXT(what) lttng_ust_tracepoint(bench, text, what)
+"""
+UFTRACE = """
+__attribute__((noinline)) void six(int a, int b, int c, int d, int e, int f) {
+    __asm__ volatile("" : : "r"(a), "r"(b), "r"(c), "r"(d), "r"(e), "r"(f));
+}
+__attribute__((noinline)) void text_(char *what) { __asm__ volatile("" : : "r"(what)); }
+#define BENCH_SIX(a, b, c, d, e, f) six(a, b, c, d, e, f)
+#define BENCH_TEXT(what) text_(what)
+"""
 PACED = r"""
 #include "bench.h"
 #include <pthread.h>
@@ -115,23 +150,63 @@ def times(output: str) -> dict[str, float]:
     }
 
 
-def variants(hits: int) -> dict[str, list[str]]:
-    """Return the commands: what it is called -> words."""
+def variants(folder: Path, hits: int) -> dict[str, Callable[[], str]]:
+    """Return what is measured: what it is called -> a function that returns what the program printed."""
+
+    def words(*command: str) -> Callable[[], str]:
+        return lambda: run(command, folder)
+
     trace = [USDTBUILD, "trace", "-o", os.devnull, "-P", "bench:*", "--buffer", "256"]
     found = {
-        "not traced": ["./bench", str(10 * hits)],
-        "patch --count": [*trace, "--count", "--", "./bench", str(10 * hits)],
-        "patch": [*trace, "--", "./bench", str(hits)],
-        "trap --count": [*trace, "--engine", "trap", "--count", "--", "./bench", str(hits // 100)],
+        "not traced": words("./bench", str(10 * hits)),
+        "patch --count": words(*trace, "--count", "--", "./bench", str(10 * hits)),
+        "patch": words(*trace, "--", "./bench", str(hits)),
+        "trap --count": words(*trace, "--engine", "trap", "--count", "--", "./bench", str(hits // 100)),
     }
     if have("bpftrace") and not os.geteuid():
         count = SCRIPT.format(six="@a = count();", text="@b = count();")
-        found["bpftrace count()"] = ["bpftrace", "-e", count, "-c", f"./bench {hits}"]
+        found["bpftrace count()"] = words("bpftrace", "-e", count, "-c", f"./bench {hits}")
+    if have("perf") and not os.geteuid():
+        found["perf stat"] = lambda: under_perf(folder, hits)
     if have("gdb"):
         commands = [word for name in ("six", "text") for word in ("-ex", f"break -probe-stap bench:{name}")]
         stop = ["-ex", "ignore 1 1000000", "-ex", "ignore 2 1000000", "-ex", "run"]
-        found["gdb, ignored breakpoint"] = ["gdb", "-nx", "-batch", *commands, *stop, "--args", "./bench", "200"]
+        found["gdb, ignored breakpoint"] = words("gdb", "-nx", "-batch", *commands, *stop, "--args", "./bench", "200")
+    if (folder / "lttng").exists():
+        found["LTTng-UST, a record"] = lambda: under_lttng(folder, "bench:*", "./lttng", str(hits))
+    if (folder / "uftraced").exists():
+        asked = ["-A", "six@" + ",".join(f"arg{i}/i32" for i in range(1, 7)), "-A", "text_@arg1/s"]
+        found["uftrace record"] = words(
+            "uftrace", "record", "--no-libcall", *asked, "-d", "data", "./uftraced", str(hits)
+        )
     return found
+
+
+def under_perf(folder: Path, hits: int) -> str:
+    """Run the program while perf counts its hits, by events that are removed again."""
+    events = ["sdt_bench:six", "sdt_bench:text"]
+    run(["perf", "buildid-cache", "--add", "./bench"], folder)
+    try:
+        try:
+            for event in events:
+                run(["perf", "probe", "-q", event], folder)
+            return run(["perf", "stat", "-e", ",".join(events), "./bench", str(hits)], folder)
+        finally:
+            run(["perf", "probe", "-q", "-d", "sdt_bench:*"], folder)
+    finally:
+        run(["perf", "buildid-cache", "--remove", "./bench"], folder)
+
+
+def build_peers(folder: Path) -> None:
+    """Build what peers need instead of our probes, where they are installed."""
+    (folder / "lttng_bench.h").write_text(LTTNG_H)
+    needs = {"lttng": (LTTNG, ["-I.", "-llttng-ust", "-ldl"]), "uftraced": (UFTRACE, ["-pg"])}
+    for name, (head, options) in needs.items():
+        if have(name.replace("traced", "trace")):
+            (folder / f"{name}.c").write_text(SOURCE.replace('#include "bench.h"', head))
+            # One that isn't there to be built with is left out of the table.
+            command = ["gcc", "-O2", f"{name}.c", *options, "-o", name]
+            subprocess.run(command, cwd=folder, capture_output=True, check=False)
 
 
 def hits(folder: Path) -> None:
@@ -141,16 +216,17 @@ def hits(folder: Path) -> None:
     run([USDTBUILD, "header", "bench.d", "-o", "bench.h"], folder)
     run([USDTBUILD, "cc", "--", "gcc", "-O2", "-c", "bench.c"], folder)
     run(["gcc", "bench.o", "-o", "bench"], folder)
+    build_peers(folder)
     best: dict[str, dict[str, float]] = {}
     for _ in range(3):
-        for name, words in variants(100_000).items():
-            for what, value in times(run(words, folder)).items():
+        for name, measure in variants(folder, 100_000).items():
+            for what, value in times(measure()).items():
                 kept = best.setdefault(name, {})
                 kept[what] = min(value, kept.get(what, value))
     base = best["not traced"]
     rows = [[name, *(f"{got[what] - base[what]:,.1f}" for what in ("six", "text"))] for name, got in best.items()]
     cold = (f"{best['patch']['all' + what] - base[what]:,.1f}" for what in ("six", "text"))
-    rows.insert(3, ["patch, into memory never used before", *cold])
+    rows.insert(3, ["patch, of all hits", *cold])
     rows.append(["pwrite of 64 bytes", "", f"{min(got['pwrite'] for got in best.values()):,.1f}"])
     report("ns a hit, over the untraced probe", ("", "six integers", "a string"), rows)
 

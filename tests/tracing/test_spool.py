@@ -166,7 +166,7 @@ def test_a_spool_without_room_leaves_records_in_their_ring() -> None:
 
 def test_a_burst_is_kept_whole_however_late_it_is_read(scene: Any, run: Any, tmp_path: Path) -> None:
     """The burst fits into the ring of its thread, so it doesn't matter when the tracer has the processor."""
-    output, hits = tmp_path / "seen.jsonl", 100_000
+    output, hits = tmp_path / "seen.jsonl", 50_000
     run(sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:eight", "-o", output, "--", scene("pie"), str(hits))
     with output.open(encoding="utf-8") as lines:
         seen = [json.loads(line)["args"]["a"] for line in lines]
@@ -174,7 +174,7 @@ def test_a_burst_is_kept_whole_however_late_it_is_read(scene: Any, run: Any, tmp
 
 
 def test_what_nobody_wants_to_wait_for_is_counted(scene: Any, tmp_path: Path) -> None:
-    hits = 50_000
+    hits = 20_000
     wanted = Wanted(probes=("scene:eight", "scene:last"))
     wish = job.Job(wanted, argv=(str(scene("pie")), str(hits)), cwd=str(tmp_path), env=dict(os.environ))
     with Session(wish) as session:
@@ -187,7 +187,7 @@ def test_what_nobody_wants_to_wait_for_is_counted(scene: Any, tmp_path: Path) ->
 
 
 def test_the_end_by_a_limit_does_not_wait_for_what_is_left(scene: Any, run: Any) -> None:
-    words = sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:eight", "--limit", "7", "--", scene("pie"), "50000"
+    words = sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:eight", "--limit", "7", "--", scene("pie"), "20000"
     done = run(*words)
     assert len(re.findall("^ *[0-9.]+ +[0-9]+ scene:eight ", done.stdout, re.MULTILINE)) == 7
     assert done.stderr == ""
