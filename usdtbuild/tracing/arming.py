@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from . import job
 from .errors import TracerError
-from .maps import areas
+from .maps import areas, has_ended
 from .model import COUNT, ENTER, PROBE, Plan, Refusal, Target, Totals
 from .numbering import Numbering
 from .patch import engine as patch
@@ -134,7 +134,7 @@ class Arming:
             found = select(process.pid, self.wish.wanted, 0, frozenset(process.modules))
         except InputError as error:
             raise TracerError(str(error)) from None
-        if found.refusals and not areas(process.pid):
+        if found.refusals and has_ended(process.pid):
             return  # it has been killed meanwhile, and of its files none can be opened any more
         for target in found.targets:
             key = (target.module.path, target.module.load_bias)

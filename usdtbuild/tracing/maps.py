@@ -49,6 +49,14 @@ def areas(pid: int) -> list[Area]:
     return found
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process has no memory any more. Raises OSError for what is no matter of the process."""
+    try:
+        return not areas(pid)
+    except (ProcessLookupError, FileNotFoundError):
+        return True
+
+
 def far_from_code(mapped: list[Area], ours: str) -> int:
     """Return an address far from the program and from its libraries, whose neighbourhood is for stubs.
 

@@ -15,7 +15,7 @@ from . import ptrace
 from .arming import HOOK, Arming, Process
 from .errors import TracerError
 from .loader import find_loader
-from .maps import Memory
+from .maps import Memory, has_ended
 from .model import Refusal
 from .tracees import status_field
 
@@ -194,8 +194,12 @@ class Processes:
             memory.close()
         # With RT_DELETE, what goes is unmapped before the list is whole again, and may come back at the same place.
         if consistent:
-            with self._standing(process), contextlib.suppress(TracerError, OSError):
-                self.arming.arm(process)
+            try:
+                with self._standing(process):
+                    self.arming.arm(process)
+            except (OSError, TracerError) as error:
+                if not has_ended(process.pid):
+                    self.arming.tell_refusals([Refusal(f"process {process.pid}", str(error))])
             self.arming.begin(self.main)
 
     # -- the end -----------------------------------------------------------------------------------------------------

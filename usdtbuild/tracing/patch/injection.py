@@ -173,9 +173,17 @@ class Shared:
         if descriptor < 0:
             raise TracerError(f"process {pid} can't make shared memory (memfd_create: {os.strerror(-descriptor)})")
         self.descriptor = descriptor
-        self.file = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
-        os.ftruncate(self.file, size)
-        self.data = mmap.mmap(self.file, size)
+        self.file = -1
+        try:
+            self.file = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+            os.ftruncate(self.file, size)
+            self.data = mmap.mmap(self.file, size)
+        except OSError as error:  # our limits of open files, of their size (ulimit -f), of memory
+            if self.file >= 0:
+                os.close(self.file)
+            borrowed.call(CLOSE, descriptor)
+            reason = (error.strerror or str(error)).lower()
+            raise TracerError(f"{-(-size >> 20)} MB of memory can't be shared with process {pid}: {reason}") from None
         self.inode = os.fstat(self.file).st_ino
 
     def empty(self, start: int, size: int) -> None:
