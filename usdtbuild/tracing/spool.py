@@ -14,14 +14,15 @@ import os
 import tempfile
 import threading
 import time
+from functools import lru_cache
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .errors import TracerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Union
+    from typing import Callable, Union
 
     Bytes = Union[bytes, memoryview]
 
@@ -33,8 +34,13 @@ _BLOCK = 1 << 20  # gives memory back in pieces of so many bytes
 _MOST = 64 << 20  # bytes that wait to be written
 _PAUSE = 0.01  # seconds between looks at what others do
 _PATIENCE = 10.0  # how long nothing may be written for want of room, in seconds
-_fallocate = ctypes.CDLL(None).fallocate
-_fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+@lru_cache(maxsize=1)
+def _fallocate() -> Callable[[int, int, int, int], int]:
+    found: Any = ctypes.CDLL(None).fallocate  # Linux has it, where this runs, but not all systems that import it
+    found.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    return found  # type: ignore[no-any-return]
 
 
 class Writer:
@@ -141,7 +147,7 @@ class Reader:
         done = self._at // _BLOCK * _BLOCK
         if done > self._given_back:
             # Where the file system can't, the file just grows.
-            _fallocate(self.descriptor, _PUNCH_HOLE | _KEEP_SIZE, self._given_back, done - self._given_back)
+            _fallocate()(self.descriptor, _PUNCH_HOLE | _KEEP_SIZE, self._given_back, done - self._given_back)
             self._given_back = done
 
     def close(self) -> None:
