@@ -50,7 +50,7 @@ test-all: prepare-all lint
 	$(PYTEST)
 
 test-machines: prepare-all
-	$(PYTEST) tests/machines tests/machine_facts
+	$(PYTEST) tests/machines tests/machine_facts tests/inside/test_qemu.py
 
 test-projects: prepare-test
 	$(PYTEST) -m project
