@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import PROBES, SHAPES, check_arguments
+from .conftest import PROBES, SHAPES, check_arguments, parse
 
 ALL = ("-P", "scene:*")
 
@@ -124,6 +124,46 @@ def test_running_process_attached_and_let_go_three_times(scene: Any, engine: str
     assert running.end() == "wrong=0 guarded=100\n"
     output, errors = tracer.communicate(timeout=60)
     assert sorted(output.split()) == sorted([word for name in PROBES for word in ("100", f"scene:{name}")])
+
+
+def test_traced_twenty_times_it_has_no_more_mapped_than_after_the_first_two(scene: Any) -> None:
+    """A trace of the same probes uses again what an earlier one has left, counting and recording in turn."""
+    running = Running(scene("pie"), 50, 2)
+    pid, mapped = running.process.pid, []
+    for number in range(20):
+        tracer = watch(pid, *(("--count",) if number % 2 else ()))
+        tracer.send_signal(signal.SIGINT)
+        output, errors = tracer.communicate(timeout=60)
+        assert tracer.returncode == 0, errors
+        assert "traced with patch" in errors
+        mapped.append(len(Path(f"/proc/{pid}/maps").read_text().splitlines()))
+    assert mapped[0] < mapped[1]
+    assert set(mapped[2:]) == {mapped[1]}
+    tracer = watch(pid, "--count", "-x", "text")  # another trace, which has its own
+    assert running.end() == "wrong=0 guarded=100\n"
+    output, errors = tracer.communicate(timeout=60)
+    assert sorted(output.split()) == sorted(
+        [word for name in PROBES if name != "text" for word in ("100", f"scene:{name}")]
+    )
+
+
+@pytest.mark.parametrize("what", ["count", "record"])
+def test_hits_of_a_trace_in_what_another_has_left(scene: Any, what: str) -> None:
+    running = Running(scene("pie"), 21, 2)
+    pid = running.process.pid
+    options = ("--count",) if what == "count" else ()
+    tracer = watch(pid, *options)
+    tracer.send_signal(signal.SIGINT)
+    tracer.communicate(timeout=60)
+    before = len(Path(f"/proc/{pid}/maps").read_text().splitlines())
+    tracer = watch(pid, *options)
+    assert len(Path(f"/proc/{pid}/maps").read_text().splitlines()) == before
+    assert running.end() == "wrong=0 guarded=42\n"
+    output, _ = tracer.communicate(timeout=60)
+    if what == "record":
+        check_arguments(parse(output).hits, 21, 2)
+    else:
+        assert sorted(output.split()) == sorted([word for name in PROBES for word in ("42", f"scene:{name}")])
 
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])

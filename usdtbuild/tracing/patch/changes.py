@@ -40,9 +40,9 @@ class Changes:
         for address in sorted({spot.site.semaphore for spot in spots if spot.site.semaphore}):
             self.entries.append(_semaphore(address, memory.word(address, 2) or 0))
 
-    def packed(self) -> bytes:
+    def packed(self, places: journal.Places) -> bytes:
         """Return the journal as it stands at the start of the shared memory."""
-        return journal.packed(os.getpid(), self.entries)
+        return journal.packed(os.getpid(), self.entries, places)
 
     def mark(self, index: int, flags: int) -> None:
         """Write into the journal whether a change is in force."""

@@ -16,7 +16,7 @@ from ..errors import TracerError
 from ..maps import PAGE, Memory, Room, areas, far_from_code
 from ..model import COUNT, STRING, Plan, Refusal, Totals
 from ..tracees import status_field
-from . import code, layout
+from . import again, code, journal, layout
 from .changes import Changes, Stretch, clean_up, earlier_mirrors, stretches_of
 from .injection import NAME_IN_MAPS, borrow, find_gate
 from .mapping import Mapping
@@ -25,6 +25,7 @@ from .rings import Rings, shape_for
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..maps import Area
     from ..tracees import Thread, Tracees
     from .injection import Shared
     from .layout import Layout
@@ -48,10 +49,12 @@ def why_not(pid: int, machine: int) -> str:
 
 class _Prepared(NamedTuple):
     """What is ready before a process is stopped: where everything goes (`places`: rings, the cell of the process'
-    number, journal), the `syscall` instruction to use, and what is written."""
+    number, journal), whether an earlier trace has left it there, the `syscall` instruction to use, and what is
+    written."""
 
     mapping: Mapping
     places: tuple[int, int, int]
+    again: bool
     gate: int
     journal: bytes
     contents: bytes
@@ -95,22 +98,23 @@ class PatchEngine:
             return refusals
         record = self.plan.what != COUNT
         rings_size = code.RINGS * self.shape.stride if record else 0
-        # Only what stubs reach by a distance must be near; a few traces with their buffers would fill a program's
-        # neighbourhood, and nothing of an old trace can go while a thread may still be in it.
-        far = far_from_code(mapped, NAME_IN_MAPS)
-        rings_at = room.find(rings_size, far, 1 << 46) if record else 0
-        if rings_at is None:
-            raise TracerError(f"process {self.pid} has no room for {rings_size >> 20} MB of buffers")
-        room.take(rings_at, rings_at + rings_size)
-        pid_cell = room.find(PAGE, far, 1 << 46) or 0
-        room.take(pid_cell, pid_cell + PAGE)
         tid_offset = _tid_offset(self.tracees, self.pid, memory) if record else None
-        self.layout, more = layout.build(self.plan, spots, mirrors, room, self.shape, rings_at, pid_cell, tid_offset, 0)
-        refusals += more
+
+        def build(rings: int, cell: int, starts: Sequence[int] = ()) -> tuple[Layout, list[Refusal]]:
+            return layout.build(self.plan, spots, mirrors, room, self.shape, rings, cell, tid_offset, 0, starts)
+
+        candidates = again.candidates(mapped, memory, spots, rings_size)
+        left = again.choose(candidates, build, rings_size, self.tracees, self.pid, mapped, memory)
+        if left is not None:
+            self.layout, where = left
+        else:
+            where = *_take_room(self.pid, room, rings_size, mapped), 0
+            self.layout, more = build(*where[:2])
+            refusals += more
         if not self.layout.spots:
             return refusals
         self.changes = Changes(self.layout.spots, memory)
-        prepared = self._prepare(memory, room, rings_at, pid_cell, far)
+        prepared = self._prepare(memory, room, where)
         started = time.monotonic()
         with self.tracees.standing(self.pid) as threads:
             if not threads:
@@ -121,17 +125,21 @@ class PatchEngine:
         self._counters = [prepared.mapping.file_offset(address) for address in self.layout.counter_of]
         return refusals
 
-    def _prepare(self, memory: Memory, room: Room, rings_at: int, pid_cell: int, far: int) -> _Prepared:
-        """Do all that can be done while the process runs. Raises TracerError."""
+    def _prepare(self, memory: Memory, room: Room, places: tuple[int, int, int]) -> _Prepared:
+        """Do all that can be done while the process runs; of the places the last is 0 where no earlier trace has left
+        them. Raises TracerError."""
+        rings_at, pid_cell, left_at = places
         assert self.layout is not None
         assert self.changes is not None
         mapping = Mapping(self.layout, len(self.changes.entries), code.RINGS * self.shape.stride if rings_at else 0)
         # Nothing is left to the kernel's choice, which might be a place that is needed for something else.
-        journal_at = room.find(mapping.journal_size + mapping.control_size, far, 1 << 46)
+        journal_at = left_at or room.find(mapping.journal_size + mapping.control_size, pid_cell, 1 << 46)
         if journal_at is None:
             raise TracerError(f"process {self.pid} has no free memory")
+        parts = tuple((part.address, len(part.code), part.counters) for part in self.layout.parts)
+        written = self.changes.packed(journal.Places(rings_at, pid_cell, mapping.control_size, parts))
         return _Prepared(
-            mapping, (rings_at, pid_cell, journal_at), find_gate(self.pid, memory), self.changes.packed(),
+            mapping, (rings_at, pid_cell, journal_at), bool(left_at), find_gate(self.pid, memory), written,
             mapping.contents(), stretches_of(self.layout.spots, memory),
         )  # fmt: skip
 
@@ -144,7 +152,9 @@ class PatchEngine:
         with borrow(self.tracees, thread, prepared.gate) as borrowed:
             used = sorted({thread.tid & (code.RINGS - 1) for thread in threads}) if rings_at else []
             warm = [rings_at + self.shape.stride * ring for ring in used]
-            self.shared = prepared.mapping.install(borrowed, prepared.places, prepared.journal, prepared.contents, warm)
+            self.shared = prepared.mapping.install(
+                borrowed, prepared.places, prepared.journal, prepared.contents, warm, again=prepared.again
+            )
         self.changes.data = self.shared.data
         if rings_at:
             self.rings = Rings(self.shared.data, prepared.mapping.rings, self.shape)
@@ -237,6 +247,20 @@ class PatchEngine:
         if self.shared is not None:
             self.shared.close()
             self.shared = None
+
+
+def _take_room(pid: int, room: Room, rings_size: int, mapped: list[Area]) -> tuple[int, int]:
+    """Take room for the rings, if there are any, and for the cell with the process' number. Raises TracerError."""
+    # Only what stubs reach by a distance must be near; a few traces with their buffers would fill a program's
+    # neighbourhood, and nothing of an old trace can go while a thread may still be in it.
+    far = far_from_code(mapped, NAME_IN_MAPS)
+    rings_at = room.find(rings_size, far, 1 << 46) if rings_size else 0
+    if rings_at is None:
+        raise TracerError(f"process {pid} has no room for {rings_size >> 20} MB of buffers")
+    room.take(rings_at, rings_at + rings_size)
+    pid_cell = room.find(PAGE, far, 1 << 46) or 0
+    room.take(pid_cell, pid_cell + PAGE)
+    return rings_at, pid_cell
 
 
 def _tid_offset(tracees: Tracees, pid: int, memory: Memory) -> int | None:

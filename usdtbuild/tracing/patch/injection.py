@@ -31,7 +31,7 @@ NAME_IN_MAPS = f"/memfd:{NAME}"
 # x86-64's numbers of system calls.
 MMAP, CLOSE, MADVISE, MEMFD_CREATE = 9, 3, 28, 319
 PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
-MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE = 1, 2, 0x20, 0x100000
+MAP_SHARED, MAP_PRIVATE, MAP_FIXED, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE = 1, 2, 0x10, 0x20, 0x100000
 MADV_WIPEONFORK, MADV_POPULATE_WRITE = 18, 23
 _MFD_CLOEXEC, _MFD_EXEC = 1, 0x10
 _EINVAL = -22
@@ -63,8 +63,9 @@ class Call(NamedTuple):
 
 
 def map_call(address: int, size: int, protection: int, flags: int, descriptor: int, offset: int) -> Call:
-    """Return the call that maps memory at an address where nothing is yet."""
-    return Call(MMAP, (address, size, protection, flags | MAP_FIXED_NOREPLACE, descriptor & 0xFFFFFFFFFFFFFFFF, offset))
+    """Return the call that maps memory at an address where nothing is yet; with MAP_FIXED, in the place of what is."""
+    flags |= 0 if flags & MAP_FIXED else MAP_FIXED_NOREPLACE
+    return Call(MMAP, (address, size, protection, flags, descriptor & 0xFFFFFFFFFFFFFFFF, offset))
 
 
 class Borrowed:
@@ -202,10 +203,13 @@ def control_size(calls: int) -> int:
     return _pages(_TABLE + 56 * calls) + _pages(_HEAD + 8 * calls)
 
 
-def perform(borrowed: Borrowed, shared: Shared, offset: int, calls: Sequence[Call], address: int) -> list[int]:
+def perform(
+    borrowed: Borrowed, shared: Shared, offset: int, calls: Sequence[Call], address: int, *, fixed: int
+) -> list[int]:
     """Make system calls at full speed, by way of control pages; return the results.
 
-    The pages are at an offset of the shared file, and at an address where nothing is.
+    The pages are at an offset of the shared file, and at an address where nothing is (`fixed`: MAP_FIXED_NOREPLACE), or
+    where those of an earlier trace are, which nobody is in any more (MAP_FIXED).
     The control pages stay mapped: nothing tells when nobody is in them, and they are few. Raises TracerError.
     """
     table = offset + _TABLE
@@ -216,7 +220,7 @@ def perform(borrowed: Borrowed, shared: Shared, offset: int, calls: Sequence[Cal
     shared.data[offset : offset + len(_LOOP)] = _LOOP
     code_size = _pages(_TABLE + 56 * len(calls))
     results_size = _pages(_HEAD + 8 * len(calls))
-    private, common = MAP_PRIVATE | MAP_FIXED_NOREPLACE, MAP_SHARED | MAP_FIXED_NOREPLACE
+    private, common = MAP_PRIVATE | fixed, MAP_SHARED | fixed
     code = borrowed.call(MMAP, address, code_size, PROT_READ | PROT_EXEC, private, shared.descriptor, offset)
     if -PAGE < code < 0:
         raise TracerError(f"process {borrowed.thread.pid} may not map code (mmap: {os.strerror(-code)})")

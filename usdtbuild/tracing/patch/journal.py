@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
     from ..maps import Area, Memory
 
-_MAGIC = b"usdtbld1"
-_HEADER = struct.Struct("<8sIIQ")  # magic, process of the tracer, entries, when that process started
+_MAGIC = b"usdtbld2"
+# Magic, process of the tracer, entries, when that process started; then places: of the rings, of the cell with the
+# process' number, bytes of the control pages behind the journal, parts.
+_HEADER = struct.Struct("<8sIIQQQII")
+_PART = struct.Struct("<QII")  # behind the entries
 _ENTRY = struct.Struct("<QQ8s8sQ")
 START = 64
 ARMED, SEMAPHORE, DISTANCE = 1, 2, 4
@@ -39,9 +42,21 @@ class Entry(NamedTuple):
     flags: int
 
 
-def size(entries: int) -> int:
+class Places(NamedTuple):
+    """Where a trace has put what isn't in its journal's own neighbourhood, so that a later one can use it again.
+
+    `parts` are stubs: at which address, bytes of code, and of counters behind it. 0 is nowhere.
+    """
+
+    rings: int
+    pid_cell: int
+    control_size: int
+    parts: tuple[tuple[int, int, int], ...]
+
+
+def size(entries: int, parts: int) -> int:
     """Return how many bytes a journal takes."""
-    return START + entries * _ENTRY.size
+    return START + entries * _ENTRY.size + parts * _PART.size
 
 
 def start_time(pid: int) -> int:
@@ -53,10 +68,12 @@ def start_time(pid: int) -> int:
     return int(text.rpartition(")")[2].split()[19])
 
 
-def packed(owner: int, entries: Sequence[Entry]) -> bytes:
+def packed(owner: int, entries: Sequence[Entry], places: Places) -> bytes:
     """Return a journal as it stands at the start of a shared file."""
-    header = _HEADER.pack(_MAGIC, owner, len(entries), start_time(owner)).ljust(START, b"\0")
-    return header + b"".join([_ENTRY.pack(*entry) for entry in entries])
+    rings, cell, control, parts = places
+    header = _HEADER.pack(_MAGIC, owner, len(entries), start_time(owner), rings, cell, control, len(parts))
+    changes = [_ENTRY.pack(*entry) for entry in entries]
+    return b"".join([header.ljust(START, b"\0"), *changes, *(_PART.pack(*part) for part in parts)])
 
 
 def set_entry(data: mmap, index: int, entry: Entry) -> None:
@@ -70,6 +87,7 @@ class Found(NamedTuple):
     address: int
     owner: int
     entries: tuple[Entry, ...]
+    places: Places
 
 
 def find(mapped: Sequence[Area], memory: Memory) -> list[Found]:
@@ -80,12 +98,12 @@ def find(mapped: Sequence[Area], memory: Memory) -> list[Found]:
             header = memory.read(area.start, _HEADER.size)
             if len(header) < _HEADER.size or header[:8] != _MAGIC:
                 continue
-            _, owner, count, started = _HEADER.unpack(header)
-            raw = memory.read(area.start + START, min(count * _ENTRY.size, area.end - area.start - START))
-            whole = len(raw) // _ENTRY.size * _ENTRY.size
-            entries = tuple(Entry(*fields) for fields in _ENTRY.iter_unpack(raw[:whole]))
+            _, owner, count, started, rings, cell, control, parts = _HEADER.unpack(header)
+            raw = memory.read(area.start + START, min(size(count, parts), area.end - area.start) - START)
+            entries = tuple(Entry(*fields) for fields in _ENTRY.iter_unpack(raw[: count * _ENTRY.size]))
+            places = Places(rings, cell, control, tuple(_PART.iter_unpack(raw[count * _ENTRY.size :])))
             alive = started and start_time(owner) == started
-            found.append(Found(area.start, owner if alive else 0, entries))
+            found.append(Found(area.start, owner if alive else 0, entries, places))
     return found
 
 

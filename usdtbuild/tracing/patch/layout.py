@@ -165,23 +165,27 @@ def why_no_form(found: bytes) -> str:
 
 def build(
     plan: Plan, spots: Sequence[Spot], mirrors: Mirrors, room: Room, shape: Shape, rings: int, pid_cell: int,
-    tid_offset: int | None, first_site: int,
+    tid_offset: int | None, first_site: int, starts: Sequence[int] = (),
 ) -> tuple[Layout, list[Refusal]]:  # fmt: skip
-    """Return the layout for spots: stubs are written, and mirrors that lead to them."""
+    """Return the layout for spots: stubs are written, and mirrors that lead to them. Parts are where there is room, or
+    at `starts`."""
     groups: dict[int, list[Spot]] = {}
     for spot in spots:
         groups.setdefault(spot.site.address >> 26, []).append(spot)  # what is within 64 MB shares its stubs
     kept: list[Spot] = []
     parts, counters, specs, refusals = [], [], [], []
     old: dict[int, bytes] = {}
-    for group in groups.values():
+    for number, group in enumerate(groups.values()):
         size = _size(plan, group)
         counter_size = -(-8 * len(group) // PAGE) * PAGE
-        start = room.find(size + counter_size, group[0].site.address, _REACH)
+        start = room.find(size + counter_size, group[0].site.address, _REACH) if not starts else None
+        if number < len(starts):
+            start = starts[number]
         if start is None:
             refusals += [Refusal(s.target.title, "there is no free memory near it", "", s.site.address) for s in group]
             continue
-        room.take(start, start + size + counter_size)
+        if not starts:
+            room.take(start, start + size + counter_size)
         text = bytearray()
         calls = None
         if plan.what != COUNT:
@@ -199,8 +203,8 @@ def build(
             if calls is None:
                 text += code.count_stub(at, counter, back)
             else:
-                number = first_site + len(kept)
-                text += code.record_stub(at, number, _taken(spot, spec), calls, counter, back, {})
+                site = first_site + len(kept)
+                text += code.record_stub(at, site, _taken(spot, spec), calls, counter, back, {})
             if spot.mirror:
                 _lead(spot, at, mirrors, old)
             kept.append(spot)

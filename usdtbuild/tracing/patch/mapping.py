@@ -19,6 +19,8 @@ from .injection import (
     MADV_WIPEONFORK,
     MADVISE,
     MAP_ANONYMOUS,
+    MAP_FIXED,
+    MAP_FIXED_NOREPLACE,
     MAP_PRIVATE,
     MAP_SHARED,
     PROT_EXEC,
@@ -49,7 +51,7 @@ class Mapping:
 
     def __init__(self, made: Layout, entries: int, rings_size: int) -> None:
         self.layout, self.rings_size = made, rings_size
-        self.journal_size = -(-journal.size(entries) // PAGE) * PAGE
+        self.journal_size = -(-journal.size(entries, len(made.parts)) // PAGE) * PAGE
         self.rings = self.journal_size
         at = self.rings + rings_size
         self.parts = []
@@ -74,21 +76,24 @@ class Mapping:
         return bytes(found)
 
     def install(
-        self, borrowed: Borrowed, places: tuple[int, int, int], written: bytes, contents: bytes, warm: Sequence[int]
-    ) -> Shared:
+        self, borrowed: Borrowed, places: tuple[int, int, int], written: bytes, contents: bytes, warm: Sequence[int],
+        *, again: bool,
+    ) -> Shared:  # fmt: skip
         """Map everything into the process of a borrowed thread. Raises TracerError.
 
         `places` are where the rings, the cell of the process' number and the journal go; `written` is what the journal
         says, `contents` what `contents` returned, and `warm` are addresses of the rings that are used at once.
+        `again`: an earlier trace has mapped the same there, of which code and cell stay as they are.
         """
         rings_at, pid_cell, journal_at = places
         shared = Shared(borrowed, self.size)
         os.pwrite(shared.file, written, 0)
         os.pwrite(shared.file, contents, self.rings + self.rings_size)
-        calls = self.calls(shared.descriptor, rings_at, pid_cell, journal_at)
+        calls = (self.calls_again if again else self.calls)(shared.descriptor, rings_at, pid_cell, journal_at)
         size = min(_WARM, self.rings_size // RINGS)
         calls += [Call(MADVISE, (ring, size, MADV_POPULATE_WRITE)) for ring in warm[:_MOST_WARM]]
-        results = perform(borrowed, shared, self.control, calls, journal_at + self.journal_size)
+        results = perform(borrowed, shared, self.control, calls, journal_at + self.journal_size,
+                          fixed=MAP_FIXED if again else MAP_FIXED_NOREPLACE)  # fmt: skip
         failed = next((-r for call, r in zip(calls, results) if -PAGE < r < 0 and call.number != MADVISE), 0)
         if failed:
             pid = borrowed.thread.pid
@@ -115,6 +120,17 @@ class Mapping:
             index += 1
             size, at = PAGE * (index - start), self.pages + PAGE * start
             calls.append(map_call(self.ordered[start], size, text, MAP_PRIVATE, descriptor, at))
+        return [*calls, Call(CLOSE, (descriptor,))]
+
+    def calls_again(self, descriptor: int, rings_at: int, _: int, journal_at: int) -> list[Call]:
+        """Return the system calls that put new data in the place of an earlier trace's; its cell stays."""
+        data, flags = PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED
+        calls = [map_call(journal_at, self.journal_size, data, flags, descriptor, 0)]
+        if rings_at:
+            calls.append(map_call(rings_at, self.rings_size, data, flags, descriptor, self.rings))
+        for part, at in zip(self.layout.parts, self.parts):
+            size = len(part.code)
+            calls.append(map_call(part.address + size, part.counters, data, flags, descriptor, at + size))
         return [*calls, Call(CLOSE, (descriptor,))]
 
     def file_offset(self, address: int) -> int:
