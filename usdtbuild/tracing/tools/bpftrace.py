@@ -63,7 +63,7 @@ class Watcher:
         self._files = list(paths)
         self._errors = folder / "errors"
         length = str(watching.string_length(targets, wish.string_size))
-        pages = max(64, wish.buffer_size // 4096)
+        pages = max(64, wish.buffer_size // 8 // 4096)  # for each processor, in memory that can't be swapped
         settings = {
             "BPFTRACE_STRLEN": length, "BPFTRACE_MAX_STRLEN": length, "BPFTRACE_MAP_KEYS_MAX": _KEYS,
             "BPFTRACE_PERF_RB_PAGES": str(1 << pages.bit_length() - 1), "BPFTRACE_MAX_PROBES": "65536",
