@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections import Counter
 
 import pytest
@@ -90,24 +89,24 @@ def test_no_record_of_a_dropped_function_stays(name, workshop, build_of):
 
 def add_distance(path, target, functions_too):
     """Add the section .distance: a field as DOF has it, and if asked for the two addresses between which it lies."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        source = ElfObject(data, str(path))
-        header = {"is64": source.layout.is64, "little": source.layout.little, "flags": source.flags}
-        machine = machines.for_object(source.machine, path=str(path), **header)
-        editor = ObjectEditor(source)
-        text = next(i for i, s in enumerate(source.sections) if s.flags & layout.SHF_EXECINSTR and s.size)
-        function = editor.add_label(text, 0)
-        place = editor.add_label(editor.next_section, 0)
-        relocations = [
-            NewRelocation(r.offset, r.type, place if r.place else function, r.addend) for r in machine.pc_relative
-        ]
-        if functions_too:
-            relocations.append(NewRelocation(8, machine.absolute, function, 0))
-            relocations.append(NewRelocation(16, machine.absolute, place, 0))
-        flags = layout.SHF_ALLOC | (layout.SHF_GNU_RETAIN if source.osabi == layout.ELFOSABI_GNU else 0)
-        editor.add_section(".distance", layout.SHT_PROGBITS, flags, bytes(24), align=8, relocations=relocations)
-        patches, tail = editor.finish()
-        content = bytearray(data)
+    data = path.read_bytes()
+    source = ElfObject(data, str(path))
+    header = {"is64": source.layout.is64, "little": source.layout.little, "flags": source.flags}
+    machine = machines.for_object(source.machine, path=str(path), **header)
+    editor = ObjectEditor(source)
+    text = next(i for i, s in enumerate(source.sections) if s.flags & layout.SHF_EXECINSTR and s.size)
+    function = editor.add_label(text, 0)
+    place = editor.add_label(editor.next_section, 0)
+    relocations = [
+        NewRelocation(r.offset, r.type, place if r.place else function, r.addend) for r in machine.pc_relative
+    ]
+    if functions_too:
+        relocations.append(NewRelocation(8, machine.absolute, function, 0))
+        relocations.append(NewRelocation(16, machine.absolute, place, 0))
+    flags = layout.SHF_ALLOC | (layout.SHF_GNU_RETAIN if source.osabi == layout.ELFOSABI_GNU else 0)
+    editor.add_section(".distance", layout.SHT_PROGBITS, flags, bytes(24), align=8, relocations=relocations)
+    patches, tail = editor.finish()
+    content = bytearray(data)
     for offset, patch in patches:
         content[offset : offset + len(patch)] = patch
     target.write_bytes(content + tail)
