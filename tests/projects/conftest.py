@@ -13,6 +13,7 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import sysconfig
 import time
@@ -135,25 +136,43 @@ def copy_sample() -> Callable[[str, Path], None]:
 
 @pytest.fixture(scope="session")
 def end_build() -> Callable[..., None]:
-    """End a build in the middle: `end_build(process, "Ninja")`."""
+    """End a build in the middle, one that was started as a session of its own: `end_build(process, "Ninja")`.
 
-    def end(building: Any, generator: str) -> None:
+    All of it has ended then. A compiler that outlives its build (Ninja gives each command a process group) goes on
+    writing: GNU as removes the object that the next build's compiler has just written, and the linker finds none.
+    """
+
+    def end(building: subprocess.Popen[Any], generator: str) -> None:
         # As if the machine had gone down, for Ninja, which notices what it didn't finish. Make is asked to end: without
         # the time to remove it, it takes what ar was writing for a finished archive, with us or without.
-        for process in reversed(_with_descendants(building.pid)):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGTERM if "Makefiles" in generator else signal.SIGKILL)
+        number = signal.SIGTERM if "Makefiles" in generator else signal.SIGKILL
+        _signal(_of_session(building.pid), number)
+        deadline = time.monotonic() + 20
+        while left := _of_session(building.pid):
+            assert time.monotonic() < deadline, f"the build's processes {left} didn't end"
+            if number == signal.SIGKILL:
+                _signal(left, number)  # they may have started others meanwhile
+            building.poll()
+            time.sleep(0.001)
         building.wait()
 
     return end
 
 
-def _with_descendants(process: int) -> list[int]:
-    """The process and all that descend from it, ancestors first."""
-    found = [process]
-    for parent in found:
+def _signal(processes: list[int], number: int) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
+def _of_session(session: int) -> list[int]:
+    """The processes of a session that haven't ended."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found += map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
+            state, _, _, its_session, *_ = path.read_text(errors="replace").rpartition(")")[2].split()
+            if state not in "ZX" and int(its_session) == session:
+                found.append(int(path.parent.name))
     return found
 
 

@@ -142,7 +142,10 @@ def test_a_build_that_was_killed_goes_on_where_it_stopped(
     probe = "\n\tprobe killed(long);"
     hello.edit("hello.d", "provider hello {", f"provider hello {{{probe}")
     building = subprocess.Popen(
-        [hello.cmake, "--build", hello.build], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [hello.cmake, "--build", hello.build],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     deadline = time.monotonic() + 20
     while not hello.log.exists() and time.monotonic() < deadline:

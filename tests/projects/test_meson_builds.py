@@ -7,13 +7,11 @@ compiler, in CC and CXX. What the sample does is in test_samples.py.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -285,7 +283,7 @@ def test_mistake_in_the_provider_stops_the_build_until_it_is_mended(built: Any) 
 
 
 @pytest.mark.parametrize("pause", [0.05, pytest.param(0.0, marks=SLOW), pytest.param(0.2, marks=SLOW)])
-def test_killed_build_goes_on_where_it_stopped(built: Any, pause: float) -> None:
+def test_killed_build_goes_on_where_it_stopped(built: Any, end_build: Callable[..., None], pause: float) -> None:
     built.edit("app.d", "other(long)", "other(short)")
     command = ["ninja", "-C", str(built.build), "-j2"]
     building = subprocess.Popen(
@@ -295,9 +293,7 @@ def test_killed_build_goes_on_where_it_stopped(built: Any, pause: float) -> None
     while not built.log.exists() and time.monotonic() < deadline:
         time.sleep(0.001)
     time.sleep(pause)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(building.pid, signal.SIGKILL)
-    building.wait()
+    end_build(building, "Ninja")
     built.make()
     built.check()
     built.edit("app.d", "other(short)", "other(long)")
