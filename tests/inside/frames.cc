@@ -60,9 +60,31 @@ KEEP many f_struct(long a, double d, long b, long c, long e, long f, long g, lon
 }
 KEEP double f_double(double a, float b, double c) { return a * 2 + b + c; }
 KEEP long double f_long_double(long double a) { return a * 2; }
-KEEP __int128 f_wide(long a) { return (__int128)a << 64 | 5; }
+#if defined(__SIZEOF_INT128__)
+typedef __int128 wide;
+#else
+typedef long long wide;
+#endif
+enum { HALF = 8 * sizeof(wide) / 2 };
+KEEP wide f_wide(long a) { return (wide)a << HALF | 5; }
 
-KEEP int f_throws(int depth)
+/* A function that an exception stops in. GCC's tables of these are off by the entry's NOPs on 32-bit Arm, hooks or not: there another has the NOPs. */
+#if defined(__arm__)
+#define HANDLES(result, name, type, parameter) \
+	static result name##_inside(type parameter); \
+	KEEP result name(type parameter) \
+	{ \
+		result value = name##_inside(parameter); \
+\
+		__asm__ volatile("" : "+r"(value)); \
+		return value; \
+	} \
+	static __attribute__((noinline, patchable_function_entry(0, 0))) result name##_inside(type parameter)
+#else
+#define HANDLES(result, name, type, parameter) KEEP result name(type parameter)
+#endif
+
+HANDLES(int, f_throws, int, depth)
 {
 	std::string owned = "destroyed on the way";
 
@@ -71,7 +93,7 @@ KEEP int f_throws(int depth)
 	int value = f_throws(depth - 1);
 	return value + (int)owned.size();
 }
-KEEP int f_catches(int depth)
+HANDLES(int, f_catches, int, depth)
 {
 	try {
 		return f_throws(depth);
@@ -143,9 +165,10 @@ KEEP void *f_exits(void *data)
 }
 static volatile bool cleaned, started;
 struct cleaner { ~cleaner() { cleaned = true; } };
-KEEP void *f_cancelled(void *)
+HANDLES(void *, f_cancelled, void *, data)
 {
 	cleaner c;
+	(void)data;
 	started = true;
 	for (;;)
 		pthread_testcancel();
@@ -185,7 +208,7 @@ int main(int argc, char **argv)
 	report("struct", m.a == 9 && m.b == 25 && m.c == 3);
 	report("double", CALL(f_double)(1.5, 2.5f, 3) == 8.5);
 	report("long-double", CALL(f_long_double)(1.25L) == 2.5L);
-	report("wide", CALL(f_wide)(3) == ((__int128)3 << 64 | 5));
+	report("wide", CALL(f_wide)(3) == ((wide)3 << HALF | 5));
 	report("exception", CALL(f_catches)(3) == 42);
 	report("after-exception", CALL(f_catches)(0) == 42 && CALL(f_after)(1) == 2);
 	right = true;

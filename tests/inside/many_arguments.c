@@ -4,11 +4,14 @@
 #include "many.h"
 #include "usdt_live.h"
 
+/* Where `long` is short, its lower part. */
+#define LONG(n) ((long)(n##LL))
+
 static int right, seen;
 
 static void check(const usdt_live_hit *hit, void *data)
 {
-	static const long want[10] = {-1, 2000000000000, 3, -4, 5, 6, -7000000000, 8, 0, -10};
+	static const long want[10] = {-1, LONG(2000000000000), 3, -4, 5, 6, LONG(-7000000000), 8, 0, -10};
 	unsigned i;
 
 	seen++;
@@ -28,7 +31,7 @@ int main(int argc, char **argv)
 		puts(report);
 		return 1;
 	}
-	MANY_ALL(argc - 2, 2000000000000, argc + 2, -4, 5, 6, -7000000000, 8, text, -10);
+	MANY_ALL(argc - 2, LONG(2000000000000), argc + 2, -4, 5, 6, LONG(-7000000000), 8, text, -10);
 	printf("seen %d right %d\n", seen, right);
 	return seen != 1 || !right;
 }

@@ -62,7 +62,13 @@ int main(int argc, char **argv)
 	usdt_live_statistics s, again;
 	pthread_t threads[64];
 
-	failed += usdt_live_function_on("g_*", NULL, NULL, NULL) != FUNCTIONS;
+	if (usdt_live_function_on("g_*", NULL, NULL, NULL) != FUNCTIONS) {
+		char text[4096];
+
+		usdt_live_report(text, sizeof text);
+		printf("not all are on\n%s", text);
+		return 1;
+	}
 	usdt_live_get_statistics(&s);
 	usdt_live_function_off("*");
 	failed += usdt_live_function_on("g_*", NULL, NULL, NULL) != FUNCTIONS;

@@ -17,7 +17,7 @@
 #include "usdt_live.h"
 
 /* Tail sites can't be switched on all machines. */
-#if defined(__x86_64__) || defined(__aarch64__) || defined(__riscv) || defined(__powerpc64__)
+#if defined(__x86_64__) || defined(__aarch64__) || defined(__riscv) || defined(__powerpc64__) || defined(__arm__)
 #define SITES 128
 #else
 #define SITES 64

@@ -95,6 +95,9 @@ CASES = {
                   [(0, "outer", 1), (1, "leaf", 2), (0, "leaf", 2)]),
     "all but one": (("-F", "!*", "-x", "middle"), ("-P", ".", "-U", "^middle$"), "",
                     [(0, "main", 1), (1, "outer", 1), (2, "leaf", 2), *WHOLE[4:]]),
+    "some taken back in": (("-F", "!*", "-x", "[lm]*", "-F", "leaf"), ("-P", ".", "-U", "^[lm]", "-P", "^leaf$"), "",
+                           [(0, "outer", 1), (1, "leaf", 2), (0, "leaf", 1), (0, "again", 1), (1, "again", 1),
+                            (2, "again", 1), (3, "again", 1), (4, "leaf", 1)]),
     "large ones": (("-F", "la*", "-F", "le*", "-Z", "100"), ("-P", "^la", "-P", "^le", "-Z", "100"), "",
                    [(0, "large", 1)]),
     "a library that comes and goes": (("-F", "main", "-F", "library.so!*"), ("-P", "^main$", "-P", ".@library.so"),
@@ -179,6 +182,88 @@ def test_small_functions_are_left_out_with_every_engine(trace: Any) -> None:
     if done.returncode and "ptrace" in done.stderr:
         pytest.skip("this user may not trace")
     assert re.findall(r"^ *(\d+) +(\w+)$", done.stdout, re.MULTILINE) == [("1", "large")]
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        (("-F", "[lm]*", "-x", "l*", "-F", "leaf"), {"leaf", "main", "middle"}),
+        (("-x", "l*", "-F", "[lm]*", "-F", "leaf"), {"main", "middle"}),
+    ],
+    ids=["taken back in", "left out for good"],
+)
+@pytest.mark.parametrize("engine", ["inside", "auto"])
+def test_the_last_pattern_decides_with_every_engine(
+    engine: str, words: tuple[str, ...], seen: set[str], trace: Any
+) -> None:
+    done = trace("--count", *words, "--engine", engine, "--trap", "--module", "calls", code=None)
+    if done.returncode and "ptrace" in done.stderr:
+        pytest.skip("this user may not trace")
+    assert set(re.findall(r"^ *\d+ +(\w+)$", done.stdout, re.MULTILINE)) == seen
+
+
+# -- what has no entry, and a library that is linked ------------------------------------------------------------------
+
+LINKED = {
+    "program.c": """
+long in_library(long x);
+__attribute__((noinline)) long low(long x) { __asm__ volatile("" : "+r"(x)); return x + 1; }
+__attribute__((noinline, patchable_function_entry(0, 0))) long bare(long x) { return low(x) + 1; }
+__attribute__((noinline)) long high(long x) { return bare(x) + 1; }
+long nowhere_called(long x) { return x; }
+int main(int argc, char **argv) { (void)argv; return high(argc) + in_library(argc) > 99; }
+""",
+    "library.c": """
+long left(long x) { __asm__ volatile("" : "+r"(x)); return x - 1; }
+long right(long x) { return left(x) - 1; }
+long in_library(long x) { return right(x) - 1; }
+""",
+}
+PROGRAM: Shape = [(0, "main", 1), (1, "high", 1), (2, "low", 1)]
+LINKED_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...], Shape]] = {
+    "what has no entry is passed over": (("-F", "!*"), ("-P", "."), PROGRAM),
+    "the program but one": (("-F", "!*", "-x", "high"), ("-P", ".", "-U", "^high$"),
+                            [(0, "main", 1), (1, "low", 1)]),
+    "a library but one": (
+        ("-F", "!*", "-F", "liblinked.so!*", "-x", "liblinked.so!right"),
+        ("-P", ".", "-P", ".@liblinked.so", "-U", "^right$@liblinked.so"),
+        [*PROGRAM, (1, "in_library", 1), (2, "left", 1)],
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def linked(run: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A program that --gc-sections went through, and its library, with our entries and with uftrace's."""
+    made = {}
+    for name, entries in (("ours", "7,5"), ("theirs", "5")):
+        folder = tmp_path_factory.mktemp("linked")
+        for file, text in LINKED.items():
+            (folder / file).write_text(text)
+        flags = ("-O0", "-ffunction-sections", f"-fpatchable-function-entry={entries}")
+        run("gcc", *flags, "-shared", "-fPIC", folder / "library.c", "-o", folder / "liblinked.so")
+        made[name] = folder / "program"
+        run("gcc", *flags, folder / "program.c", f"-L{folder}", "-llinked", f"-Wl,-rpath,{folder},--gc-sections",
+            "-o", made[name])  # fmt: skip
+    return made
+
+
+@pytest.mark.parametrize("case", list(LINKED_CASES))
+def test_linked_programs_have_their_tree(case: str, usdtbuild: Any, cache: Path, linked: Any) -> None:
+    words, _, shape = LINKED_CASES[case]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    assert shape_of(usdtbuild("trace", "--graph", *words, "--", linked["ours"], env=environment).stdout) == shape
+
+
+@pytest.mark.parametrize("case", list(LINKED_CASES))
+def test_uftrace_says_the_same_of_linked_programs(case: str, run: Any, need: Any, linked: Any, tmp_path: Path) -> None:
+    uftrace = need("uftrace")
+    _, words, shape = LINKED_CASES[case]
+    run(uftrace, "record", "-d", tmp_path / "data", "--no-libcall", *words, linked["theirs"])
+    theirs = merged(run(uftrace, "replay", "-d", tmp_path / "data", "-f", "none").stdout.splitlines())
+    if not theirs:
+        pytest.skip("this uftrace patches no such entries")
+    assert theirs == shape
 
 
 # -- the numbers ------------------------------------------------------------------------------------------------------

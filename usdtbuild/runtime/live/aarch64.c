@@ -27,14 +27,6 @@ const int live_has_leave = 1;
 
 enum { NOP = 0xd503201f, RET = 0xd65f03c0 };
 
-static uint32_t word_at(uintptr_t at)
-{
-	uint32_t word;
-
-	memcpy(&word, (const void *)at, 4);
-	return word;
-}
-
 static uint32_t branch(uintptr_t from, uintptr_t to)
 {
 	return 0x14000000u | ((uint32_t)((intptr_t)(to - from) >> 2) & 0x03ffffffu);
@@ -44,7 +36,7 @@ enum { FORM_SITE = 1, FORM_TAIL, FORM_ENTRY };
 
 void live_machine_site(live_point *point)
 {
-	uint32_t word = word_at(point->shown.address);
+	uint32_t word = live_word(point->shown.address);
 
 	memcpy(point->original, (const void *)point->shown.address, 4);
 	point->resume = point->shown.address + 4;
@@ -59,20 +51,14 @@ void live_machine_site(live_point *point)
 
 unsigned live_machine_nop(const unsigned char *at, size_t left)
 {
-	return left >= 4 && word_at((uintptr_t)at) == NOP ? 4 : 0;
+	return left >= 4 && live_word((uintptr_t)at) == NOP ? 4 : 0;
 }
 
 unsigned live_machine_pad(const unsigned char *at, size_t left)
 {
-	uint32_t word = left >= 4 ? word_at((uintptr_t)at) : 0;
+	uint32_t word = left >= 4 ? live_word((uintptr_t)at) : 0;
 
 	return (word & 0xffffff3fu) == 0xd503241fu ? 4 : 0; /* bti, bti c, bti j, bti jc */
-}
-
-unsigned live_machine_hotpatch(const unsigned char *at)
-{
-	(void)at;
-	return 0;
 }
 
 const char *live_machine_entry_room(const live_point *point, const char **detail)
@@ -91,86 +77,50 @@ void live_machine_entry(live_point *point)
 }
 
 /* What live_arm64_hit saves: x0 to x18 in order; the interrupted stack pointer is as far from there. */
+const uint8_t live_parameters[] = {8, 0, 1, 2, 3, 4, 5, 6, 7};
 enum { SAVED_BYTES = 704 + 32 };
-
-static int number(const char **at, const char *end)
-{
-	int value = 0, sign = 1;
-
-	if (*at < end && **at == '-') {
-		sign = -1;
-		++*at;
-	}
-	while (*at < end && **at >= '0' && **at <= '9' && value < 100000000)
-		value = value * 10 + *(*at)++ - '0';
-	return sign * value;
-}
 
 int live_machine_operand(const char *text, size_t length, usdt_live_argument_place *place)
 {
 	const char *at = text, *end = text + length;
-	int n;
+	int32_t n = 0;
 
-	if (length >= 2 && (*at == 'x' || *at == 'w') && at[1] >= '0' && at[1] <= '9') {
+	place->reg = 0;
+	if (length >= 2 && (*at == 'x' || *at == 'w')) {
 		at++;
-		n = number(&at, end);
+		if (*at == '-' || !live_number(&at, end, &n) || at != end)
+			return 0;
 		place->kind = 0;
 		place->reg = (uint8_t)n;
-		return at == end && n <= 14;
+		return n <= 14;
 	}
 	if (length >= 4 && (!memcmp(at, "[sp", 3) || !memcmp(at, "[x", 2))) { /* [sp], [sp, 8], [x8, 8] */
 		place->kind = at[1] == 's' ? 3 : 1;
 		at += 2 + (place->kind == 3);
-		n = place->kind == 1 ? number(&at, end) : 0;
+		if (place->kind == 1 && (*at == '-' || !live_number(&at, end, &n) || n > 14))
+			return 0;
 		place->reg = (uint8_t)n;
-		while (at < end && (*at == ',' || *at == ' ' || *at == '#'))
-			at++;
-		place->offset = number(&at, end) + (place->kind == 3 ? SAVED_BYTES : 0);
-		return n <= 14 && at + 1 == end && *at == ']';
+		if (!live_index(&at, end, &place->offset))
+			return 0;
+		place->offset += place->kind == 3 ? SAVED_BYTES : 0;
+		return at == end;
 	}
 	place->kind = 2;
-	place->offset = number(&at, end);
-	return length && at == end;
-}
-
-int live_machine_parameter(unsigned index, usdt_live_argument_place *place)
-{
-	place->kind = 0;
-	place->reg = (uint8_t)index;
-	return index < 8;
-}
-
-size_t live_machine_room(live_module *module)
-{
-	(void)module;
-	return 0;
-}
-
-int live_machine_prepare(live_module *module, char *room, size_t size)
-{
-	(void)module;
-	(void)room;
-	(void)size;
-	return 0;
+	return live_number(&at, end, &place->offset) && at == end;
 }
 
 int live_machine_step(const live_point *point, int on, int step, live_store *store)
 {
-	uint32_t jump = branch(point->shown.address, point->stub), off = point->form == FORM_TAIL ? RET : NOP;
+	int tail = point->form == FORM_TAIL;
 
-	store->at = point->shown.address;
-	store->size = store->expected = 4;
-	store->by_page = point->form == FORM_TAIL;
-	memcpy(store->old, on ? &off : &jump, 4);
-	memcpy(store->bytes, on ? &jump : &off, 4);
-	return step == 0;
+	return live_word_step(point, tail ? RET : NOP, branch(point->shown.address, point->stub), tail, on, step, store);
 }
 
 extern void live_arm64_hit(void) LIVE_HIDDEN;
 extern void live_arm64_enter(void) LIVE_HIDDEN;
 
-/* Both count, and call if handlers are wanted. Their last words are the count's place, the point's, and what is called. */
-static const uint32_t site_code[] = {
+/* Sites and entries both count, and call if handlers are wanted. A stub's last words are the count's place, the point's, and what is called. */
+static const uint32_t common_code[] = {
 	0xa9be47f0, /* stp x16, x17, [sp, #-32]! */
 	0xa9017bef, /* stp x15, x30, [sp, #16] */
 	0x58000250, /* ldr x16, count (80) */
@@ -184,25 +134,15 @@ static const uint32_t site_code[] = {
 	0x580001d1, /* ldr x17, called (96) */
 	0xd63f0220, /* blr x17 */
 	0xa9417bef, /* 1: ldp x15, x30, [sp, #16] */
+};
+
+static const uint32_t site_code[] = {
 	0xa8c247f0, /* ldp x16, x17, [sp], #32 */
 	0,          /* b resume */
 };
 
 /* x16 and x17 are free at a function's entry (AAPCS64, 6.1.1): x17 comes back as the trampoline, or 0. */
 static const uint32_t entry_code[] = {
-	0xa9be47f0, /* stp x16, x17, [sp, #-32]! */
-	0xa9017bef, /* stp x15, x30, [sp, #16] */
-	0x58000250, /* ldr x16, count (80) */
-	0xc85f7e11, /* again: ldxr x17, [x16] */
-	0x91000631, /* add x17, x17, #1 */
-	0xc80f7e11, /* stxr w15, x17, [x16] */
-	0x35ffffaf, /* cbnz w15, again */
-	0x580001f0, /* ldr x16, point (88) */
-	0xb9400211, /* ldr w17, [x16] */
-	0x34000071, /* cbz w17, 1f */
-	0x580001d1, /* ldr x17, called (96) */
-	0xd63f0220, /* blr x17 */
-	0xa9417bef, /* 1: ldp x15, x30, [sp, #16] */
 	0x910083ff, /* add sp, sp, #32 */
 	0xb4000071, /* cbz x17, 2f */
 	0x10000050, /* adr x16, 2f */
@@ -215,13 +155,13 @@ enum { COUNT_WORD = 80 };
 void live_machine_stub(live_point *point, unsigned char *stub)
 {
 	int is_entry = point->form == FORM_ENTRY;
-	const uint32_t *code = is_entry ? entry_code : site_code;
-	size_t size = is_entry ? sizeof entry_code : sizeof site_code, end = size - 4;
+	size_t size = is_entry ? sizeof entry_code : sizeof site_code, end = sizeof common_code + size - 4;
 	uint64_t words[3] = {
 		(uint64_t)point->count, (uint64_t)point, is_entry ? (uint64_t)live_arm64_enter : (uint64_t)live_arm64_hit};
 	uint32_t last = point->form == FORM_TAIL ? (uint32_t)RET : branch((uintptr_t)stub + end, point->resume);
 
-	memcpy(stub, code, size);
+	memcpy(stub, common_code, sizeof common_code);
+	memcpy(stub + sizeof common_code, is_entry ? entry_code : site_code, size);
 	memcpy(stub + end, &last, 4);
 	memcpy(stub + COUNT_WORD, words, sizeof words);
 }
@@ -265,7 +205,7 @@ int live_machine_hook(uintptr_t at, void (*hook)(void))
 	uint32_t jump;
 
 	at += live_machine_pad((const unsigned char *)at, 4);
-	if (word_at(at) != RET)
+	if (live_word(at) != RET)
 		return 0;
 	far = live_map_near(at, at + 4, live_page(), live_reach);
 	if (!far)
@@ -292,7 +232,7 @@ void live_machine_jumps(
 	(void)module;
 	(void)function;
 	for (at = (code->start + 3) & ~(uintptr_t)3; at + 4 <= code->end; at += 4) {
-		uint32_t word = word_at(at);
+		uint32_t word = live_word(at);
 		uintptr_t target;
 
 		if ((word & 0x7c000000u) == 0x14000000u)

@@ -32,38 +32,58 @@ enum { R_MOVED = 23, R_ADDRESS = 2 };
 
 #define UNKNOWN UINTPTR_MAX
 
+#if UINTPTR_MAX > 0xffffffffu
+#define TYPE_OF ELF64_R_TYPE
+#define SYMBOL_OF ELF64_R_SYM
+#else
+#define TYPE_OF ELF32_R_TYPE
+#define SYMBOL_OF ELF32_R_SYM
+#endif
+
+/* The address that one dynamic relocation of `section` will make; 0 if it makes none. */
+static uintptr_t relocation(
+	const live_module *module, const live_file *file, const ElfW(Shdr) *section, uintptr_t info, uintptr_t addend)
+{
+	const ElfW(Shdr) *symtab;
+	const ElfW(Sym) *symbols;
+
+	if (TYPE_OF(info) == R_MOVED)
+		return module->bias + addend;
+	if (TYPE_OF(info) != R_ADDRESS || section->sh_link >= file->section_count)
+		return 0;
+	symtab = &file->sections[section->sh_link];
+	symbols = (const void *)live_content(file, symtab);
+	if (!symbols || SYMBOL_OF(info) >= symtab->sh_size / sizeof *symbols || !symbols[SYMBOL_OF(info)].st_shndx)
+		return 0;
+	return module->bias + symbols[SYMBOL_OF(info)].st_value + addend;
+}
+
 /* The addresses that dynamic relocations will make, read from the file: this may run before they are carried out. */
 static void relocated(
 	const live_module *module, const live_file *file, const ElfW(Shdr) *table, uintptr_t *values)
 {
 	const ElfW(Shdr) *section;
 	uintptr_t low = table->sh_addr, high = low + table->sh_size;
-	const unsigned char *content;
+	const unsigned char *content, *raw = live_content(file, table);
 	size_t i, word = sizeof(uintptr_t);
+	uintptr_t addend = 0;
 
 	for (section = file->sections; section < file->sections + file->section_count; section++) {
 		if (!(section->sh_flags & SHF_ALLOC) || !(content = live_content(file, section)))
 			continue;
-		if (section->sh_type == SHT_RELA) {
-			const ElfW(Rela) *rela = (const void *)content;
+		if (section->sh_type == SHT_RELA || section->sh_type == SHT_REL) {
+			size_t size = section->sh_type == SHT_RELA ? sizeof(ElfW(Rela)) : sizeof(ElfW(Rel));
 
-			for (i = 0; i < section->sh_size / sizeof *rela; i++) {
-				uintptr_t *value;
+			for (i = 0; i < section->sh_size / size; i++) {
+				const ElfW(Rel) *one = (const void *)(content + i * size);
 
-				if (rela[i].r_offset < low || rela[i].r_offset >= high)
+				if (one->r_offset < low || one->r_offset >= high)
 					continue;
-				value = &values[(rela[i].r_offset - low) / word];
-				*value = 0;
-				if (ELF64_R_TYPE(rela[i].r_info) == R_MOVED) {
-					*value = module->bias + (uintptr_t)rela[i].r_addend;
-				} else if (ELF64_R_TYPE(rela[i].r_info) == R_ADDRESS && section->sh_link < file->section_count) {
-					const ElfW(Shdr) *symtab = &file->sections[section->sh_link];
-					const ElfW(Sym) *symbols = (const void *)live_content(file, symtab);
-					size_t symbol = ELF64_R_SYM(rela[i].r_info);
-
-					if (symbols && symbol < symtab->sh_size / sizeof *symbols && symbols[symbol].st_shndx)
-						*value = module->bias + symbols[symbol].st_value + (uintptr_t)rela[i].r_addend;
-				}
+				if (section->sh_type == SHT_RELA)
+					addend = (uintptr_t)((const ElfW(Rela) *)(const void *)one)->r_addend;
+				else if (raw)
+					memcpy(&addend, raw + (one->r_offset - low), word);
+				values[(one->r_offset - low) / word] = relocation(module, file, section, one->r_info, addend);
 			}
 		} else if (section->sh_type == 19 /* SHT_RELR */) {
 			uintptr_t place = 0, bits;
@@ -75,8 +95,6 @@ static void relocated(
 					uintptr_t at = bits & 1 ? place + bit * word : bits;
 
 					if ((bits & 1 ? bits >> (bit + 1) & 1 : !bit) && at >= low && at < high) {
-						const unsigned char *raw = live_content(file, table);
-
 						if (raw) {
 							memcpy(&values[(at - low) / word], raw + (at - low), word);
 							values[(at - low) / word] += module->bias;
@@ -140,20 +158,26 @@ static void measure(live_module *module, live_point *point, uintptr_t entry, con
 
 		start = inside->address;
 		f = live_machine_pad((const unsigned char *)start, entry - start) == entry - start ? inside : NULL;
-#if defined(__powerpc64__)
-		f = entry - start == 8 ? inside : f; /* the local entry point */
-#endif
+		f = LIVE_PPC64 && entry - start == inside->local ? inside : f;
 		if (!f) {
 			live_refuse(point, "not-a-function", "the entry lies inside a function");
 			return;
 		}
 		point->landing_pad = 0; /* it isn't between the padding and the entry */
 		point->shown.address = entry;
+	} else if (f && f->local && f->address - entry < 256) {
+		point->shown.name = f->name;
+		live_refuse(point, "toc", "the NOPs stand before the instructions that make the TOC pointer: compile with GCC 13 or newer");
+		return;
 	} else if (f && f->address - entry < 256) {
 		start = f->address;
 		point->padding = (uint8_t)(start - entry);
 		if (!live_is_code(module, entry) || !all_nops((const unsigned char *)entry, point->padding)) {
 			live_refuse(point, "padding-not-nops", "the padding has other instructions than NOPs");
+			return;
+		}
+		if (f->mode && point->padding && live_machine_nop((const unsigned char *)entry, point->padding) == 4) {
+			live_refuse(point, "padding-arm", "the padding is A32 code, the function Thumb: compile with -Wa,-mthumb too");
 			return;
 		}
 		point->landing_pad = (uint8_t)live_machine_pad((const unsigned char *)start, 16);
@@ -183,7 +207,7 @@ static unsigned unit_of(const live_point *point)
 #if defined(__x86_64__)
 	(void)point;
 	return 1;
-#elif defined(__riscv) || defined(__s390x__)
+#elif defined(__riscv) || defined(__s390x__) || LIVE_ARM
 	return point->first_nop ? point->first_nop : 2;
 #else
 	(void)point;
@@ -285,9 +309,16 @@ static int is_wanted(void *data, uintptr_t address)
 static uintptr_t function_of(void *data, uintptr_t address)
 {
 	guard *g = data;
-	size_t index = live_at_or_after(g->found, address + 1);
+	functions marks = {g->found->marks, g->found->mark_count, NULL, 0, {0}};
+	size_t index;
 
-	return index && address - g->found->all[index - 1].address < 1 << 16 ? g->found->all[index - 1].address : address - 64;
+	if (marks.count) {
+		index = live_at_or_after(&marks, address + 1);
+		return !index || marks.all[index - 1].mode == 2 ? 0 : marks.all[index - 1].address | marks.all[index - 1].mode;
+	}
+	index = live_at_or_after(g->found, address + 1);
+	return index && address - g->found->all[index - 1].address < 1 << 16
+		? g->found->all[index - 1].address | g->found->all[index - 1].mode : address - 64;
 }
 
 static void jump_found(void *data, uintptr_t source, uintptr_t target)
@@ -407,10 +438,10 @@ int live_read_functions(live_module *module, const live_file *file, live_list *l
 	parameters = live_allocate(&module->arena, 8 * sizeof *parameters);
 	if (!parameters)
 		return USDT_LIVE_NO_MEMORY;
-	while (parameter_count < 8 && live_machine_parameter(parameter_count, &parameters[parameter_count])) {
+	for (; parameter_count < live_parameters[0]; parameter_count++) {
+		parameters[parameter_count].reg = live_parameters[parameter_count + 1];
 		parameters[parameter_count].size = sizeof(uintptr_t);
 		parameters[parameter_count].type = parameters[parameter_count].name = "";
-		parameter_count++;
 	}
 	error = live_read_symbols(module, file, &found);
 	for (k = 0; k < 2 && !error; k++)

@@ -66,6 +66,22 @@ static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER void call_handlers(
 		call_all(actions, &hit);
 }
 
+/* -- counting --------------------------------------------------------------------------------------------------- */
+
+/* In one instruction, in front of which or behind which a signal comes: its handler may count the same. */
+static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER void count_hit(live_point *point)
+{
+#if LIVE_CELLS
+	char *cells = live_cells;
+
+	if (point->cell && (__builtin_expect(cells != NULL, 1) || (cells = live_new_cells()))) {
+		__asm__ volatile("incq (%0)" : : "r"(cells + point->cell) : "memory", "cc");
+		return;
+	}
+#endif
+	LIVE_ADD_ONE(point->count);
+}
+
 /* -- probes ----------------------------------------------------------------------------------------------------- */
 
 LIVE_PLAIN USDT_LIVE_FAST_HANDLER void live_hit(live_point *point, uintptr_t *registers, int vectors)
@@ -73,11 +89,11 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER void live_hit(live_point *point, uintptr_t *re
 	const live_actions *actions = __atomic_load_n(&point->actions, __ATOMIC_ACQUIRE);
 
 	if (LIVE_HIT_COUNTS)
-		__atomic_fetch_add(point->count, 1, __ATOMIC_RELAXED);
+		count_hit(point);
 	if (!actions)
 		return; /* it has just gone off */
 	if (inside || (actions->vectors && !vectors)) {
-		__atomic_fetch_add(&live_skipped, 1, __ATOMIC_RELAXED);
+		LIVE_ADD_ONE(&live_skipped);
 		return;
 	}
 	inside = 1;
@@ -137,14 +153,14 @@ static inline USDT_LIVE_FAST_HANDLER uint64_t all_of(int32_t i)
 /* A thread that comes back from a deep recursion doesn't keep what it took. */
 static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER void give_back(thread *self, int32_t k)
 {
-	int32_t i = k / BLOCK, before = self->current;
+	int32_t i = (int32_t)((uint32_t)k / BLOCK), before = self->current;
 	block *b = &blocks[i];
 
 	if (b->owner != self) {
-		__atomic_fetch_or(&b->given_back, (uint64_t)1 << (k % BLOCK), __ATOMIC_RELEASE);
+		__atomic_fetch_or(&b->given_back, (uint64_t)1 << ((uint32_t)k % BLOCK), __ATOMIC_RELEASE);
 		return;
 	}
-	b->free |= (uint64_t)1 << (k % BLOCK);
+	b->free |= (uint64_t)1 << ((uint32_t)k % BLOCK);
 	if (before == i)
 		return;
 	self->current = i;
@@ -346,7 +362,7 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
 	int32_t k;
 
 	if (LIVE_HIT_COUNTS)
-		__atomic_fetch_add(point->count, 1, __ATOMIC_RELAXED);
+		count_hit(point);
 	if (!actions)
 		return 0;
 	if (inside || (actions->vectors && !vectors)) {
@@ -380,6 +396,9 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
 			frames[k].state = CHAINED;
 			live_returns[k].address = back;
 			live_returns[k].body = point->resume;
+#if defined(__x86_64__)
+			live_return_vectors[k] = actions->vectors != 0;
+#endif
 			self->top = k;
 			next = live_trampoline(k);
 		}
@@ -395,7 +414,8 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_leave(uintptr_t trampoline, uin
 {
 	int32_t k = live_frame_of(trampoline), *from;
 	uintptr_t back = live_returns[k].address;
-	frame f = frames[k];
+	const live_point *point = frames[k].point;
+	const live_actions *actions = frames[k].actions;
 	thread *self = &mine;
 	int was_inside = inside, saved = 0;
 	uint32_t state = CHAINED, i;
@@ -406,28 +426,31 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_leave(uintptr_t trampoline, uin
 	if (!self->known)
 		self = this_thread(); /* a coroutine that was entered on another thread */
 	if (!was_inside) {
-		ret.point = &f.point->shown;
+		ret.point = &point->shown;
 		ret.value = values[0];
 		ret.second = values[1];
 		ret.stack = slot;
-		if (f.actions->vectors)
-			saved = errno;
-		for (i = 0; i < f.actions->count; i++)
-			if (f.actions->action[i].leaver)
-				f.actions->action[i].leaver(&ret, f.actions->action[i].data);
-		if (f.actions->vectors)
-			errno = saved;
+		if (__builtin_expect(actions->count == 1 && !actions->vectors && actions->action[0].leaver, 1)) {
+			actions->action[0].leaver(&ret, actions->action[0].data);
+		} else {
+			saved = actions->vectors ? errno : 0;
+			for (i = 0; i < actions->count; i++)
+				if (actions->action[i].leaver)
+					actions->action[i].leaver(&ret, actions->action[i].data);
+			if (actions->vectors)
+				errno = saved;
+		}
 	} else {
 		__atomic_fetch_add(&live_skipped, 1, __ATOMIC_RELAXED);
 	}
 	if (self->top == k) {
-		self->top = f.below;
+		self->top = frames[k].below;
 		give_back(self, k);
-	} else if (blocks[k / BLOCK].owner == self && f.state == CHAINED) {
+	} else if (blocks[(uint32_t)k / BLOCK].owner == self && frames[k].state == CHAINED) {
 		for (from = &self->top; *from >= 0 && *from != k; from = &frames[*from].below)
 			;
 		if (*from == k)
-			*from = f.below;
+			*from = frames[k].below;
 		give_back(self, k);
 	} else if (!__atomic_compare_exchange_n(
 			   &frames[k].state, &state, ENDED, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {

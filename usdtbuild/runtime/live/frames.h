@@ -36,6 +36,14 @@
 #define LIVE_FRAMES 1
 #define LIVE_TRAMPOLINE_CALL 2
 #define LIVE_LINK 7
+#elif LIVE_PPC64
+#define LIVE_FRAMES 1
+#define LIVE_TRAMPOLINE_CALL 0 /* bodies aren't called by trampolines */
+#define LIVE_LINK 140
+#elif LIVE_ARM
+#define LIVE_FRAMES 1
+#define LIVE_TRAMPOLINE_CALL 0
+#define LIVE_LINK 5
 #endif
 
 #ifdef LIVE_FRAMES
@@ -50,6 +58,9 @@ typedef struct live_return {
 
 LIVE_HIDDEN extern live_return live_returns[LIVE_FRAME_COUNT];
 LIVE_HIDDEN extern const char live_trampolines[];
+#if defined(__x86_64__)
+LIVE_HIDDEN extern uint8_t live_return_vectors[LIVE_FRAME_COUNT];
+#endif
 
 /* The address that frame `k` returns to first. */
 static inline USDT_LIVE_FAST_HANDLER uintptr_t live_trampoline(int32_t k)

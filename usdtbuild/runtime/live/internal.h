@@ -9,8 +9,12 @@
  *     entries.c   a module's functions, and what must be true of an entry that is to be patched
  *     symbols.c   a module's functions by address
  *     text.c      memory in reach of code, writing code, making every thread see it
+ *     pages.c     pages of code that are exchanged as a whole
+ *     cells.c     counts of hits, by thread
+ *     mirrors.c   memory where a site's own bytes can jump to
  *     frames.c    what stubs call: handlers, and the frames whose return is waited for
  *     x86_64.c …  one file a machine: its protocol, its stubs
+ *     machines.c  what they have in common
  *
  * Memory comes from mmap, in arenas, and never from malloc: everything here may run in constructors, in
  * signal handlers and between fork and exec. One lock (live.c) protects all but the hits themselves.
@@ -45,8 +49,17 @@
 #define LIVE_PPC64 0
 #endif
 
+/* Version 7 has what is needed in both instruction sets: B.W, and counting of eight bytes. */
+#if defined(__arm__) && defined(__ARM_ARCH) && __ARM_ARCH >= 7 && !defined(__ARMEB__)
+#define LIVE_ARM 1
+#else
+#define LIVE_ARM 0
+#endif
+
 /* Whether a file of this folder is for this machine. */
-#if defined(__ILP32__)
+#if LIVE_ARM
+#define LIVE_MACHINE 1
+#elif defined(__ILP32__)
 #define LIVE_MACHINE 0
 #elif defined(__x86_64__) || defined(__aarch64__) || (defined(__riscv) && defined(__LP64__)) || defined(__s390x__) || LIVE_PPC64
 #define LIVE_MACHINE 1
@@ -54,11 +67,27 @@
 #define LIVE_MACHINE 0
 #endif
 
+/* Counts have eight bytes. Machines without a protocol here needn't have instructions for that, since nothing is hit there. */
+#if LIVE_MACHINE
+#define LIVE_ADD_ONE(at) __atomic_fetch_add(at, 1, __ATOMIC_RELAXED)
+#define LIVE_COUNT_OF(at) __atomic_load_n(at, __ATOMIC_RELAXED)
+#else
+#define LIVE_ADD_ONE(at) ((void)++*(at))
+#define LIVE_COUNT_OF(at) (*(at))
+#endif
+
 /* Whether functions that can be patched may stand in no table. */
 #if defined(__s390x__)
 #define LIVE_HOTPATCH 1
 #else
 #define LIVE_HOTPATCH 0
+#endif
+
+/* Whether threads have cells of their own to count in (cells.c): adding to memory must be one instruction, without a free register. */
+#if defined(__x86_64__) && !defined(__ILP32__)
+#define LIVE_CELLS 1
+#else
+#define LIVE_CELLS 0
 #endif
 
 typedef ElfW(Addr) live_address;
@@ -95,15 +124,16 @@ typedef struct live_actions {
 /* The first three fields are known to the machines' assembly. */
 typedef struct live_point {
 	uint32_t armed;                /* 0 count only, 1 call handlers, that keep vector registers, 3 call any handler */
-	uint32_t pad;
+	uint32_t cell;                 /* of each thread's cells, in bytes; 0: hits are added to `count`, with a lock */
 	uintptr_t resume;              /* where the hit thread goes on */
 	const live_actions *actions;
-	uint64_t *count;
+	uint64_t *count;               /* live_count() is what was hit */
 	usdt_live_point shown;         /* what the user sees */
 	uint16_t *semaphore;
 	struct live_module *module;
 	uintptr_t stub;                /* 0 until there is one */
-	uintptr_t landing;             /* x86: where the site's own bytes can jump to */
+	uintptr_t landing;             /* x86-64, Thumb: where the site's own bytes can jump to */
+	uintptr_t called;              /* x86: what the stub calls */
 	uint8_t form;                  /* of the machine's own */
 	uint8_t state;                 /* LIVE_OFF … */
 	uint8_t wanted;
@@ -143,6 +173,7 @@ typedef struct live_module {
 	size_t region_size;
 	char *counts;                  /* of its points, 64 bytes each, and where that is in the shared file */
 	uint64_t counts_offset;
+	uint32_t cells;                /* the first of its points', or 0 */
 	struct live_mapping { void *at; size_t size; } *mirrors;
 	unsigned mirror_count;
 	const char *trouble;           /* why it could not be read */
@@ -196,14 +227,76 @@ typedef struct live_store {
 LIVE_HIDDEN void *live_map_near(uintptr_t low, uintptr_t high, size_t size, intptr_t reach);
 LIVE_HIDDEN int live_make_executable(void *at, size_t size);
 LIVE_HIDDEN int live_share(int fd);
+LIVE_HIDDEN int live_is_shared(void);
 LIVE_HIDDEN void *live_map_counts(void *at, size_t size, uint64_t *offset);
 LIVE_HIDDEN int live_run(live_module *module, live_point **points, size_t count, int on); /* how many took it */
 LIVE_HIDDEN void live_barrier(void);
 LIVE_HIDDEN size_t live_page(void);
 LIVE_HIDDEN int live_write_code(uintptr_t at, const void *bytes, size_t size);
+
+/* -- pages.c ---------------------------------------------------------------------------------------------------- */
+
+/* A mapping of a file. While code is switched, pages of one and the same are exchanged, so the list of mappings is read once. */
+typedef struct live_mapped {
+	uintptr_t start, end; /* 0: not looked for yet, or no file */
+	int64_t offset;       /* of `start` in the file */
+	int fd;               /* -1: nobody's, or of a file that is another one by now */
+} live_mapped;
+
 LIVE_HIDDEN int live_exchange_page(uintptr_t at, const void *bytes, size_t size, int protection);
+LIVE_HIDDEN int live_exchange_page_of(live_mapped *file, uintptr_t at, const void *bytes, size_t size, int protection);
+LIVE_HIDDEN void live_forget_mapped(live_mapped *file);
+
+/* -- cells.c ---------------------------------------------------------------------------------------------------- */
+
+#if LIVE_CELLS
+LIVE_HIDDEN extern __thread char *live_cells __attribute__((tls_model("initial-exec")));
+LIVE_HIDDEN LIVE_PLAIN char *live_new_cells(void);
+LIVE_HIDDEN void live_give_cells(void); /* to this thread, before it hits anything */
+LIVE_HIDDEN uint32_t live_take_cells(uint32_t count); /* the first of `count`; 0 */
+LIVE_HIDDEN void live_return_cells(uint32_t start, uint32_t count);
+LIVE_HIDDEN uint64_t live_sum_cells(uint32_t cell);
+LIVE_HIDDEN void live_cells_forked(void);
+LIVE_HIDDEN const char *live_why_locked(void);
+#else
+static inline void live_give_cells(void) { }
+static inline uint32_t live_take_cells(uint32_t count) { return count ? 0 : 0; }
+static inline void live_return_cells(uint32_t start, uint32_t count) { (void)start; (void)count; }
+static inline uint64_t live_sum_cells(uint32_t cell) { return cell ? 0 : 0; }
+static inline void live_cells_forked(void) { }
+static inline const char *live_why_locked(void) { return "this machine's memory isn't added to in one instruction"; }
+#endif
+
+/* What a point has been hit. */
+static inline uint64_t live_count(const live_point *point)
+{
+	return LIVE_COUNT_OF(point->count) + live_sum_cells(point->cell);
+}
+
+/* -- mirrors.c -------------------------------------------------------------------------------------------------- */
+
+LIVE_HIDDEN void live_sort_points(live_point **list, live_point **spare, size_t count);
+LIVE_HIDDEN int live_map_landings(live_module *module, live_point **list, size_t count, unsigned size);
+LIVE_HIDDEN void live_seal_landings(live_module *module, live_point **list, size_t count, unsigned first);
 
 /* -- one file a machine ----------------------------------------------------------------------------------------- */
+
+/* machines.c has what is common to them, and of the functions here those that a machine needn't have. */
+
+/* Read a decimal number, perhaps negative; 0 if there are no digits. Of more than nine some are left. */
+LIVE_HIDDEN int live_number(const char **at, const char *end, int32_t *value);
+/* Read the rest of a place in memory, behind its register: `]`, or `, 8]`, or `, #8]`; 0 if it isn't one. */
+LIVE_HIDDEN int live_index(const char **at, const char *end, int32_t *offset);
+/* live_machine_step() where one store of an aligned word does it: `off` and `jump` are the words. */
+LIVE_HIDDEN int live_word_step(const live_point *point, uint32_t off, uint32_t jump, int by_page, int on, int step, live_store *store);
+
+static inline uint32_t live_word(uintptr_t at)
+{
+	uint32_t word;
+
+	__builtin_memcpy(&word, (const void *)at, 4);
+	return word;
+}
 
 /* Say what stands at a probe's site: set form, resume, original, or refuse. */
 LIVE_HIDDEN void live_machine_site(live_point *point);
@@ -211,8 +304,8 @@ LIVE_HIDDEN void live_machine_site(live_point *point);
 LIVE_HIDDEN void live_machine_entry(live_point *point);
 /* Parse one operand of a note; 0 if it isn't known. */
 LIVE_HIDDEN int live_machine_operand(const char *text, size_t length, usdt_live_argument_place *place);
-/* The place of integer argument `index` at a function's entry; 0 if there is no such register. */
-LIVE_HIDDEN int live_machine_parameter(unsigned index, usdt_live_argument_place *place);
+/* How many integer arguments of functions travel in registers, at most eight, and then where each is among those that stubs save. */
+LIVE_HIDDEN extern const uint8_t live_parameters[];
 LIVE_HIDDEN extern const unsigned live_stub_size;
 /* How far stubs may be from code; and where there is no memory, and some points bear more than others, how far then (or 0). */
 LIVE_HIDDEN extern const intptr_t live_reach, live_far_reach;
@@ -229,7 +322,7 @@ LIVE_HIDDEN unsigned live_machine_nop(const unsigned char *at, size_t left);
 LIVE_HIDDEN unsigned live_machine_pad(const unsigned char *at, size_t left);
 /* The padding, in bytes, of a function at `at` that can be patched and stands in no table; 0 if it isn't one. */
 LIVE_HIDDEN unsigned live_machine_hotpatch(const unsigned char *at);
-/* Branches in [start, end) that go to an address for which `bit` is set: calls `found`. */
+/* Branches in the segment that go to an address for which `wanted` says so: calls `found` with both. `function` tells where decoding may begin for an address. */
 LIVE_HIDDEN void live_machine_jumps(
 	live_module *module, const live_segment *code, int (*wanted)(void *, uintptr_t),
 	uintptr_t (*function)(void *, uintptr_t), void (*found)(void *, uintptr_t, uintptr_t), void *data);

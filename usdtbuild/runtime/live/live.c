@@ -63,9 +63,15 @@ static void after_fork(void)
 		__atomic_store_n(&owner, self(), __ATOMIC_RELEASE);
 }
 
+static void in_child(void)
+{
+	live_cells_forked();
+	after_fork();
+}
+
 static __attribute__((constructor)) void watch_forks(void)
 {
-	pthread_atfork(before_fork, after_fork, after_fork);
+	pthread_atfork(before_fork, after_fork, in_child);
 }
 
 static uint64_t now(void)
@@ -237,7 +243,7 @@ static void count_points(const rule *r, int *on)
 	live_module *module;
 	uint32_t i;
 
-	last.modules = last.points = last.on = 0;
+	last.modules = last.points = last.on = last.locked = 0;
 	for (module = live_modules; module; module = module->next) {
 		last.modules++;
 		for (i = 0; i < module->point_count; i++) {
@@ -245,6 +251,7 @@ static void count_points(const rule *r, int *on)
 
 			last.points++;
 			last.on += point->state == LIVE_ON;
+			last.locked += !point->cell;
 			if (!r || !live_rule_applies(r, point))
 				continue;
 			last.matched++;
@@ -265,6 +272,8 @@ static int change(const rule *r)
 	error = look();
 	if (!error)
 		error = live_add_rule(r);
+	if (!error && r->on)
+		live_give_cells();
 	if (!error)
 		error = apply(r->kind);
 	count_points(r, &on);
@@ -358,7 +367,7 @@ int usdt_live_each(unsigned kinds, const char *pattern, usdt_live_visitor *each,
 			if (!live_point_matches(kinds, pattern, point))
 				continue;
 			count++;
-			stop = each && each(&point->shown, __atomic_load_n(point->count, __ATOMIC_RELAXED), data);
+			stop = each && each(&point->shown, live_count(point), data);
 		}
 	unlock();
 	return count;
@@ -437,6 +446,10 @@ int usdt_live_report(char *text, size_t size)
 		s.points, s.modules, s.on, s.matched, s.switched, s.refused, s.taken, (double)s.nanoseconds / 1e6,
 		(double)s.reading_nanoseconds / 1e6, (unsigned long long)s.skipped, (unsigned long long)s.too_deep,
 		(unsigned long long)s.abandoned);
+	if (s.locked && length >= 0)
+		length += snprintf(text && (size_t)length < size ? text + length : NULL, (size_t)length < size ? size - (size_t)length : 0,
+			"%u counted with locked additions: %s\n", s.locked,
+			live_is_shared() ? "another process reads the counts" : live_why_locked());
 	for (i = 0; i < r.kinds && length >= 0; i++)
 		length += snprintf(text && (size_t)length < size ? text + length : NULL, (size_t)length < size ? size - (size_t)length : 0,
 			"%6u %s: %s\n", r.count[i], r.reason[i], r.detail[i]);

@@ -49,7 +49,7 @@ static int open_sections(live_file *file)
 	unsigned index;
 
 	if (file->size < sizeof *header || memcmp(file->data, ELFMAG, SELFMAG) || header->e_shentsize != sizeof *names
-		|| header->e_shoff > file->size || file->size - header->e_shoff < sizeof *names || header->e_shoff % 8)
+		|| header->e_shoff > file->size || file->size - header->e_shoff < sizeof *names || header->e_shoff % sizeof(uintptr_t))
 		return 0;
 	file->sections = (const void *)(file->data + header->e_shoff);
 	file->section_count = header->e_shnum ? header->e_shnum : (unsigned)file->sections[0].sh_size;
@@ -194,6 +194,7 @@ static void place_points(live_module *module, const live_list *list)
 	module->counts = region ? region + stubs + points : NULL;
 	if (region && !live_map_counts(module->counts, counts, &module->counts_offset))
 		region = NULL;
+	module->cells = region && !live_is_shared() ? live_take_cells((uint32_t)count) : 0;
 	for (i = 0; i < count; i++) {
 		live_point *point = &module->points[i];
 
@@ -205,6 +206,7 @@ static void place_points(live_module *module, const live_list *list)
 		}
 		point->stub = (uintptr_t)region + i * live_stub_size;
 		point->count = (uint64_t *)(void *)(region + stubs + points + 64 * i);
+		point->cell = module->cells ? module->cells + 8 * (uint32_t)i : 0;
 	}
 }
 
@@ -257,6 +259,7 @@ static void forget(live_module *module)
 		munmap(module->mirrors[i].at, module->mirrors[i].size);
 	if (module->region)
 		munmap(module->region, module->region_size);
+	live_return_cells(module->cells, module->point_count);
 	live_free(&arena); /* the module itself lies there */
 }
 

@@ -160,6 +160,7 @@ int live_add_site(
 		return 0;
 	}
 	point->segment = (uint8_t)(segment - 1);
+	point->module = module;
 	if (((module->code[segment - 1].end + live_page() - 1) & ~(live_page() - 1)) - site < 16) /* whole pages are mapped */
 		live_refuse(point, "not-code", "the record names the very end of the module's code");
 	else

@@ -8,7 +8,8 @@
  * isn't: its page is exchanged (text.c). A branch reaches 32 MB.
  *
  * AN ENTRY's NOPs must stand at the local entry point, behind the two instructions that make r2. GCC before 13 puts them before those, so that r2 is wrong, and its
- * assembler refuses most. They are refused here (toc).
+ * assembler refuses most. They are refused here (toc). Others are switched as sites are. A body whose return is waited for gets a trampoline's address in lr, and is
+ * jumped to.
  *
  * Condition, count and link registers may be alive at sites, and are kept, as are all registers that C code may change.
  */
@@ -21,20 +22,12 @@
 
 const unsigned live_stub_size = 160;
 const intptr_t live_reach = (intptr_t)30 << 20, live_far_reach = 0;
-const int live_has_leave = 0;
+const int live_has_leave = 1;
 
-enum { FORM_SITE = 1, FORM_TAIL };
+enum { FORM_SITE = 1, FORM_TAIL, FORM_ENTRY };
 
 #define NOP 0x60000000u
 #define RETURN 0x4e800020u
-
-static uint32_t word_at(uintptr_t at)
-{
-	uint32_t word;
-
-	memcpy(&word, (const void *)at, 4);
-	return word;
-}
 
 static uint32_t branch(uintptr_t from, uintptr_t to)
 {
@@ -45,7 +38,7 @@ static uint32_t branch(uintptr_t from, uintptr_t to)
 
 void live_machine_site(live_point *point)
 {
-	uint32_t word = word_at(point->shown.address);
+	uint32_t word = live_word(point->shown.address);
 
 	memcpy(point->original, (const void *)point->shown.address, 4);
 	point->resume = point->shown.address + 4;
@@ -58,67 +51,46 @@ void live_machine_site(live_point *point)
 
 unsigned live_machine_nop(const unsigned char *at, size_t left)
 {
-	return left >= 4 && word_at((uintptr_t)at) == NOP ? 4 : 0;
-}
-
-unsigned live_machine_pad(const unsigned char *at, size_t left)
-{
-	(void)at;
-	(void)left;
-	return 0;
-}
-
-unsigned live_machine_hotpatch(const unsigned char *at)
-{
-	(void)at;
-	return 0;
+	return left >= 4 && live_word((uintptr_t)at) == NOP ? 4 : 0;
 }
 
 const char *live_machine_entry_room(const live_point *point, const char **detail)
 {
-	(void)point;
-	*detail = "functions of this machine aren't switched: compilers before GCC 13 put the NOPs where the TOC pointer is made";
-	return "toc";
+	if (point->nops >= 4)
+		return NULL;
+	*detail = "a patch needs one NOP at the entry";
+	return "too-small";
 }
 
 void live_machine_entry(live_point *point)
 {
-	const char *detail, *reason = live_machine_entry_room(point, &detail);
-
-	live_refuse(point, reason, detail);
+	point->form = FORM_ENTRY;
+	point->resume = point->shown.address + point->nops;
+	memcpy(point->original, (const void *)point->shown.address, 4);
 }
 
 /* -- operands ---------------------------------------------------------------------------------------------------- */
 
 /* Registers r3 to r10 are saved at 128 of a frame of 1,088 bytes, below a stub's of 640. */
+const uint8_t live_parameters[] = {8, 0, 1, 2, 3, 4, 5, 6, 7};
 enum { SAVED_BYTES = 1088 - 128 + 640 };
 
 /* A register is a bare number, memory 8(9), a constant i5 (usdtbuild/machines/ppc.py). */
 int live_machine_operand(const char *text, size_t length, usdt_live_argument_place *place)
 {
 	const char *at = text, *end = text + length;
-	int sign = 1, value = 0, constant = at < end && *at == 'i', base = 0;
+	int constant = at < end && *at == 'i';
+	int32_t base = 0;
 
 	at += constant;
-	if (at < end && *at == '-') {
-		sign = -1;
-		at++;
-	}
-	if (at == end || *at < '0' || *at > '9')
+	if (!live_number(&at, end, &place->offset))
 		return 0;
-	while (at < end && *at >= '0' && *at <= '9' && value < 100000000)
-		value = value * 10 + (*at++ - '0');
-	place->offset = sign * value;
 	if (at == end) {
 		place->kind = constant ? 2 : 0;
-		place->reg = (uint8_t)(value - 3);
-		return constant || (sign > 0 && value >= 3 && value <= 10);
+		place->reg = (uint8_t)(place->offset - 3);
+		return constant || (place->offset >= 3 && place->offset <= 10);
 	}
-	if (constant || *at++ != '(')
-		return 0;
-	while (at < end && *at >= '0' && *at <= '9' && base < 100)
-		base = base * 10 + (*at++ - '0');
-	if (at + 1 != end || *at != ')')
+	if (constant || *at++ != '(' || !live_number(&at, end, &base) || at + 1 != end || *at != ')')
 		return 0;
 	place->kind = base == 1 ? 3 : 1;
 	place->offset += base == 1 ? SAVED_BYTES : 0;
@@ -126,46 +98,21 @@ int live_machine_operand(const char *text, size_t length, usdt_live_argument_pla
 	return base == 1 || (base >= 3 && base <= 10);
 }
 
-int live_machine_parameter(unsigned index, usdt_live_argument_place *place)
-{
-	place->kind = 0;
-	place->reg = (uint8_t)index;
-	return index < 8;
-}
-
 /* -- steps ------------------------------------------------------------------------------------------------------- */
-
-size_t live_machine_room(live_module *module)
-{
-	(void)module;
-	return 0;
-}
-
-int live_machine_prepare(live_module *module, char *room, size_t size)
-{
-	(void)module;
-	(void)room;
-	(void)size;
-	return 0;
-}
 
 int live_machine_step(const live_point *point, int on, int step, live_store *store)
 {
-	uint32_t jump = branch(point->shown.address, point->stub), off = point->form == FORM_TAIL ? RETURN : NOP;
+	int tail = point->form == FORM_TAIL;
 
-	store->at = point->shown.address;
-	store->size = store->expected = 4;
-	store->by_page = point->form == FORM_TAIL;
-	memcpy(store->old, on ? &off : &jump, 4);
-	memcpy(store->bytes, on ? &jump : &off, 4);
-	return step == 0;
+	return live_word_step(point, tail ? RETURN : NOP, branch(point->shown.address, point->stub), tail, on, step, store);
 }
 
 /* -- stubs ------------------------------------------------------------------------------------------------------- */
 
 extern void live_ppc64_hit(void) LIVE_HIDDEN;
+extern void live_ppc64_enter(void) LIVE_HIDDEN;
 
-/* The frame lies below the 288 bytes that a leaf function may use. */
+/* For sites and entries. The frame lies below the 288 bytes that a leaf function may use; lr comes back from it. */
 static const uint32_t site_code[] = {
 	0xf821fd81, /* stdu 1, -640(1) */
 	0xf9410080, /* std 10, 128(1) */
@@ -206,7 +153,7 @@ enum { COUNT_WORD = 136 };
 
 void live_machine_stub(live_point *point, unsigned char *stub)
 {
-	uint64_t words[3] = {(uint64_t)point->count, (uint64_t)point, (uint64_t)live_ppc64_hit};
+	uint64_t words[3] = {(uint64_t)point->count, (uint64_t)point, point->form == FORM_ENTRY ? (uint64_t)live_ppc64_enter : (uint64_t)live_ppc64_hit};
 	size_t end = sizeof site_code - 4;
 	uint32_t last = point->form == FORM_TAIL ? RETURN : branch((uintptr_t)stub + end, point->resume);
 
@@ -215,73 +162,30 @@ void live_machine_stub(live_point *point, unsigned char *stub)
 	memcpy(stub + COUNT_WORD, words, sizeof words);
 }
 
-int live_machine_rights(const live_module *module)
+/* -- branches ---------------------------------------------------------------------------------------------------- */
+
+/* B and BL, with 24 bits of words, and BC, with 14 (Power ISA, book I, 2.4), of those that count from where they are. 0: no branch. */
+static intptr_t branch_of(uint32_t word)
 {
-	(void)module;
-	return 0;
+	if ((word & 0xfc000002u) == 0x48000000u)
+		return (int32_t)((word & 0x03fffffcu) << 6) >> 6;
+	return (word & 0xfc000002u) == 0x40000000u ? (int16_t)(word & 0xfffc) : 0;
 }
 
-int live_machine_hook(uintptr_t at, void (*hook)(void))
-{
-	(void)at;
-	(void)hook;
-	return 0;
-}
-
-/* Entries are refused, so nothing depends on where branches go. */
 void live_machine_jumps(
 	live_module *module, const live_segment *code, int (*wanted)(void *, uintptr_t),
 	uintptr_t (*function)(void *, uintptr_t), void (*found)(void *, uintptr_t, uintptr_t), void *data)
 {
-	(void)module;
-	(void)code;
-	(void)wanted;
-	(void)function;
-	(void)found;
-	(void)data;
-}
+	uintptr_t at;
 
-/*
- * A site was hit; r11 is the point, r12 our address, the stub's frame has r10, r11, r12, cr, lr and ctr. Kept are r0, r2 to r9, xer, fpscr, and of vector and
- * floating-point registers all that C code may change: vs0 to vs31 and v0 to v19.
- */
-#define VS "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31"
-#define V "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19"
-__asm__(
-	".pushsection .text.live_ppc64,\"ax\",@progbits\n"
-	".machine push\n	.machine power8\n"
-	".balign 16\n"
-	".globl live_ppc64_hit\n.hidden live_ppc64_hit\n.type live_ppc64_hit,@function\n"
-	"live_ppc64_hit:\n"
-	"	.cfi_startproc\n"
-	"	.cfi_undefined lr\n"
-	"	stdu 1,-1088(1)\n"
-	"	.irp n,3,4,5,6,7,8,9\n	std \\n,104+8*\\n(1)\n	.endr\n"
-	"	ld 10,1216(1)\n	std 10,184(1)\n"
-	"	std 0,192(1)\n	std 2,200(1)\n"
-	"	mfxer 10\n	std 10,208(1)\n"
-	"	mflr 10\n	std 10,216(1)\n"
-	"	addi 10,1,240\n	.irp n," VS "\n	stxvd2x \\n,0,10\n	addi 10,10,16\n	.endr\n"
-	"	.irp n," V "\n	stvx \\n,0,10\n	addi 10,10,16\n	.endr\n"
-	"	mffs 0\n	stfd 0,224(1)\n"
-	"	addis 2,12,.TOC.-live_ppc64_hit@ha\n	addi 2,2,.TOC.-live_ppc64_hit@l\n"
-	"	mr 3,11\n"
-	"	addi 4,1,128\n"
-	"	li 5,1\n"
-	"	bl live_hit\n	nop\n"
-	"	lfd 0,224(1)\n	mtfsf 255,0\n"
-	"	addi 10,1,240\n	.irp n," VS "\n	lxvd2x \\n,0,10\n	addi 10,10,16\n	.endr\n"
-	"	.irp n," V "\n	lvx \\n,0,10\n	addi 10,10,16\n	.endr\n"
-	"	ld 10,216(1)\n	mtlr 10\n"
-	"	ld 10,208(1)\n	mtxer 10\n"
-	"	ld 10,1256(1)\n	mtctr 10\n" /* the stub's 168 */
-	"	ld 0,192(1)\n	ld 2,200(1)\n"
-	"	.irp n,3,4,5,6,7,8,9\n	ld \\n,104+8*\\n(1)\n	.endr\n"
-	"	addi 1,1,1088\n"
-	"	blr\n"
-	"	.cfi_endproc\n"
-	".size live_ppc64_hit,.-live_ppc64_hit\n"
-	".machine pop\n"
-	".popsection\n");
+	(void)module;
+	(void)function;
+	for (at = (code->start + 3) & ~(uintptr_t)3; at + 4 <= code->end; at += 4) {
+		intptr_t distance = branch_of(live_word(at));
+
+		if (distance && wanted(data, at + (uintptr_t)distance))
+			found(data, at, at + (uintptr_t)distance);
+	}
+}
 
 #endif

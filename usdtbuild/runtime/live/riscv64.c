@@ -16,6 +16,8 @@
  *
  * AN ENTRY has eight bytes of padding or more, for auipc and jr, and one NOP, of two or four bytes. On: 1. the padding, which nothing runs. 2. c.nop becomes
  * c.j to the padding, one store of two bytes; or the four bytes as above. t0, t1, t3 are free at entries: only linkage between calls uses them.
+ *
+ * The dynamic linker's hook, c.ret, has room for no jump that reaches anything.
  */
 
 #include "internal.h"
@@ -104,19 +106,6 @@ unsigned live_machine_nop(const unsigned char *at, size_t left)
 	return left >= 4 && word_at((uintptr_t)at) == NOP ? 4 : 0;
 }
 
-unsigned live_machine_pad(const unsigned char *at, size_t left)
-{
-	(void)at;
-	(void)left;
-	return 0;
-}
-
-unsigned live_machine_hotpatch(const unsigned char *at)
-{
-	(void)at;
-	return 0;
-}
-
 const char *live_machine_entry_room(const live_point *point, const char **detail)
 {
 	if (point->padding >= 8 && point->padding < 200 && point->nops >= 2)
@@ -135,27 +124,20 @@ void live_machine_entry(live_point *point)
 /* -- operands ---------------------------------------------------------------------------------------------------- */
 
 /* live_riscv_hit saves a0 to a7 first; the interrupted stack pointer is as far from there. */
+const uint8_t live_parameters[] = {8, 0, 1, 2, 3, 4, 5, 6, 7};
 enum { SAVED_BYTES = 288 + 32 };
 
 int live_machine_operand(const char *text, size_t length, usdt_live_argument_place *place)
 {
 	const char *at = text, *end = text + length;
-	int sign = 1, value = 0;
 
 	if (length == 2 && *at == 'a' && at[1] >= '0' && at[1] <= '7') {
 		place->kind = 0;
 		place->reg = (uint8_t)(at[1] - '0');
 		return 1;
 	}
-	if (at < end && *at == '-') {
-		sign = -1;
-		at++;
-	}
-	if (at == end || *at < '0' || *at > '9')
+	if (!live_number(&at, end, &place->offset))
 		return 0;
-	while (at < end && *at >= '0' && *at <= '9' && value < 100000000)
-		value = value * 10 + (*at++ - '0');
-	place->offset = sign * value;
 	place->kind = 2;
 	if (at == end)
 		return 1;
@@ -171,28 +153,7 @@ int live_machine_operand(const char *text, size_t length, usdt_live_argument_pla
 	return !memcmp(at, "(sp)", 4);
 }
 
-int live_machine_parameter(unsigned index, usdt_live_argument_place *place)
-{
-	place->kind = 0;
-	place->reg = (uint8_t)index;
-	return index < 8;
-}
-
 /* -- steps ------------------------------------------------------------------------------------------------------- */
-
-size_t live_machine_room(live_module *module)
-{
-	(void)module;
-	return 0;
-}
-
-int live_machine_prepare(live_module *module, char *room, size_t size)
-{
-	(void)module;
-	(void)room;
-	(void)size;
-	return 0;
-}
 
 static int half(live_store *store, uintptr_t at, uint32_t old, uint32_t value)
 {
@@ -309,19 +270,6 @@ void live_machine_stub(live_point *point, unsigned char *stub)
 	memcpy(stub + size - 4, last, 4);
 	if (!in_reach(point->shown.address, (uintptr_t)stub) || !in_reach((uintptr_t)stub + size - 4, point->resume))
 		live_refuse(point, "no-memory", live_no_reach);
-}
-
-int live_machine_rights(const live_module *module)
-{
-	(void)module;
-	return 0;
-}
-
-int live_machine_hook(uintptr_t at, void (*hook)(void))
-{
-	(void)at;
-	(void)hook;
-	return 0; /* c.ret has room for no jump that reaches anything */
 }
 
 /* -- branches ---------------------------------------------------------------------------------------------------- */

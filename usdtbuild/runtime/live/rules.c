@@ -25,6 +25,8 @@ static int matches(const char *pattern, const char *text)
 		const char *next = pattern + 1;
 
 		if (*pattern == '*') {
+			if (!*next)
+				return 1;
 			star = pattern++;
 			again = text;
 			continue;

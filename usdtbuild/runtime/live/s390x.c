@@ -12,6 +12,8 @@
  * nothing runs. 2. `j padding`, one aligned store of four bytes.
  *
  * Condition codes may be alive at sites, and are kept. Counting adds to memory in one instruction (agsi, one step from z196 on).
+ *
+ * The dynamic linker's hook, br %r14, has room for no jump.
  */
 
 #include "internal.h"
@@ -63,13 +65,6 @@ unsigned live_machine_nop(const unsigned char *at, size_t left)
 	return left >= 6 && !memcmp(at, nop6, 6) ? 6 : 0;
 }
 
-unsigned live_machine_pad(const unsigned char *at, size_t left)
-{
-	(void)at;
-	(void)left;
-	return 0;
-}
-
 unsigned live_machine_hotpatch(const unsigned char *at)
 {
 	return !memcmp(at, nop4, 4) && !memcmp(at - 8, "\x07\x00\x07\x00\x07\x00\x07\x00", 8) ? 8 : 0;
@@ -98,27 +93,20 @@ void live_machine_entry(live_point *point)
 /* -- operands ---------------------------------------------------------------------------------------------------- */
 
 /* Registers r2 to r6 are saved at 160 of a frame of 832 bytes, below a stub's of 192. */
+const uint8_t live_parameters[] = {5, 0, 1, 2, 3, 4};
 enum { SAVED_BYTES = 832 - 160 + 192, STUB_SAVED = (832 - 160 + 160) / 8 /* r0 and r1, in the stub's */ };
 
 int live_machine_operand(const char *text, size_t length, usdt_live_argument_place *place)
 {
 	const char *at = text, *end = text + length;
-	int sign = 1, value = 0;
 
 	if (length == 3 && !memcmp(at, "%r", 2) && at[2] >= '2' && at[2] <= '6') {
 		place->kind = 0;
 		place->reg = (uint8_t)(at[2] - '2');
 		return 1;
 	}
-	if (at < end && *at == '-') {
-		sign = -1;
-		at++;
-	}
-	if (at == end || *at < '0' || *at > '9')
+	if (!live_number(&at, end, &place->offset))
 		return 0;
-	while (at < end && *at >= '0' && *at <= '9' && value < 100000000)
-		value = value * 10 + (*at++ - '0');
-	place->offset = sign * value;
 	place->kind = 2;
 	if (at == end)
 		return 1;
@@ -132,28 +120,7 @@ int live_machine_operand(const char *text, size_t length, usdt_live_argument_pla
 	return end - at == 6 && !memcmp(at, "(%r15)", 6);
 }
 
-int live_machine_parameter(unsigned index, usdt_live_argument_place *place)
-{
-	place->kind = 0;
-	place->reg = (uint8_t)index;
-	return index < 5;
-}
-
 /* -- steps ------------------------------------------------------------------------------------------------------- */
-
-size_t live_machine_room(live_module *module)
-{
-	(void)module;
-	return 0;
-}
-
-int live_machine_prepare(live_module *module, char *room, size_t size)
-{
-	(void)module;
-	(void)room;
-	(void)size;
-	return 0;
-}
 
 static int bytes(live_store *store, uintptr_t at, const uint8_t *old, const uint8_t *value, unsigned size)
 {
@@ -257,19 +224,6 @@ void live_machine_stub(live_point *point, unsigned char *stub)
 	memcpy(stub, is_entry ? entry_code : site_code, size);
 	put_distance(stub + size - 4, (uintptr_t)stub + size - 6, point->resume);
 	memcpy(stub + COUNT_WORD, words, sizeof words);
-}
-
-int live_machine_rights(const live_module *module)
-{
-	(void)module;
-	return 0;
-}
-
-int live_machine_hook(uintptr_t at, void (*hook)(void))
-{
-	(void)at;
-	(void)hook;
-	return 0; /* br %r14 has room for no jump */
 }
 
 /* -- branches ---------------------------------------------------------------------------------------------------- */

@@ -29,6 +29,28 @@ static void sort(function *list, function *spare, size_t count)
 	}
 }
 
+#if LIVE_ARM
+/* The mapping symbols $a, $t and $d, perhaps with something behind a point (AAELF32, 5.5.5). */
+static void read_marks(live_module *module, const ElfW(Sym) *symbols, size_t count, const char *names, size_t size, functions *found)
+{
+	function *spare = live_allocate(&found->scratch, count * sizeof *spare);
+	size_t i;
+
+	found->marks = live_allocate(&found->scratch, count * sizeof *found->marks);
+	for (i = 0; found->marks && spare && i < count; i++) {
+		const char *name = symbols[i].st_name < size ? names + symbols[i].st_name : "";
+
+		if (ELF32_ST_TYPE(symbols[i].st_info) != STT_NOTYPE || symbols[i].st_shndx == SHN_UNDEF || *name != '$' || !name[1]
+			|| !strchr("atd", name[1]) || (name[2] && name[2] != '.'))
+			continue;
+		found->marks[found->mark_count].address = module->bias + symbols[i].st_value;
+		found->marks[found->mark_count++].mode = name[1] == 't' ? 1 : name[1] == 'd' ? 2 : 0;
+	}
+	if (spare)
+		sort(found->marks, spare, found->mark_count);
+}
+#endif
+
 int live_read_symbols(live_module *module, const live_file *file, functions *found)
 {
 	const ElfW(Shdr) *section, *table = NULL;
@@ -48,6 +70,9 @@ int live_read_symbols(live_module *module, const live_file *file, functions *fou
 	if (!symbols || !names || !names_size || names[names_size - 1])
 		return 0;
 	count = table->sh_size / sizeof *symbols;
+#if LIVE_ARM
+	read_marks(module, symbols, count, names, names_size, found);
+#endif
 	found->all = live_allocate(&found->scratch, count * sizeof *found->all);
 	spare = live_allocate(&found->scratch, count * sizeof *spare);
 	if (!found->all || !spare)
@@ -58,7 +83,9 @@ int live_read_symbols(live_module *module, const live_file *file, functions *fou
 
 		if ((type != STT_FUNC && type != STT_GNU_IFUNC) || symbols[i].st_shndx == SHN_UNDEF || symbols[i].st_name >= names_size)
 			continue;
-		f->address = module->bias + symbols[i].st_value;
+		f->local = LIVE_PPC64 ? (uint8_t)(1u << (symbols[i].st_other >> 5) & ~3u) : 0;
+		f->mode = LIVE_ARM && symbols[i].st_value & 1;
+		f->address = module->bias + (symbols[i].st_value - f->mode);
 		f->name = names + symbols[i].st_name;
 		f->size = (uint32_t)symbols[i].st_size;
 		f->rank = bind == STB_GLOBAL ? 0 : bind == STB_WEAK ? 1 : 2;

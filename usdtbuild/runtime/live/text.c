@@ -13,7 +13,6 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -165,6 +164,11 @@ int live_share(int fd)
 	return 0;
 }
 
+int live_is_shared(void)
+{
+	return shared_fd >= 0;
+}
+
 /* Replace mapped memory at `at` by memory for counts. */
 void *live_map_counts(void *at, size_t size, uint64_t *offset)
 {
@@ -223,6 +227,7 @@ void live_barrier(void)
 typedef struct writer {
 	uintptr_t start[8], end[8]; /* what is writable now, by segment */
 	uint8_t open[8];
+	live_mapped file;           /* whose pages are exchanged */
 	int memory;                 /* /proc/self/mem, where mprotect is refused; -1 not tried, -2 refused, too */
 } writer;
 
@@ -281,98 +286,13 @@ static void store_bytes(uintptr_t at, const uint8_t *bytes, unsigned size)
 	}
 }
 
-/*
- * The file that is mapped at an address, opened, and the offset of the address in it; -1 if there is none, or another by now. From /proc/self/maps, without a
- * buffer of libc's: `start-end rights offset major:minor inode path`.
- */
-static int open_mapped(uintptr_t address, off_t *offset)
-{
-	char line[4096 + 128], *field, *end;
-	size_t length = 0, i;
-	int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), fd = -1;
-	ssize_t got;
-
-	if (maps < 0)
-		return -1;
-	while (fd < 0 && (got = read(maps, line + length, sizeof line - 1 - length)) > 0) {
-		length += (size_t)got;
-		while ((end = memchr(line, '\n', length)) || length == sizeof line - 1) {
-			uintptr_t number[5] = {0, 0, 0, 0, 0}; /* start, end, rights, offset, device's first part */
-			struct stat status;
-
-			end = end ? end : line + length - 1;
-			*end = '\0';
-			for (field = line, i = 0; *field && i < 5; field++) {
-				int digit = *field <= '9' ? *field - '0' : *field - 'a' + 10;
-
-				if (*field == ' ' || (*field == '-' && i == 0))
-					i++;
-				else if (i != 2 && digit >= 0 && digit < 16)
-					number[i] = number[i] * 16 + (uintptr_t)digit;
-			}
-			field = strchr(line, '/');
-			if (number[0] <= address && address < number[1] && field) {
-				fd = open(field, O_RDONLY | O_CLOEXEC);
-				*offset = (off_t)(number[3] + (address - number[0]));
-				/* The inode stands behind the device. */
-				for (field = strchr(line, ':'), i = 0; field && *field && *field != ' '; field++)
-					;
-				for (; field && *field == ' '; field++)
-					;
-				for (; field && *field >= '0' && *field <= '9'; field++)
-					i = i * 10 + (size_t)(*field - '0');
-				if (fd >= 0 && (fstat(fd, &status) || (size_t)status.st_ino != i)) {
-					close(fd);
-					fd = -1;
-				}
-				close(maps);
-				return fd;
-			}
-			i = (size_t)(end - line) + 1;
-			memmove(line, line + i, length - i);
-			length -= i;
-		}
-	}
-	close(maps);
-	return fd;
-}
-
-/*
- * Exchange a page of code for a copy that has other bytes, within one instruction. For instructions that a processor doesn't allow to change in
- * memory while others run them: here no memory that is code ever changes, only which memory an address means. The kernel does that under the lock
- * that page faults wait for, and empties the processors' translations; so a thread fetches the old instruction or the new one. The copy is one of
- * the same file, so that other tracers still find what they know there.
- */
-int live_exchange_page(uintptr_t at, const void *bytes, size_t size, int protection)
-{
-	uintptr_t page = live_page(), start = at & ~(page - 1);
-	off_t offset = 0;
-	int fd = open_mapped(start, &offset);
-	void *copy;
-
-	copy = fd >= 0 ? mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, offset)
-		       : mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (fd >= 0)
-		close(fd);
-	if (copy == MAP_FAILED)
-		return 0;
-	memcpy(copy, (const void *)start, page);
-	memcpy((char *)copy + (at - start), bytes, size);
-	__builtin___clear_cache((char *)copy, (char *)copy + page);
-	if (mprotect(copy, page, protection) == 0
-		&& mremap(copy, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start) == (void *)start)
-		return 1;
-	munmap(copy, page);
-	return 0;
-}
-
 static int one_store(writer *w, live_point *point, const live_store *store)
 {
 	/* The last look before the store: a breakpoint, or another patcher, is left alone. */
 	if (store->expected && !same((const volatile uint8_t *)store->at, store->old, store->expected))
 		return 0;
 	if (store->by_page)
-		return live_exchange_page(store->at, store->bytes, store->size,
+		return live_exchange_page_of(&w->file, store->at, store->bytes, store->size,
 			       point->module->code[point->segment].protection | (w->open[point->segment] == 1 ? PROT_WRITE : 0))
 			? 1 : -1;
 	if (!writable(w, point->module, point->segment))
@@ -405,7 +325,7 @@ static void flush(uintptr_t at, size_t size)
  */
 int live_run(live_module *module, live_point **points, size_t count, int on)
 {
-	writer w = {.memory = -1};
+	writer w = {.memory = -1, .file = {0, 0, 0, -1}};
 	size_t i, page = live_page(), left = count;
 	unsigned segment;
 	int step, more = 1;
@@ -453,6 +373,7 @@ int live_run(live_module *module, live_point **points, size_t count, int on)
 	for (segment = 0; segment < module->code_count; segment++)
 		if (w.open[segment] == 1)
 			mprotect((void *)w.start[segment], w.end[segment] - w.start[segment], module->code[segment].protection);
+	live_forget_mapped(&w.file);
 	if (w.memory >= 0)
 		close(w.memory);
 	return (int)left;

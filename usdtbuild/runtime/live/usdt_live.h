@@ -48,10 +48,14 @@
  * THREADS AND SIGNALS. Every function here may be called from any thread, from constructors, after fork() in the child, and from handlers.
  * From a signal handler that interrupted one of these functions they return USDT_LIVE_BUSY.
  *
+ * COUNTS are exact: on x86-64 each thread counts in memory of its own, which it asks the system for (mmap, gettid) at its first hit and which the next
+ * thread takes over with what it holds; elsewhere, or where a seccomp filter is, with an atomic addition for all (`locked` of the statistics).
+ * Threads that share one thread-local storage (clone() without CLONE_SETTLS), or exchange theirs, may lose counts, as they lose errno.
+ *
  * MODULES are found by dl_iterate_phdr. Their probes are read from their files, whose build ids are compared with memory. Where the file is gone, is
  * another one, or can't be reached (chroot), they are read from a table in memory, if the code was compiled with `usdtbuild cc --site-table`; its
  * functions aren't known then. usdt_live_report() names such files. Libraries that are opened later are found before their constructors run, where
- * the dynamic linker's debugger hook can be used (x86-64, aarch64), and by the next call of a function here elsewhere.
+ * the dynamic linker's debugger hook can be used (x86-64, aarch64, Arm), and by the next call of a function here elsewhere.
  *
  * Licence: Apache-2.0, as the whole of usdtbuild.
  */
@@ -142,6 +146,7 @@ typedef struct usdt_live_statistics {
 	uint64_t nanoseconds;        /* that the last call took, of them: */
 	uint64_t reading_nanoseconds; /* for modules that were new */
 	uint64_t skipped, too_deep, abandoned;
+	uint32_t locked;             /* points known now whose hits are counted with a locked addition: exact, but several times as dear */
 } usdt_live_statistics;
 
 /* Switch on what matches `pattern`; `handler` may be NULL: then hits are only counted. */

@@ -108,12 +108,6 @@ unsigned live_machine_pad(const unsigned char *at, size_t left)
 	return left >= 4 && !memcmp(at, "\xf3\x0f\x1e\xfa", 4) ? 4 : 0;
 }
 
-unsigned live_machine_hotpatch(const unsigned char *at)
-{
-	(void)at;
-	return 0;
-}
-
 const char *live_machine_entry_room(const live_point *point, const char **detail)
 {
 	unsigned second = (unsigned)-(2 + point->landing_pad + point->padding) & 255;
@@ -144,18 +138,18 @@ void live_machine_entry(live_point *point)
 
 /* The order in which live_x86_probe saves registers. */
 static const char *const saved_registers[][4] = {
-	{"rax", "eax", "ax", "al"}, {"rcx", "ecx", "cx", "cl"}, {"rdx", "edx", "dx", "dl"}, {"rsi", "esi", "si", "sil"},
+	{"rcx", "ecx", "cx", "cl"}, {"rdx", "edx", "dx", "dl"}, {"rsi", "esi", "si", "sil"},
 	{"rdi", "edi", "di", "dil"}, {"r8", "r8d", "r8w", "r8b"}, {"r9", "r9d", "r9w", "r9b"},
-	{"r10", "r10d", "r10w", "r10b"}, {"r11", "r11d", "r11w", "r11b"},
+	{"r10", "r10d", "r10w", "r10b"}, {"r11", "r11d", "r11w", "r11b"}, {"-", "-", "-", "-"}, {"rax", "eax", "ax", "al"},
 };
-enum { SAVED_BYTES = 9 * 8 + 8 + 128 }; /* up to the interrupted stack pointer */
+const uint8_t live_parameters[] = {6, 4, 3, 2, 1, 5, 6}; /* of rax, rcx, rdx, rsi, rdi, r8, r9, r10 */
+enum { SAVED_BYTES = 10 * 8 + 128 }; /* up to the interrupted stack pointer */
 
 int live_machine_operand(const char *text, size_t length, usdt_live_argument_place *place)
 {
 	const char *end = text + length, *at = text;
 	unsigned i, j;
-	int sign = 1;
-	long number = 0;
+	int digits;
 
 	if (at < end && *at == '$') { /* $5 */
 		at++;
@@ -170,15 +164,11 @@ int live_machine_operand(const char *text, size_t length, usdt_live_argument_pla
 				}
 		return 0;
 	}
-	if (at < end && *at == '-') {
-		sign = -1;
-		at++;
-	}
-	while (at < end && *at >= '0' && *at <= '9' && number < 100000000)
-		number = number * 10 + (*at++ - '0');
-	place->offset = (int32_t)(sign * number);
+	digits = live_number(&at, end, &place->offset);
 	if (place->kind == 2)
-		return at == end;
+		return digits && at == end;
+	if (!digits && at != text) /* a sign alone */
+		return 0;
 	if (end - at == 6 && !memcmp(at, "(%rsp)", 6)) {
 		place->kind = 3;
 		place->offset += SAVED_BYTES;
@@ -194,18 +184,6 @@ int live_machine_operand(const char *text, size_t length, usdt_live_argument_pla
 		}
 	}
 	return 0;
-}
-
-/* live_x86_enter saves rax, rcx, rdx, rsi, rdi, r8, r9, r10. */
-int live_machine_parameter(unsigned index, usdt_live_argument_place *place)
-{
-	static const uint8_t order[] = {4, 3, 2, 1, 5, 6};
-
-	if (index >= 6)
-		return 0;
-	place->kind = 0;
-	place->reg = order[index];
-	return 1;
 }
 
 /* -- steps ------------------------------------------------------------------------------------------------------- */
@@ -273,43 +251,82 @@ extern void live_x86_probe(void) LIVE_HIDDEN;
 extern void live_x86_enter(void) LIVE_HIDDEN;
 
 /*
- *  0  cmpl $0,armed       7  jne 22      9  lock incq count      17  jmp resume, or ret
- * 22  probes: lea -128(%rsp),%rsp; call *48; lea 128(%rsp),%rsp; jmp resume, or ret
- * 22  entries: call *48; notrack jmp *%r11
- * 48  what is called      56  the point
+ * A stub's code; which of the four depends on the point. Where the thread has no cells yet, what is called gives it some, and counts. With
+ * handlers, what is called counts. Entries step over no red zone: none is in use there.
  *
- * With handlers, what is called counts: a load behind a locked instruction would have to wait for it.
+ *     probe, in cells                          entry, in cells
+ *      0  add $-128,%rsp; push %rax             0  push %rax
+ *      5  mov %fs:cells,%rax                    1  mov %fs:cells,%rax
+ *     14  cmpl $0,armed; jne 45                10  cmpl $0,armed; jne 44
+ *     23  test %rax,%rax; je 45                19  test %rax,%rax; je 44
+ *     28  incq cell(%rax)                      24  incq cell(%rax)
+ *     35  pop %rax; sub $-128,%rsp             31  pop %rax
+ *     40  jmp resume, or ret                   32  jmp resume
+ *     45  call *called                         44  pop %rax; call *called
+ *     51  jmp 35                               51  notrack jmp *%r11
+ *
+ *     probe, locked                            entry, locked
+ *      0  cmpl $0,armed; jne 40                 0  cmpl $0,armed; jne 45
+ *      9  lock incq count                       9  lock incq count
+ *     17  jmp resume, or ret                   17  jmp resume
+ *     22  pop %rax; sub $-128,%rsp             45  call *called
+ *     27  jmp resume, or ret                   51  notrack jmp *%r11
+ *     40  add $-128,%rsp; push %rax
+ *     45  call *called
+ *     51  jmp 22
+ *
+ * 56 the point, which what is called finds from its return address.
  */
-void live_machine_stub(live_point *point, unsigned char *stub)
-{
-	static const unsigned char probe[] = {
-		0x83, 0x3d, 0, 0, 0, 0, 0, 0x75, 13, 0xf0, 0x48, 0xff, 0x05, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0,
-		0x48, 0x8d, 0x64, 0x24, 0x80, 0xff, 0x15, 15, 0, 0, 0, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0, 0xe9, 0, 0, 0, 0};
-	static const unsigned char entry[] = {0xff, 0x15, 20, 0, 0, 0, 0x3e, 0x41, 0xff, 0xe3};
-	uintptr_t at = (uintptr_t)stub, called = (uintptr_t)live_x86_probe, self = (uintptr_t)point;
+static const unsigned char stubs[4][56] = {
+	{0x48, 0x83, 0xc4, 0x80, 0x50, 0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0, 0x83, 0x3d, 0, 0, 0, 0, 0, 0x75, 22,
+		0x48, 0x85, 0xc0, 0x74, 17, 0x48, 0xff, 0x80, 0, 0, 0, 0, 0x58, 0x48, 0x83, 0xec, 0x80, 0xe9, 0, 0, 0, 0,
+		0xff, 0x15, 0, 0, 0, 0, 0xeb, 0xee, 0xcc, 0xcc, 0xcc},
+	{0x50, 0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0, 0x83, 0x3d, 0, 0, 0, 0, 0, 0x75, 25,
+		0x48, 0x85, 0xc0, 0x74, 20, 0x48, 0xff, 0x80, 0, 0, 0, 0, 0x58, 0xe9, 0, 0, 0, 0, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
+		0x58, 0xff, 0x15, 0, 0, 0, 0, 0x3e, 0x41, 0xff, 0xe3, 0xcc},
+	{0x83, 0x3d, 0, 0, 0, 0, 0, 0x75, 31, 0xf0, 0x48, 0xff, 0x05, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0,
+		0x58, 0x48, 0x83, 0xec, 0x80, 0xe9, 0, 0, 0, 0, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
+		0x48, 0x83, 0xc4, 0x80, 0x50, 0xff, 0x15, 0, 0, 0, 0, 0xeb, 0xe1, 0xcc, 0xcc, 0xcc},
+	{0x83, 0x3d, 0, 0, 0, 0, 0, 0x75, 36, 0xf0, 0x48, 0xff, 0x05, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0,
+		0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
+		0xff, 0x15, 0, 0, 0, 0, 0x3e, 0x41, 0xff, 0xe3, 0xcc},
+};
 
-	memset(stub, 0xcc, 64);
-	memcpy(stub, probe, sizeof probe);
-	put32(stub + 2, (uintptr_t)&point->armed - at - 7);
-	put32(stub + 13, (uintptr_t)point->count - at - 17);
-	if (point->resume) {
-		put32(stub + 18, point->resume - at - 22);
-		put32(stub + 42, point->resume - at - 46);
-	} else {
-		stub[17] = stub[41] = 0xc3;
-	}
-	if (point->form == FORM_ENTRY) {
-		memcpy(stub + 22, entry, sizeof entry);
-		called = (uintptr_t)live_x86_enter;
-	}
-	memcpy(stub + 48, &called, 8);
-	memcpy(stub + 56, &self, 8);
+/* Where each has its numbers; 0: nowhere. */
+static const struct { uint8_t cells, armed, cell, count, resume[2]; } places[4] = {
+	{10, 16, 31, 0, {41, 0}}, {6, 12, 27, 0, {33, 0}}, {0, 2, 0, 13, {18, 28}}, {0, 2, 0, 13, {18, 0}},
+};
+
+static uintptr_t cells_in_thread(void)
+{
+	uintptr_t offset;
+
+	__asm__("mov live_cells@gottpoff(%%rip),%0" : "=r"(offset));
+	return offset;
 }
 
-int live_machine_rights(const live_module *module)
+void live_machine_stub(live_point *point, unsigned char *stub)
 {
-	(void)module;
-	return 0;
+	unsigned kind = (point->form == FORM_ENTRY) + (point->cell ? 0u : 2u), i;
+	uintptr_t at = (uintptr_t)stub, self = (uintptr_t)point;
+
+	point->called = (uintptr_t)(point->form == FORM_ENTRY ? live_x86_enter : live_x86_probe);
+	memcpy(stub, stubs[kind], 56);
+	memcpy(stub + 56, &self, 8);
+	put32(stub + places[kind].armed, (uintptr_t)&point->armed - at - places[kind].armed - 5); /* a byte of it follows */
+	put32(stub + 47, (uintptr_t)&point->called - at - 51);
+	if (point->cell) {
+		put32(stub + places[kind].cells, cells_in_thread());
+		put32(stub + places[kind].cell, point->cell);
+	} else {
+		put32(stub + places[kind].count, (uintptr_t)point->count - at - 17);
+	}
+	for (i = 0; i < 2 && places[kind].resume[i]; i++) {
+		if (point->resume)
+			put32(stub + places[kind].resume[i], point->resume - at - places[kind].resume[i] - 4);
+		else
+			stub[places[kind].resume[i] - 1] = 0xc3;
+	}
 }
 
 /* -- the dynamic linker's hook ----------------------------------------------------------------------------------- */

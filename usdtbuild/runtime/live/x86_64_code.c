@@ -28,12 +28,15 @@ static __attribute__((constructor(101))) void look_at_processor(void)
 }
 
 live_return live_returns[LIVE_FRAME_COUNT] __attribute__((aligned(4096), used));
+/* What live_leave_vectors() would say, without a call. */
+uint8_t live_return_vectors[LIVE_FRAME_COUNT] __attribute__((used));
 
 /* Compilers that can't be told to keep vector registers alone save them at every hit. */
 #if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
 #define IF_VECTORS "	cmpl $3,(%rdi)\n	je 1f\n"
 #define IF_LEAVE_VECTORS \
-	"	mov 24(%rbx),%rdi\n	call live_leave_vectors\n	test %eax,%eax\n	jnz 1f\n"
+	"	mov 24(%rbx),%rcx\n	lea live_trampolines(%rip),%rax\n	sub %rax,%rcx\n	shr $4,%rcx\n" \
+	"	lea live_return_vectors(%rip),%rax\n	cmpb $0,(%rax,%rcx)\n	jne 1f\n"
 #else
 #define IF_VECTORS "	jmp 1f\n"
 #define IF_LEAVE_VECTORS "	jmp 1f\n"
@@ -47,7 +50,7 @@ live_return live_returns[LIVE_FRAME_COUNT] __attribute__((aligned(4096), used));
  * stack is left to handlers, which have room on it as long as the interrupted code holds no more than a few values there.
  */
 
-/* Stack of live_x86_probe: rax rcx rdx rsi rdi r8 r9 r10 r11, the return address into the stub, the red zone. */
+/* Stack of live_x86_probe: rcx rdx rsi rdi r8 r9 r10 r11, the return address into the stub, rax, the red zone. */
 __asm__(
 	".pushsection .text.live_x86,\"ax\",@progbits\n"
 	".balign 16\n"
@@ -56,9 +59,9 @@ __asm__(
 	"	.cfi_startproc\n"
 	"	.cfi_undefined rip\n"
 	"	push %r11\n	push %r10\n	push %r9\n	push %r8\n	push %rdi\n"
-	"	push %rsi\n	push %rdx\n	push %rcx\n	push %rax\n"
-	"	mov 72(%rsp),%rdi\n"
-	"	mov 23(%rdi),%rdi\n" /* the stub's word 56, from its byte 33 */
+	"	push %rsi\n	push %rdx\n	push %rcx\n"
+	"	mov 64(%rsp),%rdi\n"
+	"	mov 5(%rdi),%rdi\n" /* the stub's word 56, from its byte 51 */
 	"	mov %rsp,%rsi\n"
 	IF_VECTORS
 	"	and $-16,%rsp\n"
@@ -67,7 +70,7 @@ __asm__(
 	"	xor %edx,%edx\n"
 	"	call live_hit\n"
 	"	mov 8(%rsp),%rsp\n"
-	"2:	pop %rax\n	pop %rcx\n	pop %rdx\n	pop %rsi\n	pop %rdi\n"
+	"2:	pop %rcx\n	pop %rdx\n	pop %rsi\n	pop %rdi\n"
 	"	pop %r8\n	pop %r9\n	pop %r10\n	pop %r11\n"
 	"	ret\n"
 	"1:	sub $2240,%rsp\n" /* the old stack pointer, whether upper halves are in use, masks, registers */
@@ -165,7 +168,7 @@ __asm__(
 	"	push %r10\n	push %r9\n	push %r8\n	push %rdi\n	push %rsi\n	push %rdx\n	push %rcx\n	push %rax\n"
 	"	.cfi_adjust_cfa_offset 64\n"
 	"	mov 64(%rsp),%rdi\n"
-	"	mov 28(%rdi),%rdi\n" /* the stub's word 56, from its byte 28 */
+	"	mov 5(%rdi),%rdi\n" /* the stub's word 56, from its byte 51 */
 	"	mov %rsp,%rsi\n"
 	"	lea 72(%rsp),%rdx\n"
 	"	mov 8(%rdi),%r11\n"

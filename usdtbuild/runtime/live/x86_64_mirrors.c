@@ -7,7 +7,6 @@
 #if defined(__x86_64__) && !defined(__ILP32__)
 
 #include <string.h>
-#include <sys/mman.h>
 
 #include "x86_64.h"
 
@@ -19,86 +18,24 @@ static uintptr_t mirror_of(const live_point *point, int high)
 	return point->shown.address + 5 + (uintptr_t)(intptr_t)(int32_t)distance;
 }
 
-/* Pages with a gap of fewer than this between them are mapped at once. */
-enum { GAP = 16 };
-
-static int by_address(const live_point *a, const live_point *b)
+/* Mirrors of sorted points at one distance; 0 if something is in the way. */
+static int make_mirrors(live_module *module, live_point **list, size_t count, int high)
 {
-	return a->shown.address < b->shown.address ? -1 : a->shown.address > b->shown.address;
-}
-
-/* Sort pointers to points by address: bottom-up merges, because libc's qsort may call malloc. */
-static void sort_points(live_point **list, live_point **spare, size_t count)
-{
-	size_t width, left, i, j, k;
-
-	for (width = 1; width < count; width *= 2) {
-		for (left = 0; left < count; left += 2 * width) {
-			size_t middle = left + width < count ? left + width : count;
-			size_t right = left + 2 * width < count ? left + 2 * width : count;
-
-			for (i = k = left, j = middle; k < right; k++)
-				spare[k] = i < middle && (j >= right || by_address(list[i], list[j]) <= 0) ? list[i++] : list[j++];
-		}
-		memcpy(list, spare, count * sizeof *list);
-	}
-}
-
-/* Map the mirrors of `count` sorted points at one distance. 0 if something is in the way, with nothing left mapped. */
-static int map_mirrors(live_module *module, live_point **list, size_t count, int high)
-{
-	uintptr_t page = live_page(), start = 0, end = 0;
 	unsigned first = module->mirror_count;
 	size_t i;
 
-	for (i = 0; i <= count; i++) {
-		uintptr_t at = i < count ? mirror_of(list[i], high) : UINTPTR_MAX;
-		uintptr_t from = at & ~(page - 1), to = i < count ? (at + 5 + page - 1) & ~(page - 1) : 0;
-
-		/* The order of mirrors may be that of two forms, a few bytes apart: pages overlap, and never run back. */
-		if (i < count && end && from <= end + GAP * page) {
-			end = to > end ? to : end;
-			continue;
-		}
-		if (end) {
-			void *found = mmap((void *)start, end - start, PROT_READ | PROT_WRITE,
-				MAP_PRIVATE | MAP_ANONYMOUS | 0x100000 /* MAP_FIXED_NOREPLACE */, -1, 0);
-
-			if (found != MAP_FAILED && (uintptr_t)found != start) {
-				munmap(found, end - start);
-				found = MAP_FAILED;
-			}
-			if (found == MAP_FAILED) {
-				while (module->mirror_count > first) {
-					module->mirror_count--;
-					munmap(module->mirrors[module->mirror_count].at, module->mirrors[module->mirror_count].size);
-				}
-				return 0;
-			}
-			module->mirrors[module->mirror_count].at = found;
-			module->mirrors[module->mirror_count++].size = end - start;
-		}
-		start = from;
-		end = to;
-	}
-	return 1;
-}
-
-static void write_mirrors(live_module *module, live_point **list, size_t count, int high, unsigned first)
-{
-	size_t i;
-
+	for (i = 0; i < count; i++)
+		list[i]->landing = mirror_of(list[i], high);
+	if (!live_map_landings(module, list, count, 5))
+		return 0;
 	for (i = 0; i < count; i++) {
-		unsigned char *at = (unsigned char *)mirror_of(list[i], high);
+		unsigned char *at = (unsigned char *)list[i]->landing;
 
 		at[0] = 0xe9;
 		put32(at + 1, list[i]->stub - (uintptr_t)at - 5);
-		list[i]->landing = (uintptr_t)at;
 	}
-	for (; first < module->mirror_count; first++)
-		if (!live_make_executable(module->mirrors[first].at, module->mirrors[first].size))
-			for (i = 0; i < count; i++)
-				live_refuse(list[i], "no-execute", "the system allows no new code (SELinux, MDWE)");
+	live_seal_landings(module, list, count, first);
+	return 1;
 }
 
 /* Tails whose last three bytes are free land in rows of 256 bytes of our own, at the one byte of a row that their second byte allows. */
@@ -164,7 +101,6 @@ int live_machine_prepare(live_module *module, char *room, size_t size)
 		0x24, -0x24, 0x2c, -0x2c, 0x34, -0x34, 0x08, -0x08};
 	live_point **list, **spare;
 	size_t count = 0, tails = 0, i;
-	unsigned first;
 	live_arena scratch = {0};
 
 	if (size)
@@ -180,25 +116,17 @@ int live_machine_prepare(live_module *module, char *room, size_t size)
 		if (!module->points[i].shown.reason
 			&& (module->points[i].form == FORM_NOPL4 || module->points[i].form == FORM_NOPL5))
 			list[count++] = &module->points[i];
-	sort_points(list, spare, count);
-	for (i = 0; count && i < sizeof highs; i++) {
-		first = module->mirror_count;
-		if (map_mirrors(module, list, count, highs[i])) {
-			write_mirrors(module, list, count, highs[i], first);
-			break;
-		}
-	}
+	live_sort_points(list, spare, count);
+	for (i = 0; count && i < sizeof highs && !make_mirrors(module, list, count, highs[i]); i++)
+		;
 	if (i == sizeof highs)
 		for (i = 0; i < count; i++)
 			live_refuse(list[i], "no-memory", live_no_reach);
 	for (i = 0; i < module->probe_count; i++)
 		if (!module->points[i].shown.reason && module->points[i].form == FORM_TAIL)
 			spare[tails++] = &module->points[i];
-	sort_points(spare, list, tails);
-	first = module->mirror_count;
-	if (tails && map_mirrors(module, spare, tails, (int8_t)0xc3))
-		write_mirrors(module, spare, tails, (int8_t)0xc3, first);
-	else
+	live_sort_points(spare, list, tails);
+	if (!tails || !make_mirrors(module, spare, tails, (int8_t)0xc3))
 		for (i = 0; i < tails; i++)
 			live_refuse(spare[i], "no-memory", "the one place that this tail call's bytes can jump to isn't free");
 	live_free(&scratch);

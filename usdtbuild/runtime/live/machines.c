@@ -1,0 +1,113 @@
+/*
+ * What machines have in common: how numbers are spelled in operands, sites of one word, and what a machine does where its own file
+ * says nothing else. Those are weak: a machine's file that has such a function replaces it. But a static library gives the linker
+ * a file only for names that nobody has defined yet, and a weak one counts: so what a machine has in a file of which nothing
+ * else is asked has no default there (SEPARATE).
+ */
+
+#include "internal.h"
+
+#include <string.h>
+
+#define DEFAULT __attribute__((weak))
+#if defined(__x86_64__) && !defined(__ILP32__)
+#define SEPARATE 1 /* x86_64_mirrors.c, x86_64_jumps.c */
+#else
+#define SEPARATE 0
+#endif
+
+int live_number(const char **at, const char *end, int32_t *value)
+{
+	const char *digits;
+	int32_t sum = 0, sign = 1;
+
+	if (*at < end && **at == '-') {
+		sign = -1;
+		++*at;
+	}
+	digits = *at;
+	while (*at < end && **at >= '0' && **at <= '9' && sum < 100000000)
+		sum = sum * 10 + (*(*at)++ - '0');
+	*value = sign * sum;
+	return *at != digits;
+}
+
+int live_index(const char **at, const char *end, int32_t *offset)
+{
+	*offset = 0;
+	if (*at < end && **at == ',') {
+		for (++*at; *at < end && (**at == ' ' || **at == '#'); ++*at)
+			;
+		if (!live_number(at, end, offset))
+			return 0;
+	}
+	return *at < end && *(*at)++ == ']';
+}
+
+int live_word_step(const live_point *point, uint32_t off, uint32_t jump, int by_page, int on, int step, live_store *store)
+{
+	store->at = point->shown.address;
+	store->size = store->expected = 4;
+	store->by_page = (uint8_t)by_page;
+	memcpy(store->old, on ? &off : &jump, 4);
+	memcpy(store->bytes, on ? &jump : &off, 4);
+	return step == 0;
+}
+
+/* -- what a machine needn't have -------------------------------------------------------------------------------- */
+
+#if !SEPARATE
+DEFAULT size_t live_machine_room(live_module *module)
+{
+	(void)module;
+	return 0;
+}
+#endif
+
+DEFAULT int live_machine_prepare(live_module *module, char *room, size_t size)
+{
+	(void)module;
+	(void)room;
+	(void)size;
+	return 0;
+}
+
+DEFAULT unsigned live_machine_pad(const unsigned char *at, size_t left)
+{
+	(void)at;
+	(void)left;
+	return 0;
+}
+
+DEFAULT unsigned live_machine_hotpatch(const unsigned char *at)
+{
+	(void)at;
+	return 0;
+}
+
+DEFAULT int live_machine_rights(const live_module *module)
+{
+	(void)module;
+	return 0;
+}
+
+DEFAULT int live_machine_hook(uintptr_t at, void (*hook)(void))
+{
+	(void)at;
+	(void)hook;
+	return 0;
+}
+
+#if !SEPARATE
+DEFAULT void live_machine_jumps(
+	live_module *module, const live_segment *code, int (*wanted)(void *, uintptr_t),
+	uintptr_t (*function)(void *, uintptr_t), void (*found)(void *, uintptr_t, uintptr_t), void *data)
+{
+	(void)module;
+	(void)code;
+	(void)wanted;
+	(void)function;
+	(void)found;
+	(void)data;
+}
+#endif

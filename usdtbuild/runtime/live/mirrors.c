@@ -1,0 +1,97 @@
+/*
+ * Landings: where a site's own bytes can jump to, on machines where its jump can't have any distance (x86-64, Thumb). The machine's file
+ * chooses a distance and says where each point lands; this maps the pages of all, or says that something is in the way.
+ */
+
+#include "internal.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+/* Pages with a gap of fewer than this between them are mapped at once. */
+enum { GAP = 16 };
+
+static int by_address(const live_point *a, const live_point *b)
+{
+	return a->shown.address < b->shown.address ? -1 : a->shown.address > b->shown.address;
+}
+
+/* Sort pointers to points by address: bottom-up merges, because libc's qsort may call malloc. */
+void live_sort_points(live_point **list, live_point **spare, size_t count)
+{
+	size_t width, left, i, j, k;
+
+	for (i = 1; i < count && by_address(list[i - 1], list[i]) <= 0; i++)
+		;
+	if (i >= count) /* as one object's mostly are */
+		return;
+	for (width = 1; width < count; width *= 2) {
+		for (left = 0; left < count; left += 2 * width) {
+			size_t middle = left + width < count ? left + width : count;
+			size_t right = left + 2 * width < count ? left + 2 * width : count;
+
+			for (i = k = left, j = middle; k < right; k++)
+				spare[k] = i < middle && (j >= right || by_address(list[i], list[j]) <= 0) ? list[i++] : list[j++];
+		}
+		memcpy(list, spare, count * sizeof *list);
+	}
+}
+
+/* One run of pages. 0 if they aren't free. */
+static int map_run(live_module *module, uintptr_t start, uintptr_t end)
+{
+	void *found = mmap((void *)start, end - start, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | 0x100000 /* MAP_FIXED_NOREPLACE */, -1, 0);
+
+	if (found != MAP_FAILED && (uintptr_t)found != start) {
+		munmap(found, end - start);
+		found = MAP_FAILED;
+	}
+	if (found == MAP_FAILED)
+		return 0;
+	module->mirrors[module->mirror_count].at = found;
+	module->mirrors[module->mirror_count++].size = end - start;
+	return 1;
+}
+
+/* Map the landings of `count` sorted points, `size` bytes each. 0 if something is in the way, with nothing left mapped. */
+int live_map_landings(live_module *module, live_point **list, size_t count, unsigned size)
+{
+	uintptr_t page = live_page(), start = 0, end = 0;
+	unsigned first = module->mirror_count;
+	size_t i;
+
+	for (i = 0; i <= count; i++) {
+		uintptr_t at = i < count ? list[i]->landing : UINTPTR_MAX;
+		uintptr_t from = at & ~(page - 1), to = i < count ? (at + size + page - 1) & ~(page - 1) : 0;
+
+		/* The order of landings may be that of two forms, a few bytes apart: pages overlap, and never run back. */
+		if (i < count && end && from <= end + GAP * page) {
+			end = to > end ? to : end;
+			continue;
+		}
+		if (end && !map_run(module, start, end)) {
+			while (module->mirror_count > first) {
+				module->mirror_count--;
+				munmap(module->mirrors[module->mirror_count].at, module->mirrors[module->mirror_count].size);
+			}
+			return 0;
+		}
+		start = from;
+		end = to;
+	}
+	return 1;
+}
+
+/* What was mapped from the module's mirror `first` on is code now. */
+void live_seal_landings(live_module *module, live_point **list, size_t count, unsigned first)
+{
+	size_t i;
+
+	for (; first < module->mirror_count; first++) {
+		__builtin___clear_cache(module->mirrors[first].at, (char *)module->mirrors[first].at + module->mirrors[first].size);
+		if (!live_make_executable(module->mirrors[first].at, module->mirrors[first].size))
+			for (i = 0; i < count; i++)
+				live_refuse(list[i], "no-execute", "the system allows no new code (SELinux, MDWE)");
+	}
+}
