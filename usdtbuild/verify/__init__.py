@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Callable
 
 from ..formats import stapsdt
 from ..inspection import probes as look
-from . import arguments, building, names, records, red_zone, semaphores, sites
+from . import arguments, building, names, records, red_zone, semaphores, site_table, sites
 from .building import calls_stubs
 from .report import ERROR, NOTE, SEVERITIES, WARNING, Finding, Place, Report, Subject
 
@@ -38,6 +38,7 @@ CHECKS: tuple[Callable[[Subject], Iterable[Finding]], ...] = (
     *semaphores.CHECKS,
     *arguments.CHECKS,
     *names.CHECKS,
+    *site_table.CHECKS,
 )
 
 
@@ -146,6 +147,8 @@ NAMES = {
     "semaphore-value": "a semaphore that doesn't begin as 0",
     "site-code": "a site that holds no NOP",
     "site-refused": "a site where the kernel takes no probe",
+    "site-table": "the loaded table of sites doesn't say what the records say",
+    "site-table-damaged": "a loaded table of sites that can't be read, or found",
     "undeclared-probe": "a probe that its provider doesn't declare",
     "untied-records": "records that outlive their function",
     "usdt-refused": "notes because of which Oracle's DTrace refuses the file",
