@@ -38,7 +38,7 @@ class Opened:
         self.mapping: mmap | None = None
         self.view: Data
         if self.size < _MAPPED_FROM:
-            self.view = _read_all(descriptor)
+            self.view = _read_all(descriptor, self.size)
         else:
             import mmap as mmap_module
 
@@ -70,8 +70,12 @@ def open_input(path: str) -> Opened:
         raise
 
 
-def _read_all(descriptor: int) -> bytes:
-    pieces: list[bytes] = []
+def _read_all(descriptor: int, size: int) -> bytes:
+    """Return what there is to read; a file that has the `size` it is said to have is read at once."""
+    piece = posix.read(descriptor, size + 1)
+    if len(piece) == size > 0:
+        return piece
+    pieces = [piece]
     while True:
         piece = posix.read(descriptor, _MAPPED_FROM)
         if not piece:
@@ -85,8 +89,8 @@ def _reason(error: OSError) -> str:
 
 
 def write_edited(
-    source: Opened, patches: Sequence[tuple[int, bytes]], tail: bytes, target: str, *, mode: int | None = None,
-    staged: bool = False,
+    source: Opened, patches: Sequence[tuple[int, bytes]], tail: bytes | bytearray, target: str, *,
+    mode: int | None = None, staged: bool = False,
 ) -> None:  # fmt: skip
     """Write `source` with `patches` over it and `tail` behind it to `target`, at once. Raises InputError.
 

@@ -18,16 +18,24 @@ from . import layout
 from .finish import Finisher
 from .finish_symbols import ABSOLUTE
 from .layout import SectionIndex
+from .relocations import RepeatedRelocations
 
-__all__ = ["ABSOLUTE", "NewRelocation", "ObjectEditor"]
+__all__ = ["ABSOLUTE", "NewRelocation", "NewRelocations", "ObjectEditor"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from .layout import SymbolIndex
     from .object import ElfObject, Reference
 
+    # What is new is kept in plain tuples, of which an object has dozens: named ones cost three times as much to make.
+    NewSymbol = tuple[str, int, int, int, int, int]  # name, info, other, section, value, size
+    NewSection = tuple[str, int, int, bytes, int, int, int, int]  # name, type, flags, data, link, info, align, entsize
+
 # A symbol that the object doesn't have yet is named by a negative number until `finish` knows its place:
 # -2, -4, ... are new local labels, -1, -3, ... new global symbols.
+_LABEL = layout.STB_LOCAL << 4 | layout.STT_NOTYPE
 
 
 class NewRelocation(NamedTuple):
@@ -42,31 +50,26 @@ class NewRelocation(NamedTuple):
     addend: int
 
 
-class _Label(NamedTuple):
-    name: str
-    section: int
-    value: int
-    type: int
-    other: int
+class NewRelocations:
+    """The relocations of a new section as columns, which are written a column at a time; a row is a `NewRelocation`."""
 
+    __slots__ = ("addends", "offsets", "symbols", "types")
 
-class _Global(NamedTuple):
-    name: str
-    info: int
-    section: int
-    value: int
-    size: int
+    def __init__(self, rows: Iterable[NewRelocation] = ()) -> None:
+        self.offsets: list[int] = []
+        self.types: list[int] = []
+        self.symbols: list[int] = []
+        self.addends: list[int] = []
+        self.extend(rows)
 
+    def __len__(self) -> int:
+        return len(self.offsets)
 
-class _NewSection(NamedTuple):
-    name: str
-    type: int
-    flags: int
-    data: bytes
-    link: int
-    info: int
-    align: int
-    entsize: int
+    def extend(self, rows: Iterable[NewRelocation]) -> None:
+        """Add relocations behind those that there are."""
+        columns = (self.offsets, self.types, self.symbols, self.addends)
+        for column, values in zip(columns, zip(*rows)):
+            column.extend(values)
 
 
 class ObjectEditor:
@@ -77,40 +80,30 @@ class ObjectEditor:
         self.source = source
         self.layout = source.layout
         self.patches: list[tuple[int, bytes]] = []
-        self._labels: list[_Label] = []
-        self._globals: list[_Global] = []
+        self._labels: list[NewSymbol] = []
+        self._globals: list[NewSymbol] = []
         self._changed_symbols: dict[SymbolIndex, tuple[int, int, SectionIndex | None, int | None, int | None]] = {}
         self._retargeted: list[tuple[Reference, int, int, int]] = []
-        self._sections: list[_NewSection] = []
-        self._relocations: dict[int, tuple[int, list[NewRelocation]]] = {}
+        self._sections: list[NewSection] = []
+        self._relocations: dict[int, tuple[int, NewRelocations | RepeatedRelocations]] = {}
+        self._left: list[SymbolIndex] = []
         self._group_members: dict[int, list[int]] = {}
         self._new_groups: dict[int, tuple[int, list[int]]] = {}
         self._extended: dict[SectionIndex, bytearray] = {}
-        self._more_relocations: dict[SectionIndex, list[NewRelocation]] = {}  # existing section of relocations -> more
+        self._more_relocations: dict[SectionIndex, NewRelocations] = {}  # existing section of relocations -> more
         self._emptied: list[SectionIndex] = []
         self._dropped: list[SectionIndex] = []
         self._osabi: int | None = None
-        self._rela = self._uses_rela()
-
-    def _uses_rela(self) -> bool:
-        """Whether this machine's relocations carry addends: what the object does, and RELA in 64-bit ones."""
-        for section in self.source.sections:
-            if section.type == layout.SHT_RELA:
-                return True
-            if section.type == layout.SHT_REL:
-                return False
-        return self.layout.is64
-
-    @property
-    def uses_rela(self) -> bool:
-        """Whether relocations of this object carry their addends (else the addend lies in the relocated bytes)."""
-        return self._rela
+        # Whether relocations carry their addends: those of the object say so, else 64-bit ones do.
+        tables = source.of_type(layout.SHT_RELA, layout.SHT_REL)
+        self.uses_rela = source.sections[tables[0]].type == layout.SHT_RELA if tables else self.layout.is64
 
     # -- what callers change -----------------------------------------------------------------------------------------
 
-    def patch(self, section: SectionIndex, offset: int, data: bytes) -> None:
-        """Overwrite bytes of an existing section."""
-        self.patches.append((self.source.sections[section].offset + offset, data))
+    def patch_all(self, section: SectionIndex, patches: Iterable[tuple[int, bytes]]) -> None:
+        """Overwrite bytes of an existing section at these offsets."""
+        start = self.source.sections[section].offset
+        self.patches += [(start + offset, data) for offset, data in patches]
 
     def set_osabi_gnu(self) -> None:
         """Mark the object as using GNU extensions (SHF_GNU_RETAIN), if it names no other system."""
@@ -124,23 +117,30 @@ class ObjectEditor:
 
     def section_after(self, others: int) -> SectionIndex:
         """Return the index of the section that is added after so many others; a section's relocations are one."""
-        return SectionIndex(len(self.source.sections) + len(self._sections) + others)
+        return SectionIndex(self.source.section_count + len(self._sections) + others)
 
     def add_label(self, section: SectionIndex, value: int, name: str = "") -> int:
         """Add a local label, usually a nameless one, in a section or ABSOLUTE; return its handle."""
-        self._labels.append(_Label._make((name, section, value, layout.STT_NOTYPE, layout.STV_HIDDEN)))
+        self._labels.append((name, _LABEL, layout.STV_HIDDEN, section, value, 0))
         return -2 * len(self._labels)
+
+    def add_labels(self, section: SectionIndex, values: Sequence[int]) -> Sequence[int]:
+        """Add nameless local labels in a section; return their handles."""
+        first = -2 * len(self._labels) - 2
+        hidden = layout.STV_HIDDEN
+        self._labels += [("", _LABEL, hidden, section, value, 0) for value in values]
+        return range(first, first - 2 * len(values), -2)
 
     def add_section_symbol(self, section: SectionIndex) -> int:
         """Add the local symbol that stands for a section and lends it its name; return its handle."""
-        self._labels.append(_Label("", section, 0, layout.STT_SECTION, layout.STV_DEFAULT))
+        self._labels.append(("", layout.STT_SECTION, layout.STV_DEFAULT, section, 0, 0))
         return -2 * len(self._labels)
 
     def add_global(
         self, name: str, binding: int, section: int = 0, value: int = 0, size: int = 0, type_: int = layout.STT_NOTYPE
     ) -> int:
         """Add a named hidden symbol (undefined by default); return its handle."""
-        self._globals.append(_Global._make((name, binding << 4 | type_, section, value, size)))
+        self._globals.append((name, binding << 4 | type_, layout.STV_HIDDEN, section, value, size))
         return -2 * len(self._globals) + 1
 
     def change_symbol(
@@ -155,9 +155,17 @@ class ObjectEditor:
         """Give an existing global symbol another binding and definition, and hide it."""
         self._changed_symbols[index] = (binding << 4 | type_, layout.STV_HIDDEN, section, value, size)
 
+    def leave_undefined(self, symbols: Iterable[SymbolIndex]) -> None:
+        """Let undefined symbols, to which nothing refers any more, be what no linker misses: weak and hidden."""
+        self._left += symbols
+
     def retarget(self, reference: Reference, type_: int, symbol: int, addend: int = 0) -> None:
         """Turn an existing relocation into one of another type against another symbol."""
         self._retargeted.append((reference, type_, symbol, addend))
+
+    def tie(self, references: Iterable[Reference], type_: int, symbols: Iterable[int]) -> None:
+        """Turn existing relocations into ones of another type against these symbols, one for each."""
+        self._retargeted += [(reference, type_, symbol, 0) for reference, symbol in zip(references, symbols)]
 
     def move(self, reference: Reference, offset: int) -> None:
         """Let an existing relocation apply at another offset, since its instruction moved there."""
@@ -175,19 +183,21 @@ class ObjectEditor:
         link: int = 0,
         info: int = 0,
         entsize: int = 0,
-        relocations: list[NewRelocation] | None = None,
+        relocations: NewRelocations | RepeatedRelocations | Sequence[NewRelocation] = (),
         group: int = 0,
     ) -> SectionIndex:
         """Append a section, with its relocations and as a member of `group` (a group section) if given.
 
-        Return its index, which is final.
+        Return its index, which is final. Columns of relocations may be changed until `finish`.
         """
         if group:
             flags |= layout.SHF_GROUP
         index = self.next_section
-        self._sections.append(_NewSection(name, type_, flags, data, link, info, align, entsize))
+        self._sections.append((name, type_, flags, data, link, info, align, entsize))
         self._join(group, index)
         if relocations:
+            if not isinstance(relocations, (NewRelocations, RepeatedRelocations)):
+                relocations = NewRelocations(relocations)
             self._add_relocation_section(name, index, relocations, group)
         return index
 
@@ -196,39 +206,40 @@ class ObjectEditor:
 
         The section is an existing one that has relocations already, or a new one that was added with some.
         """
-        first_new = len(self.source.sections)
+        first_new = self.source.section_count
         if section < first_new:
             added = self._extended.setdefault(section, bytearray())
             start = self.source.sections[section].size + len(added)
             added += data
         else:
-            new = self._sections[section - first_new]
-            start = len(new.data)
-            self._sections[section - first_new] = new._replace(data=new.data + data)
+            name, type_, flags, before, *rest = self._sections[section - first_new]
+            start = len(before)
+            self._sections[section - first_new] = (name, type_, flags, before + data, *rest)  # type: ignore[assignment]
         self.add_relocations(section, [r._replace(offset=start + r.offset) for r in relocations])
         return start
 
     def add_relocations(self, section: SectionIndex, relocations: list[NewRelocation]) -> None:
         """Add relocations to a section; where it has some, each goes behind those of its offset and of lower ones."""
-        if section >= len(self.source.sections):
-            self._relocations[section + 1][1].extend(relocations)
+        if section >= self.source.section_count:
+            columns = self._relocations[section + 1][1]
+            assert isinstance(columns, NewRelocations)  # nobody adds to repeated ones
+            columns.extend(relocations)
             return
         existing = [i for i in self.source.relocation_sections() if self.source.sections[i].info == section]
         if existing:
-            self._more_relocations.setdefault(existing[0], []).extend(relocations)
+            self._more_relocations.setdefault(existing[0], NewRelocations()).extend(relocations)
         else:
             group = self.source.groups().get(section, SectionIndex(0))
-            self._add_relocation_section(self.source.section_name(section), section, relocations, group)
+            self._add_relocation_section(self.source.section_name(section), section, NewRelocations(relocations), group)
 
-    def _add_relocation_section(self, name: str, target: int, relocations: list[NewRelocation], group: int) -> None:
-        entry = self.layout.rela if self._rela else self.layout.rel
-        prefix, type_ = (".rela", layout.SHT_RELA) if self._rela else (".rel", layout.SHT_REL)
+    def _add_relocation_section(
+        self, name: str, target: int, relocations: NewRelocations | RepeatedRelocations, group: int
+    ) -> None:
+        entry = self.layout.rela if self.uses_rela else self.layout.rel
+        prefix, type_ = (".rela", layout.SHT_RELA) if self.uses_rela else (".rel", layout.SHT_REL)
         flags = layout.SHF_INFO_LINK | (layout.SHF_GROUP if group else 0)
-        index = self.next_section
-        header = _NewSection(
-            prefix + name, type_, flags, b"", self.source.symtab, target, self.layout.address_size, entry.size
-        )
-        self._sections.append(header)
+        index, size = self.next_section, self.layout.address_size
+        self._sections.append((prefix + name, type_, flags, b"", self.source.symtab, target, size, entry.size))
         self._relocations[index] = (target, relocations)
         self._join(group, index)
 
@@ -258,6 +269,6 @@ class ObjectEditor:
 
     # -- the result --------------------------------------------------------------------------------------------------
 
-    def finish(self) -> tuple[list[tuple[int, bytes]], bytes]:
+    def finish(self) -> tuple[list[tuple[int, bytes]], bytearray]:
         """Return (patches, tail): bytes to overwrite at file offsets, and bytes to append to the file."""
         return Finisher(self).run()

@@ -8,20 +8,18 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from . import layout
-from .finish_symbols import write_symbols
-from .headers import SectionHeader
-from .layout import SymbolIndex
-from .relocations import encode
+from .finish_symbols import SectionNames, SymbolNames, write_symbols
+from .relocations import RepeatedRelocations, encode, symbol_field
 from .uleb import decode_uleb, encode_uleb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from .edit import NewRelocations, ObjectEditor
+    from .headers import SectionHeader
+    from .layout import SectionIndex, SymbolIndex
 
-    from .edit import NewRelocation, ObjectEditor
-    from .layout import SectionIndex
-    from .object import ElfObject, Reference
-    from .relocations import Entry
+    # The fields of a section header that is written, in file order.
+    Header = tuple[int, int, int, int, int, int, int, int, int, int]
 
 
 class Finisher:
@@ -34,85 +32,81 @@ class Finisher:
         self.tail = bytearray()
         self.base = len(self.source.data)
         self.patches = editor.patches
-        self.headers: list[SectionHeader] = list(self.source.sections)
+        self.changed: dict[int, Header | SectionHeader] = {}  # headers of existing sections
+        self.added: list[Header] = []  # headers of new ones
         self.first_global = self.source.sections[self.source.symtab].info
         self.count = self.source.symbol_count
         labels = len(editor._labels)
         # The first globals give their places to the labels and go to the end, in order.
         stop = min(self.first_global + labels, self.count)
         start = max(self.count, self.first_global + labels)
-        self.moved: dict[SymbolIndex, int] = {
-            SymbolIndex(old): start + i for i, old in enumerate(range(self.first_global, stop))
-        }
-        self.first_new_global = self.count + labels
-        self.names: dict[str, int] = {}
+        moved = range(self.first_global, stop)
+        self.moved: dict[SymbolIndex, int] = dict(zip(moved, range(start, start + len(moved))))  # type: ignore[arg-type]
+        # A handle is a negative number, and counts from the end of this: labels in every second place, globals between.
+        most = max(labels, len(editor._globals))
+        self.handles = [0] * (2 * most)
+        self.handles[-2::-2] = range(self.first_global, self.first_global + most)
+        self.handles[-1::-2] = range(self.count + labels, self.count + labels + most)
+        self.strings = SymbolNames(self)
+        self.names = SectionNames(self, self.strings)
 
-    def run(self) -> tuple[list[tuple[int, bytes]], bytes]:
+    def run(self) -> tuple[list[tuple[int, bytes]], bytearray]:
         """Return (patches, tail); see `ObjectEditor.finish`."""
-        self._renumber_relocations()
+        _renumber_relocations(self)
         self._write_new_sections()
         self._write_groups()
         self._write_address_significance()
         self._write_extended_sections()
         write_symbols(self)
         for index in self.editor._emptied:
-            self.headers[index] = self.headers[index]._replace(size=0)
+            self.place_header(index, self.header(index)[4], 0)
         for index in self.editor._dropped:
-            self.headers[index] = SectionHeader(*(0 for _ in self.headers[index]))  # SHT_NULL and all else are 0
+            self.changed[index] = (0, layout.SHT_NULL, 0, 0, 0, 0, 0, 0, 0, 0)
         self._write_headers()
-        return self.patches, bytes(self.tail)
+        return self.patches, self.tail
 
     def number(self, symbol: int) -> int:
         """Return the final index of an input symbol or of a handle."""
-        if symbol >= 0:
-            return self.moved.get(SymbolIndex(symbol), symbol)
-        if symbol % 2 == 0:
-            return self.first_global - symbol // 2 - 1
-        return self.first_new_global + (-symbol - 1) // 2
+        return self.handles[symbol] if symbol < 0 else self.moved.get(symbol, symbol)  # type: ignore[call-overload]
 
     def append(self, data: bytes | bytearray, align: int) -> int:
         """Append to the tail at an aligned file offset, and return that offset.
 
         Sixteen bytes are enough for any record; a section aligned to a page needs no page of padding in an object.
         """
-        self.tail.extend(bytes(-(self.base + len(self.tail)) % min(max(align, 1), 16)))
-        offset = self.base + len(self.tail)
-        self.tail.extend(data)
-        return offset
+        tail = self.tail
+        end = self.base + len(tail)
+        if align > 1:
+            padding = -end % (align if align < 16 else 16)
+            if padding:
+                tail += bytes(padding)
+                end += padding
+        tail += data
+        return end
+
+    def header(self, index: int) -> Header | SectionHeader:
+        """Return the header that an existing section has so far."""
+        return self.changed.get(index) or self.source.sections[index]
+
+    def place_header(self, index: int, offset: int, size: int, info: int | None = None) -> None:
+        """Let an existing section be somewhere else in the file, and maybe have another info field."""
+        name, type_, flags, address, _, _, link, before, align, entsize = self.header(index)
+        info = before if info is None else info
+        self.changed[index] = (name, type_, flags, address, offset, size, link, info, align, entsize)
 
     # -- relocations -------------------------------------------------------------------------------------------------
 
-    def _renumber_relocations(self) -> None:
-        number, moved = self.number, self.moved
-        changes = [(ref, (ref.offset, type_, number(symbol), addend)) for ref, type_, symbol, addend
-                   in self.editor._retargeted]  # fmt: skip
-        if moved:
-            done = {ref[:2] for ref, _ in changes}  # section and entry
-            changes += [
-                (ref, (ref.offset, ref.type, moved[ref.symbol], ref.addend or 0))
-                for ref in self.source.references(moved.keys())
-                if ref[:2] not in done
-            ]
-        by_section: dict[SectionIndex, list[tuple[Reference, Entry]]] = {}
-        for change in changes:
-            by_section.setdefault(change[0].relocations, []).append(change)
-        for index, members in by_section.items():
-            section = self.source.sections[index]
-            start, size = section.offset, section.entsize
-            packed = self._encode([entry for _, entry in members], rela=section.type == layout.SHT_RELA)
-            self.patches += [(start + ref.entry * size, data) for (ref, _), data in zip(members, packed)]
-
-    def _encode(self, entries: Iterable[Entry], *, rela: bool) -> list[bytes]:
-        return encode(entries, self.layout, self.source.machine, rela=rela)
-
-    def _pack_new(self, relocations: list[NewRelocation], *, rela: bool) -> bytes:
-        number = self.number
-        numbers = {symbol: number(symbol) for symbol in {relocation[2] for relocation in relocations}}
-        entries = [(offset, type_, numbers[symbol], addend) for offset, type_, symbol, addend in relocations]
-        return b"".join(self._encode(entries, rela=rela))
+    def _pack_new(self, relocations: NewRelocations | RepeatedRelocations, *, rela: bool) -> bytes:
+        if isinstance(relocations, RepeatedRelocations):
+            return relocations.encode(self.number)
+        symbols = relocations.symbols
+        numbers = {symbol: self.number(symbol) for symbol in {*symbols}}
+        named = [numbers[symbol] for symbol in symbols]
+        columns = relocations.offsets, relocations.types, named, relocations.addends
+        return b"".join(encode(*columns, self.layout, self.source.machine, rela=rela))
 
     def _write_new_sections(self) -> None:
-        first, editor = len(self.source.sections), self.editor
+        first, editor = self.source.section_count, self.editor
         relocations, groups, uses_rela = editor._relocations, editor._new_groups, editor.uses_rela
         for index, (name, type_, flags, content, link, info, align, entsize) in enumerate(editor._sections, first):
             if index in relocations:
@@ -124,25 +118,24 @@ class Finisher:
             else:
                 data = content if uses_rela else self._with_addends(index, content)
             offset = self.append(data, align)
-            number = self.name_number(name)
-            header = (number, type_, flags, 0, offset, len(data), link, info, align, entsize)
-            self.headers.append(SectionHeader._make(header))
-
-    def name_number(self, name: str) -> int:
-        """Return the number of a new section's name, which its header has until the table of names is written."""
-        return self.names.setdefault(name, len(self.names))
+            self.added.append((self.names.place(name), type_, flags, 0, offset, len(data), link, info, align, entsize))
 
     def _with_addends(self, index: int, data: bytes) -> bytes:
-        """Return a new section's bytes with the addends of its relocations, which carry none, in the 32-bit words."""
+        """Return a new section's bytes with the addends of its relocations, which carry none, in the 32-bit words.
+
+        Whoever writes repeated relocations has put theirs there already.
+        """
         header = index + 1
         if header not in self.editor._relocations:
             return data
         target, relocations = self.editor._relocations[header]
+        if target != index or isinstance(relocations, RepeatedRelocations):
+            return data
         changed = bytearray(data)
-        for relocation in relocations if target == index else ():
-            if relocation.addend:
-                value = self.layout.u32.unpack_from(changed, relocation.offset)[0] + relocation.addend
-                self.layout.u32.pack_into(changed, relocation.offset, value & 0xFFFFFFFF)
+        for offset, addend in zip(relocations.offsets, relocations.addends):
+            if addend:
+                value = self.layout.u32.unpack_from(changed, offset)[0] + addend
+                self.layout.u32.pack_into(changed, offset, value & 0xFFFFFFFF)
         return bytes(changed)
 
     def _write_extended_sections(self) -> None:
@@ -170,8 +163,7 @@ class Finisher:
         return data
 
     def _write_again(self, index: int, data: bytes | bytearray) -> None:
-        offset = self.append(data, self.source.sections[index].align)
-        self.headers[index] = self.headers[index]._replace(offset=offset, size=len(data))
+        self.place_header(index, self.append(data, self.source.sections[index].align), len(data))
 
     # -- what else holds symbol and section numbers ------------------------------------------------------------------
 
@@ -183,10 +175,10 @@ class Finisher:
             signature = self.number(section.info)
             added = self.editor._group_members.get(index, ())
             if added:
-                data = bytes(self.source.content(index)) + b"".join(self.layout.u32.pack(m) for m in added)
-                self.headers[index] = section._replace(info=signature, offset=self.append(data, 4), size=len(data))
+                data = bytes(self.source.content(index)) + b"".join(map(self.layout.u32.pack, added))
+                self.place_header(index, self.append(data, 4), len(data), signature)
             elif signature != section.info:
-                self.headers[index] = section._replace(info=signature)
+                self.place_header(index, section.offset, section.size, signature)
 
     def _write_address_significance(self) -> None:
         for index in self.source.of_type(layout.SHT_LLVM_ADDRSIG, layout.SHT_LLVM_CALL_GRAPH_OLD):
@@ -197,7 +189,7 @@ class Finisher:
                 symbols = decode_uleb(bytes(self.source.content(index)))
                 if any(symbol in self.moved for symbol in symbols):
                     data = b"".join(encode_uleb(self.number(symbol)) for symbol in symbols)
-                    self.headers[index] = section._replace(offset=self.append(data, 1), size=len(data))
+                    self.place_header(index, self.append(data, 1), len(data))
             else:
                 self._patch_old_call_graph(section)
 
@@ -212,28 +204,16 @@ class Finisher:
     # -- headers -----------------------------------------------------------------------------------------------------
 
     def _write_headers(self) -> None:
-        count = len(self.headers)
+        count = self.source.section_count + len(self.added)
         extended = count >= layout.SHN_LORESERVE
         if extended:
-            self.headers[0] = self.headers[0]._replace(size=count)
+            self.place_header(0, self.header(0)[4], count)
         fields = list(self.source.header_fields)
-        fields[5] = self.append(_packed_headers(self.source, self.headers), self.layout.address_size)
+        fields[5] = self.append(_packed_headers(self), self.layout.address_size)
         fields[11] = 0 if extended else count
         self.patches.append((16, self.layout.header.pack(*fields)))
         if self.editor._osabi is not None:
             self.patches.append((7, bytes([self.editor._osabi])))
-
-
-def _packed_headers(source: ElfObject, headers: list[SectionHeader]) -> bytes:
-    """Return the table of section headers, which begins with those of `source`; what stays is taken from its table."""
-    record, old, start = source.layout.section, source.sections, source.header_fields[5]
-    table = bytearray(memoryview(source.data)[start : start + len(old) * record.size])
-    place = 0
-    for header, before in zip(headers, old):
-        if header is not before:
-            record.pack_into(table, place, *header)
-        place += record.size
-    return bytes(table) + b"".join([record.pack(*header) for header in headers[len(old) :]])
 
 
 def _by_offset(relocations: bytes, size: int, records: layout.Layout) -> bytes:
@@ -241,3 +221,51 @@ def _by_offset(relocations: bytes, size: int, records: layout.Layout) -> bytes:
     word = records.word
     entries = [relocations[at : at + size] for at in range(0, len(relocations), size)]
     return b"".join(sorted(entries, key=lambda entry: int(word.unpack_from(entry)[0])))
+
+
+def _renumber_relocations(finisher: Finisher) -> None:
+    """Patch the existing relocations that are other ones now, and the symbol number of those whose symbol moved."""
+    changed: dict[SectionIndex, list[tuple[int, int, int, int, int]]] = {}
+    for (section, entry, offset, _, _, _), type_, symbol, addend in finisher.editor._retargeted:
+        row = (entry, offset, type_, finisher.number(symbol), addend)
+        if section in changed:
+            changed[section].append(row)
+        else:
+            changed[section] = [row]
+    done = {}
+    for section, rows in changed.items():
+        _, kind, _, _, start, _, _, _, _, size = finisher.source.sections[section]
+        done[section], offsets, types, symbols, addends = zip(*rows)
+        packed = encode(
+            offsets, types, symbols, addends, finisher.layout, finisher.source.machine, rela=kind == layout.SHT_RELA
+        )
+        finisher.patches += [(start + entry * size, data) for entry, data in zip(done[section], packed)]
+    if finisher.moved:
+        _renumber_symbols(finisher, done)
+
+
+def _renumber_symbols(finisher: Finisher, done: dict[SectionIndex, tuple[int, ...]]) -> None:
+    """Patch the number of each moved symbol where a relocation has it, but for the entries that are `done`."""
+    source, moved = finisher.source, finisher.moved
+    at, width, order = symbol_field(finisher.layout, source.machine)
+    for section, entries in source.entries_against(moved.keys()):
+        numbers = source.relocation_symbols(section)
+        start, size = source.sections[section].offset + at, source.sections[section].entsize
+        passed = set(done.get(section, ()))
+        finisher.patches += [
+            (start + entry * size, moved[numbers[entry]].to_bytes(width, order))
+            for entry in entries
+            if entry not in passed
+        ]
+
+
+def _packed_headers(finisher: Finisher) -> bytearray:
+    """Return the table of section headers, which begins with the existing ones: what stays is taken from there."""
+    source, record = finisher.source, finisher.layout.section
+    start, size = source.header_fields[5], record.size
+    table = bytearray(memoryview(source.data)[start : start + source.section_count * size])
+    for index, header in finisher.changed.items():
+        record.pack_into(table, index * size, *header)
+    if finisher.added:
+        table += b"".join(map(record.pack, *zip(*finisher.added)))
+    return table

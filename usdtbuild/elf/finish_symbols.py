@@ -3,85 +3,137 @@
 from __future__ import annotations
 
 from . import layout
-from .headers import SectionHeader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
+    from .edit import NewSymbol
     from .finish import Finisher
     from .layout import SectionIndex
 
 ABSOLUTE = layout.SectionIndex(-1)  # in place of a section's number: the symbol's value is no address
 
 
+class SymbolNames:
+    """The names of new symbols, in the order in which they go to the end of the table of strings."""
+
+    def __init__(self, finisher: Finisher) -> None:
+        source = finisher.source
+        self.added = bytearray()
+        base = source.sections[source.sections[source.symtab].link].size
+        self.labels = self._places(finisher.editor._labels, base)
+        self.globals = self._places(finisher.editor._globals, base)
+
+    def _places(self, symbols: Sequence[NewSymbol], base: int) -> list[int]:
+        """Return where in the table each symbol's name will be; 0 for those without a name."""
+        places, added = [], self.added
+        for symbol in symbols:
+            if symbol[0]:
+                places.append(base + len(added))
+                added += symbol[0].encode("utf-8", "surrogateescape")
+                added += b"\0"
+            else:
+                places.append(0)
+        return places
+
+
+class SectionNames:
+    """The names of new sections, at the end of the table of names, which may be that of strings as well (clang)."""
+
+    def __init__(self, finisher: Finisher, strings: SymbolNames) -> None:
+        source = finisher.source
+        self.added = bytearray()
+        shared = source.sections[source.symtab].link == source.shstrndx
+        self._base = source.sections[source.shstrndx].size + (len(strings.added) if shared else 0)
+        self._places: dict[str, int] = {}
+
+    def place(self, name: str) -> int:
+        """Return where in the table a section's name is."""
+        if name not in self._places:
+            self._places[name] = self._base + len(self.added)
+            self.added += name.encode() + b"\0"
+        return self._places[name]
+
+
 def write_symbols(finisher: Finisher) -> None:
     """Append the symbol table with the new labels and symbols in their places, and what belongs to it."""
     editor, source, size = finisher.editor, finisher.source, finisher.layout.symbol.size
-    strtab = layout.SectionIndex(source.sections[source.symtab].link)
-    strings = bytearray()
-    string_base = source.sections[strtab].size
     old = source.content(source.symtab)
-    table = bytearray(old[: finisher.first_global * size])
-    pack = _packer(finisher)
-    for text, section, value, type_, other in editor._labels:
-        table += pack(_add_string(strings, string_base, text) if text else 0, type_, other, section, value, 0)
-    stop = finisher.first_global + len(finisher.moved)
-    table += old[stop * size :]
-    table += old[finisher.first_global * size : stop * size]
-    for text, info, section, value, length in editor._globals:
-        table += pack(_add_string(strings, string_base, text), info, layout.STV_HIDDEN, section, value, length)
+    first, stop = finisher.first_global * size, (finisher.first_global + len(finisher.moved)) * size
+    table = bytearray(old[:first])
+    table += _packed(finisher, finisher.strings.labels, editor._labels)
+    table += old[stop:]
+    table += old[first:stop]
+    table += _packed(finisher, finisher.strings.globals, editor._globals)
     _apply_changes(finisher, table)
     offset = finisher.append(table, finisher.layout.address_size)
-    finisher.headers[source.symtab] = source.sections[source.symtab]._replace(
-        offset=offset, size=len(table), info=finisher.first_global + len(editor._labels)
-    )
+    finisher.place_header(source.symtab, offset, len(table), finisher.first_global + len(editor._labels))
     _write_extended_indices(finisher, len(table) // size)
-    _write_strings(finisher, strtab, strings)
+    strtab = layout.SectionIndex(source.sections[source.symtab].link)
+    if strtab == source.shstrndx:
+        _grow(finisher, strtab, finisher.strings.added + finisher.names.added)
+    else:
+        _grow(finisher, strtab, finisher.strings.added)
+        _grow(finisher, source.shstrndx, finisher.names.added)
 
 
-def _add_string(strings: bytearray, base: int, text: str) -> int:
-    place = base + len(strings)
-    strings += text.encode("utf-8", "surrogateescape") + b"\0"
-    return place
+def _packed(finisher: Finisher, names: list[int], symbols: Sequence[NewSymbol]) -> bytes:
+    """Return the table entries of new symbols, whose names' places are given."""
+    if not symbols:
+        return b""
+    _, infos, others, sections, values, sizes = zip(*symbols)
+    if min(sections) < 0 or max(sections) >= layout.SHN_LORESERVE:
+        sections = tuple(map(_section_field, sections))
+    pack = finisher.layout.symbol.pack
+    if finisher.layout.is64:
+        return b"".join(map(pack, names, infos, others, sections, values, sizes))
+    return b"".join(map(pack, names, values, sizes, infos, others, sections))
+
+
+def _section_field(section: int) -> int:
+    """Return what a symbol's 16 bits for its section hold."""
+    if section == ABSOLUTE:
+        return layout.SHN_ABS
+    return layout.SHN_XINDEX if section >= layout.SHN_LORESERVE else section
 
 
 def _apply_changes(finisher: Finisher, table: bytearray) -> None:
-    size, unpack, pack = finisher.layout.symbol.size, finisher.layout.symbol.unpack_from, _packer(finisher)
-    for index, (info, other, section, value, length) in finisher.editor._changed_symbols.items():
-        place = finisher.number(index) * size
-        if finisher.layout.is64:
-            name, _, before, *_ = unpack(table, place)
-        else:
-            name, _, _, _, before, _ = unpack(table, place)
-        table[place : place + size] = pack(name, info, before & ~3 | other, section or 0, value or 0, length or 0)
+    """Give symbols that were there another definition. They keep their names, the first four bytes of an entry."""
+    is64, pack, size = finisher.layout.is64, finisher.layout.symbol.pack, finisher.layout.symbol.size
+    others = 5 if is64 else 13  # where an entry's st_other is
+    number = finisher.number
 
-
-def _packer(finisher: Finisher) -> Callable[[int, int, int, int, int, int], bytes]:
-    """Return what makes a symbol of its name, info, other, section, value and size."""
-    record, is64 = finisher.layout.symbol.pack, finisher.layout.is64
-
-    def pack(name: int, info: int, other: int, section: int, value: int, size: int) -> bytes:
-        if section == ABSOLUTE:
-            section = layout.SHN_ABS
-        elif section >= layout.SHN_LORESERVE:
-            section = layout.SHN_XINDEX
+    def entry(info: int, other: int, section: int, value: int, length: int) -> bytes:
+        section = _section_field(section)
         if is64:
-            return record(name, info, other, section, value, size)
-        return record(name, value, size, info, other, section)
+            return pack(0, info, other, section, value, length)[4:]
+        return pack(0, value, length, info, other, section)[4:]
 
-    return pack
+    for index, (info, other, section, value, length) in finisher.editor._changed_symbols.items():
+        place = number(index) * size
+        other |= table[place + others] & ~3  # noqa: PLW2901 - machines have bits of their own
+        table[place + 4 : place + size] = entry(info, other, section or 0, value or 0, length or 0)
+    left: dict[int, bytes] = {}  # st_other -> entries, of which an object has many
+    moved = finisher.moved.get
+    for index in finisher.editor._left:
+        place = moved(index, index) * size
+        other = table[place + others] & ~3 | layout.STV_HIDDEN
+        if other not in left:
+            left[other] = entry(layout.STB_WEAK << 4 | layout.STT_NOTYPE, other, 0, 0, 0)
+        table[place + 4 : place + size] = left[other]
 
 
 def _write_extended_indices(finisher: Finisher, count: int) -> None:
     """Write the table of section indices that don't fit 16 bits, if the object has or now needs one."""
     editor, source = finisher.editor, finisher.source
     table = source.extended_table()
-    if not table and len(finisher.headers) <= layout.SHN_LORESERVE:
+    if not table and source.section_count + len(finisher.added) <= layout.SHN_LORESERVE:
         return
-    defined = [(finisher.number(-2 * (i + 1)), label.section) for i, label in enumerate(editor._labels)]
-    defined += [(finisher.number(-2 * i - 1), new.section) for i, new in enumerate(editor._globals)]
+    defined = [(finisher.number(-2 * (i + 1)), label[3]) for i, label in enumerate(editor._labels)]
+    defined += [(finisher.number(-2 * i - 1), new[3]) for i, new in enumerate(editor._globals)]
     defined += [(finisher.number(i), change[2] or 0) for i, change in editor._changed_symbols.items()]
+    defined += [(finisher.number(i), 0) for i in editor._left]
     if not table and all(section < layout.SHN_LORESERVE for _, section in defined):
         return
     words = [0] * count
@@ -94,33 +146,14 @@ def _write_extended_indices(finisher: Finisher, count: int) -> None:
     data = b"".join(map(finisher.layout.u32.pack, words))
     offset = finisher.append(data, 4)
     if table:
-        finisher.headers[table] = source.sections[table]._replace(offset=offset, size=len(data))
+        finisher.place_header(table, offset, len(data))
     else:
-        name = finisher.name_number(".symtab_shndx")
-        header = (name, layout.SHT_SYMTAB_SHNDX, 0, 0, offset, len(data), source.symtab, 0, 4, 4)
-        finisher.headers.append(SectionHeader._make(header))
-
-
-def _write_strings(finisher: Finisher, strtab: SectionIndex, strings: bytearray) -> None:
-    """Append the grown symbol and section name tables, which may be one and the same section (clang)."""
-    source = finisher.source
-    shstrtab = source.shstrndx
-    if strtab != shstrtab:
-        _grow(finisher, strtab, strings)
-        strings = bytearray()
-    base = source.sections[shstrtab].size
-    places = []
-    for name in finisher.names:
-        places.append(base + len(strings))
-        strings += name.encode() + b"\0"
-    _grow(finisher, shstrtab, strings)
-    for index in range(len(source.sections), len(finisher.headers)):
-        header = finisher.headers[index]
-        finisher.headers[index] = SectionHeader._make((places[header.name], *header[1:]))
+        name = finisher.names.place(".symtab_shndx")
+        finisher.added.append((name, layout.SHT_SYMTAB_SHNDX, 0, 0, offset, len(data), source.symtab, 0, 4, 4))
 
 
 def _grow(finisher: Finisher, index: SectionIndex, added: bytearray) -> None:
+    """Append a table that has grown."""
     if added:
-        data = bytes(finisher.source.content(index)) + bytes(added)
-        section = finisher.source.sections[index]
-        finisher.headers[index] = section._replace(offset=finisher.append(data, 1), size=len(data))
+        data = bytes(finisher.source.content(index)) + added
+        finisher.place_header(index, finisher.append(data, 1), len(data))

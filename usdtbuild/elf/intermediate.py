@@ -22,7 +22,7 @@ def refuse_slim_lto(source: ElfObject) -> list[SectionIndex]:
     """Return the sections with intermediate code of a fat LTO object; raise LtoObjectError for a slim one."""
     names = source.sections[source.shstrndx]
     has_gcc = source.data.find(b".gnu.lto_", names.offset, names.offset + names.size) >= 0
-    code = [i for i, s in source.numbered() if s.type == layout.SHT_LLVM_LTO]
+    code = [*source.of_type(layout.SHT_LLVM_LTO)]
     if has_gcc:
         code += [i for i, _ in source.numbered() if i and source.section_name(i).startswith(".gnu.lto_")]
         if find_symbols(source, (b"__gnu_lto_slim\0",)):

@@ -85,12 +85,12 @@ class ObjectSections:
             kind = {2: "an executable", 3: "a shared library or PIE", 4: "a core dump"}.get(self.type, "an ELF file")
             raise self.error(f"is {kind}, not a relocatable object", "give the .o file that the compiler wrote")
         self.sections = headers.sections()
+        self.section_count = len(self.sections)
         self.shstrndx = SectionIndex(headers.name_table)
-        self._check_sections()
         self._words: memoryview | None = None  # the whole file as numbers of 32 bits, once it was asked for
+        self._names = [section[0] for section in self.sections]  # where in their table the sections' names are
         self._by_type: dict[int, list[SectionIndex]] = {}  # in file order
-        for index, section in self.numbered():
-            self._by_type.setdefault(section.type, []).append(index)
+        self._check_sections()
 
     def error(self, what: str, cure: str = "compile it again") -> ElfError:
         """Return an error about this object, for the caller to raise."""
@@ -99,17 +99,22 @@ class ObjectSections:
     # -- headers -----------------------------------------------------------------------------------------------------
 
     def _check_sections(self) -> None:
-        if not self.sections:
+        if not self.section_count:
             raise self.error("has no section headers")
-        if not 0 < self.shstrndx < len(self.sections):
-            raise self.error(f"section name table index {self.shstrndx} of {len(self.sections)} sections")
-        size = len(self.data)
-        for index, section in enumerate(self.sections):
-            if section.offset + section.size > size and section.type not in {layout.SHT_NOBITS, layout.SHT_NULL}:
+        if not 0 < self.shstrndx < self.section_count:
+            raise self.error(f"section name table index {self.shstrndx} of {self.section_count} sections")
+        end, by_type = len(self.data), self._by_type
+        for index, section in self.numbered():
+            type_ = section.type
+            if section.offset + section.size > end and type_ not in {layout.SHT_NOBITS, layout.SHT_NULL}:
                 raise self.error(
                     f"section {index} at offset {section.offset:#x} with {section.size:#x} bytes "
-                    f"ends after the file's {size:#x} bytes"
+                    f"ends after the file's {end:#x} bytes"
                 )
+            if type_ in by_type:
+                by_type[type_].append(index)
+            else:
+                by_type[type_] = [index]
         if self.sections[self.shstrndx].type != layout.SHT_STRTAB:
             raise self.error(f"section {self.shstrndx} should hold the section names, and is no string table")
 
@@ -134,12 +139,20 @@ class ObjectSections:
 
     def string(self, table: int, offset: int) -> str:
         """Return the NUL-terminated string at `offset` of string table section `table`."""
-        section = self.sections[table]
-        start = section.offset + offset
-        end = self.data.find(b"\0", start, section.offset + section.size)
-        if offset >= section.size or end < 0:
-            raise self.error(f"string at {offset:#x} of section {table} runs out of its table")
-        return str(bytes(self.data[start:end]), "utf-8", "surrogateescape")
+        return self.strings(table, (offset,))[0]
+
+    def strings(self, table: int, offsets: Iterable[int]) -> list[str]:
+        """Return the NUL-terminated strings at these offsets of string table section `table`."""
+        data, section = self.data, self.sections[table]
+        start, stop, find = section.offset, section.offset + section.size, data.find
+        found = []
+        for offset in offsets:
+            begin = start + offset
+            end = find(b"\0", begin, stop)
+            if end < 0 or begin >= stop:
+                raise self.error(f"string at {offset:#x} of section {table} runs out of its table")
+            found.append(str(data[begin:end], "utf-8", "surrogateescape"))
+        return found
 
     def words(self, index: SectionIndex) -> Sequence[int]:
         """Return the content of a section as numbers of 32 bits; a ragged end is cut off."""
@@ -159,7 +172,9 @@ class ObjectSections:
         """Return the indices of all sections called `name`, in file order."""
         table = self.sections[self.shstrndx]
         offsets = set(_string_offsets(self.data, table, name.encode() + b"\0"))
-        return [i for i, s in self.numbered() if s.name in offsets] if offsets else []
+        if offsets.isdisjoint(self._names):
+            return []
+        return [i for i, name in enumerate(self._names) if name in offsets]  # type: ignore[misc]
 
     def groups(self) -> dict[SectionIndex, SectionIndex]:
         """Return section index -> index of the SHT_GROUP section it is a member of."""
@@ -178,6 +193,7 @@ class ElfObject(ObjectSections):
         super().__init__(data, path)
         self.symtab = self._find_symtab()
         self._symbol_count = self.sections[self.symtab].size // self.layout.symbol.size if self.symtab else 0
+        self._symbols_start = self.sections[self.symtab].offset
         self._extended = SectionIndex(-1)  # not looked for yet
         self._entries_at: dict[SectionIndex, dict[int, list[int]]] = {}  # relocation section -> offset -> entries
         self._relocation_sections: list[SectionIndex] | None = None
@@ -190,8 +206,8 @@ class ElfObject(ObjectSections):
             section = self.sections[index]
             if section.entsize != self.layout.symbol.size or section.size % section.entsize:
                 raise self.error(f"symbol table (section {index}) has entries of {section.entsize} bytes")
-            tables = range(1, len(self.sections))
-            has_strings = section.link in tables and self.sections[section.link].type == layout.SHT_STRTAB
+            in_table = 0 < section.link < self.section_count
+            has_strings = in_table and self.sections[section.link].type == layout.SHT_STRTAB
             if not has_strings or section.info > section.size // section.entsize:
                 raise self.error(f"symbol table (section {index}) has a bad link or info field")
             return index
@@ -208,10 +224,14 @@ class ElfObject(ObjectSections):
 
     def symbol(self, index: SymbolIndex) -> Symbol:
         """Return symbol `index`, with an extended section index resolved."""
+        return Symbol._make(self.symbol_fields(index))
+
+    def symbol_fields(self, index: SymbolIndex) -> tuple[int, int, int, SectionIndex, int, int, int]:
+        """Return the fields of symbol `index` without names, which cost as much as the rest."""
         if index >= self._symbol_count:
             raise self.error(f"symbol {index} of a table with {self._symbol_count}")
         record = self.layout.symbol
-        fields = record.unpack_from(self.data, self.sections[self.symtab].offset + index * record.size)
+        fields = record.unpack_from(self.data, self._symbols_start + index * record.size)
         if self.layout.is64:
             name, info, other, section, value, size = fields
         else:
@@ -222,7 +242,7 @@ class ElfObject(ObjectSections):
             section, reserved = self._extended_index(index), 0
         else:
             section, reserved = 0, section
-        return Symbol._make((name, info, other, section, value, size, reserved))
+        return name, info, other, section, value, size, reserved
 
     def symbol_name(self, index: SymbolIndex) -> str:
         """Return the name of symbol `index`."""
@@ -258,7 +278,7 @@ class ElfObject(ObjectSections):
                 entry = self.layout.rela if section.type == layout.SHT_RELA else self.layout.rel
                 if section.entsize != entry.size or section.size % entry.size:
                     raise self.error(f"relocation section {index} has entries of {section.entsize} bytes")
-                if section.info >= len(self.sections):
+                if section.info >= self.section_count:
                     raise self.error(f"relocation section {index} applies to section {section.info}, which isn't there")
                 found.append(index)
         return found
@@ -275,19 +295,25 @@ class ElfObject(ObjectSections):
 
     def relocation(self, index: SectionIndex, entry: int) -> Reference:
         """Return entry number `entry` of relocation section `index`."""
-        return next(self._entries(index, (entry,)))
+        return self._entries(index, (entry,))[0]
 
-    def _entries(self, index: SectionIndex, entries: Iterable[int]) -> Iterator[Reference]:
-        """Yield the entries with these numbers."""
-        _, type_, _, _, start, *_ = self.sections[index]
-        rela = type_ == layout.SHT_RELA
+    def _entries(self, index: SectionIndex, entries: Iterable[int]) -> list[Reference]:
+        """Return the entries with these numbers."""
+        section = self.sections[index]
+        start, rela = section.offset, section.type == layout.SHT_RELA
         record = self.layout.rela if rela else self.layout.rel
         data, unpack, size, make = self.data, record.unpack_from, record.size, Reference._make
-        split, records, machine = relocations.split_info, self.layout, self.machine
+        plain = relocations.is_plain(self.layout, self.machine)
+        found = []
         for entry in entries:
             fields = unpack(data, start + entry * size)
-            symbol, kind = split(fields[1], records, machine)
-            yield make((index, entry, fields[0], kind, symbol, fields[2] if rela else None))
+            info = fields[1]
+            if plain:
+                symbol, kind = info >> 32, info & 0xFFFFFFFF
+            else:
+                symbol, kind = relocations.split_info(info, self.layout, self.machine)
+            found.append(make((index, entry, fields[0], kind, symbol, fields[2] if rela else None)))
+        return found
 
     def relocations_at(self, index: SectionIndex, offset: int) -> list[Reference]:
         """Return the entries of relocation section `index` that apply at `offset` (more than one on RISC-V)."""
@@ -296,15 +322,20 @@ class ElfObject(ObjectSections):
             count = self.sections[index].size // self.sections[index].entsize
             for reference in self._entries(index, range(count)):
                 entries_at.setdefault(reference.offset, []).append(reference.entry)
-        return list(self._entries(index, self._entries_at[index].get(offset, ())))
+        return self._entries(index, self._entries_at[index].get(offset, ()))
+
+    def entries_against(self, wanted: AbstractSet[SymbolIndex]) -> Iterator[tuple[SectionIndex, list[int]]]:
+        """Yield each relocation section with entries against one of the `wanted` symbols, and their numbers."""
+        for index in self.relocation_sections():
+            column = self.relocation_symbols(index)
+            if not wanted.isdisjoint(column):
+                yield index, [entry for entry, symbol in enumerate(column) if symbol in wanted]
 
     def references(self, wanted: AbstractSet[SymbolIndex]) -> list[Reference]:
         """Return every relocation against one of the `wanted` symbols, in file order."""
         found: list[Reference] = []
-        for index in self.relocation_sections():
-            column = self.relocation_symbols(index)
-            if not wanted.isdisjoint(column):
-                found += self._entries(index, [entry for entry, symbol in enumerate(column) if symbol in wanted])
+        for index, entries in self.entries_against(wanted):
+            found += self._entries(index, entries)
         return found
 
 
@@ -327,22 +358,30 @@ def find_symbols(
     if not starts:
         return {}
     column = source.words(source.symtab)[:: source.layout.symbol.size // 4]
-    return {SymbolIndex(i): source.string(symtab.link, name) for i, name in enumerate(column) if name in starts}
+    found = {i: name for i, name in enumerate(column) if name in starts}
+    return dict(zip(found, source.strings(symtab.link, found.values())))  # type: ignore[arg-type]
 
 
-def _starts_of(data: Data, strings: SectionHeader, names: Collection[bytes], ending: bytes) -> Iterator[int]:
-    """Yield where in a string table one of `names` stands, found by their common `ending`."""
+def _starts_of(data: Data, strings: SectionHeader, names: Collection[bytes], ending: bytes) -> list[int]:
+    """Return where in a string table one of `names` stands, found by their common `ending`."""
+    ends = _string_offsets(data, strings, ending + b"\0")
+    if not ends:
+        return []
+    found = []
     lengths = {len(name) for name in names}
-    for offset in _string_offsets(data, strings, ending + b"\0"):
+    for offset in ends:
         end = strings.offset + offset + len(ending)
-        for length in lengths:
-            if end - length >= strings.offset and data[end - length : end] in names:
-                yield end - length - strings.offset
+        starts = [end - length for length in lengths if end - length >= strings.offset]
+        found += [start - strings.offset for start in starts if data[start:end] in names]
+    return found
 
 
-def _string_offsets(data: Data, table: SectionHeader, text: bytes) -> Iterator[int]:
-    """Yield every offset in a string table where `text` stands, also as the tail of a longer string."""
-    position = data.find(text, table.offset, table.offset + table.size)
+def _string_offsets(data: Data, table: SectionHeader, text: bytes) -> list[int]:
+    """Return every offset in a string table where `text` stands, also as the tail of a longer string."""
+    start, found = table.offset, []
+    end = start + table.size
+    position = data.find(text, start, end)
     while position >= 0:
-        yield position - table.offset
-        position = data.find(text, position + 1, table.offset + table.size)
+        found.append(position - start)
+        position = data.find(text, position + 1, end)
+    return found

@@ -7,17 +7,17 @@ elsewhere (`elf.object`, `elf.image`, `elf.dynamic`; the machines).
 from __future__ import annotations
 
 import sys
+from struct import Struct
 
 from ..machines.numbers import EM_MIPS
 from ..record import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Literal
 
     from .layout import Layout
-
-    Entry = tuple[int, int, int, int]  # offset, type, symbol number, addend
 
 NATIVE_LITTLE = sys.byteorder == "little"
 LARGE = 1 << 18  # bytes, from where an array's faster columns are worth the milliseconds that importing array takes
@@ -30,6 +30,11 @@ class Relocation(NamedTuple):
     type: int
     symbol: int
     addend: int | None
+
+
+def is_plain(layout: Layout, machine: int) -> bool:
+    """Whether r_info has 64 bits, of which the upper half is the symbol's number and the lower one the type."""
+    return layout.is64 and not (machine == EM_MIPS and layout.little)
 
 
 def split_info(info: int, layout: Layout, machine: int) -> tuple[int, int]:
@@ -63,19 +68,75 @@ def decode(content: bytes | memoryview, layout: Layout, machine: int, *, rela: b
         yield Relocation(offset, type_, symbol, addend[0] if addend else None)
 
 
-def encode(entries: Iterable[Entry], layout: Layout, machine: int, *, rela: bool) -> list[bytes]:
-    """Return the bytes of relocations given as (offset, type, symbol number, addend): SHT_RELA's, or SHT_REL's."""
+def encode(
+    offsets: Iterable[int], types: Iterable[int], symbols: Iterable[int], addends: Iterable[int], layout: Layout,
+    machine: int, *, rela: bool,
+) -> list[bytes]:  # fmt: skip
+    """Return the bytes of relocations given as columns of the same length: SHT_RELA's, or SHT_REL's."""
     if not layout.is64:
-        infos = [(offset, symbol << 8 | type_, addend) for offset, type_, symbol, addend in entries]
+        infos = [symbol << 8 | type_ for symbol, type_ in zip(symbols, types)]
     elif machine == EM_MIPS and layout.little:
-        infos = [(offset, join_info(symbol, type_, layout, machine), a) for offset, type_, symbol, a in entries]
+        infos = [join_info(symbol, type_, layout, machine) for symbol, type_ in zip(symbols, types)]
     else:
-        infos = [(offset, symbol << 32 | type_, addend) for offset, type_, symbol, addend in entries]
+        infos = [symbol << 32 | type_ for symbol, type_ in zip(symbols, types)]
     if rela:
-        pack = layout.rela.pack
-        return [pack(offset, info, addend) for offset, info, addend in infos]
-    pack = layout.rel.pack
-    return [pack(offset, info) for offset, info, _ in infos]
+        return list(map(layout.rela.pack, offsets, infos, addends))
+    return list(map(layout.rel.pack, offsets, infos))
+
+
+class RelocationForm:
+    """Relocations that come again and again with other offsets and symbols, which are packed in one step."""
+
+    def __init__(
+        self, rows: Sequence[tuple[int, int, int, int]], place: int, layout: Layout, machine: int, *, rela: bool
+    ) -> None:
+        """Take rows of offset, type, which symbol (-1 for none) and addend; `place` is the number of one of them."""
+        self._rows = [(offset, join_info(0, type_, layout, machine), which, a) for offset, type_, which, a in rows]
+        self._unit = join_info(1, 0, layout, machine)
+        record = (layout.rela if rela else layout.rel).format
+        self._pack = Struct(record[0] + record[1:] * len(rows)).pack
+        self._place = 3 * place + 2 if rela else -1
+
+    def encode(self, start: int, symbols: Iterable[int], addend: int) -> bytes:
+        """Return the bytes for these symbols, with `start` added to all offsets and `addend` to the place's addend."""
+        unit = self._unit
+        fields: list[int] = []
+        numbers = [*symbols, 0]
+        if self._place < 0:
+            for offset, info, which, _ in self._rows:
+                fields += (start + offset, info + numbers[which] * unit)
+        else:
+            for offset, info, which, value in self._rows:
+                fields += (start + offset, info + numbers[which] * unit, value)
+            fields[self._place] += addend
+        return self._pack(*fields)
+
+
+class RepeatedRelocations:
+    """The relocations of a new section that all have a form. Rows are form, start, symbols or their handles, addend."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: list[tuple[RelocationForm, int, tuple[int, ...], int]]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def encode(self, number: Callable[[int], int]) -> bytes:
+        """Return the section's bytes; `number` returns the number that a symbol or a handle has in the end."""
+        numbers = {symbol: number(symbol) for symbol in {symbol for row in self.rows for symbol in row[2]}}
+        return b"".join(
+            [form.encode(at, [numbers[s] for s in symbols], addend) for form, at, symbols, addend in self.rows]
+        )
+
+
+def symbol_field(layout: Layout, machine: int) -> tuple[int, int, Literal["little", "big"]]:
+    """Return where in an entry the symbol's number stands: offset, bytes, byte order. See `split_info`."""
+    order: Literal["little", "big"] = "little" if layout.little else "big"
+    if not layout.is64:  # three bytes of r_info, whose lowest is the type
+        return 5 if layout.little else 4, 3, order
+    return 12 if layout.little and machine != EM_MIPS else 8, 4, order
 
 
 def symbols(column: Sequence[int], layout: Layout, machine: int, entry_size: int) -> Sequence[int]:
@@ -83,7 +144,7 @@ def symbols(column: Sequence[int], layout: Layout, machine: int, entry_size: int
     per_entry = entry_size // 4
     if not layout.is64:
         return [info >> 8 for info in column[1::per_entry]]
-    return column[3 if layout.little and machine != EM_MIPS else 2 :: per_entry]
+    return column[symbol_field(layout, machine)[0] // 4 :: per_entry]
 
 
 def relr(content: bytes | memoryview, layout: Layout, low: int = 0, high: int = 1 << 64) -> Iterator[int]:

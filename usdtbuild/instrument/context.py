@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ..machines.calls import Calls
     from ..provider.model import Probe
     from .dof import Function, FunctionTable
-    from .dropped import Owner
     from .sites import Found, Known, StubSymbol
+    from .stapsdt import NoteForm
     from .target import Options
 
 _DIGEST = "usdtbuild."  # how names begin that come from the object's content
@@ -65,13 +65,16 @@ class Context:
         self.dof_system = "oracle" if options.target_os == "linux" else options.target_os
         # What `stapsdt` has made for other objects of this machine: its notes, and what takes them back.
         types = (machine.none, machine.absolute, machine.absolute32, machine.chains)
-        kind = (machine.operands, types, self.address_size, source.layout.little)
-        self.notes: dict[tuple[str, bool], tuple[bytes, list[Owner]]] = known.notes.setdefault(kind, {})
+        kind = (source.machine, machine.operands, types, self.address_size, source.layout.little, self.editor.uses_rela)
+        self.notes: dict[tuple[str, bool], NoteForm] = known.notes.setdefault(kind, {})
         self.asks = "usdt" in options.formats or ("dof" in options.formats and self.dof_system == "oracle")
-        self.reports: list[SiteReport] = []
+        self.reports: list[tuple[str, str, bool, str, int, bool]] = []  # the fields of `SiteReport`
         self.semaphores: dict[str, int] = dict(found.semaphores)  # name -> symbol or handle
         self.alias_counts: dict[str, int] = {}
-        self.has_aliases = source.data.find(b".usdt0\0") >= 0  # an instrumented object was joined to a plain one
+        strings = source.sections[source.sections[source.symtab].link]
+        end = strings.offset + strings.size
+        # Whether an instrumented object was joined to a plain one.
+        self.has_aliases = source.data.find(b".usdt0\0", strings.offset, end) >= 0
         self.unique_names: dict[int, str] = {}  # group (0 for none) -> prefix of its aliases' names
         self.aliases: dict[SectionIndex, int] = {}  # text section -> the symbol at its start
         self.kept: set[SectionIndex] | None = None  # sections that linkers keep whatever happens
@@ -96,7 +99,7 @@ class Context:
         """Return the function that a site is in; a stub that this object defines is one itself."""
         from .dof import Function, FunctionTable
 
-        if section >= len(self.source.sections):
+        if section >= self.source.section_count:
             return Function(0, 0, describe.plain_name(stub.name))
         if self._functions is None:
             self._functions = FunctionTable(self.source, {site.section for site in self.found.sites})
@@ -121,7 +124,7 @@ class Context:
         The checksum of the code keeps a copy's records from counting from the start of another.
         """
         if section not in self.aliases:
-            code = self.source.content(section) if section < len(self.source.sections) else b""
+            code = self.source.content(section) if section < self.source.section_count else b""
             self.aliases[section] = self.new_alias(section, group, code, section)
         return self.aliases[section]
 
@@ -181,7 +184,7 @@ def first_strong_definition(source: ElfObject, grouped: Container[SectionIndex])
     """
     for index in source.symbol_indexes(source.sections[source.symtab].info):
         symbol = source.symbol(index)
-        defined = 0 < symbol.section < len(source.sections)
+        defined = 0 < symbol.section < source.section_count
         if symbol.binding == elf.STB_GLOBAL and defined and symbol.section not in grouped:
             return index
     return SymbolIndex(0)
@@ -205,7 +208,7 @@ def always_kept(source: ElfObject, grouped: Container[SectionIndex]) -> set[Sect
         for index in applied.get(section, ()):
             for number in set(source.relocation_symbols(index)):
                 symbol = source.symbol(number)
-                if symbol.binding == elf.STB_LOCAL and 0 < symbol.section < len(source.sections):
+                if symbol.binding == elf.STB_LOCAL and 0 < symbol.section < source.section_count:
                     pending.append(symbol.section)
     return kept
 

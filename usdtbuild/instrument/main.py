@@ -10,7 +10,6 @@ It knows no command line. The input is never modified; the output appears comple
 from __future__ import annotations
 
 from .. import machines
-from ..elf import layout as elf
 from ..elf.foreign import BITCODE
 from ..elf.intermediate import NO_MACHINE_CODE, LtoObjectError, refuse_slim_lto
 from ..elf.layout import SectionIndex
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from mmap import mmap
     from typing import Union
 
+    from ..elf.object import Reference
     from .sites import Site
 
     Data = Union[bytes, mmap]
@@ -43,8 +43,13 @@ class Report(NamedTuple):
     """What happened to an object. With `changed` false nothing was written, for the `reason` given."""
 
     changed: bool
-    sites: tuple[SiteReport, ...] = ()
+    rows: tuple[tuple[str, str, bool, str, int, bool], ...] = ()  # the fields of `sites`, of which few are asked for
     reason: str = ""
+
+    @property
+    def sites(self) -> tuple[SiteReport, ...]:
+        """Every site as it was written."""
+        return tuple(map(SiteReport._make, self.rows))
 
 
 def mentions_probes(data: Data) -> bool:
@@ -68,7 +73,9 @@ def instrument_file(source: str, target: str, options: Options = DEFAULTS, *, st
     return report
 
 
-def instrument(data: Data, path: str, options: Options = DEFAULTS) -> tuple[list[tuple[int, bytes]], bytes, Report]:
+def instrument(
+    data: Data, path: str, options: Options = DEFAULTS
+) -> tuple[list[tuple[int, bytes]], bytes | bytearray, Report]:
     """Return (bytes to overwrite, bytes to append, report) for the object file content `data`.
 
     `path` is what errors call it. Raises UsdtError.
@@ -98,7 +105,9 @@ def instrument(data: Data, path: str, options: Options = DEFAULTS) -> tuple[list
     return patches, tail, report
 
 
-def define(data: Data, path: str, semaphores: Sequence[str], options: Options) -> tuple[list[tuple[int, bytes]], bytes]:
+def define(
+    data: Data, path: str, semaphores: Sequence[str], options: Options
+) -> tuple[list[tuple[int, bytes]], bytes | bytearray]:
     """Return (patches, tail) that make an object define the stubs it refers to, and these semaphores.
 
     It needs no code of its own: this is how an object is made that others are linked with. The providers are those of
@@ -122,36 +131,48 @@ def _edit(context: Context) -> Report:
     semaphores.define_all(context)
     by_section: dict[SectionIndex, list[Site]] = {}
     for site in context.found.sites:
-        context.editor.patch(site.section, site.replacement.start, site.replacement.code)
-        by_section.setdefault(site.section, []).append(site)
+        section = site[1]
+        if section in by_section:
+            by_section[section].append(site)
+        else:
+            by_section[section] = [site]
     for section, members in by_section.items():
         _record_section(context, section, members)
     for index in sorted(context.found.indirect):
         stubs.define(context, context.found.stubs[index])
-    for index in sorted(context.found.leftover - context.found.indirect):
-        # The one form of a leftover that every linker takes in every mode (call-sites.md, item 5).
-        context.editor.change_symbol(index, elf.STB_WEAK, elf.STT_NOTYPE)
+    # The one form of a leftover that every linker takes in every mode (call-sites.md, item 5).
+    context.editor.leave_undefined(context.found.leftover - context.found.indirect)
     return Report(True, tuple(context.reports))
 
 
 def _record_section(context: Context, section: SectionIndex, members: Sequence[Site]) -> None:
     """Write the records of one text section's sites, and tie each neutralised relocation to its record."""
-    places = [Place._make((site.stub, site.replacement.site, site.replacement.tail, 0)) for site in members]
+    make = Place._make
+    places = [make((stub, at, tail, 0)) for stub, _, _, (_, _, at, tail, _, _) in members]
+    context.editor.patch_all(section, [replacement[:2] for _, _, _, replacement in members])
     labels = write_records(context, section, places, context.groups.get(section, SectionIndex(0)))
-    name, none, retarget = context.source.section_name(section), context.machine.none, context.editor.retarget
-    for site, label in zip(members, labels):
-        reference = site.reference
-        for old, new in site.replacement.moved_relocations:
-            for moved in context.source.relocations_at(reference.relocations, old):
-                context.editor.move(moved, new)
-            # The neutralised one makes room: n32 takes relocations at one offset for steps of a single one.
-            reference = reference._replace(offset=old)
-        retarget(reference, none, label)
-        for offset in site.replacement.extra_relocations:
-            _neutralise(context, site, offset, label)
-        stub = site.stub
-        report = (stub.provider, stub.probe.stub, stub.enabled, name, site.replacement.site, False)
-        context.reports.append(SiteReport._make(report))
+    references = [
+        _move_others(context, site, label) if replacement[4] or replacement[5] else reference
+        for site, (_, _, reference, replacement), label in zip(members, members, labels)
+    ]
+    context.editor.tie(references, context.machine.none, labels)
+    name = context.source.section_name(section)
+    context.reports += [
+        (provider, probe.stub, enabled, name, at, False) for (_, _, provider, probe, enabled), at, _, _ in places
+    ]
+
+
+def _move_others(context: Context, site: Site, label: int) -> Reference:
+    """Deal with further relocations of a site's instructions; return the site's own, at its offset from now on."""
+    reference = site.reference
+    for old, new in site.replacement.moved_relocations:
+        for moved in context.source.relocations_at(reference.relocations, old):
+            context.editor.move(moved, new)
+        # The neutralised one makes room: n32 takes relocations at one offset for steps of a single one.
+        reference = reference._replace(offset=old)
+    for offset in site.replacement.extra_relocations:
+        _neutralise(context, site, offset, label)
+    return reference
 
 
 def _neutralise(context: Context, site: Site, offset: int, label: int) -> None:

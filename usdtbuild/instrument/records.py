@@ -19,7 +19,7 @@ WRITERS = {"stapsdt": "stapsdt", "usdt": "usdt_note", "dof": "dof_section", TABL
 _LOADED = {"usdt", "dof", TABLE}
 
 
-def write_records(context: Context, section: SectionIndex, places: Sequence[Place], group: int) -> list[int]:
+def write_records(context: Context, section: SectionIndex, places: Sequence[Place], group: int) -> Sequence[int]:
     """Append the records of the sites of `section` in every format; return a label on a record of each site.
 
     Record sections are linked to the code (SHF_LINK_ORDER) and members of its group, so that bfd and lld drop them
@@ -33,7 +33,7 @@ def write_records(context: Context, section: SectionIndex, places: Sequence[Plac
     own = group
     if not group:  # a group of its own, not COMDAT: bfd's -r would put all record sections into one
         group = context.editor.add_group(context.alias(section, 0), 0)
-    labels: list[int] = []
+    labels: Sequence[int] = ()
     keep = 0
     for name, module in WRITERS.items():
         if name in context.options.formats or (name == TABLE and context.options.site_table):

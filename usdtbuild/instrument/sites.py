@@ -92,7 +92,7 @@ class Known:
         self.semaphores = {semaphore_name(p.name, probe).encode() for p in providers.values() for probe in p.probes}
         self.notes: dict[object, dict[tuple[str, bool], Any]] = {}  # what `stapsdt` made, by kind of machine
         self._meanings: dict[str, tuple[str, str, Probe, bool]] = {}
-        self._fitting: dict[tuple[str, int, bool, int], bool] = {}
+        self._fitting: dict[tuple[int, bool, int], dict[str, bool]] = {}  # by kind of machine
 
     def stub(self, source: ElfObject, index: SymbolIndex, name: str) -> StubSymbol:
         """Say which probe a stub's name means. Raises UndescribedProbeError."""
@@ -105,14 +105,11 @@ class Known:
         if not self.branches:
             return set()
         kind = (machine.branched, machine.wide_registers, source.layout.address_size)
-        found = set()
-        for symbol, stub in stubs.items():
-            key = (stub.name, *kind)
-            if key not in self._fitting:
-                self._fitting[key] = _is_branch(stub, self.branches, *kind)
-            if self._fitting[key]:
-                found.add(symbol)
-        return found
+        fitting = self._fitting.setdefault(kind, {})
+        for stub in stubs.values():
+            if stub.name not in fitting:
+                fitting[stub.name] = _is_branch(stub, self.branches, *kind)
+        return {symbol for symbol, stub in stubs.items() if fitting[stub.name]}
 
 
 def semaphore_name(provider: str, probe: Probe) -> str:
@@ -141,8 +138,8 @@ def find(
     found_semaphores: dict[str, SymbolIndex] = {}
     undefined: list[str] = []
     for index, name in names.items():
-        symbol = source.symbol(index)
-        binding, is_undefined = symbol.binding, symbol.is_undefined
+        _, info, _, section, _, _, reserved = source.symbol_fields(index)
+        binding, is_undefined = info >> 4, not section and not reserved
         if name.endswith(SEMAPHORE_SUFFIX) and name.encode() in semaphores:
             if binding != elf.STB_LOCAL:
                 found_semaphores[name] = index

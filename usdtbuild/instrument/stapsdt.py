@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from ..elf import layout as elf
-from ..elf.edit import NewRelocation
+from ..elf.relocations import RelocationForm, RepeatedRelocations
 from ..formats import stapsdt
+from ..record import NamedTuple
 from . import dropped
 from .context import operand_text
 from .semaphores import semaphore
+from .sites import semaphore_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from struct import Struct
 
     from ..elf.layout import SectionIndex
     from .context import Context, Place
@@ -20,54 +23,81 @@ if TYPE_CHECKING:
 
 def write(
     context: Context, section: SectionIndex, places: Sequence[Place], group: int, own: int, keep: int
-) -> list[int]:
+) -> Sequence[int]:
     """Append one `.note.stapsdt` for the sites of `section`, if it has any; return a label on each note."""
     del own, keep
     places = [place for place in places if not place.stub.enabled]
     if not places:
         return []
-    data = bytearray()
-    relocations: list[NewRelocation] = []
-    starts = []
-    fields = stapsdt.fields(context.address_size)
-    pc_field, base_field, semaphore_field = fields
-    absolute, make = context.machine.absolute, NewRelocation._make
+    data, starts = bytearray(), []
+    rows: list[tuple[RelocationForm, int, tuple[int, ...], int]] = []
+    relaxes, base, zero = context.machine.relaxes, 0, 0
+    code = 0 if relaxes else context.alias(section, group)
+    in_place = None if context.editor.uses_rela else context.source.layout.u32.pack_into
+    pc = stapsdt.HEADER_SIZE
     for stub, offset, tail, _ in places:
-        code, addend = context.place(section, offset, group)
+        addend = offset
+        if relaxes:
+            code, addend = context.place(section, offset, group)
+        note, relocations, voids, semaphore_name = context.notes.get((stub.name, tail)) or _form(context, stub, tail)
+        if voids:
+            zero = zero or context.zero_symbol()
+        base = base or context.base_symbol or _base(context)
         start = len(data)
         starts.append(start)
-        note, owner = _note(context, stub, tail)
         data += note
-        if owner:
-            symbols = (code, context.zero_symbol(), 0)
-            relocations += [make((start + at, type_, symbols[which], value)) for at, type_, which, value in owner]
-        relocations += (
-            make((start + pc_field, absolute, code, addend)),
-            make((start + base_field, absolute, context.base_symbol or _base(context), 0)),
-            make((start + semaphore_field, absolute, semaphore(context, stub), 0)),
-        )
+        if in_place:
+            in_place(data, start + pc, addend)
+        symbols = (code, zero, base, context.semaphores.get(semaphore_name) or semaphore(context, stub))
+        rows.append((relocations, start, symbols, addend))
     notes = context.editor.add_section(
         stapsdt.SECTION, elf.SHT_NOTE, elf.SHF_LINK_ORDER, bytes(data),
-        align=4, link=section, relocations=relocations, group=group,
+        align=4, link=section, relocations=RepeatedRelocations(rows), group=group,
     )  # fmt: skip
-    return [context.editor.add_label(notes, start) for start in starts]
+    return context.editor.add_labels(notes, starts)
 
 
-def _note(context: Context, stub: StubSymbol, tail: bool) -> tuple[bytes, list[dropped.Owner]]:
-    """Return a note whose addresses are still 0, and what takes it back; all objects of a machine have the same."""
-    key = (stub.name, tail)
-    found = context.notes.get(key)
-    if found is None:
-        # SystemTap's readers know a probe by the name in its source, `req__done`, where DTrace's say `req-done`;
-        # perf 6.1 shows no event at all of a file that has a note with a dash.
-        operands = operand_text(
-            context.source.path, context.machine, context.address_size, stub.provider, stub.probe, tail=tail
-        )
-        little = context.source.layout.little
-        fields = stapsdt.Note(0, 0, 0, stub.provider, stub.probe.stub, operands)
-        note = stapsdt.encode(fields, context.address_size, little=little)
-        context.notes[key] = found = (note, dropped.void_if_dropped(context.machine, note, little=little))
-    return found
+class NoteForm(NamedTuple):
+    """What the notes of a probe have in common in all objects of a machine.
+
+    The `note` has no addresses yet; its relocations are against the code, a symbol whose value is 0 (where `voids` says
+    that the note takes itself back), the base and the semaphore, whose name is here.
+    """
+
+    note: bytes
+    relocations: RelocationForm
+    voids: bool
+    semaphore: str
+
+
+def _form(context: Context, stub: StubSymbol, tail: bool) -> NoteForm:
+    """Return the form of a probe's notes, made once for all objects of a machine that know the same providers."""
+    # SystemTap's readers know a probe by the name in its source, `req__done`, where DTrace's say `req-done`;
+    # perf 6.1 shows no event at all of a file that has a note with a dash.
+    machine, size = context.machine, context.address_size
+    operands = operand_text(context.source.path, machine, size, stub.provider, stub.probe, tail=tail)
+    little = context.source.layout.little
+    fields = stapsdt.Note(0, 0, 0, stub.provider, stub.probe.stub, operands)
+    note = stapsdt.encode(fields, size, little=little)
+    owner = dropped.void_if_dropped(machine, note, little=little)
+    rela = context.editor.uses_rela
+    if not rela:
+        note = _with_values(note, owner, context.source.layout.u32)
+    which = {dropped.CODE: 0, dropped.ZERO: 1, dropped.NO_SYMBOL: -1}
+    rows = [(at, type_, which[symbol], value) for at, type_, symbol, value in owner]
+    rows += [(at, machine.absolute, symbol, 0) for at, symbol in zip(stapsdt.fields(size), (0, 2, 3))]
+    relocations = RelocationForm(rows, len(owner), context.source.layout, context.source.machine, rela=rela)
+    form = NoteForm(note, relocations, bool(owner), semaphore_name(stub.provider, stub.probe))
+    context.notes[stub.name, tail] = form
+    return form
+
+
+def _with_values(note: bytes, owner: list[dropped.Owner], word: Struct) -> bytes:
+    """Return a note with the values of its owner's relocations, which carry none, in the words that they change."""
+    changed = bytearray(note)
+    for at, _, _, value in owner:
+        word.pack_into(changed, at, word.unpack_from(changed, at)[0] + value & 0xFFFFFFFF)
+    return bytes(changed)
 
 
 def _base(context: Context) -> int:

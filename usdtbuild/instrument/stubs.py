@@ -6,7 +6,7 @@ A stub's body is a site itself. It stands in a COMDAT group of its own, so that 
 from __future__ import annotations
 
 from ..elf import layout as elf
-from ..elf.edit import NewRelocation
+from ..elf.edit import NewRelocation, NewRelocations
 from ..elf.object import find_symbols
 from ..errors import UsdtError
 from ..provider import describe
@@ -43,9 +43,10 @@ def define(context: Context, stub: StubSymbol) -> None:
     tied = recorded and (loaded or context.options.site_table)
     if tied:
         relocations.append(NewRelocation(code.site, context.machine.none, 0, 0))  # against its record, see below
+    columns = NewRelocations(relocations)
     context.editor.add_section(
         name, elf.SHT_PROGBITS, elf.SHF_ALLOC | elf.SHF_EXECINSTR, code.code,
-        align=code.align, relocations=relocations, group=group,
+        align=code.align, relocations=columns, group=group,
     )  # fmt: skip
     for kind, offset in code.mapping:
         context.editor.add_label(section, offset, kind)
@@ -55,7 +56,7 @@ def define(context: Context, stub: StubSymbol) -> None:
         return  # it reads the semaphore, and nobody patches it
     labels = write_records(context, section, [Place(stub, code.site, code.tail, code.asks)], group)
     if tied:
-        relocations[-1] = relocations[-1]._replace(symbol=labels[0])
+        columns.symbols[-1] = labels[0]
     context.reports.append(SiteReport(stub.provider, stub.probe.stub, stub.enabled, name, code.site, True))
 
 

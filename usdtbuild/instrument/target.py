@@ -41,6 +41,7 @@ _SYSTEM_OF_HOST = {"freebsd": "freebsd", "sunos": "illumos"}
 DEFAULTS = Options()
 _MOST_KNOWN = 16
 _known: dict[tuple[str, tuple[Provider, ...]], sites.Known] = {}  # the latest: most of a project's objects say the same
+_filled: list[tuple[Options, int, Options]] = []  # the latest options, the system that an object named, what they give
 
 
 def system_of(osabi: int) -> str:
@@ -55,16 +56,23 @@ def system_of(osabi: int) -> str:
 
 def with_target(source: ElfObject, options: Options) -> Options:
     """Return the options with target system and formats filled in. Raises UsdtError on what doesn't go together."""
-    system = options.target_os or system_of(source.osabi)
+    for given, osabi, filled in _filled:
+        if given is options and osabi == source.osabi:
+            return filled
+    filled = _fill(options, source.osabi)
+    _filled[:] = [(options, source.osabi, filled)]
+    return filled
+
+
+def _fill(options: Options, osabi: int) -> Options:
+    system = options.target_os or system_of(osabi)
     if system not in SYSTEMS:
         raise UsdtError(f"target system {system} is unknown; there are {', '.join(SYSTEMS)}")
     formats = options.formats or SYSTEMS[system]
     unknown = [name for name in formats if name not in FORMATS]
     if unknown:
         raise UsdtError(f"{unknown[0]} is no record format; there are {', '.join(FORMATS)}")
-    ordered = tuple([name for name in FORMATS if name in formats])
-    if options.formats == ordered and options.target_os == system:
-        return options
+    ordered = tuple(name for name in FORMATS if name in formats)
     return options._replace(formats=ordered, target_os=system)
 
 

@@ -116,7 +116,7 @@ class _ObjectStep:
             elif held != self.path:
                 posix.replace(held, self.path)
         if self.settings.verbose:
-            count = len(report.sites)
+            count = len(report.rows)
             done = f"{count} probe site{'s' * (count != 1)}" if report.changed else f"left alone: {report.reason}"
             say(f"usdtbuild: {self.path}: {done}")
 
