@@ -11,7 +11,7 @@ WORK(0) WORK(1) WORK(2) WORK(3)
 #define PLACE(k)                                                                             \
     __attribute__((noinline, aligned(64))) static double place##k(long n, double a, double b, double c) { \
         double d = a * b, e = a + b + c;                                                     \
-        __asm__ volatile(".skip %c0, 0x90" : : "i"(k));                                      \
+        APART(k);                                                                            \
         long got = k % 4 == 0   ? work_0(n, 3 * n, ~n)                                       \
                    : k % 4 == 1 ? work_1(n, 3 * n, ~n)                                       \
                    : k % 4 == 2 ? work_2(n, 3 * n, ~n)                                       \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -45,3 +46,68 @@ def test_calls_under_an_emulator(machine: str, form: str, need: Any, run: Any, u
         'setenv name="CALLS" value="a text" overwrite=-1', 'getenv name="CALLS"',
         'strncmp s1="a text" s2="another" n=2',
     ]  # fmt: skip
+
+
+# name -> the compiler's prefix, the emulator, and what makes calls load their slot themselves
+SLOT_MACHINES = {
+    "aarch64": ("aarch64-linux-gnu", "qemu-aarch64", "-fno-plt"),
+    "arm": ("arm-linux-gnueabihf", "qemu-arm", "-marm -mlong-calls"),
+    "thumb": ("arm-linux-gnueabihf", "qemu-arm", "-mthumb -mlong-calls"),
+    "riscv64": ("riscv64-linux-gnu", "qemu-riscv64", "-mno-plt"),
+    "mips": ("mips-linux-gnu", "qemu-mips", ""), "mips64el": ("mips64el-linux-gnuabi64", "qemu-mips64el", ""),
+}  # fmt: skip
+LOOP = r"""
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+	int sum = 0;
+	for (int i = 0; i < 30; i++) {
+		sum += abs(i - 10);
+		if (i % 3 == 0) srand(sum);
+	}
+	return getenv("nothing of this name") != 0;
+}
+"""
+
+
+@pytest.mark.parametrize("machine", SLOT_MACHINES)
+def test_calls_that_load_their_slot_are_counted(
+    machine: str, need: Any, run: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    prefix, emulator, options = SLOT_MACHINES[machine]
+    need(emulator)
+    if not shutil.which(f"{prefix}-gcc") or not Path(f"/usr/{prefix}").is_dir():
+        pytest.skip(f"no {prefix}-gcc with its libraries is installed")
+    (tmp_path / "main.c").write_text(LOOP)
+    words = [f"{prefix}-gcc", "-O1", "-fno-builtin", "-fPIE", "-pie", *options.split()]
+    run(*words, "main.c", "-o", "main", cwd=tmp_path)
+    words = ["trace", "--count", "--emulator", emulator, "--sysroot", f"/usr/{prefix}", "--module", "main"]
+    done = usdtbuild(*words, "-L", "abs", "-L", "srand", "-L", "getenv", "--", tmp_path / "main")
+    found = {name: int(number) for number, name in re.findall(r"^ *(\d+)  (\w+)", done.stdout, re.MULTILINE)}
+    assert found == {"abs": 30, "srand": 10, "getenv": 1}
+
+
+@pytest.mark.parametrize("options", [[], ["--count"]])
+def test_thumb_entries_of_stubs_are_counted_once(
+    options: list[str], need: Any, run: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    """Thumb code of ARMv4T enters a stub by `bx pc`, four bytes before the entry of ARM code, and so passes both."""
+    need("qemu-arm")
+    if not shutil.which("arm-linux-gnueabi-gcc") or not Path("/usr/arm-linux-gnueabi").is_dir():
+        pytest.skip("no arm-linux-gnueabi-gcc with its libraries is installed")
+    (tmp_path / "main.c").write_text(SOURCE)
+    gcc = ["arm-linux-gnueabi-gcc", "-O1", "-fno-builtin", "-mthumb", "-march=armv4t", "-Wl,-z,lazy"]
+    run(*gcc, "main.c", "-o", "main", cwd=tmp_path)
+    words = [
+        "trace",
+        "--emulator",
+        "qemu-arm",
+        "--sysroot",
+        "/usr/arm-linux-gnueabi",
+        "--module",
+        "main",
+        "-L",
+        "srand",
+    ]
+    done = usdtbuild(*words, *options, "--", tmp_path / "main")
+    assert done.stdout.split() == ["40", "srand"] if options else done.stdout.count("srand seed=") == 40

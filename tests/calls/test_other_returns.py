@@ -40,6 +40,30 @@ int main(void)
 	return 7;
 }
 """
+# The parts where it is thrown and caught are symbols, too (.cold), which are entered by jumps. Calls are by pointers:
+# others don't come by where a function of ppc64le begins.
+THROWING = """
+#include <cstdio>
+extern "C" {
+int thrower(int n) { if (n % 2) throw n; return n; }
+int (*volatile throws)(int) = thrower;
+int between(int n) { return throws(n) + 1; }
+int (*volatile passes)(int) = between;
+int catcher(int n) { int got; try { got = passes(n); } catch (int m) { got = -m; } return got; }
+int variadic(int n, ...) { if (n % 2) throw n; return n; }
+int (*volatile varies)(int, ...) = variadic;
+int catches(int n) { int got; try { got = varies(n, 1); } catch (int m) { got = -m; } return got; }
+}
+int (*volatile first)(int) = catcher, (*volatile second)(int) = catches;
+int main()
+{
+	int sum = 0;
+	for (int i = 0; i < 6; i++)
+		sum += first(i) + second(i);
+	std::printf("sum=%d\\n", sum);
+	return 7;
+}
+"""
 FORMS = {"lazy": ("-Wl,-z,lazy",), "no-plt": ("-fno-plt",), "exe": ("-no-pie", "-fno-pie", "-Wl,-z,now")}
 # Where call sites without stubs are known.
 HAVE_NO_PLT = ("aarch64", "i386", "ppc64le")
@@ -108,3 +132,27 @@ def test_returns_are_counted_and_filtered(traced: Any) -> None:
     assert {name: len(lines) for name, lines in filtered.items()} == {
         "leave": 1, "leave:return": 1, "nested": 1, "nested:return": 1,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_exceptions(machine: str, usdtbuild: Any, need: Any, run: Any, tmp_path: Path) -> None:
+    """Of all functions, those return that no exception has left; nothing else in the program is touched."""
+    prefix, emulator = MACHINES[machine]
+    need(emulator)
+    if not shutil.which(f"{prefix}-g++") or not Path(f"/usr/{prefix}/lib/libstdc++.so.6").exists():
+        pytest.skip(f"no {prefix}-g++ with its library is installed")
+    (tmp_path / "throwing.cc").write_text(THROWING)
+    run(f"{prefix}-g++", "-O2", "-w", "throwing.cc", "-o", "throwing", cwd=tmp_path)
+    words = ("--emulator", emulator, "--sysroot", f"/usr/{prefix}", "--module", "throwing", "-F", "*", "--returns")
+    text = str(usdtbuild("trace", *words, "--", tmp_path / "throwing", code=7).stdout)
+    assert "sum=-3\n" in text
+    found = shown(text)
+
+    def results(name: str) -> list[int]:
+        numbers = [int(line.removeprefix("result="), 16) & 0xFFFFFFFF for line in found[f"{name}:return"]]
+        return [number - (number >> 31 << 32) for number in numbers]
+
+    assert results("thrower") == results("variadic") == [0, 2, 4]
+    assert results("between") == [1, 3, 5]
+    assert results("catcher") == [1, -1, 3, -3, 5, -5]
+    assert results("catches") == [0, -1, 2, -3, 4, -5]

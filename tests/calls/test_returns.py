@@ -159,7 +159,7 @@ def test_a_process_is_left_while_somebody_is_expected(programs: Any, run: Any) -
     ("words", "said"),
     [
         (("--returns",), "say which, -F GLOB or -L GLOB"),
-        (("--returns", "-L", "puts", "--engine", "patch"), "the engine patch sees no returns"),
+        (("--returns", "-L", "puts", "--engine", "patch"), "the engine patch sees no returns of calls"),
     ],
 )
 def test_what_makes_no_sense_is_said(words: tuple[str, ...], said: str, usdtbuild: Any) -> None:

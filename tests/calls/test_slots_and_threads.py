@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import platform
 import re
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,29 +122,6 @@ def program(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built_twice(run, folder, "program", FUNCTIONS, *defines, "libown.so")
 
 
-@pytest.fixture
-def served(need: Any) -> Iterator[Callable[..., tuple[str, subprocess.Popen[str]]]]:
-    """Start a program in gdbserver: returns where it listens, and the process."""
-    gdbserver = need("gdbserver")
-    started: list[subprocess.Popen[str]] = []
-
-    def serve(*words: Any) -> tuple[str, subprocess.Popen[str]]:
-        command = [gdbserver, "--once", "localhost:0", *map(str, words)]
-        pipe = subprocess.PIPE
-        server = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-        started.append(server)
-        assert server.stderr is not None
-        for line in server.stderr:
-            if found := re.match(r"Listening on port (\d+)", line):
-                return f"localhost:{found[1]}", server
-        pytest.fail("gdbserver doesn't listen")
-
-    yield serve
-    for server in started:
-        server.kill()
-        server.communicate()
-
-
 def hits(output: str) -> Counter[tuple[str, str]]:
     """Count the calls in a trace's lines, by function and argument."""
     return Counter(re.findall(r"(own_\d+) arg1=(\w+)", output))
@@ -161,13 +136,14 @@ def test_first_calls_of_all_threads_at_once(program: Path, run: Any, served: Any
     assert server.communicate(timeout=60)[0].split() == [str(SUM)]
 
 
-def test_children_find_slots_as_they_would_be(program: Path, run: Any, served: Any) -> None:
+@pytest.mark.parametrize("followed", [True, False])
+def test_children_find_slots_as_they_would_be(program: Path, run: Any, served: Any, followed: bool) -> None:
     where, server = served(program, "children")
-    done = run(
-        sys.executable, "-m", "usdtbuild", "trace", "-v", "--remote", where, "--module", "program", "-L", "own_*"
-    )
+    words = ["trace", "-v", "--remote", where, "--module", "program", "-L", "own_*"]
+    done = run(sys.executable, "-m", "usdtbuild", *words, *([] if followed else ["--no-children"]))
+    child = {("own_0", "0x3c"): 1} if followed else {}
     wanted = {(f"own_{n}", hex(r)): THREADS for n in range(FUNCTIONS) for r in ARGUMENTS}
-    assert hits(done.stdout) == {**wanted, ("own_0", "0x32"): 1, ("own_1", "0x46"): 1}
+    assert hits(done.stdout) == {**wanted, ("own_0", "0x32"): 1, ("own_1", "0x46"): 1, **child}
     assert server.communicate(timeout=60)[0].split() == [str(SUM + 1 + 50 + 71)]
 
 

@@ -166,3 +166,13 @@ def test_a_process_whose_slots_are_partly_filled(form: str, engine: str, program
             process.kill()
     assert process.returncode == 0
     assert numbers(output) == {"lower": 60, "upper": 30, "chosen": 30}, errors
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_ifuncs_of_a_static_program(engine: str, run: Any, counted: Any, tmp_path: Path) -> None:
+    """There is no dynamic linker: the program's own start code fills their slots."""
+    (tmp_path / "main.c").write_text(LOWER + "int main(void) { int s = 0; while (s < 40) s += chosen(0); return 0; }\n")
+    path = tmp_path / "main"
+    if run("gcc", "-O1", "-static", tmp_path / "main.c", "-o", path, code=None).returncode:
+        pytest.skip("no static C library is installed")
+    assert counted(engine, path) == {"chosen": 20}

@@ -241,10 +241,13 @@ def check(shop: Any, linked: Linked, file: dict[str, Any], bare: dict[str, Any])
     assert not unknown or "-mold-" in linked.title, f"{shop.name} {linked.title}: {unknown}"
     assert {"own_two", "own_three", "own_four"} <= called, f"{shop.name} {linked.title}: {called}"
     assert file["binding"] == linked.title.rpartition("-")[2]
-    for one, other in zip(file["calls"], bare["calls"]):
+    # GNU ld leaves RISC-V's table among the variables, where only section headers tell slots that have no stub.
+    ours, theirs = ([call for call in found["calls"] if call["stubs"] or "riscv" not in shop.name]
+                    for found in (file, bare))  # fmt: skip
+    for one, other in zip(ours, theirs):
         assert {**one, "name": 0, "demangled": 0} == {**other, "name": 0, "demangled": 0}
         assert one["name"] == other["name"] or one["kind"] == "ifunc"
-    assert len(file["calls"]) == len(bare["calls"])
+    assert len(ours) == len(theirs)
     return len(stubs)
 
 
@@ -310,30 +313,36 @@ def test_slots_and_first_call_stubs_of_mips(name: str, workshop: Any) -> None:
     assert stubs or "bfd" not in {linked.title.split("-")[2] for linked in made}
 
 
+def link_many(shop: Any, program: str, library: str, reader: str, *options: str) -> str:
+    """Link a program of assembly with a library of it, as `many`, and return the path of binutils' tool `reader`."""
+    assembler, linker, tool = (find(f"{shop.target.prefix}{name}") for name in ("as", "ld.bfd", reader))
+    if not (assembler and linker and tool):
+        pytest.skip(f"binutils for {shop.name} are not installed (make test-all installs them)")
+    for name, text in (("many", program), ("them", library)):
+        (shop.folder / f"{name}.s").write_text(text)
+        shop.call(assembler, f"{name}.s", "-o", f"{name}.o")
+    shop.call(linker, "-shared", "them.o", "-o", "libthem.so")
+    shop.call(linker, *options, "--dynamic-linker", "/none", "many.o", "libthem.so", "-o", "many")
+    return tool
+
+
 @pytest.mark.slow
 def test_more_functions_than_a_branch_of_the_table_reaches(workshop: Any) -> None:
     """ELFv1's entries are longer from 32,768 on; and where a slot's words lie across 32 KB, its stub is another."""
     shop, count = workshop("ppc64"), 36_000
-    tools = [find(f"{shop.target.prefix}{name}") for name in ("as", "ld.bfd", "nm")]
-    if not all(tools):
-        pytest.skip("binutils for ppc64 are not installed (make test-all installs them)")
     functions = range(count)
-    (shop.folder / "many.s").write_text(
+    program = (
         '.section ".opd","aw"\n.globl _start\n_start: .quad .Lstart,.TOC.@tocbase,0\n.text\n.Lstart:\n'
         + "".join(f" bl f{number}\n nop\n" for number in functions)
         + " blr\n"
     )
-    (shop.folder / "them.s").write_text(
+    library = (
         '.section ".opd","aw"\n'
         + "".join(f".globl f{n}\n.type f{n},@function\nf{n}: .quad .L{n},.TOC.@tocbase,0\n" for n in functions)
         + ".text\n"
         + "".join(f".L{number}: blr\n" for number in functions)
     )
-    for name in ("many", "them"):
-        shop.call(tools[0], f"{name}.s", "-o", f"{name}.o")
-    shop.call(tools[1], "-shared", "them.o", "-o", "libthem.so")
-    shop.call(tools[1], "-pie", "--dynamic-linker", "/none", "many.o", "libthem.so", "-o", "many")
-    symbols = shop.call(tools[2], "many")
+    symbols = shop.call(link_many(shop, program, library, "nm", "-pie"), "many")
     wanted = {int(m[1], 16): m[2] for m in re.finditer(r"^(\w+) . \w+\.plt_call\.(f\d+)$", symbols, re.MULTILINE)}
     assert len(wanted) == count
     for path in (shop.folder / "many", without_names(shop, shop.folder / "many")):
@@ -345,24 +354,15 @@ def test_more_functions_than_a_branch_of_the_table_reaches(workshop: Any) -> Non
 def test_more_functions_than_have_entries_that_are_written(workshop: Any) -> None:
     """Of SPARC V9's entries from 32,768 on the relocation names a pointer, and its addend says where the code is."""
     shop, count = workshop("sparc64"), 33_000
-    tools = [find(f"{shop.target.prefix}{name}") for name in ("as", "ld.bfd", "readelf")]
-    if not all(tools):
-        pytest.skip("binutils for sparc64 are not installed (make test-all installs them)")
     functions = range(count)
-    (shop.folder / "many.s").write_text(
+    program = (
         ".text\n.globl _start\n_start:\n"
         + "".join(f" call f{number}\n nop\n" for number in functions)
         + " retl\n nop\n"
     )
-    (shop.folder / "them.s").write_text(
-        ".text\n" + "".join(f".globl f{n}\n.type f{n},@function\nf{n}: retl\n nop\n" for n in functions)
-    )
-    for name in ("many", "them"):
-        shop.call(tools[0], f"{name}.s", "-o", f"{name}.o")
-    shop.call(tools[1], "-shared", "them.o", "-o", "libthem.so")
-    shop.call(tools[1], "--dynamic-linker", "/none", "many.o", "libthem.so", "-o", "many")
+    library = ".text\n" + "".join(f".globl f{n}\n.type f{n},@function\nf{n}: retl\n nop\n" for n in functions)
+    relocations = shop.call(link_many(shop, program, library, "readelf"), "-rW", "many")
     wanted = {}
-    relocations = shop.call(tools[2], "-rW", "many")
     for place, name, sign, addend in re.findall(
         r"^(\w+) .*JMP_SLOT +\w+ (f\d+) ([-+]) (\w+)$", relocations, re.MULTILINE
     ):

@@ -58,7 +58,7 @@ def convert_file(source: str, target: str, path: str = "") -> int:
     return count
 
 
-def convert(data: Data, path: str) -> tuple[list[tuple[int, bytes]], bytes, int]:
+def convert(data: Data, path: str) -> tuple[list[tuple[int, bytes]], bytes | bytearray, int]:
     """Return (bytes to overwrite, bytes to append, entries) for the object file content `data`. Raises UsdtError."""
     if not may_have_table(data):
         return [], b"", 0

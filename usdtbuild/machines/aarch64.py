@@ -22,10 +22,11 @@ from .numbers import EM_AARCH64
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from .facts import Facts
     from .stubs import Code, Site, Span, Stubs
+    from .values import Step
 
 # Instruction words.
 _BL, _B = 0x94000000, 0x14000000  # bl 0; b 0
@@ -196,13 +197,14 @@ def stubs(code: Code) -> Stubs:
     numbers = (1026, (1025,), (1032,)) if code.is64 else (182, (181,), (188,))
     return Stubs(
         *numbers, (Form(form, slot),), lambda span: branches(span, True, 0x94000000, 0x14000000, 0xFC000000),
-        lambda span: _slot_sites(span, load & 0xFFC00000, scale),
+        lambda span: _slot_sites(span, code.is64),
     )  # fmt: skip
 
 
-_FAR = 64  # instructions between a call and what loads its slot's page; compilers put more only around loops
+# -fno-plt: adrp, ldr, blr; the loads often stand before a loop.
 _BLR, _BR = 0xD63F0000, 0xD61F0000  # the register in bits 5 to 9, as `ret` has it
 _BY_REGISTER = 0xFFFFFC1F
+_KEPT, _STACK = 0x3FF << 19 | 1 << 29 | 1 << 31, 1 << 29 | 1 << 31  # x19 to x28, x29, sp; x29, sp
 
 
 def _page(adrp: int, address: int) -> int:
@@ -210,35 +212,62 @@ def _page(adrp: int, address: int) -> int:
     return (address & ~0xFFF) + (signed((adrp >> 5 & 0x7FFFF) << 2 | adrp >> 29 & 3, 21) << 12)
 
 
-def _slot_sites(span: Span, load: int, scale: int) -> Iterator[Site]:
-    """Yield the calls and jumps by a register that was loaded from a slot just before: adrp, ldr, blr (-fno-plt)."""
+def _slot_sites(span: Span, is64: bool) -> Iterator[Site]:
+    """Yield the calls and jumps by a register that was loaded from a slot."""
     from .stubs import CALL, JUMP, Site, units
+    from .values import loaded, words_way
 
-    code = units(span, 4, True)
+    code, start = units(span, 4, True), span.address
+    way = words_way(code, start, _steps(is64), _KEPT, _STACK)
     for at, value in enumerate(code):
-        if value & 0xFFDFFC1F != _BR:
-            continue
-        register = value >> 5 & 31
-        loaded = _writer(code, at, register, load, 0xFFC00000)
-        page = _writer(code, loaded, code[loaded] >> 5 & 31, _ADRP, 0x9F000000) if loaded >= 0 else -1
-        if page >= 0:
-            slot = _page(code[page], span.address + 4 * page) + (code[loaded] >> 10 & 0xFFF) * scale
-            yield Site(span.address + 4 * at, slot, CALL if value & _BY_REGISTER == _BLR else JUMP, True)
+        if value & 0xFFDFFC1F == _BR:
+            slot = loaded(way, at, value >> 5 & 31)
+            if slot is not None:
+                yield Site(start + 4 * at, slot, CALL if value & _BY_REGISTER == _BLR else JUMP, True)
 
 
-def _writer(code: Sequence[int], at: int, register: int, wanted: int, mask: int) -> int:
-    """Return which instruction before `at` gave a register its value, if it is a wanted one; -1 if that isn't sure."""
-    for number in range(at - 1, max(at - _FAR, 0) - 1, -1):
-        value = code[number]
-        if value & (mask | 31) == wanted | register:
-            return number
-        if value & 0xFC000000 == 0x94000000 or value & _BY_REGISTER == _BLR:  # bl, blr: x19 to x28 stay
-            if not 19 <= register <= 28:
-                return -1
-        elif (
-            value & 31 == register
-            or value & 0xFC000000 == 0x14000000
-            or value & _BY_REGISTER in {_BR, _RET & _BY_REGISTER}
-        ):
-            return -1
-    return -1
+def _steps(is64: bool) -> Callable[[int, int], Step]:
+    """Return what says what an instruction does (Arm ARM for A-profile, C4.1). 31 is sp in what is named here."""
+    from .values import BRANCH, CALL, CONSTANT, JUMP, LOAD, OTHER, STORE, SUM, Form, Step, always, decoder
+
+    scale = 8 if is64 else 4
+
+    def where(value: int) -> tuple[int, int]:
+        return value & 31, value >> 5 & 31
+
+    def memory(kind: int) -> Callable[[int, int], Step]:
+        return lambda value, address: Step(kind, *where(value), (value >> 10 & 0xFFF) * scale)
+
+    def pair(value: int, address: int) -> Step:  # ldp: two registers, and with a change of the place a third
+        del address
+        changed = 1 << (value >> 5 & 31) if value & 0x00800000 else 0
+        return Step(OTHER, -1, 1 << (value & 31) | 1 << (value >> 10 & 31) | changed & ~(1 << 31))
+
+    def led(kind: int, low: int, bits: int) -> Callable[[int, int], Step]:
+        return lambda value, address: Step(kind, -1, address + 4 * signed(value >> low & (1 << bits) - 1, bits))
+
+    def added(value: int, address: int) -> Step:
+        del address
+        number = (value >> 10 & 0xFFF) << (12 if value >> 22 & 1 else 0)
+        return Step(SUM, *where(value), -number if value >> 30 & 1 else number)
+
+    def unsure(value: int, address: int) -> Step:
+        del address
+        return Step(OTHER, -1, 1 << (value & 31) & ~(1 << 31))
+
+    return decoder(
+        Form(0x9F000000, 0x90000000, lambda value, address: Step(CONSTANT, value & 31, _page(value, address))),  # adrp
+        Form(0xFFC00000, 0xF9400000 if is64 else 0xB9400000, memory(LOAD)),  # ldr
+        Form(0xFFC00000, 0xF9000000 if is64 else 0xB9000000, memory(STORE)),  # str
+        Form(0x3F800000, 0x11000000, added),  # add, sub of a number; sp is changed by prologues only
+        Form(0x7FE0FFE0, 0x2A0003E0, lambda value, address: Step(SUM, value & 31, value >> 16 & 31)),  # mov
+        Form(0xFC000000, 0x94000000, always(CALL)), Form(0xFC000000, 0x14000000, led(JUMP, 0, 26)),  # bl, b
+        Form(0xFFFFFC1F, _BLR, always(CALL)), Form(0xFEFFF000, 0xD63F0000, always(CALL)),  # blr; blraa and its like
+        Form(0xFE000000, 0xD6000000, always(JUMP)),  # br, ret
+        Form(0xFF000010, 0x54000000, led(BRANCH, 5, 19)), Form(0x7E000000, 0x34000000, led(BRANCH, 5, 19)),  # b.; cbz
+        Form(0x7E000000, 0x36000000, led(BRANCH, 5, 14)),  # tbz, tbnz
+        Form(0x3A400000, 0x28400000, pair), Form(0x3A400000, 0x28000000, always(OTHER)),  # ldp; stp
+        Form(0x3B200C00, 0x38000000, always(OTHER)),  # str with a distance that isn't scaled, or changes its register
+        Form(0x3B400000, 0x39000000, always(OTHER)),  # str of other sizes
+        Form(0, 0, unsure),
+    )  # fmt: skip

@@ -249,7 +249,8 @@ def facts() -> dict[int, Facts]:
                 spelled={"fp": "r11", "ip": "r12", "sl": "r10", "sb": "r9", "r13": "sp", "r14": "lr", "r15": "pc"},
                 # 2 and 3 are gdb's kinds for Thumb's instructions of 2 and of 4 bytes; the NOPs tell which it is.
                 trap=lambda code: 2 if code[:2] in thumb_short else 3 if code[:4] == thumb_wide else 4,
-                stack="sp", link="lr", thumb=1,
+                # `pop {.., pc}` leaves lr alone; behind the address up to four arguments may have been stored.
+                stack="sp", link="lr", thumb=1, below=5,
             ),
         )
     }  # fmt: skip
@@ -305,7 +306,7 @@ def stubs(code: Code) -> Stubs:
         yield from _thumb_sites(span, little)
 
     # R_ARM_JUMP_SLOT; GLOB_DAT; IRELATIVE
-    return Stubs(22, (21,), (160,), forms, sites)
+    return Stubs(22, (21,), (160,), forms, sites, lambda span: _slot_sites(span, code, little))
 
 
 def _arm_sites(span: Span, little: bool) -> Iterator[Site]:
@@ -337,3 +338,31 @@ def _thumb_sites(span: Span, little: bool) -> Iterator[Site]:
             if following & 0xD000 == 0xC000:
                 target &= ~3  # blx
             yield Site(place, target, JUMP if following & 0xD000 == 0x9000 else CALL)
+
+
+# Position-independent code that is compiled with -mlong-calls: a literal leads from the program counter to the global
+# offset table, another has the slot's distance in it, or one leads to the slot itself; ldr, and blx. (gcc 12 and
+# clang 19 take -fno-plt here, and it changes nothing.)
+_KEPT, _STACK = 0xFF0 | 1 << 13, 1 << 7 | 1 << 11 | 1 << 13  # r4 to r11, sp; fp of either kind of code, sp
+
+
+def _slot_sites(span: Span, code: Code, little: bool) -> Iterator[Site]:
+    """Yield the calls and jumps by a register that was loaded from a slot. Code is taken for ARM's and for Thumb's."""
+    from .arm_steps import steps, thumb_steps
+    from .stubs import CALL, JUMP, Site, units
+    from .values import Halves, loaded, slot_of, words_way
+
+    words_, halves, start = units(span, 4, little), units(span, 2, little), span.address
+    way = words_way(words_, start, steps(), _KEPT, _STACK)
+    way = way._replace(bits=32, literal=lambda address: code.pointer(address) if code.executable(address) else None)
+    for at, value in enumerate(words_):
+        if value & 0x0FFFFFD0 == 0x012FFF10 and value >> 28 != 15 and value & 15 < 14:  # bx, blx
+            slot = loaded(way, at, value & 15)
+            if slot is not None:
+                yield Site(start + 4 * at, slot, CALL if value & 0x20 else JUMP, slot=True)
+    thumb = Halves(halves, start, lambda half: 2 if half >= 0xE800 else 1, thumb_steps(), way)
+    for at, half in enumerate(halves):
+        if half & 0xFF07 == 0x4700 and half >> 3 & 15 < 14:  # bx, blx
+            slot = slot_of(thumb, at, half >> 3 & 15)
+            if slot is not None:
+                yield Site(start + 2 * at, slot, CALL if half & 0x80 else JUMP, slot=True)

@@ -124,7 +124,10 @@ class Stopped(NamedTuple):
     struct r_debug where DT_DEBUG can't, because the section isn't written: with an address, and counted from the entry.
     `stack` is the stack pointer, `link` the register that a called function finds its return address in ('': it is on
     the stack), of which the bits of `thumb` are no address; `call` is how many bytes an instruction has that calls
-    through a slot. Without `stack` returns are not known.
+    through a slot. `below` is in how many words right below the stack pointer a return may have left its address.
+    Without `stack` returns are not known. `atomic` returns, given code, its address and whether it is
+    little-endian, where a sequence that can't be stepped through has ended; nothing if none begins there. It reserves
+    memory for a store, which a stop in between takes away again, so that it would begin anew for ever.
     """
 
     pc: str = "pc"
@@ -138,6 +141,8 @@ class Stopped(NamedTuple):
     link: str = ""
     thumb: int = 0
     call: int = 4
+    below: int = 0
+    atomic: Callable[[bytes, int, bool], tuple[int, ...]] | None = None
 
 
 class Facts(NamedTuple):

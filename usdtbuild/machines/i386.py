@@ -129,7 +129,7 @@ def facts() -> dict[int, Facts]:
             entries=lambda is64, little: entries if little else None, assembler=None,
             stopped=Stopped(
                 "eip", x86_64.parts("e"), {f"{letter}h": f"e{letter}x" for letter in "abcd"},
-                trap=lambda code: len(x86_64.INT3), stack="esp", call=6,
+                trap=lambda code: len(x86_64.INT3), stack="esp", call=6, below=1,
             ),
         )
     }  # fmt: skip

@@ -20,9 +20,10 @@ from .numbers import EM_LOONGARCH
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
+    from collections.abc import Iterator
 
     from .facts import Facts
-    from .stubs import Code, Stubs
+    from .stubs import Code, Site, Span, Stubs
 
 # Relocation types.
 R_NONE, R_32, R_64, R_ADD32, R_SUB32, R_B26, R_PCALA_HI20, R_PCALA_LO12 = 0, 1, 2, 50, 55, 66, 71, 72
@@ -128,7 +129,7 @@ def facts() -> dict[int, Facts]:
 
 def stubs(code: Code) -> Stubs:
     """Return what library calls look like: t3 is what the slot holds (ELF psABI, "Procedure Linkage Table")."""
-    from .stubs import CALL, JUMP, Form, Site, Span, Stubs, Word, pattern, units, word
+    from .stubs import CALL, JUMP, Form, Site, Stubs, Word, pattern, units, word
 
     form = pattern(
         True,
@@ -151,5 +152,30 @@ def stubs(code: Code) -> Stubs:
                 found.append(Site(place, place + distance, CALL if value >> 26 == 0x15 else JUMP))
         return found
 
-    # R_LARCH_JUMP_SLOT; R_LARCH_64 and _32, of which functions' slots are made too; IRELATIVE
-    return Stubs(5, (2,) if code.is64 else (1,), (12,), (Form(form, slot),), lambda span: iter(sites(span)))
+    # R_LARCH_JUMP_SLOT; none that is only for slots, R_LARCH_64 and _32 are; IRELATIVE
+    return Stubs(
+        5, (-1, 2 if code.is64 else 1), (12,), (Form(form, slot),), lambda span: iter(sites(span)),
+        lambda span: _slot_sites(span, code.is64),
+    )  # fmt: skip
+
+
+# What clang makes of calls with -mcmodel=extreme, and the assembler of `la.global`, which gcc writes for -fno-plt:
+# pcalau12i, ld.d, or pcalau12i and the slot's low part in three steps, ldx.d; jirl.
+_KEPT = 1 << 3 | 0x3FF << 22  # sp, fp, s0 to s8
+
+
+def _slot_sites(span: Span, is64: bool) -> Iterator[Site]:
+    """Yield the calls and jumps by a register that was loaded from a slot."""
+    from .loongarch_steps import steps
+    from .stubs import CALL, JUMP, Site, units
+    from .values import loaded, words_way
+
+    words_, start = units(span, 4, True), span.address
+    way = words_way(words_, start, steps(), _KEPT, 1 << 3 | 1 << 22)._replace(bits=64 if is64 else 32)
+    for at, value in enumerate(words_):
+        register, link = value >> 5 & 31, value & 31
+        if value & 0xFFFFFC00 != _JIRL or link > 1 or (register == 1 and not link):  # `ret` goes to ra
+            continue
+        slot = loaded(way, at, register)
+        if slot is not None:
+            yield Site(start + 4 * at, slot, CALL if link else JUMP, slot=True)

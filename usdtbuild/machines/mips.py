@@ -30,9 +30,11 @@ from .numbers import EM_MIPS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
+    from collections.abc import Iterator, Sequence
 
     from .facts import Facts
-    from .stubs import Code, Stubs
+    from .stubs import Code, Site, Span, Stubs
+    from .values import Step
 
 # Relocation types.
 R_NONE, R_32, R_26, R_64, R_JALR, R_PC32 = 0, 2, 4, 18, 37, 248
@@ -167,6 +169,7 @@ def stubs(code: Code) -> Stubs:
     known that is a stub, which tells the resolver the symbol's number in t8; no later call goes through the stub. No
     relocation names such slots: DT_MIPS_GOTSYM is the first symbol that has one, and they stand in the symbols' order
     behind DT_MIPS_LOCAL_GOTNO others (System V ABI MIPS supplement, 5-9). Other code jumps through slots of a PLT.
+    Files too large for one table have more, of which only the first is known here.
     """
     from .stubs import Form, Stubs, Word, low16, pattern, word
 
@@ -206,4 +209,98 @@ def stubs(code: Code) -> Stubs:
     )
     slots = tuple((number, start + (number - first) * size) for number in range(first, last)) if first else ()
     # R_MIPS_JUMP_SLOT; GLOB_DAT; no IFUNCs
-    return Stubs(127, (51,), (), forms, lambda span: iter(()), first_call_only=True, slots=slots)
+    return Stubs(
+        127, (51,), (), forms, lambda span: _sites(span, little), lambda span: _slot_sites(span, code),
+        first_call_only=True, slots=slots,
+    )  # fmt: skip
+
+
+def _sites(span: Span, little: bool) -> Iterator[Site]:
+    """Yield jal and j, by which code at fixed addresses calls stubs."""
+    from .stubs import CALL, JUMP, Site, units
+
+    for at, value in enumerate(units(span, 4, little)):
+        if value >> 26 in {2, 3}:
+            place = span.address + 4 * at
+            target = (place + 4 & ~0xFFFFFFF) | (value & 0x3FFFFFF) << 2
+            yield Site(place, target, CALL if value >> 26 == 3 else JUMP)
+
+
+# Position-independent code makes gp, which points 0x7ff0 behind the table's beginning, of t9, its own address: lui,
+# addiu, addu (o32), or lui, addu, addiu (n32, n64), with others between. clang may use another register, and keep the
+# value on the stack.
+_GP, _T9, _GP_OFFSET = 28, 25, 0x7FF0
+_PROLOGUE = 24  # words in which all of that stands, and where the function begins before it
+_KEPT = 0xFF << 16 | 1 << 28 | 1 << 29 | 1 << 30  # s0 to s7, gp (o32 restores it), sp, s8
+
+
+def _slot_sites(span: Span, code: Code) -> Iterator[Site]:
+    """Yield the calls and jumps by a register that was loaded from the table: `lw t9, distance(gp)`, `jalr t9`."""
+    from bisect import bisect_right
+
+    from .mips_steps import steps
+    from .stubs import CALL, JUMP, Site, units
+    from .values import CONSTANT, Step, loaded, words_way
+
+    if 3 not in code.tags:  # DT_PLTGOT
+        return
+    words_, table, start = units(span, 4, code.little), code.tags[3] + _GP_OFFSET, span.address
+    tables = _tables(words_, start, table)
+    places = [start + 4 * at for at, _ in tables]
+    made = {start + 4 * at: Step(CONSTANT, words_[at] >> 11 & 31, value) for at, value in tables if value is not None}
+
+    usual = steps()
+
+    def step(value: int, address: int) -> Step:
+        return made.get(address) or usual(value, address)
+
+    way = words_way(words_, start, step, _KEPT, 1 << 29 | 1 << 30)
+    way = way._replace(known={_GP: table}, delayed=1, bits=64 if code.is64 else 32)
+    for at, value in enumerate(words_):
+        if value & 0xFC1F003E == 8 and value >> 11 & 31 in {0, 31}:  # jr, jalr
+            register, kind = value >> 21 & 31, CALL if value >> 11 & 31 else JUMP
+        elif value & 0xDFE0FFFF == 0xD8000000:  # jrc, jalrc
+            register, kind = value >> 16 & 31, CALL if value >> 29 & 1 else JUMP
+        else:
+            continue
+        place = start + 4 * at
+        prologue = bisect_right(places, place) - 1
+        if prologue >= 0 and tables[prologue][1] is None:
+            continue
+        slot = loaded(way, at, register) if register != 31 else None
+        if slot is not None:
+            yield Site(place, slot, kind, slot=True)
+
+
+def _tables(words_: Sequence[int], start: int, table: int) -> list[tuple[int, int | None]]:
+    """Return where code adds t9 to make gp, and the sum: gp, or what lacks its low part; None: another table's."""
+    from .stubs import low16
+
+    found: list[tuple[int, int | None]] = []
+    for at, value in enumerate(words_):
+        if value & 0xFC0007FF not in {0x21, 0x2D} or _T9 not in {value >> 21 & 31, value >> 16 & 31}:  # addu, daddu
+            continue
+        other = (value >> 21 & 31) + (value >> 16 & 31) - _T9
+        high = low = None
+        for back in range(at - 1, max(at - _PROLOGUE, 0) - 1, -1):
+            before = words_[back]
+            if before >> 26 in {9, 25} and before >> 16 & 31 == other == before >> 21 & 31 and low is None:
+                low = low16(before)
+            elif before & 0xFFFF0000 == 0x3C000000 | other << 16:  # lui
+                high = back
+                break
+        if high is None:
+            continue
+        made, rest = table, low
+        if low is None:  # it is added later
+            target = value >> 11 & 31
+            behind = words_[at + 1 : at + _PROLOGUE]
+            rest = next((low16(one) for one in behind if one >> 26 in {9, 25} and one >> 21 & 31 == target), None)
+            if rest is None:
+                continue
+            made = table - rest
+        assert rest is not None
+        begins = table - (signed(words_[high] & 0xFFFF, 16) << 16) - rest & 0xFFFFFFFF
+        near = 0 <= (start + 4 * high - begins & 0xFFFFFFFF) <= 4 * _PROLOGUE
+        found.append((at, made if near else None))
+    return found

@@ -128,6 +128,18 @@ def _branch(instruction: int) -> int | None:
     return None
 
 
+def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
+    """Power ISA 4.6: opcode 31, l[bhwdq]arx to st[bhwdq]cx., and where branches in between lead out."""
+    found = [word(memoryview(code), at, little) for at in range(0, len(code) - 3, 4)]
+    extended = [one >> 1 & 0x3FF if one >> 26 == 31 else 0 for one in found]
+    last = next((at for at, one in enumerate(extended) if one in {150, 182, 214, 694, 726}), 0)
+    if not last or extended[0] not in {20, 52, 84, 116, 276}:
+        return ()
+    end = address + 4 * last + 4
+    leads = {address + 4 * at + (_branch(one) or 0) for at, one in enumerate(found[:last])}
+    return (end, *sorted(one for one in leads if not address <= one < end))
+
+
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
     from .facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
@@ -157,7 +169,7 @@ def facts() -> dict[int, Facts]:
         disassembler=lambda is64, little, thumb: (("CS_ARCH_PPC",), ("CS_MODE_32",), (word_order(little),)),
         branches=(Branches(4, _branch),), entries=lambda is64, little: entries, pairs=True, page=65536,
         passing=Passing(tuple(f"%r{n}" for n in range(3, 11)), results=("%r3", "")),  # the same in all three ABIs
-        stopped=Stopped(spelled={str(n): f"r{n}" for n in range(32)}, stack="r1", link="lr"),
+        stopped=Stopped(spelled={str(n): f"r{n}" for n in range(32)}, stack="r1", link="lr", atomic=_atomic),
     )  # fmt: skip
     return {
         EM_PPC: ppc,
@@ -200,12 +212,13 @@ def stubs(code: Code) -> Stubs:
             21, (20, 38), (247, 248), _forms_64(code), sites, _inline_calls(code, bases), lambda: bases(code),
             lazy=_lazy_64(code, second=second),
         )  # fmt: skip
-    if _DT_PPC_GOT not in code.tags:  # BSS PLT
+    if code.tags and _DT_PPC_GOT not in code.tags:  # BSS PLT
         made = _from_program_counter
         return Stubs(21, (20,), (248,), _forms_32(code), sites, bases=lambda: made(code), in_place=1 << 32)
     # A slot holds the address of its PLT entry in the file, too; the second word of the GOT is the resolver's. The last
     # PLT entries are NOPs, which run into the next: whose turn it is r11 says, as it does to the resolver.
-    lazy = Lazy(lambda number, slot: code.pointer(slot) or 0, code.tags[_DT_PPC_GOT] + 4, ((0, "pc"), (0, "r11")))
+    table = code.tags.get(_DT_PPC_GOT, 0)  # a static program has none, and nothing that is bound lazily
+    lazy = Lazy(lambda number, slot: code.pointer(slot) or 0, table + 4, ((0, "pc"), (0, "r11"))) if table else None
     return Stubs(
         21, (20,), (248,), _forms_32(code), sites, _inline_calls(code, _from_program_counter),
         lambda: _from_program_counter(code), lazy=lazy,

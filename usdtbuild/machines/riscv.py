@@ -93,7 +93,7 @@ def _make_stub(*body: int, relocations: tuple[StubRelocation, ...] = ()) -> Stub
 # -- facts ------------------------------------------------------------------------------------------------------------
 
 
-def _branch(half: int, following: int) -> int | None:
+def branch(half: int, following: int) -> int | None:
     """RISC-V unprivileged ISA 2.5 (JAL, branches) and 16.4 (c.j, c.beqz, c.bnez)."""
     if half & 3 == 3:
         value = half | following << 16
@@ -149,7 +149,7 @@ def facts() -> dict[int, Facts]:
             length=lambda code, at: 4 if code[at] & 3 == 3 else 2,
             disassembler=lambda is64, little, thumb: (
                 ("CS_ARCH_RISCV",), ("CS_MODE_RISCV64" if is64 else "CS_MODE_RISCV32",), ("CS_MODE_RISCVC",)),
-            mapping_symbols=True, branches=(Branches(2, _branch, True),),
+            mapping_symbols=True, branches=(Branches(2, branch, True),),
             entries=lambda is64, little: (entries if is64 else entries_32) if little else None, pairs=True,
             # psABI, "Integer Calling Convention"
             passing=Passing(tuple(f"a{n}" for n in range(8)), results=("a0", "")),
@@ -183,8 +183,10 @@ def stubs(code: Code) -> Stubs:
             0xFFFFFFFFFFFFFFFF if code.is64 else 0xFFFFFFFF
         )
 
-    # R_RISCV_JUMP_SLOT; R_RISCV_64 and R_RISCV_32, of which functions' slots are made too; IRELATIVE
-    return Stubs(5, (2,) if code.is64 else (1,), (58,), (Form(form, slot, 4),), _sites)
+    # R_RISCV_JUMP_SLOT; none that is only for slots, R_RISCV_64 and R_RISCV_32 are; IRELATIVE
+    return Stubs(
+        5, (-1, 2 if code.is64 else 1), (58,), (Form(form, slot, 4),), _sites, lambda span: _slot_sites(span, code.is64)
+    )
 
 
 def _sites(span: Span) -> Iterator[Site]:
@@ -204,3 +206,30 @@ def _sites(span: Span) -> Iterator[Site]:
             if high >> 7 & 31 == low >> 15 & 31:
                 target = span.address + 2 * at + signed(high & 0xFFFFF000, 32) + signed(low >> 20, 12)
                 yield Site(span.address + 2 * at, target, CALL if low >> 7 & 31 in {1, 5} else JUMP)
+
+
+# What gcc's -mno-plt makes of calls (-fno-plt changes nothing, nor does clang 19 by it): auipc, ld, jalr; the loads
+# often stand before a loop.
+_KEPT, _STACK = 1 << 2 | 3 << 8 | 0x3FF << 18, 1 << 2 | 1 << 8  # sp, s0 to s11; sp, s0
+
+
+def _slot_sites(span: Span, is64: bool) -> Iterator[Site]:
+    """Yield the calls and jumps by a register that was loaded from a slot."""
+    from .riscv_steps import steps
+    from .stubs import CALL, JUMP, Site, units
+    from .values import Halves, Way, slot_of
+
+    halves, start, step = units(span, 2, True), span.address, steps(is64)
+    like = Way(lambda number: step(number, 0), 0, lambda number: number, _KEPT, _STACK, bits=64 if is64 else 32)
+    code = Halves(halves, start, lambda half: 2 if half & 3 == 3 else 1, step, like)
+    last = len(halves) - 1
+    for at, half in enumerate(halves):
+        if half & 0xE07F == 0x8002 and half & 0x0F80:  # c.jr, c.jalr
+            register, link = half >> 7 & 31, half >> 12 & 1
+        elif half & 0x7FFF in {0x0067, 0x00E7} and at < last and halves[at + 1] < 16:  # jalr zero or ra, 0(register)
+            register, link = halves[at + 1] << 1 | half >> 15, half >> 7 & 1
+        else:
+            continue
+        slot = slot_of(code, at, register) if link or register not in {0, 1, 5} else None
+        if slot is not None:
+            yield Site(start + 2 * at, slot, CALL if link else JUMP, slot=True)

@@ -146,8 +146,12 @@ def stubs(code: Code) -> Stubs:
     from .stubs import Form, Stubs
 
     del code
-    # larl %r1, slot; lg %r1, 0(%r1); mold's lgfi %r0, number; br %r1
-    form = re.compile(rb"\xc0\x10(.{4})\xe3\x10\x10\x00\x00\x04(?:\xc0\x01.{4})?\x07\xf1", re.DOTALL)
+    # larl %r1, slot; lg %r1, 0(%r1); mold's lgfi %r0, number; br %r1; and behind it GNU ld's lazy part, whose jump in
+    # static programs leads to the first stub: basr %r1, %r0; lgf %r1, 12(%r1); jg
+    form = re.compile(
+        rb"\xc0\x10(.{4})\xe3\x10\x10\x00\x00\x04(?:\xc0\x01.{4})?\x07\xf1(?:\x0d\x10\xe3\x10\x10\x0c\x00\x14\xc0\xf4.{4})?",
+        re.DOTALL,
+    )
 
     def slot(match: re.Match[bytes], address: int, base: int) -> int:
         del base

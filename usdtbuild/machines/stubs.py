@@ -90,14 +90,14 @@ class Lazy(NamedTuple):
 class Stubs(NamedTuple):
     """What one file's slots, stubs and branches look like.
 
-    `jump` is the relocation of a slot that may be filled lazily, `data` those of one that is filled at the start,
-    that of nothing but slots first, and `ifunc` those of one that is filled with what a resolver returns. `sites`
-    yields the direct branches of a stretch of code, `slot_sites` those that load a slot themselves. `bases` returns
-    (address of code, value): code from that address on has this value in the register that stubs count from. Of the
-    first `in_place` lazy slots the code is at the slot itself: the relocation's address is the stub's.
+    `jump` is the relocation of a slot that may be filled lazily, `data` those of one that is filled at the start, that
+    of nothing but slots first (-1: there is none), and `ifunc` those of one that is filled with what a resolver
+    returns. `sites` yields the direct branches of a stretch of code, `slot_sites` those that load a slot themselves.
+    `bases` returns (address of code, value): code from that address on has this value in the register that stubs count
+    from. Of the first `in_place` lazy slots the code is at the slot itself: the relocation's address is the stub's.
     `first_call_only`: a stub is called until its function's address is known, and no more. `slots` are those that no
-    relocation names, as (number of the symbol, address). `lazy` is None where lazily bound slots share a PLT entry,
-    or nobody has asked yet.
+    relocation names, as (number of the symbol, address). `lazy` is None where lazily bound slots share a PLT entry, or
+    nobody has asked yet.
     """
 
     jump: int

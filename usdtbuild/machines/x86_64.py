@@ -241,7 +241,7 @@ def facts() -> dict[int, Facts]:
             passing=passing,
             stopped=Stopped(
                 "rip", parts("r"), {f"{letter}h": f"r{letter}x" for letter in "abcd"}, trap=lambda code: len(INT3),
-                stack="rsp", call=6,
+                stack="rsp", call=6, below=1,
             ),
         )
     }  # fmt: skip

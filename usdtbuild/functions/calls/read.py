@@ -34,8 +34,6 @@ def read_calls(image: Image, *, sites: bool = False) -> Calls:
     )
     if image.is_object:
         return report._replace(problem="is an object: its calls get their stubs when it is linked")
-    if not any(segment.type == elf.PT_DYNAMIC for segment in image.segments):
-        return report._replace(problem="has no dynamic segment: it is linked statically, and calls no library")
     slots = SlotMap(image)
     if slots.stubs is None:
         return report._replace(problem=f"is for {image.machine_name}, whose stubs are not known")
@@ -45,6 +43,8 @@ def read_calls(image: Image, *, sites: bool = False) -> Calls:
     report = report._replace(
         needed=slots.needed(), calls=tuple(found.calls()), lazy=slots.lazy, first_call_only=slots.stubs.first_call_only
     )
+    if slots.static and not report.calls:
+        return report._replace(problem="has no dynamic segment: it is linked statically, and calls no library")
     lazy = slots.stubs.lazy
     return report._replace(resolver=lazy.resolver, loads=lazy.loads) if lazy is not None else report
 
@@ -144,8 +144,12 @@ class _Finder:
     def _call(self, slot: Slot, stubs: tuple[int, ...], sites: tuple[CallSite, ...]) -> Call:
         symbol, (version, library) = self.slots.symbol(slot), self.slots.version(slot)
         if symbol is None:
-            name = self._resolver_name(slot.addend)
-            return Call(name, "", "", slot.kind, slot.address, stubs, 0, slot.addend, sites=sites, entry=slot.entry)
+            # In a program at fixed addresses an IFUNC whose address is taken becomes a function, which is the stub.
+            canonical = next((stub for stub in stubs if stub in self._functions), 0) if self.slots.static else 0
+            name = self._functions[canonical] if canonical else self._resolver_name(slot.addend)
+            return Call(
+                name, "", "", slot.kind, slot.address, stubs, canonical, slot.addend, sites=sites, entry=slot.entry
+            )
         ours = bool(symbol.section)
         if ours:
             library = self._own_name
@@ -169,13 +173,27 @@ class _Finder:
         return self._resolvers.get(address, "")
 
     @cached_property
+    def _functions(self) -> dict[int, str]:
+        image = self.slots.image
+        if not image.has_symbols(elf.SHT_SYMTAB):
+            return {}
+        table = image.symbol_table(elf.SHT_SYMTAB)
+        return {table.values[number]: table.name(number) for number in table.functions()}
+
+    @cached_property
     def _resolvers(self) -> dict[int, str]:
         image = self.slots.image
         if not image.has_symbols(elf.SHT_SYMTAB):
             return {}
         table = image.symbol_table(elf.SHT_SYMTAB)
-        numbers = sorted(table.functions(), key=lambda number: table.infos[number] & 15 == STT_IFUNC)
-        return {table.values[number]: table.name(number) for number in numbers}
+        wanted = {slot.addend for slot in self.known.values()}
+        named = [
+            (table.infos[number] & 15 == STT_IFUNC, table.name(number), table.values[number])
+            for number in table.functions() if table.values[number] in wanted
+        ]  # fmt: skip
+        # Of several names the one that isn't the C library's own: memcpy, not __new_memcpy.
+        named.sort(key=lambda one: (one[0], not one[1].startswith("_"), one[1]))
+        return {value: name for _, name, value in named}
 
 
 def _matches(form: Form, span: Span) -> Iterator[tuple[re.Match[bytes], int]]:

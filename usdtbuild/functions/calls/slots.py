@@ -1,7 +1,7 @@
 """The slots of a file: words that the dynamic linker fills with functions' addresses, and what they are called.
 
-All of it comes from the dynamic segment, so that stripped files have it, and files without section headers. Which code
-jumps through a slot is found by `read`.
+Nearly all of it comes from the dynamic segment, so that stripped files have it, and files without section headers
+(`_stays` has the exception). Which code jumps through a slot is found by `read`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...elf.dynamic import Dynamic
-from ...elf.relocations import words
+from ...elf.relocations import Relocation, words
 from ...machines import stubs_of
 from ...machines.stubs import Code, Span
 from ...record import NamedTuple
@@ -18,13 +18,13 @@ from .model import BOUND, IFUNC, LAZY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Literal
 
     from ...elf.image import Image
-    from ...elf.relocations import Relocation
     from ...elf.symbols import Symbol
     from ...machines.stubs import Stubs
 
-_PF_X = 1
+_PF_X, _PF_W = 1, 2
 _PT_GNU_RELRO = 0x6474E552
 _DT_BIND_NOW, _DT_FLAGS, _DT_FLAGS_1, _DT_NEEDED = 24, 30, 0x6FFFFFFB, 1
 _DF_BIND_NOW, _DF_1_NOW = 8, 1
@@ -61,7 +61,8 @@ class SlotMap:
             image.layout.is64, image.little, image.flags, image.entry, self.dynamic.tags, _spans(image), self._pointer
         )
         self.stubs: Stubs | None = stubs_of(image.machine, self.code)
-        self.lazy = not self._binds_now()
+        self.static = not self.dynamic.tags
+        self.lazy = not self.static and not self._binds_now()
 
     def _binds_now(self) -> bool:
         tags = self.dynamic.tags
@@ -82,7 +83,9 @@ class SlotMap:
         for number, address in stubs.slots:
             if self._is_function(number):
                 yield Slot(address, BOUND, number, 0, certain=self._is_foreign_function(number))
-        data = self.dynamic.relocations
+        data = (
+            self.dynamic.relocations if not self.static else list(of_static_program(self.image, self.code, stubs.ifunc))
+        )
         for number, entry in enumerate((*data, *self.dynamic.jumps), -len(data)):
             if entry.type == stubs.jump:
                 order = jumps.setdefault(entry.offset, len(jumps))
@@ -103,11 +106,18 @@ class SlotMap:
         return found if self.code.executable(found) else 0
 
     def _stays(self, address: int) -> bool:
-        """Whether a word can't be changed once the dynamic linker is done."""
-        return any(
+        """Whether a word isn't changed once the dynamic linker is done: it can't be, or is one of the linker's own.
+
+        GNU ld leaves the global offset table of some machines where it can be written, and only the section headers
+        tell it from the variables beside it.
+        """
+        if any(
             one.type == _PT_GNU_RELRO and one.address <= address < one.address + one.memory_size
             for one in self.image.segments
-        )
+        ):
+            return True
+        section = self.image.section_at(address)
+        return section is not None and section.name == ".got"
 
     def _runs(self, address: int) -> bool:
         segment = self.image.segment_at(address)
@@ -164,6 +174,35 @@ def _spans(image: Image) -> tuple[Span, ...]:
             stop = min(segment.offset + segment.file_size, len(image.data))
             found.append(Span(segment.address, bytes(image.data[segment.offset : stop])))
     return tuple(found)
+
+
+def of_static_program(image: Image, code: Code, types: tuple[int, ...]) -> Iterator[Relocation]:
+    """Yield the relocations of IFUNCs in a program without a dynamic segment, which its own start code applies.
+
+    Symbols say where they begin and end, but stripped programs have none. So they are told by what they are: a word
+    for a type of an IFUNC and no symbol, behind the address of a slot, before that of a resolver (RELA), or with it in
+    the slot (REL).
+    """
+    size = image.address_size
+    order: Literal["little", "big"] = "little" if image.little else "big"
+
+    for segment in image.loads:
+        raw = bytes(image.data[segment.offset : segment.offset + segment.file_size])
+        for type_ in types:
+            info, at = type_.to_bytes(size, order), -1
+            while (at := raw.find(info, at + 1)) >= 0:
+                if at % size or at < size:
+                    continue
+                slot, addend = (int.from_bytes(raw[at + step : at + step + size], order) for step in (-size, size))
+                home = image.segment_at(slot)
+                if slot % size or home is None or not home.flags & _PF_W:
+                    continue
+                if code.executable(addend):
+                    yield Relocation(slot, type_, 0, addend)
+                elif size == 4 and code.executable(code.pointer(slot) or 0):
+                    yield Relocation(slot, type_, 0, None)
+                elif code.executable(code.pointer(addend) or 0):  # a function descriptor
+                    yield Relocation(slot, type_, 0, addend)
 
 
 def beginning(image: Image) -> int:
