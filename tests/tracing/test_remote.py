@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +20,6 @@ import pytest
 from .conftest import SOURCES, check_arguments, parse
 
 TRACE = (sys.executable, "-m", "usdtbuild", "trace")
-# Forks a child that fires, and a child of vfork that becomes another program; waits to be told before it ends.
-FAMILY = r"""
-#include "scene.h"
-#include <stdio.h>
-#include <sys/wait.h>
-#include <unistd.h>
-int main(int argc, char **argv) {
-    int status, i;
-    for (i = 0; i < 3; i++) {
-        pid_t child = fork();
-        SCENE_LAST(i, child ? 1 : 2);
-        if (!child) _exit(SCENE_GUARDED_ENABLED() ? 9 : 7);
-        waitpid(child, &status, 0);
-        printf("%d ", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-        child = vfork();
-        if (!child) execl("/bin/true", "true", (char *)0);
-        waitpid(child, &status, 0);
-        SCENE_LAST(i, 3);
-        if (SCENE_GUARDED_ENABLED()) SCENE_GUARDED(i);
-        printf("%d ", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-    }
-    fflush(stdout);
-    return 5;
-}
-"""
 # Fires until its input ends, then says what its semaphore is, and ends.
 TICKS = r"""
 #include "scene.h"
@@ -66,29 +41,6 @@ def emulated(need: Any) -> str:
     return str(need("qemu-x86_64"))
 
 
-@pytest.fixture
-def served(need: Any) -> Iterator[Callable[..., tuple[str, subprocess.Popen[str]]]]:
-    """Start a program in gdbserver: `served(program, "3")` returns where it listens, and the process."""
-    gdbserver = need("gdbserver")
-    started: list[subprocess.Popen[str]] = []
-
-    def serve(*words: Any, cwd: Path | None = None) -> tuple[str, subprocess.Popen[str]]:
-        command = [gdbserver, "--once", "localhost:0", *map(str, words)]
-        pipe = subprocess.PIPE
-        server = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=cwd)
-        started.append(server)
-        assert server.stderr is not None
-        for line in server.stderr:
-            if found := re.match(r"Listening on port (\d+)", line):
-                return f"localhost:{found[1]}", server
-        pytest.fail("gdbserver doesn't listen")
-
-    yield serve
-    for server in started:
-        server.kill()
-        server.communicate()
-
-
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Callable[[str], Path]:
     """Build one of the programs above."""
@@ -97,12 +49,12 @@ def small(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Callable[[str],
     run(sys.executable, "-m", "usdtbuild", "header", "scene.d", "-o", "scene.h", cwd=folder)
 
     def build(source: str) -> Path:
-        name = "family" if source is FAMILY else "ticks"
-        if not (folder / name).exists():
-            (folder / f"{name}.c").write_text(source)
-            run(sys.executable, "-m", "usdtbuild", "cc", "--", "gcc", "-O2", "-c", f"{name}.c", cwd=folder)
-            run("gcc", f"{name}.o", "-o", name, cwd=folder)
-        return folder / name
+        assert source is TICKS
+        if not (folder / "ticks").exists():
+            (folder / "ticks.c").write_text(source)
+            run(sys.executable, "-m", "usdtbuild", "cc", "--", "gcc", "-O2", "-c", "ticks.c", cwd=folder)
+            run("gcc", "ticks.o", "-o", "ticks", cwd=folder)
+        return folder / "ticks"
 
     return build
 
@@ -132,15 +84,6 @@ def test_library_that_is_closed_and_opened_again(scene: Any, run: Any, served: A
     else:
         done = run(*TRACE, "--emulator", emulated, "--module", "libscene.so", "--", host, 5, cwd=host.parent)
     check_arguments(parse(done.stdout).hits, 5, 2)
-
-
-def test_children_go_on_untraced_and_unharmed(small: Any, run: Any, served: Any) -> None:
-    """Breakpoints and raised semaphores are copied by fork and shared by vfork; both are gone when a child runs."""
-    where, server = served(small(FAMILY))
-    done = run(*TRACE, "--remote", where, "-P", "scene:*", "--count")
-    assert dict(reversed(row.split()) for row in done.stdout.splitlines()) == {"scene:last": "6", "scene:guarded": "3"}
-    output, _ = server.communicate(timeout=60)
-    assert output == "7 0 7 0 7 0 "
 
 
 @pytest.mark.parametrize("by", ["gdbserver", "emulator"])
@@ -203,6 +146,42 @@ def test_exit_code_is_the_programs(small: Any, emulated: str) -> None:
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 4, done
     assert "scene:last" in done.stdout
+
+
+BECOMES = """
+#include <stdlib.h>
+#include <unistd.h>
+int main(void) { srand(1); srand(2); execl("/bin/sh", "sh", "-c", "echo another; exit 6", (char *)0); return 1; }
+"""
+
+
+def test_program_under_an_emulator_that_becomes_another(run: Any, emulated: str, tmp_path: Path) -> None:
+    """The emulator is gone then, and its stub with it; what was seen is shown, and how the program ends."""
+    (tmp_path / "becomes.c").write_text(BECOMES)
+    run("gcc", "-O1", "-fno-builtin", "becomes.c", "-o", "becomes", cwd=tmp_path)
+    words = [*TRACE, "-v", "--emulator", emulated, "--module", "becomes", "-L", "srand", "--", "./becomes"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.count("srand seed="), "another\n" in done.stdout) == (6, 2, True), done
+    assert "it became another program" in done.stderr
+
+
+def test_server_that_is_killed_midway(small: Any, served: Any) -> None:
+    """What was seen before is shown, and one error says why there isn't more."""
+    where, server = served(small(TICKS))
+    words = [*TRACE, "--remote", where, "-P", "scene:*"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as tracer:
+        assert tracer.stdout is not None
+        assert tracer.stderr is not None
+        first = tracer.stdout.readline()
+        server.kill()
+        rest, said = tracer.stdout.read(), tracer.stderr.read()
+    assert tracer.returncode == 1
+    assert "scene:last round=0 sum=1" in first
+    assert [int(round_) for round_ in re.findall(r"round=(\d+)", first + rest)] == list(
+        range((first + rest).count("\n"))
+    )
+    assert re.fullmatch(r"usdtbuild: localhost:\d+ has closed the connection(: .*)?\n", said), said
 
 
 def test_another_build_than_the_one_in_the_stub(scene: Any, run: Any, served: Any, small: Any) -> None:

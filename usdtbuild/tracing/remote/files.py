@@ -31,10 +31,14 @@ _PIECE = 1 << 14
 
 
 class Linker(NamedTuple):
-    """Where a dynamic linker says that its list has changed, and where it says whether the list is whole; or 0."""
+    """Where a dynamic linker says that its list has changed, and where it says whether the list is whole; or 0.
+
+    `loaded` is its own file: it runs before the list has it.
+    """
 
     hook: int
     state: int
+    loaded: tuple[Loaded, ...] = ()
 
 
 class Files:
@@ -43,7 +47,6 @@ class Files:
     def __init__(self, stub: Stub, sysroot: str, path: str) -> None:
         """`path` is the program's file here; '' where only the stub knows. Raises InputError, TracerError."""
         self.stub, self.sysroot = stub, sysroot
-        self._through_stub: bool | None = None
         self.program = self._open_here(path) if path else self._open(self._told(), "the program")
         if self.program.is_object:
             raise InputError(self.program.path, "is an object, not a program")
@@ -144,7 +147,7 @@ class Files:
         found = symbols_of_linker(image)
         # r_state stands behind r_version, the list and the address of the hook, each as large as a pointer.
         state = found.debug + base + 3 * image.address_size if found.debug else 0
-        return Linker(found.hook + base if found.hook else 0, state)
+        return Linker(found.hook + base if found.hook else 0, state, (Loaded(image, base),))
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
@@ -154,7 +157,7 @@ class Files:
             here = Path(self.sysroot, path.lstrip("/"))
             if here.exists():  # as emulators do it: what isn't below the root is looked for outside
                 return self._open_here(str(here), path)
-        data = self._read_through_stub(path)
+        data = read_through(self.stub, path)
         if data is not None:
             if data[:4] != MAGIC:
                 raise InputError(path, f"{what} is no ELF file")
@@ -167,26 +170,25 @@ class Files:
                 raise InputError(path, "is no ELF file")
             return Image(opened.view, name or path)
 
-    def _read_through_stub(self, path: str) -> bytes | None:
-        """Return a file's content by vFile packets ("File-I/O"); None where the stub has none, or can't open it."""
-        if self._through_stub is None:
-            self._through_stub = self.stub.link.ask("vFile:setfs:0")[:1] == b"F"
-        if not self._through_stub:
-            return None
-        name = path.encode("utf-8", "surrogateescape").hex()
-        handle = _number(self.stub.link.ask(f"vFile:open:{name},0,0"))
-        if handle < 0:
-            return None
-        content = b""
-        try:
-            while True:
-                answer = self.stub.link.ask(f"vFile:pread:{handle:x},{_PIECE:x},{len(content):x}")
-                head, _, piece = answer.partition(b";")
-                if _number(head) <= 0 or not piece:
-                    return content if _number(head) == 0 else None
-                content += piece
-        finally:
-            self.stub.link.ask(f"vFile:close:{handle:x}")
+
+def read_through(stub: Stub, path: str) -> bytes | None:
+    """Return a file's content by vFile packets ("File-I/O"); None where the stub has none, or can't open it."""
+    ask = stub.link.ask
+    if ask("vFile:setfs:0")[:1] != b"F":
+        return None
+    handle = _number(ask(f"vFile:open:{path.encode('utf-8', 'surrogateescape').hex()},0,0"))
+    if handle < 0:
+        return None
+    content = b""
+    try:
+        while True:
+            answer = ask(f"vFile:pread:{handle:x},{_PIECE:x},{len(content):x}")
+            head, _, piece = answer.partition(b";")
+            if _number(head) <= 0 or not piece:
+                return content if _number(head) == 0 else None
+            content += piece
+    finally:
+        ask(f"vFile:close:{handle:x}")
 
 
 def _number(answer: bytes) -> int:

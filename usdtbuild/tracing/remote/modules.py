@@ -11,46 +11,75 @@ from typing import TYPE_CHECKING
 from ...errors import InputError
 from ...functions.calls.slots import beginning
 from ..model import Refusal
+from ..numbering import Numbering
 from ..selection import targets_in
 from .files import Files, Linker
 from .plt_slots import PltSlots, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ...inspection.targets import Loaded
     from ..model import Target
     from ..selection import Wanted
     from .plt_slots import Untaken
     from .sites import Sites
-    from .stub import Stub
 
 _SYSROOT = "--sysroot names the folder that is the program's root"
 
 
-class Modules:
-    """The files of one program. `targets` and `refusals` grow as files are loaded."""
+class Found:
+    """What is traced and what isn't, in all processes of a trace. Both lists grow as files are loaded."""
 
-    def __init__(self, stub: Stub, wanted: Wanted, files: Files, sites: Sites, slots: PltSlots) -> None:
-        """Arm what the standing program has loaded. Raises TracerError."""
-        self.stub, self.wanted, self.files, self.sites, self.slots = stub, wanted, files, sites, slots
+    def __init__(self) -> None:
         self.targets: list[Target] = []
         self.refusals: list[Refusal] = []
-        self._numbers: dict[tuple[object, ...], int] = {}
+        self._numbering = Numbering()
+
+    def numbered(self, targets: Iterable[Target]) -> list[Target]:
+        """Add targets; return them with their numbers."""
+        numbered, new = self._numbering.take(list(targets))
+        self.targets += new
+        return numbered
+
+    def refuse(self, refusals: Sequence[Refusal]) -> None:
+        """Add what isn't traced, or not all of it."""
+        self.refusals += [one for one in dict.fromkeys(refusals) if one not in self.refusals]
+
+
+class Modules:
+    """The files of one process."""
+
+    def __init__(self, found: Found, wanted: Wanted, files: Files, sites: Sites, slots: PltSlots) -> None:
+        """`arm` them before anything else is asked."""
+        self.found, self.wanted, self.files, self.sites, self.slots = found, wanted, files, sites, slots
+        self.stub, self.refuse = files.stub, found.refuse
         self._modules: dict[tuple[str, int], tuple[int, int]] = {}
         self._beginnings: set[int] = set()
+        self._linker = Linker(0, 0)
+
+    def arm(self) -> None:
+        """Arm what the standing process has loaded, and follow what comes. Raises TracerError."""
         self._linker = self._watch_linker()
         self._arm()
         if self.files.listed() and self._is_whole():
             self._settle()
 
-    def reached(self, address: int) -> None:
-        """The program stands at a breakpoint: look whether files have come or gone, or are ready."""
+    def copy(self, sites: Sites, slots: PltSlots) -> Modules:
+        """Return those of a forked process, which has `sites` and `slots`."""
+        copy = Modules(self.found, self.wanted, self.files, sites, slots)
+        copy._modules, copy._beginnings = dict(self._modules), set(self._beginnings)
+        copy._linker = self._linker
+        return copy
+
+    def reached(self, address: int) -> bool:
+        """The process stands at a breakpoint: return whether files have come or gone there."""
         changed = address == self._linker.hook and self._is_whole()
         if changed:
             self._arm()
         if changed or address in self._beginnings:
             self._settle()
+        return changed
 
     def _watch_linker(self) -> Linker:
         try:
@@ -74,6 +103,7 @@ class Modules:
             start, end = self._modules.pop(key)
             self.slots.forget(start, end)
             self.sites.forget(start, end)
+        self.sites.returns.know([*loaded, *self._linker.loaded])
         wanted = self.wanted
         self.refuse([Refusal(path, why, _SYSROOT) for path, why in refused.items() if wanted.takes_module(path)])
         for one in loaded:
@@ -83,7 +113,7 @@ class Modules:
             start, end = one.bias, one.bias + max(ends, default=0)
             self._modules[one.image.path, one.bias] = (start, end)
             try:
-                found = [self._numbered(target) for target in targets_in(one, wanted, slots=True)]
+                found = self.found.numbered(targets_in(one, wanted, slots=True))
             except InputError as error:
                 self.refuse([Refusal(error.where, error.what, error.cure)])
                 continue
@@ -110,17 +140,6 @@ class Modules:
         """Arm what had to wait until files were relocated."""
         self._arm_untaken(self.slots.settle())
         self.refuse(self.sites.arm_written())
-
-    def _numbered(self, target: Target) -> Target:
-        key = (target.kind, target.provider, target.name, target.module.path, target.arguments)
-        numbered = target._replace(number=self._numbers.setdefault(key, len(self.targets)))
-        if numbered.number == len(self.targets):
-            self.targets.append(numbered)
-        return numbered
-
-    def refuse(self, refusals: Sequence[Refusal]) -> None:
-        """Add what isn't traced, or not all of it."""
-        self.refusals += [one for one in dict.fromkeys(refusals) if one not in self.refusals]
 
     def _is_whole(self) -> bool:
         """Whether the dynamic linker's list of libraries is whole (RT_CONSISTENT) at the moment."""

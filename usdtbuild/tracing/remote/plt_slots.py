@@ -22,6 +22,7 @@ the words hold now, because the thread may have loaded them before the slot was 
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..model import Refusal
@@ -67,11 +68,17 @@ class _Slot:
 
 
 class PltSlots:
-    """The slots of one program that are led to their PLT entries."""
+    """The slots of one process that are led to their PLT entries."""
 
     def __init__(self, stub: Stub, sites: Sites) -> None:
         self.stub, self.sites = stub, sites
         self.by_entry: dict[int, _Slot] = {}
+
+    def copy(self, sites: Sites) -> PltSlots:
+        """Return those of a forked process, which has `sites` and has inherited all of it."""
+        other = PltSlots(self.stub, sites)
+        other.by_entry = {entry: copy(slot) for entry, slot in self.by_entry.items()}
+        return other
 
     def take(self, targets: Iterable[Target], image: Image) -> tuple[list[Target], list[Untaken]]:
         """Watch the PLT entries of one file's targets; return the other targets, and those that can't be watched so."""
@@ -162,16 +169,10 @@ class PltSlots:
     # -- letting go --------------------------------------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Let all slots hold what they would without us, in the program or in a child that the stub is turned to."""
+        """Let all slots hold what they would without us."""
         for slot in self.by_entry.values():
             if slot.words is not None:
                 self.stub.write_number(slot.address, slot.words[0], slot.word)
-
-    def lead_back(self) -> None:
-        """Lead all slots to their PLT entries again, after `restore`; some may have been filled meanwhile."""
-        for slot, held in self._held([one for one in self.by_entry.values() if one.settled]):
-            if held != slot.entry:
-                self._lead_back(slot)
 
     def forget(self, start: int, end: int) -> None:
         """A library that was between two addresses is gone."""

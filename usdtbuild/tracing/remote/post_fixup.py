@@ -21,15 +21,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..model import Refusal
-from .stub import INTERRUPTED, TRAP, Stop
+from .stub import TRAP, Stop
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Callable
-
-    from .plt_slots import PltSlots, _Slot
-    from .sites import Sites
-    from .stub import Stub
+    from .plt_slots import _Slot
+    from .process import Process
 
 _MOST_STEPS = 1_000_000  # of one search for a symbol: 700 in glibc where the first library has it
 _PATIENCE, _FOR_EVER = 5.0, 3600.0  # seconds that one instruction may take: of several threads, of the only one
@@ -37,25 +33,18 @@ _WAITED = "its first call had to wait for another thread: calls may be missing u
 
 
 class PostFixup:
-    """The PLT entries of one program."""
+    """The PLT entries of one process."""
 
-    def __init__(
-        self, stub: Stub, sites: Sites, slots: PltSlots, step_past: Callable[[str, int], bool],
-        look: Callable[[Stop], bool], owe: Callable[[int], None], refuse: Callable[[Sequence[Refusal]], None],
-    ) -> None:  # fmt: skip
-        """`step_past` executes what is under a breakpoint, `look` takes a stop, both return whether the program lives;
-        `owe` keeps a signal for later, and `refuse` takes what has to be said."""
-        self.stub, self.sites, self.slots = stub, sites, slots
-        self._step_past, self._look, self._owe, self._refuse = step_past, look, owe, refuse
+    def __init__(self, process: Process) -> None:
+        self._process, self._program = process, process.program
+        self.stub, self.sites, self.slots = process.stub, process.sites, process.slots
         self.stores: set[int] = set()  # where instructions are that fill slots
         self._learned = False  # whether all of them are known, as far as anybody has seen
         self._pending: dict[str, list[_Slot]] = {}  # what each thread waits for, the newest last
-        self.exited: int | None = None
         self.leaving = False  # the trap that was asked for must not be taken for a step's, and nothing is seen any more
-        self._interrupts = 0  # that were asked for and haven't come
 
     def enter(self, thread: str, entry: int) -> bool:
-        """Let a thread go on that has stopped at a PLT entry; return whether there is a program left."""
+        """Let a thread go on that has stopped at a PLT entry; return whether the process is still there."""
         if self._sweep(thread):
             self._learned = False
         slot = self.slots.by_entry[entry]
@@ -64,7 +53,7 @@ class PostFixup:
         if slot.words is not None:
             self.stub.set_registers(thread, slot.loaded())
             return True
-        if not self._step_past(thread, entry):
+        if not self._process.step_past(thread, entry):
             return False
         self._pending.setdefault(thread, []).append(slot)
         return self._learned or self.leaving or self._learn(thread, slot)
@@ -82,28 +71,30 @@ class PostFixup:
         return len(waiting) < len(pending)
 
     def _learn(self, thread: str, slot: _Slot) -> bool:
-        """Step a thread until its slot is filled; return whether there is a program left."""
+        """Step a thread until its slot is filled; return whether the process is still there."""
         patience = _PATIENCE if len(self.stub.threads()) > 1 else _FOR_EVER
         for _ in range(_MOST_STEPS):
             before = self.stub.counter(self.stub.registers(thread))
             if before in self.sites.kinds:
-                if not self._look(Stop(TRAP, thread)):
+                if not self._process.look(Stop(TRAP, thread)):
                     return False
                 if slot not in self._pending.get(thread, ()):  # by an instruction that is known after all
                     self._learned = True
                 if self._learned:  # or a call within was first
                     return True
                 continue
-            stop = self.stub.step(thread, patience)
+            stop = self._process.step(thread, before, patience)
             if stop is None:
-                self._refuse([Refusal(slot.target.title, _WAITED)])
+                self._program.found.refuse([Refusal(slot.target.title, _WAITED)])
                 return self._interrupt()
             if stop.exited is not None:
-                self.exited = stop.exited
+                self._process.ended(stop)
                 return False
             if not stop.trapped:
                 if not stop.event:
-                    self._owe(stop.signal)
+                    self._program.owe(stop)
+                elif self._program.hear(stop) is not self._process:
+                    return True
             elif self.slots.resolved(slot):
                 self._sweep(thread)
                 if self.sites.hook(before):
@@ -113,23 +104,18 @@ class PostFixup:
         return True
 
     def _interrupt(self) -> bool:
-        """The thread waits for another: ask for the end of its step; return whether there is a program left.
+        """The thread waits for another: ask for the end of its step; return whether the process is still there.
 
         What is asked for may come later, to another thread: gdbserver stops all to send it, which ends the step.
         """
-        self.stub.link.interrupt()
+        self._program.interrupts.ask()
         stop = None
         while stop is None:
             stop = self.stub.wait(1.0)
-        self.exited = stop.exited
-        self._interrupts += 1
-        if not self.swallows(stop) and not stop.trapped and not stop.event and stop.exited is None:
-            self._owe(stop.signal)
-        return self.exited is None
-
-    def swallows(self, stop: Stop) -> bool:
-        """Whether a stop is an interrupt that was asked for here, and means nothing any more."""
-        if not self._interrupts or stop.exited is not None or stop.signal not in {0, INTERRUPTED}:
-            return False
-        self._interrupts -= 1
-        return True
+        if stop.exited is not None:
+            self._process.ended(stop)
+        elif stop.event:
+            self._program.hear(stop)
+        elif not stop.trapped:
+            self._program.owe(stop)
+        return self._process.exited is None

@@ -1,28 +1,31 @@
-"""The program that a stub holds: what it has loaded, what is armed in it, and what each of its stops means.
+"""The program that a stub holds, with all the processes that it has started: what each of their stops means.
 
-It runs or stands. `look` takes a stop, after which it stands; `go_on` lets it run; `leave` puts everything back.
+All of them run or stand. `look` takes a stop, after which they stand; `go_on` lets them run; `leave` puts everything
+back.
+
+Processes that the program starts are held too (`--no-children`: without breakpoints, and for one reason only: a stub
+asks the program to stop by a signal to its process group, which would end those that nobody holds). While one of them
+is in its parent's memory (vfork), the thread that waits for it stands: the kernel lets nobody stop it, so the stub
+would wait for it for ever.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from ...machines import facts_of
-from ..model import COUNT, Event
-from .files import Files
-from .modules import Modules
-from .plt_slots import PltSlots
-from .post_fixup import PostFixup
-from .sites import Sites
-from .stub import INTERRUPTED
+from ..model import COUNT, Event, Refusal
+from .interrupts import Interrupts
+from .modules import Found
+from .process import Process
+from .stub import process_of, thread_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ..job import Job
+    from ..model import Value
     from .stub import Stop, Stub
 
 # Seconds after which an interrupt that hasn't come is lost: gdbserver sends it to the program's process group, which a
@@ -40,134 +43,151 @@ class Program:
         self.events: list[Event] = []
         self.exited: int | None = None
         self.running = False
-        self.pid = thread_number(stub.first.thread)
-        self._owed: list[int] = []
-        self.files = Files(stub, sysroot, wish.argv[0] if wish.argv else "")
-        image = self.files.program
-        facts = facts_of(image.machine)
-        if facts is None:
-            raise InputError(image.path, f"is for a machine that isn't known here ({image.machine_name})")
-        stub.learn(facts.stopped, word=image.address_size, little=image.little)
-        self.files.locate()
-        self.sites = Sites(stub, facts.stopped, wish.string_size)
-        self.slots = PltSlots(stub, self.sites)
-        self.modules = Modules(stub, wish.wanted, self.files, self.sites, self.slots)
-        say = self.modules.refuse
-        self._fixups = PostFixup(stub, self.sites, self.slots, self._pass, self.look, self._owed.append, say)
+        self.found = Found()
+        self._sysroot = sysroot
+        self._owed: list[tuple[str, int]] = []
+        self._held: dict[str, str] = {}  # processes that share a memory, and the threads that wait for them
+        self.main = Process(self, stub.first.thread)
+        self.processes = {self.main.name: self.main}
+        self.interrupts = Interrupts(stub, self.processes)
+        self.main.arm(wish.argv[0] if wish.argv else "", sysroot)
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
     def go_on(self) -> None:
-        """Let the standing program run, with a signal that it is owed."""
+        """Let everything run that stands, with the signals that it is owed."""
         self.running = True
-        self.stub.start(self._owed.pop(0) if self._owed else 0)
+        only: list[str] = []
+        if self._held:
+            waiting = set(self._held.values())
+            theirs = {process_of(thread) for thread in waiting}
+            only = [f"p{name}.-1" for name in self.processes if name not in theirs]
+            only += [one for one in self.stub.threads() if process_of(one) in theirs and one not in waiting]
+        self._owed = self.stub.start(self._owed, only)
 
     def look(self, stop: Stop, *, own_traps: bool = True) -> bool:
         """Take what a stop tells, and step past its breakpoint; return whether there is a program left to go on.
 
         `own_traps`: a trap that is none of ours is the program's, which gets it.
         """
-        self.exited, self.running = stop.exited, False
+        self.running = False
+        process = self.processes.get(stop.process) or self.main
         if stop.exited is not None:
-            return False
-        if self._fixups.swallows(stop):
-            return True
-        if stop.forked:
-            self._let_child_go(stop)
-        if stop.unshared:
-            self.stub.turn_to(stop.thread)
-            self.sites.put_in()
-            self.slots.lead_back()
-        if stop.event:
-            return True
-        address = self.hit(stop)
-        if not address:
-            if own_traps or not stop.trapped:
-                self._owed.append(stop.signal)
-            return True
-        registers = self.stub.registers(stop.thread)
-        if self.slots.runs_through(address, registers):
-            return self._pass(stop.thread, address)
-        now, tid = time.monotonic_ns(), thread_number(stop.thread)
-        seen = [*self.sites.returned(address, registers), *self.sites.hits(address, registers)]
-        self.sites.expect(address, registers)
+            process.ended(stop)
+        elif stop.event:
+            self.hear(stop)
+        else:
+            process.look(stop, own_traps=own_traps)
+        # A thread that was stepped may have been another process' end, too.
+        for one in list(self.processes.values()):
+            self._forget(one)
+        return self.exited is None
+
+    def see(self, process: Process, thread: str, seen: Iterable[tuple[int, tuple[Value, ...]]]) -> None:
+        """Take the hits of a thread: numbers of targets, and arguments."""
+        now, tid = time.monotonic_ns(), thread_number(thread)
         for number, values in seen:
             self.counts[number] = self.counts.get(number, 0) + 1
             if self.wish.what != COUNT:
-                self.events.append(Event(now, self.pid, tid or self.pid, number, values))
-        self.modules.reached(address)
-        return self._pass_on(stop.thread, address)
+                self.events.append(Event(now, process.pid, tid or process.pid, number, values))
 
-    def _pass_on(self, thread: str, address: int) -> bool:
-        """Let a thread go on from a breakpoint; return whether there is a program left."""
-        if address in self.slots.by_entry:
-            lives = self._fixups.enter(thread, address)
-            self.exited = self._fixups.exited if self._fixups.exited is not None else self.exited
-            return lives
-        lives = self._pass(thread, address)
-        if lives and address in self._fixups.stores:
-            self._fixups.stored(thread)
-        return lives
+    def owe(self, stop: Stop) -> None:
+        """Keep a signal until its thread goes on, unless it is an interrupt that was asked for here."""
+        if not self.interrupts.swallow(stop):
+            self._owed.append((stop.thread, stop.signal))
 
-    def hit(self, stop: Stop) -> int:
-        """Return which of our breakpoints a stop is for; 0 for none."""
-        if not stop.trapped:
-            return 0
-        address = self.stub.counter(self.stub.registers(stop.thread))
-        return address if address in self.sites.kinds else 0
+    def _forget(self, process: Process) -> None:
+        """Forget a process if it has ended; the program ends with its first one."""
+        if process.exited is None:
+            return
+        for known in (self._held, self.interrupts.asked, self.processes):
+            known.pop(process.name, None)
+        self._owed = [one for one in self._owed if process_of(one[0]) != process.name]
+        if process is self.main:
+            self.exited = process.exited
+            self.release()
 
-    def _let_child_go(self, stop: Stop) -> None:
-        """Let go of a child, which has copies of the breakpoints and of raised semaphores: they must go first.
+    def hear(self, stop: Stop) -> Process | None:
+        """Take the news that a process has started another or become another program; return what it is now."""
+        process = self.processes.get(stop.process)
+        if process is None:
+            return None
+        if stop.forked:
+            child = process.forked(stop.forked, shares=stop.shares)
+            self.processes[child.name] = child
+            child.counted = child.counted and self.wish.children
+            if stop.shares:
+                self._held[child.name] = stop.thread
+            elif not child.counted:
+                child.put_back()
+        elif stop.became:
+            self._held.pop(process.name, None)
+            process = self._begun(process)
+        return process
 
-        A child of vfork has no copies but the memory itself, so everything is out until it has become another program;
-        other threads of the program are not seen meanwhile.
-        """
-        self.stub.turn_to(stop.forked)
-        self.slots.restore()
-        self.sites.take_out(keep_semaphores=stop.shares)
-        self.stub.let_go(stop.forked)
-        self.stub.turn_to(stop.thread)
-        if stop.shares:
-            self.slots.restore()
-            self.sites.take_out(keep_semaphores=True)
-
-    def _pass(self, thread: str, address: int) -> bool:
-        """Let a thread execute the instruction under a breakpoint; return whether there is a program left.
-
-        The breakpoint is out for this one step, in which no other thread runs, so that none can pass it unseen.
-        """
-        kind = self.sites.kinds.get(address)
-        if kind is None:  # its library went away
-            return True
-        self.stub.remove(address, kind)
-        while True:
-            stop = self.stub.step(thread)
-            if stop is None:
-                continue
-            if stop.exited is not None:
-                self.exited = stop.exited
-                return False
-            if stop.trapped:
-                break
-            # A signal came first. It waits until the step is done: a handler that ran before the instruction would
-            # return to it, and the hit would be counted again.
-            if not stop.event:
-                self._owed.append(stop.signal)
-        self.stub.insert(address, kind)
-        return True
+    def _begun(self, old: Process) -> Process:
+        """A process has become another program, where nothing is left of what was armed."""
+        process = self.processes[old.name] = Process(self, f"p{old.name}.0" if old.name else self.stub.first.thread)
+        process.pid = old.pid
+        if old is self.main:
+            self.main = process
+        elif not self.wish.children:
+            process.counted = False
+            return process
+        try:
+            process.arm("", self._sysroot)
+        except InputError as error:
+            self.found.refuse([Refusal(error.where, error.what, error.cure)])
+        return process
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def leave(self, ask: Callable[[], None], tell: Callable[[str], None], *, by_trap: bool) -> None:
+    def _calm(self) -> None:
+        """Let each process take the interrupt that waits for it, which would end it once nobody holds it."""
+        for process in list(self.processes.values()):
+            deadline = time.monotonic() + _LOST
+            standing = {process_of(thread) for thread in self._held.values()}
+            while (
+                process.name in self.processes.keys() - standing
+                and self.interrupts.wait_for(process)
+                and time.monotonic() < deadline
+            ):
+                self.stub.start((), [f"p{process.name}.-1"])
+                stop = None
+                while stop is None:
+                    stop = self.stub.wait(1.0)
+                self.interrupts.asked[process.name] = deadline
+                if not self.look(stop, own_traps=False):
+                    return
+
+    def leave(self, ask: Callable[[], None] | None, tell: Callable[[str], None]) -> None:
         """Stop the program if it runs, put everything back, and let it go. Raises TracerError.
 
-        `ask` asks for the stop, which comes as a trap (it always does), or as an interrupt. Where an interrupt is
-        lost, the next hit is a stop as well: nothing else in the program minds breakpoints, so there is time until
-        then, and `tell` says what is waited for.
+        `ask` asks for the stop, which comes as a trap (it always does); without, an interrupt is sent. Where an
+        interrupt is lost, the next hit is a stop as well: nothing else in the program minds breakpoints, so there is
+        time until then, and `tell` says what is waited for.
         """
-        self._fixups.leaving = True
+        for process in self.processes.values():
+            process.leave_alone()
+        deadline = time.monotonic() + _LOST
+        while self._stand(ask, tell):
+            if not self._held or time.monotonic() >= deadline:
+                self._calm()
+                if self.exited is None:
+                    self.release()
+                return
+            # Let those be done that are in another's memory.
+            while self._held and time.monotonic() < deadline:
+                if not self.running:
+                    self.go_on()
+                stop = self.stub.wait(0.1)
+                if stop is not None and not self.look(stop):
+                    return
+
+    def _stand(self, ask: Callable[[], None] | None, tell: Callable[[str], None]) -> bool:
+        """Let the program stand, without what was asked for that being still to come; return whether it is there."""
         if self.running:
-            ask()
+            (ask or self.interrupts.ask)()
         deadline, told = time.monotonic() + _LOST, False
         while self.running:
             stop = self.stub.wait(0.1)
@@ -177,29 +197,27 @@ class Program:
                     told = True
                     tell(f"{self.stub.link.name} doesn't stop the program; the trace ends with its next hit")
                 continue
-            if self._fixups.swallows(stop):
-                self.stub.start()
-                continue
-            asked = stop.trapped if by_trap else stop.signal in {0, INTERRUPTED}
-            if asked and not stop.event and stop.exited is None and not self.hit(stop):
+            process = self.processes.get(stop.process) or self.main
+            hit = process.hit(stop)
+            asked = stop.trapped and not hit if ask else self.interrupts.swallow(stop)
+            if asked and stop.exited is None:
                 self.running = False
                 break
             # Something else was first. What was asked for is still to come, and must not be left behind: it would end
             # a program that nobody holds.
-            hit = self.hit(stop)
             if not self.look(stop, own_traps=False):
-                return
-            if lost and hit and not by_trap:
+                return False
+            if not ask and ((lost and hit) or not self.interrupts.asked):  # nothing is still to come
                 break
             self.go_on()
-        self.stub.turn_to(self.stub.first.thread)
-        self.slots.restore()
-        self.sites.take_out()
-        self.stub.let_go(self.stub.first.thread)
+        return True
 
-
-def thread_number(thread: str) -> int:
-    """Return the number of a thread: `1f` or `p12.1f`, in hexadecimal; 0 where it isn't said."""
-    with contextlib.suppress(ValueError):
-        return int(thread.rpartition(".")[2], 16)
-    return 0
+    def release(self) -> None:
+        """Put everything back in all processes, which stand, and let them go, the first one last."""
+        others = [one for one in self.processes.values() if one is not self.main]
+        rest = [*reversed(others), *(one for one in self.processes.values() if one is self.main)]
+        for process in rest:
+            process.put_back()
+        for process in rest:
+            process.let_go()
+        self.processes.clear()

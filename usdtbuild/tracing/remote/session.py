@@ -6,12 +6,13 @@ One thread of one process does it all: it waits for the stub to say that the pro
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsdtError
 from ..errors import TracerError
-from ..model import Report, Totals
+from ..model import Refusal, Report, Totals
 from .emulator import Emulator
 from .packets import connect
 from .program import Program
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ..job import Job
-    from ..model import Event, Refusal, Target
+    from ..model import Event, Target
 
 _BATCH = 500  # events at once
 _THREADED = "the program has started threads; QEMU's stub may hang once they have hits; --count doesn't need it"
@@ -57,9 +58,9 @@ class Remote:
             raise TracerError(f"{link.name} holds no program that runs")
         self._program = program = Program(self._stub, wish, wish.sysroot or prefix_of(wish.emulator))
         if self._emulator is not None:
-            program.pid = self._emulator.process.pid
+            program.main.pid = self._emulator.process.pid
             self._own_threads = self._emulator.threads()
-        self.pid = program.pid
+        self.pid = program.main.pid
         self.started = time.monotonic_ns()
         program.go_on()
 
@@ -69,6 +70,7 @@ class Remote:
         assert program is not None
         assert stub is not None
         until = time.monotonic() + timeout
+        lost: TracerError | None = None
         while not self._over:
             try:
                 stop = stub.wait(max(0.0, until - time.monotonic()))
@@ -77,15 +79,32 @@ class Remote:
                         program.go_on()
                     else:
                         self._ended(program.exited)
+                if self._stopped and not self._over:
+                    self._leave(program)
+            except TracerError as error:
+                self._over, lost = True, error
             finally:
                 self._look_for_threads()
-            if self._stopped and not self._over:
-                self._leave(program, stub)
             if time.monotonic() >= until or len(program.events) >= _BATCH or self._over:
                 batch, program.events = program.events, []
                 yield batch
                 until = time.monotonic() + timeout
+        if lost is not None and self._emulator is not None:
+            yield from self._go_without(self._emulator, program, timeout)
+        elif lost is not None:
+            raise lost
         self.finished = time.monotonic_ns()
+
+    def _go_without(self, emulator: Emulator, program: Program, timeout: float) -> Iterator[Sequence[Event]]:
+        """Wait for the end of an emulator whose stub is gone: somebody has ended it, or it became another program."""
+        while not self._stopped:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.exit_code = emulator.process.wait(timeout)
+                break
+            yield []
+        if self.exit_code is None or self.exit_code >= 0:
+            why = "it became another program, which the emulator's stub doesn't follow"
+            program.found.refuse([Refusal(program.main.files.program.path, why)])
 
     def _look_for_threads(self) -> None:
         """Say so if the program has started threads under an emulator, before that hangs."""
@@ -95,10 +114,10 @@ class Remote:
             self._threaded = True
             self._tell(_THREADED)
 
-    def _leave(self, program: Program, stub: Stub) -> None:
+    def _leave(self, program: Program) -> None:
         self._over = True
         emulator = self._emulator
-        program.leave(emulator.interrupt if emulator else stub.link.interrupt, self._tell, by_trap=emulator is not None)
+        program.leave(emulator.interrupt if emulator else None, self._tell)
         if program.exited is not None:
             self._ended(program.exited)
 
@@ -118,12 +137,12 @@ class Remote:
     @property
     def targets(self) -> list[Target]:
         """What is traced, so far."""
-        return self._program.modules.targets if self._program else []
+        return self._program.found.targets if self._program else []
 
     @property
     def refusals(self) -> list[Refusal]:
         """What is not traced, so far."""
-        return self._program.modules.refusals if self._program else []
+        return self._program.found.refusals if self._program else []
 
     @property
     def totals(self) -> Totals:
@@ -144,7 +163,7 @@ class Remote:
         if self._stub is not None:
             if self._program is not None and not self._over:
                 with contextlib.suppress(UsdtError):
-                    self._leave(self._program, self._stub)
+                    self._leave(self._program)
             self._stub.link.close()
             self._stub = None
         if self._emulator is not None and self._program is None:  # it has not begun

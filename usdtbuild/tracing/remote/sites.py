@@ -33,11 +33,12 @@ class Watched(NamedTuple):
 
 
 class Sites:
-    """Breakpoints and semaphores of one program."""
+    """Breakpoints and semaphores of one process."""
 
     def __init__(self, stub: Stub, stopped: Stopped, string_size: int) -> None:
         self.stub, self.stopped, self.string_size = stub, stopped, string_size
         self.kinds: dict[int, int] = {}  # what breakpoints are of, by address
+        self.gone: set[int] = set()  # where some were, which threads may have run into that weren't told of yet
         self.returns = Returns(stub, stopped)
         self._watched: dict[int, list[Watched]] = {}
         # What is told of when a call at a site returns, and the address behind the site if that is a call instruction.
@@ -45,6 +46,16 @@ class Sites:
         self._passing: set[int] = set()  # breakpoints that are only there because somebody returns
         self._semaphores: list[int] = []
         self._unwritten: list[tuple[Target, Site, Image]] = []
+
+    def copy(self) -> Sites:
+        """Return those of a forked process, which has inherited all of it."""
+        copy = Sites(self.stub, self.stopped, self.string_size)
+        copy.kinds, copy.gone, copy.returns = dict(self.kinds), set(self.gone), self.returns.copy()
+        copy._watched = {address: list(known) for address, known in self._watched.items()}
+        copy._returning = {address: list(known) for address, known in self._returning.items()}
+        copy._passing, copy._semaphores = set(self._passing), list(self._semaphores)
+        copy._unwritten = list(self._unwritten)
+        return copy
 
     def arm(self, targets: Sequence[Target], image: Image) -> list[Refusal]:
         """Arm the targets of one file in the standing program; return what can't be armed."""
@@ -143,6 +154,7 @@ class Sites:
     def drop(self, address: int) -> None:
         """Take one site's breakpoint out for good."""
         self.stub.remove(address, self.kinds.pop(address))
+        self.gone.add(address)
         self._watched.pop(address, None)
         self._returning.pop(address, None)
         self._passing.discard(address)
@@ -155,17 +167,12 @@ class Sites:
         self._unwritten = [one for one in self._unwritten if not start <= one[1].address < end]
         self._semaphores = [one for one in self._semaphores if not start <= one < end]
 
-    def take_out(self, *, keep_semaphores: bool = False) -> None:
-        """Put everything back in the standing program, or in a child that the stub has been turned to."""
+    def take_out(self) -> None:
+        """Put everything back in the standing process."""
         for address, kind in self.kinds.items():
             self.stub.remove(address, kind)
-        for address in () if keep_semaphores else self._semaphores:
+        for address in self._semaphores:
             self._count(address, -1)
-
-    def put_in(self) -> None:
-        """Set all breakpoints again that were taken out."""
-        for address, kind in self.kinds.items():
-            self.stub.insert(address, kind)
 
     def _count(self, address: int, change: int) -> bool:
         value = self.stub.number(address, 2)

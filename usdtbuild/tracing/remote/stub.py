@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import TracerError
@@ -11,21 +13,25 @@ from . import registers as described
 from .registers import Registers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     from ...machines.facts import Stopped
     from .packets import Link
 
 _PAGE = 4096  # no smaller pages are there, so that memory is readable or not as far as the next multiple
-INTERRUPTED, TRAP = 2, 5  # signal numbers of the protocol are gdb's own: GDB_SIGNAL_INT, GDB_SIGNAL_TRAP
-_FEATURES = "qSupported:multiprocess+;fork-events+;vfork-events+;swbreak+;xmlRegisters=i386"
+# Signal numbers of the protocol are gdb's own: GDB_SIGNAL_INT, GDB_SIGNAL_TRAP, GDB_SIGNAL_STOP, and the last one.
+INTERRUPTED, TRAP, _STOPPED, _LAST_SIGNAL = 2, 5, 17, 0x96
+_FEATURES = "qSupported:multiprocess+;fork-events+;vfork-events+;exec-events+;swbreak+;xmlRegisters=i386"
+# What a stop is told with that is no signal's.
+_EVENTS = {"fork", "vfork", "vforkdone", "library", "exec", "create"}
 
 
 class Stop(NamedTuple):
-    """Why the program has stopped: `exited` is its exit code (negative for a signal), or it stands with `signal`.
+    """Why a program has stopped: `exited` is its exit code (negative for a signal), or it stands with `signal`.
 
-    `thread` is what the stub calls the thread, '' where it doesn't say; `forked` that of a new process, which `shares`
-    the memory of the old one (vfork) until that is told by `unshared`. `event`: it stands for such news only.
+    `thread` is what the stub calls the thread, '' where it doesn't say; of a process that has exited, only the process
+    is said. `forked` is the thread of a new process, which `shares` the memory of the old one (vfork) until it ends or
+    becomes another program; `became` that the process has done so. `event`: it stands for such news only.
     """
 
     signal: int = 0
@@ -33,8 +39,13 @@ class Stop(NamedTuple):
     exited: int | None = None
     forked: str = ""
     shares: bool = False
-    unshared: bool = False
+    became: bool = False
     event: bool = False
+
+    @property
+    def process(self) -> str:
+        """What the stub calls the process, '' where it doesn't say."""
+        return process_of(self.thread)
 
     @property
     def trapped(self) -> bool:
@@ -42,34 +53,56 @@ class Stop(NamedTuple):
         return self.signal == TRAP and not self.event
 
 
+class Machine(NamedTuple):
+    """What machine a process is of: the size of its addresses in bytes, its byte order, and its registers by name."""
+
+    word: int = 8
+    little: bool = True
+    registers: Mapping[str, described.Register] = {}
+    pc: str = "pc"
+
+
+def _packet_size(features: list[str]) -> int:
+    """Return how many bytes a packet may have that a stub takes, by its features."""
+    for feature in features:
+        if feature.startswith("PacketSize="):
+            return max(512, int(feature[11:], 16))
+    return 512
+
+
 class Stub:
-    """A stub and the program that it holds. Its methods raise TracerError when the connection is gone."""
+    """A stub and the programs that it holds. Its methods raise TracerError when the connection is gone."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.features = link.ask(_FEATURES).decode("ascii", "replace").split(";")
         link.stop_acknowledging()
         self.first = self.stopped(link.ask("?"))
-        self._largest = self._packet_size() // 2 - 32
+        self._largest = _packet_size(self.features) // 2 - 32
         self._continues = b"c" in link.ask("vCont?").split(b";")
-        self.word, self._little = 8, True
-        self._registers: dict[str, described.Register] = {}
-        self._pc = "pc"
+        self.machine = Machine()  # of the process that is meant
         self._sets_one = True
+        self._meant = ""  # the thread that the stub takes what is asked to be about; '' where it may be another
+        # What is still to be delivered to a process that is let go. Without, gdbserver 13 delivers the SIGSTOP that it
+        # sends itself to those that still run when their parent has ended.
+        if "QProgramSignals+" in self.features:
+            wanted = set(range(_LAST_SIGNAL)) - {INTERRUPTED, TRAP, _STOPPED}
+            link.ask("QProgramSignals:" + ";".join(f"{signal:x}" for signal in sorted(wanted)))
 
-    def _packet_size(self) -> int:
-        for feature in self.features:
-            if feature.startswith("PacketSize="):
-                return max(512, int(feature[11:], 16))
-        return 512
-
-    def learn(self, stopped: Stopped, *, word: int, little: bool) -> None:
-        """Learn what machine the program is of: `word` is the size of its addresses in bytes."""
-        self.word, self._little, self._pc = word, little, stopped.pc
+    def learn(self, stopped: Stopped, *, word: int, little: bool) -> Machine:
+        """Learn what machine the process that is meant is of: `word` is the size of its addresses in bytes."""
+        registers: dict[str, described.Register] = {}
         if "qXfer:features:read+" in self.features:
-            self._registers = described.described(lambda annex: self.object("features", annex).decode("utf-8"))
-        if stopped.pc not in self._registers:
-            self._registers = described.usual(stopped, len(self._ask_registers("")))
+            registers = described.described(lambda annex: self.object("features", annex).decode("utf-8"))
+        if stopped.pc not in registers:
+            registers = described.usual(stopped, len(self._ask_registers("")))
+        self.machine = Machine(word, little, registers, stopped.pc)
+        return self.machine
+
+    @property
+    def word(self) -> int:
+        """The size of an address in bytes."""
+        return self.machine.word
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
@@ -90,7 +123,7 @@ class Stub:
         """Return a number in the program's byte order, of an address' size where none is given; None: unreadable."""
         size = size or self.word
         raw = self.read(address, size)
-        return int.from_bytes(raw, "little" if self._little else "big") if len(raw) == size else None
+        return int.from_bytes(raw, "little" if self.machine.little else "big") if len(raw) == size else None
 
     def text(self, address: int, longest: int) -> bytes | None:
         """Return the string at an address, at most `longest` bytes; None if nothing is there."""
@@ -99,7 +132,7 @@ class Stub:
 
     def write_number(self, address: int, value: int, size: int) -> bool:
         """Write a number; return whether it could be."""
-        raw = value.to_bytes(size, "little" if self._little else "big")
+        raw = value.to_bytes(size, "little" if self.machine.little else "big")
         return self.link.ask(f"M{address:x},{size:x}:{raw.hex()}") == b"OK"
 
     def object(self, kind: str, annex: str = "") -> bytes:
@@ -121,11 +154,10 @@ class Stub:
         def more(number: int) -> bytes | None:
             return _bytes(self.link.ask(f"p{number:x}"))
 
-        return Registers(self._registers, self._ask_registers(thread), little=self._little, more=more)
+        return Registers(self.machine.registers, self._ask_registers(thread), little=self.machine.little, more=more)
 
     def _ask_registers(self, thread: str) -> bytes:
-        if thread:
-            self.link.ask(f"Hg{thread}")
+        self._mean(thread)
         raw = _bytes(self.link.ask("g").replace(b"x", b"0"))  # x: a digit that the stub doesn't know
         if raw is None:
             raise TracerError(f"{self.link.name} doesn't give the registers of thread {thread or '?'}")
@@ -134,9 +166,9 @@ class Stub:
     def set_registers(self, thread: str, values: Mapping[str, int]) -> None:
         """Set registers of a stopped thread, by name. Raises TracerError where that can't be."""
         raw = bytearray(self._ask_registers(thread))
-        order = "little" if self._little else "big"
+        order = "little" if self.machine.little else "big"
         for name, value in values.items():
-            register = self._registers[name]
+            register = self.machine.registers[name]
             content = value.to_bytes(register.size, order)  # type: ignore[arg-type]
             raw[register.offset : register.offset + register.size] = content
             if self._sets_one:
@@ -147,11 +179,17 @@ class Stub:
 
     def counter(self, registers: Registers) -> int:
         """Return the address of the instruction that is next."""
-        return (registers.get(self._pc) or 0) & ((1 << 8 * self.word) - 1)
+        return (registers.get(self.machine.pc) or 0) & ((1 << 8 * self.word) - 1)
 
-    def turn_to(self, thread: str) -> None:
-        """Mean the process of a thread with what is asked from now on, until a thread's registers are asked for."""
-        self.link.ask(f"Hg{thread}")
+    def turn_to(self, thread: str, machine: Machine) -> None:
+        """Mean the process of a thread, which is of a machine, with what is asked from now on."""
+        self.machine = machine
+        if not self._meant or process_of(self._meant) != process_of(thread):
+            self._mean(thread)
+
+    def _mean(self, thread: str) -> None:
+        if thread and thread != self._meant:
+            self._meant = thread if self.link.ask(f"Hg{thread}") == b"OK" else ""
 
     def threads(self) -> list[str]:
         """Return what the stub calls the threads of the programs that it holds; none where it doesn't say."""
@@ -169,24 +207,37 @@ class Stub:
         """Take a breakpoint out."""
         self.link.ask(f"z0,{address:x},{kind:x}")
 
-    def start(self, signal: int = 0) -> None:
-        """Let the program go on, with a signal; its next stop is what `wait` returns."""
-        if self._continues:
-            self.link.send(f"vCont;C{signal:02x}" if signal else "vCont;c")
-        else:
-            self.link.send(f"C{signal:02x}" if signal else "c")
+    def start(self, owed: Sequence[tuple[str, int]] = (), only: Sequence[str] = ()) -> list[tuple[str, int]]:
+        """Let everything go on; the next stop is what `wait` returns.
 
-    def step(self, thread: str, patience: float = 3600.0) -> Stop | None:
-        """Let one thread execute one instruction, while the others stand; returns how that ended.
-
-        None: it hasn't within `patience` seconds, as one may that waits for another thread.
+        `owed` are threads and the signals that they get as they go on; what has to wait for the next time is returned.
+        `only` are the threads that go on, where others must stand ("p1.-1" stands for all of a process).
         """
+        self._meant = ""
+        now, later = _first_of_each(owed, most=len(owed) if self._continues else 1)
+        if self._continues:
+            # The first action that fits a thread is what it gets; one that names no thread fits all.
+            actions = [f"C{signal:02x}:{thread}" if thread else f"C{signal:02x}" for thread, signal in now.items()]
+            actions += [f"c:{thread}" for thread in only] or ([] if "" in now else ["c"])
+            self.link.send(";".join(["vCont", *actions]))
+        else:
+            for thread in filter(None, now):
+                self.link.ask(f"Hc{thread}")
+            self.link.send("".join(f"C{signal:02x}" for signal in now.values()) or "c")
+        return later
+
+    def step(self, thread: str, patience: float = 3600.0, how: str = "s") -> Stop | None:
+        """Let one thread execute one instruction (`how`: "c" for as many as it does), while the others stand.
+
+        Returns how that ended. None: it hasn't within `patience` seconds, as one may that waits for another thread.
+        """
+        self._meant = ""
         if self._continues and thread:
-            self.link.send(f"vCont;s:{thread}")
+            self.link.send(f"vCont;{how}:{thread}")
         else:
             if thread:
                 self.link.ask(f"Hc{thread}")
-            self.link.send("s")
+            self.link.send(how)
         deadline = time.monotonic() + patience
         while True:
             stop = self.wait(max(0.0, deadline - time.monotonic()))
@@ -207,17 +258,42 @@ class Stub:
         if found is None:
             raise TracerError(f"{self.link.name} says {text[:40]!r} where it should say why the program stopped")
         kind, number = found[1], int(found[2], 16)
-        if kind in {"W", "X"}:
-            return Stop(exited=number if kind == "W" else -number)
         fields = dict(part.partition(":")[::2] for part in text[found.end() :].split(";"))
+        if kind in {"W", "X"}:
+            process = fields.get("process", "")
+            return Stop(thread=f"p{process}." if process else "", exited=number if kind == "W" else -number)
         forked = fields.get("fork") or fields.get("vfork") or ""
-        event = bool({"fork", "vfork", "vforkdone", "library", "exec", "create"} & set(fields))
-        return Stop(number, fields.get("thread", ""), None, forked, "vfork" in fields, "vforkdone" in fields, event)
+        event = bool(_EVENTS & set(fields))
+        return Stop(number, fields.get("thread", ""), None, forked, "vfork" in fields, "exec" in fields, event)
 
     def let_go(self, thread: str) -> None:
         """Detach from the process of a thread, which goes on without the stub."""
-        process = thread.partition(".")[0].removeprefix("p") if thread.startswith("p") else ""
+        process, self._meant = process_of(thread), ""
         self.link.ask(f"D;{process}" if process else "D")
+
+
+def _first_of_each(owed: Sequence[tuple[str, int]], most: int) -> tuple[dict[str, int], list[tuple[str, int]]]:
+    """Return one signal for each of at most so many threads, and the rest."""
+    now: dict[str, int] = {}
+    later = []
+    for thread, signal in owed:
+        if thread in now or len(now) == most:
+            later.append((thread, signal))
+        else:
+            now[thread] = signal
+    return now, later
+
+
+def process_of(thread: str) -> str:
+    """Return what the stub calls the process of a thread: 12 of `p12.1f`, '' where it holds one and doesn't say."""
+    return thread[1:].partition(".")[0] if thread.startswith("p") else ""
+
+
+def thread_number(thread: str) -> int:
+    """Return the number of a thread: `1f` or `p12.1f`, in hexadecimal; 0 where it isn't said."""
+    with contextlib.suppress(ValueError):
+        return int(thread.rpartition(".")[2], 16)
+    return 0
 
 
 def _bytes(answer: bytes) -> bytes | None:
