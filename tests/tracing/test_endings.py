@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from usdtbuild.tracing.errors import TracerError
+from usdtbuild.tracing.job import Job
+from usdtbuild.tracing.selection import Wanted
+from usdtbuild.tracing.session import Session
 
 from .conftest import SOURCES
 
@@ -58,3 +64,28 @@ def test_processes_that_are_killed_while_their_libraries_are_looked_at(restless:
     """Files of theirs can't be opened then, which is neither a matter of permissions nor the end of the trace."""
     done = usdtbuild("trace", "--engine", "trap", "--count", "-F", "work", "--", restless, 20, "killed", code=7)
     assert done.stderr == ""
+
+
+def test_children_that_are_killed_as_soon_as_they_are_there(
+    run: Any, need: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    """By another thread, while the one that forked stands for us; the trace goes on."""
+    run(need("gcc"), "-O1", SOURCES / "newborn.c", "-pthread", "-o", tmp_path / "newborn")
+    if run(tmp_path / "newborn", 1, code=None).returncode == 3:
+        pytest.skip("this kernel doesn't list children (CONFIG_PROC_CHILDREN)")
+    done = usdtbuild("trace", "--engine", "trap", "--count", "-F", "work", "--", tmp_path / "newborn", 60, code=7)
+    assert re.fullmatch(r" *\d+  work\n", done.stdout), done.stdout
+    assert done.stderr == ""
+
+
+def test_a_worker_that_ends_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What it was to be told has nobody to read it; that is an error like any other."""
+
+    class Ended(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, words: Any, **more: Any) -> None:
+            super().__init__([shutil.which("false"), *words[1:]], **more)
+            self.wait()
+
+    monkeypatch.setattr(subprocess, "Popen", Ended)
+    with Session(Job(Wanted(), argv=("true",))) as session, pytest.raises(TracerError, match="ended unexpectedly"):
+        session.start()

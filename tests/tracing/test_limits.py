@@ -21,7 +21,7 @@ int main(void) {
 
 @pytest.fixture(scope="module")
 def limited(usdtbuild: Any, run: Any, need: Any, tmp_path_factory: Any) -> Any:
-    """Trace with files of at most so many KB: `limited(64, "--count")`."""
+    """Trace with files of at most so many KB, or as much of something else: `limited(64, "--count")`."""
     folder = Path(tmp_path_factory.mktemp("limited"))
     (folder / "app.d").write_text("provider app { probe go(int i); };\n")
     (folder / "main.c").write_text(PROGRAM)
@@ -29,10 +29,10 @@ def limited(usdtbuild: Any, run: Any, need: Any, tmp_path_factory: Any) -> Any:
     usdtbuild("cc", "--", need("gcc"), "-O2", "-c", "main.c", "-o", "main.o", cwd=folder)
     run("gcc", "main.o", "-o", "program", cwd=folder)
 
-    def trace(size: int, *words: str) -> subprocess.CompletedProcess[str]:
+    def trace(size: int, *words: str, of: str = "fsize") -> subprocess.CompletedProcess[str]:
         # Python would leave half of what it compiles in its cache.
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-        limit = [need("prlimit"), f"--fsize={size << 10}", sys.executable, "-m", "usdtbuild", "trace", *words]
+        limit = [need("prlimit"), f"--{of}={size << 10}", sys.executable, "-m", "usdtbuild", "trace", *words]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.run(limit, text=True, env=environment, cwd=folder, timeout=120, check=False, **pipes)
 
@@ -50,3 +50,14 @@ def test_without_memory_to_share_jumps_are_refused_with_the_reason(limited: Any)
     assert "not traced: app:go" in done.stderr
     assert "can't be shared" in done.stderr
     assert "file too large" in done.stderr
+
+
+def test_with_little_address_space_buffers_are_smaller(limited: Any) -> None:
+    """Sixteen of the usual size would take more of it than there is."""
+    done = limited(1 << 20, "-v", "--", "./program", of="as")
+    assert (done.returncode, done.stdout.count("app:go")) == (0, 100), done.stderr
+    assert "traced with patch" in done.stderr
+    assert "address space is limited (ulimit -v), so buffers have" in done.stderr
+    quiet = limited(1 << 20, "--", "./program", of="as")
+    assert (quiet.returncode, quiet.stdout.count("app:go"), quiet.stderr) == (0, 100, "")
+    assert "address space" not in limited(1 << 20, "-v", "--count", "--", "./program", of="as").stderr  # no buffers

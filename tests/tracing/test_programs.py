@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 import time
@@ -98,6 +99,29 @@ def test_confined_by_seccomp(scene: Any, run: Any, traced: Any) -> None:
     seen = traced("--engine", "trap", "-P", "scene:*", "--", folder / "confined")
     assert [values for _, values in seen.hits] == [{"round": str(i), "sum": str(2 * i)} for i in range(5)]
     assert seen.output == ["done"]
+
+
+@pytest.mark.parametrize("engine", ["auto", "patch", "trap"])
+def test_a_program_of_32_bits_is_left_alone_and_that_is_told(
+    run: Any, traced: Any, need: Any, need_c_library: Any, tmp_path: Path, engine: str
+) -> None:
+    cc = need("i686-linux-gnu-gcc")
+    need_c_library(cc)
+    for name in ("scene.c", "scene.d"):
+        (tmp_path / name).write_bytes((SOURCES / name).read_bytes())
+    tmp_path.chmod(0o755)
+    run(sys.executable, "-m", "usdtbuild", "header", "scene.d", "-o", "scene.h", cwd=tmp_path)
+    run(sys.executable, "-m", "usdtbuild", "cc", "--", cc, "-O2", "-c", "scene.c", cwd=tmp_path)
+    run(cc, "-static", "-pthread", "scene.o", "-o", "scene", cwd=tmp_path)
+    try:
+        subprocess.run([tmp_path / "scene", "1"], check=True, capture_output=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        pytest.skip(f"this kernel runs no programs of 32 bits: {error}")
+    seen = traced("--engine", engine, "-P", "scene:last", "--", tmp_path / "scene", "2")
+    assert seen.output == ["wrong=0 guarded=0"]
+    assert not seen.hits
+    assert "scene:last at 0x" in seen.errors
+    assert "only x86-64 programs are traced so on this machine" in seen.errors
 
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])
@@ -219,3 +243,41 @@ def test_program_of_this_folder_is_named_with_it(usdtbuild: Any, tmp_path: Path)
     assert "app-here: can't be run: no such file or directory; it is in this folder" in said
     assert "./app-here" in said
     assert "./" not in usdtbuild("trace", "app-nowhere", cwd=tmp_path, code=1).stderr
+
+
+THROWS = r"""
+#include <cstdio>
+int main(int argc, char **) {
+    for (int i = 0; i < argc; i++) try { throw i; } catch (int) {}
+}
+"""
+
+
+def test_probes_that_nobody_asked_for(run: Any, need: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    """Those of libraries that have no hit are one line; who names probes, even all of them, gets them one by one."""
+    (tmp_path / "throws.cc").write_text(THROWS)
+    run(need("g++"), "-O2", "throws.cc", "-o", "throws", cwd=tmp_path)
+    named = usdtbuild("trace", "--count", "-P", "*", "--", tmp_path / "throws").stdout
+    rows = re.findall(r"^ *([0-9]+)  (\w+:\w+)", named, re.MULTILINE)
+    if ("1", "libstdcxx:throw") not in rows or all(int(number) for number, _ in rows):
+        pytest.skip("this C++ library has no probes, or none that are quiet")
+    shown = usdtbuild("trace", "--count", "--", tmp_path / "throws").stdout
+    left = sum(number == "0" for number, _ in rows)
+    assert re.findall(r"^ *([0-9]+)  (\w+:\w+)", shown, re.MULTILINE) == [row for row in rows if row[0] != "0"]
+    assert re.search(rf"^\(and {left} probes? of libraries without a hit\)$", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-P", "no:such"), "none of the probes that were asked for (no:such); usdtbuild list FILE would show"),
+        (("-F", "no_such"), "none of the functions that were asked for (no_such); usdtbuild functions FILE would show"),
+        (
+            ("-F", "no_1", "-L", "no_2"),
+            "none of the functions or library calls that were asked for (no_1, no_2); usdtb",
+        ),
+        (("-x", "*"), "no probes that -x and --module leave; usdtbuild list FILE would show what a file has"),
+    ],
+)
+def test_what_a_program_has_not_is_called_by_its_name(usdtbuild: Any, words: tuple[str, ...], said: str) -> None:
+    assert f"warning: the program has {said}" in usdtbuild("trace", *words, "--", sys.executable, "-V").stderr

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 SOURCE = """
 #include <csetjmp>
 #include <cstdio>
+#include <execinfo.h>
 #include <pthread.h>
 static jmp_buf where;
 static int other;
@@ -27,11 +30,23 @@ __attribute__((noipa)) int jumper(int n) { if (n % 2) longjmp(where, 1); return 
 __attribute__((noipa)) int last(int n) { return n + 1; }
 __attribute__((noipa)) int tail(int n) { return last(n * 2); }
 __attribute__((noipa)) void nothing(void) { other++; }
+int frames(int n);
+static int (*volatile deeper)(int) = frames;
+__attribute__((noipa)) int frames(int n) {
+    void *found[64];
+    return n ? deeper(n - 1) + 1000 : backtrace(found, 64);
+}
+__attribute__((noipa)) int waits(void) { return getchar() - 1; }
 }
 static void *work(void *p) { for (int i = 0; i < 20; i++) tail(i); return p; }
-int main() {
+int main(int argc, char **argv) {
     int (*volatile by_pointer)(int) = jumper;
-    long sum = fib(6);
+    if (argc > 1) {
+        std::puts("ready");
+        std::fflush(stdout);
+        return waits() + waits() == 0;
+    }
+    long sum = fib(6) + deeper(5);
     pthread_t threads[3];
     for (int i = 0; i < 6; i++) sum += catcher(i);
     for (volatile int i = 0; i < 6; i++) {
@@ -44,31 +59,74 @@ int main() {
 }
 """
 FORMS = {"patchable": ("-fpatchable-function-entry=7,5",), "ordinary": (), "guarded": ("-fcf-protection", "-no-pie")}
-NAMES = ("fib", "thrower", "catcher", "jumper", "last", "tail", "nothing")
-ENTERED = {"fib": 25, "thrower": 6, "catcher": 6, "jumper": 6, "last": 60, "tail": 60, "nothing": 3}
+NAMES = ("fib", "thrower", "catcher", "jumper", "last", "tail", "nothing", "frames")
+ENTERED = {"fib": 25, "thrower": 6, "catcher": 6, "jumper": 6, "last": 60, "tail": 60, "nothing": 3, "frames": 6}
 RETURNED = {**ENTERED, "thrower": 3, "jumper": 3}  # what is thrown or jumped out of doesn't return
+
+
+def build(form: str, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the program, with entries of one form."""
+    folder = tmp_path_factory.mktemp("returns")
+    folder.chmod(0o755)
+    (folder / "program.cc").write_text(SOURCE)
+    run("g++", "-O2", *FORMS[form], "-pthread", "program.cc", "-o", "program", cwd=folder)
+    return folder / "program"
 
 
 @pytest.fixture(scope="module", params=FORMS)
 def program(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program, with entries of one form."""
-    folder = tmp_path_factory.mktemp("returns")
-    folder.chmod(0o755)
-    (folder / "program.cc").write_text(SOURCE)
-    run("g++", "-O2", *FORMS[request.param], "-pthread", "program.cc", "-o", "program", cwd=folder)
-    return folder / "program"
+    """The program, with entries of each form."""
+    return build(request.param, run, tmp_path_factory)
 
 
-def test_returns_are_counted_where_there_are_some(program: Path, run: Any, counted: Any) -> None:
+@pytest.fixture(scope="module")
+def patchable(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program, with entries that can be patched."""
+    return build("patchable", run, tmp_path_factory)
+
+
+@pytest.mark.parametrize("engine", ["auto", "trap"])
+def test_returns_are_counted_where_there_are_some(program: Path, run: Any, counted: Any, engine: str) -> None:
+    """A number of stack frames among the results: who walks the stack finds what is always there."""
     words = [word for name in NAMES for word in ("-F", name)]
-    _, printed = counted(*words, "--returns", "-v", "--", program)
+    _, printed = counted("--engine", engine, *words, "--returns", "-v", "--", program)
     rows = re.findall(r"^ *([0-9]+)  (\S+)$", printed, re.MULTILINE)
     assert {name: int(number) for number, name in rows} == {
         **ENTERED, **{f"{name}:return": number for name, number in RETURNED.items()}
     }  # fmt: skip
     assert run(program).stdout in printed
-    assert "returns are seen by breakpoints" in printed
-    assert "traced with trap" in printed
+    assert re.search(r"traced with (patch and )?trap" if engine == "auto" else "traced with trap", printed)
+
+
+def test_what_can_be_seen_without_breakpoints(patchable: Path, counted: Any) -> None:
+    """All functions but one that ends in a jump to another; none is seen by half."""
+    words = [word for name in NAMES for word in ("-F", name)]
+    _, printed = counted("--engine", "patch", *words, "--returns", "-v", "--", patchable)
+    rows = {name: int(number) for number, name in re.findall(r"^ *([0-9]+)  (\S+)$", printed, re.MULTILINE)}
+    assert "traced with patch;" in printed
+    assert re.search(r"not traced: tail:return.*: it jumps to another function", printed)
+    for name in NAMES:
+        # Where a jump's bytes lead there may be other memory; then neither the entry nor the return is seen.
+        refused = re.search(rf"not traced: {name}(:return)? at ", printed)
+        assert (rows[name], rows[f"{name}:return"]) == ((0, 0) if refused else (ENTERED[name], RETURNED[name])), name
+        assert name == "tail" or not refused or "no free memory" in printed
+
+
+def test_a_call_that_was_under_way(patchable: Path, counted: Any) -> None:
+    """Its return is seen in the function's own code, and its breakpoint is only put there by a call."""
+    for engine, returns in (("patch", 2), ("trap", 1)):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen([patchable, "wait"], **pipes) as process:  # type: ignore[call-overload]
+            assert process.stdout.readline() == "ready\n"
+            words = ["-v", "--engine", engine, "--count", "-F", "waits", "--returns", "-p", str(process.pid)]
+            trace = [sys.executable, "-m", "usdtbuild", "trace", *words]
+            with subprocess.Popen(trace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tracer:
+                assert "tracing process" in tracer.stderr.readline()  # type: ignore[union-attr]
+                process.communicate("ab", timeout=60)
+                table, errors = tracer.communicate(timeout=60)
+        rows = re.findall(r"^ *([0-9]+)  (\S+)$", table, re.MULTILINE)
+        if "no free memory" not in errors:
+            assert dict(map(reversed, rows)) == {"waits": "1", "waits:return": str(returns)}, errors
 
 
 def test_results_and_spans(program: Path, run: Any, tmp_path: Path) -> None:
@@ -90,9 +148,25 @@ def test_filter_knows_a_function_and_its_return_as_one(program: Path, run: Any) 
     assert Counter(re.findall(r" (last\S*)", done.stdout)) == {"last": 3, "last:return": 3}
 
 
+CLOSE = """
+__attribute__((noipa, optimize("align-functions=1"), patchable_function_entry(7, 5))) int near(int n) { return n + 1; }
+__attribute__((noipa, optimize("align-functions=1"))) int next(int n) { return n + 2; }
+int main(void) { return near(1) + next(1) != 5; }
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="jumps take five bytes on x86-64")
+def test_the_place_that_keeps_a_function_from_being_seen_is_named(run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    (tmp_path / "close.c").write_text(CLOSE)
+    run("gcc", "-O2", "-fno-toplevel-reorder", "close.c", "-o", "close", cwd=tmp_path)
+    words = "--engine", "patch", "--returns", "-F", "near", "-F", "next", "--count", "-v", "--", tmp_path / "close"
+    said = usdtbuild("trace", *words).stderr
+    assert re.search(r"not traced: near at 0x\w+: another place where .*, 0x\w+, can't be patched: .* so close", said)
+
+
 def test_returns_of_nothing_are_refused(run: Any) -> None:
     words = sys.executable, "-m", "usdtbuild", "trace", "--returns"
     done = run(*words, "--", "true", code=2)
     assert "-F GLOB" in done.stderr
-    done = run(*words, "-F", "*", "--engine", "patch", "--", "true", code=2)
+    done = run(*words, "-L", "*", "--engine", "patch", "--", "true", code=2)
     assert "--engine trap" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -196,3 +197,26 @@ def test_bpftrace_without_root_is_one_error(run: Any, unprivileged: list[str], t
     assert done.returncode != 0
     assert "bpftrace needs root" in done.stderr
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.live
+def test_a_bpftrace_that_is_killed(scene: Any, bpftrace: Any) -> None:
+    """Whoever waits for traced processes hears of its end first; the trace says so, and the program runs on."""
+    running = Running(scene("pie"), 20, 2)
+    tracer = watch(running.process.pid, "--engine", "bpftrace")
+    (worker,) = _children(tracer.pid)
+    (watcher,) = _children(worker)
+    os.kill(watcher, signal.SIGKILL)
+    _, errors = tracer.communicate(timeout=60)
+    assert (tracer.returncode, "bpftrace has ended" in errors) == (1, True), errors
+    assert errors.count("\n") == 1
+    assert running.end().startswith("wrong=0 ")
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(path.parent.name))
+    return found

@@ -1,8 +1,8 @@
-"""Watch a stressed process and let go of it, all the while: `toggle.py PID probes|calls count|record [BUFFER [TIMES]]`.
+"""Watch a stressed process and let go of it, all the while: `toggle.py PID KIND count|record [BUFFER [TIMES]]`.
 
-It uses the patch engine itself, which arms in milliseconds where the command needs its start-up. Prints how often it
-switched, how many hits it saw, and how many of those that it recorded had wrong arguments: when it has done so TIMES
-times (calls: and has seen any), or once the process has ended.
+KIND is a key of KINDS. It uses the patch engine itself, which arms in milliseconds where the command needs its
+start-up. Prints how often it switched, how many hits it saw, and how many of those that it recorded had wrong
+arguments: when it has done so TIMES times (probes: whether it has seen any or not), or once the process has ended.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from usdtbuild.tracing.errors import TracerError
 from usdtbuild.tracing.maps import areas
 from usdtbuild.tracing.model import Plan
+from usdtbuild.tracing.own_returns import in_place
 from usdtbuild.tracing.patch.engine import PatchEngine
 from usdtbuild.tracing.patch.rings import Decoder
 from usdtbuild.tracing.selection import Wanted, select
@@ -24,19 +25,25 @@ TEXT = b"stress"
 WORD = (1 << 64) - 1
 
 
-def right_probe(values: tuple[Any, ...]) -> bool:
+def right_probe(_: str, values: tuple[Any, ...]) -> bool:
     """Whether a probe of tracing/sources/stress.c has the arguments that it was fired with."""
     place, n, *rest = values
     return rest == [3 * n, ~n, TEXT[place % 6 :]]
 
 
-def right_call(values: tuple[Any, ...]) -> bool:
+def right_call(_: str, values: tuple[Any, ...]) -> bool:
     """Whether a call of calls/stress.c has its arguments, which nobody says the types of."""
     n, *rest = map(int, values[:3])
     return rest == [3 * n & WORD, ~n & WORD]
 
 
+def right_return(name: str, values: tuple[Any, ...]) -> bool:
+    """Whether a function of tracing/sources/returns.c, whose number is in its name, has returned what it returns."""
+    return not values or int(values[0]) % 64 == int(name.removeprefix("inner"), 8)
+
+
 KINDS = {
+    "returns": (Wanted(functions=("inner*",), returns=True), right_return),
     "probes": (Wanted(probes=("stress:*",)), right_probe),
     "calls": (Wanted(calls=("work_*",)), right_call),
 }
@@ -49,6 +56,9 @@ def toggled(pid: int, kind: str, what: str, buffer: int) -> Iterator[tuple[int, 
     """
     wanted, is_right = KINDS[kind]
     targets = select(pid, wanted).targets
+    if wanted.returns:
+        targets, trapped, reasons = in_place(targets)
+        assert not trapped, reasons
     toggles, full = 0, False
     while not full:
         tracees = Tracees()
@@ -60,7 +70,7 @@ def toggled(pid: int, kind: str, what: str, buffer: int) -> Iterator[tuple[int, 
         full = toggles > 20 and any("no free memory" in each.reason for each in refused)
         if refused and not full and not areas(pid):
             return  # it has ended between being found and being read
-        if refused and not full:
+        if refused and not full and not wanted.returns:  # which stay as they are where jumps would find no memory
             raise SystemExit(f"refused: {refused[0]}")
         raw = bytearray()
         for _ in range(5):
@@ -78,7 +88,7 @@ def toggled(pid: int, kind: str, what: str, buffer: int) -> Iterator[tuple[int, 
             decoder = Decoder(engine.shape, engine.layout.specs)
             for event in decoder.events(bytes(raw), int):
                 hits += 1
-                bad += not is_right(event.values)
+                bad += not is_right(targets[event.target].name, event.values)
         engine.close()
         yield hits, bad
 
@@ -92,7 +102,7 @@ def main(pid: int, kind: str, what: str, buffer: int = 1 << 16, times: int = 0) 
             if times and toggles >= times and (hits or kind == "probes"):
                 break
     except (TracerError, OSError):
-        if kind == "calls":
+        if kind != "probes":
             raise  # that process waits for us
     print(f"toggles={toggles} hits={hits} bad={bad}")
 

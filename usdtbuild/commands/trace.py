@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Union
 import click
 
 from ..errors import UsageError
+from . import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,8 +36,26 @@ if TYPE_CHECKING:
 _ENGINES = ("auto", "patch", "trap", "inside", "remote", "bpftrace", "gdb")
 
 
+# Of options whose order counts, the letter that `tracing.selection.Wanted.order` has for each.
+_RULES = {"probes": "P", "functions": "F", "calls": "L", "exclude": "X"}
+
+
+class _Ordered(click.Command):
+    """A command that remembers in which order patterns were given, for `command`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse once for the order, and again for all else."""
+        given, _, order = self.make_parser(ctx).parse_args(list(args))
+        values = {name: iter(given.get(name) or ()) for name in _RULES}
+        ctx.meta[__name__] = tuple(
+            (_RULES[one.name], next(values[one.name])) for one in order if one.name is not None and one.name in _RULES
+        )
+        return super().parse_args(ctx, args)
+
+
 @click.command(
     name="trace",
+    cls=_Ordered,
     short_help="See probes and functions of a program fire, with their arguments.",
     context_settings={"allow_interspersed_args": False},
 )
@@ -44,13 +63,15 @@ _ENGINES = ("auto", "patch", "trap", "inside", "remote", "bpftrace", "gdb")
 @click.option("-P", "--probe", "probes", multiple=True, metavar="GLOB", help="Probes: provider:probe, or probe.")
 @click.option("-F", "--function", "functions", multiple=True, metavar="GLOB", help="Entries of functions.")
 @click.option("-L", "--call", "calls", multiple=True, metavar="GLOB", help="Calls of library functions.")
-@click.option("--returns", is_flag=True, help="With -F and -L: also when these return, and what; by breakpoints.")
+@click.option("--returns", is_flag=True, help="With -F and -L: also when these return, and what.")
 @click.option("-Z", "--min-size", type=click.IntRange(0, 1 << 30), default=0, metavar="BYTES",
               help="Only functions of at least so many bytes.")  # fmt: skip
-@click.option("-x", "--exclude", multiple=True, metavar="GLOB", help="Leave these probes and functions out.")
+@click.option(
+    "-x", "--exclude", multiple=True, metavar="GLOB", help="Not these; a later -P, -F or -L may take some back in."
+)
 @click.option("--module", "modules", multiple=True, metavar="GLOB", help="Only in these files: by path or name.")
 @click.option("--provider", "files", multiple=True, metavar="FILE.d", help="Provider files that name arguments.")
-@click.option("--filter", "wanted_hits", metavar="TEST",
+@click.option("--filter", "wanted_hits", metavar="TEST", callback=checked.text,
               help="Only hits like this: 'size > 4096 and name == \"x\"'.")  # fmt: skip
 @click.option("--count", is_flag=True, help="Count hits instead of showing them.")
 @click.option("--histogram", metavar="ARG[,STEP]", help="How an argument's values are distributed.")
@@ -60,13 +81,16 @@ _ENGINES = ("auto", "patch", "trap", "inside", "remote", "bpftrace", "gdb")
 @click.option("--report", is_flag=True, help="Functions with their calls, total and own time; from inside.")
 @click.option("--graph", is_flag=True, help="Who calls whom, with the same numbers.")
 @click.option("--top", type=click.IntRange(1, 10000), metavar="N", help="Rows of --by and --latency.")
-@click.option("--duration", type=float, metavar="SECONDS", help="End after so many seconds.")
-@click.option("--limit", type=int, metavar="N", help="End after so many hits.")
+@click.option("--duration", type=float, metavar="SECONDS", callback=checked.seconds, help="End after so many seconds.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="End after so many hits.")
 @click.option("--engine", type=click.Choice(_ENGINES), default="auto", help="How hits are seen.  [default: auto]")
-@click.option("--remote", default="", metavar="HOST:PORT",
+@click.option("--remote", default="", metavar="HOST:PORT", callback=checked.address,
               help="A program that a gdb stub holds (gdbserver, qemu -g PORT).")  # fmt: skip
-@click.option("--emulator", default="", metavar="COMMAND", help="Run the command under it: qemu-aarch64, for example.")
-@click.option("--sysroot", default="", metavar="DIR", help="With these: the root of the program's system.")
+@click.option("--emulator", default="", metavar="COMMAND", callback=checked.text,
+              help="Run the command under it: qemu-aarch64, for example.")  # fmt: skip
+@click.option(
+    "--sysroot", default="", metavar="DIR", callback=checked.text, help="With these: the root of the program's system."
+)
 @click.option("--trap", is_flag=True, help="Breakpoints for functions whose entries can't be patched.")
 @click.option("--no-children", is_flag=True, help="Don't trace programs that the program starts.")
 @click.option("--string-size", type=click.IntRange(8, 4096), default=64, metavar="BYTES",
@@ -123,11 +147,12 @@ def command(
 
     engine, words = _engine(engine, remote, emulator, sysroot)
     wishes = Wishes(count, histogram or "", by or "", latency, key or "", top or 0, outputs,
-                    _heading(pid, argv, remote, words)[:200], live=not argv and wanted_hits is None)  # fmt: skip
+                    _heading(pid, argv, remote, words)[:200], live=not argv and wanted_hits is None,
+                    folded=not (probes or functions or calls or exclude or modules))  # fmt: skip
     sieve = _sieve(wanted_hits, string_size)
     probes = probes or (latency if latency and not functions and not calls else ())
     declared, back = _providers(files), _returns(returns, functions, calls, engine)
-    wanted = Wanted(probes, functions, exclude, modules, declared, calls, back, min_size)
+    wanted = Wanted(probes, functions, exclude, modules, declared, calls, back, min_size, _order(probes))
     _show_calls(wanted, argv, engine, report, graph, duration)
     with Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
         what = COUNT if output.needs == COUNTS and sieve is None else RECORD
@@ -158,7 +183,9 @@ def _heading(pid: int | None, argv: tuple[str, ...], remote: str, emulator: tupl
     """Return what is traced, for people. Raises UsageError where that isn't one thing."""
     if remote and pid is not None:
         raise UsageError("-p names a process of this machine, and --remote a program that a stub holds already")
-    if not remote and (pid is None) == (not argv):
+    if pid is not None and argv:
+        raise UsageError(f"both a process (-p {pid}) and a command ({argv[0]}) are given: leave one of them out")
+    if not remote and pid is None and not argv:
         raise UsageError("say what to trace: a process (-p PID), or a command (-- COMMAND ARGS...)")
     if emulator and pid is not None:
         raise UsageError("an emulator runs a command (-- COMMAND ARGS...), not a process")
@@ -184,6 +211,7 @@ def _engine(engine: str, remote: str, emulator: str, sysroot: str) -> tuple[str,
 
 def _session(job: Job) -> AnySession:
     """Return the session of a job, not started yet."""
+    from ..tracing import hosts
     from ..tracing.job import BPFTRACE, GDB
     from ..tracing.tools import refuse_what_it_cannot
 
@@ -204,6 +232,8 @@ def _session(job: Job) -> AnySession:
 
         if missing():
             raise UsageError(f"the engine bpftrace can't be used: {missing()}")
+    elif hosts.why_not():
+        raise UsageError(f"{hosts.why_not()}; --engine gdb or --engine bpftrace, or gdbserver and --remote, may do")
     from ..tracing.session import Session
 
     return Session(job)
@@ -223,12 +253,19 @@ def _remote(job: Job, tell: Callable[[str], None]) -> AnySession:
     return Remote(job, tell)
 
 
+def _order(probes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return all patterns in the order in which they were given; probes that were not given (--latency) come last."""
+    order: tuple[tuple[str, str], ...] = click.get_current_context().meta[__name__]
+    return (*order, *((_RULES["probes"], one) for one in probes if (_RULES["probes"], one) not in order))
+
+
 def _returns(returns: bool, functions: tuple[str, ...], calls: tuple[str, ...], engine: str) -> bool:
     """Return whether returns of functions and calls are traced. Raises UsageError where they can't be."""
     if returns and not calls and not functions:
         raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
-    if returns and engine not in {"auto", "trap", "remote"}:
-        raise UsageError(f"the engine {engine} sees no returns; --engine trap does, for programs of this machine")
+    if returns and (engine not in {"auto", "patch", "trap", "remote"} or (engine == "patch" and calls)):
+        what = "no returns of calls" if engine == "patch" else "no returns"
+        raise UsageError(f"the engine {engine} sees {what}; --engine trap does, for programs of this machine")
     return returns
 
 
@@ -258,7 +295,8 @@ def _show_calls(
         )
     if os.uname().machine != "x86_64":
         raise UsageError(f"--report and --graph need returns, which can't be watched on {os.uname().machine} yet")
-    wanted = wanted._replace(functions=wanted.functions or ("!*",))
+    if not wanted.functions:
+        wanted = wanted._replace(functions=("!*",), order=(("F", "!*"), *wanted.order))
     job = Job(wanted, engine="inside", argv=argv, cwd=str(Path.cwd()), env=dict(os.environ), tree=True)
     deadline = time.monotonic() + duration if duration is not None else None
     with Inside(job) as session:
@@ -300,8 +338,6 @@ def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, l
         session.start()
         if verbose:
             click.echo(f"usdtbuild: tracing process {session.pid}", err=True)
-        if verbose and job.wanted.returns and job.engine != "remote":
-            click.echo("usdtbuild: returns are seen by breakpoints: functions and calls have the engine trap", err=True)
         _announce(session, output, sieve)
         names = _ThreadNames(here=not job.remote)
         _follow(session, output, sieve, names, duration, limit)
@@ -311,7 +347,9 @@ def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, l
         if sieve is not None:
             report = report._replace(counts=sieve.counts(), refusals=(*report.refusals, *sieve.refused))
         output.finish(report)
-        _tell(report, output, session.stood_still, verbose)
+        _tell(report, output, job.wanted, session.stood_still, verbose)
+        for note in dict.fromkeys(session.notes) if verbose and isinstance(session, Session) else ():
+            click.echo(f"usdtbuild: {note}", err=True)
         if limit is None and isinstance(session, Session) and session.left_out:
             click.echo(f"usdtbuild: warning: {session.left_out} hits were seen and are left out", err=True)
         if stopped:
@@ -366,14 +404,28 @@ def _announce(session: AnySession, output: All, sieve: Sieve | None) -> None:
         output.start(session.targets)
 
 
-def _tell(report: Report, output: All, stood_still: float, verbose: bool) -> None:
+def _nothing_of(wanted: Wanted) -> str:
+    """Return what a program hasn't got, and what shows what it has."""
+    asked = {"probes": wanted.probes, "functions": wanted.functions, "library calls": wanted.calls}
+    named = {what: patterns for what, patterns in asked.items() if patterns}
+    cures = {"probes": "usdtbuild list FILE", "functions": "usdtbuild functions FILE", "library calls": "nm -uD FILE"}
+    cure = f"; {' and '.join(cures[what] for what in named or ['probes'])} would show what a file has"
+    if not named and (wanted.exclude or wanted.modules):
+        return f"no probes that -x and --module leave{cure}"
+    if not named:
+        return f"no probes, and neither have its libraries{cure}; -F GLOB traces functions"
+    which = ", ".join(one for patterns in named.values() for one in patterns)
+    return f"none of the {' or '.join(named)} that were asked for ({which}){cure}"
+
+
+def _tell(report: Report, output: All, wanted: Wanted, stood_still: float, verbose: bool) -> None:
     """Say what a user must know beside what was seen."""
     for note in output.notes:
         click.echo(f"usdtbuild: {note}", err=True)
     for refusal in report.refusals if verbose or not any(report.counts) else ():
         click.echo(f"usdtbuild: not traced: {refusal}", err=True)
     if not report.targets:
-        click.echo("usdtbuild: warning: the program has none of the probes that were asked for", err=True)
+        click.echo(f"usdtbuild: warning: the program has {_nothing_of(wanted)}", err=True)
     elif report.refusals and any(report.counts) and not verbose:
         click.echo(f"usdtbuild: {len(report.refusals)} places were not traced; -v says which and why", err=True)
     if any(report.lost):

@@ -6,20 +6,22 @@ becomes of processes and their threads, is the matter of `processes`.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from . import job
-from .errors import TracerError
-from .maps import areas, has_ended
-from .model import COUNT, ENTER, PROBE, Plan, Refusal, Target, Totals
+from . import hosts, job
+from .errors import ProgramGoneError, RoomTakenError, TracerError
+from .maps import Memory, areas, has_ended
+from .model import COUNT, ENTER, Plan, Refusal, Target, Totals
 from .numbering import Numbering
+from .own_returns import in_place
 from .patch import engine as patch
 from .selection import select
 from .trap.breakpoints import Breakpoints
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from .job import Job
     from .loader import Loader
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 HOOK = -1  # the target number of the breakpoint in the dynamic linker
+_TRIES = 4  # to patch a process that maps memory meanwhile; it stands from the beginning for the last of them
 
 
 class Process:
@@ -66,12 +69,30 @@ class Process:
         if self.loader is not None and self.loader.hook:
             self.points().arm_hook(self.loader.hook, HOOK)
 
+    def has_libraries(self) -> bool:
+        """Whether the list of its libraries is whole at the moment. Raises OSError.
+
+        With RT_DELETE, what goes is unmapped before it is, and may come back at the same place.
+        """
+        with contextlib.closing(Memory(self.pid)) as memory:
+            return self.loader is None or self.loader.consistent(memory)
+
     def forget(self, start: int, end: int) -> None:
         """A library that was between two addresses is gone."""
         if self.breakpoints is not None:
             self.breakpoints.forget(start, end)
         for one in self.engines:
             one.forget(start, end)
+
+    def is_armed_like(self, parent: Process) -> bool:
+        """Whether all that is armed in the process that has forked this one is armed here. Raises OSError.
+
+        What comes and goes with calls that are under way doesn't count.
+        """
+        places = [(address, 4) for one in parent.engines for address in one.armed_at()[:1]]
+        places += [(address, 1) for address in parent.breakpoints.firsts] if parent.breakpoints is not None else []
+        with contextlib.closing(Memory(self.pid)) as mine, contextlib.closing(Memory(parent.pid)) as other:
+            return all(mine.read(*place) == other.read(*place) for place in places)
 
     def put_back(self) -> list[Refusal]:
         """Take breakpoints and jumps out, those too that it has from the process that forked it; all threads stand."""
@@ -123,8 +144,25 @@ class Arming:
             self._begun = True
             self.worker.tell(job.Started(main, tuple(sorted(self._used)), self.stood_still))
 
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """Add up how long processes stand in the body of the `with`."""
+        before = self.tracees.stood_still
+        try:
+            yield
+        finally:
+            self.stood_still += self.tracees.stood_still - before
+
     def arm(self, process: Process) -> None:
-        """Arm what the process has loaded since the last time; its threads stand. Raises TracerError and OSError."""
+        """Arm what the process has loaded since the last time. Raises TracerError and OSError.
+
+        Its threads only stand while it is changed, except who has just said that libraries have come or gone: so
+        nobody gets ahead of us in what is new, and no library goes while it is looked at.
+        """
+        with self.counted():
+            self._arm(process)
+
+    def _arm(self, process: Process) -> None:
         mapped = areas(process.pid)
         gone = [key for key, (start, end) in process.modules.items()
                 if not any(a.start <= start < a.end and a.name == key[0] for a in mapped)]  # fmt: skip
@@ -153,22 +191,22 @@ class Arming:
         return numbered
 
     def _arm_targets(self, process: Process, targets: Sequence[Target]) -> None:
-        plan = Plan(self.wish.what, tuple(targets), self.wish.string_size, self.wish.buffer_size)
+        plan = Plan(self.wish.what, tuple(targets), self.wish.string_size, self.wish.buffer_size,
+                    self.wish.wanted.returns)  # fmt: skip
         left = [(target, site) for target in targets for site in target.sites]
         reasons: dict[int | None, Refusal] = {}
-        # Whoever returns is seen by a breakpoint where it returns to, which only one at the call knows.
-        trapped = [one for one in left if self.wish.wanted.returns and one[0].kind != PROBE]
-        patched = [one for one in left if one not in trapped] if trapped else left
-        if self.wish.engine in {job.AUTO, job.PATCH} and patched:
+        if self.wish.engine in {job.AUTO, job.PATCH}:
+            jumps, trapped, reasons = in_place(targets) if plan.returns else (plan.targets, [], {})
             reason = patch.why_not(process.pid, targets[0].module.machine)
             refused: list[Refusal] = []
-            if not reason:
-                jumps = tuple(dict.fromkeys(target for target, _ in patched)) if trapped else plan.targets
-                refused, reason = self._patch(process, plan._replace(targets=jumps))
+            if jumps and not reason:
+                others = {site.address for _, site in trapped}
+                refused, reason = self._patch(process, plan._replace(targets=jumps), others)
             if reason:
-                refused = [Refusal(target.title, reason, "", site.address) for target, site in patched]
-            reasons = {refusal.address: refusal for refusal in refused}
-            left = [*trapped, *((target, site) for target, site in patched if site.address in reasons)]
+                refused = [Refusal(target.title, reason, "", site.address) for target, site in left]
+            reasons.update({refusal.address: refusal for refusal in refused})
+            again = {target.number for target in jumps}
+            left = [*trapped, *(one for one in left if one[0].number in again and one[1].address in reasons)]
         if self.wish.engine == job.BPFTRACE:
             self._watch(process, targets)
         elif self.wish.engine in {job.AUTO, job.TRAP}:
@@ -184,14 +222,27 @@ class Arming:
         self._used.add(self.kernel.name)
         self.tell_refusals(self.kernel.arm(process.pid, targets))
 
-    def _patch(self, process: Process, plan: Plan) -> tuple[list[Refusal], str]:
-        """Let the patch engine arm; return what it refuses, and the reason if it refuses everything."""
-        made = patch.PatchEngine(self.tracees, process.pid, plan)
-        try:
-            refused = made.attach()
-        except TracerError as error:
-            return [], str(error)
-        self.stood_still += made.stood_still
+    def _patch(self, process: Process, plan: Plan, others: Collection[int]) -> tuple[list[Refusal], str]:
+        """Let the patch engine arm; return what it refuses, and the reason if it refuses everything.
+
+        `others` are addresses where breakpoints will be.
+        """
+        for left in reversed(range(_TRIES)):
+            made = patch.PatchEngine(self.tracees, process.pid, plan, others)
+            try:
+                with self.tracees.standing(process.pid) if not left else contextlib.nullcontext():
+                    refused = made.attach()
+                break
+            except ProgramGoneError:
+                raise
+            except RoomTakenError as error:
+                if not left:
+                    return [], str(error)
+            except TracerError as error:
+                return [], str(error)
+        if made.buffer_size < plan.buffer_size:
+            what = f"address space is limited (ulimit -v), so buffers have {made.buffer_size >> 10} KB"
+            self.worker.tell(job.Noted(f"{what} instead of {plan.buffer_size >> 20} MB"))
         if made.layout is not None and made.layout.spots and made.shared is not None:
             process.engines.append(made)
             self._engines.append(made)
@@ -204,11 +255,22 @@ class Arming:
         self, process: Process, plan: Plan, left: Sequence[tuple[Target, Site]], reasons: dict[int | None, Refusal]
     ) -> list[tuple[Target, Site]]:
         """Put breakpoints at what is left; return what can't have one."""
+        reason = hosts.why_not(plan.targets[0].module.machine)
+        if reason:
+            cure = "gdb can (--engine gdb), and gdbserver with --remote"
+            reasons.update({site.address: Refusal(one.title, reason, cure, site.address) for one, site in left})
+            return list(left)
         all_may = self.wish.trap_functions or self.wish.wanted.returns or self.wish.engine == job.TRAP
         may = [one for one in left if one[0].kind != ENTER or all_may]
         kept = [one for one in left if one not in may]
+        for _, site in kept:
+            if site.address in reasons:
+                reasons[site.address] = reasons[site.address]._replace(cure="--trap watches it by a breakpoint")
         if may:
-            refused = {refusal.address: refusal for refusal in process.points().arm(plan, may)}
+            with self.tracees.standing(process.pid):
+                if self.tracees.has_become_another(process.pid):
+                    raise ProgramGoneError(process.pid)
+                refused = {refusal.address: refusal for refusal in process.points().arm(plan, may)}
             reasons.update(refused)
             if len(refused) < len(may):
                 self._used.add(Breakpoints.name)
@@ -217,7 +279,7 @@ class Arming:
 
     def tell_refusals(self, refusals: Sequence[Refusal]) -> None:
         """Say what is not traced, each once."""
-        new = [one for one in refusals if one not in self._told]
+        new = [one for one in dict.fromkeys(refusals) if one not in self._told]
         self._told.update(new)
         if new:
             self.worker.tell(job.Refused(new))

@@ -1,4 +1,4 @@
-"""From what rdtsc says to nanoseconds of CLOCK_MONOTONIC, by looking at both at the same moment, again and again."""
+"""From what the processor's clock says to nanoseconds of CLOCK_MONOTONIC: by looking at both again and again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .native import ticks
 
 
 def now() -> tuple[int, int]:
-    """Return the time as rdtsc and as CLOCK_MONOTONIC have it, taken as close together as can be."""
+    """Return the time as that clock and as CLOCK_MONOTONIC have it, taken as close together as can be."""
     read = ticks()
     best = (1 << 62, 0, 0)
     for _ in range(5):

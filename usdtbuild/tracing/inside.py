@@ -43,6 +43,7 @@ from .model import (
     Totals,
     Unreadable,
 )
+from .selection import EXCLUDE_RULE, PROBE_RULE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -118,12 +119,13 @@ class Inside:
         if wanted.smallest:
             yield f"Z {wanted.smallest}\n"
         modules = [f"{one}!" for one in wanted.modules] or [""]
-        probes = wanted.probes or (() if wanted.functions or self.wish.tree else ("*",))
-        for letter, patterns in (("P", probes), ("F", wanted.functions), ("X", wanted.exclude)):
-            for pattern in patterns:
-                if len(pattern) > 200 or not pattern.isprintable():
-                    raise UsageError(f"the engine inside takes no pattern like {pattern[:40]!r}")
-                yield from (f"{letter} {module if letter != 'X' else ''}{pattern}\n" for module in modules)
+        if not wanted.probes and not wanted.functions and not self.wish.tree:
+            yield from (f"{PROBE_RULE} {module}*\n" for module in modules)
+        for letter, pattern in wanted.ordered:
+            if len(pattern) > 200 or not pattern.isprintable():
+                raise UsageError(f"the engine inside takes no pattern like {pattern[:40]!r}")
+            here = modules if letter != EXCLUDE_RULE else ("",)
+            yield from (f"{letter} {module}{pattern}\n" for module in here)
 
     def start(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
         """Start the program, and wait until its probes are on. Raises UsdtError."""

@@ -70,6 +70,12 @@ class Refused(NamedTuple):
     refusals: Sequence[Refusal]
 
 
+class Noted(NamedTuple):
+    """Something that who wants to know more (-v) is told."""
+
+    text: str
+
+
 class Sites(NamedTuple):
     """How raw records of one ring set are read."""
 
@@ -122,5 +128,5 @@ class Ended(NamedTuple):
     threads: dict[int, str]
 
 
-Message = Union[Started, Targets, Refused, Sites, Raw, Mark, Seen, Counted, Failed, Ended]
+Message = Union[Started, Targets, Refused, Noted, Sites, Raw, Mark, Seen, Counted, Failed, Ended]
 STOP, KILL = "stop", "kill"

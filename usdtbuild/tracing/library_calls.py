@@ -50,7 +50,11 @@ def call_targets(
         arguments = found.arguments if found is not None else _unknown(passing, report)
         entered = _operands(arguments, passing, one.image, entered=True)
         called = _operands(arguments, passing, one.image, entered=False)
-        sites = [Site(stub + one.bias, stub, entered, 0, "") for stub in call.stubs]
+        # Where a stub is where a slot leads until the first call is over, that call was seen at its site.
+        twice = report.first_call_only and any(site.through_slot for site in call.sites)
+        # Who enters a stub in Thumb code comes by its second entry, behind `bx pc; nop`, in any case.
+        prefixes = {stub - 4 for stub in call.stubs} if facts is not None and facts.stopped.thumb else set()
+        sites = [Site(at + one.bias, at, entered, 0, "") for at in call.stubs if not twice and at not in prefixes]
         sites += [
             Site(
                 site.address + one.bias,

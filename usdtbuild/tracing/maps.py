@@ -7,24 +7,29 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from .hosts import HOST
 
-PAGE = 4096
-# Lowest address that may be mapped (vm.mmap_min_addr is 65,536 or less), and the end of user space with 47 bits.
-_LOWEST, HIGHEST = 0x10000, 0x7FFFFFFFF000
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+PAGE = mmap.PAGESIZE  # 4,096, on aarch64 up to 65,536
+# Lowest address that may be mapped (vm.mmap_min_addr is 65,536 or less).
+_LOWEST = 0x10000
 # The stack grows downwards and the heap upwards, and neither may find us in its way.
 _ROOM_OF_STACK, _ROOM_OF_HEAP = 64 << 20, 256 << 20
+# What is left to the heap where all else fails; a C library's allocator whose heap can't grow takes memory elsewhere.
+_LEAST_OF_HEAP = 16 << 20
 
 
-# With 47 bits the kernel puts what asks for no address above this, from the top down (mmap_base(), arch/x86/mm/mmap.c:
-# at most a few terabytes below the end), and programs far below; so far below the lowest of it nothing comes soon.
-_LOWEST_OF_LIBRARIES, _APART = 0x700000000000, 64 << 30
+# The kernel puts what asks for no address close to the end of the address space, from the top down, and programs far
+# below (`Space.libraries`); so far below the lowest of it nothing comes soon.
+_APART = 64 << 30
 
 
 class Area(NamedTuple):
@@ -49,6 +54,16 @@ def areas(pid: int) -> list[Area]:
     return found
 
 
+def spare_addresses(pid: int) -> int | None:
+    """Return how many bytes of address space a process may still take (RLIMIT_AS); None where there is no limit."""
+    with contextlib.suppress(OSError, ValueError):
+        limits = Path(f"/proc/{pid}/limits").read_text("ascii")
+        most = next(line.split()[3] for line in limits.splitlines() if line.startswith("Max address space"))
+        if most != "unlimited":
+            return int(most) - int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[0]) * PAGE
+    return None
+
+
 def has_ended(pid: int) -> bool:
     """Whether a process has no memory any more. Raises OSError for what is no matter of the process."""
     try:
@@ -62,8 +77,15 @@ def far_from_code(mapped: list[Area], ours: str) -> int:
 
     `ours` begins the names of areas that an earlier trace has left: the next one goes beside them.
     """
-    libraries = [a.start for a in mapped if a.start >= _LOWEST_OF_LIBRARIES and not a.name.startswith(ours)]
-    return min(libraries, default=HIGHEST) - _APART
+    end = end_of(mapped)
+    lowest = (end + PAGE) // 16 * HOST.space.libraries
+    libraries = [a.start for a in mapped if a.start >= lowest and not a.name.startswith(ours)]
+    return min(libraries, default=end) - _APART
+
+
+def end_of(mapped: list[Area]) -> int:
+    """Return the end of the address space that these areas are in."""
+    return HOST.space.end(mapped[-1].end if mapped else 0)
 
 
 def page_start(address: int) -> int:
@@ -71,41 +93,48 @@ def page_start(address: int) -> int:
     return address & -PAGE
 
 
+class _Ranges:
+    """Ranges of addresses that are taken, and those that come to be."""
+
+    def __init__(self, taken: Iterable[tuple[int, int]]) -> None:
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+        for start, end in sorted(taken):
+            if self.ends and start <= self.ends[-1]:
+                self.ends[-1] = max(self.ends[-1], end)
+            else:
+                self.starts.append(start)
+                self.ends.append(end)
+
+    def is_free(self, start: int, end: int) -> bool:
+        at = bisect_right(self.starts, start) - 1
+        if at >= 0 and self.ends[at] > start:
+            return False
+        return at + 1 >= len(self.starts) or self.starts[at + 1] >= end
+
+    def take(self, start: int, end: int) -> None:
+        at = bisect_right(self.starts, start)
+        self.starts.insert(at, start)
+        self.ends.insert(at, end)
+
+
 class Room:
     """The free ranges of an address space; what is taken here is not given again."""
 
     def __init__(self, mapped: list[Area]) -> None:
-        taken = []
-        for area in mapped:
-            start, end = area.start, area.end
-            if area.name == "[stack]":
-                start -= _ROOM_OF_STACK
-            elif area.name == "[heap]":
-                end += _ROOM_OF_HEAP
-            taken.append((start, end))
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        for start, end in sorted(taken):
-            if self._ends and start <= self._ends[-1]:
-                self._ends[-1] = max(self._ends[-1], end)
-            else:
-                self._starts.append(start)
-                self._ends.append(end)
+        self._highest = end_of(mapped)
+        self._wide, self._narrow = (_Ranges(_with_growth(mapped, heap)) for heap in (_ROOM_OF_HEAP, _LEAST_OF_HEAP))
 
-    def is_free(self, start: int, end: int) -> bool:
-        """Whether nothing is between two addresses."""
-        if start < _LOWEST or end > HIGHEST:
+    def is_free(self, start: int, end: int, *, near_heap: bool = False) -> bool:
+        """Whether nothing is between two addresses, nor comes there soon; `near_heap`: except for the heap."""
+        if start < _LOWEST or end > self._highest:
             return False
-        at = bisect_right(self._starts, start) - 1
-        if at >= 0 and self._ends[at] > start:
-            return False
-        return at + 1 >= len(self._starts) or self._starts[at + 1] >= end
+        return (self._narrow if near_heap else self._wide).is_free(start, end)
 
     def take(self, start: int, end: int) -> None:
         """Mark a free range as taken."""
-        at = bisect_right(self._starts, start)
-        self._starts.insert(at, start)
-        self._ends.insert(at, end)
+        self._wide.take(start, end)
+        self._narrow.take(start, end)
 
     def find(self, size: int, near: int, reach: int) -> int | None:
         """Return where `size` bytes are free, the nearest place to `near` no farther than `reach`; None if nowhere."""
@@ -120,12 +149,19 @@ class Room:
 
     def _gaps(self) -> Iterator[tuple[int, int]]:
         last = _LOWEST
-        for start, end in zip(self._starts, self._ends):
+        for start, end in zip(self._wide.starts, self._wide.ends):
             if start > last:
                 yield last, start
             last = max(last, end)
-        if last < HIGHEST:
-            yield last, HIGHEST
+        if last < self._highest:
+            yield last, self._highest
+
+
+def _with_growth(mapped: list[Area], heap: int) -> Iterator[tuple[int, int]]:
+    """Yield what is mapped, with room for what grows; `heap` bytes of it are the heap's."""
+    for area in mapped:
+        start = area.start - (_ROOM_OF_STACK if area.name == "[stack]" else 0)
+        yield start, area.end + (heap if area.name == "[heap]" else 0)
 
 
 class Memory:

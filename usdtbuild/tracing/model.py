@@ -73,6 +73,10 @@ class Site(NamedTuple):
     `semaphore` is the address of its semaphore in the process, 0 where it has none. `function` is the name of the
     function around it, '' where that isn't known. A PLT entry as a site has a `slot`: all calls come by once the slot
     leads there, and then need no other site of the target. `calls`: it is the call instruction, not the function.
+
+    `returns` are the sites of a function's own returns, which stand for this one, its entry, where they can be watched
+    instead; `unknown` is why they can't be told. Of such a site `entry` is the function's entry, without which it isn't
+    traced, and `unused` how many bytes behind the return nobody runs.
     """
 
     address: int
@@ -82,6 +86,10 @@ class Site(NamedTuple):
     function: str = ""
     slot: Slot | None = None
     calls: bool = False
+    returns: tuple[Site, ...] = ()
+    unknown: str = ""
+    entry: int = 0
+    unused: int = 0
 
 
 class Module(NamedTuple):
@@ -145,13 +153,15 @@ class Refusal(NamedTuple):
 class Plan(NamedTuple):
     """What is asked of an engine: COUNT or RECORD, of which targets, with strings of at most `string_size` bytes.
 
-    `buffer_size` is how many bytes each ring of an engine that has rings may hold.
+    `buffer_size` is how many bytes each ring of an engine that has rings may hold. `returns`: returns are watched too,
+    so breakpoints may come where calls return to.
     """
 
     what: str
     targets: tuple[Target, ...]
     string_size: int = 64
     buffer_size: int = 4 << 20
+    returns: bool = False
 
 
 class Totals(NamedTuple):

@@ -1,4 +1,4 @@
-"""Machine code of our own in this process, for the few instructions that Python has no words for (x86-64)."""
+"""Machine code of our own in this process, for the few instructions that Python has no words for."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import os
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ..machines.x86_64 import INT3
 from .errors import TracerError
+from .hosts import HOST
 
 if TYPE_CHECKING:
     from typing import Callable
 
-_READ_EXECUTE, _PRIVATE, _PAGE, _ALIGNED = 5, 2, 4096, 32
-# rdtsc; shl $32,%rdx; or %rdx,%rax; ret
-_TICKS = bytes.fromhex("0f 31 48 c1 e2 20 48 09 d0 c3")
-# mov %rsi,%rax; lock cmpxchg %rdx,(%rdi); jne 1f; mov %rdx,(%rcx); 1: sete %al; movzbl %al,%eax; ret
-_SKIP = bytes.fromhex("48 89 f0 f0 48 0f b1 17 75 03 48 89 11 0f 94 c0 0f b6 c0 c3")
+_READ_EXECUTE, _PRIVATE, _PAGE, _ALIGNED = 5, 2, 4096, 64
+_CODES = (HOST.ticks, HOST.skip, HOST.ticks_a_second, HOST.fence)
+_TICKS, _SKIP, _RATE, _FENCE = (_ALIGNED * index for index in range(len(_CODES)))
 _WORD = ctypes.c_uint64
+_USUAL_RATE = 3_000_000_000  # of processors that don't tell
 
 
 @lru_cache(maxsize=1)
@@ -30,7 +29,7 @@ def _page() -> int:
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, number, number, number, ctypes.c_long]
     file = os.memfd_create("usdtbuild-native")
     try:
-        os.write(file, (_TICKS.ljust(_ALIGNED, INT3) + _SKIP).ljust(_PAGE, INT3))
+        os.write(file, b"".join(code.ljust(_ALIGNED, b"\0") for code in _CODES).ljust(_PAGE, b"\0"))
         address = libc.mmap(None, _PAGE, _READ_EXECUTE, _PRIVATE, file, 0)
     finally:
         os.close(file)
@@ -41,13 +40,25 @@ def _page() -> int:
 
 @lru_cache(maxsize=1)
 def ticks() -> Callable[[], int]:
-    """Return a function that returns what rdtsc says. Raises TracerError."""
-    return ctypes.CFUNCTYPE(_WORD)(_page())
+    """Return a function that returns what the processor's clock says. Raises TracerError."""
+    return ctypes.CFUNCTYPE(_WORD)(_page() + _TICKS)
+
+
+@lru_cache(maxsize=1)
+def ticks_a_second() -> int:
+    """Return how fast that clock is, roughly where the processor doesn't tell. Raises TracerError."""
+    return ctypes.CFUNCTYPE(_WORD)(_page() + _RATE)() if HOST.ticks_a_second else _USUAL_RATE
+
+
+@lru_cache(maxsize=1)
+def fence() -> Callable[[], object]:
+    """Return a function that keeps loads and stores before it before those behind it. Raises TracerError."""
+    return ctypes.CFUNCTYPE(None)(_page() + _FENCE) if HOST.fence else lambda: None
 
 
 @lru_cache(maxsize=1)
 def skip() -> Callable[[int, int, int, int], int]:
     """Return a function `(head, from, to, tail)` of two addresses of words and two numbers: where the first word is
     still `from`, it and the second become `to`; returns whether. Raises TracerError."""
-    made: Any = ctypes.CFUNCTYPE(ctypes.c_int, _WORD, _WORD, _WORD, _WORD)(_page() + _ALIGNED)
+    made: Any = ctypes.CFUNCTYPE(ctypes.c_int, _WORD, _WORD, _WORD, _WORD)(_page() + _SKIP)
     return made  # type: ignore[no-any-return]

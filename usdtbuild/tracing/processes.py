@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from . import ptrace
 from .arming import HOOK, Arming, Process
-from .errors import TracerError
+from .errors import ProgramGoneError, TracerError
+from .hosts import HOST
 from .loader import find_loader
-from .maps import Memory, has_ended
+from .maps import has_ended
 from .model import Refusal
 from .tracees import status_field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from .job import Job
     from .tracees import Thread, Tracees
+    from .trap.breakpoints import Hit
     from .worker import Worker
 
 
@@ -50,10 +53,13 @@ class Processes:
         # A child that it had before we came isn't ours, and would die of a breakpoint in the memory that they share.
         self.tracees.wait_for_vforks(pid)
         process = self.known[pid] = Process(pid)
-        with self.tracees.standing(pid):
-            process.loader = find_loader(pid)
-            self.arming.arm(process)
+        process.loader = find_loader(pid)
+        # From here on nobody gets any farther who loads or unloads a library, until it is his turn: what is there now
+        # is looked up while it runs.
+        with self.arming.counted(), self.tracees.standing(pid):
             process.watch_loader()
+        with contextlib.suppress(ProgramGoneError):  # `settle` sees what it is now
+            self.arming.arm(process)
         self.arming.begin(self.main)
 
     @contextlib.contextmanager
@@ -91,7 +97,7 @@ class Processes:
             if stop.event == ptrace.EVENT_EXEC:
                 self._exec(thread)
             elif stop.event in {ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE}:
-                self._forked(thread, stop.event)
+                self._forked(thread, stop)
             if thread.tid in self.tracees.threads:
                 self.tracees.resume(thread)
         for thread in [one for one in self.tracees.threads.values() if one.trapped and one.stopped]:
@@ -111,25 +117,27 @@ class Processes:
             return None
         thread = self.tracees.add(tid, pid)
         if pid not in self.known and tid == pid:
-            parent = self.known.get(int(status_field(pid, "PPid") or 0))
-            self.known[pid] = Process(pid, parent)
+            self._child(pid, int(status_field(pid, "PPid") or 0))
         return thread
 
-    def _forked(self, thread: Thread, event: int) -> None:
-        try:
-            new = ptrace.event_message(thread.tid)
-        except OSError:
-            return
-        pid = int(status_field(new, "Tgid") or 0)
+    def _forked(self, thread: Thread, stop: ptrace.Stop) -> None:
+        pid = int(status_field(stop.message, "Tgid") or 0)
         if not pid:
             return
-        self.tracees.add(new, pid)
+        self.tracees.add(stop.message, pid)
         if pid == thread.pid:
             return
         if pid not in self.known:
-            self.known[pid] = Process(pid, self.known.get(thread.pid))
-        self.known[pid].parent = self.known.get(thread.pid)
-        self.known[pid].shares(event == ptrace.EVENT_VFORK)
+            self._child(pid, thread.pid)
+        child = self.known.get(pid)
+        if child is not None and child.parent is not None:
+            child.parent = self.known.get(thread.pid)
+            child.shares(stop.event == ptrace.EVENT_VFORK)
+
+    def _child(self, pid: int, parent: int) -> None:
+        """Learn of a process that one of ours has forked, if it hasn't been killed already."""
+        with contextlib.suppress(*_ENDED):
+            self.known[pid] = _forked_from(self.known.get(parent), pid, self.arming)
 
     def _exec(self, thread: Thread) -> None:
         """A process runs a new program: nothing of the old one is there any more."""
@@ -167,7 +175,7 @@ class Processes:
     def _take_hit(self, thread: Thread) -> None:
         process = self.known.get(thread.pid)
         try:
-            hit = process.breakpoints.hit(thread.tid) if process is not None and process.breakpoints else None
+            hit = _hit(process, thread.tid, self._standing if self.wish.wanted.returns else None)
         except OSError:
             return
         if hit is None or process is None or process.breakpoints is None:
@@ -187,22 +195,27 @@ class Processes:
                     self.tracees.note(thread, stop)
 
     def _libraries_changed(self, process: Process) -> None:
-        memory = Memory(process.pid)
-        try:
-            consistent = process.loader is None or process.loader.consistent(memory)
-        finally:
-            memory.close()
-        # With RT_DELETE, what goes is unmapped before the list is whole again, and may come back at the same place.
-        if consistent:
+        if process.has_libraries():
+            is_shared = any(one.shares_memory and one.parent is process for one in self.known.values())
             try:
-                with self._standing(process):
+                with self._standing(process) if is_shared else contextlib.nullcontext():
                     self.arming.arm(process)
+            except ProgramGoneError:
+                return  # `settle` sees what it is now
             except (OSError, TracerError) as error:
                 if not has_ended(process.pid):
                     self.arming.tell_refusals([Refusal(f"process {process.pid}", str(error))])
             self.arming.begin(self.main)
 
     # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _finish_traps(self, process: Process) -> None:
+        """Let threads that have run into a breakpoint, without our knowing yet, get past it."""
+        for thread in self.tracees.of(process.pid):
+            if thread.stopped and not thread.trapped:
+                self.tracees.take_pending(thread)
+            if thread.stopped and thread.trapped:
+                self._trapped(thread)
 
     def release(self) -> None:
         """Put everything back in every process, and let all go. May be called twice."""
@@ -221,10 +234,32 @@ class Processes:
         self.known = {}
         self.arming.tell_refusals(refusals)
 
-    def _finish_traps(self, process: Process) -> None:
-        """Let threads that have run into a breakpoint, without our knowing yet, get past it."""
-        for thread in self.tracees.of(process.pid):
-            if thread.stopped and not thread.trapped:
-                self.tracees.take_pending(thread)
-            if thread.stopped and thread.trapped:
-                self._trapped(thread)
+
+def _forked_from(parent: Process | None, pid: int, arming: Arming) -> Process:
+    """Return a process that another has forked, armed like that one. Raises OSError if it has ended."""
+    child = Process(pid, parent)
+    if parent is None or child.is_armed_like(parent):
+        return child
+    # It was forked while we were arming, so some of what the other has now is missing.
+    again = Process(pid)
+    again.loader = parent.loader
+    with arming.tracees.standing(pid):
+        child.put_back()
+        child.close()
+        again.watch_loader()
+        try:
+            arming.arm(again)
+        except TracerError as error:
+            if not has_ended(pid):
+                arming.tell_refusals([Refusal(f"process {pid}", str(error))])
+    return again
+
+
+def _hit(
+    process: Process | None, tid: int, standing: Callable[[Process], AbstractContextManager[None]] | None
+) -> Hit | None:
+    """Return what a thread has hit. With returns breakpoints come and go meanwhile; see `Breakpoints._out`."""
+    if process is None or process.breakpoints is None:
+        return None
+    with standing(process) if standing is not None and HOST.registers.link else contextlib.nullcontext():
+        return process.breakpoints.hit(tid)

@@ -1,7 +1,8 @@
-"""ptrace(2) for x86-64 Linux, as far as tracing needs it: calls, registers, and stops named.
+"""ptrace(2) on Linux, as far as tracing needs it: calls, registers, and stops named.
 
 Thin on purpose: what to do with a stopped thread is decided elsewhere. All calls must come from one thread, the one
-that seized; that is the kernel's rule. Numbers are those of <linux/ptrace.h> and <sys/user.h>.
+that seized; that is the kernel's rule. Numbers are those of <linux/ptrace.h>; what registers there are is the
+matter of `hosts`.
 """
 
 from __future__ import annotations
@@ -11,20 +12,19 @@ import os
 import signal
 from typing import NamedTuple
 
+from .hosts import HOST
+
 CONT, SINGLESTEP, DETACH, SYSCALL, GETEVENTMSG = 7, 9, 17, 24, 0x4201
 GETREGSET, SETREGSET, SEIZE, INTERRUPT, LISTEN = 0x4204, 0x4205, 0x4206, 0x4207, 0x4208
 GETSIGMASK, SETSIGMASK = 0x420A, 0x420B
 O_TRACESYSGOOD, O_TRACEFORK, O_TRACEVFORK, O_TRACECLONE, O_TRACEEXEC = 1, 2, 4, 8, 0x10
 EVENT_FORK, EVENT_VFORK, EVENT_CLONE, EVENT_EXEC, EVENT_STOP = 1, 2, 3, 4, 128
 WALL = 0x40000000
-_NT_PRSTATUS, _NT_FPREGSET = 1, 2
-# struct user_regs_struct
-NAMES = (
-    "r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi", "rdi", "orig_rax",
-    "rip", "cs", "eflags", "rsp", "ss", "fs_base", "gs_base", "ds", "es", "fs", "gs",
-)  # fmt: skip
+_NT_PRSTATUS, _NT_FPREGSET, _NT_ARM_SYSTEM_CALL = 1, 2, 0x404
+NAMES = HOST.registers.names
 INDEX = {name: index for index, name in enumerate(NAMES)}
-RAX, RIP, RSP, ORIG_RAX, FS_BASE = (INDEX[name] for name in ("rax", "rip", "rsp", "orig_rax", "fs_base"))
+# The instruction pointer, the stack pointer, and the result of a system call.
+PC, SP, RESULT = (INDEX[name] for name in (HOST.registers.counter, HOST.registers.stack, HOST.registers.result))
 Registers = ctypes.c_ulonglong * len(NAMES)
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -56,17 +56,16 @@ def registers(tid: int) -> ctypes.Array[ctypes.c_ulonglong]:
     return values
 
 
-# struct user_fpregs_struct, which is what FXSAVE writes: xmm0 is at 160, each has 16 bytes.
-_FXSAVE = ctypes.c_ulonglong * 64
-FLOATS = tuple(f"xmm{number}" for number in range(16))
+_Floats = ctypes.c_ulonglong * HOST.registers.float_words
+FLOATS = HOST.registers.floats
 
 
 def float_registers(tid: int) -> list[int]:
     """Return the low 64 bits of each of FLOATS, of a stopped thread. Raises OSError."""
-    values = _FXSAVE()
+    values = _Floats()
     vector = _Vector(ctypes.addressof(values), ctypes.sizeof(values))
     call(GETREGSET, tid, _NT_FPREGSET, ctypes.addressof(vector))
-    return values[20:52:2]
+    return [values[place] for place in HOST.registers.float_places]
 
 
 def set_registers(tid: int, values: ctypes.Array[ctypes.c_ulonglong]) -> None:
@@ -75,11 +74,29 @@ def set_registers(tid: int, values: ctypes.Array[ctypes.c_ulonglong]) -> None:
     call(SETREGSET, tid, _NT_PRSTATUS, ctypes.addressof(vector))
 
 
+def thread_pointer(tid: int) -> int:
+    """Return the thread pointer of a stopped thread. Raises OSError."""
+    where = HOST.thread_pointer
+    if isinstance(where, str):
+        return registers(tid)[INDEX[where]]
+    value = ctypes.c_ulonglong()
+    vector = _Vector(ctypes.addressof(value), ctypes.sizeof(value))
+    call(GETREGSET, tid, where, ctypes.addressof(vector))
+    return value.value
+
+
 def event_message(tid: int) -> int:
     """Return what an event stop says: the number of a new thread or process, or of the one that called exec."""
     value = ctypes.c_ulong()
     call(GETEVENTMSG, tid, 0, ctypes.addressof(value))
     return value.value
+
+
+def skip_call(tid: int) -> None:
+    """Let a thread that stands at the start of a system call not make it (aarch64 only). Raises OSError."""
+    value = ctypes.c_int(-1)
+    vector = _Vector(ctypes.addressof(value), ctypes.sizeof(value))
+    call(SETREGSET, tid, _NT_ARM_SYSTEM_CALL, ctypes.addressof(vector))
 
 
 def signal_mask(tid: int) -> int:
@@ -97,13 +114,15 @@ def set_signal_mask(tid: int, mask: int) -> None:
 
 class Stop(NamedTuple):
     """What waitpid says of a thread. Either it ended (`exited`: exit code, negative for a signal), or it stopped: with
-    `event` (one of EVENT_...; 0 for none), at a `syscall`, or before a `signal` is delivered to it."""
+    `event` (one of EVENT_...; 0 for none), at a `syscall`, or before a `signal` is delivered to it. `message` is what
+    the event says (`event_message`), 0 where nobody has asked."""
 
     tid: int
     exited: int | None = None
     event: int = 0
     signal: int = 0
     syscall: bool = False
+    message: int = 0
 
 
 def decode(tid: int, status: int) -> Stop:

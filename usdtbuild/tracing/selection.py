@@ -19,6 +19,8 @@ from .model import ENTER, EXIT, FLOAT, INTEGER, POINTER, PROBE, STRING, Argument
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ..functions.exits import Exits
+    from ..functions.report import Function
     from ..inspection.probes import Argument as Shown
     from ..inspection.probes import Inspection, Probe
     from ..inspection.targets import Loaded
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 # Formats whose records say where the arguments are, the better first.
 _FORMATS = ("stapsdt",)
+# What a pattern of `Wanted.order` is for.
+PROBE_RULE, FUNCTION_RULE, CALL_RULE, EXCLUDE_RULE = "P", "F", "L", "X"
 _KINDS = {declared.FLOAT: FLOAT, declared.POINTER: POINTER}
 
 
@@ -33,7 +37,8 @@ class Wanted(NamedTuple):
     """What a user wants to trace: patterns of probes (`provider:probe` or `probe`), functions, modules and calls.
 
     `returns`: functions and calls are traced also when they return. Functions of fewer than `smallest` bytes are left
-    out.
+    out. `order`: all patterns as they were given, each with what it is for, where that matters: the last that matches
+    decides, but one of `exclude` before all others leaves out for good. Without it all of `exclude` do.
     """
 
     probes: tuple[str, ...] = ()
@@ -44,26 +49,38 @@ class Wanted(NamedTuple):
     calls: tuple[str, ...] = ()
     returns: bool = False
     smallest: int = 0
+    order: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def ordered(self) -> tuple[tuple[str, str], ...]:
+        """All patterns in the order in which they count: what is left out for good comes last."""
+        given = self.order or (
+            *((PROBE_RULE, one) for one in self.probes),
+            *((FUNCTION_RULE, one) for one in self.functions),
+            *((CALL_RULE, one) for one in self.calls),
+            *((EXCLUDE_RULE, one) for one in self.exclude),
+        )
+        first = next((i for i, (kind, _) in enumerate(given) if kind != EXCLUDE_RULE), len(given))
+        return (*given[first:], *given[:first])
+
+    def _takes(self, kind: str, names: Sequence[str], *, taken: bool = False) -> bool:
+        for rule, pattern in self.ordered:
+            if rule in {kind, EXCLUDE_RULE} and _matches(names, pattern):
+                taken = rule == kind
+        return taken
 
     def takes_probe(self, provider: str, name: str) -> bool:
         """Whether a probe is wanted."""
-        names = _spellings(provider, name)
-        if not self.probes and (self.functions or self.calls):
-            return False
-        wanted = not self.probes or any(_matches(names, pattern) for pattern in self.probes)
-        return wanted and not any(_matches(names, pattern) for pattern in self.exclude)
+        all_of_them = not self.probes and not self.functions and not self.calls
+        return self._takes(PROBE_RULE, _spellings(provider, name), taken=all_of_them)
 
     def takes_function(self, names: Sequence[str]) -> bool:
         """Whether a function is wanted."""
-        return any(_matches(names, pattern) for pattern in self.functions) and not any(
-            _matches(names, pattern) for pattern in self.exclude
-        )
+        return self._takes(FUNCTION_RULE, names)
 
     def takes_call(self, names: Sequence[str]) -> bool:
         """Whether calls of a library function are wanted."""
-        return any(_matches(names, pattern) for pattern in self.calls) and not any(
-            _matches(names, pattern) for pattern in self.exclude
-        )
+        return self._takes(CALL_RULE, names)
 
     def takes_module(self, path: str) -> bool:
         """Whether a file is wanted, by its path or its name."""
@@ -174,15 +191,33 @@ def _argument(shown: Shown, known: declared.Argument | None) -> Argument:
 
 def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Iterator[Target]:
     """Yield the wanted functions of a loaded file, each as a target whose one site is its entry, and their returns."""
+    from ..functions.exits import Exits
     from ..functions.read import FunctionReader
 
-    report = FunctionReader(one.image).report
+    reader = FunctionReader(one.image)
+    report = reader.report
+    exits = Exits(reader.space, reader.starts, reader.machine, report.functions) if wanted.returns else None
     for function in report.functions:
         if function.names and function.size >= wanted.smallest and wanted.takes_function(function.names):
             address = function.entry or function.address
             site = Site(address + one.bias, address, (), 0, function.name)
             yield Target(first, ENTER, "", function.name, module, (), (site,))
             first += 1
-            if wanted.returns:
-                yield return_target(first, EXIT, function.name, module, (site,), None, one.image)
+            if exits is not None:
+                target = return_target(first, EXIT, function.name, module, (site,), None, one.image)
+                yield target._replace(sites=(_with_returns(target.sites[0], exits, function, one.bias),))
                 first += 1
+
+
+def _with_returns(site: Site, exits: Exits, function: Function, bias: int) -> Site:
+    """Return the site of a function's returns with those that it has in its own code."""
+    if not function.hotpatchable:
+        return site._replace(unknown="its entry can't be patched")
+    found = exits.of(function)
+    if isinstance(found, str):
+        return site._replace(unknown=found)
+    returns = [
+        site._replace(address=one.address + bias, file_address=one.address, entry=site.address, unused=one.unused)
+        for one in found
+    ]
+    return site._replace(returns=tuple(returns))

@@ -22,6 +22,7 @@ from ..errors import UsdtError
 from . import job
 from .errors import TracerError
 from .model import COUNT, Report, Totals
+from .native import ticks_a_second
 from .patch.rings import Decoder
 from .spool import Reader
 
@@ -53,7 +54,7 @@ class _Clock:
     def __call__(self, ticks: int) -> int:
         known = self._ticks
         if len(known) < 2:
-            return self._times[0] + (ticks - known[0]) // 3 if known else ticks
+            return self._times[0] + (ticks - known[0]) * 10**9 // ticks_a_second() if known else ticks
         at = min(max(bisect_right(known, ticks) - 1, 0), len(known) - 2)
         first, then = known[at], known[at + 1]
         span = self._times[at + 1] - self._times[at]
@@ -75,6 +76,7 @@ class Session:
         self.wish = wish
         self.targets: list[Target] = []
         self.refusals: list[Refusal] = []
+        self.notes: list[str] = []
         self.totals = Totals({}, {})
         self.engines: tuple[str, ...] = ()
         self.pid = 0
@@ -115,7 +117,7 @@ class Session:
             os.close(spool)
         self._link = Connection(ours.detach())
         group = os.getpgrp() if self.wish.argv and stdin is None else 0
-        self._link.send(self.wish._replace(spool=spool, group=group))
+        _ask(self._link, self.wish._replace(spool=spool, group=group))
         while not self.engines and self.ended is None and self.pid == 0:
             self._take(self._receive())
 
@@ -129,9 +131,8 @@ class Session:
 
     def stop(self) -> None:
         """Ask for the end: everything is put back, and the last events come."""
-        if self._link is not None and self.ended is None:
-            with contextlib.suppress(OSError):
-                self._link.send(job.STOP)
+        if self.ended is None:
+            _ask(self._link, job.STOP)
 
     def skip(self) -> None:
         """From now on only count records, which may be many that wait: `left_out` is how many there were."""
@@ -139,9 +140,8 @@ class Session:
 
     def kill(self) -> None:
         """End the program that was started, with SIGKILL."""
-        if self._link is not None and self.ended is None and self.wish.argv:
-            with contextlib.suppress(OSError):
-                self._link.send(job.KILL)
+        if self.ended is None and self.wish.argv:
+            _ask(self._link, job.KILL)
 
     def close(self) -> None:
         """Let go of the worker; it puts everything back if it hasn't yet."""
@@ -222,6 +222,7 @@ class Session:
 
     _HANDLERS: dict[type, Callable[[Session, Any], None]] = {  # noqa: RUF012
         job.Started: _on_started, job.Targets: _on_targets, job.Refused: _on_refused, job.Sites: _on_sites,
+        job.Noted: lambda self, message: self.notes.append(message.text),
         job.Seen: _on_seen, job.Counted: _on_counted, job.Failed: _on_failed, job.Ended: _on_ended,
     }  # fmt: skip
 
@@ -266,6 +267,13 @@ class Session:
             self.finished, time.time_ns() - time.monotonic_ns(), self.ended.threads if self.ended else {},
             self.ended.exit_code if self.ended else None,
         )  # fmt: skip
+
+
+def _ask(link: Connection | None, what: job.Job | str) -> None:
+    """Tell the worker something; that it has ended already is found out by who hears of it."""
+    if link is not None:
+        with contextlib.suppress(OSError):
+            link.send(what)
 
 
 def thread_name(tid: int) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from . import ptrace
 from .errors import TracerError
+from .hosts import HOST
 from .maps import Memory
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ FOLLOW = ptrace.O_TRACEFORK | ptrace.O_TRACEVFORK | ptrace.O_TRACECLONE | ptrace
 _PATIENCE = 0.3
 # How long a process may be in a vfork that began before it was seized, in seconds, until it is left alone.
 _VFORK_PATIENCE = 5.0
-# <asm/unistd_64.h>, <linux/sched.h>: the calls that vfork is made of, and the flag.
-_SYS_CLONE, _SYS_VFORK, _SYS_CLONE3, _CLONE_VFORK = 56, 58, 435, 0x4000
+# The calls that vfork is made of, of which a machine may lack one, and the flag (<linux/sched.h>).
+_SYS_CLONE, _SYS_VFORK, _SYS_CLONE3 = (HOST.kernel.numbers.get(name, -1) for name in ("clone", "vfork", "clone3"))
+_CLONE_VFORK = 0x4000
 _GROUP_STOPS = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 
 
@@ -69,6 +71,8 @@ class Tracees:
         self.processes: set[int] = set()  # all that ever were among them
         self.ended: dict[int, int] = {}  # processes that ended, and how
         self.unseen: list[ptrace.Stop] = []  # what happened while something else was waited for
+        self.stood_still = 0.0  # seconds that processes stood for somebody's `standing`
+        self._inner = 0
 
     def of(self, pid: int) -> list[Thread]:
         """Return the seized threads of a process."""
@@ -153,6 +157,8 @@ class Tracees:
         thread.stopped = True
         thread.listening = stop.event == ptrace.EVENT_STOP and stop.signal in _GROUP_STOPS
         if stop.event and stop.event != ptrace.EVENT_STOP:
+            with contextlib.suppress(OSError):  # it may go on before anybody has time for this
+                stop = stop._replace(message=ptrace.event_message(thread.tid))
             self.unseen.append(stop)
         if not stop.event and not stop.syscall and stop.signal:
             if stop.signal == signal.SIGTRAP:
@@ -198,6 +204,13 @@ class Tracees:
                 self.note(thread, stop)
                 self.detach(thread.pid)
 
+    def has_become_another(self, pid: int) -> bool:
+        """Whether a process has called exec, and nobody knows yet: of what it was nothing is there any more."""
+        return any(
+            stop.event == ptrace.EVENT_EXEC and stop.tid in self.threads and self.threads[stop.tid].pid == pid
+            for stop in self.unseen
+        )
+
     def take_pending(self, thread: Thread) -> None:
         """Let a stopped thread go on to the stop of a trap that it has run into already, if there is one.
 
@@ -216,11 +229,15 @@ class Tracees:
     @contextlib.contextmanager
     def standing(self, pid: int) -> Iterator[list[Thread]]:
         """Stop all threads of a seized process for the body of the `with`; those that stood before stand after."""
+        started = time.monotonic()
         before = {thread.tid for thread in self.of(pid) if thread.stopped}
         stopped = self.stop(pid)
+        self._inner += 1
         try:
             yield stopped
         finally:
+            self._inner -= 1
+            self.stood_still += time.monotonic() - started if not self._inner else 0.0
             for thread in self.of(pid):
                 if thread.tid not in before and not thread.trapped:
                     self.resume(thread)

@@ -10,6 +10,12 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#ifdef __aarch64__ /* where instructions begin at multiples of four */
+#define APART(k) __asm__ volatile(".rept %c0 / 4\n\tnop\n\t.endr" : : "i"(k))
+#else
+#define APART(k) __asm__ volatile(".skip %c0, 0x90" : : "i"(k))
+#endif
+
 #define EIGHT(a) PLACE(a##0) PLACE(a##1) PLACE(a##2) PLACE(a##3) PLACE(a##4) PLACE(a##5) PLACE(a##6) PLACE(a##7)
 EIGHT(00) EIGHT(01) EIGHT(02) EIGHT(03) EIGHT(04) EIGHT(05) EIGHT(06) EIGHT(07)
 #define ROW(a) place##a##0, place##a##1, place##a##2, place##a##3, place##a##4, place##a##5, place##a##6, place##a##7

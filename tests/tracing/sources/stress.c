@@ -7,7 +7,7 @@
         volatile long zone[6];                                                                       \
         double d = a * b, e = b * c, f = a * c, g = a + b + c;                                       \
         for (int i = 0; i < 6; i++) zone[i] = n + i;                                                 \
-        __asm__ volatile(".skip %c0, 0x90" : : "i"(k));                                              \
+        APART(k);                                                                                    \
         STRESS_PASS(k, n, 3 * n, ~n, (char *)"stress" + k % 6);                                      \
         long sum = 0;                                                                                \
         for (int i = 0; i < 6; i++) sum += zone[i];                                                  \

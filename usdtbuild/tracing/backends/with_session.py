@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import UsdtError
-from .. import job
+from .. import hosts, job
 from ..errors import TracerError
 from ..selection import Wanted
 from ..session import Session
@@ -36,8 +35,10 @@ _STRING_SIZE, _BUFFER = 1024, 64 << 20
 
 def _why_not() -> str:
     """Return why hits can't be seen in this way here, or '' if they can."""
-    if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
-        return f"our own tracer is for x86-64 Linux, and this is {platform.machine()} {sys.platform}"
+    if not sys.platform.startswith("linux"):
+        return f"our own tracer is for Linux, and this is {sys.platform}"
+    if hosts.why_not():
+        return hosts.why_not()
     with contextlib.suppress(OSError, ValueError):
         if int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text("ascii")) > 1:
             return "kernel.yama.ptrace_scope forbids tracing"

@@ -34,7 +34,8 @@ TEXT = ("", ".txt", ".log", ".out")  # what would be printed otherwise
 
 class Wishes(NamedTuple):
     """What the command line asks for. `heading` says what is traced; `top`: rows of tables, 0 for their own number;
-    `live`: the terminal is ours alone, so tables may be kept up to date on it.
+    `live`: the terminal is ours alone, so tables may be kept up to date on it. `folded`: nothing in particular is
+    traced.
     """
 
     counting: bool = False
@@ -46,6 +47,7 @@ class Wishes(NamedTuple):
     files: tuple[str, ...] = ()
     heading: str = ""
     live: bool = False
+    folded: bool = False
 
 
 class All:
@@ -167,7 +169,7 @@ def _shown(wishes: Wishes) -> tuple[Callable[[IO[str]], Output], ...]:
     found: list[Callable[[IO[str]], Output]] = []
     top = {"top": wishes.top} if wishes.top else {}
     if wishes.counting:
-        found.append(lambda stream: _made("count", "Count", stream, wishes.live))
+        found.append(lambda stream: _made("count", "Count", stream, wishes.live, wishes.folded))
     if wishes.histogram:
         found.append(lambda stream: _made("histogram", "Histogram", stream, wishes.histogram))
     if wishes.by:

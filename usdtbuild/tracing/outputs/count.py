@@ -1,7 +1,12 @@
-"""How often each target was hit: a table at the end, kept up to date meanwhile on a terminal."""
+"""How often each target was hit: a table at the end, kept up to date meanwhile on a terminal.
+
+Who asks for nothing in particular gets the probes of all libraries too, dozens that nobody has heard of and that never
+fire: those without a hit are one line then. A program's own are told one by one; that one isn't reached may be news.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from typing import IO, TYPE_CHECKING
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _EVERY = 0.5  # seconds between two tables
+_LIBRARY = re.compile(r"\.so(\.[^/]*)?$")
 _UP, _CLEAR = "\x1b[{}A", "\x1b[J"  # ECMA-48: CUU, ED
 
 
@@ -24,8 +30,9 @@ class Count:
 
     needs = COUNTS
 
-    def __init__(self, stream: IO[str], live: bool = False) -> None:
+    def __init__(self, stream: IO[str], live: bool = False, folded: bool = False) -> None:
         self._stream = stream
+        self._folded = folded
         self._live = live and stream.isatty()
         self._targets: Sequence[Target] = ()
         self._shown = 0  # lines of the table that is on the terminal
@@ -46,7 +53,7 @@ class Count:
         self._next = now + _EVERY
         size = shutil.get_terminal_size()
         counts = [totals.counts.get(target.number, 0) for target in self._targets]
-        lines = [line[: size.columns - 1].rstrip("\n") + "\n" for line in _table(counts, self._targets)]
+        lines = [line[: size.columns - 1].rstrip("\n") + "\n" for line in self._table(counts, self._targets)]
         del lines[max(1, size.lines - 2) :]
         self._wipe()
         self._stream.writelines(lines)
@@ -61,15 +68,17 @@ class Count:
     def finish(self, report: Report) -> None:
         """Write the table, the most hits first."""
         self._wipe()
-        self._stream.writelines(_table(report.counts, report.targets))
+        self._stream.writelines(self._table(report.counts, report.targets))
         self._stream.flush()
 
-
-def _table(counts: Sequence[int], targets: Sequence[Target]) -> list[str]:
-    rows = sorted(zip(counts, targets), key=lambda row: (-row[0], row[1].title))
-    width = max((len(str(count)) for count, _ in rows), default=1)
-    several = len({target.module.path for target in targets}) > 1
-    return [
-        f"{count:>{width}}  {title(target)}" + (f"  ({plain_text(target.module.path)})" if several else "") + "\n"
-        for count, target in rows
-    ]
+    def _table(self, counts: Sequence[int], targets: Sequence[Target]) -> list[str]:
+        rows = sorted(zip(counts, targets), key=lambda row: (-row[0], row[1].title))
+        shown = [row for row in rows if not self._folded or row[0] or not _LIBRARY.search(row[1].module.path)]
+        width = max((len(str(count)) for count, _ in shown), default=1)
+        several = len({target.module.path for target in targets}) > 1
+        lines = [
+            f"{count:>{width}}  {title(target)}" + (f"  ({plain_text(target.module.path)})" if several else "") + "\n"
+            for count, target in shown
+        ]
+        left = len(rows) - len(shown)
+        return lines + [f"(and {left} {'probe' if left == 1 else 'probes'} of libraries without a hit)\n"] * bool(left)

@@ -1,14 +1,15 @@
-"""The patch engine (x86-64): sites become jumps to stubs in memory that the process shares with us.
+"""The patch engine (x86-64, aarch64): sites become jumps to stubs in memory that the process shares with us.
 
-The process is stopped for milliseconds, and afterwards nothing is attached to it. `forms` says which sites can become
-a jump and over which distance; `slots` are calls of library functions; `code` writes stubs; `layout` decides what lies
-where; `mapping` is the memory that we share, `injection` gets it there; `changes` is what we change, with the `journal`
-of it; `rings` reads records; `engine` is the whole, from top to bottom.
+The process is stopped for milliseconds, and afterwards nothing is attached to it. `machine` says what is needed of a
+machine: which sites can change, and what their stubs are. On x86-64, `forms` says which sites can become a jump and
+over which distance, `slots` are calls of library functions, `code` writes stubs; on aarch64 `code_aarch64` does, out of
+`a64`. `layout` decides what lies where; `mapping` is the memory that we share, `injection` gets it there; `changes` is
+what we change, with the `journal` of it; `rings` reads records; `engine` is the whole, from top to bottom.
 
-Why every state in between is valid code: of a site only its first byte changes, a NOP's (or a return's), and it
-becomes `e9`, whose distance is what stood behind it anyway. Where the jump then leads, the *mirror*, a page of ours
-stands before the site is touched, and stays for good. Bytes behind the first change only inside of NOPs, in places
-where any value is a NOP of the same length, or behind a return. So a thread, a signal frame or a kernel uprobe that is
-anywhere at the site goes on with right code, whatever happens, even if we are killed between two bytes. For calls
-`slots` has an argument of its own.
+Why every state in between is valid code: on aarch64, where a word changes, `aarch64` says it. On x86-64, of a site only
+its first byte changes, a NOP's (or a return's), and it becomes `e9`, whose distance is what stood behind it anyway.
+Where the jump then leads, the *mirror*, a page of ours stands before the site is touched, and stays for good. Bytes
+behind the first change only inside of NOPs, in places where any value is a NOP of the same length, or behind a return.
+So a thread, a signal frame or a kernel uprobe that is anywhere at the site goes on with right code, whatever happens,
+even if we are killed between two bytes. For calls `slots` has an argument of its own.
 """

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from ..maps import Area, Memory
     from ..model import Refusal
     from ..tracees import Tracees
-    from .layout import Layout, Spot
+    from .layout import Layout
+    from .spot import Spot
 
 _DEEPEST = 1 << 20  # bytes of a stack that are looked at, for which the program stands still
 
@@ -95,7 +96,7 @@ def nobody_is_in(tracees: Tracees, pid: int, mapped: Sequence[Area], memory: Mem
         for thread in threads:
             registers = ptrace.registers(thread.tid)
             # What a signal's handler or a call goes back to is above the stack pointer.
-            stack = registers[ptrace.RSP] & -8
+            stack = registers[ptrace.SP] & -8
             end = next((area.end for area in mapped if area.start <= stack < area.end), 0)
             if not 0 < end - stack <= _DEEPEST:
                 return False

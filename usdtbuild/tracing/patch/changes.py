@@ -10,12 +10,13 @@ import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...machines.x86_64 import INT3
 from ..errors import TracerError
+from ..hosts import HOST
 from ..maps import PAGE, areas, page_start
 from ..model import Refusal
 from . import journal
 from .slots import Load
+from .spot import Word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..maps import Area, Memory
     from ..tracees import Tracees
-    from .layout import Spot
+    from .spot import Spot
 
 
 class Changes:
@@ -57,6 +58,10 @@ class Changes:
             self.entries[index] = entry = _semaphore(address, memory.word(address, 2) or 0)
             self.mark(index, journal.ARMED | journal.SEMAPHORE)
             memory.write(address, entry.after[:2])
+
+    def armed_at(self) -> list[int]:
+        """Return the addresses of sites that are changed."""
+        return [e.address for e in self.entries if e.flags & journal.ARMED and not e.flags & journal.SEMAPHORE]
 
     def forget(self, start: int, end: int) -> None:
         """A library that was between two addresses is gone, and with it what was changed in it."""
@@ -109,7 +114,9 @@ def _stretch(group: list[tuple[int, Spot]], memory: Memory) -> Stretch:
 
 
 def _flags(spot: Spot) -> int:
-    return journal.ARMED | (journal.DISTANCE if isinstance(spot.form, Load) else 0)
+    return journal.ARMED | (
+        journal.DISTANCE if isinstance(spot.form, Load) else journal.WORD if isinstance(spot.form, Word) else 0
+    )
 
 
 def _semaphore(address: int, value: int) -> journal.Entry:
@@ -128,13 +135,14 @@ def _restore(entries: Sequence[journal.Entry], memory: Memory, spots: dict[int, 
             if value:
                 memory.write(entry.address, struct.pack("<H", value - 1))
             continue
-        size, spot = 4 if entry.flags & journal.DISTANCE else 5, spots.get(entry.address)
+        size, spot = 4 if entry.flags & (journal.DISTANCE | journal.WORD) else 5, spots.get(entry.address)
         found = memory.read(entry.address, size)
         if found == entry.after[:size]:
-            if not entry.flags & journal.DISTANCE:
+            if size == 5:
                 memory.write(entry.address, entry.before[:1])
             memory.write(entry.address, entry.before[:size])
-            taken = spot is not None and size == 4 and memory.read(spot.site.address, 1) == INT3
+            # What stands before a distance may be a breakpoint by now.
+            taken = spot is not None and size == 4 and HOST.traps.stands(memory.read(spot.site.address, 4))
         else:
             taken = bool(found)
         if spot is not None and taken:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
 from ...machines.x86_64 import INT3
+from ..hosts.x86_64 import HOST, NUMBERS, full_register
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,15 +41,9 @@ RINGS = 16
 # What is on the stack in a record stub, below the red zone: five registers.
 _RED_ZONE, _SAVED = 128, {"rdi": 0, "rsi": 8, "rdx": 16, "rcx": 24, "rax": 32}
 _ABOVE = _RED_ZONE + 8 * len(_SAVED)
-NUMBERS = {
-    name: number
-    for number, name in enumerate(
-        ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
-    )
-}
 _SAVE = bytes.fromhex("48 8d 64 24 80  50 51 52 56 57")  # lea -128(%rsp),%rsp; push rax, rcx, rdx, rsi, rdi
 _RESTORE = bytes.fromhex("5f 5e 5a 59 58  48 8d a4 24 80 00 00 00")  # pop them; lea 128(%rsp),%rsp
-_GETPID, _GETTID, _SIGPROCMASK = 39, 186, 14
+_GETPID, _GETTID, _SIGPROCMASK = (HOST.kernel.numbers[name] for name in ("getpid", "gettid", "rt_sigprocmask"))
 
 
 class Shape(NamedTuple):
@@ -59,22 +54,6 @@ class Shape(NamedTuple):
     slots: int
     stride: int
     string_size: int
-
-
-def full_register(name: str) -> tuple[str, int] | None:
-    """Return the 64-bit register that a name is a part of, and how many bits up the part is; None for others."""
-    if name in NUMBERS:
-        return name, 0
-    if name in {"ah", "bh", "ch", "dh"}:
-        return f"r{name[0]}x", 8
-    if name[:1] == "r" and name[-1:] in {"d", "w", "b"} and name[:-1] in NUMBERS:
-        return name[:-1], 0
-    if name[:1] == "e" and "r" + name[1:] in NUMBERS:
-        return "r" + name[1:], 0
-    if "r" + name in NUMBERS:
-        return "r" + name, 0
-    low = {"al": "rax", "bl": "rbx", "cl": "rcx", "dl": "rdx", "sil": "rsi", "dil": "rdi", "bpl": "rbp", "spl": "rsp"}
-    return (low[name], 0) if name in low else None
 
 
 def _rel32(source_end: int, target: int) -> bytes:
@@ -92,13 +71,20 @@ class Through(NamedTuple):
     slot: int
 
 
-Back = Union[int, Through, None]  # an address, or to where a slot leads; None: it returns from the function instead
+class Instruction(NamedTuple):
+    """With which instruction a stub goes on (aarch64): one that has the same meaning wherever it stands."""
+
+    word: int
+
+
+# An address, to where a slot leads, or by an instruction; None: it returns from the function instead.
+Back = Union[int, Through, Instruction, None]
 
 
 def _back(at: int, target: Back) -> bytes:
     if isinstance(target, Through):
         return b"\xff\x25" + _rel32(at + 6, target.slot)  # jmp *slot(%rip)
-    return jump(at, target) if target is not None else b"\xc3"
+    return jump(at, target) if isinstance(target, int) else b"\xc3"
 
 
 def count_stub(at: int, counter: int, back: Back) -> bytes:

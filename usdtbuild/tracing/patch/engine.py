@@ -6,24 +6,24 @@ sites need nobody. It works on one program image; after an exec it is gone with 
 
 from __future__ import annotations
 
-import os
 import struct
-import time
+from os import getpid
 from typing import TYPE_CHECKING, NamedTuple
 
-from .. import ptrace
-from ..errors import TracerError
-from ..maps import PAGE, Memory, Room, areas, far_from_code
+from .. import hosts, ptrace
+from ..errors import ProgramGoneError, TracerError
+from ..hosts import HOST
+from ..maps import PAGE, Memory, Room, areas, far_from_code, spare_addresses
 from ..model import COUNT, STRING, Plan, Refusal, Totals
 from ..tracees import status_field
-from . import again, code, journal, layout
+from . import again, code, journal, layout, machine
 from .changes import Changes, Stretch, clean_up, earlier_mirrors, stretches_of
 from .injection import NAME_IN_MAPS, borrow, find_gate
 from .mapping import Mapping
 from .rings import Rings, shape_for
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from ..maps import Area
     from ..tracees import Thread, Tracees
@@ -31,17 +31,15 @@ if TYPE_CHECKING:
     from .layout import Layout
     from .rings import Write
 
-_NUMBER = 62  # e_machine of what the stubs are written for; see `code`
-# Where C libraries keep a thread's number, from its thread pointer: glibc (struct pthread.tid), musl.
-_TID_OFFSETS = (0x2D0, 0x30, 0x38)
+
+_LEAST = 64 << 10  # bytes of the smallest ring
 
 
 def why_not(pid: int, machine: int) -> str:
     """Return why a process can't be patched at all; '' if it can."""
-    if machine != _NUMBER:
-        return "only x86-64 programs are patched"
-    if os.uname().machine != "x86_64":
-        return f"this machine is {os.uname().machine}"
+    reason = hosts.why_not(machine)
+    if reason:
+        return reason
     if status_field(pid, "Seccomp") not in {"", "0"}:
         return "a seccomp filter decides which system calls the process may make"
     return ""
@@ -49,7 +47,7 @@ def why_not(pid: int, machine: int) -> str:
 
 class _Prepared(NamedTuple):
     """What is ready before a process is stopped: where everything goes (`places`: rings, the cell of the process'
-    number, journal), whether an earlier trace has left it there, the `syscall` instruction to use, and what is
+    number, journal), whether an earlier trace has left it there, the system call instruction to use, and what is
     written."""
 
     mapping: Mapping
@@ -66,17 +64,19 @@ class PatchEngine:
 
     name = "patch"
 
-    def __init__(self, tracees: Tracees, pid: int, plan: Plan) -> None:
-        self.tracees, self.pid, self.plan = tracees, pid, plan
+    def __init__(self, tracees: Tracees, pid: int, plan: Plan, others: Collection[int] = ()) -> None:
+        """`others` are addresses where breakpoints may come."""
+        self.tracees, self.pid, self.plan, self.others = tracees, pid, plan, others
+        self.machine = machine.here()
         self.shared: Shared | None = None
         self.rings: Rings | None = None
         self.layout: Layout | None = None
-        self.stood_still = 0.0  # seconds, in all
         self.changes: Changes | None = None
         self._counters: list[int] = []
         arguments = [len(target.arguments) for target in plan.targets]
         strings = [sum(one.kind == STRING for one in target.arguments) for target in plan.targets]
-        self.shape = shape_for(arguments, strings, plan.string_size, plan.buffer_size)
+        self.buffer_size = _affordable(plan.buffer_size, pid) if plan.what != COUNT else plan.buffer_size
+        self.shape = shape_for(arguments, strings, plan.string_size, self.buffer_size)
 
     # -- arming ------------------------------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class PatchEngine:
         mapped = areas(self.pid)
         room = Room(mapped)
         mirrors = layout.Mirrors(room, earlier_mirrors(mapped, memory))
-        spots, refusals = layout.find_spots(self.plan, memory, mirrors)
+        spots, refusals = self.machine.find_spots(self.plan, memory, mirrors, self.others)
         if not spots:
             return refusals
         record = self.plan.what != COUNT
@@ -101,7 +101,9 @@ class PatchEngine:
         tid_offset = _tid_offset(self.tracees, self.pid, memory) if record else None
 
         def build(rings: int, cell: int, starts: Sequence[int] = ()) -> tuple[Layout, list[Refusal]]:
-            return layout.build(self.plan, spots, mirrors, room, self.shape, rings, cell, tid_offset, 0, starts)
+            return layout.build(
+                self.machine, self.plan, spots, mirrors, room, self.shape, rings, cell, tid_offset, 0, starts
+            )
 
         candidates = again.candidates(mapped, memory, spots, rings_size)
         left = again.choose(candidates, build, rings_size, self.tracees, self.pid, mapped, memory)
@@ -115,13 +117,13 @@ class PatchEngine:
             return refusals
         self.changes = Changes(self.layout.spots, memory)
         prepared = self._prepare(memory, room, where)
-        started = time.monotonic()
         with self.tracees.standing(self.pid) as threads:
+            if self.tracees.has_become_another(self.pid):
+                raise ProgramGoneError(self.pid)
             if not threads:
                 raise TracerError(f"all threads of process {self.pid} hang in the kernel")
             self._install(threads, prepared, memory)
             refusals += self._arm(prepared.stretches, memory)
-        self.stood_still += time.monotonic() - started
         self._counters = [prepared.mapping.file_offset(address) for address in self.layout.counter_of]
         return refusals
 
@@ -149,7 +151,7 @@ class PatchEngine:
         assert self.changes is not None
         rings_at = prepared.places[0]
         thread = next((one for one in threads if one.tid == self.pid), threads[0])
-        with borrow(self.tracees, thread, prepared.gate) as borrowed:
+        with borrow(self.tracees, thread, prepared.gate, memory) as borrowed:
             used = sorted({thread.tid & (code.RINGS - 1) for thread in threads}) if rings_at else []
             warm = [rings_at + self.shape.stride * ring for ring in used]
             self.shared = prepared.mapping.install(
@@ -181,7 +183,7 @@ class PatchEngine:
         for index, spot in stretch.spots:
             at, size = spot.changed_at - stretch.start, len(spot.before)
             if text[at : at + size] != spot.before:
-                reason = layout.why_no_form(bytes(text[at : at + size]))
+                reason = self.machine.why_not_free(bytes(text[at : at + size]))
                 refusals.append(Refusal(spot.target.title, reason, "", spot.site.address))
                 self.changes.mark(index, 0)
                 continue
@@ -194,6 +196,10 @@ class PatchEngine:
         """A library that was between two addresses is gone, and with it what was changed in it."""
         if self.changes is not None:
             self.changes.forget(start, end)
+
+    def armed_at(self) -> list[int]:
+        """Return where its changes begin that are in force; all were made at once, while all threads stood."""
+        return self.changes.armed_at() if self.changes is not None else []
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -249,6 +255,15 @@ class PatchEngine:
             self.shared = None
 
 
+def _affordable(buffer_size: int, pid: int) -> int:
+    """Return how many bytes a ring may have where address space is limited, the process' or ours: all of them together
+    take a quarter of what is left."""
+    spare = [found for found in (spare_addresses(pid), spare_addresses(getpid())) if found is not None]
+    while spare and buffer_size > _LEAST and 4 * 2 * code.RINGS * buffer_size > min(spare):
+        buffer_size //= 2  # a ring may take twice as much address space (`rings.shape_for`)
+    return buffer_size
+
+
 def _take_room(pid: int, room: Room, rings_size: int, mapped: list[Area]) -> tuple[int, int]:
     """Take room for the rings, if there are any, and for the cell with the process' number. Raises TracerError."""
     # Only what stubs reach by a distance must be near; a few traces with their buffers would fill a program's
@@ -266,8 +281,8 @@ def _take_room(pid: int, room: Room, rings_size: int, mapped: list[Area]) -> tup
 def _tid_offset(tracees: Tracees, pid: int, memory: Memory) -> int | None:
     """Return where all threads of a process keep their number; None if nowhere that is known."""
     with tracees.standing(pid) as threads:
-        pointers = {thread.tid: ptrace.registers(thread.tid)[ptrace.FS_BASE] for thread in threads}
-    for offset in _TID_OFFSETS:
+        pointers = {thread.tid: ptrace.thread_pointer(thread.tid) for thread in threads}
+    for offset in HOST.tids:
         if pointers and all(p and memory.word(p + offset, 4) == tid for tid, p in pointers.items()):
             return offset
     return None

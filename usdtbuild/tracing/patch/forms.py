@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-JUMP = 0xE9
+JUMP, JUMP_SIZE = 0xE9, 5
 # ModRM byte of `0f 1f` -> length of the instruction without prefix, and which of its bytes may have any value.
 _LONG_NOPS = {0x00: (3, ()), 0x40: (4, (3,)), 0x44: (5, (3, 4)), 0x80: (7, (3, 4, 5, 6)), 0x84: (8, (3, 4, 5, 6, 7))}
 
@@ -64,13 +64,18 @@ def nop_length(code: bytes) -> tuple[int, tuple[int, ...]] | None:
     return None
 
 
-def form_of(code: bytes) -> Form | None:
-    """Return how a site with these bytes (12 or more) can become a jump; None if it can't."""
+def form_of(code: bytes, unused: int = 0) -> Form | None:
+    """Return how a site with these bytes (12 or more) can become a jump; None if it can't.
+
+    Nobody runs `unused` bytes behind a return.
+    """
     tail = code[1:5]
     if len(tail) < 4:
         return None
     if code[0] == 0xC3:
-        return Form(1, True, tail, ())
+        # Zeros, so that sites that are alike can share a distance, and thereby the pages that they lead to.
+        alike = bytes(0 if index < unused else byte for index, byte in enumerate(tail))
+        return Form(1, True, alike, tuple(range(min(unused, 4))) or tuple(_free_behind(code)))
     nop = nop_length(code)
     if nop is None:
         return None
@@ -87,3 +92,15 @@ def _free_behind(code: bytes) -> list[int]:
         return [1, 2, 3]
     behind = nop_length(code[1:])
     return [at for at in behind[1] if at < 4] if behind is not None and code[1] == 0x0F else []
+
+
+def call_ends_within(code: bytes, size: int) -> bool:
+    """Whether the first instruction is a call that ends within so many bytes, its length excluded: one through a
+    register or through memory that one names, `ff /2`, with or without a REX prefix (Intel's manual, volume 2, "CALL").
+    """
+    at = 1 if code[:1] and 0x40 <= code[0] < 0x50 else 0
+    if len(code) < at + 2 or code[at] != 0xFF or code[at + 1] >> 3 & 7 != 2:
+        return False
+    mode, base = code[at + 1] >> 6, code[at + 1] & 7
+    length = at + 2 + (base == 4 and mode != 3) + (4 if mode == 2 or (mode == 0 and base == 5) else mode == 1)
+    return length < size

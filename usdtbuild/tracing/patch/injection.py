@@ -1,8 +1,8 @@
 """Make a stopped process do system calls for us, and leave its thread exactly as it was.
 
-One of its threads is borrowed: its registers and signal mask are saved, it makes two system calls at the vdso's
-`syscall` instruction, which give it a page of ours, and then runs the loop on that page, which makes any number of them
-at full speed. No breakpoint and no single step is used, because SIGTRAP changes what a process does with that signal.
+One of its threads is borrowed: its registers and signal mask are saved, it makes two system calls with the vdso's
+instruction, which give it a page of ours, and then runs the loop on that page, which makes any number of them at full
+speed. No breakpoint and no single step is used, because SIGTRAP changes what a process does with that signal.
 At the end the thread stands in the same kind of stop as before (a seized thread's interrupt), from where the kernel
 restarts the system call that the thread may have been in.
 """
@@ -11,25 +11,28 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import mmap
 import os
+import re
 import struct
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import ptrace
-from ..errors import TracerError
+from ..errors import RoomTakenError, TracerError
+from ..hosts import HOST
 from ..maps import PAGE, Memory, areas
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ..tracees import Thread, Tracees
 
 NAME = "usdtbuild-trace"
 NAME_IN_MAPS = f"/memfd:{NAME}"
-# x86-64's numbers of system calls.
-MMAP, CLOSE, MADVISE, MEMFD_CREATE = 9, 3, 28, 319
+_KERNEL = HOST.kernel
+MMAP, CLOSE, MADVISE, MEMFD_CREATE = (_KERNEL.numbers[name] for name in ("mmap", "close", "madvise", "memfd_create"))
 PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
 MAP_SHARED, MAP_PRIVATE, MAP_FIXED, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE = 1, 2, 0x10, 0x20, 0x100000
 MADV_WIPEONFORK, MADV_POPULATE_WRITE = 18, 23
@@ -41,16 +44,6 @@ _fallocate = ctypes.CDLL(None).fallocate
 _fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
 _ALL_SIGNALS = (1 << 64) - 1
 
-# r12: table of calls (number, six arguments), r13: how many, r14: results, r15: the word that says that all is done.
-_LOOP = bytes.fromhex(
-    "4d 85 ed 74 34"  # 1: test %r13,%r13; je 2f
-    "49 8b 04 24 49 8b 7c 24 08 49 8b 74 24 10"  # mov (%r12),%rax; mov 8(%r12),%rdi; mov 16(%r12),%rsi
-    "49 8b 54 24 18 4d 8b 54 24 20 4d 8b 44 24 28 4d 8b 4c 24 30"  # rdx, r10, r8, r9
-    "0f 05 49 89 06"  # syscall; mov %rax,(%r14)
-    "49 83 c4 38 49 83 c6 08 49 ff cd eb c7"  # add $56,%r12; add $8,%r14; dec %r13; jmp 1b
-    "49 c7 07 01 00 00 00"  # 2: movq $1,(%r15)
-    "f3 90 eb fc"  # 3: pause; jmp 3b
-)
 _TABLE = 128  # where the table stands behind the loop
 _HEAD = 64  # where the results stand behind the word that says that all is done
 
@@ -77,27 +70,25 @@ class Borrowed:
 
     def call(self, number: int, *arguments: int) -> int:
         """Make one system call; return its result, negative for an error. Raises TracerError."""
-        names = ("rdi", "rsi", "rdx", "r10", "r8", "r9")
-        self._start(self.gate, rax=number, **dict(zip(names, arguments)))
+        self._start(self.gate, {_KERNEL.number: number, **dict(zip(_KERNEL.arguments, arguments))})
         for _ in range(2):  # into the call, and out of it
             ptrace.call(ptrace.SYSCALL, self.thread.tid)
             stop = ptrace.wait(self.thread.tid)
             if stop is None or not stop.syscall:
                 raise self._lost(stop)
-        result = ptrace.registers(self.thread.tid)[ptrace.RAX]
+        result = ptrace.registers(self.thread.tid)[ptrace.RESULT]
         self.interrupt()
         return result - (1 << 64) if result >> 63 else result
 
-    def run(self, code: int, **registers: int) -> None:
+    def run(self, code: int, registers: Mapping[str, int]) -> None:
         """Let the thread run at an address, with registers set. Raises OSError."""
-        self._start(code, **registers)
+        self._start(code, registers)
         ptrace.call(ptrace.CONT, self.thread.tid)
 
-    def _start(self, rip: int, **registers: int) -> None:
+    def _start(self, code: int, registers: Mapping[str, int]) -> None:
         values = ptrace.Registers(*self.base)
-        values[ptrace.RIP] = rip
-        values[ptrace.ORIG_RAX] = (1 << 64) - 1
-        for name, value in registers.items():
+        values[ptrace.PC] = code
+        for name, value in (*_KERNEL.idle.items(), *registers.items()):
             values[ptrace.INDEX[name]] = value & 0xFFFFFFFFFFFFFFFF
         ptrace.set_registers(self.thread.tid, values)
 
@@ -118,6 +109,22 @@ class Borrowed:
             ptrace.call(ptrace.INTERRUPT, self.thread.tid)
             ptrace.call(ptrace.CONT, self.thread.tid)
 
+    def take_restart(self, memory: Memory) -> None:
+        """Let a thread that stands at a system call get into it, to see with which number the kernel restarts it, and
+        out of it again before anything is done; at the end it stands before the call with that number.
+
+        One that hasn't made the call yet gets into it with the number that it has. Raises TracerError.
+        """
+        if memory.read(self.base[ptrace.PC], len(_KERNEL.instruction)) != _KERNEL.instruction:
+            return
+        ptrace.call(ptrace.SYSCALL, self.thread.tid)
+        stop = ptrace.wait(self.thread.tid)
+        if stop is None or not stop.syscall:
+            raise self._lost(stop)
+        self.base[ptrace.INDEX[_KERNEL.number]] = ptrace.registers(self.thread.tid)[ptrace.INDEX[_KERNEL.number]]
+        ptrace.skip_call(self.thread.tid)
+        self.interrupt()
+
     def _lost(self, stop: ptrace.Stop | None) -> TracerError:
         if stop is not None and stop.exited is not None:
             self.tracees.forget(self.thread.tid, stop.exited)
@@ -126,7 +133,7 @@ class Borrowed:
 
 
 @contextlib.contextmanager
-def borrow(tracees: Tracees, thread: Thread, gate: int) -> Iterator[Borrowed]:
+def borrow(tracees: Tracees, thread: Thread, gate: int, memory: Memory) -> Iterator[Borrowed]:
     """Borrow a stopped thread; afterwards it is as it was."""
     if thread.listening:
         raise TracerError(f"process {thread.pid} is stopped (job control); let it go on first: kill -CONT {thread.pid}")
@@ -135,6 +142,8 @@ def borrow(tracees: Tracees, thread: Thread, gate: int) -> Iterator[Borrowed]:
     borrowed = Borrowed(tracees, thread, gate)
     try:
         borrowed.interrupt()
+        if _KERNEL.restarts:
+            borrowed.take_restart(memory)
         yield borrowed
     finally:
         if thread.tid in tracees.threads:
@@ -143,12 +152,14 @@ def borrow(tracees: Tracees, thread: Thread, gate: int) -> Iterator[Borrowed]:
 
 
 def find_gate(pid: int, memory: Memory) -> int:
-    """Return the address of a `syscall` instruction of the vdso. Raises TracerError."""
+    """Return the address of an instruction of the vdso that makes system calls. Raises TracerError."""
     for area in areas(pid):
         if area.name == "[vdso]":
-            at = memory.read(area.start, area.end - area.start).find(b"\x0f\x05")
-            if at >= 0:
-                return area.start + at
+            # What is found in the middle of something else is an instruction too, where these may begin anywhere.
+            code, wanted = memory.read(area.start, area.end - area.start), HOST.kernel.instruction
+            found = [at.start() for at in re.finditer(re.escape(wanted), code) if not at.start() % HOST.alignment]
+            if found:
+                return area.start + found[0]
     raise TracerError(f"process {pid} has no vdso with a system call")
 
 
@@ -159,7 +170,7 @@ class Shared:
         """Make it in the process, and open it here. Raises TracerError."""
         self.size = size
         pid = borrowed.thread.pid
-        stack = (borrowed.base[ptrace.RSP] - 4096) & -16
+        stack = (borrowed.base[ptrace.SP] - 4096) & -16
         memory = Memory(pid)
         try:
             kept = memory.read(stack, 32)
@@ -217,20 +228,23 @@ def perform(
         arguments = (*one.arguments, 0, 0, 0, 0, 0, 0)[:6]
         words = [word & 0xFFFFFFFFFFFFFFFF for word in (one.number, *arguments)]
         struct.pack_into("<7Q", shared.data, table + 56 * index, *words)
-    shared.data[offset : offset + len(_LOOP)] = _LOOP
+    shared.data[offset : offset + len(_KERNEL.loop)] = _KERNEL.loop
     code_size = _pages(_TABLE + 56 * len(calls))
     results_size = _pages(_HEAD + 8 * len(calls))
     private, common = MAP_PRIVATE | fixed, MAP_SHARED | fixed
     code = borrowed.call(MMAP, address, code_size, PROT_READ | PROT_EXEC, private, shared.descriptor, offset)
     if -PAGE < code < 0:
-        raise TracerError(f"process {borrowed.thread.pid} may not map code (mmap: {os.strerror(-code)})")
+        kind = RoomTakenError if -code == errno.EEXIST else TracerError
+        raise kind(f"process {borrowed.thread.pid} may not map code (mmap: {os.strerror(-code)})")
     results_at = offset + code_size
     behind = address + code_size
     results = borrowed.call(MMAP, behind, results_size, PROT_READ | PROT_WRITE, common, shared.descriptor, results_at)
     if -PAGE < results < 0:
-        raise TracerError(f"process {borrowed.thread.pid} can't map memory (mmap: {os.strerror(-results)})")
+        kind = RoomTakenError if -results == errno.EEXIST else TracerError
+        raise kind(f"process {borrowed.thread.pid} can't map memory (mmap: {os.strerror(-results)})")
     struct.pack_into("<Q", shared.data, results_at, 0)
-    borrowed.run(code, r12=code + _TABLE, r13=len(calls), r14=results + _HEAD, r15=results)
+    values = (code + _TABLE, len(calls), results + _HEAD, results)
+    borrowed.run(code, dict(zip(_KERNEL.loop_registers, values)))
     deadline = time.monotonic() + _PATIENCE
     while not struct.unpack_from("<Q", shared.data, results_at)[0]:
         if time.monotonic() > deadline:

@@ -25,14 +25,15 @@ _HEADER = struct.Struct("<8sIIQQQII")
 _PART = struct.Struct("<QII")  # behind the entries
 _ENTRY = struct.Struct("<QQ8s8sQ")
 START = 64
-ARMED, SEMAPHORE, DISTANCE = 1, 2, 4
+ARMED, SEMAPHORE, DISTANCE, WORD = 1, 2, 4, 8
 
 
 class Entry(NamedTuple):
     """One change: `address`, the bytes before and after, and for a site the address of its mirror.
 
     `flags`: ARMED while it is in force; SEMAPHORE, where `before` and `after` are values of two bytes; DISTANCE, where
-    they are distances of four bytes (`slots`), which only change while all threads stand.
+    they are distances of four bytes (`slots`), which only change while all threads stand; WORD, where
+    they are one instruction of four bytes.
     """
 
     address: int

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...machines.x86_64 import INT3
 from ..maps import PAGE, page_start
-from ..model import CALL, COUNT, STRING, Refusal
-from . import code, slots
-from .forms import JUMP, Form, form_of
+from ..model import COUNT, STRING, Refusal
+from . import code
 from .rings import SiteSpec, string_places
 from .slots import Load
 
@@ -21,30 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ...formats.operands import Operand
-    from ..maps import Memory, Room
-    from ..model import Plan, Site, Target
+    from ..maps import Room
+    from ..model import Plan
     from .code import Shape
-
-# How far stubs may be from a site; the rest of 2 GB is for the way from the mirror.
-_REACH = 192 << 20
-_LONGEST_SITE = 16
-_FARTHEST = (1 << 31) - PAGE  # that a distance of 32 bits reaches, from anywhere in a stub
-
-
-class Spot(NamedTuple):
-    """A site that changes: from which bytes, to which, and where its mirror is if it becomes a jump, else 0."""
-
-    target: Target
-    site: Site
-    form: Form | Load
-    before: bytes
-    after: bytes
-    mirror: int
-
-    @property
-    def changed_at(self) -> int:
-        """The address of the bytes that change."""
-        return self.form.distance_at if isinstance(self.form, Load) else self.site.address
+    from .forms import Form
+    from .machine import Machine
+    from .spot import Spot
 
 
 class Part(NamedTuple):
@@ -90,17 +71,18 @@ class Mirrors:
             mirror = address + 5 + int.from_bytes(hint, "little", signed=True)
             if self._fits(mirror):
                 return self._take(mirror), hint
-        for distance, tail in form.distances():
-            if self._fits(address + 5 + distance):
-                self._hint[kind] = tail
-                return self._take(address + 5 + distance), tail
+        for near_heap in (False, True):
+            for distance, tail in form.distances():
+                if self._fits(address + 5 + distance, near_heap=near_heap):
+                    self._hint[kind] = tail
+                    return self._take(address + 5 + distance), tail
         return None
 
-    def _fits(self, mirror: int) -> bool:
+    def _fits(self, mirror: int, *, near_heap: bool = False) -> bool:
         if any(byte in self.taken for byte in range(mirror, mirror + 5)):
             return False
         return all(
-            page in self.pages or self.room.is_free(page, page + PAGE)
+            page in self.pages or self.room.is_free(page, page + PAGE, near_heap=near_heap)
             for page in {page_start(mirror), page_start(mirror + 4)}
         )
 
@@ -118,67 +100,22 @@ class Mirrors:
             self.pages[page_start(mirror + offset)][(mirror + offset) % PAGE] = byte
 
 
-def find_spots(plan: Plan, memory: Memory, mirrors: Mirrors) -> tuple[list[Spot], list[Refusal]]:
-    """Return the sites that can be patched, and why the others can't."""
-    spots: list[Spot] = []
-    refusals: list[Refusal] = []
-    for target in plan.targets:
-        for site in target.sites:
-            if target.kind == CALL:
-                _find_load(target, site, memory, spots, refusals)
-                continue
-            before = memory.read(site.address, _LONGEST_SITE)
-            form = form_of(before) if len(before) >= 6 else None
-            if form is None:
-                refusals.append(Refusal(target.title, why_no_form(before), "", site.address))
-                continue
-            placed = mirrors.place(site.address, form)
-            if placed is None:
-                reason = "there is no free memory where its bytes would make a jump lead"
-                refusals.append(Refusal(target.title, reason, "", site.address))
-                continue
-            after = bytes([JUMP]) + placed[1]
-            spots.append(Spot(target, site, form, before[:5], after, placed[0]))
-    return spots, refusals
-
-
-def _find_load(target: Target, site: Site, memory: Memory, spots: list[Spot], refusals: list[Refusal]) -> None:
-    found = memory.read(site.address, slots.LONGEST)
-    load = slots.load_of(found, site.address)
-    if load is None or memory.word(load.slot) is None:
-        refusals.append(Refusal(target.title, slots.why_no_load(found), "", site.address))
-        return
-    at = load.distance_at - site.address
-    spots.append(Spot(target, site, load, found[at : at + 4], b"", 0))
-
-
-def why_no_form(found: bytes) -> str:
-    """Return why bytes at a site can't become a jump."""
-    if not found:
-        return "its code can't be read"
-    if found.startswith(INT3):
-        return "a breakpoint is there already: another tracer (perf, bpftrace, gdb) watches it"
-    if found[0] == JUMP:
-        return "a jump is there already: another tracer watches it"
-    return f"the instruction there is no NOP (bytes {found[:4].hex(' ')})"
-
-
 def build(
-    plan: Plan, spots: Sequence[Spot], mirrors: Mirrors, room: Room, shape: Shape, rings: int, pid_cell: int,
-    tid_offset: int | None, first_site: int, starts: Sequence[int] = (),
+    machine: Machine, plan: Plan, spots: Sequence[Spot], mirrors: Mirrors, room: Room, shape: Shape, rings: int,
+    pid_cell: int, tid_offset: int | None, first_site: int, starts: Sequence[int] = (),
 ) -> tuple[Layout, list[Refusal]]:  # fmt: skip
     """Return the layout for spots: stubs are written, and mirrors that lead to them. Parts are where there is room, or
     at `starts`."""
     groups: dict[int, list[Spot]] = {}
     for spot in spots:
-        groups.setdefault(spot.site.address >> 26, []).append(spot)  # what is within 64 MB shares its stubs
+        groups.setdefault(spot.site.address >> machine.GROUP, []).append(spot)
     kept: list[Spot] = []
     parts, counters, specs, refusals = [], [], [], []
     old: dict[int, bytes] = {}
     for number, group in enumerate(groups.values()):
-        size = _size(plan, group)
+        size = machine.size(plan, group)
         counter_size = -(-8 * len(group) // PAGE) * PAGE
-        start = room.find(size + counter_size, group[0].site.address, _REACH) if not starts else None
+        start = room.find(size + counter_size, group[0].site.address, machine.REACH) if not starts else None
         if number < len(starts):
             start = starts[number]
         if start is None:
@@ -189,43 +126,29 @@ def build(
         text = bytearray()
         calls = None
         if plan.what != COUNT:
-            text += (made := code.routines(start, shape, rings, pid_cell, tid_offset))[0]
+            text += (made := machine.routines(start, shape, rings, pid_cell, tid_offset))[0]
             calls = made[1]
         for index, spot in enumerate(group):
-            placed = _place(spot, start + len(text))
-            if placed is None:
-                refusals.append(Refusal(spot.target.title, "its slot is too far away", "", spot.site.address))
+            placed = machine.place(spot, start + len(text))
+            if isinstance(placed, str):
+                refusals.append(Refusal(spot.target.title, placed, "", spot.site.address))
                 continue
             spot, lead, back = placed  # noqa: PLW2901  (now with the bytes that it changes to)
             text += lead
             at, counter = start + len(text), start + size + 8 * index
             spec = _spec(plan, spot)
             if calls is None:
-                text += code.count_stub(at, counter, back)
+                text += machine.count_stub(at, counter, back)
             else:
                 site = first_site + len(kept)
-                text += code.record_stub(at, site, _taken(spot, spec), calls, counter, back, {})
+                text += machine.record_stub(at, site, _taken(spot, spec), calls, counter, back)
             if spot.mirror:
                 _lead(spot, at, mirrors, old)
             kept.append(spot)
             counters.append(counter)
             specs.append(spec)
-        parts.append(Part(start, bytes(text).ljust(size, INT3), counter_size))
+        parts.append(Part(start, bytes(text) + machine.FILL * ((size - len(text)) // len(machine.FILL)), counter_size))
     return Layout(tuple(kept), tuple(parts), mirrors.pages, old, tuple(counters), tuple(specs)), refusals
-
-
-def _place(spot: Spot, at: int) -> tuple[Spot, bytes, code.Back] | None:
-    """Return a spot with the bytes that it changes to, what stands before its stub if that begins at `at` or a little
-    behind it, and where the stub goes on; None if that is too far."""
-    lead = INT3 * (-at % 16)
-    form = spot.form
-    if not isinstance(form, Load):
-        return spot, lead, None if form.returns else spot.site.address + form.length
-    cell = at + len(lead)
-    if max(abs(form.slot - cell), abs(form.counts_from - cell)) > _FARTHEST:
-        return None
-    lead += slots.cell(cell + 8) + slots.landing_pad()
-    return spot._replace(after=slots.distance(form, cell)), lead, code.Through(form.slot)
 
 
 def _lead(spot: Spot, stub: int, mirrors: Mirrors, old: dict[int, bytes]) -> None:
@@ -235,15 +158,6 @@ def _lead(spot: Spot, stub: int, mirrors: Mirrors, old: dict[int, bytes]) -> Non
         old[spot.mirror] = lead
     else:
         mirrors.write(spot.mirror, lead)
-
-
-def _size(plan: Plan, group: Sequence[Spot]) -> int:
-    """Return how many bytes stubs need at most, whole pages."""
-    if plan.what == COUNT:
-        sizes = [slots.SIZE if isinstance(spot.form, Load) else 16 for spot in group]
-        return -(-sum(sizes) // PAGE) * PAGE
-    # The longest argument is an indexed memory operand that is tried: 65 bytes, with a string 84.
-    return -(-(512 + sum(144 + 96 * len(spot.site.operands) for spot in group)) // PAGE) * PAGE
 
 
 def _spec(plan: Plan, spot: Spot) -> SiteSpec:

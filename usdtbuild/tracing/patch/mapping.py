@@ -6,10 +6,11 @@ mirrored pages, and room for the loop that makes the system calls.
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
 
-from ..errors import TracerError
+from ..errors import RoomTakenError, TracerError
 from ..maps import PAGE
 from . import journal
 from .code import RINGS
@@ -92,12 +93,18 @@ class Mapping:
         calls = (self.calls_again if again else self.calls)(shared.descriptor, rings_at, pid_cell, journal_at)
         size = min(_WARM, self.rings_size // RINGS)
         calls += [Call(MADVISE, (ring, size, MADV_POPULATE_WRITE)) for ring in warm[:_MOST_WARM]]
-        results = perform(borrowed, shared, self.control, calls, journal_at + self.journal_size,
-                          fixed=MAP_FIXED if again else MAP_FIXED_NOREPLACE)  # fmt: skip
-        failed = next((-r for call, r in zip(calls, results) if -PAGE < r < 0 and call.number != MADVISE), 0)
-        if failed:
-            pid = borrowed.thread.pid
-            raise TracerError(f"process {pid} can't map the memory that it shares with us: {os.strerror(failed)}")
+        try:
+            results = perform(borrowed, shared, self.control, calls, journal_at + self.journal_size,
+                              fixed=MAP_FIXED if again else MAP_FIXED_NOREPLACE)  # fmt: skip
+            failed = next((-r for call, r in zip(calls, results) if -PAGE < r < 0 and call.number != MADVISE), 0)
+            if failed:
+                kind = RoomTakenError if failed == errno.EEXIST else TracerError
+                reason = f"can't map the memory that it shares with us: {os.strerror(failed)}"
+                raise kind(f"process {borrowed.thread.pid} {reason}")
+        except TracerError:
+            os.pwrite(shared.file, bytes(journal.START), 0)  # where nothing has changed nothing is to be put back
+            shared.close()
+            raise
         return shared
 
     def calls(self, descriptor: int, rings_at: int, pid_cell: int, journal_at: int) -> list[Call]:

@@ -51,6 +51,7 @@ class Rings:
         self._place: ctypes.c_char | None = ctypes.c_char.from_buffer(data)
         self._address = ctypes.addressof(self._place)
         self._skip = native.skip()
+        self._fence = native.fence()
         self._tails = [0] * RINGS
         self._holes: dict[int, tuple[int, float]] = {}
         self.holes = 0
@@ -114,6 +115,7 @@ class Rings:
         return any(head > tail for head, tail in zip(heads, self._tails))
 
     def _advance(self, ring: int, start: int, count: int) -> None:
+        self._fence()  # what was read is read before its room is given back
         self._tails[ring] += count
         self._words[(start + TAIL) // 8] = self._tails[ring]
         self._holes.pop(ring, None)
@@ -128,6 +130,7 @@ class Rings:
         sequences = self._words[at // 8 : at // 8 + count * step : step].tolist()
         if sequences != list(range(tail + 1, tail + count + 1)):
             count = next(i for i, sequence in enumerate(sequences) if sequence != tail + 1 + i)
+        self._fence()  # sequences are read before what they say is complete
         return count
 
     def _is_dead(self, ring: int) -> bool:
@@ -156,7 +159,7 @@ _SITE_AT = 20
 
 
 class Decoder:
-    """Raw bytes of slots to events; `clock` turns what rdtsc said into nanoseconds."""
+    """Raw bytes of slots to events; `clock` turns what the processor's clock said into nanoseconds."""
 
     def __init__(self, shape: Shape, specs: Sequence[SiteSpec]) -> None:
         self._shape, self.slot = shape, shape.slot

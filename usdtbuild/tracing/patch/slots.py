@@ -39,6 +39,11 @@ class Load(NamedTuple):
     slot: int
     is_call: bool
 
+    @property
+    def changed_at(self) -> int:
+        """The address of the bytes that change."""
+        return self.distance_at
+
 
 def load_of(code: bytes, address: int) -> Load | None:
     """Return how the code at an address (LONGEST bytes) loads a slot; None if it isn't of a form that may change."""

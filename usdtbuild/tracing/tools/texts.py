@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..maps import HIGHEST, PAGE, areas
+from ..maps import PAGE, areas, end_of
 from ..model import MISSING, Unreadable
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ class Texts:
         """Return the value of a string at an address of a process, of which bpftrace said `text`."""
         if text or not address:
             return text[: self._longest] if address else None
-        if not PAGE <= address < HIGHEST:
-            return Unreadable(address)
         there = self.learn(pid)
+        if not PAGE <= address < end_of(self._mapped.get(pid, [])):
+            return Unreadable(address)
         area = next((one for one in self._mapped.get(pid, ()) if one.start <= address < one.end), None)
         if area is None:
             return Unreadable(address) if there else MISSING

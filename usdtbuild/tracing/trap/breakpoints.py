@@ -12,12 +12,12 @@ import signal
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...machines.x86_64 import INT3
 from .. import ptrace
+from ..hosts import HOST
+from ..hosts.record import RETURN
 from ..maps import Memory
 from ..model import EXIT, Refusal
 from ..model import RETURN as RETURNS
-from ..patch.forms import nop_length
 from .operands import is_float_register, reader
 from .returns import Returns, Wanted
 
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
     Registers = ctypes.Array[ctypes.c_ulonglong]
 
-RETURN, AGAIN = -1, -2
+AGAIN = -2  # beside RETURN
 RETURNED = -2  # the target number of a breakpoint that is only there because somebody returns to it
-_ENDBR64 = b"\xf3\x0f\x1e\xfa"
+_TRAP, _BEHIND = HOST.traps.instruction, HOST.traps.behind
+_SIZE = len(_TRAP)
 _ALL_SIGNALS = (1 << 64) - 1
 # Those that an instruction itself can cause, the step's own among them: blocked, they would end the program.
 _FROM_INSTRUCTIONS = sum(
@@ -79,15 +80,19 @@ class Breakpoints:
         self.armed: dict[int, Breakpoint] = dict(armed or {})
         self.semaphores: dict[int, int] = dict(semaphores or {})
         self.returns = Returns(pid, self.memory, returns)
+        self.firsts: list[int] = []  # of each that were armed at once, the first that is still there
         self._gone: set[int] = set()  # where breakpoints were, for threads that report one late
 
     def copy_for(self, pid: int) -> Breakpoints:
         """Return the same for a process that was forked from this one."""
-        return Breakpoints(pid, self.armed, self.semaphores, self.returns)
+        copy = Breakpoints(pid, self.armed, self.semaphores, self.returns)
+        copy.firsts = list(self.firsts)
+        return copy
 
     def arm(self, plan: Plan, sites: Sequence[tuple[Target, Site]]) -> list[Refusal]:
         """Arm sites of the stopped process; return what can't be armed."""
         refusals: list[Refusal] = []
+        known = len(self.armed)
         for target, site in sites:
             if target.kind in {EXIT, RETURNS}:
                 self._arm_return(target, site, plan.string_size)
@@ -96,7 +101,7 @@ class Breakpoints:
                 refusals.append(Refusal(target.title, "another probe is at the same place", "", site.address))
                 continue
             before = self.memory.read(site.address, 16)
-            if not before or before[:1] == INT3:
+            if not before or HOST.traps.stands(before):
                 reason = "a breakpoint is there already: another tracer (perf, bpftrace, gdb) watches it"
                 refusals.append(Refusal(target.title, reason if before else "its code can't be read", "", site.address))
                 continue
@@ -105,14 +110,16 @@ class Breakpoints:
                 for argument, operand in zip(target.arguments, site.operands)
             )
             with contextlib.suppress(OSError):
-                self.memory.write(site.address, INT3)
+                self.memory.write(site.address, _TRAP)
                 floats = any(map(is_float_register, site.operands))
-                self.armed[site.address] = Breakpoint(target.number, before[:1], _skip(before), readers, floats)
+                skip = HOST.traps.skip(before)
+                self.armed[site.address] = Breakpoint(target.number, before[:_SIZE], skip, readers, floats)
                 if site.semaphore and site.semaphore not in self.semaphores:
                     self.semaphores[site.semaphore] = 1
                     self._add(site.semaphore, 1)
                 continue
             refusals.append(Refusal(target.title, "its code can't be written", "", site.address))
+        self.firsts += list(self.armed)[known : known + 1]
         return refusals
 
     def _arm_return(self, target: Target, site: Site, string_size: int) -> None:
@@ -126,18 +133,18 @@ class Breakpoints:
     def arm_hook(self, address: int, number: int) -> None:
         """Put a breakpoint at a place that is no target; it goes by a number of its own."""
         before = self.memory.read(address, 16)
-        if address not in self.armed and before and before[:1] != INT3:
+        if address not in self.armed and before and not HOST.traps.stands(before):
             with contextlib.suppress(OSError):
-                self.memory.write(address, INT3)
-                self.armed[address] = Breakpoint(number, before[:1], _skip(before), ())
+                self.memory.write(address, _TRAP)
+                self.armed[address] = Breakpoint(number, before[:_SIZE], HOST.traps.skip(before), ())
 
     def was_here(self, tid: int) -> bool:
         """Whether a thread reports a breakpoint that is gone; it then goes on with the instruction that was there."""
         registers = ptrace.registers(tid)
-        address = registers[ptrace.RIP] - 1
+        address = registers[ptrace.PC] - _BEHIND
         if address not in self._gone:
             return False
-        registers[ptrace.RIP] = address
+        registers[ptrace.PC] = address
         ptrace.set_registers(tid, registers)
         return True
 
@@ -146,6 +153,7 @@ class Breakpoints:
         for address in [one for one in self.armed if start <= one < end]:
             del self.armed[address]
             self._gone.add(address)
+        self.firsts = [one for one in self.firsts if not start <= one < end]
         self.returns.forget(start, end)
         for address in [one for one in self.semaphores if start <= one < end]:
             del self.semaphores[address]
@@ -156,11 +164,11 @@ class Breakpoints:
         None if it is the program's own trap. The thread's instruction pointer is still behind the trap.
         """
         registers = ptrace.registers(tid)
-        address = registers[ptrace.RIP] - 1
+        address = registers[ptrace.PC] - _BEHIND
         found = self.armed.get(address)
         if found is None:
             left = self.returns.was_left(address)
-            if left is None or self.memory.read(address, 1) != INT3:
+            if left is None or self.memory.read(address, _SIZE) != _TRAP:
                 return None
             return self._out(address, left, registers, tid, [])
         memory = self.memory
@@ -175,11 +183,10 @@ class Breakpoints:
         if found.returns is not None:
             self._expect(address, registers, found.returns)
         if found.skip == RETURN:
-            registers[ptrace.RIP] = memory.word(registers[ptrace.RSP]) or 0
-            registers[ptrace.RSP] += 8
+            _return(registers, memory)
             ptrace.set_registers(tid, registers)
         elif found.skip:
-            registers[ptrace.RIP] = address + found.skip
+            registers[ptrace.PC] = address + found.skip
             ptrace.set_registers(tid, registers)
         return Hit(address, found.target, found.skip, seen)
 
@@ -187,16 +194,17 @@ class Breakpoints:
         self, address: int, before: bytes, registers: Registers, tid: int, seen: list[tuple[int, tuple[Value, ...]]]
     ) -> Hit:
         """Take a breakpoint out under a thread that has hit it. A single byte changes, and only from a trap to the
-        first byte of the instruction that it stood for, so other threads find one or the other."""
+        first byte of the instruction that it stood for, so other threads find one or the other (aarch64: they stand,
+        because not every instruction may change under threads that run, Arm ARM B2.2.5)."""
         self.memory.write(address, before)
         self._gone.add(address)
-        registers[ptrace.RIP] = address
+        registers[ptrace.PC] = address
         ptrace.set_registers(tid, registers)
         return Hit(address, RETURNED, AGAIN, seen)
 
     def _expect(self, site: int, registers: Registers, wanted: Wanted) -> None:
         """Put a breakpoint where the call at a site returns to, in one byte like `_out`."""
-        address = self.returns.expect(site, registers, wanted)
+        address = self.returns.expect(site, self.armed[site].before, registers, wanted)
         if address is not None:
             self.arm_hook(address, RETURNED)
 
@@ -204,9 +212,9 @@ class Breakpoints:
         """Execute the instruction under a breakpoint; returns what happened instead of the step, None if it did."""
         found = self.armed[address]
         registers = ptrace.registers(thread.tid)
-        registers[ptrace.RIP] = address
+        registers[ptrace.PC] = address
         ptrace.set_registers(thread.tid, registers)
-        first = self.memory.read(address, 1)
+        first = self.memory.read(address, _SIZE)
         mask = ptrace.signal_mask(thread.tid)
         # A signal would be handled before the instruction, which then would be hit once more.
         ptrace.set_signal_mask(thread.tid, mask | ~_FROM_INSTRUCTIONS & _ALL_SIGNALS)
@@ -226,7 +234,7 @@ class Breakpoints:
         of another keeps the semaphores, which the other one counts down."""
         for address, found in self.armed.items():
             with contextlib.suppress(OSError):
-                if self.memory.read(address, 1) == INT3:
+                if self.memory.read(address, _SIZE) == _TRAP:
                     self.memory.write(address, found.before)
         for address in () if keep_semaphores else tuple(self.semaphores):
             self._add(address, -1)
@@ -253,7 +261,7 @@ def _step(tid: int, address: int) -> ptrace.Stop | None:
             return stop
         if stop.event == ptrace.EVENT_STOP and stop.signal == signal.SIGTRAP:
             # An interrupt that was sent when the thread had run into the breakpoint already.
-            if ptrace.registers(tid)[ptrace.RIP] == address:
+            if ptrace.registers(tid)[ptrace.PC] == address:
                 continue
             ptrace.call(ptrace.CONT, tid)  # the step's own stop has to wait behind it
             stop = ptrace.wait(tid)
@@ -263,11 +271,10 @@ def _step(tid: int, address: int) -> ptrace.Stop | None:
         return None if stepped else stop
 
 
-def _skip(code: bytes) -> int:
-    """Return the length of the NOP that code starts with, 0 if it starts with none."""
-    if code[:4] == _ENDBR64:
-        return 4
-    if code[:1] == b"\xc3":
-        return RETURN
-    nop = nop_length(code)
-    return nop[0] if nop is not None else 0
+def _return(registers: Registers, memory: Memory) -> None:
+    """Let registers be as behind a return."""
+    if HOST.registers.link:
+        registers[ptrace.PC] = registers[ptrace.INDEX[HOST.registers.link]]
+        return
+    registers[ptrace.PC] = memory.word(registers[ptrace.SP]) or 0
+    registers[ptrace.SP] += 8

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
 from .. import arguments
-from ..patch.code import full_register
+from ..hosts import HOST
 from ..ptrace import FLOATS, INDEX, NAMES
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Reader = Callable[[Registers, Memory], Value]
 
 _MASK = (1 << 64) - 1
+_REGISTERS = HOST.registers
 
 
 def reader(argument: Argument, operand: Operand, string_size: int) -> Reader:
@@ -34,7 +35,7 @@ def reader(argument: Argument, operand: Operand, string_size: int) -> Reader:
 
 def is_float_register(operand: Operand) -> bool:
     """Whether an operand is among `ptrace.FLOATS`."""
-    return operand.place.kind == REGISTER and operand.place.register in FLOATS
+    return operand.place.kind == REGISTER and bool(_REGISTERS.float_part(operand.place.register))
 
 
 def _raw(operand: Operand) -> Callable[[Registers, Memory], int | None]:
@@ -43,10 +44,12 @@ def _raw(operand: Operand) -> Callable[[Registers, Memory], int | None]:
     if place.kind == CONSTANT:
         return lambda _registers, _memory: place.displacement & _MASK
     if is_float_register(operand):
-        position = len(NAMES) + FLOATS.index(place.register)
+        position = len(NAMES) + FLOATS.index(_REGISTERS.float_part(place.register))
         return lambda registers, _memory: registers[position]
     if place.kind == REGISTER:
-        found = full_register(place.register)
+        if place.register in _REGISTERS.zero:
+            return lambda _registers, _memory: 0
+        found = _REGISTERS.part(place.register)
         if found is None:
             return lambda _registers, _memory: None
         index, shift = INDEX[found[0]], found[1]
@@ -55,7 +58,7 @@ def _raw(operand: Operand) -> Callable[[Registers, Memory], int | None]:
         return lambda _registers, _memory: None
     parts = []
     for name, scale in ((place.base, 1), (place.index_register, place.scale)):
-        known = full_register(name) if name else None
+        known = _REGISTERS.part(name) if name else None
         if name and known is None:
             return lambda _registers, _memory: None
         if known is not None:

@@ -5,9 +5,10 @@ is expected there. Who returns is told from others that come by, other threads a
 stack pointer: behind the return it is right above where the return address was, and no two calls that are under way
 have that in common, except a function and one that it has jumped to in its place; these return at once.
 
-Behind a return the word below the stack pointer is the address that was returned to: nothing has run since that
-could have written there. Where an exception was caught the code often goes on at the same place with the same stack
-pointer, but it has called the C++ library meanwhile, whose return address is there then.
+Behind a return the word below the stack pointer (on aarch64: the link register) is the address that was returned to:
+nothing has run since that could have written there. Where an exception was caught the code often goes on at the same
+place with the same stack pointer, but it has called the C++ library meanwhile, whose return address is there then, or
+on aarch64 that of the frame which goes on.
 
 A call that never returns (longjmp, an exception, the end of its thread) leaves what was expected. The breakpoint then
 stays too, and whoever comes by goes on; a new call in the same place of the stack takes the old one's place. A process
@@ -19,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import ptrace
+from ..hosts import HOST
 from ..maps import areas
 from ..patch import slots
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from .operands import Reader, Registers
 
 _DIRECT = 0xE8  # call rel32, five bytes
+_LINK = HOST.registers.link
+# aarch64: blr, with its register in bits 5 to 9; bl; and what is an address in a link register that may be signed.
+_BLR, _REGISTER, _BL, _ADDRESS = 0xD63F0000, 0x3E0, 0x94000000, (1 << 48) - 1
 
 
 class Wanted(NamedTuple):
@@ -65,31 +70,42 @@ class Returns:
             self._places = dict(inherited._places)
             self._before = dict(inherited._before)
 
-    def expect(self, site: int, registers: Registers, wanted: Wanted) -> int | None:
-        """Expect the return of the call at a site; return where a breakpoint must be, None if nowhere."""
+    def expect(self, site: int, instruction: bytes, registers: Registers, wanted: Wanted) -> int | None:
+        """Expect the return of the call at a site; return where a breakpoint must be, None if nowhere.
+
+        `instruction` is what stands at the site, as far as the breakpoint hides it.
+        """
         if self.shares_memory:
             return None
-        # Where the breakpoint is now, a call instruction has ff; what begins otherwise is none.
-        load = slots.load_of(self.memory.read(site + 1, slots.LONGEST - 1).rjust(slots.LONGEST, b"\xff"), site)
-        stack = registers[ptrace.RSP]
-        if load is not None and load.is_call:
-            found = Expected(load.counts_from, stack)
-        else:
-            found = Expected(self.memory.word(stack) or 0, stack + 8)
+        found, calls = self._comes_back(site, instruction, registers)
         if not self._is_code(found.address):
             return None
         before = self._waiting.get(found, ())
-        if before and (any(one.site == site for one in before) or self._is_called(site, found.address, load)):
+        if before and (calls or any(one.site == site for one in before) or self._is_called(site, found.address)):
             before = ()  # the calls that were expected here never came back
         else:
             self._places[found.address] = self._places.get(found.address, 0) + (not before)
         self._waiting[found] = (*before, wanted._replace(site=site))
         return found.address
 
-    def _is_called(self, site: int, back: int, load: slots.Load | None) -> bool:
-        """Whether the instruction before the return address is a call of this very site."""
+    def _comes_back(self, site: int, instruction: bytes, registers: Registers) -> tuple[Expected, bool]:
+        """Return where the call at a site returns to, and whether the site is the call instruction itself."""
+        stack = registers[ptrace.SP]
+        if _LINK:
+            calls = int.from_bytes(instruction, "little") & ~_REGISTER == _BLR
+            link = registers[ptrace.INDEX[_LINK]] & _ADDRESS
+            return Expected(site + len(instruction) if calls else link, stack), calls
+        # Where the breakpoint is now, a call instruction has ff; what begins otherwise is none.
+        load = slots.load_of(self.memory.read(site + 1, slots.LONGEST - 1).rjust(slots.LONGEST, b"\xff"), site)
         if load is not None and load.is_call:
-            return True
+            return Expected(load.counts_from, stack), True
+        return Expected(self.memory.word(stack) or 0, stack + 8), False
+
+    def _is_called(self, site: int, back: int) -> bool:
+        """Whether the instruction before the return address is a call of this very site."""
+        if _LINK:
+            word = self.memory.word(back - 4, 4) or 0
+            return word & 0xFC000000 == _BL and word & 0x3FFFFFF == (site - back + 4) >> 2 & 0x3FFFFFF
         code = self.memory.read(back - 5, 5)
         target = back + int.from_bytes(code[1:], "little", signed=True)
         return code[:1] == bytes([_DIRECT]) and target == site
@@ -105,15 +121,21 @@ class Returns:
 
     def take(self, address: int, registers: Registers, tid: int) -> list[tuple[int, tuple[Value, ...]]]:
         """Return who has returned to an address, the innermost first, with their results."""
-        found = self._waiting.pop(Expected(address, registers[ptrace.RSP]), ())
+        found = self._waiting.pop(Expected(address, registers[ptrace.SP]), ())
         if not found:
             return []
         self._places[address] -= 1
-        if self.memory.word(registers[ptrace.RSP] - 8) != address:
+        if self._came_from(registers) != address:
             return []
         floats = any(one.floats for one in found)
         known = [*registers, *ptrace.float_registers(tid)] if floats else registers
         return [(one.target, tuple([read(known, self.memory) for read in one.readers])) for one in reversed(found)]
+
+    def _came_from(self, registers: Registers) -> int | None:
+        """Return the address that was returned to."""
+        if _LINK:
+            return registers[ptrace.INDEX[_LINK]] & _ADDRESS
+        return self.memory.word(registers[ptrace.SP] - 8)
 
     def is_expected(self, address: int) -> bool:
         """Whether anybody is expected at an address, or its breakpoint must stay for another reason."""

@@ -1,0 +1,317 @@
+"""Stubs for aarch64, as the patch engine writes them, run by qemu: counts, records, what they leave as it was."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from usdtbuild.formats.operands import parse_one
+from usdtbuild.machines.numbers import EM_AARCH64
+from usdtbuild.tracing.model import (
+    COUNT,
+    FLOAT,
+    INTEGER,
+    MISSING,
+    POINTER,
+    PROBE,
+    STRING,
+    Argument,
+    Event,
+    Module,
+    Plan,
+    Site,
+    Target,
+    Unreadable,
+)
+from usdtbuild.tracing.patch import a64, aarch64, code_aarch64
+from usdtbuild.tracing.patch.code import HEADER, Instruction, Taken
+from usdtbuild.tracing.patch.code_aarch64 import Features
+from usdtbuild.tracing.patch.rings import Decoder, Rings, SiteSpec, shape_for, string_places
+from usdtbuild.tracing.patch.spot import Spot
+
+SOURCE = Path(__file__).parent / "sources" / "stubs_aarch64.c"
+STUBS, RINGS, CELL, TEXTS = 0x5000000, 0x1000000000, 0x2000000000, 0x3000000000
+COUNTERS = STUBS + 0x80000
+FEATURES = {
+    "exclusive": (Features(False, False), "cortex-a57"),
+    "atomic": (Features(True, False), "max"),
+    "tags": (Features(True, True), "max"),
+}
+STRING_SIZE = 64
+
+
+class Program(NamedTuple):
+    """The program that runs stubs: its symbols, how it is run, and where a thread has its number (from its pointer)."""
+
+    path: Path
+    symbols: dict[str, int]
+    own_number: int
+    qemu: str
+
+    def run(
+        self, folder: Path, stubs: bytes, words: dict[int, int], cpu: str, *what: str
+    ) -> tuple[list[str], bytearray]:
+        """Run it; return what it said, and the memory of stubs and rings behind it."""
+        file = folder / "stubs"
+        file.write_bytes(stubs)
+        text = "".join(f"{address:x} {word:x}\n" for address, word in words.items())
+        done = subprocess.run(
+            [self.qemu, "-cpu", cpu, self.path, file, *what], input=text, capture_output=True, text=True, timeout=120,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{done.returncode}\n{done.stderr}"
+        return done.stdout.split("\n"), bytearray(file.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], Any]) -> Program:
+    """Build it."""
+    compiler, qemu = need("aarch64-linux-gnu-gcc"), need("qemu-aarch64")
+    path = tmp_path_factory.mktemp("stubs") / "stubs"
+    options = ["-O1", "-Wall", "-Werror", "-static", "-no-pie", "-pthread"]
+    subprocess.run([compiler, *options, SOURCE, "-o", path], check=True)
+    with path.open("rb") as file:
+        table = ELFFile(file).get_section_by_name(".symtab")
+        symbols = {one.name: one["st_value"] for one in table.iter_symbols()}
+        (thread_local,) = ELFFile(file).iter_segments("PT_TLS")
+        # 16 bytes are the C library's, and then comes the program's part (AAELF64, 5.7).
+        own_number = max(16, thread_local["p_align"]) + symbols["own_number"]
+    return Program(path, symbols, own_number, str(qemu))
+
+
+def events_of(memory: bytearray, shape: Any, specs: list[SiteSpec]) -> list[Event]:
+    """Return the records in the rings that the program has written behind its stubs."""
+    with mmap.mmap(-1, 16 * shape.stride) as data:
+        data[:] = bytes(memory[1 << 20 : (1 << 20) + 16 * shape.stride])
+        rings, found = Rings(data, 0, shape), bytearray()
+        rings.collect(found.extend, final=True)
+        assert not rings.holes
+        rings.close()
+    return Decoder(shape, specs).events(bytes(found), lambda ticks: ticks)
+
+
+def argument(kind: str = INTEGER) -> Argument:
+    """Return what a test wants to know of an argument."""
+    return Argument("", "", 8, False, kind)
+
+
+# What a record says of an operand, kind and value, as the program sets its registers.
+OPERANDS: list[tuple[str, str, Any]] = [
+    ("8@x0", INTEGER, 0x0101010101010101), ("4@w1", INTEGER, 0x02020202), ("-1@w8", INTEGER, 9),
+    ("8@x9", INTEGER, 0x0A0A0A0A0A0A0A0A),
+    ("8@x10", INTEGER, 0x0B0B0B0B0B0B0B0B), ("8@x30", INTEGER, 0x1F1F1F1F1F1F1F1F),
+    ("8@x17", INTEGER, 0x1212121212121212),
+    ("-4@-5", INTEGER, -5), ("8@1311768467463790320", INTEGER, 0x123456789ABCDEF0), ("4@wzr", INTEGER, 0),
+    ("8@[sp, 8]", INTEGER, 0x5747), ("2@[sp, 8]", INTEGER, 0x5747), ("-1@[sp, 8]", INTEGER, 0x47),
+    ("1@[x2]", INTEGER, ord("a")),
+    ("4@[x2, 2]", INTEGER, int.from_bytes(b"text", "little")), ("1@[x11, -64]", INTEGER, ord("a")),
+    ("8@[x3]", INTEGER, MISSING), ("8@[x19]", INTEGER, MISSING),
+    ("4@[x19]", INTEGER, MISSING), ("8@[x21]", INTEGER, MISSING),
+    ("8f@d3", FLOAT, struct.unpack("<d", struct.pack("<Q", 0x1122334455660006))[0]),
+    ("4f@s31", FLOAT, struct.unpack("<f", struct.pack("<I", 0x5566003E))[0]),
+    ("8@x2", STRING, b"a text"), ("8@x11", STRING, b"x" * 64), ("8@x19", STRING, b"tail"),
+    ("8@x3", STRING, Unreadable(0x123456789ABCDEF)),
+    ("8@x20", STRING, Unreadable(16)), ("8@x21", STRING, None), ("8@[x3]", STRING, MISSING),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+@pytest.mark.parametrize("tid", ["thread pointer", "kernel"])
+def test_a_record_has_all_operands_and_leaves_registers_flags_and_vectors_alone(
+    program: Program, tmp_path: Path, kind: str, tid: str
+) -> None:
+    features, cpu = FEATURES[kind]
+    names = [argument(kind) for _, kind, _ in OPERANDS]
+    operands = [parse_one(text, EM_AARCH64) for text, _, _ in OPERANDS]
+    places = string_places(names, STRING_SIZE)
+    shape = shape_for([len(names)], [sum(one.kind == STRING for one in names)], STRING_SIZE, 1 << 16)
+    code, calls = code_aarch64.routines(
+        STUBS, shape, RINGS, CELL, program.own_number if tid != "kernel" else None, features
+    )
+    assert len(code) <= code_aarch64.ROUTINES_SIZE
+    taken = [
+        Taken(operand, one.kind == STRING, HEADER + 8 * index, place)
+        for index, (operand, one, place) in enumerate(zip(operands, names, places))
+    ]
+    site, at = program.symbols["site_all"], STUBS + len(code)
+    stub = code_aarch64.record_stub(at, 0, taken, calls, COUNTERS, site + 4, features)
+    assert len(stub) <= code_aarch64.RECORD_SIZE + code_aarch64.ARGUMENT_SIZE * len(taken)
+    said, memory = program.run(tmp_path, code + stub, {site: a64.branch(site, at)}, cpu, "all")
+    sizes = tuple((one.size, one.signed, one.floating) for one in operands)
+    (event,) = events_of(memory, shape, [SiteSpec(7, tuple(names), sizes, places)])
+    pid, thread = map(int, said[1].split())
+    assert (event.target, event.tid) == (7, thread)
+    assert event.pid == pid
+    assert event.time > 0
+    assert [(text, value) for (text, _, _), value in zip(OPERANDS, event.values)] == [
+        (text, value) for text, _, value in OPERANDS
+    ]
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+@pytest.mark.parametrize("what", ["steady", "toggle"])
+def test_threads_lose_no_count_and_no_record_while_a_site_comes_and_goes(
+    program: Program, tmp_path: Path, kind: str, what: str
+) -> None:
+    features, cpu = FEATURES[kind]
+    passes, site = 1000, program.symbols["site_one"]
+    # One ring would hold all that threads do while the site stays.
+    names = [argument(), argument(), argument(POINTER), argument(STRING)]
+    operands = [parse_one(text, EM_AARCH64) for text in ("-8@x0", "-8@x2", "-8@x3", "8@x1")]
+    places = string_places(names, 8)
+    shape = shape_for([4], [1], 8, 1 << 19)
+    code, calls = code_aarch64.routines(STUBS, shape, RINGS, CELL, None, features)
+    taken = [Taken(one, index == 3, HEADER + 8 * index, places[index]) for index, one in enumerate(operands)]
+    at = STUBS + len(code)
+    stub = code_aarch64.record_stub(at, 0, taken, calls, COUNTERS, site + 4, features)
+    counting = code_aarch64.count_stub(STUBS, COUNTERS, site + 4, features)
+    assert len(counting) <= code_aarch64.COUNT_SIZE
+    words = {site: a64.branch(site, STUBS)}
+    _, memory = program.run(tmp_path, counting, words, cpu, what, str(10 * passes))
+    (count,) = struct.unpack_from("<Q", memory, COUNTERS - STUBS)
+    assert count == 40 * passes if what == "steady" else count >= 40 * passes
+    words = {site: a64.branch(site, at)}
+    _, memory = program.run(tmp_path, code + stub, words, cpu, what, str(passes))
+    (lost,) = struct.unpack_from("<Q", memory, COUNTERS - STUBS)
+    spec = SiteSpec(0, tuple(names), tuple((one.size, one.signed, one.floating) for one in operands), places)
+    events = events_of(memory, shape, [spec])
+    assert all(one.values[1:] == (3 * one.values[0], ~one.values[0], b"a text") for one in events)
+    if what == "steady":
+        assert not lost
+        assert Counter(one.values[0] for one in events) == dict.fromkeys(range(passes), 4)
+    else:
+        assert len(events) + lost >= 4 * passes
+
+
+def test_a_full_ring_loses_records_and_tells_how_many(program: Program, tmp_path: Path) -> None:
+    features, cpu = FEATURES["exclusive"]
+    site, shape = program.symbols["site_one"], shape_for([0], [0], 8, 1 << 12)
+    code, calls = code_aarch64.routines(STUBS, shape, RINGS, CELL, None, features)
+    at = STUBS + len(code)
+    stub = code_aarch64.record_stub(at, 0, [], calls, COUNTERS, site + 4, features)
+    words = {site: a64.branch(site, at)}
+    _, memory = program.run(tmp_path, code + stub, words, cpu, "steady", "1000")
+    (lost,) = struct.unpack_from("<Q", memory, COUNTERS - STUBS)
+    events = events_of(memory, shape, [SiteSpec(0, (), (), ())])
+    assert lost
+    assert len(events) + lost == 4000
+    assert max(Counter(one.tid & 15 for one in events).values()) == shape.slots
+
+
+class Code:
+    """A process' memory that the engine's search reads: one file's."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            self._segments = [(one["p_vaddr"], one.data()) for one in ELFFile(file).iter_segments("PT_LOAD")]
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return what is there."""
+        for start, data in self._segments:
+            if start <= address < start + len(data):
+                return bytes(data[address - start :][:size])
+        return b""
+
+
+def spots_of(program: Program, kind: str, *sites: tuple[int, tuple[str, ...]]) -> tuple[list[Spot], list[str]]:
+    """Return which sites the engine would change, and why not the others."""
+    module = Module(str(program.path), 0, "", EM_AARCH64)
+    targets = [
+        Target(
+            number, kind, "", "twice", module, (), (Site(at, at, tuple(parse_one(one, EM_AARCH64) for one in texts)),)
+        )
+        for number, (at, texts) in enumerate(sites)
+    ]
+    memory: Any = Code(program.path)
+    mirrors: Any = None
+    spots, refusals = aarch64.find_spots(Plan(COUNT, tuple(targets)), memory, mirrors)
+    return spots, [one.reason for one in refusals]
+
+
+def test_calls_go_on_to_their_functions_from_stubs_and_from_call_sites(program: Program, tmp_path: Path) -> None:
+    """Also with x16 and x17 as the dynamic linker wants them: the stub's own jump is made."""
+    symbols = program.symbols
+    spots, refused = spots_of(program, "call", (symbols["site_call"], ()), (symbols["site_stub"], ()))
+    assert not refused
+    assert [spot.changed_at for spot in spots] == [symbols["site_call"], symbols["site_stub"] + 16]
+    features, cpu = FEATURES["exclusive"]
+    code, words = b"", {}
+    for number, spot in enumerate(spots):
+        at = STUBS + len(code)
+        placed = aarch64.place(spot, at)
+        assert not isinstance(placed, str)
+        words[spot.changed_at] = int.from_bytes(placed[0].after, "little")
+        assert isinstance(placed[2], Instruction)
+        code += code_aarch64.count_stub(at, COUNTERS + 8 * number, placed[2], features)
+    _, memory = program.run(tmp_path, code, words, cpu, "calls")
+    assert struct.unpack_from("<2Q", memory, COUNTERS - STUBS) == (1000, 1000)
+
+
+def test_only_what_can_become_a_branch_does_and_the_reason_is_told(program: Program) -> None:
+    symbols = program.symbols
+    site = symbols["site_one"]
+    spots, refused = spots_of(program, PROBE, (site, ()), (site, ()), (site - 4, ()), (site + 1, ()), (8, ()))
+    assert [spot.site.address for spot in spots] == [site]
+    assert refused[0] == "another probe is at the same place"
+    assert refused[1].startswith("the instruction there is no NOP")
+    assert len(refused) == 4
+    assert refused[3] == "its code can't be read"
+    _, refused = spots_of(program, "call", (site, ()))
+    assert refused[0].startswith("the instructions there load no slot")
+    assert aarch64.place(spots[0], site + (1 << 28)) == "there is no free memory near it"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ((0xD4200100,), "a breakpoint is there already"),
+        ((0x14000010,), "a branch is there already"),
+        ((), "can't be read"),
+    ],
+)
+def test_a_site_that_somebody_else_has_taken_is_left_alone(words: tuple[int, ...], reason: str) -> None:
+    found = struct.pack(f"<{len(words)}I", *words)
+    assert aarch64.word_of(found, call=False) is None
+    assert reason in aarch64.why_not_free(found)
+
+
+def test_a_function_s_nop_is_found_behind_its_landing_pad() -> None:
+    for pad in (0xD503245F, 0xD503249F, 0xD50324DF, 0xD503241F):
+        found = aarch64.word_of(struct.pack("<2I", pad, a64.NOP), call=False)
+        assert found is not None
+        assert (found.offset, found.word, found.back) == (4, a64.NOP, None)
+        assert aarch64.word_of(struct.pack("<2I", pad, a64.RET), call=False) is None
+        assert aarch64.word_of(struct.pack("<I", pad), call=False) is None
+    found = aarch64.word_of(struct.pack("<2I", a64.NOP, a64.NOP), call=False)
+    assert found is not None
+    assert found.offset == 0
+
+
+# Stubs as linkers write them: bfd, with branch protection, with pointer authentication, with both; ILP32's is another.
+STUBS_OF_LINKERS = {
+    "plain": ("90000110 f947fe11 913fe210 d61f0220", 12),
+    "bti": ("d503245f 90000110 f947fe11 913fe210 d61f0220", 16),
+    "pac": ("90000110 f947fe11 913fe210 d503219f d61f0220", 16),
+    "bti and pac": ("d503245f 90000110 f947fe11 913fe210 d503219f d61f0220", 20),
+    "braa": ("90000110 f947fe11 913fe210 d71f0a30", 12),
+    "short": ("90000110 f947fe11 d61f0220", 8),
+}
+
+
+@pytest.mark.parametrize("kind", STUBS_OF_LINKERS)
+def test_of_a_stub_its_last_word_changes(kind: str) -> None:
+    text, offset = STUBS_OF_LINKERS[kind]
+    words = [int(word, 16) for word in text.split()]
+    found = aarch64.word_of(struct.pack(f"<{len(words)}I", *words), call=True)
+    assert found is not None
+    assert found.offset == offset
+    assert found.back == Instruction(words[-1])
+    assert aarch64.word_of(struct.pack(f"<{len(words) - 1}I", *words[:-1]), call=True) is None

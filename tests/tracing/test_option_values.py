@@ -1,0 +1,39 @@
+"""Values of `usdtbuild trace`'s options that make no sense are refused before anything is started."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--limit", "0"), "'--limit': 0 is not in the range x>=1"),
+        (("--limit", "-3"), "'--limit': -3 is not in the range x>=1"),
+        (("--duration", "-1"), "'--duration': -1 is not in the range 0<x<=1000000000"),
+        (("--duration", "0"), "'--duration': 0 is not in the range 0<x<=1000000000"),
+        (("--duration", "nan"), "'--duration': nan is not in the range 0<x<=1000000000"),
+        (("--duration", "inf"), "'--duration': inf is not in the range 0<x<=1000000000"),
+        (("--emulator", ""), "'--emulator': it is empty"),
+        (("--remote", " "), "'--remote': it is empty"),
+        (("--sysroot", ""), "'--sysroot': it is empty"),
+        (("--filter", ""), "'--filter': it is empty"),
+        (("--remote", "localhost:99999"), "'--remote': the port 99999 is not in the range 1<=x<=65535"),
+        (("--remote", "[::1]:0"), "'--remote': the port 0 is not in the range 1<=x<=65535"),
+        (("-p", "1"), "both a process (-p 1) and a command ("),
+    ],
+)
+def test_values_out_of_range(usdtbuild: Any, words: tuple[str, ...], said: str) -> None:
+    done = usdtbuild("trace", *words, "--", sys.executable, "-c", "print('started')", code=2)
+    assert said in done.stderr
+    assert "started" not in done.stdout
+
+
+@pytest.mark.parametrize("option", ["--filter", "--remote", "--emulator", "--sysroot"])
+def test_value_that_is_missing_before_the_command(usdtbuild: Any, option: str) -> None:
+    done = usdtbuild("trace", option, "--", sys.executable, "-c", "print('started')", code=2)
+    assert f"'{option}': its value is missing: '--', which stands there, begins the command" in done.stderr
+    assert "started" not in done.stdout

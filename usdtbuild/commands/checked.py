@@ -1,0 +1,47 @@
+"""What options' values must be beyond their click type: callbacks that refuse what would be taken for another."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    Text = TypeVar("Text", str, "str | None")
+
+_LONGEST = 1e9  # seconds: more than thirty years; what adds more to a clock is no time any more
+_PORTS = 65535
+
+
+def seconds(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """Return a time of more than nothing. Raises BadParameter: that is also for nan, which no range excludes."""
+    if value is not None and (math.isnan(value) or not 0 < value <= _LONGEST):
+        raise click.BadParameter(f"{value:g} is not in the range 0<x<={_LONGEST:.0f}.", ctx, param)
+    return value
+
+
+def text(ctx: click.Context, param: click.Parameter, value: Text) -> Text:
+    """Return what was given, if that is something. Raises BadParameter.
+
+    The parser takes the word behind an option as its value, also where that is the `--` before a command.
+    """
+    if ctx.get_parameter_source(param.name or "") == ParameterSource.DEFAULT or value is None:
+        return value
+    if value == "--":
+        raise click.BadParameter("its value is missing: '--', which stands there, begins the command.", ctx, param)
+    if not value.strip():
+        raise click.BadParameter("it is empty.", ctx, param)
+    return value
+
+
+def address(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Return HOST:PORT with a port that there can be, or a socket's path. Raises BadParameter."""
+    value = text(ctx, param, value)
+    port = value.rpartition(":")[2]
+    if "/" not in value and port.isdecimal() and not 0 < int(port) <= _PORTS:
+        raise click.BadParameter(f"the port {port} is not in the range 1<=x<={_PORTS}.", ctx, param)
+    return value

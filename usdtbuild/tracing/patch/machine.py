@@ -1,0 +1,69 @@
+"""What the patch engine needs of a machine: which sites can change and how, and the code of stubs.
+
+`x86_64` and `aarch64` are modules that have it; everything else here is the same for both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ...machines.numbers import EM_AARCH64
+from ..hosts import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from ..maps import Memory
+    from ..model import Plan, Refusal
+    from .code import Back, Routines, Shape, Taken
+    from .layout import Mirrors
+    from .spot import Spot
+
+
+class Machine(Protocol):
+    """A machine's module. Sites whose addresses agree above the low GROUP bits share their stubs, which are at most
+    REACH away from the first of them; FILL is an instruction that nobody may get to."""
+
+    GROUP: int
+    REACH: int
+    FILL: bytes
+
+    def find_spots(
+        self, plan: Plan, memory: Memory, mirrors: Mirrors, others: Collection[int]
+    ) -> tuple[list[Spot], list[Refusal]]:
+        """Return the sites that can be patched, and why the others can't; `others` are to get breakpoints."""
+
+    def place(self, spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
+        """Return a spot with the bytes that it changes to, what stands before its stub if that begins at `at` or a
+        little behind it, and where the stub goes on; or why not."""
+
+    def why_not_free(self, found: bytes) -> str:
+        """Return why bytes that are at a site by now can't be changed."""
+
+    def size(self, plan: Plan, spots: Sequence[Spot]) -> int:
+        """Return how many bytes the stubs of spots need at most, with the routines."""
+
+    def routines(
+        self, at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int | None
+    ) -> tuple[bytes, Routines]:
+        """See `code.routines`."""
+
+    def count_stub(self, at: int, counter: int, back: Back) -> bytes:
+        """See `code.count_stub`."""
+
+    def record_stub(
+        self, at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back
+    ) -> bytes:
+        """See `code.record_stub`."""
+
+
+def machine_of(number: int) -> Machine:
+    """Return the machine with an ELF number; it must be one of those that `hosts` knows."""
+    from . import aarch64, x86_64
+
+    return aarch64 if number == EM_AARCH64 else x86_64
+
+
+def here() -> Machine:
+    """Return this machine."""
+    return machine_of(HOST.number)

@@ -1,0 +1,164 @@
+"""How sites change on x86-64: which of them can become jumps or load another slot, and what their stubs are.
+
+The argument why every state in between is valid code is the package's, and for calls that of `slots`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...machines.x86_64 import INT3
+from ..maps import PAGE, page_start
+from ..model import CALL, COUNT, Refusal
+from . import code, slots
+from .code import Through, count_stub, routines
+from .forms import JUMP, JUMP_SIZE, Form, call_ends_within, form_of
+from .slots import Load
+from .spot import Spot
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from ..maps import Memory
+    from ..model import Plan, Site, Target
+    from .code import Back, Routines, Taken
+    from .layout import Mirrors
+
+__all__ = [
+    "FILL",
+    "GROUP",
+    "REACH",
+    "count_stub",
+    "find_spots",
+    "place",
+    "record_stub",
+    "routines",
+    "size",
+    "why_not_free",
+]
+
+# What is within 64 MB shares its stubs, and these may be so far away; the rest of 2 GB is for the way from the mirror.
+GROUP, REACH = 26, 192 << 20
+FILL = INT3
+_LONGEST_SITE = 16
+_FARTHEST = (1 << 31) - PAGE  # that a distance of 32 bits reaches, from anywhere in a stub
+
+
+def find_spots(
+    plan: Plan, memory: Memory, mirrors: Mirrors, others: Collection[int] = ()
+) -> tuple[list[Spot], list[Refusal]]:
+    """Return the sites that can be patched, and why the others can't.
+
+    A jump is as long as five instructions may be, and reads what the next sites change: where one of these, or one of
+    `others` (addresses where breakpoints may come), lies within it, its site is left alone.
+    """
+    spots: list[Spot] = []
+    refusals: list[Refusal] = []
+    jumps = [(target, site) for target in plan.targets if target.kind != CALL for site in target.sites]
+    for target in plan.targets:
+        for site in target.sites if target.kind == CALL else ():
+            _find_load(target, site, memory, spots, refusals)
+    taken = {site.address for _, site in jumps}.union(others)
+    for spot in spots:
+        taken.update(range(spot.changed_at, spot.changed_at + len(spot.before)))
+    seen: set[int] = set()
+    for target, site in jumps:
+        before = memory.read(site.address, _LONGEST_SITE)
+        form = _on_one_page(form_of(before, site.unused), before, site.address) if len(before) >= 6 else None
+        reason = why_not_free(before) if form is None else ""
+        if site.address in seen:
+            reason = "another probe is at the same place"
+        elif plan.returns and form is not None and call_ends_within(before[form.length :], JUMP_SIZE - form.length):
+            reason = "a call is so close behind it that a jump has no room beside a breakpoint where that returns"
+        elif not taken.isdisjoint(range(site.address + 1, site.address + JUMP_SIZE)):
+            reason = "another probe, or a call, is so close behind it that a jump has no room"
+        seen.add(site.address)
+        placed = mirrors.place(site.address, form) if form is not None and not reason else None
+        if placed is None:
+            reason = reason or "there is no free memory where its bytes would make a jump lead"
+            refusals.append(Refusal(target.title, reason, "", site.address))
+            continue
+        after = bytes([JUMP]) + placed[1]
+        assert form is not None
+        spots.append(Spot(target, site, form, before[:JUMP_SIZE], after, placed[0]))
+    return _whole_functions(plan, spots, refusals)
+
+
+def _on_one_page(form: Form | None, before: bytes, address: int) -> Form | None:
+    """Return the form with no bytes to change on another page than the first: the kernel writes page by page, and we
+    may be killed between two of them."""
+    last = page_start(address) + PAGE - 1
+    if form is None or address + JUMP_SIZE - 1 <= last or not form.free:
+        return form
+    free = tuple(index for index in form.free if address + 1 + index <= last)
+    tail = bytes(form.tail[i] if i in free else before[1 + i] for i in range(JUMP_SIZE - 1))
+    return form._replace(free=free, tail=tail)
+
+
+def _whole_functions(plan: Plan, spots: Sequence[Spot], refusals: list[Refusal]) -> tuple[list[Spot], list[Refusal]]:
+    """Take no function of which an entry or a return is refused, if its returns are wanted: who hears of returns by a
+    breakpoint hears of entries so."""
+    sites = [(target, site) for target in plan.targets for site in target.sites]
+    returning = {site.entry for _, site in sites if site.entry}
+    refused = {refusal.address: refusal for refusal in refusals}
+    broken = {site.entry or site.address: refused[site.address] for _, site in sites if site.address in refused}
+    broken = {entry: refusal for entry, refusal in broken.items() if entry in returning}
+    kept: list[Spot] = []
+    more: list[Refusal] = []
+    for spot in spots:
+        why = broken.get(spot.site.entry or spot.site.address)
+        if why is None:
+            kept.append(spot)
+        else:
+            where = f"another place where the function is entered or left, {why.address or 0:#x}, can't be patched"
+            more.append(Refusal(spot.target.title, f"{where}: {why.reason}", "", spot.site.address))
+    return kept, refusals + more
+
+
+def _find_load(target: Target, site: Site, memory: Memory, spots: list[Spot], refusals: list[Refusal]) -> None:
+    found = memory.read(site.address, slots.LONGEST)
+    load = slots.load_of(found, site.address)
+    if load is None or memory.word(load.slot) is None:
+        refusals.append(Refusal(target.title, slots.why_no_load(found), "", site.address))
+        return
+    at = load.distance_at - site.address
+    spots.append(Spot(target, site, load, found[at : at + 4], b"", 0))
+
+
+def why_not_free(found: bytes) -> str:
+    """Return why bytes at a site can't become a jump."""
+    if not found:
+        return "its code can't be read"
+    if found.startswith(INT3):
+        return "a breakpoint is there already: another tracer (perf, bpftrace, gdb) watches it"
+    if found[0] == JUMP:
+        return "a jump is there already: another tracer watches it"
+    return f"the instruction there is no NOP (bytes {found[:4].hex(' ')})"
+
+
+def place(spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
+    """Return a spot with the bytes that it changes to, what stands before its stub if that begins at `at` or a little
+    behind it, and where the stub goes on; or why not."""
+    lead = INT3 * (-at % 16)
+    form = spot.form
+    if not isinstance(form, Load):
+        return spot, lead, None if form.returns else spot.site.address + form.length
+    cell = at + len(lead)
+    if max(abs(form.slot - cell), abs(form.counts_from - cell)) > _FARTHEST:
+        return "its slot is too far away"
+    lead += slots.cell(cell + 8) + slots.landing_pad()
+    return spot._replace(after=slots.distance(form, cell)), lead, Through(form.slot)
+
+
+def size(plan: Plan, spots: Sequence[Spot]) -> int:
+    """Return how many bytes stubs need at most, with the routines, whole pages."""
+    if plan.what == COUNT:
+        sizes = [slots.SIZE if isinstance(spot.form, Load) else 16 for spot in spots]
+        return -(-sum(sizes) // PAGE) * PAGE
+    # The longest argument is an indexed memory operand that is tried: 65 bytes, with a string 84.
+    return -(-(512 + sum(144 + 96 * len(spot.site.operands) for spot in spots)) // PAGE) * PAGE
+
+
+def record_stub(at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back) -> bytes:
+    """See `code.record_stub`."""
+    return code.record_stub(at, site, arguments, calls, lost, back, {})
