@@ -5,8 +5,10 @@ string, in bursts of 5,000 of which the fastest counts; with `patch` also the me
 (bpftrace, perf, gdb) or record (LTTng-UST, uftrace at the entry of a function with the same arguments) in the same run,
 where they are installed. It times a `pwrite` of 64 bytes to a memfd, too, which is what a tracer would need at least
 that copied a string by a system call. The second table says how many records were kept of a program that hits at a
-given rate, for two seconds, also while others keep the processors busy, the case where we might lose. The third arms a
-program of many sites. bpftrace and perf need root.
+given rate, for two seconds, also while others keep the processors busy, the case where we might lose; the third what
+peers keep of it, on one thread. The fourth is for functions with their returns. The last ones arm programs of many
+sites, as they start and while they run, and say how long a whole attaching takes, of which the program may run most.
+bpftrace and perf need root.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from common import USDTBUILD, have, report, run, under_lttng, workspace
@@ -104,6 +107,32 @@ __attribute__((noinline)) void six(int a, int b, int c, int d, int e, int f) {
 __attribute__((noinline)) void text_(char *what) { __asm__ volatile("" : : "r"(what)); }
 #define BENCH_SIX(a, b, c, d, e, f) six(a, b, c, d, e, f)
 #define BENCH_TEXT(what) text_(what)
+"""
+# What peers that are compiled in have instead of our header, and are built with.
+PEERS = {"lttng": (LTTNG, ["-I.", "-llttng-ust", "-ldl"]), "uftraced": (UFTRACE, ["-pg"])}
+FUNCTION = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+__attribute__((noipa)) int leaf(int n) { return n + 1; }
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+int main(int argc, char **argv) {
+    int n = argc > 1 ? atoi(argv[1]) : 1000;
+    double best = 1e9;
+    for (int k = 0; k < 20; k++) {
+        double start = now();
+        int x = 0;
+        for (int i = 0; i < n; i++) x = leaf(x);
+        double spent = (now() - start) / n;
+        if (spent < best) best = spent;
+    }
+    printf("leaf %.1f\n", best);
+    return 0;
+}
 """
 PACED = r"""
 #include "bench.h"
@@ -200,8 +229,7 @@ def under_perf(folder: Path, hits: int) -> str:
 def build_peers(folder: Path) -> None:
     """Build what peers need instead of our probes, where they are installed."""
     (folder / "lttng_bench.h").write_text(LTTNG_H)
-    needs = {"lttng": (LTTNG, ["-I.", "-llttng-ust", "-ldl"]), "uftraced": (UFTRACE, ["-pg"])}
-    for name, (head, options) in needs.items():
+    for name, (head, options) in PEERS.items():
         if have(name.replace("traced", "trace")):
             (folder / f"{name}.c").write_text(SOURCE.replace('#include "bench.h"', head))
             # One that isn't there to be built with is left out of the table.
@@ -254,17 +282,154 @@ def kept(folder: Path, load: int) -> None:
     report(f"records kept, {load} others busy", ("hits a second", "one thread", "four threads"), rows)
 
 
+def peers_keep(folder: Path) -> None:
+    """Measure what peers keep of the same program's hits, one second at each rate."""
+    for name, (head, options) in PEERS.items():
+        (folder / f"paced_{name}.c").write_text(PACED.replace('#include "bench.h"', head))
+        command = ["gcc", "-O2", f"paced_{name}.c", *options, "-lpthread", "-o", f"paced_{name}"]
+        subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    rows = []
+    for rate in (500_000, 1_000_000, 2_000_000):
+        row = [f"{rate:,}"]
+        for keep in (_bpftrace_keeps, _perf_keeps, _lttng_keeps, _uftrace_keeps):
+            found = keep(folder, ["1", str(rate), str(rate)])
+            row.append("-" if found is None else f"{100 * min(found, rate) / rate:.1f} %")
+        rows.append(row)
+    names = ("hits a second", "bpftrace, printf", "perf record", "LTTng-UST", "uftrace record")
+    report("records that peers keep, one thread", names, rows)
+
+
+def _bpftrace_keeps(folder: Path, words: list[str]) -> int | None:
+    if not have("bpftrace") or os.geteuid():
+        return None
+    script = 'usdt:./paced:bench:six { printf("h %d\\n", arg0); }'
+    return run(["bpftrace", "-e", script, "-c", f"./paced {' '.join(words)}"], folder).count("\nh ")
+
+
+def _perf_keeps(folder: Path, words: list[str]) -> int | None:
+    if not have("perf") or os.geteuid():
+        return None
+    run(["perf", "buildid-cache", "--add", "./paced"], folder)
+    try:
+        try:
+            run(["perf", "probe", "-q", "sdt_bench:six"], folder)
+            run(["perf", "record", "-q", "-o", "perf.data", "-e", "sdt_bench:six", "./paced", *words], folder)
+            return run(["perf", "script", "-i", "perf.data", "-F", "event"], folder).count("\n")
+        finally:
+            run(["perf", "probe", "-q", "-d", "sdt_bench:*"], folder)
+    finally:
+        run(["perf", "buildid-cache", "--remove", "./paced"], folder)
+
+
+def _lttng_keeps(folder: Path, words: list[str]) -> int | None:
+    if not (folder / "paced_lttng").exists() or not have("babeltrace2"):
+        return None
+    subprocess.run(["rm", "-rf", folder / "trace"], check=True)
+    under_lttng(folder, "bench:*", "./paced_lttng", *words)
+    return run(["babeltrace2", "trace"], folder).count("bench:six")
+
+
+def _uftrace_keeps(folder: Path, words: list[str]) -> int | None:
+    if not (folder / "paced_uftraced").exists():
+        return None
+    run(["uftrace", "record", "--no-libcall", "-d", "kept", "./paced_uftraced", *words], folder)
+    calls = re.findall(r"([0-9]+)  six$", run(["uftrace", "report", "-d", "kept"], folder), re.MULTILINE)
+    return int(calls[0]) if calls else 0
+
+
+def functions(folder: Path) -> None:
+    """Measure what a call of a function with its return costs."""
+    (folder / "leaf.c").write_text(FUNCTION)
+    run(["gcc", "-O2", "-fpatchable-function-entry=7,5", "leaf.c", "-o", "leaf"], folder)
+    trace = [USDTBUILD, "trace", "-o", os.devnull, "-F", "leaf", "--returns"]
+    commands = {
+        "not traced": ["./leaf", "1000000"],
+        "patch --count": [*trace, "--count", "--", "./leaf", "1000000"],
+        "patch": [*trace, "--", "./leaf", "5000"],
+        "trap --count": [*trace, "--count", "--engine", "trap", "--", "./leaf", "100"],
+    }
+    if have("uftrace"):
+        run(["gcc", "-O2", "-pg", "leaf.c", "-o", "leaf_pg"], folder)
+        commands["uftrace record"] = ["uftrace", "record", "-F", "leaf", "-d", "leaves", "./leaf_pg", "5000"]
+    best: dict[str, float] = {}
+    for _ in range(3):
+        for name, command in commands.items():
+            took = float(re.findall(r"^leaf ([0-9.]+)$", run(command, folder), re.MULTILINE)[0])
+            best[name] = min(took, best.get(name, took))
+    base = best["not traced"]
+    rows = [[name, f"{took - base:,.1f}"] for name, took in best.items()]
+    report("ns a call with its return, over the untraced one", ("", ""), rows)
+
+
+def attaching(folder: Path) -> None:
+    """Measure how long it takes to attach to a program of many sites and to let it go, of which it stands for a part.
+
+    The kernel takes minutes for ten thousand uprobes, which nobody wants to wait for.
+    """
+    rows = []
+    for sites in (10, 1_000, 10_000):
+        with subprocess.Popen([folder / f"many{sites}"]) as program:
+            try:
+                rows.append(
+                    [f"{sites:,}", *_attached(folder, f"./many{sites}", str(program.pid), uprobes=sites < 10_000)]
+                )
+            finally:
+                program.kill()
+    names = ("sites", "trace -p", "it stands", "bpftrace", "perf probe", "gdb (it stands)")
+    report("how long attaching and letting go takes, ms", names, rows)
+
+
+def _attached(folder: Path, program: str, pid: str, *, uprobes: bool) -> list[str]:
+    still: list[float] = []
+
+    def ours() -> None:
+        words = f"{USDTBUILD} trace -v --count --duration 0.001 -P 'bench:*' -p {pid} 2>&1"
+        still.append(float(re.findall(r"stood still for ([0-9.]+) ms", run(["sh", "-c", words], folder))[0]))
+
+    took, root = _least(ours), uprobes and not os.geteuid()
+    script = f"usdt:{program}:bench:six {{ @a = count(); }} BEGIN {{ exit(); }}"
+    perf = f"perf buildid-cache --add {program} && perf probe -q sdt_bench:six; perf probe -q -d 'sdt_bench:*';"
+    perf += f" perf buildid-cache --remove {program}"
+    return [
+        took,
+        f"{min(still):.1f} to {max(still):.1f}",
+        _peer(folder, root, "env", "BPFTRACE_MAX_PROBES=65536", "bpftrace", "-p", pid, "-e", script),
+        _peer(folder, root and have("perf"), "sh", "-c", perf),
+        _peer(folder, True, "gdb", "-nx", "-batch", "-p", pid, "-ex", "break -probe-stap bench:six", "-ex", "detach"),
+    ]
+
+
+def _peer(folder: Path, can: bool, *words: str) -> str:
+    """Return the milliseconds that a command takes, once; what isn't there or fails has none."""
+    started = time.monotonic()
+    if not can or not have(words[0]):
+        return "-"
+    done = subprocess.run(words, cwd=folder, capture_output=True, check=False)
+    return f"{1000 * (time.monotonic() - started):,.0f}" if not done.returncode else "-"
+
+
+def _least(attach: Callable[[], object]) -> str:
+    """Return the least milliseconds of three times."""
+    took = []
+    for _ in range(3):
+        started = time.monotonic()
+        attach()
+        took.append(1000 * (time.monotonic() - started))
+    return f"{min(took):,.0f}"
+
+
 def standing(folder: Path) -> None:
     """Measure how long a program of many sites stands still."""
     rows = []
     for sites in (10, 1_000, 10_000):
         body = "".join(f"BENCH_SIX({i}, 1, 2, 3, 4, 5);\n" for i in range(sites))
-        (folder / "many.c").write_text(f'#include "bench.h"\nint main(void) {{\n{body}return 0; }}\n')
+        head = '#include "bench.h"\n#include <unistd.h>\nint main(int argc, char **argv) {\n'
+        (folder / "many.c").write_text(f"{head}{body}if (argc < 2) pause();\nreturn 0; }}\n")
         run([USDTBUILD, "cc", "--", "gcc", "-O1", "-c", "many.c"], folder)
-        run(["gcc", "many.o", "-o", "many"], folder)
+        run(["gcc", "many.o", "-o", f"many{sites}"], folder)
         stood = []
         for _ in range(3):
-            said = run(["sh", "-c", f"{USDTBUILD} trace -v --count -P 'bench:*' -- ./many 2>&1"], folder)
+            said = run(["sh", "-c", f"{USDTBUILD} trace -v --count -P 'bench:*' -- ./many{sites} once 2>&1"], folder)
             stood.append(float(re.findall(r"stood still for ([0-9.]+) ms", said)[0]))
         rows.append([f"{sites:,}", f"{min(stood):.1f}", f"{max(stood):.1f}"])
     report("how long a program stands still to be armed, ms", ("sites", "least", "most"), rows)
@@ -276,7 +441,10 @@ def main() -> None:
         hits(folder)
         for load in (0, 2 * (os.cpu_count() or 1)):
             kept(folder, load)
+        peers_keep(folder)
+        functions(folder)
         standing(folder)
+        attaching(folder)
 
 
 if __name__ == "__main__":
