@@ -28,9 +28,9 @@ def make(folder: Path, **environment: str) -> tuple[list[str], str]:
     return done.stdout.splitlines(), done.stderr
 
 
-@pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    (path,), said = make(tmp_path_factory.mktemp("a door"))
+@pytest.fixture(scope="module", params=["gcc", "musl-gcc"])
+def door(request: pytest.FixtureRequest, need: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    (path,), said = make(tmp_path_factory.mktemp("a door"), CC_FOR_BUILD=need(request.param))
     assert said == ""
     return Path(path)
 

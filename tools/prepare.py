@@ -65,6 +65,7 @@ TEST = (
     Need("gdbserver", ("gdbserver",)),
     Need("valgrind", ("valgrind",)),
     Need("ccache", ("ccache",)),
+    Need("musl-gcc", ("musl-tools",)),
     Need("autoreconf", ("autoconf",)),
     Need("automake", ("automake",)),
     Need("libtoolize", ("libtool",)),

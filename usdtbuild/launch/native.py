@@ -37,6 +37,9 @@ LAUNCHER = Path(__file__).resolve().parent.parent / "launcher.py"
 # What names compilers for the machine that builds; CC may well be one for another machine.
 _VARIABLES = ("CC_FOR_BUILD", "BUILD_CC", "HOSTCC")
 _TIMEOUT = 60  # seconds
+# Tried before the others: GNU libc asks the processor about its caches whenever a program starts, with some hundred
+# CPUID instructions, each of which leaves a virtual machine: 0.2 of the 0.55 ms of CPU that a step through it takes.
+_QUICK_TO_START = "musl-gcc"
 # A program that is linked statically starts in half the time; not every system has the C library for it.
 _WAYS = (["-O2", "-static"], ["-O2"])
 _LINKERS = ".linkers"  # behind the program's name: the folder in which linkers' names lead to it
@@ -100,7 +103,7 @@ def _make_linkers(door: Path) -> None:
 
 def _compilers() -> list[str]:
     named = [os.environ[name] for name in _VARIABLES if os.environ.get(name)]
-    return [path for path in map(shutil.which, [*named, *COMPILERS]) if path]
+    return [path for path in map(shutil.which, [*named, _QUICK_TO_START, *COMPILERS]) if path]
 
 
 def _compile(compiler: str, options: list[str], target: Path) -> bool:
