@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -53,6 +53,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("ours")
 
 ROOT = Path(__file__).resolve().parent.parent
+TOGGLE = ROOT / "tests/tracing/toggle.py"  # what switches sites of a running program on and off
 SYSTEM_FOLDERS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"))
 COMPILERS = {"gcc": "g++", "clang": "clang++"}
 LINKERS = {"bfd": "ld.bfd", "gold": "ld.gold", "lld": "ld.lld", "mold": "ld.mold"}
@@ -249,6 +250,56 @@ def linker(request: pytest.FixtureRequest, need: Callable[[str], str]) -> str:
     """Each linker of this machine in turn, as the word that `-fuse-ld=` takes."""
     need(LINKERS[request.param])
     return str(request.param)
+
+
+@pytest.fixture
+def served(need: Any) -> Iterator[Callable[..., tuple[str, subprocess.Popen[str]]]]:
+    """Start a program in gdbserver: `served(program, "3")` returns where it listens, and the process."""
+    gdbserver = need("gdbserver")
+    started: list[subprocess.Popen[str]] = []
+
+    def serve(*words: Any, cwd: Path | None = None) -> tuple[str, subprocess.Popen[str]]:
+        command = [gdbserver, "--once", "localhost:0", *map(str, words)]
+        pipe = subprocess.PIPE
+        server = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=cwd)
+        started.append(server)
+        assert server.stderr is not None
+        for line in server.stderr:
+            if found := re.match(r"Listening on port (\d+)", line):
+                return f"localhost:{found[1]}", server
+        pytest.fail("gdbserver doesn't listen")
+
+    yield serve
+    for server in started:
+        server.kill()
+        server.communicate()
+
+
+@pytest.fixture(scope="session")
+def hammered() -> Callable[..., int]:
+    """Run a program while sites come and go; return its passes: `hammered(program, "calls", "count", 25, threads=2)`.
+
+    Fails on any wrong result, and where there was no hit.
+    """
+
+    def hammer(program: Path, sites: str, what: str, times: int, threads: int) -> int:
+        pipe = subprocess.PIPE
+        with subprocess.Popen([program, str(threads)], stdin=pipe, stdout=pipe, text=True) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "ready\n"
+                words = [sys.executable, str(TOGGLE), str(process.pid), sites, what, str(1 << 16), str(times)]
+                toggled = subprocess.run(words, capture_output=True, text=True, timeout=280, check=False)
+                output, _ = process.communicate("\n", timeout=60)
+            finally:
+                process.kill()
+        ended = re.fullmatch(r"wrong=0 passes=(\d+) signals=1\n", output)
+        assert (process.returncode, bool(ended)) == (0, True), (process.returncode, output, toggled)
+        assert re.fullmatch(r"toggles=\d+ hits=[1-9]\d* bad=0\n", toggled.stdout), toggled
+        assert ended
+        return int(ended[1])
+
+    return hammer
 
 
 def _tracer(name: str) -> str:

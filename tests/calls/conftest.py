@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,26 +75,3 @@ def calls_of(usdtbuild: Any) -> Callable[..., dict[str, Any]]:
         return {call["name"] or call["resolver"]: call for call in file["calls"]}
 
     return ask
-
-
-@pytest.fixture
-def served(need: Any) -> Iterator[Callable[..., tuple[str, subprocess.Popen[str]]]]:
-    """Start a program in gdbserver: returns where it listens, and the process."""
-    gdbserver = need("gdbserver")
-    started: list[subprocess.Popen[str]] = []
-
-    def serve(*words: Any) -> tuple[str, subprocess.Popen[str]]:
-        command = [gdbserver, "--once", "localhost:0", *map(str, words)]
-        pipe = subprocess.PIPE
-        server = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-        started.append(server)
-        assert server.stderr is not None
-        for line in server.stderr:
-            if found := re.match(r"Listening on port (\d+)", line):
-                return f"localhost:{found[1]}", server
-        pytest.fail("gdbserver doesn't listen")
-
-    yield serve
-    for server in started:
-        server.kill()
-        server.communicate()

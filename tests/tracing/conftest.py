@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,29 +71,6 @@ def _build(run: Any, folder: Path, shape: str, cc: str, nop: str) -> Path:
         (folder / "main.c").write_text("int scene(int, char **);\nint main(int c, char **v) { return scene(c, v); }\n")
         run(cc, "main.c", "./libscene.so", "-Wl,-rpath,$ORIGIN", "-o", "host", cwd=folder)
     return folder / ("host" if library else "scene")
-
-
-@pytest.fixture
-def served(need: Any) -> Iterator[Callable[..., tuple[str, subprocess.Popen[str]]]]:
-    """Start a program in gdbserver: `served(program, "3")` returns where it listens, and the process."""
-    gdbserver = need("gdbserver")
-    started: list[subprocess.Popen[str]] = []
-
-    def serve(*words: Any, cwd: Path | None = None) -> tuple[str, subprocess.Popen[str]]:
-        command = [gdbserver, "--once", "localhost:0", *map(str, words)]
-        pipe = subprocess.PIPE
-        server = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=cwd)
-        started.append(server)
-        assert server.stderr is not None
-        for line in server.stderr:
-            if found := re.match(r"Listening on port (\d+)", line):
-                return f"localhost:{found[1]}", server
-        pytest.fail("gdbserver doesn't listen")
-
-    yield serve
-    for server in started:
-        server.kill()
-        server.communicate()
 
 
 class Traced(NamedTuple):

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,25 +74,6 @@ def hammer(program: Path, what: str, seconds: float, threads: int) -> tuple[int,
     return int(ended[1]), int(seen[1])
 
 
-def hammer_returns(program: Path, what: str, times: int, threads: int) -> int:
-    """Run the program while its returns are toggled so many times; returns its passes. Fails on any wrong result."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([program, str(threads)], **pipes) as process:  # type: ignore[call-overload]
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            words = [sys.executable, TOGGLE, str(process.pid), "returns", what, str(1 << 16), str(times)]
-            toggled = subprocess.run(words, capture_output=True, text=True, timeout=280, check=False)
-            output, _ = process.communicate("\n", timeout=60)
-        finally:
-            process.kill()
-    ended = re.fullmatch(r"wrong=0 passes=(\d+) signals=1\n", output)
-    assert (process.returncode, bool(ended)) == (0, True), (process.returncode, output, toggled)
-    assert re.fullmatch(r"toggles=\d+ hits=[1-9]\d* bad=0\n", toggled.stdout), toggled
-    assert ended
-    return int(ended[1])
-
-
 @pytest.mark.parametrize("what", ["count", "record"])
 @pytest.mark.parametrize("options", [("-fPIE", "-pie"), ("-fno-pie", "-no-pie")], ids=["pie", "exe"])
 def test_toggled_all_the_while(stress: Any, what: str, options: tuple[str, ...]) -> None:
@@ -114,16 +96,16 @@ def test_traced_again_and_again(stress: Any, options: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("what", ["count", "record"])
-def test_returns_toggled_all_the_while(returns: Any, what: str) -> None:
-    hammer_returns(returns("gcc"), what, 25, 2)
+def test_returns_toggled_all_the_while(returns: Any, hammered: Callable[..., int], what: str) -> None:
+    hammered(returns("gcc"), "returns", what, 25, threads=2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["count", "record"])
-def test_returns_toggled_for_long(returns: Any, what: str) -> None:
+def test_returns_toggled_for_long(returns: Any, hammered: Callable[..., int], what: str) -> None:
     program, passes = returns("gcc"), 0
     while passes < 10**8:
-        passes += hammer_returns(program, what, 500, 4)
+        passes += hammered(program, "returns", what, 500, threads=4)
 
 
 @pytest.mark.slow
