@@ -16,7 +16,7 @@ from .hosts import HOST
 
 CONT, SINGLESTEP, DETACH, SYSCALL, GETEVENTMSG = 7, 9, 17, 24, 0x4201
 GETREGSET, SETREGSET, SEIZE, INTERRUPT, LISTEN = 0x4204, 0x4205, 0x4206, 0x4207, 0x4208
-GETSIGMASK, SETSIGMASK = 0x420A, 0x420B
+GETSIGMASK, SETSIGMASK, GET_RSEQ_CONFIGURATION = 0x420A, 0x420B, 0x420F
 O_TRACESYSGOOD, O_TRACEFORK, O_TRACEVFORK, O_TRACECLONE, O_TRACEEXEC = 1, 2, 4, 8, 0x10
 EVENT_FORK, EVENT_VFORK, EVENT_CLONE, EVENT_EXEC, EVENT_STOP = 1, 2, 3, 4, 128
 WALL = 0x40000000
@@ -112,6 +112,20 @@ def set_signal_mask(tid: int, mask: int) -> None:
     call(SETSIGMASK, tid, 8, ctypes.addressof(value))
 
 
+class _Rseq(ctypes.Structure):
+    _fields_ = (("pointer", ctypes.c_uint64), ("size", ctypes.c_uint32), ("rest", ctypes.c_uint32 * 3))
+
+
+def rseq(tid: int) -> int:
+    """Return where a stopped thread has its `struct rseq` (<linux/rseq.h>), 0 for nowhere or before Linux 5.13."""
+    value = _Rseq()
+    try:
+        call(GET_RSEQ_CONFIGURATION, tid, ctypes.sizeof(value), ctypes.addressof(value))
+    except OSError:
+        return 0
+    return int(value.pointer)
+
+
 class Stop(NamedTuple):
     """What waitpid says of a thread. Either it ended (`exited`: exit code, negative for a signal), or it stopped: with
     `event` (one of EVENT_...; 0 for none), at a `syscall`, or before a `signal` is delivered to it. `message` is what
@@ -146,3 +160,23 @@ def wait(tid: int, flags: int = 0) -> Stop | None:
     except ChildProcessError:
         return Stop(tid, 0) if tid > 0 else None
     return decode(found, status) if found else None
+
+
+def look(tid: int, flags: int = 0) -> Stop | None:
+    """Wait as `wait` does, for who lets the thread go on by CONT or DETACH before it waits for all again; but where a
+    signal is to be delivered, only look.
+
+    Who has waited for such a stop has the signal, and it would be lost if we were killed then; as long as nobody has,
+    the kernel delivers it to a thread whose tracer dies (wait_task_stopped(), ptrace_stop() in the kernel).
+    """
+    which = (os.P_PID, tid) if tid > 0 else (os.P_ALL, 0)
+    try:
+        seen = os.waitid(*which, os.WSTOPPED | os.WEXITED | os.WNOWAIT | WALL | flags)
+    except ChildProcessError:
+        return Stop(tid, 0) if tid > 0 else None
+    if seen is None:
+        return None
+    # Those of calls, and with an event, are numbers beyond (`decode`).
+    if seen.si_code in {os.CLD_TRAPPED, os.CLD_STOPPED} and seen.si_status < 0x80:
+        return Stop(seen.si_pid, signal=seen.si_status)
+    return wait(seen.si_pid, flags)

@@ -140,7 +140,7 @@ class Tracees:
         """Wait for one thread; return whether it stands (or has ended)."""
         pause = 0.0
         while True:
-            stop = ptrace.wait(thread.tid, os.WNOHANG)
+            stop = ptrace.look(thread.tid, os.WNOHANG)
             if stop is not None:
                 if stop.exited is not None:
                     self.forget(thread.tid, stop.exited)
@@ -197,7 +197,7 @@ class Tracees:
     def detach_late(self) -> None:
         """Let go of threads that were late, as they stop."""
         for thread in list(self.threads.values()):
-            stop = ptrace.wait(thread.tid, os.WNOHANG)
+            stop = ptrace.look(thread.tid, os.WNOHANG)
             if stop is not None and stop.exited is not None:
                 self.forget(thread.tid, stop.exited)
             elif stop is not None:

@@ -211,7 +211,7 @@ class Worker:
         """Handle everything that has stopped; return whether there was anything."""
         busy = False
         for _ in range(1000):
-            stop = ptrace.wait(-1, os.WNOHANG)
+            stop = ptrace.look(-1, os.WNOHANG)
             if stop is None:
                 break
             busy = True

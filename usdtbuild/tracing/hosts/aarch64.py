@@ -84,6 +84,7 @@ HOST = Host(
         },
         "x8", ("x0", "x1", "x2", "x3", "x4", "x5"), _words(_SVC), {}, True,
         _LOOP, ("x19", "x20", "x21", "x22"),
+        None,  # the last instruction would have to jump to any address without a register
     ),
     Traps(_words(_BRK), 0, is_trap, _skip),
     # User space has 36 to 48 bits, and the stack is right below its end. Libraries come from the end down, at most an

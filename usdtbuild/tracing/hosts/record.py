@@ -34,13 +34,35 @@ class Registers(NamedTuple):
     float_part: Callable[[str], str]
 
 
+class WayBack(NamedTuple):
+    """Code that makes a system call, and then lets the thread go on as if it had never been there: a file is closed,
+    the signal mask set, registers loaded, and the last instruction jumps. Nothing of it touches flags or the stack.
+
+    The call is its first instruction; `begins` is where the way back does. Data stands behind the code: `name` is where
+    a text may be, 16 bytes, `file` the file's number (4 bytes), `mask` 8 bytes, `values` 8 bytes for each of
+    `registers`. `resumed` returns a thread's registers as they are when the kernel has restarted the call that the
+    thread was stopped in.
+    """
+
+    code: bytes
+    size: int
+    begins: int
+    name: int
+    file: int
+    mask: int
+    values: int
+    registers: tuple[str, ...]
+    resumed: Callable[[Mapping[str, int]], dict[str, int]]
+
+
 class Kernel(NamedTuple):
     """How system calls are made: their numbers by name, the registers of number and arguments, the instruction.
 
     `idle` are registers to set so that the kernel doesn't take a thread for one in a system call; `restarts` says that
     the kernel has prepared a thread that stopped in a call for its restart, in a way that only shows when it goes on.
     `loop` makes the calls of a table, and then says so: its registers hold the table (a number and six arguments, 8
-    bytes each), how many, where results go and where a 1 goes at the end.
+    bytes each), how many, where results go and where a 1 goes at the end. Where there is a `way_back`, two more hold
+    its address and a file that the loop then waits for (`flock`), to go that way when it gets it.
     """
 
     numbers: Mapping[str, int]
@@ -50,7 +72,8 @@ class Kernel(NamedTuple):
     idle: Mapping[str, int]
     restarts: bool
     loop: bytes
-    loop_registers: tuple[str, str, str, str]
+    loop_registers: tuple[str, ...]
+    way_back: WayBack | None
 
 
 class Traps(NamedTuple):

@@ -81,15 +81,23 @@ def choose(
         made, refusals = build(places.rings, places.pid_cell, [address for address, _, _ in places.parts])
         mapping = Mapping(made, len(left.entries), rings_size)
         same = not refusals and is_same(left, made, mapping, memory)
-        if same and nobody_is_in(tracees, pid, mapped, memory, left):
+        if same and nobody_is_in(tracees, pid, mapped, memory, _code_of(left)):
             return made, (places.rings, places.pid_cell, left.address)
     return None
 
 
-def nobody_is_in(tracees: Tracees, pid: int, mapped: Sequence[Area], memory: Memory, left: journal.Found) -> bool:
-    """Whether no thread of a seized process is in the code of an earlier trace, or comes back to it, as far as its
-    registers and its stack tell."""
-    places = [(address, address + size) for address, size, _ in left.places.parts]
+def _code_of(left: journal.Found) -> list[tuple[int, int]]:
+    """Return where what an earlier trace has left may be executed: stubs, and the pages that its calls came from."""
+    control = left.address + _journal_size(left)
+    parts = [(address, address + size) for address, size, _ in left.places.parts]
+    return [*parts, (control, control + left.places.control_size)]
+
+
+def nobody_is_in(
+    tracees: Tracees, pid: int, mapped: Sequence[Area], memory: Memory, places: Sequence[tuple[int, int]]
+) -> bool:
+    """Whether no thread of a seized process is in code that begins and ends at these addresses, or comes back to it, as
+    far as its registers and its stack tell."""
     with tracees.standing(pid) as threads:
         if {thread.tid for thread in threads} != set(thread_ids(pid)):
             return False

@@ -6,6 +6,7 @@ sites need nobody. It works on one program image; after an exec it is gone with 
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from os import getpid
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,9 +17,9 @@ from ..hosts import HOST
 from ..maps import PAGE, Memory, Room, areas, far_from_code, spare_addresses
 from ..model import COUNT, STRING, Plan, Refusal, Totals
 from ..tracees import status_field
-from . import again, code, journal, layout, machine
+from . import again, code, journal, layout, machine, way_back
 from .changes import Changes, Stretch, clean_up, earlier_mirrors, stretches_of
-from .injection import NAME_IN_MAPS, borrow, find_gate
+from .injection import NAME_IN_MAPS, borrow
 from .mapping import Mapping
 from .rings import Rings, shape_for
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .injection import Shared
     from .layout import Layout
     from .rings import Write
+    from .way_back import Gate
 
 
 _LEAST = 64 << 10  # bytes of the smallest ring
@@ -47,13 +49,12 @@ def why_not(pid: int, machine: int) -> str:
 
 class _Prepared(NamedTuple):
     """What is ready before a process is stopped: where everything goes (`places`: rings, the cell of the process'
-    number, journal), whether an earlier trace has left it there, the system call instruction to use, and what is
-    written."""
+    number, journal), whether an earlier trace has left it there, where system calls are made, and what is written."""
 
     mapping: Mapping
     places: tuple[int, int, int]
     again: bool
-    gate: int
+    gate: Gate
     journal: bytes
     contents: bytes
     stretches: list[Stretch]
@@ -141,16 +142,22 @@ class PatchEngine:
         parts = tuple((part.address, len(part.code), part.counters) for part in self.layout.parts)
         written = self.changes.packed(journal.Places(rings_at, pid_cell, mapping.control_size, parts))
         return _Prepared(
-            mapping, (rings_at, pid_cell, journal_at), bool(left_at), find_gate(self.pid, memory), written,
-            mapping.contents(), stretches_of(self.layout.spots, memory),
+            mapping, (rings_at, pid_cell, journal_at), bool(left_at), way_back.find(self.pid, memory, self._is_empty),
+            written, mapping.contents(), stretches_of(self.layout.spots, memory),
         )  # fmt: skip
+
+    def _is_empty(self, start: int, end: int) -> bool:
+        """Whether no thread is in the code between two addresses."""
+        with contextlib.closing(Memory(self.pid)) as memory:
+            return again.nobody_is_in(self.tracees, self.pid, areas(self.pid), memory, [(start, end)])
 
     def _install(self, threads: Sequence[Thread], prepared: _Prepared, memory: Memory) -> None:
         """Map everything into the stopped process. Raises TracerError."""
         assert self.layout is not None
         assert self.changes is not None
         rings_at = prepared.places[0]
-        thread = next((one for one in threads if one.tid == self.pid), threads[0])
+        # The first thread, if it has nothing else to do for us.
+        thread = min(threads, key=lambda one: (one.trapped, bool(one.owed), one.tid != self.pid))
         with borrow(self.tracees, thread, prepared.gate, memory) as borrowed:
             used = sorted({thread.tid & (code.RINGS - 1) for thread in threads}) if rings_at else []
             warm = [rings_at + self.shape.stride * ring for ring in used]

@@ -1,10 +1,15 @@
 """Make a stopped process do system calls for us, and leave its thread exactly as it was.
 
-One of its threads is borrowed: its registers and signal mask are saved, it makes two system calls with the vdso's
-instruction, which give it a page of ours, and then runs the loop on that page, which makes any number of them at full
-speed. No breakpoint and no single step is used, because SIGTRAP changes what a process does with that signal.
-At the end the thread stands in the same kind of stop as before (a seized thread's interrupt), from where the kernel
-restarts the system call that the thread may have been in.
+One of its threads is borrowed: its registers and signal mask are saved, it makes a few system calls one by one, which
+give it a page of ours, and then runs the loop on that page, which makes any number of them at full speed. No breakpoint
+and no single step is used, because SIGTRAP changes what a process does with that signal. At the end the thread stands
+in a seized thread's interrupt, from where the kernel restarts the system call that the thread may have been in.
+
+We may be killed at any moment, and the thread then goes on. Before the way back is written (`way_back`) it has its own
+registers and mask. Then, in this order: it gets registers that lead to the way back; all signals are blocked, which the
+way back undoes; it makes calls, each of which leaves something mapped or open and no more, and goes that way behind it;
+and in the loop it waits for a lock that we hold, so it only gets it by our end. At last its mask is set, and then its
+registers: in between it still stands before the way back, which sets the same.
 """
 
 from __future__ import annotations
@@ -12,9 +17,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
-import re
+import signal
 import struct
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,14 +28,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from .. import ptrace
 from ..errors import RoomTakenError, TracerError
 from ..hosts import HOST
-from ..maps import PAGE, Memory, areas
+from ..maps import PAGE, Memory
+from .way_back import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ..tracees import Thread, Tracees
+    from .way_back import Gate
 
-NAME = "usdtbuild-trace"
 NAME_IN_MAPS = f"/memfd:{NAME}"
 _KERNEL = HOST.kernel
 MMAP, CLOSE, MADVISE, MEMFD_CREATE = (_KERNEL.numbers[name] for name in ("mmap", "close", "madvise", "memfd_create"))
@@ -64,13 +71,34 @@ def map_call(address: int, size: int, protection: int, flags: int, descriptor: i
 class Borrowed:
     """A stopped thread that makes system calls; `borrow` gives one."""
 
-    def __init__(self, tracees: Tracees, thread: Thread, gate: int) -> None:
+    def __init__(self, tracees: Tracees, thread: Thread, gate: Gate) -> None:
+        """The thread stands in a stop of any kind. Raises TracerError."""
         self.tracees, self.thread, self.gate = tracees, thread, gate
+        self._settle()
         self.base = ptrace.registers(thread.tid)
+        self.base[ptrace.PC] = _outside_of_rseq(thread.tid, self.base[ptrace.PC], gate.memory)
+        self.mask = ptrace.signal_mask(thread.tid)
+
+    def _settle(self) -> None:
+        """Bring the thread from any stop to that of an interrupt, with which it has nothing left behind: neither a
+        signal that it has yet to get, nor a system call that has yet to return. Raises TracerError."""
+        tid = self.thread.tid
+        while True:
+            owed, self.thread.owed = self.thread.owed, 0
+            ptrace.call(ptrace.INTERRUPT, tid)
+            ptrace.call(ptrace.CONT, tid, 0, owed)
+            stop = ptrace.look(tid)
+            if stop is None or stop.exited is not None:
+                raise self._lost(stop)
+            self.tracees.note(self.thread, stop)
+            if self.thread.listening:
+                raise _is_stopped(self.thread)
+            if stop.event == ptrace.EVENT_STOP:
+                return
 
     def call(self, number: int, *arguments: int) -> int:
         """Make one system call; return its result, negative for an error. Raises TracerError."""
-        self._start(self.gate, {_KERNEL.number: number, **dict(zip(_KERNEL.arguments, arguments))})
+        self._start(self.gate.address, {_KERNEL.number: number, **dict(zip(_KERNEL.arguments, arguments))})
         for _ in range(2):  # into the call, and out of it
             ptrace.call(ptrace.SYSCALL, self.thread.tid)
             stop = ptrace.wait(self.thread.tid)
@@ -84,6 +112,10 @@ class Borrowed:
         """Let the thread run at an address, with registers set. Raises OSError."""
         self._start(code, registers)
         ptrace.call(ptrace.CONT, self.thread.tid)
+
+    def stand_at(self, code: int) -> None:
+        """Let the thread go on at an address when it goes on. Raises OSError."""
+        self._start(code, {})
 
     def _start(self, code: int, registers: Mapping[str, int]) -> None:
         values = ptrace.Registers(*self.base)
@@ -104,7 +136,7 @@ class Borrowed:
             if stop.event == ptrace.EVENT_STOP:
                 return
             if stop.signal and not stop.event and not stop.syscall:
-                self.thread.owed = stop.signal  # sent before all signals were blocked
+                self.thread.owed = stop.signal  # SIGSTOP, which can't be blocked
             # Any other stop has taken the interrupt with it (ptrace_stop in kernel/signal.c).
             ptrace.call(ptrace.INTERRUPT, self.thread.tid)
             ptrace.call(ptrace.CONT, self.thread.tid)
@@ -133,34 +165,50 @@ class Borrowed:
 
 
 @contextlib.contextmanager
-def borrow(tracees: Tracees, thread: Thread, gate: int, memory: Memory) -> Iterator[Borrowed]:
-    """Borrow a stopped thread; afterwards it is as it was."""
+def borrow(tracees: Tracees, thread: Thread, gate: Gate, memory: Memory) -> Iterator[Borrowed]:
+    """Borrow a stopped thread; afterwards it is as it was. Raises TracerError."""
     if thread.listening:
-        raise TracerError(f"process {thread.pid} is stopped (job control); let it go on first: kill -CONT {thread.pid}")
-    mask = ptrace.signal_mask(thread.tid)
-    ptrace.set_signal_mask(thread.tid, _ALL_SIGNALS)
+        raise _is_stopped(thread)
     borrowed = Borrowed(tracees, thread, gate)
     try:
-        borrowed.interrupt()
+        gate.lay(borrowed.base, borrowed.mask)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise TracerError(f"process {thread.pid} can't be changed: {reason}") from None
+    try:
+        if gate.way_back:
+            borrowed.stand_at(gate.way_back)
+        ptrace.set_signal_mask(thread.tid, _ALL_SIGNALS)
         if _KERNEL.restarts:
             borrowed.take_restart(memory)
         yield borrowed
     finally:
         if thread.tid in tracees.threads:
+            ptrace.set_signal_mask(thread.tid, borrowed.mask)
             ptrace.set_registers(thread.tid, borrowed.base)
-            ptrace.set_signal_mask(thread.tid, mask)
+            gate.clear()
+            if thread.owed == signal.SIGSTOP:  # it can't be had in this kind of stop any more
+                thread.owed = 0
+                os.kill(thread.pid, signal.SIGSTOP)
 
 
-def find_gate(pid: int, memory: Memory) -> int:
-    """Return the address of an instruction of the vdso that makes system calls. Raises TracerError."""
-    for area in areas(pid):
-        if area.name == "[vdso]":
-            # What is found in the middle of something else is an instruction too, where these may begin anywhere.
-            code, wanted = memory.read(area.start, area.end - area.start), HOST.kernel.instruction
-            found = [at.start() for at in re.finditer(re.escape(wanted), code) if not at.start() % HOST.alignment]
-            if found:
-                return area.start + found[0]
-    raise TracerError(f"process {pid} has no vdso with a system call")
+def _outside_of_rseq(tid: int, at: int, memory: Memory) -> int:
+    """Return where a stopped thread goes on: within a restartable sequence, where that is to be begun again.
+
+    The kernel sees to that when a thread goes on that was stopped in one, but not if it does something else first:
+    then it has left the sequence, as far as the kernel knows (rseq_ip_fixup() in kernel/rseq.c).
+    """
+    found = ptrace.rseq(tid)
+    described = memory.word(found + 8) if found else 0
+    fields = memory.read(described, 32) if described else b""
+    if len(fields) < 32:
+        return at
+    _, start, length, begun_again = struct.unpack("<4Q", fields)
+    return int(begun_again) if 0 <= at - start < length else at
+
+
+def _is_stopped(thread: Thread) -> TracerError:
+    return TracerError(f"process {thread.pid} is stopped (job control); let it go on first: kill -CONT {thread.pid}")
 
 
 class Shared:
@@ -170,33 +218,33 @@ class Shared:
         """Make it in the process, and open it here. Raises TracerError."""
         self.size = size
         pid = borrowed.thread.pid
-        stack = (borrowed.base[ptrace.SP] - 4096) & -16
-        memory = Memory(pid)
-        try:
-            kept = memory.read(stack, 32)
-            memory.write(stack, NAME.encode() + b"\0")
-            descriptor = borrowed.call(MEMFD_CREATE, stack, _MFD_CLOEXEC | _MFD_EXEC)
+        with _name(borrowed) as name:
+            descriptor = borrowed.call(MEMFD_CREATE, name, _MFD_CLOEXEC | _MFD_EXEC)
             if descriptor == _EINVAL:  # before Linux 6.3 all of them may be executed
-                descriptor = borrowed.call(MEMFD_CREATE, stack, _MFD_CLOEXEC)
-            if kept:
-                memory.write(stack, kept)
-        finally:
-            memory.close()
+                descriptor = borrowed.call(MEMFD_CREATE, name, _MFD_CLOEXEC)
         if descriptor < 0:
             raise TracerError(f"process {pid} can't make shared memory (memfd_create: {os.strerror(-descriptor)})")
         self.descriptor = descriptor
+        borrowed.gate.will_close(descriptor)
         self.file = -1
         try:
             self.file = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+            fcntl.flock(self.file, fcntl.LOCK_EX)  # what the loop waits for
             os.ftruncate(self.file, size)
             self.data = mmap.mmap(self.file, size)
         except OSError as error:  # our limits of open files, of their size (ulimit -f), of memory
             if self.file >= 0:
                 os.close(self.file)
-            borrowed.call(CLOSE, descriptor)
+            self.close_there(borrowed)
             reason = (error.strerror or str(error)).lower()
             raise TracerError(f"{-(-size >> 20)} MB of memory can't be shared with process {pid}: {reason}") from None
         self.inode = os.fstat(self.file).st_ino
+
+    def close_there(self, borrowed: Borrowed) -> None:
+        """Let the process close its side; what is mapped stays. Raises TracerError."""
+        # First: the number may be another file's when the way back is taken.
+        borrowed.gate.will_close(-1)
+        borrowed.call(CLOSE, self.descriptor)
 
     def empty(self, start: int, size: int) -> None:
         """Give a part of the file's memory back. Who still writes there finds zeros, and gets new memory."""
@@ -207,6 +255,22 @@ class Shared:
         with contextlib.suppress(BufferError):
             self.data.close()
         os.close(self.file)
+
+
+@contextlib.contextmanager
+def _name(borrowed: Borrowed) -> Iterator[int]:
+    """Give the address of our name in the process; where nothing of ours is there yet, on the thread's stack."""
+    if borrowed.gate.name:
+        yield borrowed.gate.name
+        return
+    memory, stack = borrowed.gate.memory, (borrowed.base[ptrace.SP] - 4096) & -16
+    kept = memory.read(stack, 32)
+    memory.write(stack, NAME.encode() + b"\0")
+    try:
+        yield stack
+    finally:
+        if kept:
+            memory.write(stack, kept)
 
 
 def control_size(calls: int) -> int:
@@ -243,7 +307,7 @@ def perform(
         kind = RoomTakenError if -results == errno.EEXIST else TracerError
         raise kind(f"process {borrowed.thread.pid} can't map memory (mmap: {os.strerror(-results)})")
     struct.pack_into("<Q", shared.data, results_at, 0)
-    values = (code + _TABLE, len(calls), results + _HEAD, results)
+    values = (code + _TABLE, len(calls), results + _HEAD, results, borrowed.gate.way_back, shared.descriptor)
     borrowed.run(code, dict(zip(_KERNEL.loop_registers, values)))
     deadline = time.monotonic() + _PATIENCE
     while not struct.unpack_from("<Q", shared.data, results_at)[0]:

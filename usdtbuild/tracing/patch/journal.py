@@ -10,7 +10,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from .injection import NAME
+from .way_back import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,12 +61,14 @@ def size(entries: int, parts: int) -> int:
 
 
 def start_time(pid: int) -> int:
-    """Return when a process started, in clock ticks since the machine did; 0 if there is none (proc(5), field 22)."""
+    """Return when a process started, in clock ticks since the machine did (proc(5), field 22); 0 if there is none, or
+    nothing of it but that nobody has asked how it ended (field 3)."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
         return 0
-    return int(text.rpartition(")")[2].split()[19])
+    fields = text.rpartition(")")[2].split()
+    return 0 if fields[0] in {"Z", "X"} else int(fields[19])
 
 
 def packed(owner: int, entries: Sequence[Entry], places: Places) -> bytes:

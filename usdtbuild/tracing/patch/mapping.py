@@ -6,6 +6,7 @@ mirrored pages, and room for the loop that makes the system calls.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from typing import TYPE_CHECKING
@@ -15,7 +16,6 @@ from ..maps import PAGE
 from . import journal
 from .code import RINGS
 from .injection import (
-    CLOSE,
     MADV_POPULATE_WRITE,
     MADV_WIPEONFORK,
     MADVISE,
@@ -103,8 +103,11 @@ class Mapping:
                 raise kind(f"process {borrowed.thread.pid} {reason}")
         except TracerError:
             os.pwrite(shared.file, bytes(journal.START), 0)  # where nothing has changed nothing is to be put back
+            with contextlib.suppress(TracerError, OSError):
+                shared.close_there(borrowed)
             shared.close()
             raise
+        shared.close_there(borrowed)
         return shared
 
     def calls(self, descriptor: int, rings_at: int, pid_cell: int, journal_at: int) -> list[Call]:
@@ -127,7 +130,7 @@ class Mapping:
             index += 1
             size, at = PAGE * (index - start), self.pages + PAGE * start
             calls.append(map_call(self.ordered[start], size, text, MAP_PRIVATE, descriptor, at))
-        return [*calls, Call(CLOSE, (descriptor,))]
+        return calls
 
     def calls_again(self, descriptor: int, rings_at: int, _: int, journal_at: int) -> list[Call]:
         """Return the system calls that put new data in the place of an earlier trace's; its cell stays."""
@@ -138,7 +141,7 @@ class Mapping:
         for part, at in zip(self.layout.parts, self.parts):
             size = len(part.code)
             calls.append(map_call(part.address + size, part.counters, data, flags, descriptor, at + size))
-        return [*calls, Call(CLOSE, (descriptor,))]
+        return calls
 
     def file_offset(self, address: int) -> int:
         """Return where in the shared file an address among counters is."""

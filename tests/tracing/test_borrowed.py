@@ -1,0 +1,138 @@
+"""A thread that works for us is itself again afterwards, and also if all that traces it is killed at any moment."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from usdtbuild.tracing.maps import Memory, areas
+from usdtbuild.tracing.model import COUNT, Plan
+from usdtbuild.tracing.patch.engine import PatchEngine
+from usdtbuild.tracing.selection import Wanted, select
+from usdtbuild.tracing.tracees import Tracees
+
+from .conftest import SOURCES
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def borrowed(run: Any, need: Any, tmp_path_factory: Any) -> Path:
+    folder: Path = tmp_path_factory.mktemp("borrowed")
+    for name in ("borrowed.c", "stress.d"):
+        shutil.copy(SOURCES / name, folder)
+    module = sys.executable, "-m", "usdtbuild"
+    run(*module, "header", "stress.d", "-o", "stress.h", cwd=folder)
+    run(*module, "cc", "--", need("gcc"), "-O2", "-Wno-unused-result", "-c", "borrowed.c", cwd=folder)
+    run("gcc", "-pthread", "borrowed.o", "-o", "borrowed", cwd=folder)
+    return folder / "borrowed"
+
+
+@pytest.fixture
+def running(borrowed: Path) -> Iterator[subprocess.Popen[str]]:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([borrowed], stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def ends_well(process: subprocess.Popen[str]) -> None:
+    """Registers, sleeps, reads, polls, signals, and its signal mask were what they would have been."""
+    output, _ = process.communicate("\n", timeout=60)
+    assert (process.returncode, output) == (0, "wrong=0,0,0,0,0,0 lost=0 turned=1\n")
+
+
+@pytest.mark.parametrize("what", ["count", "record"])
+def test_killed_before_each_step(running: Any, what: str) -> None:
+    """The first thread makes system calls for us, and goes on whatever it was about to do when we are gone."""
+    for _ in range(2):  # with nothing there, and with what the killed ones have left
+        words = [sys.executable, "-m", "tests.tracing.dying", str(running.pid), what]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+        found = re.fullmatch(r"killed=(\d+) status=0\n", done.stdout)
+        assert found, (done, running.poll())
+        assert int(found[1]) > 60
+    ends_well(running)
+
+
+def worker_of(tracer: subprocess.Popen[Any]) -> int:
+    """Return the process that traces for a command, 0 if there is none yet."""
+    children = Path(f"/proc/{tracer.pid}/task/{tracer.pid}/children")
+    return int(([*children.read_text().split(), "0"])[0])
+
+
+@pytest.mark.parametrize("times", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_command_and_what_traces_for_it_killed_at_any_moment(running: Any, times: int) -> None:
+    chance = random.Random(times)
+    words = [sys.executable, "-m", "usdtbuild", "trace", "--engine", "patch", "-P", "stress:*", "-p", str(running.pid)]
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    for number in range(times):
+        tracer = subprocess.Popen([*words, "-v"], **pipes)
+        if number % 4 == 0:  # when all is armed
+            assert tracer.stderr is not None
+            assert "tracing process" in tracer.stderr.readline()
+        else:
+            time.sleep(chance.uniform(0.1, 0.7))
+        worker = worker_of(tracer)
+        if worker:
+            os.kill(worker, 9)
+        tracer.kill()
+        tracer.communicate()
+    last = subprocess.run([*words, "-v", "--limit", "5"], capture_output=True, text=True, timeout=120, check=False)
+    assert last.stdout.count("stress:pass place=1 n=2 thrice=3 inverse=4 ") == 5, last
+    ends_well(running)
+
+
+def test_what_a_trace_changes_behind_the_vdso_is_put_back(running: Any, usdtbuild: Any) -> None:
+    (area,) = [one for one in areas(running.pid) if one.name == "[vdso]"]
+    memory = Memory(running.pid)
+    before = memory.read(area.start, area.end - area.start)
+    done = usdtbuild("trace", "--engine", "patch", "-P", "stress:*", "--limit", "5", "-p", running.pid)
+    assert "stress:pass" in done.stdout
+    assert memory.read(area.start, area.end - area.start) == before
+    memory.close()
+    ends_well(running)
+
+
+def test_a_restartable_sequence_is_begun_again(run: Any, need: Any, tmp_path: Path) -> None:
+    """What a thread does without being interrupted, or anew, as allocators do: the kernel sees to it, and so do we."""
+    shutil.copy(SOURCES / "stress.d", tmp_path)
+    run(sys.executable, "-m", "usdtbuild", "header", "stress.d", "-o", "stress.h", cwd=tmp_path)
+    compile_ = [sys.executable, "-m", "usdtbuild", "cc", "--", need("gcc"), "-O2", "-I.", SOURCES / "sequence.c"]
+    if run(*compile_, "-o", "sequence", cwd=tmp_path, code=None).returncode:
+        pytest.skip("this C library registers no restartable sequences (glibc does from 2.35 on)")
+    pipe = subprocess.PIPE
+    with subprocess.Popen([tmp_path / "sequence"], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        word, address = process.stdout.readline().split()
+        if word == "none":
+            pytest.skip("this kernel has no restartable sequences")
+        targets = select(process.pid, Wanted()).targets
+        memory = Memory(process.pid)
+        for number in range(20):
+            tracees = Tracees()
+            tracees.seize(process.pid)
+            with tracees.standing(process.pid):
+                engine = PatchEngine(tracees, process.pid, Plan(COUNT, targets))
+                assert not engine.attach()
+                memory.write(int(address, 16), bytes([number + 1]))
+                engine.detach()
+            tracees.stop(process.pid)
+            tracees.detach(process.pid)
+            time.sleep(0.01)
+        memory.close()
+        output, _ = process.communicate("\n", timeout=60)
+    assert re.fullmatch(r"wrong=0 done=[1-9]\d* again=[1-9]\d*\n", output), output
