@@ -28,8 +28,19 @@
 
 uint64_t live_skipped, live_too_deep, live_abandoned;
 
-/* One word of thread-local storage for the path that every hit takes. */
-static __thread int inside __attribute__((tls_model("initial-exec")));
+/* A thread's state, in one place: finding it costs as much as using it. */
+typedef struct thread {
+	int inside;      /* a handler is being called, or a frame taken or ended */
+	int32_t top;     /* the newest frame, or -1 */
+	int32_t current; /* the block that frames are taken from, which is this thread's, or -1 */
+	uint8_t known;
+	uintptr_t stack, stack_end;
+} thread;
+
+static __thread thread mine __attribute__((tls_model("initial-exec")));
+
+/* What few hits need isn't compiled into what all of them run: it would have them save more registers. */
+#define LIVE_RARE __attribute__((noinline, cold))
 
 /*
  * `vectors` says that vector registers are saved. A hit that began before a handler that needs that came is the one that doesn't reach it.
@@ -92,15 +103,15 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER void live_hit(live_point *point, uintptr_t *re
 		count_hit(point);
 	if (!actions)
 		return; /* it has just gone off */
-	if (inside || (actions->vectors && !vectors)) {
+	if (mine.inside || (actions->vectors && !vectors)) {
 		LIVE_ADD_ONE(&live_skipped);
 		return;
 	}
-	inside = 1;
+	mine.inside = 1;
 	__asm__ volatile("" ::: "memory");
 	call_handlers(point, actions, registers, NULL);
 	__asm__ volatile("" ::: "memory");
-	inside = 0;
+	mine.inside = 0;
 }
 
 #ifdef LIVE_FRAMES
@@ -133,14 +144,6 @@ typedef struct block {
 static frame frames[LIVE_FRAME_COUNT];
 static block blocks[BLOCKS];
 
-typedef struct thread {
-	int32_t top;     /* the newest frame, or -1 */
-	int32_t current; /* the block that frames are taken from, or -1 */
-	uintptr_t stack, stack_end;
-	uint8_t known;
-} thread;
-
-static __thread thread mine __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
 static int have_key;
 
@@ -234,19 +237,15 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void find_stack(thread *self)
 	close(fd);
 }
 
-static LIVE_PLAIN USDT_LIVE_FAST_HANDLER thread *this_thread(void)
+/* A thread's first frame. */
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE void know(thread *self)
 {
-	thread *self = &mine;
+	int saved = errno;
 
-	if (!self->known) {
-		int saved = errno;
-
-		self->known = 1;
-		self->top = self->current = -1;
-		find_stack(self);
-		errno = saved;
-	}
-	return self;
+	self->known = 1;
+	self->top = self->current = -1;
+	find_stack(self);
+	errno = saved;
 }
 
 /*
@@ -255,7 +254,7 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER thread *this_thread(void)
  * on the thread's own stack, where its trampoline's address isn't any more. Only that stack is read: memory there, once used, stays mapped. Where the
  * address isn't on the stack (LIVE_LINK), what is deeper waits for sweep().
  */
-static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void bury(thread *self, const uintptr_t *slot, uintptr_t back)
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE void bury(thread *self, const uintptr_t *slot, uintptr_t back)
 {
 	int32_t k;
 
@@ -316,7 +315,7 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void sweep(thread *self, const uintptr_
 }
 
 /* The slow way to a free frame: another block of this thread's, or a new one. -1: there is none. */
-static LIVE_PLAIN USDT_LIVE_FAST_HANDLER int32_t take(thread *self, const uintptr_t *slot, uintptr_t back)
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE int32_t take(thread *self, const uintptr_t *slot, uintptr_t back)
 {
 	int32_t i = self->current;
 	unsigned bit;
@@ -352,97 +351,69 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER int32_t take(thread *self, const uintpt
 	return -1;
 }
 
+/* A frame for the call whose return address is in `registers` or at `slot`, or -1. */
+static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER int32_t add_frame(
+	thread *self, live_point *point, const live_actions *actions, const uintptr_t *registers, uintptr_t *slot)
+{
+	uintptr_t back = live_back(registers, slot);
+	uint64_t free;
+	int32_t k;
+
+	if (__builtin_expect(!self->known, 0))
+		know(self);
+	if (self->top >= 0 && frames[self->top].slot <= slot)
+		bury(self, slot, back);
+	k = self->current;
+	if (__builtin_expect(k >= 0 && (free = blocks[k].free), 1)) {
+		blocks[k].free = free & (free - 1);
+		k = k * BLOCK + __builtin_ctzll(free);
+	} else if ((k = take(self, slot, back)) < 0) {
+		__atomic_fetch_add(&live_too_deep, 1, __ATOMIC_RELAXED);
+		return k;
+	}
+	frames[k].point = point;
+	frames[k].actions = actions;
+	frames[k].slot = slot;
+	frames[k].below = self->top;
+	frames[k].state = CHAINED;
+	live_returns[k].address = back;
+	live_returns[k].body = point->resume;
+	self->top = k;
+	return k;
+}
+
 /* Returns where the stub goes on: a trampoline, with the return address taken off the stack, or 0. */
 LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
 	live_point *point, uintptr_t *registers, uintptr_t *slot, int vectors)
 {
 	const live_actions *actions = __atomic_load_n(&point->actions, __ATOMIC_ACQUIRE);
-	uintptr_t next = 0;
-	thread *self;
-	int32_t k;
+	thread *self = &mine;
+	int32_t k = -1;
 
 	if (LIVE_HIT_COUNTS)
 		count_hit(point);
 	if (!actions)
 		return 0;
-	if (inside || (actions->vectors && !vectors)) {
+	if (self->inside || (actions->vectors && !vectors)) {
 		__atomic_fetch_add(&live_skipped, 1, __ATOMIC_RELAXED);
 		return 0;
 	}
-	inside = 1;
+	self->inside = 1;
 	__asm__ volatile("" ::: "memory");
-	if (actions->leaves) {
-		uintptr_t back = live_back(registers, slot);
-
-		self = mine.known ? &mine : this_thread();
-		if (self->top >= 0 && frames[self->top].slot <= slot)
-			bury(self, slot, back);
-		k = self->current;
-		if (k >= 0 && blocks[k].free && blocks[k].owner == self) {
-			unsigned bit = (unsigned)__builtin_ctzll(blocks[k].free);
-
-			blocks[k].free &= blocks[k].free - 1;
-			k = k * BLOCK + (int)bit;
-		} else {
-			k = take(self, slot, back);
-		}
-		if (k < 0) {
-			__atomic_fetch_add(&live_too_deep, 1, __ATOMIC_RELAXED);
-		} else {
-			frames[k].point = point;
-			frames[k].actions = actions;
-			frames[k].slot = slot;
-			frames[k].below = self->top;
-			frames[k].state = CHAINED;
-			live_returns[k].address = back;
-			live_returns[k].body = point->resume;
-#if defined(__x86_64__)
-			live_return_vectors[k] = actions->vectors != 0;
-#endif
-			self->top = k;
-			next = live_trampoline(k);
-		}
-	}
+	if (actions->leaves)
+		k = add_frame(self, point, actions, registers, slot);
 	call_handlers(point, actions, registers, slot);
 	__asm__ volatile("" ::: "memory");
-	inside = 0;
-	return next ? next - LIVE_TRAMPOLINE_CALL : 0;
+	self->inside = 0;
+	return k >= 0 ? live_trampoline(k) - LIVE_TRAMPOLINE_CALL : 0;
 }
 
-/* `trampoline` is the address that a body returned to. Returns the real one. */
-LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_leave(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot)
+/* A frame that isn't this thread's newest, or whose block isn't the one that the thread takes from. */
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE void end_frame(thread *self, int32_t k)
 {
-	int32_t k = live_frame_of(trampoline), *from;
-	uintptr_t back = live_returns[k].address;
-	const live_point *point = frames[k].point;
-	const live_actions *actions = frames[k].actions;
-	thread *self = &mine;
-	int was_inside = inside, saved = 0;
-	uint32_t state = CHAINED, i;
-	usdt_live_return ret;
+	uint32_t state = CHAINED;
+	int32_t *from;
 
-	inside = 1;
-	__asm__ volatile("" ::: "memory");
-	if (!self->known)
-		self = this_thread(); /* a coroutine that was entered on another thread */
-	if (!was_inside) {
-		ret.point = &point->shown;
-		ret.value = values[0];
-		ret.second = values[1];
-		ret.stack = slot;
-		if (__builtin_expect(actions->count == 1 && !actions->vectors && actions->action[0].leaver, 1)) {
-			actions->action[0].leaver(&ret, actions->action[0].data);
-		} else {
-			saved = actions->vectors ? errno : 0;
-			for (i = 0; i < actions->count; i++)
-				if (actions->action[i].leaver)
-					actions->action[i].leaver(&ret, actions->action[i].data);
-			if (actions->vectors)
-				errno = saved;
-		}
-	} else {
-		__atomic_fetch_add(&live_skipped, 1, __ATOMIC_RELAXED);
-	}
 	if (self->top == k) {
 		self->top = frames[k].below;
 		give_back(self, k);
@@ -456,15 +427,81 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_leave(uintptr_t trampoline, uin
 			   &frames[k].state, &state, ENDED, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 		give_back(self, k);
 	}
+}
+
+/* More than one handler, or one that may change errno. */
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER __attribute__((noinline)) void call_leavers(
+	const live_actions *actions, const usdt_live_return *ret)
+{
+	int *number = actions->vectors ? &errno : NULL, saved = number ? *number : 0;
+	uint32_t i;
+
+	for (i = 0; i < actions->count; i++)
+		if (actions->action[i].leaver)
+			actions->action[i].leaver(ret, actions->action[i].data);
+	if (number)
+		*number = saved;
+}
+
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER __attribute__((noinline)) uintptr_t leave(
+	uint32_t k, const live_actions *actions, const uintptr_t *values, uintptr_t *slot)
+{
+	thread *self = &mine;
+	int was_inside = self->inside;
+	usdt_live_return ret;
+	uintptr_t back;
+
+	self->inside = 1;
 	__asm__ volatile("" ::: "memory");
-	inside = was_inside;
+	if (__builtin_expect(!self->known, 0))
+		know(self); /* a coroutine that was entered on another thread */
+	if (__builtin_expect(was_inside, 0)) {
+		__atomic_fetch_add(&live_skipped, 1, __ATOMIC_RELAXED);
+	} else {
+		ret.point = &frames[k].point->shown;
+		ret.value = values[0];
+		ret.second = values[1];
+		ret.stack = slot;
+		if (__builtin_expect(actions->count == 1 && !actions->vectors && actions->action[0].leaver, 1))
+			actions->action[0].leaver(&ret, actions->action[0].data);
+		else
+			call_leavers(actions, &ret);
+	}
+	back = live_returns[k].address; /* before the frame is anybody's */
+	if (__builtin_expect((uint32_t)self->top == k && k / BLOCK == (uint32_t)self->current, 1)) {
+		self->top = frames[k].below;
+		blocks[k / BLOCK].free |= (uint64_t)1 << (k % BLOCK);
+	} else {
+		end_frame(self, (int32_t)k);
+	}
+	__asm__ volatile("" ::: "memory");
+	self->inside = was_inside;
 	return back;
 }
 
+/* `trampoline` is the address that a body returned to. Returns the real one. */
+LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_leave(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot)
+{
+	uint32_t k = (uint32_t)live_frame_of(trampoline);
+
+	return leave(k, frames[k].actions, values, slot);
+}
+
+#if defined(__x86_64__)
+/* The same, but 0, with nothing done, where the frame's handlers need vector registers saved. */
+LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_leave_fast(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot)
+{
+	uint32_t k = (uint32_t)live_frame_of(trampoline);
+	const live_actions *actions = frames[k].actions;
+
+	return actions->vectors ? 0 : leave(k, actions, values, slot);
+}
+#else
 /* For the machine's assembly: whether the handlers of the frame that ends use vector registers. */
 LIVE_HIDDEN __attribute__((used)) LIVE_PLAIN USDT_LIVE_FAST_HANDLER uint32_t live_leave_vectors(uintptr_t trampoline)
 {
 	return frames[live_frame_of(trampoline)].actions->vectors;
 }
+#endif
 
 #endif

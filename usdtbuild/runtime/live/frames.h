@@ -58,9 +58,6 @@ typedef struct live_return {
 
 LIVE_HIDDEN extern live_return live_returns[LIVE_FRAME_COUNT];
 LIVE_HIDDEN extern const char live_trampolines[];
-#if defined(__x86_64__)
-LIVE_HIDDEN extern uint8_t live_return_vectors[LIVE_FRAME_COUNT];
-#endif
 
 /* The address that frame `k` returns to first. */
 static inline USDT_LIVE_FAST_HANDLER uintptr_t live_trampoline(int32_t k)

@@ -136,7 +136,7 @@ typedef struct live_point {
 	uintptr_t called;              /* x86: what the stub calls */
 	uint8_t form;                  /* of the machine's own */
 	uint8_t state;                 /* LIVE_OFF … */
-	uint8_t wanted;
+	uint8_t wanted;                /* by the rules, as the preloaded library tells it */
 	uint8_t segment;
 	uint8_t original[8];           /* bytes of the point, as they were found */
 	uint8_t padding, landing_pad, nops, first_nop; /* of entries: bytes */
@@ -170,7 +170,7 @@ typedef struct live_module {
 	uint32_t identity;             /* of its memory, to know it again */
 	uint8_t seen, prepared, from_memory;
 	char *region;                  /* stubs, then counts */
-	size_t region_size;
+	size_t region_size, room;      /* of which the machine's own */
 	char *counts;                  /* of its points, 64 bytes each, and where that is in the shared file */
 	uint64_t counts_offset;
 	uint32_t cells;                /* the first of its points', or 0 */
@@ -203,7 +203,8 @@ typedef struct live_list {
 LIVE_HIDDEN live_point *live_append(live_list *list);
 LIVE_HIDDEN int live_read_probes(live_module *module, const live_file *file, live_list *list);
 LIVE_HIDDEN int live_read_functions(live_module *module, const live_file *file, live_list *list);
-LIVE_HIDDEN int live_is_code(const live_module *module, uintptr_t address);
+LIVE_HIDDEN int live_is_code(const live_module *module, uintptr_t address); /* 1 + the segment's number, or 0 */
+LIVE_HIDDEN size_t live_code_left(const live_module *module, unsigned segment, uintptr_t address); /* bytes that may be read there */
 
 /* -- modules.c -------------------------------------------------------------------------------------------------- */
 
@@ -338,6 +339,7 @@ LIVE_HIDDEN const char *live_machine_entry_room(const live_point *point, const c
 LIVE_HIDDEN extern uint64_t live_skipped, live_too_deep, live_abandoned;
 LIVE_HIDDEN __attribute__((used)) uintptr_t live_enter(live_point *point, uintptr_t *registers, uintptr_t *slot, int vectors);
 LIVE_HIDDEN __attribute__((used)) uintptr_t live_leave(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot);
+LIVE_HIDDEN __attribute__((used)) uintptr_t live_leave_fast(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot);
 LIVE_HIDDEN __attribute__((used)) void live_hit(live_point *point, uintptr_t *registers, int vectors);
 
 #endif

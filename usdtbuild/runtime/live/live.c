@@ -87,8 +87,7 @@ static uint64_t now(void)
 /* Stubs and what leads to them, for all points of a module, the first time that any is wanted. */
 static void prepare(live_module *module)
 {
-	size_t room = live_machine_room(module), stubs = module->point_count * (size_t)live_stub_size, page = live_page();
-	size_t i;
+	size_t stubs = module->point_count * (size_t)live_stub_size, i;
 
 	if (module->prepared)
 		return;
@@ -96,14 +95,14 @@ static void prepare(live_module *module)
 	if (!module->region)
 		return;
 #ifdef MADV_POPULATE_WRITE
-	madvise(module->region, (stubs + page - 1) & ~(page - 1), MADV_POPULATE_WRITE);
+	madvise(module->region, (stubs + live_page() - 1) & ~(live_page() - 1), MADV_POPULATE_WRITE);
 #endif
 	for (i = 0; i < module->point_count; i++)
 		if (!module->points[i].shown.reason)
 			live_machine_stub(&module->points[i], (unsigned char *)module->points[i].stub);
-	live_machine_prepare(module, module->region + ((stubs + 255) & ~(size_t)255), room);
+	live_machine_prepare(module, module->region + ((stubs + 255) & ~(size_t)255), module->room);
 #if !defined(__x86_64__)
-	__builtin___clear_cache(module->region, module->region + stubs + room);
+	__builtin___clear_cache(module->region, module->region + stubs + module->room);
 #endif
 	if (!live_make_executable(module->region, (size_t)((char *)module->points - module->region)))
 		for (i = 0; i < module->point_count; i++)
@@ -145,7 +144,7 @@ static uint32_t switch_list(live_module *module, live_point **list, size_t count
 		point->shown.is_on = (uint8_t)on;
 		if (point->semaphore)
 			add_to(point->semaphore, on ? 1 : -1);
-		if (!on)
+		if (!on && point->actions)
 			live_set_actions(point, NULL);
 		done++;
 	}
@@ -158,20 +157,28 @@ static int apply_to(live_module *module, unsigned kinds)
 	live_point **on = live_allocate(&scratch, 2 * module->point_count * sizeof *on + 32), **off;
 	size_t on_count = 0, off_count = 0, i;
 	live_actions wanted;
-	const live_actions *previous = NULL;
+	live_decided decided[DECIDED];
 	int error = 0;
 
 	if (!on)
 		return USDT_LIVE_NO_MEMORY;
 	off = on + module->point_count + 1;
 	memset(&wanted, 0, sizeof wanted);
+	memset(decided, 0, sizeof decided);
 	for (i = 0; i < module->point_count; i++) {
 		live_point *point = &module->points[i];
+		live_decided *now;
 
 		if (!(point->shown.kind & kinds))
 			continue;
-		point->wanted = (uint8_t)live_decide(point, &wanted, &error);
-		if (!point->wanted) {
+		now = live_decided_of(decided, point);
+		if (point->shown.kind != USDT_LIVE_PROBES || now->name != point->shown.name) {
+			now->name = point->shown.name;
+			now->on = live_decide(point, &wanted, &error);
+			now->actions = now->on ? live_shared_actions(&wanted) : NULL;
+		}
+		point->wanted = (uint8_t)now->on;
+		if (!now->on) {
 			if (point->state == LIVE_ON)
 				off[off_count++] = point;
 			continue;
@@ -182,9 +189,8 @@ static int apply_to(live_module *module, unsigned kinds)
 			point->shown.reason = point->shown.detail = NULL;
 		if (point->shown.reason)
 			continue;
-		previous = live_shared_actions(&wanted);
-		if (previous != point->actions || !point->armed != !previous)
-			live_set_actions(point, previous);
+		if (now->actions != point->actions || !point->armed != !now->actions)
+			live_set_actions(point, now->actions);
 		if (point->state == LIVE_OFF)
 			on[on_count++] = point;
 	}
@@ -240,19 +246,29 @@ void live_linker_changed(void)
 
 static void count_points(const rule *r, int *on)
 {
+	live_decided decided[DECIDED];
 	live_module *module;
 	uint32_t i;
 
 	last.modules = last.points = last.on = last.locked = 0;
 	for (module = live_modules; module; module = module->next) {
 		last.modules++;
+		memset(decided, 0, sizeof decided);
 		for (i = 0; i < module->point_count; i++) {
 			const live_point *point = &module->points[i];
+			live_decided *now;
 
 			last.points++;
 			last.on += point->state == LIVE_ON;
 			last.locked += !point->cell;
-			if (!r || !live_rule_applies(r, point))
+			if (!r || r->kind != point->shown.kind)
+				continue;
+			now = live_decided_of(decided, point);
+			if (point->shown.kind != USDT_LIVE_PROBES || now->name != point->shown.name) {
+				now->name = point->shown.name;
+				now->on = live_rule_applies(r, point);
+			}
+			if (!now->on)
 				continue;
 			last.matched++;
 			last.refused += point->shown.reason != NULL;
@@ -264,9 +280,9 @@ static void count_points(const rule *r, int *on)
 static int change(const rule *r)
 {
 	uint64_t start = now();
-	int error = live_check_pattern(r->pattern), on = 0;
+	int error = lock(), on = 0;
 
-	if (error || (error = lock()))
+	if (error)
 		return error;
 	memset(&last, 0, sizeof last);
 	error = look();
@@ -292,10 +308,9 @@ static int new_rule(
 		return USDT_LIVE_BAD_MACHINE;
 	if (leaver && !live_has_leave)
 		return USDT_LIVE_NO_LEAVE;
-	if (live_check_pattern(pattern))
-		return USDT_LIVE_BAD_PATTERN;
 	memset(&r, 0, sizeof r);
-	strcpy(r.pattern, pattern);
+	if (live_read_pattern(&r.pattern, pattern))
+		return USDT_LIVE_BAD_PATTERN;
 	r.kind = kind;
 	r.on = on;
 	r.handler = handler;
@@ -353,7 +368,8 @@ int usdt_live_refresh(void)
 
 int usdt_live_each(unsigned kinds, const char *pattern, usdt_live_visitor *each, void *data)
 {
-	int error = live_check_pattern(pattern), count = 0, stop = 0;
+	live_pattern read;
+	int error = live_read_pattern(&read, pattern), count = 0, stop = 0;
 	live_module *module;
 	uint32_t i;
 
@@ -364,7 +380,7 @@ int usdt_live_each(unsigned kinds, const char *pattern, usdt_live_visitor *each,
 		for (i = 0; i < module->point_count && !stop; i++) {
 			const live_point *point = &module->points[i];
 
-			if (!live_point_matches(kinds, pattern, point))
+			if (!live_point_matches(kinds, &read, point))
 				continue;
 			count++;
 			stop = each && each(&point->shown, live_count(point), data);

@@ -68,39 +68,53 @@ static int matches(const char *pattern, const char *text)
 }
 
 /* MODULE!PROVIDER:NAME, of which the first two may be left out. */
-int live_point_matches(unsigned kinds, const char *pattern, const live_point *point)
+int live_read_pattern(live_pattern *pattern, const char *text)
 {
-	const char *mark = strchr(pattern, '!'), *colon;
-	char part[LONGEST];
+	const char *mark, *colon;
 
-	if (!(kinds & point->shown.kind))
+	memset(pattern, 0, sizeof *pattern);
+	if (!text || !*text || strlen(text) >= LONGEST)
+		return USDT_LIVE_BAD_PATTERN;
+	strcpy(pattern->text, text);
+	if ((mark = strchr(text, '!'))) {
+		memcpy(pattern->module, text, (size_t)(mark - text));
+		pattern->has_module = 1;
+		pattern->name = (uint16_t)(mark - text + 1);
+	}
+	pattern->probe = pattern->name;
+	if ((colon = strchr(text + pattern->name, ':'))) {
+		memcpy(pattern->provider, text + pattern->name, (size_t)(colon - text) - pattern->name);
+		pattern->has_provider = 1;
+		pattern->probe = (uint16_t)(colon - text + 1);
+	}
+	return 0;
+}
+
+static int module_matches(const char *pattern, const live_point *point)
+{
+	const char *file = strrchr(point->shown.module, '/');
+
+	if (!*pattern)
+		return point->module == live_modules;
+	return matches(pattern, file ? file + 1 : point->shown.module) || matches(pattern, point->shown.module);
+}
+
+int live_point_matches(unsigned kinds, const live_pattern *pattern, const live_point *point)
+{
+	if (!(kinds & point->shown.kind) || (pattern->has_module && !module_matches(pattern->module, point)))
 		return 0;
-	if (mark) {
-		const char *file = strrchr(point->shown.module, '/');
-
-		memcpy(part, pattern, (size_t)(mark - pattern));
-		part[mark - pattern] = '\0';
-		if (!*part ? point->module != live_modules : !matches(part, file ? file + 1 : point->shown.module))
-			if (!*part || !matches(part, point->shown.module))
-				return 0;
-		pattern = mark + 1;
-	}
-	colon = point->shown.kind == USDT_LIVE_PROBES ? strchr(pattern, ':') : NULL;
-	if (colon) {
-		memcpy(part, pattern, (size_t)(colon - pattern));
-		part[colon - pattern] = '\0';
-		if (!matches(part, point->shown.provider))
-			return 0;
-		pattern = colon + 1;
-	}
-	return matches(pattern, point->shown.name);
+	if (point->shown.kind != USDT_LIVE_PROBES)
+		return matches(pattern->text + pattern->name, point->shown.name);
+	if (pattern->has_provider && !matches(pattern->provider, point->shown.provider))
+		return 0;
+	return matches(pattern->text + pattern->probe, point->shown.name);
 }
 
 /* -- what a point shall do ---------------------------------------------------------------------------------------- */
 
 int live_rule_applies(const rule *r, const live_point *point)
 {
-	return point->shown.size >= (r->on ? r->minimum : 0) && live_point_matches(r->kind, r->pattern, point);
+	return point->shown.size >= (r->on ? r->minimum : 0) && live_point_matches(r->kind, &r->pattern, point);
 }
 
 /* Handlers of a point by all rules, in `wanted`. Returns whether it shall be on. */
@@ -191,11 +205,6 @@ void live_set_actions(live_point *point, const live_actions *actions)
 
 /* -- rules -------------------------------------------------------------------------------------------------------- */
 
-int live_check_pattern(const char *pattern)
-{
-	return !pattern || !*pattern || strlen(pattern) >= LONGEST ? USDT_LIVE_BAD_PATTERN : 0;
-}
-
 static void drop_rule(unsigned index)
 {
 	memmove(&live_rules[index], &live_rules[index + 1], (live_rule_count - index - 1) * sizeof *live_rules);
@@ -212,9 +221,9 @@ int live_add_rule(const rule *added)
 
 		if (r->kind != added->kind)
 			continue;
-		if (!added->on && (!strcmp(r->pattern, added->pattern) || !strcmp(added->pattern, "*")))
+		if (!added->on && (!strcmp(r->pattern.text, added->pattern.text) || !strcmp(added->pattern.text, "*")))
 			drop_rule(i);
-		else if (added->on && r->on && !strcmp(r->pattern, added->pattern) && r->handler == added->handler && r->flags == added->flags
+		else if (added->on && r->on && !strcmp(r->pattern.text, added->pattern.text) && r->handler == added->handler && r->flags == added->flags
 			&& r->leaver == added->leaver && r->data == added->data && r->minimum == added->minimum) {
 			unsigned j;
 

@@ -9,8 +9,33 @@
 
 enum { RULES = 64, LONGEST = 256, HANDLERS = 8 };
 
+/* A pattern, taken apart once: it is held against thousands of names. */
+typedef struct live_pattern {
+	char text[LONGEST], module[LONGEST], provider[LONGEST];
+	uint16_t name;  /* in the text: what names of functions are held against */
+	uint16_t probe; /* likewise of probes */
+	uint8_t has_module, has_provider;
+} live_pattern;
+
+/*
+ * What was decided of probes in one walk through a module's points: all sites of one have the same pointer to its name. Other names
+ * may share an entry, and then take turns.
+ */
+typedef struct live_decided {
+	const char *name; /* NULL: nobody's */
+	const live_actions *actions;
+	int on;
+} live_decided;
+
+enum { DECIDED = 64 };
+
+static inline live_decided *live_decided_of(live_decided *all, const live_point *point)
+{
+	return &all[(uintptr_t)point->shown.name / 16 % DECIDED];
+}
+
 typedef struct rule {
-	char pattern[LONGEST];
+	live_pattern pattern;
 	unsigned kind, flags;
 	uint32_t minimum;
 	int on;
@@ -22,8 +47,8 @@ typedef struct rule {
 LIVE_HIDDEN extern rule live_rules[RULES];
 LIVE_HIDDEN extern unsigned live_rule_count;
 
-LIVE_HIDDEN int live_check_pattern(const char *pattern); /* 0 or an error */
-LIVE_HIDDEN int live_point_matches(unsigned kinds, const char *pattern, const live_point *point);
+LIVE_HIDDEN int live_read_pattern(live_pattern *pattern, const char *text); /* 0 or an error */
+LIVE_HIDDEN int live_point_matches(unsigned kinds, const live_pattern *pattern, const live_point *point);
 LIVE_HIDDEN int live_rule_applies(const rule *r, const live_point *point);
 LIVE_HIDDEN int live_add_rule(const rule *added); /* 0 or an error */
 /* Handlers of a point by all rules, in `wanted`. Returns whether it shall be on. */

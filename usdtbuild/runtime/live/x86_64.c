@@ -238,7 +238,7 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 		} else if (point->form != FORM_TAIL) {
 			one_byte(store, at + 4, 0, distance[3]);
 		}
-		if (store->size && !memcmp((const void *)store->at, store->bytes, store->size))
+		if (store->size == 1 ? *(const uint8_t *)store->at == store->bytes[0] : !memcmp((const void *)store->at, store->bytes, store->size))
 			store->size = 0;
 		return 1;
 	}
@@ -255,9 +255,9 @@ extern void live_x86_enter(void) LIVE_HIDDEN;
  * handlers, what is called counts. Entries step over no red zone: none is in use there.
  *
  *     probe, in cells                          entry, in cells
- *      0  add $-128,%rsp; push %rax             0  push %rax
- *      5  mov %fs:cells,%rax                    1  mov %fs:cells,%rax
- *     14  cmpl $0,armed; jne 45                10  cmpl $0,armed; jne 44
+ *      0  add $-128,%rsp; push %rax             0  cmpl $0,armed; jne 45
+ *      5  mov %fs:cells,%rax                    9  push %rax
+ *     14  cmpl $0,armed; jne 45                10  mov %fs:cells,%rax
  *     23  test %rax,%rax; je 45                19  test %rax,%rax; je 44
  *     28  incq cell(%rax)                      24  incq cell(%rax)
  *     35  pop %rax; sub $-128,%rsp             31  pop %rax
@@ -281,7 +281,7 @@ static const unsigned char stubs[4][56] = {
 	{0x48, 0x83, 0xc4, 0x80, 0x50, 0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0, 0x83, 0x3d, 0, 0, 0, 0, 0, 0x75, 22,
 		0x48, 0x85, 0xc0, 0x74, 17, 0x48, 0xff, 0x80, 0, 0, 0, 0, 0x58, 0x48, 0x83, 0xec, 0x80, 0xe9, 0, 0, 0, 0,
 		0xff, 0x15, 0, 0, 0, 0, 0xeb, 0xee, 0xcc, 0xcc, 0xcc},
-	{0x50, 0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0, 0x83, 0x3d, 0, 0, 0, 0, 0, 0x75, 25,
+	{0x83, 0x3d, 0, 0, 0, 0, 0, 0x75, 36, 0x50, 0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0,
 		0x48, 0x85, 0xc0, 0x74, 20, 0x48, 0xff, 0x80, 0, 0, 0, 0, 0x58, 0xe9, 0, 0, 0, 0, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
 		0x58, 0xff, 0x15, 0, 0, 0, 0, 0x3e, 0x41, 0xff, 0xe3, 0xcc},
 	{0x83, 0x3d, 0, 0, 0, 0, 0, 0x75, 31, 0xf0, 0x48, 0xff, 0x05, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0,
@@ -294,7 +294,7 @@ static const unsigned char stubs[4][56] = {
 
 /* Where each has its numbers; 0: nowhere. */
 static const struct { uint8_t cells, armed, cell, count, resume[2]; } places[4] = {
-	{10, 16, 31, 0, {41, 0}}, {6, 12, 27, 0, {33, 0}}, {0, 2, 0, 13, {18, 28}}, {0, 2, 0, 13, {18, 0}},
+	{10, 16, 31, 0, {41, 0}}, {15, 2, 27, 0, {33, 0}}, {0, 2, 0, 13, {18, 28}}, {0, 2, 0, 13, {18, 0}},
 };
 
 static uintptr_t cells_in_thread(void)

@@ -99,7 +99,7 @@ int live_machine_prepare(live_module *module, char *room, size_t size)
 	static const int8_t highs[] = {
 		0x20, -0x20, 0x30, -0x30, 0x28, -0x28, 0x38, -0x38, 0x18, -0x18, 0x10, -0x10, 0x14, -0x14, 0x3c, -0x3c,
 		0x24, -0x24, 0x2c, -0x2c, 0x34, -0x34, 0x08, -0x08};
-	live_point **list, **spare;
+	live_point **list, **spare, **last;
 	size_t count = 0, tails = 0, i;
 	live_arena scratch = {0};
 
@@ -111,24 +111,26 @@ int live_machine_prepare(live_module *module, char *room, size_t size)
 		live_free(&scratch);
 		return USDT_LIVE_NO_MEMORY;
 	}
-	spare = list + module->probe_count;
-	for (i = 0; i < module->probe_count; i++)
-		if (!module->points[i].shown.reason
-			&& (module->points[i].form == FORM_NOPL4 || module->points[i].form == FORM_NOPL5))
-			list[count++] = &module->points[i];
+	spare = last = list + module->probe_count;
+	for (i = 0; i < module->probe_count; i++) {
+		live_point *point = &module->points[i];
+
+		if (!point->shown.reason && (point->form == FORM_NOPL4 || point->form == FORM_NOPL5))
+			list[count++] = point;
+		else if (!point->shown.reason && point->form == FORM_TAIL)
+			*--last = point; /* from the list's end on; they are sorted below */
+	}
+	tails = (size_t)(spare - last);
 	live_sort_points(list, spare, count);
 	for (i = 0; count && i < sizeof highs && !make_mirrors(module, list, count, highs[i]); i++)
 		;
 	if (i == sizeof highs)
 		for (i = 0; i < count; i++)
 			live_refuse(list[i], "no-memory", live_no_reach);
-	for (i = 0; i < module->probe_count; i++)
-		if (!module->points[i].shown.reason && module->points[i].form == FORM_TAIL)
-			spare[tails++] = &module->points[i];
-	live_sort_points(spare, list, tails);
-	if (!tails || !make_mirrors(module, spare, tails, (int8_t)0xc3))
+	live_sort_points(last, spare, tails);
+	if (!tails || !make_mirrors(module, last, tails, (int8_t)0xc3))
 		for (i = 0; i < tails; i++)
-			live_refuse(spare[i], "no-memory", "the one place that this tail call's bytes can jump to isn't free");
+			live_refuse(last[i], "no-memory", "the one place that this tail call's bytes can jump to isn't free");
 	live_free(&scratch);
 	return 0;
 }
