@@ -96,6 +96,20 @@ def build(run: Any, runtime: Any, usdtbuild: Any, tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture(scope="session")
+def many_functions() -> Callable[[Path, int], Path]:
+    """Return what writes the file of functions that many_functions.c calls: `many_functions(folder, 1000)`."""
+
+    def write(folder: Path, count: int) -> Path:
+        """Write `count` functions and the table of them."""
+        lines = [f"__attribute__((noinline)) long g_{i}(long x) {{ return x * 3 + {i}; }}\n" for i in range(count)]
+        table = ",".join(f"g_{i}" for i in range(count))
+        (folder / "many.c").write_text("".join(lines) + f"long (*const functions[])(long) = {{{table}}};\n")
+        return folder / "many.c"
+
+    return write
+
+
+@pytest.fixture(scope="session")
 def check_frames() -> Callable[[str, int], None]:
     """Return what compares the output of frames.cc with what is right on every machine."""
 

@@ -67,17 +67,9 @@ def test_refused_are_those_that_the_functions_command_refuses(
         assert inside["looks_like_it"] == inside["a_loop"] == "yes"
 
 
-def many(folder: Path, count: int) -> Path:
-    """Write a file of `count` small functions and the table of them."""
-    path = folder / "many.c"
-    lines = [f"__attribute__((noinline)) long g_{i}(long x) {{ return x * 3 + {i}; }}\n" for i in range(count)]
-    table = ",".join(f"g_{i}" for i in range(count))
-    path.write_text("".join(lines) + f"long (*const functions[])(long) = {{{table}}};\n")
-    return path
-
-
-def switch_many(count: int, switches: int, run: Any, runtime: Any, folder: Path) -> dict[str, int]:
-    run("gcc", "-O1", PATCHABLE, "-c", many(folder, count), "-o", folder / "many.o")
+def switch_many(source: Path, count: int, switches: int, run: Any, runtime: Any) -> dict[str, int]:
+    folder = source.parent
+    run("gcc", "-O1", PATCHABLE, "-c", source, "-o", folder / "many.o")
     options = ("-O2", f"-DFUNCTIONS={count}", "-DWITH_LEAVE=1", "-I", RUNTIME)
     run("gcc", *options, HERE / "many_functions.c", folder / "many.o", *runtime("gcc", "-O2"), "-lpthread", "-o",
         folder / "many")  # fmt: skip
@@ -85,14 +77,18 @@ def switch_many(count: int, switches: int, run: Any, runtime: Any, folder: Path)
     return {name: int(value) for name, value in re.findall(r"(\w+) (\d+)", out)}
 
 
-def test_a_thousand_functions_are_switched_under_load(run: Any, runtime: Any, tmp_path: Path) -> None:
-    found = switch_many(1000, 200, run, runtime, tmp_path)
+def test_a_thousand_functions_are_switched_under_load(
+    many_functions: Any, run: Any, runtime: Any, tmp_path: Path
+) -> None:
+    found = switch_many(many_functions(tmp_path, 1000), 1000, 200, run, runtime)
     assert (found["wrong"], found["failed"], found["counted"]) == (0, 0, 1000)
     assert found["entered"] > 1000
     assert found["left"] > 100
 
 
 @pytest.mark.slow
-def test_ten_thousand_functions_are_switched_a_thousand_times(run: Any, runtime: Any, tmp_path: Path) -> None:
-    found = switch_many(10000, 1000, run, runtime, tmp_path)
+def test_ten_thousand_functions_are_switched_a_thousand_times(
+    many_functions: Any, run: Any, runtime: Any, tmp_path: Path
+) -> None:
+    found = switch_many(many_functions(tmp_path, 10000), 10000, 1000, run, runtime)
     assert (found["wrong"], found["failed"], found["counted"]) == (0, 0, 10000)

@@ -29,16 +29,17 @@ Run = Callable[..., str]
 
 
 @pytest.fixture
-def qemu(run: Any, runtime: Any, usdtbuild: Any, need: Any, tmp_path: Path) -> Run:
+def qemu(run: Any, runtime: Any, usdtbuild: Any, need: Any, many_functions: Any, tmp_path: Path) -> Run:
     """Compile a program of this folder for a machine, with the runtime, and run it: `qemu("aarch64", source, ...)`.
 
     With `guarded` all of it but a `main` is a library, whose pages the dynamic linker then guards (BTI): Debian's
-    start files don't allow that to a program's own.
+    start files don't allow that to a program's own. With `functions` that many are generated and patchable, and
+    nothing else is.
     """
 
     def build_and_run(
         machine: str, triple: str, source: Path, flags: tuple[str, ...], *words: Any, patchable: str = "",
-        guarded: bool = False, version: str = "",
+        guarded: bool = False, version: str = "", functions: int = 0,
     ) -> str:  # fmt: skip
         cxx = source.suffix == ".cc"
         compiler, emulator = need(f"{triple}-gcc{version}"), need(f"qemu-{machine}")
@@ -49,7 +50,12 @@ def qemu(run: Any, runtime: Any, usdtbuild: Any, need: Any, tmp_path: Path) -> R
         place = ("-fPIC", "-mno-outline-atomics") if guarded else ()
         objects = runtime(compiler, "-O2", *flags, *place)
         name = ("-Dmain=program",) if guarded else ()
-        options = [*flags, *place, *name, *([patchable] if patchable else [])]
+        options = [*flags, *place, *name, *([patchable] if patchable and not functions else [])]
+        if functions:
+            options += [f"-DFUNCTIONS={functions}", "-DWITH_LEAVE=1"]
+            many = (compiler, "-O1", *flags, *place, patchable, "-c", many_functions(tmp_path, functions))
+            objects = [*objects, tmp_path / "many.o"]
+            run(*many, "-o", objects[-1])
         compile_ = (driver, "-O2", *options, "-I", tmp_path, "-I", RUNTIME, "-c", source, "-o", tmp_path / "program.o")
         usdtbuild("cc", "--", *compile_)
         if not guarded:
@@ -107,32 +113,25 @@ def test_aarch64_sites_are_switched_under_threads(protection: str, qemu: Any) ->
 AARCH64, ARM = ("aarch64", "aarch64-linux-gnu"), ("arm", "arm-linux-gnueabihf")
 
 
-@pytest.mark.parametrize(
-    ("machine", "triple", "flags", "patchable"),
-    [
-        (*AARCH64, ("-mbranch-protection=none",), "1,0"),
-        (*AARCH64, ("-mbranch-protection=standard",), "1,0"),
-        (*ARM, ("-marm",), "1,0"),
-        (*ARM, ("-mthumb", "-Wa,-mthumb"), "3,2"),
-    ],
-)
-def test_functions_are_switched_under_threads(
-    machine: str, triple: str, flags: tuple[str, ...], patchable: str, run: Any, runtime: Any, need: Any, tmp_path: Path
-) -> None:
-    compiler, emulator = need(f"{triple}-gcc"), need(f"qemu-{machine}")
-    lines = [f"__attribute__((noinline)) long g_{i}(long x) {{ return x * 3 + {i}; }}\n" for i in range(300)]
-    table = ",".join(f"g_{i}" for i in range(300))
-    (tmp_path / "many.c").write_text("".join(lines) + f"long (*const functions[])(long) = {{{table}}};\n")
-    entries = f"-fpatchable-function-entry={patchable}"
-    run(compiler, "-O1", *flags, entries, "-c", tmp_path / "many.c", "-o", tmp_path / "many.o")
-    options = ("-O2", *flags, "-DFUNCTIONS=300", "-DWITH_LEAVE=1", "-I", RUNTIME)
-    objects = runtime(compiler, "-O2", *flags)
-    sources = HERE / "many_functions.c", tmp_path / "many.o"
-    run(compiler, *options, "-static", *sources, *objects, "-lpthread", "-o", tmp_path / "many")
-    out = run(emulator, tmp_path / "many", 40, 3).stdout
+def check_switched(out: str) -> None:
     found = {name: int(value) for name, value in re.findall(r"(\w+) (\d+)", out)}
     assert (found["wrong"], found["failed"], found["counted"]) == (0, 0, 300)
     assert found["entered"] > 100
+
+
+@pytest.mark.usefixtures("guards")
+@pytest.mark.parametrize("protection", ["none", "standard"])
+def test_aarch64_functions_are_switched_under_threads(protection: str, qemu: Run) -> None:
+    """Entries, stubs and trampolines in pages where an indirect branch may only land on `bti`."""
+    flags, guarded = (f"-mbranch-protection={protection}",), protection != "none"
+    options: Any = {"patchable": "-fpatchable-function-entry=1,0", "guarded": guarded, "functions": 300}
+    check_switched(qemu(*AARCH64, HERE / "many_functions.c", flags, 40, 3, **options))
+
+
+@pytest.mark.parametrize(("flags", "entries"), [(("-marm",), "1,0"), (("-mthumb", "-Wa,-mthumb"), "3,2")])
+def test_arm_functions_are_switched_under_threads(flags: tuple[str, ...], entries: str, qemu: Run) -> None:
+    options: Any = {"patchable": f"-fpatchable-function-entry={entries}", "functions": 300}
+    check_switched(qemu(*ARM, HERE / "many_functions.c", flags, 40, 3, **options))
 
 
 def open_and_close(machine: str, triple: str, flags: tuple[str, ...], run: Any, runtime: Any, tools: Any) -> str:

@@ -189,7 +189,7 @@ static void measure(live_module *module, live_point *point, uintptr_t entry, con
 	point->shown.name = f->name;
 	point->shown.size = f->size;
 	segment = live_is_code(module, point->shown.address);
-	if (!segment || module->code[segment - 1].end - point->shown.address < 16) {
+	if (!segment || live_code_left(module, (unsigned)segment - 1, point->shown.address) < 16) {
 		live_refuse(point, "not-executable", "the entry is outside the executable segments");
 		return;
 	}

@@ -147,6 +147,12 @@ int live_is_code(const live_module *module, uintptr_t address)
 	return 0;
 }
 
+/* Whole pages are mapped. */
+size_t live_code_left(const live_module *module, unsigned segment, uintptr_t address)
+{
+	return ((module->code[segment].end + live_page() - 1) & ~(live_page() - 1)) - address;
+}
+
 void live_refuse(live_point *point, const char *reason, const char *detail)
 {
 	if (!point->shown.reason) {
@@ -160,15 +166,15 @@ void live_refuse(live_point *point, const char *reason, const char *detail)
 /* Points go to memory near the code, because stubs refer to them: stubs, what the machine needs beside them, points, counts. */
 static void place_points(live_module *module, const live_list *list)
 {
-	size_t page = live_page(), count = list->count, stubs, room, points, counts, i;
+	size_t page = live_page(), count = list->count, stubs, points, counts, i;
 	uintptr_t low = UINTPTR_MAX, high = 0;
 	char *region;
 
 	module->points = list->points; /* for live_machine_room */
 	module->point_count = (uint32_t)count;
 	stubs = count * live_stub_size;
-	room = live_machine_room(module);
-	stubs = (stubs + room + 255 + page) & ~(page - 1);
+	module->room = live_machine_room(module);
+	stubs = (stubs + module->room + 255 + page) & ~(page - 1);
 	points = (count * sizeof(live_point) + page - 1) & ~(page - 1);
 	counts = (count * 64 + page - 1) & ~(page - 1);
 	for (i = 0; i < module->code_count; i++) {
@@ -302,9 +308,12 @@ static int is_fresh(const live_module *module)
 	return on != 0;
 }
 
+static const char itself[] = "/proc/self/exe";
+
 static int visit(struct dl_phdr_info *info, size_t size, void *data)
 {
-	const char *path = info->dlpi_name && *info->dlpi_name ? info->dlpi_name : "/proc/self/exe";
+	/* The first is the program, which has no name, or with musl the one that it was started by. Others without one are the kernel's. */
+	const char *path = info->dlpi_name && *info->dlpi_name ? info->dlpi_name : live_modules ? "" : itself;
 	live_module *module, **end;
 	live_arena arena = {0};
 	char target[4096];
@@ -355,7 +364,12 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data)
 	if (module->start == UINTPTR_MAX || !module->path)
 		return 0;
 	read_module(module);
-	if (path != info->dlpi_name && (got = readlink(path, target, sizeof target)) > 0) {
+	if (module == live_modules && module->trouble && !module->point_count && path != itself) {
+		module->trouble = NULL;
+		module->path = path = itself;
+		read_module(module);
+	}
+	if (path == itself && (got = readlink(path, target, sizeof target)) > 0) {
 		char *name = live_copy(&module->arena, target, (size_t)got);
 
 		if (name)
@@ -388,14 +402,20 @@ int live_scan(void)
 
 /* -- the dynamic linker ----------------------------------------------------------------------------------------- */
 
+#if defined(__GLIBC__)
 static void hook(void)
 {
 	live_linker_changed();
 }
+#endif
 
-/* From now on, hear of every dlopen and dlclose, if this machine and this dynamic linker allow. */
+/*
+ * From now on, hear of every dlopen and dlclose, if this machine and this dynamic linker allow: glibc's may be asked for its list while it calls the
+ * empty function, because its lock knows its owner; musl's would wait for itself.
+ */
 void live_watch_linker(void)
 {
+#if defined(__GLIBC__)
 	static int done;
 	const live_module *module;
 	unsigned i;
@@ -418,4 +438,5 @@ void live_watch_linker(void)
 					return;
 				}
 		}
+#endif
 }

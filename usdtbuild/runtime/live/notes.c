@@ -161,7 +161,7 @@ int live_add_site(
 	}
 	point->segment = (uint8_t)(segment - 1);
 	point->module = module;
-	if (((module->code[segment - 1].end + live_page() - 1) & ~(live_page() - 1)) - site < 16) /* whole pages are mapped */
+	if (live_code_left(module, (unsigned)segment - 1, site) < 16)
 		live_refuse(point, "not-code", "the record names the very end of the module's code");
 	else
 		live_machine_site(point);

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/membarrier.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,6 +18,8 @@
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
+/* linux/membarrier.h, which the kernel's headers have, and a C library needn't */
+enum { SYNC_CORE = 1 << 5, REGISTER_SYNC_CORE = 1 << 6 };
 
 /* -- arenas ---------------------------------------------------------------------------------------------------- */
 
@@ -200,9 +201,9 @@ void live_barrier(void)
 	int tries;
 
 	for (tries = 0; !missing && tries < 2; tries++) {
-		if (!syscall(__NR_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0))
+		if (!syscall(__NR_membarrier, SYNC_CORE, 0, 0))
 			return;
-		if (errno != EPERM || syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0))
+		if (errno != EPERM || syscall(__NR_membarrier, REGISTER_SYNC_CORE, 0, 0))
 			missing = 1;
 	}
 #endif
@@ -288,6 +289,15 @@ static void store_bytes(uintptr_t at, const uint8_t *bytes, unsigned size)
 
 static int one_store(writer *w, live_point *point, const live_store *store)
 {
+#if defined(__x86_64__)
+	/* Most stores: one instruction looks whether a breakpoint, or another patcher, has come, and stores if not. */
+	if (store->size == 1 && store->expected == 1 && w->open[point->segment] == 1) {
+		uint8_t old = store->old[0];
+
+		return __atomic_compare_exchange_n(
+			(uint8_t *)store->at, &old, store->bytes[0], 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+	}
+#endif
 	/* The last look before the store: a breakpoint, or another patcher, is left alone. */
 	if (store->expected && !same((const volatile uint8_t *)store->at, store->old, store->expected))
 		return 0;
@@ -297,14 +307,6 @@ static int one_store(writer *w, live_point *point, const live_store *store)
 			? 1 : -1;
 	if (!writable(w, point->module, point->segment))
 		return through_memory(w, store->at, store->bytes, store->size) ? 1 : -1;
-#if defined(__x86_64__)
-	if (store->size == 1 && store->expected == 1) {
-		uint8_t old = store->old[0];
-
-		return __atomic_compare_exchange_n(
-			(uint8_t *)store->at, &old, store->bytes[0], 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
-	}
-#endif
 	store_bytes(store->at, store->bytes, store->size);
 	return 1;
 }
