@@ -220,7 +220,7 @@ typedef struct live_store {
 	uintptr_t at;
 	uint8_t size;
 	uint8_t expected; /* bytes to compare */
-	uint8_t by_page;  /* not a store at all: the page is exchanged for a copy that has these bytes */
+	uint8_t by_page;  /* not a store at all: the page is exchanged for a copy that has these bytes, and those of others in it */
 	uint8_t old[8];
 	uint8_t bytes[8];
 } live_store;
@@ -245,7 +245,7 @@ typedef struct live_mapped {
 } live_mapped;
 
 LIVE_HIDDEN int live_exchange_page(uintptr_t at, const void *bytes, size_t size, int protection);
-LIVE_HIDDEN int live_exchange_page_of(live_mapped *file, uintptr_t at, const void *bytes, size_t size, int protection);
+LIVE_HIDDEN int live_exchange_page_of(live_mapped *file, live_store *stores, size_t count, int protection);
 LIVE_HIDDEN void live_forget_mapped(live_mapped *file);
 
 /* -- cells.c ---------------------------------------------------------------------------------------------------- */

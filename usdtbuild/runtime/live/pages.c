@@ -84,11 +84,15 @@ void live_forget_mapped(live_mapped *file)
  * memory while others run them: here no memory that is code ever changes, only which memory an address means. The kernel does that under the lock
  * that page faults wait for, and empties the processors' translations; so a thread fetches the old instruction or the new one. The copy is one of
  * the same file, so that other tracers still find what they know there.
+ *
+ * All stores are into the one page. A store that finds other bytes in the copy than it expects isn't made, and has no size afterwards. Returns 0,
+ * with nothing changed, if the page can't be exchanged.
  */
-int live_exchange_page_of(live_mapped *file, uintptr_t at, const void *bytes, size_t size, int protection)
+int live_exchange_page_of(live_mapped *file, live_store *stores, size_t count, int protection)
 {
-	uintptr_t page = live_page(), start = at & ~(page - 1);
-	void *copy;
+	uintptr_t page = live_page(), start = stores[0].at & ~(page - 1);
+	size_t i, made = 0;
+	char *copy;
 
 	if (start < file->start || start >= file->end) {
 		live_forget_mapped(file);
@@ -99,11 +103,26 @@ int live_exchange_page_of(live_mapped *file, uintptr_t at, const void *bytes, si
 	if (copy == MAP_FAILED)
 		return 0;
 	memcpy(copy, (const void *)start, page);
-	memcpy((char *)copy + (at - start), bytes, size);
-	__builtin___clear_cache((char *)copy, (char *)copy + page);
-	if (mprotect(copy, page, protection) == 0
-		&& mremap(copy, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start) == (void *)start)
+	for (i = 0; i < count; i++) {
+		char *at = copy + (stores[i].at - start);
+
+		if (memcmp(at, stores[i].old, stores[i].expected)) {
+			stores[i].size = 0;
+			continue;
+		}
+		memcpy(at, stores[i].bytes, stores[i].size);
+		made++;
+	}
+	if (!made) {
+		munmap(copy, page);
 		return 1;
+	}
+	__builtin___clear_cache(copy, copy + page);
+	if (mprotect(copy, page, protection) == 0
+		&& mremap(copy, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start) == (void *)start) {
+		__builtin___clear_cache((char *)start, (char *)start + page);
+		return 1;
+	}
 	munmap(copy, page);
 	return 0;
 }
@@ -111,8 +130,11 @@ int live_exchange_page_of(live_mapped *file, uintptr_t at, const void *bytes, si
 int live_exchange_page(uintptr_t at, const void *bytes, size_t size, int protection)
 {
 	live_mapped file = {0, 0, 0, -1};
-	int done = live_exchange_page_of(&file, at, bytes, size, protection);
+	live_store store = {.at = at, .size = (uint8_t)size};
+	int done;
 
+	memcpy(store.bytes, bytes, size);
+	done = live_exchange_page_of(&file, &store, 1, protection);
 	live_forget_mapped(&file);
 	return done;
 }

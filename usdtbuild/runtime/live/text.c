@@ -229,6 +229,9 @@ typedef struct writer {
 	uintptr_t start[8], end[8]; /* what is writable now, by segment */
 	uint8_t open[8];
 	live_mapped file;           /* whose pages are exchanged */
+	live_store waiting[64];     /* for the exchange of the one page that they are in, and for which points */
+	live_point *waits[64];
+	size_t waiting_count;
 	int memory;                 /* /proc/self/mem, where mprotect is refused; -1 not tried, -2 refused, too */
 } writer;
 
@@ -287,6 +290,43 @@ static void store_bytes(uintptr_t at, const uint8_t *bytes, unsigned size)
 	}
 }
 
+/*
+ * Exchange the page that stores wait for, which costs the same for one as for all. Points don't know of each other, and each is switched by one
+ * step in one exchange; so that others of the page are in the same exchange is as if they had been switched one after the other while nobody ran
+ * them. Returns how many failed.
+ */
+static size_t exchange(writer *w)
+{
+	const live_point *first = w->waits[0];
+	size_t i, failed = 0;
+	int done;
+
+	if (!w->waiting_count)
+		return 0;
+	done = live_exchange_page_of(&w->file, w->waiting, w->waiting_count,
+		first->module->code[first->segment].protection | (w->open[first->segment] == 1 ? PROT_WRITE : 0));
+	for (i = 0; i < w->waiting_count; i++)
+		if (!done || !w->waiting[i].size) {
+			w->waits[i]->failed = done ? 1 : 2;
+			failed++;
+		}
+	w->waiting_count = 0;
+	return failed;
+}
+
+/* A store waits for others into the same page. Returns how many that didn't wait any longer failed. */
+static size_t wait_for_others(writer *w, live_point *point, const live_store *store)
+{
+	size_t failed = 0;
+
+	if (w->waiting_count
+		&& (w->waiting_count == sizeof w->waits / sizeof *w->waits || (store->at ^ w->waiting[0].at) & ~(uintptr_t)(live_page() - 1)))
+		failed = exchange(w);
+	w->waiting[w->waiting_count] = *store;
+	w->waits[w->waiting_count++] = point;
+	return failed;
+}
+
 static int one_store(writer *w, live_point *point, const live_store *store)
 {
 #if defined(__x86_64__)
@@ -301,10 +341,6 @@ static int one_store(writer *w, live_point *point, const live_store *store)
 	/* The last look before the store: a breakpoint, or another patcher, is left alone. */
 	if (store->expected && !same((const volatile uint8_t *)store->at, store->old, store->expected))
 		return 0;
-	if (store->by_page)
-		return live_exchange_page_of(&w->file, store->at, store->bytes, store->size,
-			       point->module->code[point->segment].protection | (w->open[point->segment] == 1 ? PROT_WRITE : 0))
-			? 1 : -1;
 	if (!writable(w, point->module, point->segment))
 		return through_memory(w, store->at, store->bytes, store->size) ? 1 : -1;
 	store_bytes(store->at, store->bytes, store->size);
@@ -361,6 +397,11 @@ int live_run(live_module *module, live_point **points, size_t count, int on)
 			more = 1;
 			if (!store.size)
 				continue;
+			if (store.by_page) {
+				left -= wait_for_others(&w, points[i], &store);
+				continue;
+			}
+			left -= exchange(&w); /* a copy of the page must have this store, too */
 			done = one_store(&w, points[i], &store);
 			if (done != 1) {
 				points[i]->failed = done ? 2 : 1;
@@ -369,6 +410,7 @@ int live_run(live_module *module, live_point **points, size_t count, int on)
 				flush(store.at, store.size);
 			}
 		}
+		left -= exchange(&w);
 		if (more)
 			live_barrier();
 	}
