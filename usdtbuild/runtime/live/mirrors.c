@@ -8,33 +8,20 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "sort.h"
+
 /* Pages with a gap of fewer than this between them are mapped at once. */
 enum { GAP = 16 };
 
-static int by_address(const live_point *a, const live_point *b)
+static int by_address(const void *a, const void *b)
 {
-	return a->shown.address < b->shown.address ? -1 : a->shown.address > b->shown.address;
+	return (*(live_point *const *)a)->shown.address <= (*(live_point *const *)b)->shown.address;
 }
 
-/* Sort pointers to points by address: bottom-up merges, because libc's qsort may call malloc. */
+/* Sort pointers to points by address. */
 void live_sort_points(live_point **list, live_point **spare, size_t count)
 {
-	size_t width, left, i, j, k;
-
-	for (i = 1; i < count && by_address(list[i - 1], list[i]) <= 0; i++)
-		;
-	if (i >= count) /* as one object's mostly are */
-		return;
-	for (width = 1; width < count; width *= 2) {
-		for (left = 0; left < count; left += 2 * width) {
-			size_t middle = left + width < count ? left + width : count;
-			size_t right = left + 2 * width < count ? left + 2 * width : count;
-
-			for (i = k = left, j = middle; k < right; k++)
-				spare[k] = i < middle && (j >= right || by_address(list[i], list[j]) <= 0) ? list[i++] : list[j++];
-		}
-		memcpy(list, spare, count * sizeof *list);
-	}
+	live_sort(list, spare, count, sizeof *list, by_address);
 }
 
 /* One run of pages. 0 if they aren't free. */

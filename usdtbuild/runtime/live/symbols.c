@@ -6,27 +6,19 @@
 
 #include <string.h>
 
+#include "sort.h"
 #include "symbols.h"
 
-static int before(const function *a, const function *b)
+static int before(const void *one, const void *other)
 {
+	const function *a = one, *b = other;
+
 	return a->address != b->address ? a->address < b->address : a->rank <= b->rank;
 }
 
 static void sort(function *list, function *spare, size_t count)
 {
-	size_t width, left, i, j, k;
-
-	for (width = 1; width < count; width *= 2) {
-		for (left = 0; left < count; left += 2 * width) {
-			size_t middle = left + width < count ? left + width : count;
-			size_t right = left + 2 * width < count ? left + 2 * width : count;
-
-			for (i = k = left, j = middle; k < right; k++)
-				spare[k] = i < middle && (j >= right || before(&list[i], &list[j])) ? list[i++] : list[j++];
-		}
-		memcpy(list, spare, count * sizeof *list);
-	}
+	live_sort(list, spare, count, sizeof *list, before);
 }
 
 #if LIVE_ARM
