@@ -63,17 +63,12 @@ unsigned live_machine_pad(const unsigned char *at, size_t left)
 
 const char *live_machine_entry_room(const live_point *point, const char **detail)
 {
-	if (point->nops >= 4)
-		return NULL;
-	*detail = "a patch needs one NOP at the entry";
-	return "too-small";
+	return live_word_room(point, detail);
 }
 
 void live_machine_entry(live_point *point)
 {
-	point->form = FORM_ENTRY;
-	point->resume = point->shown.address + point->nops;
-	memcpy(point->original, (const void *)point->shown.address, 4);
+	live_plain_entry(point, FORM_ENTRY);
 }
 
 /* What live_arm64_hit saves: x0 to x18 in order; the interrupted stack pointer is as far from there. */
@@ -207,14 +202,9 @@ int live_machine_hook(uintptr_t at, void (*hook)(void))
 	at += live_machine_pad((const unsigned char *)at, 4);
 	if (live_word(at) != RET)
 		return 0;
-	far = live_map_near(at, at + 4, live_page(), live_reach);
-	if (!far)
-		return 0;
-	memcpy(far, code, sizeof code);
-	memcpy(far + 8, &hook, 8);
-	__builtin___clear_cache((char *)far, (char *)far + 16);
+	far = live_hook_stub(at, code, sizeof code, hook);
 	jump = branch(at, (uintptr_t)far);
-	return live_make_executable(far, live_page()) && live_exchange_page(at, &jump, 4, PROT_READ | PROT_EXEC | rights_at(at));
+	return far && live_exchange_page(at, &jump, 4, PROT_READ | PROT_EXEC | rights_at(at));
 }
 
 static int64_t extend(uint32_t value, unsigned bits)
@@ -391,19 +381,11 @@ __asm__(
 	"	.cfi_def_cfa sp, 0\n"
 	"	.cfi_escape 0x16,30,25, 0x8e,0, 0x12, 0x0a,0xf0,0x0f, 0x1a, 0x16, 0x0e,0,0xf0,0xff,0xff,0xff,0xff,0,0, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, "
 	"0x34, 0x1c\n"
-	".set live_place, 0\n"
-	".rept 16\n"
-	"	.quad live_returns+live_place-.\n"
-	"	.quad 0\n"
-	"	.set live_place, live_place+16\n"
-	"	.rept 255\n"
-	"	hint 34\n" /* bti c */
-	"	blr x16\n"
-	"	adr x16, .\n"
-	"	b live_arm64_leave\n"
-	"	.set live_place, live_place+16\n"
-	"	.endr\n"
-	".endr\n"
+	LIVE_TRAMPOLINES(
+		"	hint 34\n" /* bti c */
+		"	blr x16\n"
+		"	adr x16, .\n"
+		"	b live_arm64_leave\n")
 	"	.cfi_endproc\n"
 	".popsection\n");
 

@@ -356,14 +356,9 @@ int live_machine_hook(uintptr_t at, void (*hook)(void))
 	if (thumb ? half_at(at) != T_RETURN || !live_machine_nop((const unsigned char *)at + 2, 2) || (at & mask) == mask - 1
 		  : live_word(at) != RETURN)
 		return 0;
-	far = live_map_near(at, at + 4, live_page(), live_reach);
-	if (!far)
-		return 0;
-	memcpy(far, code, sizeof code);
-	memcpy(far + 8, &hook, 4);
-	__builtin___clear_cache((char *)far, (char *)far + 16);
+	far = live_hook_stub(at, code, sizeof code, hook);
 	jump = thumb ? thumb_branch(at, (uintptr_t)far) : branch(at, (uintptr_t)far + FROM_ARM);
-	return live_make_executable(far, live_page()) && live_exchange_page(at, &jump, 4, 1 | 4 /* PROT_READ | PROT_EXEC */);
+	return far && live_exchange_page(at, &jump, 4, 1 | 4 /* PROT_READ | PROT_EXEC */);
 }
 
 /* -- branches ---------------------------------------------------------------------------------------------------- */

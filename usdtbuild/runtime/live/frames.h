@@ -56,6 +56,22 @@ typedef struct live_return {
 	uintptr_t body;    /* what the trampoline calls, where it doesn't get that in a register */
 } live_return;
 
+/*
+ * The rows of all trampolines, for the machine's assembly: before the 255 of a page, which each are `code` of 16 bytes, how far its return addresses are
+ * from there. In `code`, live_returns+live_place is its own.
+ */
+#define LIVE_TRAMPOLINES(code) \
+	".set live_place, 0\n" \
+	".rept 16\n" \
+	"	.quad live_returns+live_place-.\n" \
+	"	.quad 0\n" \
+	"	.set live_place, live_place+16\n" \
+	"	.rept 255\n" \
+	code \
+	"	.set live_place, live_place+16\n" \
+	"	.endr\n" \
+	".endr\n"
+
 LIVE_HIDDEN extern live_return live_returns[LIVE_FRAME_COUNT];
 LIVE_HIDDEN extern const char live_trampolines[];
 

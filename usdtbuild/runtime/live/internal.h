@@ -291,6 +291,13 @@ LIVE_HIDDEN int live_index(const char **at, const char *end, int32_t *offset);
 /* live_machine_step() where one store of an aligned word does it: `off` and `jump` are the words. */
 LIVE_HIDDEN int live_word_step(const live_point *point, uint32_t off, uint32_t jump, int by_page, int on, int step, live_store *store);
 
+/* live_machine_entry() where the NOPs are what is replaced, and hits go on behind them. */
+LIVE_HIDDEN void live_plain_entry(live_point *point, unsigned form);
+/* live_machine_entry_room() where one NOP of a word is all that a patch needs. */
+LIVE_HIDDEN const char *live_word_room(const live_point *point, const char **detail);
+/* For live_machine_hook(): memory in reach of `at` that jumps to `hook`, whose address is behind `code`. NULL. */
+LIVE_HIDDEN unsigned char *live_hook_stub(uintptr_t at, const void *code, size_t size, void (*hook)(void));
+
 static inline uint32_t live_word(uintptr_t at)
 {
 	uint32_t word;

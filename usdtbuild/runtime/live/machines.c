@@ -54,6 +54,33 @@ int live_word_step(const live_point *point, uint32_t off, uint32_t jump, int by_
 	return step == 0;
 }
 
+void live_plain_entry(live_point *point, unsigned form)
+{
+	point->form = (uint8_t)form;
+	point->resume = point->shown.address + point->nops;
+	memcpy(point->original, (const void *)point->shown.address, sizeof point->original);
+}
+
+const char *live_word_room(const live_point *point, const char **detail)
+{
+	if (point->nops >= 4)
+		return NULL;
+	*detail = "a patch needs one NOP at the entry";
+	return "too-small";
+}
+
+unsigned char *live_hook_stub(uintptr_t at, const void *code, size_t size, void (*hook)(void))
+{
+	unsigned char *far = live_map_near(at, at + 4, live_page(), live_reach);
+
+	if (!far)
+		return NULL;
+	memcpy(far, code, size);
+	memcpy(far + size, &hook, sizeof hook);
+	__builtin___clear_cache((char *)far, (char *)far + size + sizeof hook);
+	return live_make_executable(far, live_page()) ? far : NULL;
+}
+
 /* -- what a machine needn't have -------------------------------------------------------------------------------- */
 
 #if !SEPARATE

@@ -56,17 +56,12 @@ unsigned live_machine_nop(const unsigned char *at, size_t left)
 
 const char *live_machine_entry_room(const live_point *point, const char **detail)
 {
-	if (point->nops >= 4)
-		return NULL;
-	*detail = "a patch needs one NOP at the entry";
-	return "too-small";
+	return live_word_room(point, detail);
 }
 
 void live_machine_entry(live_point *point)
 {
-	point->form = FORM_ENTRY;
-	point->resume = point->shown.address + point->nops;
-	memcpy(point->original, (const void *)point->shown.address, 4);
+	live_plain_entry(point, FORM_ENTRY);
 }
 
 /* -- operands ---------------------------------------------------------------------------------------------------- */

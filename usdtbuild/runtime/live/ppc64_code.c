@@ -121,18 +121,10 @@ __asm__(
 	"	.cfi_def_cfa 1,0\n"
 	"	.cfi_escape 0x16,65,20, " BACK ", 0x34, 0x1c\n"
 	"	.cfi_escape 0x16,2,37, " BACK ", 0x94,4, 0x0c,0x18,0x00,0x41,0xe8, 0x29, 0x28,5,0, 0x72,0, 0x2f,3,0, 0x71,24, 0x06\n"
-	".set live_place, 0\n"
-	".rept 16\n"
-	"	.quad live_returns+live_place-.\n"
-	"	.quad 0\n"
-	"	.set live_place, live_place+16\n"
-	"	.rept 255\n"
-	"	bcl 20,31,.+4\n"
-	"	b live_ppc64_leave\n"
-	"	nop\n	nop\n"
-	"	.set live_place, live_place+16\n"
-	"	.endr\n"
-	".endr\n"
+	LIVE_TRAMPOLINES(
+		"	bcl 20,31,.+4\n"
+		"	b live_ppc64_leave\n"
+		"	nop\n	nop\n")
 	"	.cfi_endproc\n"
 	".machine pop\n"
 	".popsection\n");

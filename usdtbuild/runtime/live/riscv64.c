@@ -116,9 +116,7 @@ const char *live_machine_entry_room(const live_point *point, const char **detail
 
 void live_machine_entry(live_point *point)
 {
-	point->form = FORM_ENTRY;
-	point->resume = point->shown.address + point->nops;
-	memcpy(point->original, (const void *)point->shown.address, 4);
+	live_plain_entry(point, FORM_ENTRY);
 }
 
 /* -- operands ---------------------------------------------------------------------------------------------------- */

@@ -120,19 +120,11 @@ __asm__(
 	"	.cfi_def_cfa 15,160\n"
 	"	.cfi_escape 0x14,15,20\n" /* DW_CFA_val_offset: r15 is the CFA - 160 */
 	"	.cfi_escape 0x16,14,19, 0x7e,0, 0x12, 0x0a,0x0f,0xf0, 0x1a, 0x16, 0x0b,0xf0,0x00, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, 0x32, 0x1c\n"
-	".set live_place, 0\n"
-	".rept 16\n"
-	"	.quad live_returns+live_place-.\n"
-	"	.quad 0\n"
-	"	.set live_place, live_place+16\n"
-	"	.rept 255\n"
-	"	basr %r14,%r14\n"
-	"	basr %r1,0\n"
-	"	jg live_s390_leave\n"
-	"	nopr\n	nopr\n	nopr\n"
-	"	.set live_place, live_place+16\n"
-	"	.endr\n"
-	".endr\n"
+	LIVE_TRAMPOLINES(
+		"	basr %r14,%r14\n"
+		"	basr %r1,0\n"
+		"	jg live_s390_leave\n"
+		"	nopr\n	nopr\n	nopr\n")
 	"	.cfi_endproc\n"
 	".popsection\n");
 

@@ -129,9 +129,7 @@ void live_machine_entry(live_point *point)
 		live_refuse(point, "long-nop", "the entry's first NOP has more than two bytes: a state in between would be an instruction that faults");
 		return;
 	}
-	point->form = FORM_ENTRY;
-	point->resume = point->shown.address + point->nops;
-	memcpy(point->original, (const void *)point->shown.address, 8);
+	live_plain_entry(point, FORM_ENTRY);
 }
 
 /* -- operands ---------------------------------------------------------------------------------------------------- */
@@ -339,12 +337,8 @@ int live_machine_hook(uintptr_t at, void (*hook)(void))
 
 	if (code[0] != 0xc3 || live_machine_nop(code + 1, 15) + 1 < 5)
 		return 0;
-	far = live_map_near(at, at + 5, live_page(), live_reach);
+	far = live_hook_stub(at, "\xff\x25\x00\x00\x00\x00", 6, hook); /* jmp *0(%rip) */
 	if (!far)
-		return 0;
-	memcpy(far, "\xff\x25\x00\x00\x00\x00", 6); /* jmp *0(%rip) */
-	memcpy(far + 6, &hook, 8);
-	if (!live_make_executable(far, live_page()))
 		return 0;
 	put32(jump + 1, (uintptr_t)far - at - 5);
 	if (!live_write_code(at + 1, jump + 1, 4))

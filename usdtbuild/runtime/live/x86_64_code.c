@@ -249,18 +249,10 @@ __asm__(
 	"	.cfi_signal_frame\n"
 	"	.cfi_def_cfa rsp,0\n"
 	"	.cfi_escape 0x16,16,19, 0x80,0, 0x12, 0x0a,0xf0,0x0f, 0x1a, 0x16, 0x0b,0x00,0xf0, 0x1a, 0x12, 0x06, 0x22, 0x22, 0x06, 0x31, 0x1c\n"
-	".set live_place, 0\n"
-	".rept 16\n"
-	"	.quad live_returns+live_place-.\n"
-	"	.quad 0\n"
-	"	.set live_place, live_place+16\n"
-	"	.rept 255\n"
-	"	call *live_returns+live_place+8(%rip)\n"
-	"	jmp live_x86_leave\n"
-	"	.balign 16,0xcc\n"
-	"	.set live_place, live_place+16\n"
-	"	.endr\n"
-	".endr\n"
+	LIVE_TRAMPOLINES(
+		"	call *live_returns+live_place+8(%rip)\n"
+		"	jmp live_x86_leave\n"
+		"	.balign 16,0xcc\n")
 	"	.cfi_endproc\n"
 	".popsection\n");
 
