@@ -34,12 +34,13 @@ def qemu(run: Any, runtime: Any, usdtbuild: Any, need: Any, many_functions: Any,
 
     With `guarded` all of it but a `main` is a library, whose pages the dynamic linker then guards (BTI): Debian's
     start files don't allow that to a program's own. With `functions` that many are generated and patchable, and
-    nothing else is.
+    nothing else is. With `archive` the program is also linked with the runtime as a static library, of which linkers
+    take what has a name that is asked for, and does the same.
     """
 
     def build_and_run(
         machine: str, triple: str, source: Path, flags: tuple[str, ...], *words: Any, patchable: str = "",
-        guarded: bool = False, version: str = "", functions: int = 0,
+        guarded: bool = False, version: str = "", functions: int = 0, archive: bool = False,
     ) -> str:  # fmt: skip
         cxx = source.suffix == ".cc"
         compiler, emulator = need(f"{triple}-gcc{version}"), need(f"qemu-{machine}")
@@ -60,8 +61,16 @@ def qemu(run: Any, runtime: Any, usdtbuild: Any, need: Any, many_functions: Any,
         usdtbuild("cc", "--", *compile_)
         if not guarded:
             options = [*flags, *(() if "-fPIE" in flags else ("-static",))]
-            run(driver, *options, tmp_path / "program.o", *objects, "-lpthread", "-o", tmp_path / "program")
-            return str(run(emulator, "-L", f"/usr/{triple}", tmp_path / "program", *words).stdout)
+
+            def link_and_run(*runtime: Path) -> str:
+                run(driver, *options, tmp_path / "program.o", *runtime, "-lpthread", "-o", tmp_path / "program")
+                return str(run(emulator, "-L", f"/usr/{triple}", tmp_path / "program", *words).stdout)
+
+            out = link_and_run(*objects)
+            if archive:
+                run(need(f"{triple}-ar"), "rcs", tmp_path / "liblive.a", *objects)
+                assert link_and_run(tmp_path / "liblive.a") == out
+            return out
         host, start = tmp_path / f"host{source.suffix}", tmp_path / "start.c"
         host.write_text(HOST)
         start.write_text('__attribute__((visibility("hidden"))) void *__dso_handle = &__dso_handle;\n')
@@ -201,7 +210,7 @@ def test_sites_are_switched(
     machine: str, triple: str, flags: tuple[str, ...], patchable: str, sites: int, qemu: Run
 ) -> None:
     del patchable
-    found = numbers(qemu(machine, triple, HERE / "stress_probes.c", flags, 40, 0))
+    found = numbers(qemu(machine, triple, HERE / "stress_probes.c", flags, 40, 0, archive=True))
     assert (found["wrong-results"], found["wrong-arguments"], found["failed"]) == (0, 0, 0)
     assert found["counted"] == 100 * sites
     # Five times eight switches: after three of them calls' sites have one handler, after a fourth two; tails' have one
@@ -254,7 +263,7 @@ def test_ppc64le_exceptions_leave_a_librarys_functions(
     ("machine", "triple", "flags"), [("aarch64", "aarch64-linux-gnu", ()), *((m[0], m[1], m[2]) for m in MACHINES)]
 )
 def test_arguments_on_the_stack_are_read(machine: str, triple: str, flags: tuple[str, ...], qemu: Run) -> None:
-    assert qemu(machine, triple, HERE / "many_arguments.c", flags) == "seen 1 right 1\n"
+    assert qemu(machine, triple, HERE / "many_arguments.c", flags, archive=True) == "seen 1 right 1\n"
 
 
 PATCHABLE = r"""
