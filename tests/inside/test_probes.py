@@ -108,3 +108,13 @@ def test_kernel_uprobes_come_and_go_at_the_same_sites(build: Any, run: Any) -> N
     # The last count may lack sites that the kernel has just put back; results and arguments may not be wrong.
     assert (found["wrong-results"], found["wrong-arguments"], found["failed"]) == (0, 0, 0)
     assert rounds > 1
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "musl-gcc"])
+def test_switching_works_before_main_in_signal_handlers_and_in_children(
+    compiler: str, build: Any, run: Any, need: Any
+) -> None:
+    """A handler that interrupts the switching of its own thread is told so, instead of waiting for ever."""
+    need(compiler)
+    out = run(build("moments.c", compiler), 300, timeout=120).stdout
+    assert out == "early 1 hits 1 signals 1 children 30 other 0 wrong 0\n"
