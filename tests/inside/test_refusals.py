@@ -24,3 +24,16 @@ def test_where_memory_may_not_become_code_it_is_code_from_the_start(build: Any, 
     if out == "no such thing\n":
         pytest.skip("this kernel knows no PR_SET_MDWE")
     assert out.splitlines() == ["on 1", "free on=1 count=0", "2", "free on=1 count=1"]
+
+
+@pytest.mark.parametrize("reason", ["no-execute", "read-only"])
+def test_what_a_system_allows_in_no_way_is_refused(reason: str, build: Any, run: Any) -> None:
+    """Neither new code, nor a way to write what is there: the program goes on, and is told why."""
+    out = run(build("guarded.c"), reason).stdout
+    if out == "no such thing\n":
+        pytest.skip("this kernel knows no PR_SET_MDWE")
+    assert out.splitlines() == ["on 0", f"{reason} on=0 count=0", "2"]
+
+
+def test_without_free_memory_in_reach_a_site_is_refused(build: Any, run: Any) -> None:
+    assert run(build("guarded.c"), "full").stdout.splitlines() == ["on 0", "no-memory on=0 count=0", "2"]
