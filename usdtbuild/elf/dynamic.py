@@ -149,11 +149,16 @@ class Dynamic:
 
     def version(self, number: int) -> Version | None:
         """Return the version of dynamic symbol `number`; None where it has none (or is local or global without one)."""
-        if DT_VERSYM not in self.tags:
-            return None
-        raw = self.image.bytes_at(self.tags[DT_VERSYM] + 2 * number, 2)
-        index = words(raw, 2, self.image.layout)[0] & _VERSION_BITS if len(raw) == 2 else 0
-        return self._versions.get(index)
+        numbers = self._version_numbers
+        return self._versions.get(numbers[number] & _VERSION_BITS) if number < len(numbers) else None
+
+    @cached_property
+    def _version_numbers(self) -> Sequence[int]:
+        """The version's number of each dynamic symbol; none where symbols have no versions."""
+        table = self.symbols
+        if DT_VERSYM not in self.tags or table is None:
+            return ()
+        return words(self.image.bytes_at(self.tags[DT_VERSYM], 2 * table.count), 2, self.image.layout)
 
     @cached_property
     def _versions(self) -> dict[int, Version]:

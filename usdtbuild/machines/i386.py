@@ -19,7 +19,7 @@ from .numbers import EM_386, EM_X86_64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     from .facts import Facts
     from .stubs import Code, Site, Span, Stubs
@@ -163,8 +163,29 @@ def stubs(code: Code) -> Stubs:
     # R_386_JUMP_SLOT; GLOB_DAT; IRELATIVE
     return Stubs(
         7, (6,), (42,), forms, x86_64.sites, lambda span: _slot_sites(span, {value for _, value in _bases(code)}),
-        lambda: _bases(code),
+        lambda: _bases(code), carried=lambda slots: _carried(code, slots),
     )  # fmt: skip
+
+
+def _carried(code: Code, slots: Container[int]) -> Iterator[Site]:
+    """Yield calls by a register that was loaded from a slot: mov or cmov slot,%register, or distance(%register)."""
+    import re
+
+    from .x86_loads import Load, Loads
+
+    pattern = rb"(?:\xa1|(?:\x8b|\x0f[\x40-\x4f])([\x05\x0d\x15\x1d\x25\x2d\x35\x3d\x80-\xbf]))(.{4})"
+    tables = {value for _, value in _bases(code)}
+    loads = []
+    for span in code.spans:
+        for match in re.finditer(pattern, span.code, re.DOTALL):
+            form = match[1][0] if match[1] else 5
+            if form >= 0x80 and form & 7 == 4:
+                continue
+            for base in tables if form >= 0x80 else (0,):
+                slot = base + int.from_bytes(match[2], "little") & 0xFFFFFFFF
+                if slot in slots:
+                    loads.append(Load(span.address + match.end(), form >> 3 & 7, slot))
+    return Loads(code, EM_386).sites(loads)
 
 
 def _bases(code: Code) -> list[tuple[int, int]]:

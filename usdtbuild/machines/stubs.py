@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 from .calls import signed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
 CALL, JUMP = "call", "jump"
 
@@ -31,7 +31,8 @@ class Code(NamedTuple):
     """What a machine may ask of a file: its code, its dynamic tags, its header, and words of its data.
 
     `pointer(address)` returns the word there as the dynamic linker leaves it, before the load address is added; None
-    where the file has none. `little` is the byte order of data.
+    where the file has none. `little` is the byte order of data. `read(address, size)` returns what the file has there,
+    or less. `unwind` is where .eh_frame_hdr is (PT_GNU_EH_FRAME), 0 where there is none.
     """
 
     is64: bool
@@ -41,6 +42,8 @@ class Code(NamedTuple):
     tags: Mapping[int, int]
     spans: Sequence[Span]
     pointer: Callable[[int], int | None]
+    read: Callable[[int, int], bytes] = lambda address, size: b""
+    unwind: int = 0
 
     def executable(self, address: int) -> bool:
         """Whether there is code at `address`."""
@@ -63,12 +66,18 @@ class Form(NamedTuple):
 
 
 class Site(NamedTuple):
-    """A branch: where it is, where it goes (or with `slot` the slot that it goes through), whether CALL or JUMP."""
+    """A branch: where it is, where it goes (or with `slot` the slot that it goes through), whether CALL or JUMP.
+
+    `place`: the slot's word was loaded before, and is there by now, spelled as records have operands (`%r14`). `size`
+    is how many bytes the instruction has, where that isn't what all such calls have.
+    """
 
     address: int
     target: int
     kind: str
     slot: bool = False
+    place: str = ""
+    size: int = 0
 
 
 class Lazy(NamedTuple):
@@ -93,6 +102,8 @@ class Stubs(NamedTuple):
     `jump` is the relocation of a slot that may be filled lazily, `data` those of one that is filled at the start, that
     of nothing but slots first (-1: there is none), and `ifunc` those of one that is filled with what a resolver
     returns. `sites` yields the direct branches of a stretch of code, `slot_sites` those that load a slot themselves.
+    `carried(slots)` yields branches to what one of these slots may have held when it was loaded, some code before: one
+    for each slot, where a branch may go to several.
     `bases` returns (address of code, value): code from that address on has this value in the register that stubs count
     from. Of the first `in_place` lazy slots the code is at the slot itself: the relocation's address is the stub's.
     `first_call_only`: a stub is called until its function's address is known, and no more. `slots` are those that no
@@ -111,6 +122,7 @@ class Stubs(NamedTuple):
     first_call_only: bool = False
     slots: tuple[tuple[int, int], ...] = ()
     lazy: Lazy | None = None
+    carried: Callable[[Container[int]], Iterator[Site]] = lambda slots: iter(())
 
 
 class Word(NamedTuple):

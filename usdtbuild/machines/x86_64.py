@@ -23,7 +23,7 @@ from .numbers import EM_X86_64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     from .facts import Facts
     from .stubs import Code, Site, Span, Stubs
@@ -287,7 +287,27 @@ def stubs(code: Code) -> Stubs:
     table = code.tags.get(3, 0)  # DT_PLTGOT: the dynamic segment, the dynamic linker's own pointer, its function
     lazy = Lazy(lambda number, slot: code.pointer(slot) or 0, table + 16, ((0, "rip"),))
     # R_X86_64_JUMP_SLOT; GLOB_DAT; IRELATIVE
-    return Stubs(7, (6,), (37,), forms, sites, _slot_sites, lazy=lazy if table and code.is64 else None)
+    return Stubs(
+        7, (6,), (37,), forms, sites, _slot_sites, lazy=lazy if table and code.is64 else None,
+        carried=lambda slots: _carried(code, slots),
+    )  # fmt: skip
+
+
+def _carried(code: Code, slots: Container[int]) -> Iterator[Site]:
+    """Yield calls by a register that was loaded from a slot: mov or cmov slot(%rip),%register."""
+    import re
+
+    from .x86_loads import Load, Loads
+
+    pattern = rb"([\x48\x4c])(?:\x8b|\x0f[\x40-\x4f])([\x05\x0d\x15\x1d\x25\x2d\x35\x3d])(.{4})"
+    loads = []
+    for span in code.spans:
+        for match in re.finditer(pattern, span.code, re.DOTALL):
+            behind = span.address + match.end()
+            slot = behind + int.from_bytes(match[3], "little", signed=True)
+            if slot in slots:
+                loads.append(Load(behind, match[2][0] >> 3 | (match[1][0] & 4) << 1, slot))
+    return Loads(code, EM_X86_64).sites(loads)
 
 
 def _slot_sites(span: Span) -> Iterator[Site]:

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ..machines import facts_of
-from .model import CALL, FLOAT, INTEGER, POINTER, RETURN, Argument, Module, Site, Slot, Target
+from .model import CALL, FLOAT, INTEGER, POINTER, RETURN, Argument, Held, Module, Site, Slot, Target
 from .prototypes import Prototype, prototype_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..elf.image import Image
     from ..formats.operands import Operand
-    from ..functions.calls.model import Call, Calls
+    from ..functions.calls.model import Call, Calls, CallSite
     from ..inspection.targets import Loaded
     from ..machines.facts import Passing
 
@@ -61,6 +61,8 @@ def call_targets(
                 site.address,
                 called if site.kind == _CALL else entered,
                 calls=site.kind == _CALL,
+                size=site.size,
+                held=_held(site, call.slot + one.bias, one.image) if site.place else None,
             )
             for site in call.sites
             if site.through_slot
@@ -90,6 +92,12 @@ def return_target(
         return Target(number, kind, "", name, module, (), tuple(one._replace(operands=()) for one in sites))
     operands = (operand,)
     return Target(number, kind, "", name, module, (found.result,), tuple(s._replace(operands=operands) for s in sites))
+
+
+def _held(site: CallSite, slot: int, image: Image) -> Held:
+    from ..formats.operands import parse_one
+
+    return Held(parse_one(f"{image.address_size}@{site.place}", image.machine), slot)
 
 
 def _of_c_library(call: Call, versions: bool) -> bool:

@@ -66,13 +66,22 @@ class Slot(NamedTuple):
     loads: tuple[tuple[int, str], ...]
 
 
+class Held(NamedTuple):
+    """Where a call by a register gets the function's address from, and the slot (an address in the process) that holds
+    the same if it is a call of the slot's function: the code before may have loaded something else."""
+
+    place: Operand
+    slot: int
+
+
 class Site(NamedTuple):
     """One place in the process' code where a target is hit.
 
     `address` is that of the process, `file_address` that of the file. `operands` say where the arguments are, in order.
     `semaphore` is the address of its semaphore in the process, 0 where it has none. `function` is the name of the
     function around it, '' where that isn't known. A PLT entry as a site has a `slot`: all calls come by once the slot
-    leads there, and then need no other site of the target. `calls`: it is the call instruction, not the function.
+    leads there, and then need no other site of the target. `calls`: it is the call instruction, not the function; of
+    `size` bytes, where not all such have the same. What is `held` there says whether the target is called at all.
 
     `returns` are the sites of a function's own returns, which stand for this one, its entry, where they can be watched
     instead; `unknown` is why they can't be told. Of such a site `entry` is the function's entry, without which it isn't
@@ -90,6 +99,8 @@ class Site(NamedTuple):
     unknown: str = ""
     entry: int = 0
     unused: int = 0
+    size: int = 0
+    held: Held | None = None
 
 
 class Module(NamedTuple):

@@ -10,11 +10,18 @@ LAZY, BOUND, IFUNC = "lazy", "bound", "ifunc"
 
 class CallSite(NamedTuple):
     """One call or jump, of the program's own code: where, `call` or `jump`, and whether it goes through the slot itself
-    instead of a stub (-fno-plt)."""
+    instead of a stub (-fno-plt).
+
+    `place` is where the slot's word is by then, as operands of records are spelled, if it was loaded some code before
+    (''). It may be another slot's, too, or something else: what is there tells. `size` is how many bytes the
+    instruction has, where that isn't what all such calls have.
+    """
 
     address: int
     kind: str
     through_slot: bool
+    place: str = ""
+    size: int = 0
 
 
 class Call(NamedTuple):

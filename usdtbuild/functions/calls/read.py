@@ -123,6 +123,9 @@ class _Finder:
             for site in self.stubs.slot_sites(span):
                 if site.target in self.known and not self.known[site.target].variable:
                     self._add_site(site, site.target)
+        steady = {address for address, slot in self.known.items() if not slot.variable}
+        for site in self.stubs.carried(steady):
+            self._add_site(site, site.target)
         slot_of = {entry: slot for slot, entries in self.found.items() for entry in entries}
         for site in self._branches() if direct else ():
             if site.target in slot_of:
@@ -130,7 +133,7 @@ class _Finder:
 
     def _add_site(self, site: Site, slot: int) -> None:
         if site.address not in self._inside:
-            self.sites.setdefault(slot, []).append(CallSite(site.address, site.kind, site.slot))
+            self.sites.setdefault(slot, []).append(CallSite(site.address, site.kind, site.slot, site.place, site.size))
 
     # -- together ----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...elf.dynamic import Dynamic
-from ...elf.relocations import Relocation, words
+from ...elf.relocations import Relocation
 from ...machines import stubs_of
 from ...machines.stubs import Code, Span
 from ...record import NamedTuple
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...machines.stubs import Stubs
 
 _PF_X, _PF_W = 1, 2
-_PT_GNU_RELRO = 0x6474E552
+_PT_GNU_EH_FRAME, _PT_GNU_RELRO = 0x6474E550, 0x6474E552
 _DT_BIND_NOW, _DT_FLAGS, _DT_FLAGS_1, _DT_NEEDED = 24, 30, 0x6FFFFFFB, 1
 _DF_BIND_NOW, _DF_1_NOW = 8, 1
 _DT_INIT, _DT_INIT_ARRAY, _PT_INTERP = 12, 25, 3
@@ -58,8 +58,9 @@ class SlotMap:
         self.image = image
         self.dynamic = Dynamic(image)
         self.code = Code(
-            image.layout.is64, image.little, image.flags, image.entry, self.dynamic.tags, _spans(image), self._pointer
-        )
+            image.layout.is64, image.little, image.flags, image.entry, self.dynamic.tags, _spans(image), self._pointer,
+            image.bytes_at, next((one.address for one in image.segments if one.type == _PT_GNU_EH_FRAME), 0),
+        )  # fmt: skip
         self.stubs: Stubs | None = stubs_of(image.machine, self.code)
         self.static = not self.dynamic.tags
         self.lazy = not self.static and not self._binds_now()
@@ -140,7 +141,7 @@ class SlotMap:
     def _word(self, address: int) -> int | None:
         size = self.image.address_size
         raw = self.image.bytes_at(address, size)
-        return words(raw, size, self.image.layout)[0] if len(raw) == size else None
+        return int.from_bytes(raw, "little" if self.image.little else "big") if len(raw) == size else None
 
     @cached_property
     def _relative(self) -> dict[int, int]:

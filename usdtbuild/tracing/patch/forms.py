@@ -94,13 +94,16 @@ def _free_behind(code: bytes) -> list[int]:
     return [at for at in behind[1] if at < 4] if behind is not None and code[1] == 0x0F else []
 
 
-def call_ends_within(code: bytes, size: int) -> bool:
-    """Whether the first instruction is a call that ends within so many bytes, its length excluded: one through a
-    register or through memory that one names, `ff /2`, with or without a REX prefix (Intel's manual, volume 2, "CALL").
-    """
+def call_length(code: bytes) -> int:
+    """Return the length of the call that `code` starts with, one through a register or through memory that one names,
+    `ff /2`, with or without a REX prefix (Intel's manual, volume 2, "CALL"); 0 if it starts with none."""
     at = 1 if code[:1] and 0x40 <= code[0] < 0x50 else 0
     if len(code) < at + 2 or code[at] != 0xFF or code[at + 1] >> 3 & 7 != 2:
-        return False
+        return 0
     mode, base = code[at + 1] >> 6, code[at + 1] & 7
-    length = at + 2 + (base == 4 and mode != 3) + (4 if mode == 2 or (mode == 0 and base == 5) else mode == 1)
-    return length < size
+    return at + 2 + (base == 4 and mode != 3) + (4 if mode == 2 or (mode == 0 and base == 5) else mode == 1)
+
+
+def call_ends_within(code: bytes, size: int) -> bool:
+    """Whether the first instruction is a call as in `call_length` that ends within so many bytes."""
+    return 0 < call_length(code) < size

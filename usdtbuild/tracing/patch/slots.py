@@ -10,6 +10,10 @@ bytes are read as they were or as they are, also where they cross a cache line. 
 function, so it doesn't matter after how many sites we are stopped or killed. The kernel writes page by page, and we may
 be killed between two of them: a distance that lies on two pages is left alone.
 
+Calls by a register that was loaded some code before are left to breakpoints. They have two or three bytes, no room for
+a jump. And the load may not lead elsewhere: what it loads may be compared, kept or handed on as the function's address,
+and a thread that has loaded before would not be seen.
+
 Forms: what `machines.x86_64` says of stubs; Intel's manual, volume 2, "JMP", "CALL", "MOV".
 """
 
@@ -22,6 +26,7 @@ from ...machines.x86_64 import INT3
 from ..maps import page_start
 
 LONGEST = 20
+BY_REGISTER = "it calls by a register, in two or three bytes, where nothing has room but a breakpoint"
 SIZE = 48  # bytes of a cell and of a stub that counts, at most, with what aligns them
 _ENDBR64, _NUMBER, _BND = b"\xf3\x0f\x1e\xfa", b"\x41\xbb", b"\xf2"
 _CALL, _JUMP, _LOAD = b"\xff\x15", b"\xff\x25", b"\x4c\x8b\x1d"  # through slot(%rip); mov slot(%rip),%r11

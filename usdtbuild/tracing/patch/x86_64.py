@@ -58,7 +58,9 @@ def find_spots(
     for target in plan.targets:
         for site in target.sites if target.kind == CALL else ():
             _find_load(target, site, memory, spots, refusals)
-    taken = {site.address for _, site in jumps}.union(others)
+    # Where a call can't be patched a breakpoint may come.
+    calls = (site.address for target in plan.targets if target.kind == CALL for site in target.sites)
+    taken = {site.address for _, site in jumps}.union(others, calls)
     for spot in spots:
         taken.update(range(spot.changed_at, spot.changed_at + len(spot.before)))
     seen: set[int] = set()
@@ -116,6 +118,9 @@ def _whole_functions(plan: Plan, spots: Sequence[Spot], refusals: list[Refusal])
 
 
 def _find_load(target: Target, site: Site, memory: Memory, spots: list[Spot], refusals: list[Refusal]) -> None:
+    if site.held is not None:
+        refusals.append(Refusal(target.title, slots.BY_REGISTER, "", site.address))
+        return
     found = memory.read(site.address, slots.LONGEST)
     load = slots.load_of(found, site.address)
     if load is None or memory.word(load.slot) is None:

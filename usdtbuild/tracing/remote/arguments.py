@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ...formats.operands import Operand
     from ...machines.facts import Stopped
-    from ..model import Argument, Value
+    from ..model import Argument, Held, Value
     from .registers import Registers
     from .stub import Stub
 
@@ -26,6 +26,12 @@ def reader(argument: Argument, operand: Operand, stopped: Stopped, string_size: 
     # Of a double in two registers a record names one, and half a floating-point number says nothing.
     half = is_floating(argument, operand) and operand.size == 4 and "double" in argument.type
     return arguments.reader(argument, operand, _nothing if half else _raw(operand, stopped), string_size)
+
+
+def holds(held: Held, stopped: Stopped, registers: Registers, stub: Stub) -> bool:
+    """Whether a call by a register is one of the function that a slot leads to."""
+    found = _raw(held.place, stopped)(registers, stub)
+    return found is not None and found == stub.number(held.slot)
 
 
 def register_name(spelling: str, stopped: Stopped) -> str:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ..selection import Wanted
 
 _PAGE, _MOST = 4096, 1 << 20  # `counts` is sparse: 8 MB if there were so many targets
+_BY_REGISTER = "it calls by a register, and what that holds isn't seen by counting: it may be another function"
 _HEADER = struct.Struct("=QQQ")  # over, cut off, semaphores that were not raised
 _PATIENCE = 30.0
 _EXECUTABLE = 1  # PF_X
@@ -104,7 +105,12 @@ class _Answers:
             (_place(image, site.file_address), site.file_address, target.number)
             for target in found
             for site in target.sites
+            if site.held is None
         }
+        for target in found:
+            for site in target.sites:
+                if site.held is not None:
+                    self.refuse(Refusal(target.title, _BY_REGISTER, "", site.address))
         semaphores = sorted({site.semaphore for target in found for site in target.sites if site.semaphore})
         segments = sorted(((one.offset, one.file_size, one.address) for one in code), key=lambda one: one[2])
         return _answer(segments, sorted(sites), semaphores, big=not image.little)

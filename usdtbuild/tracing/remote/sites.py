@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..model import EXIT, RETURN, Refusal
-from .arguments import reader
+from .arguments import holds, reader
 from .returns import Returns
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ...elf.image import Image
     from ...machines.facts import Stopped
-    from ..model import Site, Target, Value
+    from ..model import Held, Site, Target, Value
     from .arguments import Reader
     from .registers import Registers
     from .stub import Stub
@@ -26,10 +26,11 @@ _LONGEST = 8  # of the instructions that may stand at a site
 
 
 class Watched(NamedTuple):
-    """One target's site at an address: the target's number, and how its arguments are read."""
+    """One target's site at an address: the target's number, how its arguments are read, what tells it from others."""
 
     target: int
     readers: tuple[Reader, ...]
+    held: Held | None = None
 
 
 class Sites:
@@ -110,10 +111,11 @@ class Sites:
         if target.kind in {EXIT, RETURN}:
             if not self.stopped.stack:
                 return "where its calls return to isn't known on this machine"
-            behind = site.address + self.stopped.call if site.calls else 0
-            self._returning.setdefault(site.address, []).append((Watched(target.number, readers), behind))
+            behind = site.address + (site.size or self.stopped.call) if site.calls else 0
+            watched = Watched(target.number, readers, site.held)
+            self._returning.setdefault(site.address, []).append((watched, behind))
             return ""
-        known.append(Watched(target.number, readers))
+        known.append(Watched(target.number, readers, site.held))
         if site.semaphore and site.semaphore not in self._semaphores and self._count(site.semaphore, 1):
             self._semaphores.append(site.semaphore)
         return ""
@@ -121,18 +123,24 @@ class Sites:
     def hits(self, address: int, registers: Registers) -> Iterator[tuple[int, tuple[Value, ...]]]:
         """Yield number and arguments of each target that is hit at an address."""
         for watched in self._watched.get(address, ()):
+            if not self._meant(watched, registers):
+                continue
             yield watched.target, tuple([read(registers, self.stub) for read in watched.readers])
 
     def expect(self, address: int, registers: Registers) -> None:
         """Let the calls at a site that is hit tell of their returns."""
         for watched, behind in self._returning.get(address, ()):
-            found = self.returns.expect(watched, registers, behind)
+            found = self.returns.expect(watched, registers, behind) if self._meant(watched, registers) else None
             if found is not None and found[0] not in self.kinds:
                 back, thumb = found
                 kind = 2 if thumb else self.stopped.trap(self.stub.read(back, _LONGEST))
                 if self.stub.insert(back, kind):
                     self.kinds[back] = kind
                     self._passing.add(back)
+
+    def _meant(self, watched: Watched, registers: Registers) -> bool:
+        """Whether a target is what is called at its site."""
+        return watched.held is None or holds(watched.held, self.stopped, registers, self.stub)
 
     def returned(self, address: int, registers: Registers) -> Iterator[tuple[int, tuple[Value, ...]]]:
         """Yield number and result of each call that has returned to an address; who isn't expected any more has no

@@ -18,14 +18,14 @@ from ..hosts.record import RETURN
 from ..maps import Memory
 from ..model import EXIT, Refusal
 from ..model import RETURN as RETURNS
-from .operands import is_float_register, reader
+from .operands import holds, is_float_register, reader
 from .returns import Returns, Wanted
 
 if TYPE_CHECKING:
     import ctypes
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from ..model import Plan, Site, Target, Value
+    from ..model import Held, Plan, Site, Target, Value
     from ..tracees import Thread, Tracees
     from .operands import Reader
 
@@ -44,7 +44,8 @@ _FROM_INSTRUCTIONS = sum(
 
 class Breakpoint(NamedTuple):
     """One armed place. `skip`: bytes of a NOP to go on behind, RETURN for a return, 0 where the instruction must be
-    stepped. `floats`: a reader needs the registers of floating-point numbers."""
+    stepped. `floats`: a reader needs the registers of floating-point numbers. A call by a register is one of the target
+    if what is `held` there `meant` it, else one of `others`, or of nobody's."""
 
     target: int
     before: bytes
@@ -52,6 +53,13 @@ class Breakpoint(NamedTuple):
     readers: tuple[Reader, ...]
     floats: bool = False
     returns: Wanted | None = None
+    held: Held | None = None
+    meant: Callable[[Registers, Memory], bool] = lambda registers, memory: True
+    others: tuple[Breakpoint, ...] = ()
+
+    def meets(self, registers: Registers, memory: Memory) -> list[Breakpoint]:
+        """Return what is hit of all that is armed there."""
+        return [one for one in (self, *self.others) if one.meant(registers, memory)]
 
 
 class Hit(NamedTuple):
@@ -97,7 +105,11 @@ class Breakpoints:
             if target.kind in {EXIT, RETURNS}:
                 self._arm_return(target, site, plan.string_size)
                 continue
-            if site.address in self.armed:
+            known_there = self.armed.get(site.address)
+            if known_there is not None and site.held and known_there.held:
+                self.armed[site.address] = _joined(known_there, target, site, plan.string_size)
+                continue
+            if known_there is not None:
                 refusals.append(Refusal(target.title, "another probe is at the same place", "", site.address))
                 continue
             before = self.memory.read(site.address, 16)
@@ -105,15 +117,9 @@ class Breakpoints:
                 reason = "a breakpoint is there already: another tracer (perf, bpftrace, gdb) watches it"
                 refusals.append(Refusal(target.title, reason if before else "its code can't be read", "", site.address))
                 continue
-            readers = tuple(
-                reader(argument, operand, plan.string_size)
-                for argument, operand in zip(target.arguments, site.operands)
-            )
             with contextlib.suppress(OSError):
                 self.memory.write(site.address, _TRAP)
-                floats = any(map(is_float_register, site.operands))
-                skip = HOST.traps.skip(before)
-                self.armed[site.address] = Breakpoint(target.number, before[:_SIZE], skip, readers, floats)
+                self.armed[site.address] = _breakpoint(target, site, before, plan.string_size)
                 if site.semaphore and site.semaphore not in self.semaphores:
                     self.semaphores[site.semaphore] = 1
                     self._add(site.semaphore, 1)
@@ -127,8 +133,12 @@ class Breakpoints:
         found = self.armed.get(site.address)
         if found is not None:
             readers = tuple(reader(*one, string_size) for one in zip(target.arguments, site.operands))
-            wanted = Wanted(target.number, readers, any(map(is_float_register, site.operands)))
-            self.armed[site.address] = found._replace(returns=wanted)
+            floats = any(map(is_float_register, site.operands))
+            wanted = Wanted(target.number, readers, floats, size=site.size if site.calls else 0)
+            all_there = [
+                one._replace(returns=wanted) if one.held == site.held else one for one in (found, *found.others)
+            ]
+            self.armed[site.address] = all_there[0]._replace(others=tuple(all_there[1:]))
 
     def arm_hook(self, address: int, number: int) -> None:
         """Put a breakpoint at a place that is no target; it goes by a number of its own."""
@@ -177,11 +187,12 @@ class Breakpoints:
             del self.armed[address]
             self.returns.removed(address, found.before)
             return self._out(address, found.before, registers, tid, seen)
-        if found.target >= 0:
-            known = [*registers, *ptrace.float_registers(tid)] if found.floats else registers
-            seen.append((found.target, tuple([read(known, memory) for read in found.readers])))
-        if found.returns is not None:
-            self._expect(address, registers, found.returns)
+        for one in found.meets(registers, memory):
+            if one.target >= 0:
+                known = [*registers, *ptrace.float_registers(tid)] if one.floats else registers
+                seen.append((one.target, tuple([read(known, memory) for read in one.readers])))
+            if one.returns is not None:
+                self._expect(address, registers, one.returns)
         if found.skip == RETURN:
             _return(registers, memory)
             ptrace.set_registers(tid, registers)
@@ -250,6 +261,20 @@ class Breakpoints:
     def close(self) -> None:
         """Close the process' memory."""
         self.memory.close()
+
+
+def _breakpoint(target: Target, site: Site, before: bytes, string_size: int) -> Breakpoint:
+    """Return what a breakpoint at a site is for, whose code was `before`."""
+    readers = tuple(reader(*one, string_size) for one in zip(target.arguments, site.operands))
+    floats = any(map(is_float_register, site.operands))
+    found = Breakpoint(target.number, before[:_SIZE], HOST.traps.skip(before), readers, floats)
+    return found._replace(held=site.held, meant=holds(site.held)) if site.held is not None else found
+
+
+def _joined(found: Breakpoint, target: Target, site: Site, string_size: int) -> Breakpoint:
+    """Return a breakpoint at a call by a register that may be a call of another target, too."""
+    other = _breakpoint(target, site, found.before, string_size)._replace(skip=found.skip)
+    return found._replace(others=(*found.others, other))
 
 
 def _step(tid: int, address: int) -> ptrace.Stop | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ...formats.operands import Operand
     from ..maps import Memory
-    from ..model import Argument, Value
+    from ..model import Argument, Held, Value
 
     Registers = Union[ctypes.Array[ctypes.c_ulonglong], Sequence[int]]
     Reader = Callable[[Registers, Memory], Value]
@@ -31,6 +31,17 @@ def reader(argument: Argument, operand: Operand, string_size: int) -> Reader:
     The registers are as ptrace has them; behind them those of `ptrace.FLOATS`, where the operand `is_float_register`.
     """
     return arguments.reader(argument, operand, _raw(operand), string_size)
+
+
+def holds(held: Held) -> Callable[[Registers, Memory], bool]:
+    """Return a function that says whether a call by a register is one of the function that a slot leads to."""
+    read = _raw(held.place)
+
+    def check(registers: Registers, memory: Memory) -> bool:
+        found = read(registers, memory)
+        return found is not None and found == memory.word(held.slot)
+
+    return check
 
 
 def is_float_register(operand: Operand) -> bool:

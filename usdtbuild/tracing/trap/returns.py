@@ -38,13 +38,14 @@ _BLR, _REGISTER, _BL, _ADDRESS = 0xD63F0000, 0x3E0, 0x94000000, (1 << 48) - 1
 class Wanted(NamedTuple):
     """What is told of a return: the target's number, and how its result is read; `floats` as in a breakpoint.
 
-    `site` is where the call was seen that returns.
+    `site` is where the call was seen that returns; a call instruction there has `size` bytes, if that is known.
     """
 
     target: int
     readers: tuple[Reader, ...]
     floats: bool
     site: int = 0
+    size: int = 0
 
 
 class Expected(NamedTuple):
@@ -77,7 +78,7 @@ class Returns:
         """
         if self.shares_memory:
             return None
-        found, calls = self._comes_back(site, instruction, registers)
+        found, calls = self._comes_back(site, instruction, registers, wanted.size)
         if not self._is_code(found.address):
             return None
         before = self._waiting.get(found, ())
@@ -88,13 +89,15 @@ class Returns:
         self._waiting[found] = (*before, wanted._replace(site=site))
         return found.address
 
-    def _comes_back(self, site: int, instruction: bytes, registers: Registers) -> tuple[Expected, bool]:
+    def _comes_back(self, site: int, instruction: bytes, registers: Registers, size: int) -> tuple[Expected, bool]:
         """Return where the call at a site returns to, and whether the site is the call instruction itself."""
         stack = registers[ptrace.SP]
         if _LINK:
             calls = int.from_bytes(instruction, "little") & ~_REGISTER == _BLR
             link = registers[ptrace.INDEX[_LINK]] & _ADDRESS
             return Expected(site + len(instruction) if calls else link, stack), calls
+        if size:
+            return Expected(site + size, stack), True
         # Where the breakpoint is now, a call instruction has ff; what begins otherwise is none.
         load = slots.load_of(self.memory.read(site + 1, slots.LONGEST - 1).rjust(slots.LONGEST, b"\xff"), site)
         if load is not None and load.is_call:
