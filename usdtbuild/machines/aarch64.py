@@ -124,6 +124,16 @@ def _branch(instruction: int) -> int | None:
     return None
 
 
+def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
+    """See `Stopped.atomic`. Arm ARM C6.2: LDXR, LDAXR, STXR, STLXR; LDXP and STXP have bit 31, unlike CASP."""
+    from .exclusive import Exclusive
+
+    del little  # code is little-endian in any case
+    one, two = (0x3FE00000, 0x08400000), (0xBFE00000, 0x88600000)
+    stores = (0x3FE00000, 0x08000000), (0xBFE00000, 0x88200000)
+    return Exclusive((one, two), stores, _branch).ends(code, address, True)
+
+
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
     from .facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
@@ -161,7 +171,7 @@ def facts() -> dict[int, Facts]:
                     "wsp": "sp", **{f"w{n}": f"x{n}" for n in range(31)},
                     **{f"{size}{n}": f"v{n}" for size in "bhsdq" for n in range(32)},
                 },
-                zero=frozenset({"xzr", "wzr"}), stack="sp", link="x30",
+                zero=frozenset({"xzr", "wzr"}), stack="sp", link="x30", atomic=_atomic,
             ),
         )
     }  # fmt: skip

@@ -184,6 +184,13 @@ def branch(instruction: int) -> int | None:
     return None
 
 
+def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
+    """See `Stopped.atomic`. Arm ARM A8.8.75: LDREX, LDAEX, STREX, STLEX. In Thumb code nothing but NOPs is stepped."""
+    from .exclusive import Exclusive
+
+    return Exclusive(((0x0F900EF0, 0x01900E90),), ((0x0F900EF0, 0x01800E90),), branch).ends(code, address, little)
+
+
 def thumb_branch(half: int, following: int) -> int | None:
     """Arm ARM A8.8.18 (B, T1-T4), A8.8.25 (BL), A8.8.29 (CBZ)."""
     if half & 0xF000 == 0xD000 and half & 0x0F00 < 0x0E00:
@@ -250,7 +257,7 @@ def facts() -> dict[int, Facts]:
                 # 2 and 3 are gdb's kinds for Thumb's instructions of 2 and of 4 bytes; the NOPs tell which it is.
                 trap=lambda code: 2 if code[:2] in thumb_short else 3 if code[:4] == thumb_wide else 4,
                 # `pop {.., pc}` leaves lr alone; behind the address up to four arguments may have been stored.
-                stack="sp", link="lr", thumb=1, below=5,
+                stack="sp", link="lr", thumb=1, below=5, atomic=_atomic,
             ),
         )
     }  # fmt: skip

@@ -95,6 +95,23 @@ def _make_stub(*body: int, relocations: tuple[StubRelocation, ...] = ()) -> Stub
 # -- facts ------------------------------------------------------------------------------------------------------------
 
 
+def _branch(instruction: int) -> int | None:
+    """LoongArch volume 1, 2.2.7: beqz and bnez, b, beq to bgeu."""
+    near, opcode = instruction >> 10 & 0xFFFF, instruction >> 26
+    if opcode in {16, 17}:
+        return signed(near | (instruction & 0x1F) << 16, 21) * 4
+    if opcode == 20:
+        return signed(near | (instruction & 0x3FF) << 16, 26) * 4
+    return signed(near, 16) * 4 if 22 <= opcode <= 27 else None
+
+
+def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
+    """See `Stopped.atomic`. LoongArch volume 1, 2.2.8: ll.w, ll.d, sc.w, sc.d."""
+    from .exclusive import Exclusive
+
+    return Exclusive(((0xFD000000, 0x20000000),), ((0xFD000000, 0x21000000),), _branch).ends(code, address, little)
+
+
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
     from .facts import Facts, Operands, Relocations, Stopped
@@ -116,7 +133,7 @@ def facts() -> dict[int, Facts]:
                     "s9": "r22", **{f"a{n}": f"r{n + 4}" for n in range(8)},
                     **{f"t{n}": f"r{n + 12}" for n in range(9)}, **{f"s{n}": f"r{n + 23}" for n in range(9)},
                 },
-                zero=frozenset({"zero"}),
+                zero=frozenset({"zero"}), atomic=_atomic,
                 # gdb's order; qemu 7.2 names a description that it then doesn't have
                 layouts=(tuple((name, 8) for name in (*(f"r{n}" for n in range(32)), "orig_a0", "pc", "badv")),),
             ),

@@ -135,6 +135,21 @@ def _semaphore_stub(little: bool, long_registers: bool, jump: int) -> Stub:
 # -- facts ------------------------------------------------------------------------------------------------------------
 
 
+def _branch(instruction: int) -> int | None:
+    """MIPS volume II: bltz and bgez, beq to bgtz, beql to bgtzl."""
+    opcode = instruction >> 26
+    return signed(instruction & 0xFFFF, 16) * 4 + 4 if opcode in {1, 4, 5, 6, 7, 20, 21, 22, 23} else None
+
+
+def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
+    """See `Stopped.atomic`. MIPS volume II: LL, LLD, SC, SCD; of release 6 with another opcode."""
+    from .exclusive import Exclusive
+
+    loads = (0xFC000000, 48 << 26), (0xFC000000, 52 << 26), (0xFC00007E, 0x7C000036)
+    stores = (0xFC000000, 56 << 26), (0xFC000000, 60 << 26), (0xFC00007E, 0x7C000026)
+    return Exclusive(loads, stores, _branch).ends(code, address, little)
+
+
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
     from .facts import Facts, Operands, Relocations, Stopped
@@ -153,7 +168,7 @@ def facts() -> dict[int, Facts]:
             stopped=Stopped(
                 spelled={"sp": "r29", "fp": "r30", "ra": "r31", "gp": "r28", **{str(n): f"r{n}" for n in range(32)}},
                 zero=frozenset({"0", "zero"}), layouts=tuple(tuple((name, word) for name in order) for word in (4, 8)),
-                debug_tags=(0x70000016, 0x70000035),  # DT_MIPS_RLD_MAP, DT_MIPS_RLD_MAP_REL
+                atomic=_atomic, debug_tags=(0x70000016, 0x70000035),  # DT_MIPS_RLD_MAP, DT_MIPS_RLD_MAP_REL
             ),
         )
     }  # fmt: skip

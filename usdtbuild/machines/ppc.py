@@ -129,15 +129,12 @@ def _branch(instruction: int) -> int | None:
 
 
 def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
-    """Power ISA 4.6: opcode 31, l[bhwdq]arx to st[bhwdq]cx., and where branches in between lead out."""
-    found = [word(memoryview(code), at, little) for at in range(0, len(code) - 3, 4)]
-    extended = [one >> 1 & 0x3FF if one >> 26 == 31 else 0 for one in found]
-    last = next((at for at, one in enumerate(extended) if one in {150, 182, 214, 694, 726}), 0)
-    if not last or extended[0] not in {20, 52, 84, 116, 276}:
-        return ()
-    end = address + 4 * last + 4
-    leads = {address + 4 * at + (_branch(one) or 0) for at, one in enumerate(found[:last])}
-    return (end, *sorted(one for one in leads if not address <= one < end))
+    """See `Stopped.atomic`. Power ISA 4.6: opcode 31, l[bhwdq]arx and st[bhwdq]cx."""
+    from .exclusive import Exclusive
+
+    loads = tuple((0xFC0007FE, 31 << 26 | number << 1) for number in (20, 52, 84, 116, 276))
+    stores = tuple((0xFC0007FE, 31 << 26 | number << 1) for number in (150, 182, 214, 694, 726))
+    return Exclusive(loads, stores, _branch).ends(code, address, little)
 
 
 def facts() -> dict[int, Facts]:

@@ -119,6 +119,18 @@ def branch(half: int, following: int) -> int | None:
     return None
 
 
+def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
+    """See `Stopped.atomic`. RISC-V unprivileged ISA 8.2: LR and SC, of words and doublewords."""
+    from .exclusive import Exclusive
+
+    del little
+    forms = Exclusive(
+        ((0xF9F0607F, 0x1000202F),), ((0xF800607F, 0x1800202F),), lambda value: branch(value & 0xFFFF, value >> 16),
+        lambda half: 4 if half & 3 == 3 else 2,
+    )  # fmt: skip
+    return forms.ends(code, address, True)
+
+
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
     from .facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
@@ -156,7 +168,7 @@ def facts() -> dict[int, Facts]:
             stopped=Stopped(
                 spelled={"s0": "fp", **{f"x{n}": name for n, name in enumerate(by_number)}},
                 zero=frozenset({"zero", "x0"}), trap=lambda code: 4 if code[:1] and code[0] & 3 == 3 else 2,
-                stack="sp", link="ra",
+                stack="sp", link="ra", atomic=_atomic,
             ),
         )
     }  # fmt: skip

@@ -164,7 +164,10 @@ class Process:
         return True
 
     def step(self, thread: str, address: int, patience: float = 3600.0) -> Stop | None:
-        """Let one thread execute the instruction at an address, or the sequence that begins there: as `Stub.step`."""
+        """Let one thread execute the instruction at an address, or the sequence that begins there: as `Stub.step`.
+
+        A function may begin with one, on any machine that has them, and `post_fixup` goes through code that has them.
+        """
         atomic = self.sites.stopped.atomic
         if atomic is None:
             return self.stub.step(thread, patience)
