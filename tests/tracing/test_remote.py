@@ -250,6 +250,21 @@ def test_stubs_that_say_too_little(answers: dict[bytes, bytes], said: str) -> No
     assert "Traceback" not in done.stderr
 
 
+def test_a_server_that_waits_for_a_program_says_how_to_start_it(need: Any) -> None:
+    command = [need("gdbserver"), "--multi", "localhost:0"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            port = next(found[1] for line in server.stderr if (found := re.match(r"Listening on port (\d+)", line)))
+            words = [*TRACE, "-L", "puts", "--remote", f"localhost:{port}"]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        finally:
+            server.kill()
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "gdbserver --multi" in done.stderr
+    assert "--attach PID" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("registers", "said"),
     [

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from ..model import Event, Target
 
 _BATCH = 500  # events at once
+_NONE = (
+    "holds no program that runs. `gdbserver --multi` waits to be told one, which is not done here: "
+    "start it as `gdbserver HOST:PORT PROGRAM`, or with `--attach PID`"
+)
 _THREADED = "the program has started threads; QEMU's stub may hang once they have hits; --count doesn't need it"
 
 
@@ -55,7 +59,7 @@ class Remote:
         link = self._emulator.link if self._emulator else connect(wish.remote)
         self._stub = Stub(link)
         if self._stub.first.exited is not None:
-            raise TracerError(f"{link.name} holds no program that runs")
+            raise TracerError(f"{link.name} {_NONE}")
         self._program = program = Program(self._stub, wish, wish.sysroot or prefix_of(wish.emulator))
         if self._emulator is not None:
             program.main.pid = self._emulator.process.pid
