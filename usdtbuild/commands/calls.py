@@ -188,6 +188,8 @@ def _print(found: Sequence[_File], names: dict[str, str], wanted: _Wanted) -> No
         click.echo("\n".join([form.format(*row).rstrip() for row in (headings, *rows)]))
         if file.report.first_call_only:
             click.echo("  (calls load the slot themselves; a stub is called until its function's address is known)")
+        if file.report.missing:
+            click.echo(f"  ({file.report.missing})")
 
 
 def _title(file: _File) -> str:
@@ -263,6 +265,7 @@ def as_record(file: _File, names: dict[str, str]) -> dict[str, Any]:
         "byte_order": "little" if report.little else "big", "build_id": report.build_id or None,
         "needed": list(report.needed), "binding": "lazy" if report.lazy else "now",
         "problem": report.problem or None, "first_call_only": report.first_call_only,
+        "missing": report.missing or None,
     }  # fmt: skip
     if file.pid:
         record["process"] = {"pid": file.pid, "load_bias": f"{file.bias:#x}"}

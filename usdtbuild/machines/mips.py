@@ -31,6 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterator, Sequence
+    from typing import Literal
 
     from .facts import Facts
     from .stubs import Code, Site, Span, Stubs
@@ -184,7 +185,7 @@ def stubs(code: Code) -> Stubs:
     known that is a stub, which tells the resolver the symbol's number in t8; no later call goes through the stub. No
     relocation names such slots: DT_MIPS_GOTSYM is the first symbol that has one, and they stand in the symbols' order
     behind DT_MIPS_LOCAL_GOTNO others (System V ABI MIPS supplement, 5-9). Other code jumps through slots of a PLT.
-    Files too large for one table have more, of which only the first is known here.
+    Files too large for one table have more (`_further_tables`), whose slots relocations name.
     """
     from .stubs import Form, Stubs, Word, low16, pattern, word
 
@@ -223,10 +224,12 @@ def stubs(code: Code) -> Stubs:
         Form(pattern(little, *plt, jump, add), of_plt),
     )
     slots = tuple((number, start + (number - first) * size) for number in range(first, last)) if first else ()
+    further = _further_tables(code, start + len(slots) * size if first else 0, size)
+    slots += tuple(_of_relocations(code, further, size))
     # R_MIPS_JUMP_SLOT; GLOB_DAT; no IFUNCs
     return Stubs(
-        127, (51,), (), forms, lambda span: _sites(span, little), lambda span: _slot_sites(span, code),
-        first_call_only=True, slots=slots,
+        127, (51,), (), forms, lambda span: _sites(span, little), lambda span: _slot_sites(span, code, further),
+        first_call_only=True, slots=slots, missing=lambda: _missing(code, further),
     )  # fmt: skip
 
 
@@ -245,11 +248,76 @@ def _sites(span: Span, little: bool) -> Iterator[Site]:
 # addiu, addu (o32), or lui, addu, addiu (n32, n64), with others between. clang may use another register, and keep the
 # value on the stack.
 _GP, _T9, _GP_OFFSET = 28, 25, 0x7FF0
+_LARGE = 0x4000  # bytes of a first table that has others behind it: a quarter of what one may have
+_ALL_TABLES = 1 << 22  # bytes in which further tables are looked for
 _PROLOGUE = 24  # words in which all of that stands, and where the function begins before it
 _KEPT = 0xFF << 16 | 1 << 28 | 1 << 29 | 1 << 30  # s0 to s7, gp (o32 restores it), sp, s8
 
 
-def _slot_sites(span: Span, code: Code) -> Iterator[Site]:
+def _further_tables(code: Code, at: int, size: int) -> tuple[int, ...]:
+    """Return where the tables behind the first begin: with two words of the dynamic linker's, of which the second has
+    its highest bit set and nothing else (bfd, _bfd_mips_elf_finish_dynamic_sections)."""
+    data = code.read(at, _ALL_TABLES) if at else b""
+    order: Literal["little", "big"] = "little" if code.little else "big"
+    mark, found = bytes(size) + (1 << 8 * size - 1).to_bytes(size, order), []
+    place = data.find(mark)
+    while place >= 0:
+        if (at + place) % size == 0:
+            found.append(at + place)
+        place = data.find(mark, place + 1)
+    return tuple(found) or (_named_tables(code, at) if at and size == 4 and not code.flags & EF_ABI2 else ())
+
+
+def _named_tables(code: Code, first: int) -> tuple[int, ...]:
+    """Return where tables from `first` on begin, as code says: lld's have no mark. Only o32 counts from the instruction
+    itself (_gp_disp); with the other ABIs it counts from where its function begins, and nothing says where that is."""
+    from .stubs import Word, low16, pattern, word
+
+    add = (Word(0x24420000, 0xFFFF0000), Word(0x279C0000, 0xFFFF0000))  # addiu $2, $2 or $gp, $gp
+    load = (Word(0x3C020000, 0xFFFF0000), Word(0x3C1C0000, 0xFFFF0000))  # lui $2 or $gp
+    make = pattern(code.little, load, add, (Word(0x0059E021), Word(0x0399E021)))  # addu $gp, $2 or $gp, $t9
+    found = set()
+    for span in code.spans:
+        for match in make.finditer(span.code):
+            high, low = low16(word(match, 1, code.little)) << 16, low16(word(match, 2, code.little))
+            found.add((span.address + match.start() + high + low - _GP_OFFSET) & 0xFFFFFFFF)
+    return tuple(sorted(one for one in found if first <= one < first + _ALL_TABLES and not one % 4))
+
+
+def _missing(code: Code, further: tuple[int, ...]) -> str:
+    """Return what code there is whose calls can't be found, and why; '' if none."""
+    from .stubs import units
+
+    for flag, name in ((0x04000000, "MIPS16"), (0x02000000, "microMIPS")):  # e_flags
+        if code.flags & flag:
+            return f"some of its code is {name}, which is not read: calls from there are missing"
+    size = 8 if code.is64 else 4
+    entries = code.tags.get(0x7000000A, 0) + code.tags.get(0x70000011, 0) - code.tags.get(0x70000013, 0)
+    if entries * size < _LARGE:  # one table was enough, and what is taken for making gp is none
+        return ""
+    starts = [at + _GP_OFFSET for at in (code.tags.get(3, 0), *further)]
+    spans = ((units(span, 4, code.little), span.address) for span in code.spans)
+    lost = sum(made is None for words_, start in spans for _, made, _ in _tables(words_, start, starts))
+    return f"{lost} functions use a table of slots that can't be found: calls from there are missing" if lost else ""
+
+
+def _of_relocations(code: Code, tables: tuple[int, ...], size: int) -> Iterator[tuple[int, int]]:
+    """Yield symbols' numbers, and the slots in further tables that relocations (DT_REL, R_MIPS_REL32) fill so."""
+    if not tables:
+        return
+    order: Literal["little", "big"] = "little" if code.little else "big"
+    raw, length = code.read(code.tags.get(17, 0), code.tags.get(18, 0)), 2 * size
+    for at in range(0, len(raw) - length + 1, length):
+        place = int.from_bytes(raw[at : at + size], order)
+        if size == 8:  # of three types the first is the last byte, in either byte order
+            number, type_ = int.from_bytes(raw[at + 8 : at + 12], order), raw[at + 15]
+        else:
+            number, type_ = divmod(int.from_bytes(raw[at + 4 : at + 8], order), 256)
+        if number and type_ == 3 and any(0 <= place - table < 0x10000 for table in tables):
+            yield number, place
+
+
+def _slot_sites(span: Span, code: Code, further: tuple[int, ...]) -> Iterator[Site]:
     """Yield the calls and jumps by a register that was loaded from the table: `lw t9, distance(gp)`, `jalr t9`."""
     from bisect import bisect_right
 
@@ -259,10 +327,13 @@ def _slot_sites(span: Span, code: Code) -> Iterator[Site]:
 
     if 3 not in code.tags:  # DT_PLTGOT
         return
-    words_, table, start = units(span, 4, code.little), code.tags[3] + _GP_OFFSET, span.address
-    tables = _tables(words_, start, table)
-    places = [start + 4 * at for at, _ in tables]
-    made = {start + 4 * at: Step(CONSTANT, words_[at] >> 11 & 31, value) for at, value in tables if value is not None}
+    words_, start = units(span, 4, code.little), span.address
+    starts = [at + _GP_OFFSET for at in (code.tags[3], *further)]
+    tables = _tables(words_, start, starts)
+    places = [start + 4 * at for at, _, _ in tables]
+    made = {
+        start + 4 * at: Step(CONSTANT, words_[at] >> 11 & 31, value) for at, value, _ in tables if value is not None
+    }
 
     usual = steps()
 
@@ -270,7 +341,8 @@ def _slot_sites(span: Span, code: Code) -> Iterator[Site]:
         return made.get(address) or usual(value, address)
 
     way = words_way(words_, start, step, _KEPT, 1 << 29 | 1 << 30)
-    way = way._replace(known={_GP: table}, delayed=1, bits=64 if code.is64 else 32)
+    way = way._replace(delayed=1, bits=64 if code.is64 else 32)
+    ways = {table: way._replace(known={_GP: table}) for table in starts}
     for at, value in enumerate(words_):
         if value & 0xFC1F003E == 8 and value >> 11 & 31 in {0, 31}:  # jr, jalr
             register, kind = value >> 21 & 31, CALL if value >> 11 & 31 else JUMP
@@ -282,16 +354,17 @@ def _slot_sites(span: Span, code: Code) -> Iterator[Site]:
         prologue = bisect_right(places, place) - 1
         if prologue >= 0 and tables[prologue][1] is None:
             continue
-        slot = loaded(way, at, register) if register != 31 else None
+        table = tables[prologue][2] if prologue >= 0 else starts[0]
+        slot = loaded(ways[table], at, register) if register != 31 else None
         if slot is not None:
             yield Site(place, slot, kind, slot=True)
 
 
-def _tables(words_: Sequence[int], start: int, table: int) -> list[tuple[int, int | None]]:
-    """Return where code adds t9 to make gp, and the sum: gp, or what lacks its low part; None: another table's."""
+def _tables(words_: Sequence[int], start: int, tables: Sequence[int]) -> list[tuple[int, int | None, int]]:
+    """Return where code adds t9 to make gp, the sum (gp, or what lacks its low part), and gp; None: no table's."""
     from .stubs import low16
 
-    found: list[tuple[int, int | None]] = []
+    found: list[tuple[int, int | None, int]] = []
     for at, value in enumerate(words_):
         if value & 0xFC0007FF not in {0x21, 0x2D} or _T9 not in {value >> 21 & 31, value >> 16 & 31}:  # addu, daddu
             continue
@@ -306,16 +379,17 @@ def _tables(words_: Sequence[int], start: int, table: int) -> list[tuple[int, in
                 break
         if high is None:
             continue
-        made, rest = table, low
+        lacks, rest = 0, low
         if low is None:  # it is added later
             target = value >> 11 & 31
             behind = words_[at + 1 : at + _PROLOGUE]
             rest = next((low16(one) for one in behind if one >> 26 in {9, 25} and one >> 21 & 31 == target), None)
             if rest is None:
                 continue
-            made = table - rest
+            lacks = rest
         assert rest is not None
-        begins = table - (signed(words_[high] & 0xFFFF, 16) << 16) - rest & 0xFFFFFFFF
-        near = 0 <= (start + 4 * high - begins & 0xFFFFFFFF) <= 4 * _PROLOGUE
-        found.append((at, made if near else None))
+        distance = (signed(words_[high] & 0xFFFF, 16) << 16) + rest
+        near = (one for one in tables if 0 <= (start + 4 * high - one + distance & 0xFFFFFFFF) <= 4 * _PROLOGUE)
+        table = next(near, None)
+        found.append((at, table - lacks if table is not None else None, table or 0))
     return found

@@ -108,7 +108,7 @@ class Stubs(NamedTuple):
     from. Of the first `in_place` lazy slots the code is at the slot itself: the relocation's address is the stub's.
     `first_call_only`: a stub is called until its function's address is known, and no more. `slots` are those that no
     relocation names, as (number of the symbol, address). `lazy` is None where lazily bound slots share a PLT entry, or
-    nobody has asked yet.
+    nobody has asked yet. `missing()` says what code there is whose calls can't be found, and why.
     """
 
     jump: int
@@ -123,6 +123,7 @@ class Stubs(NamedTuple):
     slots: tuple[tuple[int, int], ...] = ()
     lazy: Lazy | None = None
     carried: Callable[[Container[int]], Iterator[Site]] = lambda slots: iter(())
+    missing: Callable[[], str] = lambda: ""
 
 
 class Word(NamedTuple):

@@ -59,7 +59,7 @@ class Calls(NamedTuple):
 
     `problem` says why nothing can be known, or is ''. `first_call_only`: stubs see no call but the first. `resolver` is
     the address of the word that holds the dynamic linker's own address once PLT entries may be run, and `loads` what
-    registers hold when a slot's function is entered (`machines.stubs.Lazy`).
+    registers hold when a slot's function is entered (`machines.stubs.Lazy`). `missing` says which calls are not known.
     """
 
     path: str
@@ -75,6 +75,7 @@ class Calls(NamedTuple):
     first_call_only: bool = False
     resolver: int = 0
     loads: tuple[tuple[int, str], ...] = ()
+    missing: str = ""
 
     @property
     def by_slot(self) -> frozenset[int]:

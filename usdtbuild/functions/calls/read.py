@@ -41,8 +41,9 @@ def read_calls(image: Image, *, sites: bool = False) -> Calls:
     found.find_stubs()
     found.find_sites(direct=sites)
     report = report._replace(
-        needed=slots.needed(), calls=tuple(found.calls()), lazy=slots.lazy, first_call_only=slots.stubs.first_call_only
-    )
+        needed=slots.needed(), calls=tuple(found.calls()), lazy=slots.lazy,
+        first_call_only=slots.stubs.first_call_only, missing=slots.stubs.missing(),
+    )  # fmt: skip
     if slots.static and not report.calls:
         return report._replace(problem="has no dynamic segment: it is linked statically, and calls no library")
     lazy = slots.stubs.lazy
