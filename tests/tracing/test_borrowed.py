@@ -136,3 +136,58 @@ def test_a_restartable_sequence_is_begun_again(run: Any, need: Any, tmp_path: Pa
         memory.close()
         output, _ = process.communicate("\n", timeout=60)
     assert re.fullmatch(r"wrong=0 done=[1-9]\d* again=[1-9]\d*\n", output), output
+
+
+LOADING = r"""
+#include <dlfcn.h>
+#include <stdio.h>
+#include "stress.h"
+int main(void) {
+    char line[8];
+    puts("ready");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        STRESS_PASS(1, 2, 3, 4, (char *)"loading");
+        void *library = dlopen("libm.so.6", RTLD_NOW);
+        puts(library && !dlclose(library) ? "loaded" : "failed");
+        fflush(stdout);
+    }
+    return 0;
+}
+"""
+
+
+def test_the_next_trace_cleans_up_behind_a_killed_one(run: Any, tmp_path: Path) -> None:
+    """Jumps, and the breakpoint in the dynamic linker, at which the program would end."""
+    (tmp_path / "loading.c").write_text(LOADING)
+    shutil.copy(SOURCES / "stress.d", tmp_path)
+    run(sys.executable, "-m", "usdtbuild", "header", "stress.d", "-o", "stress.h", cwd=tmp_path)
+    run(sys.executable, "-m", "usdtbuild", "cc", "--", "gcc", "loading.c", "-o", "loading", "-ldl", cwd=tmp_path)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([tmp_path / "loading"], **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        memory = Memory(process.pid)
+        code = [one for one in areas(process.pid) if one.flags == "r-xp" and one.inode]
+        before = [memory.read(one.start, one.end - one.start) for one in code]
+        words = [sys.executable, "-m", "usdtbuild", "trace", "-v", "--count", "--engine", "patch", "-p", process.pid]
+        for number in range(3):
+            tracer = subprocess.Popen([*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            assert tracer.stderr is not None
+            assert "tracing process" in tracer.stderr.readline()
+            if number < 2:
+                os.kill(worker_of(tracer), 9)
+                tracer.kill()
+                tracer.communicate()
+                assert [memory.read(one.start, one.end - one.start) for one in code] != before
+                continue
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "loaded\n"
+            tracer.terminate()
+            assert "1  stress:pass" in tracer.communicate(timeout=60)[0]
+        assert [memory.read(one.start, one.end - one.start) for one in code] == before
+        memory.close()
+        assert process.communicate("\n", timeout=60)[0] == "loaded\n"
+        assert process.returncode == 0

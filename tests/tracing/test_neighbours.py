@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from usdtbuild.tracing.maps import Memory, areas
+
 from .conftest import check_arguments, parse
 from .test_engines import Running, watch
 
@@ -80,6 +82,27 @@ int main(void) {
     return 0;
 }
 """
+# A probe right behind another one, and a function right behind the return of another one; 500 times for each line that
+# comes.
+BEHIND = r"""
+#include <stdio.h>
+#include <sys/sdt.h>
+static long sum;
+__attribute__((noipa, patchable_function_entry(7, 5))) int inner(int n) { return n + 1; }
+__attribute__((noipa)) int next(int n) { return n + 2; }
+__attribute__((noipa)) void both(int n) { DTRACE_PROBE(behind, one); DTRACE_PROBE1(behind, two, n); sum += n; }
+int main(void) {
+    char line[8];
+    puts("ready");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        for (int i = 0; i < 500; i++) { both(inner(i)); sum += next(i); }
+        printf("%ld\n", sum);
+        fflush(stdout);
+    }
+    return 0;
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +112,15 @@ def functions(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Path:
     (folder / "functions.c").write_text(FUNCTIONS)
     run("gcc", "-O1", "-fno-optimize-sibling-calls", "functions.c", "-o", "functions", cwd=folder)
     return folder / "functions"
+
+
+@pytest.fixture(scope="module")
+def behind(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Path:
+    folder = tmp_path_factory.mktemp("behind")
+    folder.chmod(0o755)
+    (folder / "behind.c").write_text(BEHIND)
+    run("gcc", "-O2", "-falign-functions=1", "-fno-toplevel-reorder", "behind.c", "-o", "behind", cwd=folder)
+    return folder / "behind"
 
 
 @ENGINES
@@ -167,6 +199,88 @@ def test_site_that_bpftrace_watches_is_left_to_it(scene: Any, bpftrace: str, eng
     assert re.search(r"not traced: scene:last at 0x[0-9a-f]+: a breakpoint is there already", errors)
     assert "60  scene:text" in output
     assert "60  scene:last" not in output
+
+
+def test_what_we_have_mapped_is_no_file_that_could_not_be_looked_at(scene: Any, traced: Any) -> None:
+    """Libraries come while it is there, and who has no rights can't open it."""
+    program = scene("dlopen")
+    seen = traced("-v", "--count", "-P", "scene:*", "--", program, 5, cwd=program.parent)
+    assert "10  scene:last" in map(str.strip, seen.output)
+    assert "not traced" not in seen.errors
+
+
+def test_only_what_gets_a_breakpoint_is_in_the_way_of_a_jump(behind: Path, traced: Any) -> None:
+    """And of a function that can't be patched its entry is named beside its return."""
+    wanted = ("--count", "-F", "inner", "-F", "next", "--returns", "-v")
+    seen = traced(*wanted, "--engine", "patch", "--", behind, input="\n")
+    counted = {"500  inner", "500  inner:return"}
+    assert counted <= set(map(str.strip, seen.output))
+    assert not re.search(r"inner\S* at", seen.errors)
+    assert re.search(r"not traced: next at 0x[0-9a-f]+: its returns can't be watched in place", seen.errors)
+    assert re.search(r"not traced: next:return at 0x[0-9a-f]+: its returns can't be watched in place", seen.errors)
+    seen = traced(*wanted, "--", behind, input="\n")
+    assert counted | {"500  next", "500  next:return"} <= set(map(str.strip, seen.output))
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("ours", "counted", "theirs"),
+    [
+        (("-P", "behind:one"), "behind:one", "usdt:{}:behind:two"),
+        (("-F", "inner", "--returns"), "inner:return", "uprobe:{}:next"),
+    ],
+)
+def test_somebody_else_comes_to_what_is_within_a_jump(
+    behind: Path, bpftrace: str, ours: tuple[str, ...], counted: str, theirs: str
+) -> None:
+    """The kernel's breakpoint changes where the jump leads; both see every hit, and the program gets what it had."""
+    pipe = subprocess.PIPE
+    program = subprocess.Popen([behind], stdin=pipe, stdout=pipe, text=True)
+    assert program.stdin is not None
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    code = _code(program.pid, behind)
+    tracer = watch(program.pid, "--count", "--engine", "patch", *ours)
+    armed = _code(program.pid, behind)
+    script = f'{theirs.format(behind)} {{ @hits = count(); }} interval:ms:50 {{ printf("tick\\n"); }}'
+    words = [bpftrace, "-B", "line", "-p", str(program.pid), "-e", script]
+    other = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True)
+    try:
+        assert other.stdout is not None
+        while other.stdout.readline() not in {"tick\n", ""}:  # all is in place
+            pass
+        assert _code(program.pid, behind) != armed
+        outputs = []
+        for step in range(3):
+            program.stdin.write("\n")
+            program.stdin.flush()
+            outputs.append(program.stdout.readline())
+            if step == 0:
+                tracer.send_signal(signal.SIGINT)
+                output, errors = tracer.communicate(timeout=60)
+            elif step == 1:
+                other.send_signal(signal.SIGINT)
+                said, _ = other.communicate(timeout=60)
+    finally:
+        other.kill()
+        tracer.kill()
+    assert outputs == ["251000\n", "502000\n", "753000\n"]
+    assert f"500  {counted}\n" in output
+    assert "not traced" not in errors
+    assert "@hits: 1000" in said
+    assert _code(program.pid, behind) == code
+    program.communicate(timeout=60)
+    assert program.returncode == 0
+
+
+def _code(pid: int, program: Path) -> bytes:
+    """Return the code of a program's own file, as a process has it now."""
+    (area,) = [one for one in areas(pid) if one.name == str(program) and one.flags == "r-xp"]
+    memory = Memory(pid)
+    try:
+        return memory.read(area.start, area.end - area.start)
+    finally:
+        memory.close()
 
 
 def _has_breakpoint(pid: int, program: Path, probe: str) -> bool:

@@ -59,6 +59,35 @@ int main(int argc, char **argv) {
 }
 """
 FORMS = {"patchable": ("-fpatchable-function-entry=7,5",), "ordinary": (), "guarded": ("-fcf-protection", "-no-pie")}
+# Code in a file that is no program's; while it is on its way, it is copied, and then the copy runs.
+JIT = r"""
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static unsigned char code[] = {  // sub $8,%rsp; mov $...,%rax; call *%rax; add $8,%rsp; ret
+    0x48, 0x83, 0xec, 8, 0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xd0, 0x48, 0x83, 0xc4, 8, 0xc3,
+};
+static void *made, *moved;
+__attribute__((noipa)) int work(void) {
+    if (!moved) {
+        moved = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memcpy(moved, made, sizeof code);
+    }
+    return 7;
+}
+int main(void) {
+    int file = memfd_create("made", 0), sum = 0;
+    void *address = (void *)work;
+    memcpy(code + 6, &address, 8);
+    if (write(file, code, sizeof code) != sizeof code) return 1;
+    made = mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
+    for (int i = 0; i < 3; i++) sum += ((int (*)(void))(moved ? moved : made))();
+    printf("%d\n", sum + work());
+    return 0;
+}
+"""
 NAMES = ("fib", "thrower", "catcher", "jumper", "last", "tail", "nothing", "frames")
 ENTERED = {"fib": 25, "thrower": 6, "catcher": 6, "jumper": 6, "last": 60, "tail": 60, "nothing": 3, "frames": 6}
 RETURNED = {**ENTERED, "thrower": 3, "jumper": 3}  # what is thrown or jumped out of doesn't return
@@ -149,8 +178,9 @@ def test_filter_knows_a_function_and_its_return_as_one(program: Path, run: Any) 
 
 
 CLOSE = """
+#include <sys/sdt.h>
 __attribute__((noipa, optimize("align-functions=1"), patchable_function_entry(7, 5))) int near(int n) { return n + 1; }
-__attribute__((noipa, optimize("align-functions=1"))) int next(int n) { return n + 2; }
+__attribute__((noipa, optimize("align-functions=1"))) int next(int n) { DTRACE_PROBE(close, next); return n + 2; }
 int main(void) { return near(1) + next(1) != 5; }
 """
 
@@ -159,7 +189,7 @@ int main(void) { return near(1) + next(1) != 5; }
 def test_the_place_that_keeps_a_function_from_being_seen_is_named(run: Any, usdtbuild: Any, tmp_path: Path) -> None:
     (tmp_path / "close.c").write_text(CLOSE)
     run("gcc", "-O2", "-fno-toplevel-reorder", "close.c", "-o", "close", cwd=tmp_path)
-    words = "--engine", "patch", "--returns", "-F", "near", "-F", "next", "--count", "-v", "--", tmp_path / "close"
+    words = "--engine", "patch", "--returns", "-F", "near", "-P", "close:*", "--count", "-v", "--", tmp_path / "close"
     said = usdtbuild("trace", *words).stderr
     assert re.search(r"not traced: near at 0x\w+: another place where .*, 0x\w+, can't be patched: .* so close", said)
 
@@ -170,3 +200,12 @@ def test_returns_of_nothing_are_refused(run: Any) -> None:
     assert "-F GLOB" in done.stderr
     done = run(*words, "-L", "*", "--engine", "patch", "--", "true", code=2)
     assert "--engine trap" in done.stderr
+
+
+def test_code_that_a_program_moves_gets_no_breakpoint(run: Any, traced: Any, tmp_path: Path) -> None:
+    """A JIT compiler's may lie in a file; what returns there isn't seen, and is as it would be."""
+    (tmp_path / "jit.c").write_text(JIT)
+    tmp_path.chmod(0o755)
+    run("gcc", "-O1", "jit.c", "-o", "jit", cwd=tmp_path)
+    seen = traced("--engine", "trap", "--count", "-F", "work", "--returns", "--", tmp_path / "jit")
+    assert [line.strip() for line in seen.output] == ["28", "4  work", "1  work:return"]

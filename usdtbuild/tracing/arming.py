@@ -67,7 +67,7 @@ class Process:
     def watch_loader(self) -> None:
         """Keep a breakpoint where the dynamic linker tells that libraries have come or gone."""
         if self.loader is not None and self.loader.hook:
-            self.points().arm_hook(self.loader.hook, HOOK)
+            self.points().arm_hook(self.loader.hook, HOOK, self.loader.code)
 
     def has_libraries(self) -> bool:
         """Whether the list of its libraries is whole at the moment. Raises OSError.
@@ -200,7 +200,8 @@ class Arming:
             reason = patch.why_not(process.pid, targets[0].module.machine)
             refused: list[Refusal] = []
             if jumps and not reason:
-                others = {site.address for _, site in trapped}
+                # With one engine alone no breakpoint comes.
+                others = {site.address for _, site in trapped if self.wish.engine == job.AUTO}
                 refused, reason = self._patch(process, plan._replace(targets=jumps), others)
             if reason:
                 refused = [Refusal(target.title, reason, "", site.address) for target, site in left]
@@ -211,7 +212,7 @@ class Arming:
             self._watch(process, targets)
         elif self.wish.engine in {job.AUTO, job.TRAP}:
             left = self._trap(process, plan, left, reasons)
-        self.tell_refusals([reasons[s.address] for _, s in left if s.address in reasons])
+        self.tell_refusals([_of(target, reasons[s.address]) for target, s in left if s.address in reasons])
 
     def _watch(self, process: Process, targets: Sequence[Target]) -> None:
         """Let bpftrace watch what it doesn't yet."""
@@ -283,6 +284,12 @@ class Arming:
         self._told.update(new)
         if new:
             self.worker.tell(job.Refused(new))
+
+
+def _of(target: Target, refusal: Refusal) -> Refusal:
+    """Return a refusal of a function's returns as one of its entry, where it is that which isn't traced either."""
+    is_entry = target.kind == ENTER and refusal.what == f"{target.title}:return"
+    return refusal._replace(what=target.title) if is_entry else refusal
 
 
 def _extent(target: Target, mapped: Sequence[Area]) -> tuple[int, int]:

@@ -24,18 +24,20 @@ _AT_BASE, _AT_ENTRY = 7, 9
 _STATES = ("_dl_debug_state", "dl_debug_state")
 # struct r_debug: int r_version, link_map *, r_brk, enum r_state; RT_CONSISTENT is 0.
 _STATE_OFFSET = 24
+_CODE = 16  # bytes of the hook's code that tell how to go on
 
 
 class Loader(NamedTuple):
     """`hook` is the address of the function that the dynamic linker calls, `state` that of r_state; 0 where unknown.
 
-    `entry` is where the program itself starts; a static program has no hook.
+    `entry` is where the program itself starts; a static program has no hook. `code` is what the hook's file has there.
     """
 
     hook: int
     state: int
     entry: int
     dynamic: bool
+    code: bytes = b""
 
     def consistent(self, memory: Memory) -> bool:
         """Whether the list of libraries is whole at the moment."""
@@ -55,15 +57,18 @@ def find_loader(pid: int) -> Loader:
     if not base:
         return Loader(0, 0, entry, False)
     hook = state = 0
+    code = b""
     try:
         for file in mapped_files(pid):
             if any(mapping.start == base for mapping in file.mappings):
-                found = symbols_of_linker(Image(Path(open_mapped(pid, file)).read_bytes(), file.path))
+                image = Image(Path(open_mapped(pid, file)).read_bytes(), file.path)
+                found = symbols_of_linker(image)
+                code = image.bytes_at(found.hook, _CODE) if found.hook else b""
                 hook = found.hook + base if found.hook else 0
                 state = found.debug + base + _STATE_OFFSET if found.debug else 0
     except (InputError, OSError):
         pass
-    return Loader(hook, state, entry, True)
+    return Loader(hook, state, entry, True, code)
 
 
 class Symbols(NamedTuple):

@@ -17,6 +17,8 @@ PROBE, ENTER, EXIT, CALL, RETURN = "probe", "function-enter", "function-exit", "
 INTEGER, POINTER, FLOAT, STRING = "integer", "pointer", "float", "string"
 # What is asked of an engine: to count, or to record each hit with its arguments.
 COUNT, RECORD = "count", "record"
+# What a traced process calls the memory that it shares with us.
+NAME = "usdtbuild-trace"
 
 
 class Unreadable(int):
@@ -86,6 +88,8 @@ class Site(NamedTuple):
     `returns` are the sites of a function's own returns, which stand for this one, its entry, where they can be watched
     instead; `unknown` is why they can't be told. Of such a site `entry` is the function's entry, without which it isn't
     traced, and `unused` how many bytes behind the return nobody runs.
+
+    `near` are addresses of other places, up to four bytes behind it, where somebody else might put a breakpoint.
     """
 
     address: int
@@ -101,6 +105,7 @@ class Site(NamedTuple):
     unused: int = 0
     size: int = 0
     held: Held | None = None
+    near: tuple[int, ...] = ()
 
 
 class Module(NamedTuple):

@@ -14,10 +14,10 @@ from ..errors import InputError
 from ..inspection.probes import find_declared, inspect
 from ..provider import model as declared
 from .library_calls import call_targets, return_target
-from .model import ENTER, EXIT, FLOAT, INTEGER, POINTER, PROBE, STRING, Argument, Module, Refusal, Site, Target
+from .model import ENTER, EXIT, FLOAT, INTEGER, NAME, POINTER, PROBE, STRING, Argument, Module, Refusal, Site, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from ..functions.exits import Exits
     from ..functions.report import Function
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..inspection.targets import Loaded
     from ..provider.model import Provider
 
+_JUMP_SIZE = 5  # the longest thing that a site becomes
 # Formats whose records say where the arguments are, the better first.
 _FORMATS = ("stapsdt",)
 # What a pattern of `Wanted.order` is for.
@@ -114,7 +115,8 @@ def select(
     targets: list[Target] = []
 
     def trouble(error: InputError) -> None:
-        if wanted.takes_module(error.where):
+        ours = error.where.startswith(f"/memfd:{NAME}")  # what the patch engine has mapped there
+        if wanted.takes_module(error.where) and not ours:
             refusals.append(Refusal(error.where, error.what, error.cure))
 
     for one in loaded(pid, trouble):
@@ -135,9 +137,11 @@ def targets_in(one: Loaded, wanted: Wanted, first: int = 0, *, slots: bool = Fal
     number = first
     if any(section.name == ".note.stapsdt" for section in image.sections):
         seen = inspect(image)
+        places = {site.location.address for probe in seen.probes for site in probe.sites}
         for probe in seen.probes:
             if probe.format in _FORMATS and wanted.takes_probe(probe.provider, probe.name):
-                yield probe_target(number, seen, probe, module, wanted.providers)
+                target = probe_target(number, seen, probe, module, wanted.providers)
+                yield target._replace(sites=tuple(_with_near(site, places) for site in target.sites))
                 number += 1
     if wanted.functions:
         for target in _functions(one, module, wanted, number):
@@ -197,6 +201,7 @@ def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Itera
     reader = FunctionReader(one.image)
     report = reader.report
     exits = Exits(reader.space, reader.starts, reader.machine, report.functions) if wanted.returns else None
+    starts = reader.starts.by_address
     for function in report.functions:
         if function.names and function.size >= wanted.smallest and wanted.takes_function(function.names):
             address = function.entry or function.address
@@ -205,11 +210,11 @@ def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Itera
             first += 1
             if exits is not None:
                 target = return_target(first, EXIT, function.name, module, (site,), None, one.image)
-                yield target._replace(sites=(_with_returns(target.sites[0], exits, function, one.bias),))
+                yield target._replace(sites=(_with_returns(target.sites[0], exits, function, one.bias, starts),))
                 first += 1
 
 
-def _with_returns(site: Site, exits: Exits, function: Function, bias: int) -> Site:
+def _with_returns(site: Site, exits: Exits, function: Function, bias: int, starts: Container[int]) -> Site:
     """Return the site of a function's returns with those that it has in its own code."""
     if not function.hotpatchable:
         return site._replace(unknown="its entry can't be patched")
@@ -220,4 +225,10 @@ def _with_returns(site: Site, exits: Exits, function: Function, bias: int) -> Si
         site._replace(address=one.address + bias, file_address=one.address, entry=site.address, unused=one.unused)
         for one in found
     ]
-    return site._replace(returns=tuple(returns))
+    return site._replace(returns=tuple(_with_near(one, starts) for one in returns))
+
+
+def _with_near(site: Site, places: Container[int]) -> Site:
+    """Return a site with those of the places (of the file) that are within a jump behind it."""
+    behind = [offset for offset in range(1, _JUMP_SIZE) if site.file_address + offset in places]
+    return site._replace(near=tuple(site.address + offset for offset in behind)) if behind else site

@@ -143,12 +143,26 @@ def _restore(entries: Sequence[journal.Entry], memory: Memory, spots: dict[int, 
             memory.write(entry.address, entry.before[:size])
             # What stands before a distance may be a breakpoint by now.
             taken = spot is not None and size == 4 and HOST.traps.stands(memory.read(spot.site.address, 4))
+        elif size == 5 and _has_breakpoints_behind(found, entry):
+            memory.write(entry.address, entry.before[:1])
+            for at in range(1, size):
+                if found[at] == entry.after[at]:
+                    memory.write(entry.address + at, entry.before[at : at + 1])
+            taken = False  # whoever is there, the jump led to where it should (`layout`)
         else:
             taken = bool(found)
         if spot is not None and taken:
             reason = "another tracer took the site meanwhile; its count is not complete"
             refusals.append(Refusal(spot.target.title, reason, "", spot.site.address))
     return refusals
+
+
+def _has_breakpoints_behind(found: bytes, entry: journal.Entry) -> bool:
+    """Whether a jump of ours is there, and somebody's breakpoints among the instructions behind its first byte."""
+    trap = HOST.traps.instruction
+    if len(found) < len(trap) + 1 or len(trap) > 1 or found[:1] != entry.after[:1]:
+        return False
+    return all(byte in {ours, trap[0]} for byte, ours in zip(found, entry.after))
 
 
 def earlier_mirrors(mapped: Sequence[Area], memory: Memory) -> dict[int, int]:

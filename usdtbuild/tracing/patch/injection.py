@@ -29,7 +29,7 @@ from .. import ptrace
 from ..errors import RoomTakenError, TracerError
 from ..hosts import HOST
 from ..maps import PAGE, Memory
-from .way_back import NAME
+from ..model import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from .way_back import NAME
+from ..model import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -51,53 +51,73 @@ class Layout(NamedTuple):
 class Mirrors:
     """Pages with mirrors, as they are given out."""
 
-    def __init__(self, room: Room, earlier: Mapping[int, int]) -> None:
-        """`earlier` are mirrors of earlier traces of the process, by site, which stand on pages that it has."""
-        self.room, self.earlier = room, earlier
+    def __init__(self, room: Room, earlier: Mapping[int, int], kept: Sequence[tuple[int, int]] = ()) -> None:
+        """`earlier` are mirrors of earlier traces of the process, by site, which stand on pages that it has: `kept`."""
+        self.room, self.earlier, self.kept = room, earlier, kept
+        self.more: dict[int, tuple[int, ...]] = {}  # by site, where its jump leads under somebody's breakpoints
         self.pages: dict[int, bytearray] = {}
         self.taken: set[int] = set()
         self._hint: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
 
-    def place(self, address: int, form: Form) -> tuple[int, bytes] | None:
-        """Return where a site's mirror is to be, and the four bytes that lead there; None if there is no room."""
+    def place(self, address: int, form: Form, near: Sequence[int] = ()) -> tuple[int, bytes] | None:
+        """Return where a site's mirror is to be, and the four bytes that lead there; None if there is no room.
+
+        `near` are those of the four bytes, by index, that may become somebody's breakpoint while the jump is there.
+        """
         old = self.earlier.get(address)
         if old is not None:
             tail = struct.pack("<i", old - address - 5)
-            if all(tail[i] == form.tail[i] or i in form.free for i in range(4)):
+            same = all(tail[i] == form.tail[i] or i in form.free for i in range(4))
+            others = _others(address, tail, near)
+            if same and all(any(start <= one < end for start, end in self.kept) for one in others):
+                self.more[address] = others
                 return old, tail
         kind = (form.tail, form.free)
         hint = self._hint.get(kind)
-        if hint is not None:
-            mirror = address + 5 + int.from_bytes(hint, "little", signed=True)
-            if self._fits(mirror):
-                return self._take(mirror), hint
+        if hint is not None and self._take(address, hint, near):
+            return address + 5 + int.from_bytes(hint, "little", signed=True), hint
         for near_heap in (False, True):
             for distance, tail in form.distances():
-                if self._fits(address + 5 + distance, near_heap=near_heap):
+                if self._take(address, tail, near, near_heap=near_heap):
                     self._hint[kind] = tail
-                    return self._take(address + 5 + distance), tail
+                    return address + 5 + distance, tail
         return None
 
-    def _fits(self, mirror: int, *, near_heap: bool = False) -> bool:
-        if any(byte in self.taken for byte in range(mirror, mirror + 5)):
+    def _take(self, address: int, tail: bytes, near: Sequence[int], *, near_heap: bool = False) -> bool:
+        """Take what the four bytes behind a site need, if it is free."""
+        others = _others(address, tail, near)
+        places = [address + 5 + int.from_bytes(tail, "little", signed=True), *others]
+        bytes_ = [byte for place in places for byte in range(place, place + 5)]
+        if len({*bytes_}) < len(bytes_) or not self.taken.isdisjoint(bytes_):
             return False
-        return all(
-            page in self.pages or self.room.is_free(page, page + PAGE, near_heap=near_heap)
-            for page in {page_start(mirror), page_start(mirror + 4)}
-        )
-
-    def _take(self, mirror: int) -> int:
-        self.taken.update(range(mirror, mirror + 5))
-        for page in (page_start(mirror), page_start(mirror + 4)):
-            if page not in self.pages:
-                self.pages[page] = bytearray(INT3 * PAGE)
-                self.room.take(page, page + PAGE)
-        return mirror
+        pages = {page_start(byte) for place in places for byte in (place, place + 4)}
+        if any(
+            page not in self.pages and not self.room.is_free(page, page + PAGE, near_heap=near_heap) for page in pages
+        ):
+            return False
+        self.taken.update(bytes_)
+        self.more[address] = others
+        for page in pages - self.pages.keys():
+            self.pages[page] = bytearray(INT3 * PAGE)
+            self.room.take(page, page + PAGE)
+        return True
 
     def write(self, mirror: int, data: bytes) -> None:
         """Write into pages that were given out."""
         for offset, byte in enumerate(data):
             self.pages[page_start(mirror + offset)][(mirror + offset) % PAGE] = byte
+
+
+def _others(address: int, tail: bytes, near: Sequence[int]) -> tuple[int, ...]:
+    """Return where a site's jump leads when some of its bytes, or all, are somebody's breakpoints."""
+    found = []
+    for chosen in range(1, 1 << len(near)):
+        changed = bytearray(tail)
+        for number, index in enumerate(near):
+            if chosen >> number & 1:
+                changed[index] = INT3[0]
+        found.append(address + 5 + int.from_bytes(changed, "little", signed=True))
+    return tuple(found)
 
 
 def build(
@@ -153,11 +173,12 @@ def build(
 
 def _lead(spot: Spot, stub: int, mirrors: Mirrors, old: dict[int, bytes]) -> None:
     """Let a spot's mirror lead to its stub; `old` gets what is to be written on pages of an earlier trace."""
-    lead = code.jump(spot.mirror, stub)
-    if mirrors.earlier.get(spot.site.address) == spot.mirror:
-        old[spot.mirror] = lead
-    else:
-        mirrors.write(spot.mirror, lead)
+    for place in (spot.mirror, *mirrors.more.get(spot.site.address, ())):
+        lead = code.jump(place, stub)
+        if mirrors.earlier.get(spot.site.address) == spot.mirror:
+            old[place] = lead
+        else:
+            mirrors.write(place, lead)
 
 
 def _spec(plan: Plan, spot: Spot) -> SiteSpec:

@@ -22,6 +22,7 @@ from .. import ptrace
 from ..errors import TracerError
 from ..hosts import HOST
 from ..maps import areas
+from ..model import NAME
 
 if TYPE_CHECKING:
     import ctypes
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from ..maps import Memory
 
-NAME = "usdtbuild-trace"
 _TEXT = NAME.encode()
 _KERNEL = HOST.kernel
 _WAY = HOST.kernel.way_back

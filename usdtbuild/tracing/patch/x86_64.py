@@ -74,8 +74,11 @@ def find_spots(
             reason = "a call is so close behind it that a jump has no room beside a breakpoint where that returns"
         elif not taken.isdisjoint(range(site.address + 1, site.address + JUMP_SIZE)):
             reason = "another probe, or a call, is so close behind it that a jump has no room"
+        elif any(before[at - site.address] == INT3[0] for at in site.near):
+            reason = "another tracer's breakpoint is so close behind it that a jump has no room"
         seen.add(site.address)
-        placed = mirrors.place(site.address, form) if form is not None and not reason else None
+        near = [at - site.address - 1 for at in site.near]
+        placed = mirrors.place(site.address, form, near) if form is not None and not reason else None
         if placed is None:
             reason = reason or "there is no free memory where its bytes would make a jump lead"
             refusals.append(Refusal(target.title, reason, "", site.address))

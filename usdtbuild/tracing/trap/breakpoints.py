@@ -140,9 +140,14 @@ class Breakpoints:
             ]
             self.armed[site.address] = all_there[0]._replace(others=tuple(all_there[1:]))
 
-    def arm_hook(self, address: int, number: int) -> None:
-        """Put a breakpoint at a place that is no target; it goes by a number of its own."""
+    def arm_hook(self, address: int, number: int, own: bytes = b"") -> None:
+        """Put a breakpoint at a place that is no target; it goes by a number of its own.
+
+        With `own`, what the file has there, a breakpoint that is there already is one that a killed tracer has left.
+        """
         before = self.memory.read(address, 16)
+        if own and HOST.traps.stands(before):
+            before = own
         if address not in self.armed and before and not HOST.traps.stands(before):
             with contextlib.suppress(OSError):
                 self.memory.write(address, _TRAP)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..model import Value
     from .operands import Reader, Registers
 
+_ELF = b"\x7fELF"
 _DIRECT = 0xE8  # call rel32, five bytes
 _LINK = HOST.registers.link
 # aarch64: blr, with its register in bits 5 to 9; bl; and what is an address in a link register that may be signed.
@@ -114,13 +115,19 @@ class Returns:
         return code[:1] == bytes([_DIRECT]) and target == site
 
     def _is_code(self, address: int) -> bool:
-        """Whether an address is in a file's code. Other code may be moved or written anew, breakpoint and all."""
+        """Whether an address is in the code of a program or library. Other code, a JIT compiler's, may be moved or
+        written anew, breakpoint and all; it may lie in a file, too, if in none that begins like a program."""
         for _ in range(2):
             for area in self._mapped:
                 if area.start <= address < area.end:
-                    return area.flags[1:3] == "-x" and area.inode != 0
+                    return area.flags == "r-xp" and area.inode != 0 and self._is_of_a_program(area)
             self._mapped = areas(self.pid)
         return False
+
+    def _is_of_a_program(self, area: Area) -> bool:
+        key = area.name, area.inode
+        begins = [one.start for one in self._mapped if (one.name, one.inode) == key and not one.offset]
+        return any(self.memory.read(start, len(_ELF)) == _ELF for start in begins)
 
     def take(self, address: int, registers: Registers, tid: int) -> list[tuple[int, tuple[Value, ...]]]:
         """Return who has returned to an address, the innermost first, with their results."""
