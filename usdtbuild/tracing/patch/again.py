@@ -86,6 +86,11 @@ def choose(
     return None
 
 
+def code_areas(mapped: Sequence[Area]) -> list[tuple[int, int]]:
+    """Return where code of earlier traces begins and ends."""
+    return [(one.start, one.end) for one in mapped if one.name.startswith(NAME_IN_MAPS) and one.flags == "r-xp"]
+
+
 def _code_of(left: journal.Found) -> list[tuple[int, int]]:
     """Return where what an earlier trace has left may be executed: stubs, and the pages that its calls came from."""
     control = left.address + _journal_size(left)

@@ -93,8 +93,7 @@ class PatchEngine:
     def _attach(self, memory: Memory) -> list[Refusal]:
         mapped = areas(self.pid)
         room = Room(mapped)
-        kept = [(a.start, a.end) for a in mapped if a.name.startswith(NAME_IN_MAPS) and a.flags == "r-xp"]
-        mirrors = layout.Mirrors(room, earlier_mirrors(mapped, memory), kept)
+        mirrors = layout.Mirrors(room, earlier_mirrors(mapped, memory), again.code_areas(mapped))
         spots, refusals = self.machine.find_spots(self.plan, memory, mirrors, self.others)
         if not spots:
             return refusals
