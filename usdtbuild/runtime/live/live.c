@@ -244,16 +244,18 @@ void live_linker_changed(void)
 		on_change();
 }
 
-static void count_points(const rule *r, int *on)
+/* With `decided` all points were held against the rules just now; if this is the only one, `wanted` says which of them it matches. */
+static void count_points(const rule *r, int decided, int *on)
 {
-	live_decided decided[DECIDED];
+	const int only = decided && r->on && live_rule_count == 1;
+	live_decided probes[DECIDED];
 	live_module *module;
 	uint32_t i;
 
 	last.modules = last.points = last.on = last.locked = 0;
 	for (module = live_modules; module; module = module->next) {
 		last.modules++;
-		memset(decided, 0, sizeof decided);
+		memset(probes, 0, sizeof probes);
 		for (i = 0; i < module->point_count; i++) {
 			const live_point *point = &module->points[i];
 			live_decided *now;
@@ -263,12 +265,12 @@ static void count_points(const rule *r, int *on)
 			last.locked += !point->cell;
 			if (!r || r->kind != point->shown.kind)
 				continue;
-			now = live_decided_of(decided, point);
-			if (point->shown.kind != USDT_LIVE_PROBES || now->name != point->shown.name) {
+			now = live_decided_of(probes, point);
+			if (!only && (point->shown.kind != USDT_LIVE_PROBES || now->name != point->shown.name)) {
 				now->name = point->shown.name;
 				now->on = live_rule_applies(r, point);
 			}
-			if (!now->on)
+			if (only ? !point->wanted : !now->on)
 				continue;
 			last.matched++;
 			last.refused += point->shown.reason != NULL;
@@ -292,7 +294,7 @@ static int change(const rule *r)
 		live_give_cells();
 	if (!error)
 		error = apply(r->kind);
-	count_points(r, &on);
+	count_points(r, !error, &on);
 	last.nanoseconds = now() - start;
 	unlock();
 	return error ? error : r->on ? on : (int)last.switched;
@@ -361,7 +363,7 @@ int usdt_live_refresh(void)
 	if (error)
 		return error;
 	error = look();
-	count_points(NULL, &on);
+	count_points(NULL, 0, &on);
 	unlock();
 	return error ? error : (int)last.points;
 }

@@ -27,9 +27,16 @@ live_probe *live_find_probe(
 			&& !memcmp(p->provider, provider, provider_length) && !memcmp(p->name, name, name_length))
 			return p;
 	p = live_allocate(known->arena, sizeof *p);
-	if (!p || !(p->provider = live_copy(known->arena, provider, provider_length))
-		|| !(p->name = live_copy(known->arena, name, name_length)))
+	if (!p)
 		return NULL;
+	if (known->newest && known->newest->provider_length == provider_length && !memcmp(known->newest->provider, provider, provider_length))
+		p->provider = known->newest->provider;
+	else
+		p->provider = live_copy(known->arena, provider, provider_length);
+	p->name = live_copy(known->arena, name, name_length);
+	if (!p->provider || !p->name)
+		return NULL;
+	known->newest = p;
 	p->provider_length = provider_length;
 	p->name_length = name_length;
 	p->next = known->bucket[hash % LIVE_BUCKETS];

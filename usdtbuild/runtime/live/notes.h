@@ -19,6 +19,7 @@ enum { LIVE_BUCKETS = 4096 };
 
 typedef struct live_probes {
 	live_probe *bucket[LIVE_BUCKETS];
+	const live_probe *newest; /* whose provider's name the next one mostly has, too */
 	live_arena *arena;
 } live_probes;
 

@@ -20,6 +20,11 @@ static int matches(const char *pattern, const char *text)
 {
 	const char *star = NULL, *again = NULL;
 
+	/* Most of a pattern is letters. */
+	while (*pattern == *text && ((*pattern >= 'a' && *pattern <= 'z') || *pattern == '_')) {
+		pattern++;
+		text++;
+	}
 	for (;;) {
 		int fits = 0;
 		const char *next = pattern + 1;
