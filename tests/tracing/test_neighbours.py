@@ -208,6 +208,7 @@ def test_what_we_have_mapped_is_no_file_that_could_not_be_looked_at(scene: Any, 
     seen = traced("-v", "--count", "-P", "scene:*", "--", "sh", "-c", run_it)
     assert "10  scene:last" in map(str.strip, seen.output)
     assert "not traced" not in seen.errors
+    assert "traced with patch;" in seen.errors
 
 
 def test_only_what_gets_a_breakpoint_is_in_the_way_of_a_jump(behind: Path, traced: Any) -> None:

@@ -138,11 +138,16 @@ class Arming:
                     into[target] = into.get(target, 0) + count
         return totals
 
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The engines that were at work."""
+        return tuple(sorted(self._used))
+
     def begin(self, main: int) -> None:
         """Say, the first time, that what is to be traced is armed."""
         if not self._begun:
             self._begun = True
-            self.worker.tell(job.Started(main, tuple(sorted(self._used)), self.stood_still))
+            self.worker.tell(job.Started(main, self.used, self.stood_still))
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:

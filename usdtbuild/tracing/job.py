@@ -121,9 +121,10 @@ class Failed(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """All is over and put back. `exit_code` is the program's, None if it runs on."""
+    """All is over and put back. `exit_code` is the program's, None if it runs on; `engines` those that were at work."""
 
     exit_code: int | None
+    engines: tuple[str, ...]
     stood_still: float
     threads: dict[int, str]
 

@@ -216,6 +216,7 @@ class Session:
         raise WorkerError(message.message, message.exit_code)
 
     def _on_ended(self, message: job.Ended) -> None:
+        self.engines = message.engines  # those too that came to work later, with libraries
         self.ended = message
         self.stood_still = message.stood_still
         self.finished = time.monotonic_ns()

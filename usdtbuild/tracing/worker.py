@@ -149,7 +149,8 @@ class Worker:
             self.processes.release()
         self._finish()
         code = self.tracees.ended.get(self.processes.main)
-        self.tell(job.Ended(code, self.processes.arming.stood_still, self.processes.names))
+        arming = self.processes.arming
+        self.tell(job.Ended(code, arming.used, arming.stood_still, self.processes.names))
         self.outbox.send_all()
 
     def _start(self) -> None:
