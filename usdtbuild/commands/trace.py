@@ -290,8 +290,9 @@ def _show_calls(
     others = [option for name, option in _NOT_WITH_CALLS.items() if click.get_current_context().params[name]]
     if others or engine not in ("auto", "inside"):
         what = others[0] if others else f"--engine {engine}"
+        cure = "; -F GLOB --returns -o FILE.svg draws who called whom" if what == "-p" or not others else ""
         raise UsageError(
-            f"--report and --graph add up calls inside a command that is started, and don't go with {what}"
+            f"--report and --graph add up calls inside a command that is started, and don't go with {what}{cure}"
         )
     if os.uname().machine != "x86_64":
         raise UsageError(f"--report and --graph need returns, which can't be watched on {os.uname().machine} yet")
