@@ -23,6 +23,17 @@ def test_a_library_is_opened_and_closed_a_thousand_times(
     assert out == "first 0 fired 11000 hits 11000 points 0\n"
 
 
+def test_a_library_that_was_there_before_is_known_at_once(build: Any, run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    usdtbuild("header", HERE / "module.d", "-o", tmp_path / "module.h")
+    compile_ = ("gcc", "-O2", "-fPIC", "-I", tmp_path, "-c", HERE / "module.c", "-o", tmp_path / "module.o")
+    usdtbuild("cc", "--", *compile_)
+    run("gcc", "-shared", tmp_path / "module.o", "-o", tmp_path / "module.so")
+    program = build("modules.c", "gcc", "-Wl,--no-as-needed", tmp_path / "module.so", f"-Wl,-rpath,{tmp_path}")
+    # Its constructor has run before main(), and dlclose() leaves it.
+    out = run(program, tmp_path / "module.so", 10, code=None).stdout
+    assert out == "first 2 fired 110 hits 100 points 2\n"
+
+
 def test_a_file_that_is_replaced_while_it_runs_is_named(run: Any, usdtbuild: Any, build: Any, tmp_path: Path) -> None:
     """Notes of another build would lead into the middle of instructions."""
     usdtbuild("header", HERE / "module.d", "-o", tmp_path / "module.h")
