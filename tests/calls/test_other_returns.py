@@ -40,8 +40,7 @@ int main(void)
 	return 7;
 }
 """
-# The parts where it is thrown and caught are symbols, too (.cold), which are entered by jumps. Calls are by pointers:
-# others don't come by where a function of ppc64le begins.
+# The parts where it is thrown and caught are symbols, too (.cold), which are entered by jumps.
 THROWING = """
 #include <cstdio>
 extern "C" {
@@ -122,6 +121,24 @@ def test_every_return_with_its_result(machine: str, form: str, traced: Any) -> N
     assert found["setenv:return"] == ["result=0"]
     assert found["getenv:return"] == found["strdup:return"] == ['result="text"']
     assert found["free:return"] == [""]
+
+
+def test_both_entries_of_a_function_lead_by_one_breakpoint(usdtbuild: Any, need: Any, run: Any, tmp_path: Path) -> None:
+    """ppc64le: who shares a function's TOC enters it behind its first instructions, a pointer leads before them."""
+    prefix, emulator = MACHINES["ppc64le"]
+    if not shutil.which(f"{prefix}-gcc") or not Path(f"/usr/{prefix}").is_dir():
+        pytest.skip(f"no {prefix}-gcc with its libraries is installed")
+    (tmp_path / "main.c").write_text(
+        "int sum;\n__attribute__((noinline)) int work(int n) { return sum += n; }\n"
+        "int (*volatile pointer)(int) = work;\n"
+        "int main(void) { for (int i = 0; i < 5; i++) work(i); for (int i = 0; i < 3; i++) pointer(i); return sum; }\n"
+    )
+    run(f"{prefix}-gcc", "-O1", "main.c", "-o", "main", cwd=tmp_path)
+    words = ("--emulator", need(emulator), "--sysroot", f"/usr/{prefix}", "--returns")
+    text = usdtbuild("trace", *words, "-F", "work", "--", tmp_path / "main", code=13).stdout
+    assert len(shown(text)["work"]) == len(shown(text)["work:return"]) == 8
+    counted = usdtbuild("trace", *words, "-F", "work", "--count", "--", tmp_path / "main", code=13).stdout
+    assert re.findall(r"(\d+)  (work\S*)", counted) == [("8", "work"), ("8", "work:return")]
 
 
 def test_returns_are_counted_and_filtered(traced: Any) -> None:

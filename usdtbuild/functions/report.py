@@ -45,6 +45,7 @@ class Function(NamedTuple):
     section: str = ""
     warnings: tuple[str, ...] = ()
     entry: int = 0  # the address as the address space has it, for whoever reads its bytes
+    local_entry: int = 0  # ppc64le: behind how many bytes those who share its TOC enter it; others come by there, too
 
     @property
     def names(self) -> tuple[str, ...]:

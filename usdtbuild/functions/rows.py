@@ -69,6 +69,7 @@ class Rows:
             start.name if start else "", start.aliases if start else (), place.address, start.size if start else 0,
             not reason, reason, detail, found.padding, found.nops, form(found, one.machine),
             start.source if start else self.tables[one.entry.table].name, place.section, one.warnings, address,
+            start.local_entry if start else 0,
         )  # fmt: skip
 
     def _changed(self, found: Measured, memory: ReadMemory) -> tuple[str, str]:
@@ -86,7 +87,7 @@ class Rows:
         padding, size, words = (8, 4, "1 NOP of 4 bytes (-mhotpatch)") if hotpatch else (0, 0, "")
         return Function(
             start.name, start.aliases, place.address, start.size, not reason, reason, detail, padding, size, words,
-            start.source, place.section, (), start.address,
+            start.source, place.section, (), start.address, start.local_entry,
         )  # fmt: skip
 
     def _is_hotpatch(self, start: Start) -> bool:

@@ -204,7 +204,7 @@ def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Itera
     starts = reader.starts.by_address
     for function in report.functions:
         if function.names and function.size >= wanted.smallest and wanted.takes_function(function.names):
-            address = function.entry or function.address
+            address = (function.entry or function.address) + function.local_entry
             site = Site(address + one.bias, address, (), 0, function.name)
             yield Target(first, ENTER, "", function.name, module, (), (site,))
             first += 1
