@@ -109,15 +109,20 @@ static void name_arguments(live_arena *arena, const live_probe *p, usdt_live_arg
 }
 
 /* `-4@%edi 8@8(%rsp)`: size, negative if signed, and place. */
-static void read_operands(live_arena *arena, live_point *point, const char *text, const live_probe *p)
+static void read_operands(live_arena *arena, live_point *point, const char *text, live_probe *p)
 {
-	usdt_live_argument_place *places = live_allocate(arena, MOST * sizeof *places);
+	usdt_live_argument_place read[MOST], *places;
+	const char *all = text;
 	unsigned count = 0;
 
-	if (!places)
+	if (p->operands && !strcmp(p->operands, text)) { /* as most sites of a probe that was inlined have */
+		point->shown.arguments = p->places;
+		point->shown.argument_count = (uint8_t)p->count;
 		return;
+	}
+	memset(read, 0, sizeof read);
 	while (*text && count < MOST) {
-		usdt_live_argument_place *place = &places[count];
+		usdt_live_argument_place *place = &read[count];
 		const char *end = strchr(text, ' ');
 		size_t length;
 
@@ -142,15 +147,24 @@ static void read_operands(live_arena *arena, live_point *point, const char *text
 		count++;
 		text = *end ? end + 1 : end;
 	}
+	places = live_allocate(arena, (count + 1) * sizeof *places);
+	if (!places)
+		return;
+	memcpy(places, read, count * sizeof *places);
 	name_arguments(arena, p, places, count);
 	point->shown.arguments = places;
 	point->shown.argument_count = (uint8_t)count;
+	if (*text) /* it wasn't understood to its end, which is to be said of the next one, too */
+		return;
+	p->operands = live_copy(arena, all, strlen(all));
+	p->places = places;
+	p->count = count;
 }
 
 /* -- sites ------------------------------------------------------------------------------------------------------ */
 
 int live_add_site(
-	live_module *module, live_list *list, const live_probe *p, uintptr_t site, uintptr_t semaphore, const char *operands)
+	live_module *module, live_list *list, live_probe *p, uintptr_t site, uintptr_t semaphore, const char *operands)
 {
 	int segment = live_is_code(module, site);
 	live_point *point;

@@ -13,6 +13,9 @@ typedef struct live_probe {
 	const char *provider, *name, *arguments; /* of the description: code|type|name;… */
 	size_t provider_length, name_length, arguments_length;
 	uintptr_t semaphore;                     /* as the loaded table says */
+	const char *operands;                    /* of the last site that was read, and where its arguments are */
+	const usdt_live_argument_place *places;
+	unsigned count;
 } live_probe;
 
 enum { LIVE_BUCKETS = 4096 };
@@ -29,7 +32,7 @@ LIVE_HIDDEN live_probe *live_find_probe(
 
 /* Append a site: its probe, and its operands as a note has them. Returns 0 or an error. */
 LIVE_HIDDEN int live_add_site(
-	live_module *module, live_list *list, const live_probe *probe, uintptr_t site, uintptr_t semaphore, const char *operands);
+	live_module *module, live_list *list, live_probe *probe, uintptr_t site, uintptr_t semaphore, const char *operands);
 
 /* Append the sites of the loaded table. 0 if there is none, 1 if there is, or an error. */
 LIVE_HIDDEN int live_read_table(live_module *module, live_list *list);
