@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from usdtbuild.tracing import tracees
 
 PROGRAM = """\
 #include "app.h"
@@ -61,3 +65,39 @@ def test_with_little_address_space_buffers_are_smaller(limited: Any) -> None:
     quiet = limited(1 << 20, "--", "./program", of="as")
     assert (quiet.returncode, quiet.stdout.count("app:go"), quiet.stderr) == (0, 100, "")
     assert "address space" not in limited(1 << 20, "-v", "--count", "--", "./program", of="as").stderr  # no buffers
+
+
+def test_what_is_lost_is_counted_and_said(scene: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    """A program that does nothing but hit is faster than any reader; what is kept and what is lost is all."""
+    words = ("--buffer", 1, "-P", "scene:last", "-P", "scene:eight", "-o", tmp_path / "hits.jsonl", "-v")
+    done = usdtbuild("trace", "--engine", "patch", *words, "--", scene("pie"), 400_000, 1)
+    total = re.search(r"warning: (\d+) of 800000 hits were lost, because .*; --buffer makes more room", done.stderr)
+    assert total, done.stderr
+    each = re.findall(r"lost: (\d+) of 400000 hits of (\S+)", done.stderr)
+    assert sorted(name for _, name in each) == ["scene:eight", "scene:last"]
+    assert sum(int(number) for number, _ in each) == int(total[1]) > 0
+    kept = (tmp_path / "hits.jsonl").read_text().splitlines()
+    assert len(kept) == 800_000 - int(total[1]) > 0
+
+
+@pytest.mark.parametrize(
+    ("scope", "owner", "said"),
+    [
+        ("1", None, "ptrace_scope is 1; start it with `usdtbuild trace -- COMMAND`, trace as root, or ask for `sysctl"
+         " kernel.yama.ptrace_scope=0`"),
+        ("2", None, "ptrace_scope is 2, which forbids tracing; ask for `sysctl kernel.yama.ptrace_scope=0`"),
+        ("0", None, "the container lacks --cap-add=SYS_PTRACE"),
+        (None, None, "the container lacks --cap-add=SYS_PTRACE"),
+        ("1", "4711", "belongs to another user (4711); trace it as that user, or as root"),
+    ],
+)  # fmt: skip
+def test_who_may_not_trace_a_process_hears_what_helps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scope: str | None, owner: str | None, said: str
+) -> None:
+    if scope is not None:
+        (tmp_path / "ptrace_scope").write_text(scope + "\n")
+    monkeypatch.setattr(tracees, "Path", lambda path: tmp_path / path.rpartition("/")[2])
+    fields = {"Uid": f"{owner or 1000} 0 0 0", "TracerPid": "0"}
+    monkeypatch.setattr(tracees, "status_field", lambda _, field: fields[field])
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert said in str(tracees.not_allowed(1, OSError(errno.EPERM, "no")))

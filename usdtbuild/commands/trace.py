@@ -435,6 +435,9 @@ def _tell(report: Report, output: All, wanted: Wanted, stood_still: float, verbo
             " faster than they could be read; --buffer makes more room, --count needs none",
             err=True,
         )
+    for target, count, lost in zip(report.targets, report.counts, report.lost) if verbose else ():
+        if lost:
+            click.echo(f"usdtbuild: lost: {lost} of {count} hits of {target.title}", err=True)
     if verbose:
         still = f"; the program stood still for {stood_still * 1000:.1f} ms" if stood_still else ""
         click.echo(f"usdtbuild: traced with {' and '.join(report.engines) or 'nothing'}{still}", err=True)
