@@ -90,3 +90,21 @@ def test_code_that_is_not_read_is_told_of(
     shop = workshop("mips")
     (file,) = listed(shop, [tmp_path / "code.so"])
     assert f"some of its code is {name}" in file["missing"]
+
+
+@pytest.mark.parametrize("count", [(), ("--count",)])
+def test_a_trace_tells_of_code_that_is_not_read(
+    count: tuple[str, ...], usdtbuild: Any, run: Any, need: Any, tmp_path: Path
+) -> None:
+    emulator = need("qemu-mips")
+    if not Path("/usr/mips-linux-gnu").is_dir():
+        pytest.skip("no C library for mips is installed")
+    (tmp_path / "main.c").write_text('#include <stdio.h>\nint main(void) { return puts("x") < 0; }\n')
+    run(need("mips-linux-gnu-gcc"), "-O1", "main.c", "-o", "main", cwd=tmp_path)
+    data = bytearray((tmp_path / "main").read_bytes())
+    data[0x24] |= 4  # e_flags: EF_MIPS_ARCH_ASE_M16
+    (tmp_path / "main").write_bytes(data)
+    words = ("--emulator", emulator, "--sysroot", "/usr/mips-linux-gnu", "--module", "main", "-v", *count)
+    done = usdtbuild("trace", *words, "-L", "puts", "--", tmp_path / "main")
+    assert "some of its code is MIPS16, which is not read" in done.stderr
+    assert "puts" in done.stdout

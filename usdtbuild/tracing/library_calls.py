@@ -29,18 +29,21 @@ _C_LIBRARIES = re.compile(r"(?:libc|libm|libpthread|libdl|librt|libcrypt|libreso
 
 def call_targets(
     one: Loaded, module: Module, takes: Callable[[Sequence[str]], bool], first: int, *, returns: bool = False,
-    slots: bool = False,
+    slots: bool = False, missing: Callable[[str], None] = lambda why: None,
 ) -> Iterator[Target]:  # fmt: skip
     """Yield the library functions that a loaded file calls, if `takes` wants one of their names.
 
     With `returns`, behind each another target of the same sites, whose operands are those at the call's return. With
-    `slots`, where the file's own code loads slots and not all of it may be known, PLT entries are sites, too.
+    `slots`, where the file's own code loads slots and not all of it may be known, PLT entries are sites, too. Which
+    calls are not known at all, `missing` is told.
     """
     from ..functions.calls.read import read_calls
 
     facts = facts_of(one.image.machine)
     passing = facts.passing if facts is not None else None
     report = read_calls(one.image)
+    if report.missing:
+        missing(report.missing)
     by_slot = report.by_slot if slots else frozenset()
     versions = any(call.version for call in report.calls)
     for call in report.calls:

@@ -17,7 +17,7 @@ from .library_calls import call_targets, return_target
 from .model import ENTER, EXIT, FLOAT, INTEGER, NAME, POINTER, PROBE, STRING, Argument, Module, Refusal, Site, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
 
     from ..functions.exits import Exits
     from ..functions.report import Function
@@ -130,8 +130,18 @@ def select(
     return Selection(tuple(targets), tuple(refusals))
 
 
-def targets_in(one: Loaded, wanted: Wanted, first: int = 0, *, slots: bool = False) -> Iterator[Target]:
-    """Yield the targets of one loaded file, numbered from `first`; `slots`: PLT entries, too. Raises InputError."""
+def targets_in(
+    one: Loaded,
+    wanted: Wanted,
+    first: int = 0,
+    *,
+    slots: bool = False,
+    missing: Callable[[str], None] = lambda why: None,
+) -> Iterator[Target]:
+    """Yield the targets of one loaded file, numbered from `first`; `slots`: PLT entries, too. Raises InputError.
+
+    `missing` is told which calls are not known.
+    """
     image, bias = one.image, one.bias
     module = Module(image.path, bias, "", image.machine)
     number = first
@@ -148,7 +158,8 @@ def targets_in(one: Loaded, wanted: Wanted, first: int = 0, *, slots: bool = Fal
             yield target
             number += 1
     if wanted.calls:
-        yield from call_targets(one, module, wanted.takes_call, number, returns=wanted.returns, slots=slots)
+        takes = wanted.takes_call
+        yield from call_targets(one, module, takes, number, returns=wanted.returns, slots=slots, missing=missing)
 
 
 def probe_target(

@@ -92,7 +92,10 @@ class _Answers:
             image = _open(pid, file, path)
             if image is None:
                 return _answer((), (), (), big=False)
-            found = list(targets_in(Loaded(image, 0), self.wanted, len(self.targets)))
+            untold: list[str] = []
+            found = list(targets_in(Loaded(image, 0), self.wanted, len(self.targets), missing=untold.append))
+            for why in untold:
+                self.refuse(Refusal(path, why))
         except InputError as error:
             self.refuse(Refusal(error.where, error.what, error.cure))
             return _answer((), (), (), big=False)

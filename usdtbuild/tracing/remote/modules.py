@@ -113,7 +113,9 @@ class Modules:
             start, end = one.bias, one.bias + max(ends, default=0)
             self._modules[one.image.path, one.bias] = (start, end)
             try:
-                found = self.found.numbered(targets_in(one, wanted, slots=True))
+                untold: list[str] = []
+                found = self.found.numbered(targets_in(one, wanted, slots=True, missing=untold.append))
+                self.refuse([Refusal(one.image.path, why) for why in untold])
             except InputError as error:
                 self.refuse([Refusal(error.where, error.what, error.cure)])
                 continue
