@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 USDTBUILD = str(Path(sys.executable).with_name("usdtbuild"))
 PACKAGE = Path(__file__).resolve().parent.parent / "usdtbuild"
@@ -53,10 +53,14 @@ def cpu_seconds(command: Sequence[str | Path], folder: Path) -> float:
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-def in_turns(commands: dict[str, Sequence[str | Path]], folder: Path, rounds: int = 15) -> dict[str, float]:
-    """Run the commands in turns; return the least CPU seconds of each."""
+def in_turns(
+    commands: dict[str, Sequence[str | Path]], folder: Path, rounds: int = 15, before: Callable[[], None] | None = None
+) -> dict[str, float]:
+    """Run the commands in turns, each round after a call of `before`; return the least CPU seconds of each."""
     best = dict.fromkeys(commands, float("inf"))
     for _ in range(rounds):
+        if before:
+            before()
         for name, command in commands.items():
             best[name] = min(best[name], cpu_seconds(command, folder))
     return best
