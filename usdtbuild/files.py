@@ -137,13 +137,14 @@ class Destination:
 
     `beside` says that a new file can be made beside it and renamed: it is a regular file, or nothing yet. Otherwise it
     is written to as it is: a device, a pipe, or a regular file in a folder where nothing can be made. `descriptor` is
-    the open file that names such as /dev/stdout mean, or -1. `named` is what the user calls it.
+    the open file that names such as /dev/stdout mean, or -1. `named` is what the user calls it. `there` says whether
+    anything was there when its name was looked up.
     """
 
-    __slots__ = ("beside", "descriptor", "named", "path")
+    __slots__ = ("beside", "descriptor", "named", "path", "there")
 
-    def __init__(self, named: str, path: str, beside: bool, descriptor: int = -1) -> None:
-        self.named, self.path, self.beside, self.descriptor = named, path, beside, descriptor
+    def __init__(self, named: str, path: str, beside: bool, descriptor: int = -1, there: bool = True) -> None:
+        self.named, self.path, self.beside, self.descriptor, self.there = named, path, beside, descriptor, there
 
     def failed(self, error: OSError) -> InputError:
         """Return what to raise for a failure to write here."""
@@ -169,7 +170,7 @@ def find_destination(target: str) -> Destination:
             path = leads_to if leads_to[:1] == "/" else path[: path.rfind("/") + 1] + leads_to
         kind = kind or posix.stat(path).st_mode & 0o170000
     except FileNotFoundError:
-        return Destination(target, path, True)
+        return Destination(target, path, True, -1, False)
     except (OSError, ValueError) as error:
         reason = _reason(error) if isinstance(error, OSError) else "is no path"
         raise InputError(target, f"can't be written: {reason}") from None

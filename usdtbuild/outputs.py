@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from .errors import InputError
+from .errors import InputError, UsageError
 from .files import Destination, find_destination, temporary_beside, write_through
 from .record import NamedTuple
 
@@ -38,18 +38,21 @@ class Outputs:
 
     def __init__(self) -> None:
         self._staged: dict[str, _Staged] = {}
-        self._folders: dict[str, str] = {}  # as they were named -> real path
+        self._folders: dict[str, str] = {}  # as they were named -> real path, with a slash at its end
         self._folder = ""  # private, for what can't be staged beside its destination
 
     def __enter__(self) -> Outputs:
         return self
 
-    def stage(self, target: str, *, keep_mode: bool = False) -> str:
+    def stage(self, target: str, *, keep_mode: bool = False, source: str = "") -> str:
         """Return the path to write to for the output `target`. Where nothing is written there, `target` stays.
 
-        With `keep_mode` the new file gets the permission bits of the one that it replaces. Raises InputError.
+        With `keep_mode` the new file gets the permission bits of the one that it replaces. Raises InputError, and
+        UsageError where `target` is the input `source`.
         """
         destination = find_destination(target)
+        if source and destination.there and os.path.exists(source) and os.path.samefile(source, target):  # noqa: PTH121
+            raise UsageError(f"{target} is the input itself, which is never modified; write to another file")
         key = self._key(destination.path)
         if key not in self._staged:
             path = temporary_beside(destination.path) if destination.beside else self._elsewhere(destination.path)
@@ -60,8 +63,9 @@ class Outputs:
         """Return the real path of what is no link itself; folders are looked up once."""
         folder, _, name = path.rpartition("/")
         if folder not in self._folders:
-            self._folders[folder] = os.path.realpath(folder or ("/" if path[:1] == "/" else "."))
-        return os.path.join(self._folders[folder], name)  # noqa: PTH118
+            real = os.path.realpath(folder or ("/" if path[:1] == "/" else "."))
+            self._folders[folder] = os.path.join(real, "")  # noqa: PTH118 - with a slash at its end
+        return self._folders[folder] + name
 
     def staged(self, path: str) -> str:
         """Return where the content is that `path` will have: its staged file if there is one, else itself."""
@@ -82,7 +86,7 @@ class Outputs:
                     if error.where == each.path:  # of which the user knows nothing
                         raise InputError(each.destination.named, error.what, error.cure) from None
             if kind is None:
-                self._commit([each for each in self._staged.values() if os.path.exists(each.path)])
+                self._commit([each for each in self._staged.values() if os.access(each.path, os.F_OK)])
                 if not self._folder:
                     self._staged.clear()  # each has been renamed
         finally:
@@ -132,6 +136,8 @@ def _replace_all(written: list[_Staged]) -> None:
 
 def _second_name(path: str) -> str | None:
     """Give a file another name; return that, "" if there is no such file, None if it can't have one."""
+    if not os.access(path, os.F_OK):  # a quarter of what `link` costs, which would say so too
+        return ""
     name = temporary_beside(path)
     try:
         os.link(path, name)

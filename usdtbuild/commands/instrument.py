@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -60,13 +59,14 @@ def command(
     Inputs are never modified. An object without probe calls is copied as it is, and so is one that is instrumented
     already.
     """
-    from ..functions.relative import convert_file
+    if patchable_table == RELATIVE:
+        from ..functions.relative import convert_file
 
     options = Options(nop, _formats(formats), _parse(providers), target_os=target_os, site_table=site_table)
     reports: list[tuple[str, Report]] = []
     with Outputs() as outputs:
         for source, target in _pairs(objects, output, output_dir):
-            staged = outputs.stage(target)
+            staged = outputs.stage(target, source=source)
             report = instrument_file(source, staged, options, staged=True)
             if not report.changed:
                 _copy(source, staged)
@@ -105,20 +105,18 @@ def _pairs(objects: tuple[str, ...], output: str | None, output_dir: str | None)
         if not Path(str(output_dir)).is_dir():
             raise InputError(str(output_dir), "is no folder", "make it first (mkdir -p)")
         folder = str(Path(str(output_dir)) / "x")[:-1]
-        pairs = [(path, folder + (Path(path).name if path.endswith(("/", ".")) else os.path.basename(path)))  # noqa: PTH119
+        pairs = [(path, folder + (Path(path).name if path.endswith(("/", ".")) else path.rpartition("/")[2]))
                  for path in objects]  # fmt: skip
-    _refuse_overwriting(pairs)
+    _refuse_repeated(pairs)
     return pairs
 
 
-def _refuse_overwriting(pairs: list[tuple[str, str]]) -> None:
+def _refuse_repeated(pairs: list[tuple[str, str]]) -> None:
     seen: dict[str, str] = {}
     for source, target in pairs:
         if target in seen:
             raise UsageError(f"{seen[target]} and {source} would both be written to {target}")
         seen[target] = source
-        if os.path.exists(target) and os.path.exists(source) and os.path.samefile(source, target):  # noqa: PTH110, PTH121
-            raise UsageError(f"{target} is the input itself, which is never modified; write to another file")
 
 
 def _copy(source: str, target: str) -> None:
