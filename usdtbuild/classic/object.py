@@ -145,7 +145,7 @@ class _Scan:
             source.machine, is64=source.layout.is64, little=source.layout.little, flags=source.flags, path=source.path
         )
         described = {provider.name: provider for provider in self.providers}
-        stubs = {index: sites.identify(source, index, name, described) for index, name in called.items()}
+        stubs = {index: sites.identify(source, name, described) for index, name in called.items()}
         if sites.branched(source, machine, stubs):
             raise InputError(
                 source.path, "its probes are branches that must become NOPs where they are, and -G defines functions",

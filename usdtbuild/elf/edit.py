@@ -192,7 +192,7 @@ class ObjectEditor:
         """
         if group:
             flags |= layout.SHF_GROUP
-        index = self.next_section
+        index = SectionIndex(self.source.section_count + len(self._sections))
         self._sections.append((name, type_, flags, data, link, info, align, entsize))
         self._join(group, index)
         if relocations:
@@ -238,7 +238,7 @@ class ObjectEditor:
         entry = self.layout.rela if self.uses_rela else self.layout.rel
         prefix, type_ = (".rela", layout.SHT_RELA) if self.uses_rela else (".rel", layout.SHT_REL)
         flags = layout.SHF_INFO_LINK | (layout.SHF_GROUP if group else 0)
-        index, size = self.next_section, self.layout.address_size
+        index, size = self.source.section_count + len(self._sections), self.layout.address_size
         self._sections.append((prefix + name, type_, flags, b"", self.source.symtab, target, size, entry.size))
         self._relocations[index] = (target, relocations)
         self._join(group, index)

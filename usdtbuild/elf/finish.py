@@ -8,12 +8,14 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from . import layout
-from .finish_symbols import SectionNames, SymbolNames, write_symbols
-from .relocations import RepeatedRelocations, encode, symbol_field
+from .finish_symbols import NewSymbols, SectionNames, write_symbols
+from .relocations import RepeatedRelocations, encode, is_plain, join_info, symbol_field
 from .uleb import decode_uleb, encode_uleb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .edit import NewRelocations, ObjectEditor
     from .headers import SectionHeader
     from .layout import SectionIndex, SymbolIndex
@@ -47,8 +49,8 @@ class Finisher:
         self.handles = [0] * (2 * most)
         self.handles[-2::-2] = range(self.first_global, self.first_global + most)
         self.handles[-1::-2] = range(self.count + labels, self.count + labels + most)
-        self.strings = SymbolNames(self)
-        self.names = SectionNames(self, self.strings)
+        self.symbols = NewSymbols(self)
+        self.names = SectionNames(self)
 
     def run(self) -> tuple[list[tuple[int, bytes]], bytearray]:
         """Return (patches, tail); see `ObjectEditor.finish`."""
@@ -68,6 +70,11 @@ class Finisher:
     def number(self, symbol: int) -> int:
         """Return the final index of an input symbol or of a handle."""
         return self.handles[symbol] if symbol < 0 else self.moved.get(symbol, symbol)  # type: ignore[call-overload]
+
+    def number_all(self, symbols: Iterable[int]) -> dict[int, int]:
+        """Return the final index of each of these input symbols and handles."""
+        handles, moved = self.handles, self.moved
+        return {symbol: handles[symbol] if symbol < 0 else moved.get(symbol, symbol) for symbol in symbols}  # type: ignore[call-overload]
 
     def append(self, data: bytes | bytearray, align: int) -> int:
         """Append to the tail at an aligned file offset, and return that offset.
@@ -98,9 +105,9 @@ class Finisher:
 
     def _pack_new(self, relocations: NewRelocations | RepeatedRelocations, *, rela: bool) -> bytes:
         if isinstance(relocations, RepeatedRelocations):
-            return relocations.encode(self.number)
+            return relocations.encode(self.number_all)
         symbols = relocations.symbols
-        numbers = {symbol: self.number(symbol) for symbol in {*symbols}}
+        numbers = self.number_all({*symbols})
         named = [numbers[symbol] for symbol in symbols]
         columns = relocations.offsets, relocations.types, named, relocations.addends
         return b"".join(encode(*columns, self.layout, self.source.machine, rela=rela))
@@ -225,33 +232,32 @@ def _by_offset(relocations: bytes, size: int, records: layout.Layout) -> bytes:
 
 def _renumber_relocations(finisher: Finisher) -> None:
     """Patch the existing relocations that are other ones now, and the symbol number of those whose symbol moved."""
-    changed: dict[SectionIndex, list[tuple[int, int, int, int, int]]] = {}
+    records, machine = finisher.layout, finisher.source.machine
+    plain, handles, moved = is_plain(records, machine), finisher.handles, finisher.moved
+    patches = finisher.patches
+    done: dict[SectionIndex, list[int]] = {}
+    current, entries, start, size, rela = -1, [], 0, 0, False  # of the section that the last one was in
     for (section, entry, offset, _, _, _), type_, symbol, addend in finisher.editor._retargeted:
-        row = (entry, offset, type_, finisher.number(symbol), addend)
-        if section in changed:
-            changed[section].append(row)
-        else:
-            changed[section] = [row]
-    done = {}
-    for section, rows in changed.items():
-        _, kind, _, _, start, _, _, _, _, size = finisher.source.sections[section]
-        done[section], offsets, types, symbols, addends = zip(*rows)
-        packed = encode(
-            offsets, types, symbols, addends, finisher.layout, finisher.source.machine, rela=kind == layout.SHT_RELA
-        )
-        finisher.patches += [(start + entry * size, data) for entry, data in zip(done[section], packed)]
+        if section != current:
+            _, kind, _, _, start, _, _, _, _, size = finisher.source.sections[section]
+            current, entries, rela = section, done.setdefault(section, []), kind == layout.SHT_RELA
+        entries.append(entry)
+        number = handles[symbol] if symbol < 0 else moved.get(symbol, symbol)  # type: ignore[call-overload]
+        info = number << 32 | type_ if plain else join_info(number, type_, records, machine)
+        data = records.rela.pack(offset, info, addend) if rela else records.rel.pack(offset, info)
+        patches.append((start + entry * size, data))
     if finisher.moved:
         _renumber_symbols(finisher, done)
 
 
-def _renumber_symbols(finisher: Finisher, done: dict[SectionIndex, tuple[int, ...]]) -> None:
+def _renumber_symbols(finisher: Finisher, done: dict[SectionIndex, list[int]]) -> None:
     """Patch the number of each moved symbol where a relocation has it, but for the entries that are `done`."""
     source, moved = finisher.source, finisher.moved
     at, width, order = symbol_field(finisher.layout, source.machine)
     for section, entries in source.entries_against(moved.keys()):
         numbers = source.relocation_symbols(section)
         start, size = source.sections[section].offset + at, source.sections[section].entsize
-        passed = set(done.get(section, ()))
+        passed = {*done.get(section, ())}
         finisher.patches += [
             (start + entry * size, moved[numbers[entry]].to_bytes(width, order))
             for entry in entries
@@ -267,5 +273,6 @@ def _packed_headers(finisher: Finisher) -> bytearray:
     for index, header in finisher.changed.items():
         record.pack_into(table, index * size, *header)
     if finisher.added:
-        table += b"".join(map(record.pack, *zip(*finisher.added)))
+        pack = record.pack
+        table += b"".join([pack(*header) for header in finisher.added])
     return table

@@ -15,37 +15,40 @@ if TYPE_CHECKING:
 ABSOLUTE = layout.SectionIndex(-1)  # in place of a section's number: the symbol's value is no address
 
 
-class SymbolNames:
-    """The names of new symbols, in the order in which they go to the end of the table of strings."""
+class NewSymbols:
+    """The table entries of new symbols, and their names in the order in which they go to the end of the strings."""
 
     def __init__(self, finisher: Finisher) -> None:
         source = finisher.source
-        self.added = bytearray()
+        self.names = bytearray()
         base = source.sections[source.sections[source.symtab].link].size
-        self.labels = self._places(finisher.editor._labels, base)
-        self.globals = self._places(finisher.editor._globals, base)
+        self.labels = self._packed(finisher.editor._labels, base, finisher.layout)
+        self.globals = self._packed(finisher.editor._globals, base, finisher.layout)
 
-    def _places(self, symbols: Sequence[NewSymbol], base: int) -> list[int]:
-        """Return where in the table each symbol's name will be; 0 for those without a name."""
-        places, added = [], self.added
-        for symbol in symbols:
-            if symbol[0]:
-                places.append(base + len(added))
-                added += symbol[0].encode("utf-8", "surrogateescape")
-                added += b"\0"
+    def _packed(self, symbols: Sequence[NewSymbol], base: int, records: layout.Layout) -> bytes:
+        entries, names, is64, pack = [], self.names, records.is64, records.symbol.pack
+        for name, info, other, section, value, size in symbols:
+            place = 0
+            if name:
+                place = base + len(names)
+                names += name.encode("utf-8", "surrogateescape") + b"\0"
+            if not 0 <= section < layout.SHN_LORESERVE:
+                section = _section_field(section)  # noqa: PLW2901
+            if is64:
+                entries.append(pack(place, info, other, section, value, size))
             else:
-                places.append(0)
-        return places
+                entries.append(pack(place, value, size, info, other, section))
+        return b"".join(entries)
 
 
 class SectionNames:
     """The names of new sections, at the end of the table of names, which may be that of strings as well (clang)."""
 
-    def __init__(self, finisher: Finisher, strings: SymbolNames) -> None:
+    def __init__(self, finisher: Finisher) -> None:
         source = finisher.source
         self.added = bytearray()
         shared = source.sections[source.symtab].link == source.shstrndx
-        self._base = source.sections[source.shstrndx].size + (len(strings.added) if shared else 0)
+        self._base = source.sections[source.shstrndx].size + (len(finisher.symbols.names) if shared else 0)
         self._places: dict[str, int] = {}
 
     def place(self, name: str) -> int:
@@ -62,33 +65,20 @@ def write_symbols(finisher: Finisher) -> None:
     old = source.content(source.symtab)
     first, stop = finisher.first_global * size, (finisher.first_global + len(finisher.moved)) * size
     table = bytearray(old[:first])
-    table += _packed(finisher, finisher.strings.labels, editor._labels)
+    table += finisher.symbols.labels
     table += old[stop:]
     table += old[first:stop]
-    table += _packed(finisher, finisher.strings.globals, editor._globals)
+    table += finisher.symbols.globals
     _apply_changes(finisher, table)
     offset = finisher.append(table, finisher.layout.address_size)
     finisher.place_header(source.symtab, offset, len(table), finisher.first_global + len(editor._labels))
     _write_extended_indices(finisher, len(table) // size)
     strtab = layout.SectionIndex(source.sections[source.symtab].link)
     if strtab == source.shstrndx:
-        _grow(finisher, strtab, finisher.strings.added + finisher.names.added)
+        _grow(finisher, strtab, finisher.symbols.names + finisher.names.added)
     else:
-        _grow(finisher, strtab, finisher.strings.added)
+        _grow(finisher, strtab, finisher.symbols.names)
         _grow(finisher, source.shstrndx, finisher.names.added)
-
-
-def _packed(finisher: Finisher, names: list[int], symbols: Sequence[NewSymbol]) -> bytes:
-    """Return the table entries of new symbols, whose names' places are given."""
-    if not symbols:
-        return b""
-    _, infos, others, sections, values, sizes = zip(*symbols)
-    if min(sections) < 0 or max(sections) >= layout.SHN_LORESERVE:
-        sections = tuple(map(_section_field, sections))
-    pack = finisher.layout.symbol.pack
-    if finisher.layout.is64:
-        return b"".join(map(pack, names, infos, others, sections, values, sizes))
-    return b"".join(map(pack, names, values, sizes, infos, others, sections))
 
 
 def _section_field(section: int) -> int:

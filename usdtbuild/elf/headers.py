@@ -16,7 +16,7 @@ from .foreign import not_elf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from mmap import mmap
     from struct import Struct
     from typing import Union
@@ -80,7 +80,7 @@ class Headers:
 
     def sections(self) -> list[SectionHeader]:
         """Return all section headers; none where the file has none (`strip --strip-section-headers`)."""
-        start, entry_size, count, self.name_table = (self.fields[i] for i in (5, 10, 11, 12))
+        _, _, _, _, _, start, _, _, _, _, entry_size, count, self.name_table = self.fields
         if start == 0:
             self.name_table = 0
             return []
@@ -88,10 +88,10 @@ class Headers:
         if entry_size != record.size:
             raise self._fail(f"section headers of {entry_size} bytes, where {record.size} are expected")
         self.within(start, record.size, "the section headers")
-        first = SectionHeader(*record.unpack_from(self.data, start))
-        count = count or first.size
-        if self.name_table == layout.SHN_XINDEX:
-            self.name_table = first.link
+        if count == 0 or self.name_table == layout.SHN_XINDEX:
+            first = SectionHeader(*record.unpack_from(self.data, start))
+            count = count or first.size
+            self.name_table = first.link if self.name_table == layout.SHN_XINDEX else self.name_table
         return list(map(SectionHeader._make, self._table(record, start, count, "the section headers")))
 
     def segments(self) -> list[Segment]:
@@ -110,10 +110,10 @@ class Headers:
             return [Segment(t, flags, at, va, files, mems, align) for t, flags, at, va, _, files, mems, align in table]
         return [Segment(t, flags, at, va, files, mems, align) for t, at, va, _, files, mems, flags, align in table]
 
-    def _table(self, record: Struct, start: int, count: int, what: str) -> list[tuple[int, ...]]:
-        self.within(start, count * record.size, what)
-        with memoryview(self.data) as view, view[start : start + count * record.size] as table:
-            return list(record.iter_unpack(table))
+    def _table(self, record: Struct, start: int, count: int, what: str) -> Iterator[tuple[int, ...]]:
+        size = count * record.size
+        self.within(start, size, what)
+        return record.iter_unpack(memoryview(self.data)[start : start + size])
 
     def within(self, offset: int, size: int, what: str) -> None:
         """Raise the error that `what` ends after the file, if it does."""

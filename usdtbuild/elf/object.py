@@ -104,12 +104,10 @@ class ObjectSections:
         if not 0 < self.shstrndx < self.section_count:
             raise self.error(f"section name table index {self.shstrndx} of {self.section_count} sections")
         end, by_type = len(self.data), self._by_type
-        for index, section in self.numbered():
-            type_ = section.type
-            if section.offset + section.size > end and type_ not in {layout.SHT_NOBITS, layout.SHT_NULL}:
+        for index, (_, type_, _, _, offset, size, _, _, _, _) in self.numbered():
+            if offset + size > end and type_ not in {layout.SHT_NOBITS, layout.SHT_NULL}:
                 raise self.error(
-                    f"section {index} at offset {section.offset:#x} with {section.size:#x} bytes "
-                    f"ends after the file's {end:#x} bytes"
+                    f"section {index} at offset {offset:#x} with {size:#x} bytes ends after the file's {end:#x} bytes"
                 )
             if type_ in by_type:
                 by_type[type_].append(index)
@@ -126,7 +124,10 @@ class ObjectSections:
         """Return the numbers of all sections of these types, in file order."""
         if len(types) == 1:
             return self._by_type.get(types[0], ())
-        return sorted(index for type_ in types for index in self._by_type.get(type_, ()))
+        found = [self._by_type[type_] for type_ in types if type_ in self._by_type]
+        if len(found) < 2:
+            return found[0] if found else ()
+        return sorted(index for indexes in found for index in indexes)
 
     # -- sections ----------------------------------------------------------------------------------------------------
 
@@ -151,7 +152,7 @@ class ObjectSections:
             end = find(b"\0", begin, stop)
             if end < 0 or begin >= stop:
                 raise self.error(f"string at {offset:#x} of section {table} runs out of its table")
-            found.append(str(data[begin:end], "utf-8", "surrogateescape"))
+            found.append(data[begin:end].decode("utf-8", "surrogateescape"))
         return found
 
     def words(self, index: SectionIndex) -> Sequence[int]:
@@ -194,6 +195,8 @@ class ElfObject(ObjectSections):
         self.symtab = self._find_symtab()
         self._symbol_count = self.sections[self.symtab].size // self.layout.symbol.size if self.symtab else 0
         self._symbols_start = self.sections[self.symtab].offset
+        record = self.layout.symbol
+        self._symbol_record = record.unpack_from, record.size, self.layout.is64
         self._extended = SectionIndex(-1)  # not looked for yet
         self._entries_at: dict[SectionIndex, dict[int, list[int]]] = {}  # relocation section -> offset -> entries
         self._relocation_sections: list[SectionIndex] | None = None
@@ -230,23 +233,21 @@ class ElfObject(ObjectSections):
         """Return the fields of symbol `index` without names, which cost as much as the rest."""
         if index >= self._symbol_count:
             raise self.error(f"symbol {index} of a table with {self._symbol_count}")
-        record = self.layout.symbol
-        fields = record.unpack_from(self.data, self._symbols_start + index * record.size)
-        if self.layout.is64:
+        unpack, size, is64 = self._symbol_record
+        fields = unpack(self.data, self._symbols_start + index * size)
+        if is64:
             name, info, other, section, value, size = fields
         else:
             name, value, size, info, other, section = fields
         if section < layout.SHN_LORESERVE:
-            reserved = 0
-        elif section == layout.SHN_XINDEX:
-            section, reserved = self._extended_index(index), 0
-        else:
-            section, reserved = 0, section
-        return name, info, other, section, value, size, reserved
+            return name, info, other, section, value, size, 0
+        if section == layout.SHN_XINDEX:
+            return name, info, other, self._extended_index(index), value, size, 0
+        return name, info, other, SectionIndex(0), value, size, section
 
     def symbol_name(self, index: SymbolIndex) -> str:
         """Return the name of symbol `index`."""
-        return self.string(self.sections[self.symtab].link, self.symbol(index).name)
+        return self.string(self.sections[self.symtab].link, self.symbol_fields(index)[0])
 
     def extended_table(self) -> SectionIndex:
         """Return the index of the SHT_SYMTAB_SHNDX section that belongs to the symbol table, or 0."""
@@ -303,15 +304,15 @@ class ElfObject(ObjectSections):
         start, rela = section.offset, section.type == layout.SHT_RELA
         record = self.layout.rela if rela else self.layout.rel
         data, unpack, size, make = self.data, record.unpack_from, record.size, Reference._make
-        plain = relocations.is_plain(self.layout, self.machine)
         found = []
+        if rela and relocations.is_plain(self.layout, self.machine):
+            for entry in entries:
+                offset, info, addend = unpack(data, start + entry * size)
+                found.append(make((index, entry, offset, info & 0xFFFFFFFF, info >> 32, addend)))
+            return found
         for entry in entries:
             fields = unpack(data, start + entry * size)
-            info = fields[1]
-            if plain:
-                symbol, kind = info >> 32, info & 0xFFFFFFFF
-            else:
-                symbol, kind = relocations.split_info(info, self.layout, self.machine)
+            symbol, kind = relocations.split_info(fields[1], self.layout, self.machine)
             found.append(make((index, entry, fields[0], kind, symbol, fields[2] if rela else None)))
         return found
 
@@ -327,7 +328,7 @@ class ElfObject(ObjectSections):
     def entries_against(self, wanted: AbstractSet[SymbolIndex]) -> Iterator[tuple[SectionIndex, list[int]]]:
         """Yield each relocation section with entries against one of the `wanted` symbols, and their numbers."""
         for index in self.relocation_sections():
-            column = self.relocation_symbols(index)
+            column = self._columns.get(index) or self.relocation_symbols(index)
             if not wanted.isdisjoint(column):
                 yield index, [entry for entry, symbol in enumerate(column) if symbol in wanted]
 
@@ -352,7 +353,9 @@ def find_symbols(
         return {}
     symtab = source.sections[source.symtab]
     strings = source.sections[symtab.link]
-    starts = {offset for prefix in prefixes for offset in _string_offsets(source.data, strings, prefix)}
+    starts: set[int] = set()
+    for prefix in prefixes:
+        starts.update(_string_offsets(source.data, strings, prefix))
     if names:
         starts.update(_starts_of(source.data, strings, names, ending))
     if not starts:

@@ -92,28 +92,32 @@ class RelocationForm:
     ) -> None:
         """Take rows of offset, type, which symbol (-1 for none) and addend; `place` is the number of one of them."""
         self._rows = [(offset, join_info(0, type_, layout, machine), which, a) for offset, type_, which, a in rows]
-        self._unit = join_info(1, 0, layout, machine)
+        self.unit = join_info(1, 0, layout, machine)  # what a symbol's number is multiplied with in r_info
         record = (layout.rela if rela else layout.rel).format
         self._pack = Struct(record[0] + record[1:] * len(rows)).pack
         self._place = 3 * place + 2 if rela else -1
 
-    def encode(self, start: int, symbols: Iterable[int], addend: int) -> bytes:
-        """Return the bytes for these symbols, with `start` added to all offsets and `addend` to the place's addend."""
-        unit = self._unit
+    def encode(self, start: int, symbols: Sequence[int], infos: dict[int, int], addend: int) -> bytes:
+        """Return the bytes for these symbols, with `start` added to all offsets and `addend` to the place's addend.
+
+        The last symbol is 0, for rows that have none; `infos` are the symbols' numbers, as they stand in r_info.
+        """
         fields: list[int] = []
-        numbers = [*symbols, 0]
         if self._place < 0:
             for offset, info, which, _ in self._rows:
-                fields += (start + offset, info + numbers[which] * unit)
+                fields += (start + offset, info + infos[symbols[which]])
         else:
             for offset, info, which, value in self._rows:
-                fields += (start + offset, info + numbers[which] * unit, value)
+                fields += (start + offset, info + infos[symbols[which]], value)
             fields[self._place] += addend
         return self._pack(*fields)
 
 
 class RepeatedRelocations:
-    """The relocations of a new section that all have a form. Rows are form, start, symbols or their handles, addend."""
+    """The relocations of a new section that all have a form. Rows are form, start, symbols or their handles, addend.
+
+    All forms are of one machine; the last of a row's symbols is 0.
+    """
 
     __slots__ = ("rows",)
 
@@ -123,12 +127,11 @@ class RepeatedRelocations:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def encode(self, number: Callable[[int], int]) -> bytes:
-        """Return the section's bytes; `number` returns the number that a symbol or a handle has in the end."""
-        numbers = {symbol: number(symbol) for symbol in {symbol for row in self.rows for symbol in row[2]}}
-        return b"".join(
-            [form.encode(at, [numbers[s] for s in symbols], addend) for form, at, symbols, addend in self.rows]
-        )
+    def encode(self, number_all: Callable[[Iterable[int]], dict[int, int]]) -> bytes:
+        """Return the section's bytes; `number_all` returns the numbers that symbols and handles have in the end."""
+        numbers, unit = number_all({symbol for row in self.rows for symbol in row[2]}), self.rows[0][0].unit
+        infos = {symbol: number * unit for symbol, number in numbers.items()}
+        return b"".join([form.encode(at, symbols, infos, addend) for form, at, symbols, addend in self.rows])
 
 
 def symbol_field(layout: Layout, machine: int) -> tuple[int, int, Literal["little", "big"]]:
@@ -144,7 +147,7 @@ def symbols(column: Sequence[int], layout: Layout, machine: int, entry_size: int
     per_entry = entry_size // 4
     if not layout.is64:
         return [info >> 8 for info in column[1::per_entry]]
-    return column[symbol_field(layout, machine)[0] // 4 :: per_entry]
+    return column[3 if layout.little and machine != EM_MIPS else 2 :: per_entry]  # as in `symbol_field`
 
 
 def relr(content: bytes | memoryview, layout: Layout, low: int = 0, high: int = 1 << 64) -> Iterator[int]:

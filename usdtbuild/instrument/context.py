@@ -183,9 +183,8 @@ def first_strong_definition(source: ElfObject, grouped: Container[SectionIndex])
     That is a global, not weak definition in a section that is in none of the `grouped` sections.
     """
     for index in source.symbol_indexes(source.sections[source.symtab].info):
-        symbol = source.symbol(index)
-        defined = 0 < symbol.section < source.section_count
-        if symbol.binding == elf.STB_GLOBAL and defined and symbol.section not in grouped:
+        _, info, _, section, _, _, _ = source.symbol_fields(index)
+        if info >> 4 == elf.STB_GLOBAL and 0 < section < source.section_count and section not in grouped:
             return index
     return SymbolIndex(0)
 

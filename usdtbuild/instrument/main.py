@@ -139,7 +139,7 @@ def _edit(context: Context) -> Report:
     for section, members in by_section.items():
         _record_section(context, section, members)
     for index in sorted(context.found.indirect):
-        stubs.define(context, context.found.stubs[index])
+        stubs.define(context, index)
     # The one form of a leftover that every linker takes in every mode (call-sites.md, item 5).
     context.editor.leave_undefined(context.found.leftover - context.found.indirect)
     return Report(True, tuple(context.reports))
@@ -147,19 +147,21 @@ def _edit(context: Context) -> Report:
 
 def _record_section(context: Context, section: SectionIndex, members: Sequence[Site]) -> None:
     """Write the records of one text section's sites, and tie each neutralised relocation to its record."""
-    make = Place._make
-    places = [make((stub, at, tail, 0)) for stub, _, _, (_, _, at, tail, _, _) in members]
-    context.editor.patch_all(section, [replacement[:2] for _, _, _, replacement in members])
+    make, name = Place._make, context.source.section_name(section)
+    places, patches, references, others = [], [], [], []
+    for number, (stub, _, reference, (start, code, at, tail, moved, extra)) in enumerate(members):
+        places.append(make((stub, at, tail, 0)))
+        patches.append((start, code))
+        references.append(reference)
+        if moved or extra:
+            others.append(number)
+        _, provider, probe, enabled = stub
+        context.reports.append((provider, probe.stub, enabled, name, at, False))
+    context.editor.patch_all(section, patches)
     labels = write_records(context, section, places, context.groups.get(section, SectionIndex(0)))
-    references = [
-        _move_others(context, site, label) if replacement[4] or replacement[5] else reference
-        for site, (_, _, reference, replacement), label in zip(members, members, labels)
-    ]
+    for number in others:
+        references[number] = _move_others(context, members[number], labels[number])
     context.editor.tie(references, context.machine.none, labels)
-    name = context.source.section_name(section)
-    context.reports += [
-        (provider, probe.stub, enabled, name, at, False) for (_, _, provider, probe, enabled), at, _, _ in places
-    ]
 
 
 def _move_others(context: Context, site: Site, label: int) -> Reference:

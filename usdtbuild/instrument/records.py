@@ -6,10 +6,13 @@ from ..errors import UsdtError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ..elf.layout import SectionIndex
     from .context import Context, Place
+
+    # Takes the context, the section, its sites, their group and the section's own, and a label to keep.
+    Write = Callable[[Context, SectionIndex, Sequence[Place], int, int, int], Sequence[int]]
 
 TABLE = "site table"  # no format that tracers read: for the program itself, if it is wanted
 # Format -> the module that writes it, in the order in which they are written: what the next one must keep comes first.
@@ -17,6 +20,7 @@ TABLE = "site table"  # no format that tracers read: for the program itself, if 
 WRITERS = {"stapsdt": "stapsdt", "usdt": "usdt_note", "dof": "dof_section", TABLE: "site_table"}
 # Formats whose labels are in loaded sections, so that what refers to one keeps it.
 _LOADED = {"usdt", "dof", TABLE}
+_chosen: dict[tuple[tuple[str, ...], bool], list[tuple[Write, bool]]] = {}  # by options' formats and site table
 
 
 def write_records(context: Context, section: SectionIndex, places: Sequence[Place], group: int) -> Sequence[int]:
@@ -27,17 +31,29 @@ def write_records(context: Context, section: SectionIndex, places: Sequence[Plac
     so that a record is kept with the code. Only of loaded sections do linkers ask whether anything refers to them, so a
     label on DOF or on functions' names comes before one on a note. Raises UsdtError for a format that has no writer.
     """
-    unwritten = [name for name in context.options.formats if name not in WRITERS]
-    if unwritten:
-        raise UsdtError(f"{context.source.path}: nothing here writes records of the format {unwritten[0]}")
     own = group
+    writers = _writers(context)
     if not group:  # a group of its own, not COMDAT: bfd's -r would put all record sections into one
         group = context.editor.add_group(context.alias(section, 0), 0)
     labels: Sequence[int] = ()
     keep = 0
-    for name, module in WRITERS.items():
-        if name in context.options.formats or (name == TABLE and context.options.site_table):
-            write = __import__(f"{__package__}.{module}", fromlist=["write"]).write  # importlib costs as much
-            labels = write(context, section, places, group, own, keep)
-            keep = labels[0] if name in _LOADED else 0
+    for write, loaded in writers:
+        labels = write(context, section, places, group, own, keep)
+        keep = labels[0] if loaded else 0
     return labels
+
+
+def _writers(context: Context) -> list[tuple[Write, bool]]:
+    """Return the functions that write what the options ask for, in their order, and whether each one's is loaded."""
+    formats, table = context.options.formats, context.options.site_table
+    if (formats, table) not in _chosen:
+        unwritten = [name for name in formats if name not in WRITERS]
+        if unwritten:
+            raise UsdtError(f"{context.source.path}: nothing here writes records of the format {unwritten[0]}")
+        _chosen[formats, table] = [
+            # importlib costs as much as the module
+            (__import__(f"{__package__}.{module}", fromlist=["write"]).write, name in _LOADED)
+            for name, module in WRITERS.items()
+            if name in formats or (name == TABLE and table)
+        ]
+    return _chosen[formats, table]

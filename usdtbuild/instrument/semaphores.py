@@ -11,7 +11,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..elf.layout import SectionIndex
     from .context import Context
-    from .sites import StubSymbol
 
 # One hidden symbol whose section makes the linked `.probes` begin on a page of its own (see _anchor_symbol).
 ANCHOR_SYMBOL = "usdtbuild.probes.page"
@@ -83,13 +82,12 @@ def _anchor_symbol(context: Context) -> int:
     return context.anchor
 
 
-def semaphore(context: Context, stub: StubSymbol) -> int:
-    """Return the semaphore's symbol; a weak undefined one if this object doesn't read it.
+def semaphore(context: Context, name: str) -> int:
+    """Return the symbol of a semaphore; a weak undefined one if this object doesn't read it.
 
     Where no object of the program tests whether the probe is enabled, the reference stays 0 and the probe has no
     semaphore. Where one does, all sites of the module show the semaphore, whichever object they are in.
     """
-    name = sites.semaphore_name(stub.provider, stub.probe)
     if name not in context.semaphores:
         context.semaphores[name] = context.editor.add_global(name, elf.STB_WEAK)
     return context.semaphores[name]

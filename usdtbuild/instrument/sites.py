@@ -38,12 +38,8 @@ class MangledStubError(UsdtError):
 
 
 class StubSymbol(NamedTuple):
-    """An undefined symbol that stands for a probe (or, with `enabled`, for its is-enabled test).
+    """The name of undefined symbols that stand for a probe (or, with `enabled`, for its is-enabled test)."""
 
-    `symbol` is its number in the symbol table.
-    """
-
-    symbol: SymbolIndex
     name: str
     provider: str
     probe: Probe
@@ -91,14 +87,14 @@ class Known:
         self.providers, self.branches = providers, branches
         self.semaphores = {semaphore_name(p.name, probe).encode() for p in providers.values() for probe in p.probes}
         self.notes: dict[object, dict[tuple[str, bool], Any]] = {}  # what `stapsdt` made, by kind of machine
-        self._meanings: dict[str, tuple[str, str, Probe, bool]] = {}
+        self.stubs: dict[str, StubSymbol] = {}  # what was found out about names so far
         self._fitting: dict[tuple[int, bool, int], dict[str, bool]] = {}  # by kind of machine
 
-    def stub(self, source: ElfObject, index: SymbolIndex, name: str) -> StubSymbol:
+    def stub(self, source: ElfObject, name: str) -> StubSymbol:
         """Say which probe a stub's name means. Raises UndescribedProbeError."""
-        if name not in self._meanings:
-            self._meanings[name] = identify(source, index, name, self.providers)[1:]
-        return StubSymbol._make((index, *self._meanings[name]))
+        if name not in self.stubs:
+            self.stubs[name] = identify(source, name, self.providers)
+        return self.stubs[name]
 
     def branched(self, source: ElfObject, machine: Calls, stubs: dict[SymbolIndex, StubSymbol]) -> set[SymbolIndex]:
         """Return what `branched` does."""
@@ -106,10 +102,14 @@ class Known:
             return set()
         kind = (machine.branched, machine.wide_registers, source.layout.address_size)
         fitting = self._fitting.setdefault(kind, {})
-        for stub in stubs.values():
-            if stub.name not in fitting:
-                fitting[stub.name] = _is_branch(stub, self.branches, *kind)
-        return {symbol for symbol, stub in stubs.items() if fitting[stub.name]}
+        found = set()
+        for symbol, stub in stubs.items():
+            name = stub[0]
+            if name not in fitting:
+                fitting[name] = _is_branch(stub, self.branches, *kind)
+            if fitting[name]:
+                found.add(symbol)
+        return found
 
 
 def semaphore_name(provider: str, probe: Probe) -> str:
@@ -117,9 +117,14 @@ def semaphore_name(provider: str, probe: Probe) -> str:
     return f"{provider}_{probe.stub}{SEMAPHORE_SUFFIX}"
 
 
+def described(source: ElfObject) -> tuple[bytes, ...]:
+    """Return the bytes of the object's provider description sections."""
+    return tuple([bytes(source.content(i)) for i in source.sections_named(describe.SECTION)])
+
+
 def description(source: ElfObject) -> str:
     """Return the text of the object's provider description sections."""
-    return "".join(str(bytes(source.content(i)), "utf-8", "replace") for i in source.sections_named(describe.SECTION))
+    return "".join(str(piece, "utf-8", "replace") for piece in described(source))
 
 
 def find(
@@ -131,7 +136,7 @@ def find(
     may not where a semaphore decides; with `keep_calls` only tail calls become sites. Raises UndescribedProbeError,
     MangledStubError, ElfError.
     """
-    semaphores = known.semaphores
+    semaphores, met = known.semaphores, known.stubs
     names = find_symbols(source, (b"__dtrace",), semaphores, SEMAPHORE_SUFFIX.encode())
     stubs: dict[SymbolIndex, StubSymbol] = {}
     leftover: set[SymbolIndex] = set()
@@ -140,29 +145,29 @@ def find(
     for index, name in names.items():
         _, info, _, section, _, _, reserved = source.symbol_fields(index)
         binding, is_undefined = info >> 4, not section and not reserved
-        if name.endswith(SEMAPHORE_SUFFIX) and name.encode() in semaphores:
+        if name not in met and name.endswith(SEMAPHORE_SUFFIX) and name.encode() in semaphores:
             if binding != elf.STB_LOCAL:
                 found_semaphores[name] = index
                 # A weak undefined one is a note's own reference, which this module wrote earlier.
                 if is_undefined and binding != elf.STB_WEAK:
                     undefined.append(name)
-        elif is_undefined and name.startswith((PROBE_PREFIX, ENABLED_PREFIX)):
-            stubs[index] = known.stub(source, index, name)
+        elif is_undefined and (name in met or name.startswith((PROBE_PREFIX, ENABLED_PREFIX))):
+            stubs[index] = known.stub(source, name)
             if binding != elf.STB_WEAK:
                 leftover.add(index)
     _refuse_mangled(source)
     places, indirect, conditional = _classify(source, machine, stubs, nop, patch_enabled)
     branches = known.branched(source, machine, stubs)
-    if branches:
-        _refuse_calls(source, machine, {stubs[symbol].name for symbol in branches}, nop)
+    if branches and machine.red_zone and nop == NOP5:
+        _refuse_calls(source, {stubs[symbol].name for symbol in branches})
     if branches & conditional:
         raise UsdtError(
             f"{source.path}: a branch to {stubs[min(branches & conditional)].name} in Thumb code can't be replaced; "
             "compile the file with -DUSDT_PROBES_BY_CALL"
         )
-    kept = [site for site in places if site.stub.symbol not in branches and _stays(source, machine, site, keep_calls)]
+    kept = [site for site in places if site[2][4] not in branches and _stays(source, machine, site, keep_calls)]
     if kept:
-        indirect |= {site.stub.symbol for site in kept}
+        indirect |= {site.reference.symbol for site in kept}
         places = [site for site in places if site not in kept]
     return Found(stubs, places, indirect, leftover, found_semaphores, undefined)
 
@@ -184,13 +189,12 @@ def _is_branch(stub: StubSymbol, providers: Container[str], most: int, wide_regi
     return wide_registers or all(argument.type.size(address_size) <= 4 for argument in stub.probe.arguments)
 
 
-def _refuse_calls(source: ElfObject, machine: Calls, names: set[str], nop: str) -> None:
-    """Raise where the kernel would make calls of NOPs in code that expects none. Raises UsdtError."""
-    if names and machine.red_zone and nop == NOP5:
-        raise UsdtError(
-            f"{source.path}: --nop=nop5 makes a NOP that the kernel replaces by a call, and code around {min(names)} "
-            "isn't compiled for one; compile it with -DUSDT_PROBES_BY_CALL (usdtbuild cc --nop=nop5 does so by itself)"
-        )
+def _refuse_calls(source: ElfObject, names: set[str]) -> None:
+    """Raise UsdtError: the kernel would make calls of NOPs, in code that expects none."""
+    raise UsdtError(
+        f"{source.path}: --nop=nop5 makes a NOP that the kernel replaces by a call, and code around {min(names)} "
+        "isn't compiled for one; compile it with -DUSDT_PROBES_BY_CALL (usdtbuild cc --nop=nop5 does so by itself)"
+    )
 
 
 def _stays(source: ElfObject, machine: Calls, site: Site, keep_calls: bool) -> bool:
@@ -202,7 +206,7 @@ def _stays(source: ElfObject, machine: Calls, site: Site, keep_calls: bool) -> b
     return keep_calls or (checks is not None and checks(source.content(site.section), end))
 
 
-def identify(source: ElfObject, index: SymbolIndex, name: str, providers: dict[str, Provider]) -> StubSymbol:
+def identify(source: ElfObject, name: str, providers: dict[str, Provider]) -> StubSymbol:
     """Say which probe a stub's name means: `__dtrace_PROVIDER___PROBE`, and how headers end it (`describe.plain_name`).
 
     Raises UndescribedProbeError.
@@ -214,7 +218,7 @@ def identify(source: ElfObject, index: SymbolIndex, name: str, providers: dict[s
         stub = rest[len(provider.name) + 3 :]
         for probe in provider.probes:
             if stub == probe.stub:
-                return StubSymbol(index, name, provider.name, probe, enabled)
+                return StubSymbol(name, provider.name, probe, enabled)
     provider_name, _, stub = rest.partition("___")
     if fitting:
         what = f"provider {provider_name} has no probe {stub}, which {name} calls for"
@@ -259,13 +263,15 @@ def _classify(
     if not stubs:
         return sites, indirect, conditional
     current, target, flags, size, code = -1, SectionIndex(0), 0, 0, memoryview(b"")
-    none, replace = machine.none, machine.replace
-    for reference in source.references(stubs.keys()):
+    none, replace, in_order, last = machine.none, machine.replace, True, -1
+    for reference in source.references({*stubs}):
         relocations, _, offset, type_, symbol, addend = reference
         if type_ == none:
             continue
         if relocations != current:
+            before = target
             current, target = relocations, SectionIndex(source.sections[relocations].info)
+            in_order, last = in_order and before < target, -1
             flags, size, code = source.sections[target].flags, source.sections[target].size, source.content(target)
         if not flags & elf.SHF_ALLOC:
             continue  # debug information and the like: reads as 0 once the stub is gone
@@ -281,7 +287,10 @@ def _classify(
                 conditional.add(symbol)
         else:
             sites.append(Site._make((stub, target, reference, replacement)))
-    sites.sort(key=lambda site: (site[1], site[3].site))
+            at = replacement[2]
+            in_order, last = in_order and last <= at, at
+    if not in_order:  # compilers write them in order, and sorting costs more than looking
+        sites.sort(key=lambda site: (site[1], site[3].site))
     return sites, indirect, conditional
 
 

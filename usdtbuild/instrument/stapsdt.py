@@ -31,7 +31,7 @@ def write(
         return []
     data, starts = bytearray(), []
     rows: list[tuple[RelocationForm, int, tuple[int, ...], int]] = []
-    relaxes, base, zero = context.machine.relaxes, 0, 0
+    relaxes, chains, base, zero = context.machine.relaxes, context.machine.chains, 0, 0
     code = 0 if relaxes else context.alias(section, group)
     in_place = None if context.editor.uses_rela else context.source.layout.u32.pack_into
     pc = stapsdt.HEADER_SIZE
@@ -39,8 +39,8 @@ def write(
         addend = offset
         if relaxes:
             code, addend = context.place(section, offset, group)
-        note, relocations, voids, semaphore_name = context.notes.get((stub.name, tail)) or _form(context, stub, tail)
-        if voids:
+        note, relocations, voids, name = context.notes.get((stub.name, tail)) or _form(context, stub, tail)
+        if voids and chains:
             zero = zero or context.zero_symbol()
         base = base or context.base_symbol or _base(context)
         start = len(data)
@@ -48,7 +48,7 @@ def write(
         data += note
         if in_place:
             in_place(data, start + pc, addend)
-        symbols = (code, zero, base, context.semaphores.get(semaphore_name) or semaphore(context, stub))
+        symbols = (code, zero, base, context.semaphores.get(name) or semaphore(context, name), 0)
         rows.append((relocations, start, symbols, addend))
     notes = context.editor.add_section(
         stapsdt.SECTION, elf.SHT_NOTE, elf.SHF_LINK_ORDER, bytes(data),

@@ -13,10 +13,11 @@ from ..provider import describe
 from .context import Place, SiteReport
 from .records import write_records
 from .semaphores import semaphore
+from .sites import semaphore_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..elf.layout import SectionIndex
+    from ..elf.layout import SectionIndex, SymbolIndex
     from ..machines.calls import Stub
     from .context import Context
     from .sites import StubSymbol
@@ -25,19 +26,23 @@ if TYPE_CHECKING:
 _DESCRIPTORS = ".opd"
 
 
-def define(context: Context, stub: StubSymbol) -> None:
-    """Define a stub that is referred to by more than branches; its body is then a site itself.
+def define(context: Context, symbol: SymbolIndex) -> None:
+    """Define a stub that is referred to by more than branches, by its `symbol`; its body is then a site itself.
 
     It stands in a COMDAT group of its own, so that any number of objects may define it.
     """
+    stub = context.found.stubs[symbol]
     code, name = _code(context, stub), f".text.{describe.plain_name(stub.name)}"
-    group = context.editor.add_group(stub.symbol)
+    group = context.editor.add_group(symbol)
     context.unique_names[group] = stub.name
     section = context.editor.next_section
     relocations = []
     for r in code.relocations:
-        symbol = semaphore(context, stub) if r.label is None else context.editor.add_label(section, r.label)
-        relocations.append(NewRelocation(r.offset, r.type, symbol, r.addend))
+        if r.label is None:
+            target = semaphore(context, semaphore_name(stub.provider, stub.probe))
+        else:
+            target = context.editor.add_label(section, r.label)
+        relocations.append(NewRelocation(r.offset, r.type, target, r.addend))
     loaded = context.options.formats != ("stapsdt",)
     recorded = not stub.enabled or loaded
     tied = recorded and (loaded or context.options.site_table)
@@ -51,7 +56,7 @@ def define(context: Context, stub: StubSymbol) -> None:
     for kind, offset in code.mapping:
         context.editor.add_label(section, offset, kind)
     entry, value = (section, code.entry) if context.machine.descriptor is None else _describe_function(context, section)
-    context.editor.change_symbol(stub.symbol, elf.STB_WEAK, elf.STT_FUNC, entry, value, len(code.code))
+    context.editor.change_symbol(symbol, elf.STB_WEAK, elf.STT_FUNC, entry, value, len(code.code))
     if not recorded:
         return  # it reads the semaphore, and nobody patches it
     labels = write_records(context, section, [Place(stub, code.site, code.tail, code.asks)], group)

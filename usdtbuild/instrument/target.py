@@ -40,7 +40,8 @@ _SYSTEM_OF = {elf.ELFOSABI_FREEBSD: "freebsd", elf.ELFOSABI_SOLARIS: "illumos"}
 _SYSTEM_OF_HOST = {"freebsd": "freebsd", "sunos": "illumos"}
 DEFAULTS = Options()
 _MOST_KNOWN = 16
-_known: dict[tuple[str, tuple[Provider, ...]], sites.Known] = {}  # the latest: most of a project's objects say the same
+# The latest, by what objects say and by options: most of a project's objects say the same.
+_known: dict[tuple[tuple[bytes, ...], tuple[Provider, ...]], sites.Known] = {}
 _filled: list[tuple[Options, int, Options]] = []  # the latest options, the system that an object named, what they give
 
 
@@ -78,11 +79,11 @@ def _fill(options: Options, osabi: int) -> Options:
 
 def known_providers(source: ElfObject, options: Options) -> sites.Known:
     """Return the providers that the object describes and those of the options. Raises UsdtError."""
-    text = sites.description(source)
-    key = (text, options.providers)
+    key = (sites.described(source), options.providers)
     if key not in _known:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
+        text = sites.description(source)
         _known[key] = sites.Known(_joined(source, text, options), describe.marked(text, describe.BRANCH))
     return _known[key]
 

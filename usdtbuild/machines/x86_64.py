@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # Relocation types (psABI table 4.9).
 R_NONE, R_64, R_PC32, R_PLT32, R_GOTPCREL, R_32, R_PC64, R_GOTPCRELX = 0, 1, 2, 4, 9, 10, 24, 41
+_DIRECT, _THROUGH_GOT = frozenset((R_PLT32, R_PC32)), frozenset((R_GOTPCRELX, R_GOTPCREL))
 # A breakpoint, and what fills code that nobody may run into (Intel's manual, volume 2, "INT n/INTO/INT3").
 INT3 = b"\xcc"
 
@@ -83,6 +84,7 @@ _ENABLED = {
         "classic": (bytes.fromhex("4833c0 c3 90 90"), 3),
     },
 }
+_TAILS = frozenset(("tail", "got tail"))
 # A conditional tail call `jcc stub` becomes the opposite short jump over four bytes: 7x 04, then these, with the site
 # counted from the short jump.
 _CONDITIONAL_PROBE = (bytes.fromhex("90 c3 6690"), 2)  # nop; ret; xchg %ax,%ax
@@ -120,14 +122,14 @@ def replace(
     if addend != -4 or offset < 1 or offset + 4 > len(code):
         return None
     before = code[offset - 1]
-    if type_ in {R_PLT32, R_PC32}:
+    if type_ in _DIRECT:
         if before == 0xE8:
             return from_table("call", offset - 1, enabled, nop)
         if before == 0xE9:
             return from_table("tail", offset - 1, enabled, nop)
         if offset >= 2 and code[offset - 2] == 0x0F and before & 0xF0 == 0x80:
             return _conditional(before & 0x0F, offset - 2, enabled)
-    elif type_ in {R_GOTPCRELX, R_GOTPCREL} and offset >= 2 and code[offset - 2] == 0xFF:
+    elif type_ in _THROUGH_GOT and offset >= 2 and code[offset - 2] == 0xFF:
         if before == 0x15:
             return from_table("got call", offset - 2, enabled, nop)
         if before == 0x25:
@@ -155,7 +157,7 @@ def _returned_address_is_read(code: memoryview, end: int) -> bool:
 def from_table(form: str, start: int, enabled: bool, nop: str) -> Replacement:
     """Return the replacement of one form of branch, whose instruction begins at `start`."""
     code, site = (_ENABLED if enabled else _PROBE)[form][nop]
-    return Replacement._make((start, code, start + site, form.endswith("tail"), (), ()))
+    return Replacement._make((start, code, start + site, form in _TAILS, (), ()))
 
 
 def _conditional(condition: int, start: int, enabled: bool) -> Replacement:
