@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +34,16 @@ for _ in range(40):
     tracees.stop(pid)
     tracees.detach(pid)
 """
+
+
+def running(program: Path) -> list[str]:
+    """The numbers of the processes that run a program."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str((path / "exe").readlink()) == str(program):
+                found.append(path.name)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +91,72 @@ def test_children_that_are_killed_as_soon_as_they_are_there(
     done = usdtbuild("trace", "--engine", "trap", "--count", "-F", "work", "--", tmp_path / "newborn", 60, code=7)
     assert re.fullmatch(r" *\d+  work\n", done.stdout), done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("engine", ["auto", "trap"])
+@pytest.mark.parametrize("ignored", [(), (signal.SIGHUP, signal.SIGINT)], ids=["usual", "nohup"])
+def test_a_program_has_the_signals_that_its_user_gave_it(engine: str, ignored: tuple[int, ...]) -> None:
+    def ignore() -> None:
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
+
+    show = ["grep", "-E", "^Sig(Blk|Ign|Cgt):", "/proc/self/status"]
+    words = [sys.executable, "-m", "usdtbuild", "trace", "--engine", engine, "--count", "--"]
+    alone, traced = (
+        subprocess.run([*before, *show], capture_output=True, text=True, preexec_fn=ignore, check=True).stdout
+        for before in ((), words)
+    )
+    assert traced == alone
+
+
+def test_a_signal_ends_a_traced_program(usdtbuild: Any) -> None:
+    usdtbuild("trace", "--count", "--", "sh", "-c", "kill -TERM $$; sleep 60", code=128 + signal.SIGTERM)
+
+
+@pytest.mark.parametrize("moment", [0.1, 0.17, 0.24, 0.31, 0.38, 0.6])
+def test_interrupted_while_it_starts_nothing_is_left_and_nothing_said(moment: float, tmp_path: Path) -> None:
+    """As Ctrl-C on a terminal does it, the whole group is interrupted; at which step depends on the machine."""
+    program = shutil.copy("/bin/sleep", tmp_path / "sleeper")
+    words = [sys.executable, "-m", "usdtbuild", "trace", "--count", "--", program]
+    process = subprocess.Popen(
+        [*map(str, words), "61"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    time.sleep(moment)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    if process.returncode != -signal.SIGINT:  # by which Python ends before it has come to our first line
+        assert (process.returncode, "Traceback" in errors) == (130, False), errors
+    assert "unexpectedly" not in errors
+    assert running(program) == []
+
+
+def test_what_runs_on_is_said(usdtbuild: Any) -> None:
+    said = usdtbuild("trace", "--count", "--duration", "0.1", "--", "sleep", "62").stderr
+    found = re.search(r"^usdtbuild: sleep \(process (\d+)\) runs on, and isn't traced any more$", said, re.MULTILINE)
+    assert found, said
+    os.kill(int(found[1]), signal.SIGTERM)
+
+
+def test_what_asks_for_nonsense_ends_the_program_that_was_started_for_it(
+    scene: Callable[..., Path], tmp_path: Path
+) -> None:
+    program = shutil.copy(scene("pie"), tmp_path / "scene")
+    words = [sys.executable, "-m", "usdtbuild", "trace", "--filter", "nosuch == 1", "--count", "--"]
+    with subprocess.Popen([*words, program, "1", "1", "wait"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as traced:
+        assert traced.wait(60) == 2
+        deadline = time.monotonic() + 20
+        while running(program) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert running(program) == []
+
+
+def test_a_worker_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    closed = tmp_path / "python"
+    closed.write_text("")
+    monkeypatch.setattr(sys, "executable", str(closed))
+    session = Session(Job(Wanted(), argv=("true",), cwd=str(tmp_path)))
+    with session, pytest.raises(TracerError, match="the process that traces can't be started: Permission denied"):
+        session.start()
 
 
 def test_a_worker_that_ends_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import click
 
 from ..errors import UsageError
 from . import checked
+from .trace_end import tell, tell_what_runs_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ..provider.model import Provider
     from ..tracing.inside import Inside
     from ..tracing.job import Job
-    from ..tracing.model import Event, Report
+    from ..tracing.model import Event
     from ..tracing.outputs.choose import All
     from ..tracing.remote.counting import Counting
     from ..tracing.remote.session import Remote
@@ -345,12 +346,15 @@ def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, l
         output.counts(session.totals)
         report = session.report()
         report = report._replace(threads={**report.threads, **names.known})
+        hits = sum(report.counts)
         if sieve is not None:
             report = report._replace(counts=sieve.counts(), refusals=(*report.refusals, *sieve.refused))
         output.finish(report)
-        _tell(report, output, job.wanted, session.stood_still, verbose)
+        tell(report, output.notes, job, hits, session.stood_still, verbose)
         for note in dict.fromkeys(session.notes) if verbose and isinstance(session, Session) else ():
             click.echo(f"usdtbuild: {note}", err=True)
+        if isinstance(session, Session):
+            tell_what_runs_on(job, session.pid, report)
         if limit is None and isinstance(session, Session) and session.left_out:
             click.echo(f"usdtbuild: warning: {session.left_out} hits were seen and are left out", err=True)
         if stopped:
@@ -403,44 +407,6 @@ def _announce(session: AnySession, output: All, sieve: Sieve | None) -> None:
         if sieve is not None:
             sieve.start(session.targets)
         output.start(session.targets)
-
-
-def _nothing_of(wanted: Wanted) -> str:
-    """Return what a program hasn't got, and what shows what it has."""
-    asked = {"probes": wanted.probes, "functions": wanted.functions, "library calls": wanted.calls}
-    named = {what: patterns for what, patterns in asked.items() if patterns}
-    cures = {"probes": "usdtbuild list FILE", "functions": "usdtbuild functions FILE", "library calls": "nm -uD FILE"}
-    cure = f"; {' and '.join(cures[what] for what in named or ['probes'])} would show what a file has"
-    if not named and (wanted.exclude or wanted.modules):
-        return f"no probes that -x and --module leave{cure}"
-    if not named:
-        return f"no probes, and neither have its libraries{cure}; -F GLOB traces functions"
-    which = ", ".join(one for patterns in named.values() for one in patterns)
-    return f"none of the {' or '.join(named)} that were asked for ({which}){cure}"
-
-
-def _tell(report: Report, output: All, wanted: Wanted, stood_still: float, verbose: bool) -> None:
-    """Say what a user must know beside what was seen."""
-    for note in output.notes:
-        click.echo(f"usdtbuild: {note}", err=True)
-    for refusal in report.refusals if verbose or not any(report.counts) else ():
-        click.echo(f"usdtbuild: not traced: {refusal}", err=True)
-    if not report.targets:
-        click.echo(f"usdtbuild: warning: the program has {_nothing_of(wanted)}", err=True)
-    elif report.refusals and any(report.counts) and not verbose:
-        click.echo(f"usdtbuild: {len(report.refusals)} places were not traced; -v says which and why", err=True)
-    if any(report.lost):
-        click.echo(
-            f"usdtbuild: warning: {sum(report.lost)} of {sum(report.counts)} hits were lost, because they came"
-            " faster than they could be read; --buffer makes more room, --count needs none",
-            err=True,
-        )
-    for target, count, lost in zip(report.targets, report.counts, report.lost) if verbose else ():
-        if lost:
-            click.echo(f"usdtbuild: lost: {lost} of {count} hits of {target.title}", err=True)
-    if verbose:
-        still = f"; the program stood still for {stood_still * 1000:.1f} ms" if stood_still else ""
-        click.echo(f"usdtbuild: traced with {' and '.join(report.engines) or 'nothing'}{still}", err=True)
 
 
 def _follow(

@@ -6,6 +6,7 @@ nothing behind: the worker notices, puts everything back, and goes too.
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, NamedTuple, Union
 
 from .model import RECORD
@@ -131,3 +132,5 @@ class Ended(NamedTuple):
 
 Message = Union[Started, Targets, Refused, Noted, Sites, Raw, Mark, Seen, Counted, Failed, Ended]
 STOP, KILL = "stop", "kill"
+# Signals that are for the front; the worker ignores them.
+FRONTS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)

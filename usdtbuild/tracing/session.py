@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -88,7 +89,7 @@ class Session:
         self._decoders: dict[int, Decoder] = {}
         self._recorded: dict[int, int] = {}
         self._waiting: deque[job.Raw | job.Mark] = deque()  # what was told of the spool, and not decoded yet
-        self._skipping = False
+        self._skipping = self._stop_early = False
         self._marks = 0  # how many of these are marks
         self._held: list[Event] = []
         self._worker: subprocess.Popen[bytes] | None = None
@@ -102,22 +103,16 @@ class Session:
 
         The streams are those of the program that it starts, as subprocess.Popen has them.
         """
-        ours, theirs = socket.socketpair()
-        self._spool = Reader()
-        folders = [path for path in sys.path if path]
-        code = f"import sys; sys.path[:] = {folders!r}; from usdtbuild.tracing.worker import main; main(sys.argv[1:])"
-        words = [sys.executable, "-I", "-c", code, str(theirs.fileno())]
-        spool = os.dup(self._spool.descriptor)
-        try:
-            self._worker = subprocess.Popen(
-                words, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=(theirs.fileno(), spool)
-            )
-        finally:
-            theirs.close()
-            os.close(spool)
-        self._link = Connection(ours.detach())
         group = os.getpgrp() if self.wish.argv and stdin is None else 0
-        _ask(self._link, self.wish._replace(spool=spool, group=group))
+        try:
+            self._spool = Reader()
+            self._worker, link, spool = _start_worker(self._spool, stdin, stdout, stderr)
+        except OSError as error:
+            raise TracerError(f"the process that traces can't be started: {error.strerror}") from None
+        _ask(link, self.wish._replace(spool=spool, group=group))
+        self._link = link
+        if self._stop_early:
+            self.stop()
         while not self.engines and self.ended is None and self.pid == 0:
             self._take(self._receive())
 
@@ -131,6 +126,7 @@ class Session:
 
     def stop(self) -> None:
         """Ask for the end: everything is put back, and the last events come."""
+        self._stop_early = self._link is None
         if self.ended is None:
             _ask(self._link, job.STOP)
 
@@ -268,6 +264,30 @@ class Session:
             self.finished, time.time_ns() - time.monotonic_ns(), self.ended.threads if self.ended else {},
             self.ended.exit_code if self.ended else None,
         )  # fmt: skip
+
+
+def _start_worker(
+    reader: Reader, stdin: Any, stdout: Any, stderr: Any
+) -> tuple[subprocess.Popen[bytes], Connection, int]:
+    """Start the worker; return it, what leads to it, and its number of the spool's descriptor. Raises OSError."""
+    ours, theirs = socket.socketpair()
+    spool = os.dup(reader.descriptor)
+    folders = [path for path in sys.path if path]
+    code = f"import sys; sys.path[:] = {folders!r}; from usdtbuild.tracing.worker import main; main(sys.argv[1:])"
+    # A signal that both of us get mustn't end it while Python starts there.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, job.FRONTS)
+    numbers = (str(int(number)) for number in (theirs.fileno(), *mask))
+    try:
+        worker = subprocess.Popen(
+            [sys.executable, "-I", "-c", code, *numbers],
+            stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=(theirs.fileno(), spool),
+        )  # fmt: skip
+        return worker, Connection(ours.detach()), spool
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        ours.close()
+        theirs.close()
+        os.close(spool)
 
 
 def _ask(link: Connection | None, what: job.Job | str) -> None:

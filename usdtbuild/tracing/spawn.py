@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Spawned:
@@ -19,21 +21,24 @@ class Spawned:
 
     def __init__(
         self, argv: Sequence[str], cwd: str, env: Mapping[str, str], group: int, mask: set[int],
-        before: Callable[[], object] = int,
+        before: Callable[[], object] = int, deaf: Iterable[int] = (),
     ) -> None:  # fmt: skip
         """Fork it; it keeps our standard streams. `group` is its process group, `mask` the signals it blocks.
 
-        `before` is called in it, before it waits.
+        `before` is called in it, before it waits. `deaf` are signals that we ignore, and that it shall not ignore.
         """
         self.name, self._folder = argv[0], cwd or "."
         go, self._go = os.pipe()
         self._failure, failure = os.pipe()
+        before_fork = signal.pthread_sigmask(signal.SIG_BLOCK, deaf)  # until it doesn't ignore them any more
         self.pid = os.fork()
-        if self.pid == 0:
+        if self.pid:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before_fork)
+        else:
             try:
                 os.close(self._go)
                 before()
-                self._become(argv, cwd, env, group, mask, go)
+                self._become(argv, cwd, env, group, mask, (*_PYTHON_IGNORES, *deaf), go)
             except OSError as error:
                 os.write(failure, str(error.errno).encode("ascii"))
             finally:
@@ -42,11 +47,13 @@ class Spawned:
         os.close(failure)
 
     @staticmethod
-    def _become(argv: Sequence[str], cwd: str, env: Mapping[str, str], group: int, mask: set[int], go: int) -> None:
+    def _become(
+        argv: Sequence[str], cwd: str, env: Mapping[str, str], group: int, mask: set[int], usual: Iterable[int], go: int
+    ) -> None:
         if group:
             with contextlib.suppress(OSError):  # the group may have ended
                 os.setpgid(0, group)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+        for number in usual:  # what is ignored would stay so over the exec
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if not os.read(go, 1):  # nobody will tell us any more

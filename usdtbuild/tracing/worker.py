@@ -40,8 +40,8 @@ _BATCH = 2000  # events of traps in one message
 class Worker:
     """One trace, from the start of a program or the seizing of a process to the last byte put back."""
 
-    def __init__(self, link: Connection, wish: Job, mask: set[int]) -> None:
-        self.link, self.wish, self.mask = link, wish, mask
+    def __init__(self, link: Connection, wish: Job, mask: set[int], deaf: Sequence[int] = ()) -> None:
+        self.link, self.wish, self.mask, self.deaf = link, wish, mask, deaf
         self.spool = Writer(wish.spool)
         self.outbox = Outbox(link, self.spool)
         self.tracees = Tracees()
@@ -138,7 +138,10 @@ class Worker:
     def run(self) -> None:
         """Trace until the program ends or the front has had enough."""
         if self.wish.argv:
-            self._start()
+            if not self._start():
+                self.tell(job.Ended(-signal.SIGINT, (), 0.0, {}))
+                self.outbox.send_all()
+                return
         else:
             self._attach()
         self.tick()
@@ -153,16 +156,24 @@ class Worker:
         self.tell(job.Ended(code, arming.used, arming.stood_still, self.processes.names))
         self.outbox.send_all()
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """Start the program; return whether it has begun before somebody wanted it to end."""
         environment = self.wish.env if self.wish.env is not None else os.environ
-        child = Spawned(self.wish.argv, self.wish.cwd, environment, self.wish.group, self.mask)
+        child = Spawned(self.wish.argv, self.wish.cwd, environment, self.wish.group, self.mask, deaf=self.deaf)
         self.processes.main = child.pid
         self.tracees.seize(child.pid, FOLLOW)
+        self._listen()
+        if self.stopping:  # what ends the front came before there was a program that it could end, too
+            os.kill(child.pid, signal.SIGKILL)
+            return False
         child.go()
         while True:
             stop = ptrace.wait(child.pid)
             if stop is None or stop.exited is not None:
                 child.check()
+                self._listen()
+                if self.stopping:
+                    return False
                 raise TracerError(f"{self.wish.argv[0]} ended before it began")
             thread = self.tracees.threads[child.pid]
             if stop.event == ptrace.EVENT_EXEC:
@@ -171,6 +182,7 @@ class Worker:
             self.tracees.resume(thread)
         child.check()
         self.handle(stop)
+        return True
 
     def _attach(self) -> None:
         pid = self.processes.main = self.wish.pid
@@ -225,12 +237,15 @@ class Worker:
         self.processes.settle()
 
 
-def serve(link: Connection, mask: set[int]) -> None:
-    """Receive a job and do it; every error becomes a message."""
+def serve(link: Connection, mask: set[int], deaf: Sequence[int]) -> None:
+    """Receive a job and do it; every error becomes a message.
+
+    A program that is started blocks the signals of `mask`, and doesn't ignore those of `deaf`, which we do.
+    """
     wish = link.recv()
     for descriptor in (link.fileno(), wish.spool):
         os.set_inheritable(descriptor, False)  # the program that is started has nothing to do with them
-    worker = Worker(link, wish, mask)
+    worker = Worker(link, wish, mask, deaf)
     try:
         worker.run()
     except UsdtError as error:
@@ -248,13 +263,16 @@ def serve(link: Connection, mask: set[int]) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Be the worker: the first argument is the number of the descriptor that leads to the front."""
-    mask = {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})}
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
+    """Be the worker. The arguments are the number of the descriptor that leads to the front, and those of the signals
+    that the front blocked before it blocked those of `job.FRONTS` for us to be started."""
+    mask = set(map(int, arguments[1:]))
+    deaf = [number for number in job.FRONTS if signal.getsignal(number) != signal.SIG_IGN]  # as under nohup
+    for number in job.FRONTS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, {*mask, signal.SIGCHLD})
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
-    serve(Connection(int(arguments[0])), mask)
+    serve(Connection(int(arguments[0])), mask, deaf)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 Who asks for nothing in particular gets the probes of all libraries too, dozens that nobody has heard of and that never
 fire: those without a hit are one line then. A program's own are told one by one; that one isn't reached may be news.
+A line instead of a number says that it isn't known: something of the target was not traced, and nothing of it was seen.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Count:
         self._next = now + _EVERY
         size = shutil.get_terminal_size()
         counts = [totals.counts.get(target.number, 0) for target in self._targets]
-        lines = [line[: size.columns - 1].rstrip("\n") + "\n" for line in self._table(counts, self._targets)]
+        lines = [line[: size.columns - 1].rstrip("\n") + "\n" for line in self._table(counts, self._targets, set())]
         del lines[max(1, size.lines - 2) :]
         self._wipe()
         self._stream.writelines(lines)
@@ -68,17 +69,19 @@ class Count:
     def finish(self, report: Report) -> None:
         """Write the table, the most hits first."""
         self._wipe()
-        self._stream.writelines(self._table(report.counts, report.targets))
+        refused = {refusal.what for refusal in report.refusals}
+        self._stream.writelines(self._table(report.counts, report.targets, refused))
         self._stream.flush()
 
-    def _table(self, counts: Sequence[int], targets: Sequence[Target]) -> list[str]:
+    def _table(self, counts: Sequence[int], targets: Sequence[Target], refused: set[str]) -> list[str]:
         rows = sorted(zip(counts, targets), key=lambda row: (-row[0], row[1].title))
         shown = [row for row in rows if not self._folded or row[0] or not _LIBRARY.search(row[1].module.path)]
-        width = max((len(str(count)) for count, _ in shown), default=1)
+        numbers = [str(count) if count or target.title not in refused else "-" for count, target in shown]
+        width = max(map(len, numbers), default=1)
         several = len({target.module.path for target in targets}) > 1
         lines = [
-            f"{count:>{width}}  {title(target)}" + (f"  ({plain_text(target.module.path)})" if several else "") + "\n"
-            for count, target in shown
+            f"{number:>{width}}  {title(target)}" + (f"  ({plain_text(target.module.path)})" if several else "") + "\n"
+            for number, (_, target) in zip(numbers, shown)
         ]
         left = len(rows) - len(shown)
         return lines + [f"(and {left} {'probe' if left == 1 else 'probes'} of libraries without a hit)\n"] * bool(left)

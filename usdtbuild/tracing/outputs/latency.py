@@ -138,6 +138,8 @@ class Latency:
             self._stream.writelines(f"{line}\n" for line in self._seen.lines(round_duration))
             self._write_slowest()
         self._write_unpaired()
+        if any(report.lost[number] for number in (*self._begins, *self._ends)):
+            write("hits were lost: where they were, a begin may be paired with the end of another\n")
         self._stream.flush()
 
     def _write_slowest(self) -> None:

@@ -1,0 +1,69 @@
+"""What `usdtbuild trace` says at its end beside what was seen: what wasn't traced, what was lost, what runs on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..tracing.job import Job
+    from ..tracing.model import Report
+    from ..tracing.selection import Wanted
+
+_FEW = 3  # so many places that were not traced are told one by one, unasked
+
+
+def _nothing_of(wanted: Wanted) -> str:
+    """Return what a program hasn't got, and what shows what it has."""
+    asked = {"probes": wanted.probes, "functions": wanted.functions, "library calls": wanted.calls}
+    named = {what: patterns for what, patterns in asked.items() if patterns}
+    cures = {"probes": "usdtbuild list FILE", "functions": "usdtbuild functions FILE", "library calls": "nm -uD FILE"}
+    cure = f"; {' and '.join(cures[what] for what in named or ['probes'])} would show what a file has"
+    if not named and (wanted.exclude or wanted.modules):
+        return f"no probes that -x and --module leave{cure}"
+    if not named:
+        return f"no probes, and neither have its libraries{cure}; -F GLOB traces functions"
+    which = ", ".join(one for patterns in named.values() for one in patterns)
+    return f"none of the {' or '.join(named)} that were asked for ({which}){cure}"
+
+
+def tell(report: Report, notes: Iterable[str], job: Job, hits: int, stood_still: float, verbose: bool) -> None:
+    """Say what a user must know beside what was seen. `hits` are all that there were, before any filter;
+    `stood_still` is in seconds."""
+    for note in notes:
+        click.echo(f"usdtbuild: {note}", err=True)
+    told = verbose or not any(report.counts) or len(report.refusals) <= _FEW
+    for refusal in report.refusals if told else ():
+        click.echo(f"usdtbuild: not traced: {refusal}", err=True)
+    if not report.targets:
+        click.echo(f"usdtbuild: warning: the program has {_nothing_of(job.wanted)}", err=True)
+    elif not told:
+        click.echo(f"usdtbuild: {len(report.refusals)} places were not traced; -v says which and why", err=True)
+    if any(report.lost):
+        click.echo(
+            f"usdtbuild: warning: {sum(report.lost)} of {hits} hits were lost, because they came"
+            " faster than they could be read; --buffer makes more room, --count needs none",
+            err=True,
+        )
+    for target, count, lost in zip(report.targets, report.counts, report.lost) if verbose else ():
+        if lost:
+            click.echo(f"usdtbuild: lost: {lost} of {count} hits of {target.title}", err=True)
+    if verbose:
+        still = f"; the program stood still for {stood_still * 1000:.1f} ms" if stood_still else ""
+        click.echo(f"usdtbuild: traced with {' and '.join(report.engines) or 'nothing'}{still}", err=True)
+
+
+def tell_what_runs_on(job: Job, pid: int, report: Report) -> None:
+    """Say it if a program that was started only to be traced hasn't ended with the trace."""
+    if not job.argv or report.exit_code is not None or not pid:
+        return
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return
+    if state not in "ZX":
+        click.echo(f"usdtbuild: {job.argv[0]} (process {pid}) runs on, and isn't traced any more", err=True)
