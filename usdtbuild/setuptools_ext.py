@@ -20,7 +20,7 @@ from typing import Any
 from . import __version__
 from .errors import UsdtError
 from .setuptools_options import Options, OptionsError, Request, merge, read_keyword, read_table, with_environment
-from .setuptools_prepare import COMPILERS, LAUNCHER, prepare
+from .setuptools_prepare import CHANGED, COMPILERS, LAUNCHER, compile_live, forget, prepare
 
 OLDEST = 61  # the first setuptools that reads pyproject.toml
 # What sysconfig.get_platform() calls the systems whose tracers we know; elsewhere probes compile to nothing.
@@ -126,6 +126,8 @@ class ProbesBuildExt:
 
     # What the base class brings.
     build_temp: str
+    debug: Any
+    force: Any
     plat_name: str
     compiler: Any
     extensions: list[Any]
@@ -250,19 +252,22 @@ class ProbesBuildExt:
     def build_extension(self, extension: Any) -> None:
         """Write the extension's headers, and build it with them in its include folders."""
         options = self._usdt_options.get(extension.name, Options())
-        if not options.anything:
-            super().build_extension(extension)  # type: ignore[misc]
-            return
-        kept = extension.include_dirs, extension.depends, extension.extra_compile_args, extension.sources
+        folder = Path(self.build_temp, "usdt", extension.name)
+        kept = {name: getattr(extension, name) for name in (CHANGED if options.anything else ("depends",))}
         try:
             with _told(building=True):
-                words = self._launcher_options(options) if options.uses_launcher else []
-                folder = Path(self.build_temp, "usdt", extension.name)
-                prepare(extension, options, folder, words, self.compiler, self.warn)
-            self._put_launcher_in_front()
+                if options.anything:
+                    words = self._launcher_options(options) if options.uses_launcher else []
+                    flags = prepare(extension, options, folder, words, self.compiler, self.warn)
+                    if options.live:
+                        compile_live(extension, folder, flags, self.compiler, self.debug, self.force)
+                    self._put_launcher_in_front()
+                else:
+                    forget(extension, folder)
             super().build_extension(extension)  # type: ignore[misc]
         finally:
-            extension.include_dirs, extension.depends, extension.extra_compile_args, extension.sources = kept
+            for name, value in kept.items():
+                setattr(extension, name, value)
 
     # -- the compiler ------------------------------------------------------------------------------------------------
 

@@ -19,17 +19,21 @@ from .setuptools_options import Options, OptionsError
 
 LIVE = Path(__file__).absolute().parent / "runtime" / "live"
 LAUNCHER = str(Path(__file__).absolute().parent / "launcher.py")
+SETTINGS = "settings"  # the file that is new where an option has changed
+# What of an extension is other while it is built.
+CHANGED = ("include_dirs", "depends", "extra_compile_args", "extra_objects", "sources")
 COMPILERS = ("compiler_so", "compiler_so_cxx")  # what compiler objects have; the second since setuptools 72
 _CXX = (".cc", ".cpp", ".cxx", ".c++", ".C", ".CPP", ".mm")
 
 
 def prepare(
     extension: Any, options: Options, folder: Path, launcher: list[str], compiler: Any, warn: Callable[[str], object]
-) -> None:
+) -> list[str]:
     """Write the headers and the settings, on which the extension then depends: not on the provider files.
 
     So an edited comment, which leaves the header as it is, compiles nothing. `launcher` are the options of ours that
-    its objects are compiled with, `compiler` is setuptools' compiler object. Raises UsdtError.
+    its objects are compiled with, `compiler` is setuptools' compiler object. Return the options that the compiler now
+    gets from us. Raises UsdtError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     headers = {folder / f"{Path(path).stem}.h": path for path in options.providers}
@@ -41,15 +45,42 @@ def prepare(
     flags = _patchable_flags(extension, options, folder, compiler, warn) if options.patchable else []
     if options.uses_launcher and {"dof", "usdt"}.intersection(options.formats):
         flags.append("-DUSDT_ENABLED_BY_CALL")  # DTrace increments no semaphore, and can answer this
-    settings = folder / "settings"
-    _write_changed(settings, f"usdtbuild {__version__}\n{shlex.join([*launcher, *flags])}\n")
+    # All options, so that none is forgotten whose effect is not in the command line, such as `live`.
+    _write_changed(folder / SETTINGS, f"usdtbuild {__version__}\n{shlex.join([*launcher, *flags])}\n{options}\n")
 
-    extension.include_dirs = [str(folder), *(extension.include_dirs or [])]
-    if options.live:
-        extension.include_dirs.append(str(LIVE))
-        extension.sources = [*extension.sources, *(str(path) for path in sorted(LIVE.glob("*.c")))]
-    extension.depends = [*(extension.depends or []), *map(str, headers), str(settings)]
+    extension.include_dirs = [str(folder), *(extension.include_dirs or []), *[str(LIVE)] * options.live]
+    extension.depends = [*(extension.depends or []), *map(str, headers), str(folder / SETTINGS)]
     extension.extra_compile_args = [*(extension.extra_compile_args or []), *flags]
+    return flags
+
+
+def forget(extension: Any, folder: Path) -> None:
+    """Have an extension that asks for nothing compiled anew, if it asked for something when it was built before."""
+    if (folder / SETTINGS).exists():
+        _write_changed(folder / SETTINGS, "nothing\n")
+        extension.depends = [*(extension.depends or []), str(folder / SETTINGS)]
+
+
+def compile_live(extension: Any, folder: Path, flags: list[str], compiler: Any, debug: Any, force: Any) -> None:
+    """Compile the live runtime for an extension that is prepared, without `flags`: its entries are not to be patched.
+
+    Else whoever switches on all functions would switch on those that do it. What setuptools compiles for an extension
+    has the same options in each file, so these files become objects before, in `folder`; anew where they are older
+    than their sources or the settings.
+    """
+    sources = [str(path) for path in sorted(LIVE.glob("*.c"))]
+    objects = compiler.object_filenames(sources, output_dir=str(folder))
+    newest = max(map(_date, [*map(str, LIVE.glob("*.[ch]")), str(folder / SETTINGS)]))
+    if force or min(map(_date, objects)) < newest:
+        options = [word for word in extension.extra_compile_args if word not in flags]
+        compiler.compile(sources, output_dir=str(folder), macros=_macros(extension), debug=debug,
+                         include_dirs=extension.include_dirs, extra_postargs=options)  # fmt: skip
+    extension.depends = [*extension.depends, *objects]
+    extension.extra_objects = [*(extension.extra_objects or []), *objects]
+
+
+def _macros(extension: Any) -> list[tuple[str, ...]]:
+    return [*(extension.define_macros or []), *((name,) for name in extension.undef_macros or [])]
 
 
 def _patchable_flags(
@@ -72,15 +103,22 @@ def _patchable_flags(
             raise OptionsError(f"extension {extension.name}: patchable-function-entry needs GCC or Clang")
         end = compiler_position(words) + 1
         others = [*words[end:], *(extension.extra_compile_args or [])]
-        flags += _asked_once(folder / f"patchable-{language}", pair, words[:end], others, language, warn)
+        answer = folder / f"patchable-{language}"
+        flags += _asked_once(answer, pair, words[:end], others, language, options.table, warn)
     return list(dict.fromkeys(flags))
 
 
 def _asked_once(
-    answer: Path, pair: str, compiler: list[str], others: list[str], language: str, warn: Callable[[str], object]
+    answer: Path,
+    pair: str,
+    compiler: list[str],
+    others: list[str],
+    language: str,
+    table: str,
+    warn: Callable[[str], object],
 ) -> list[str]:
     program = shutil.which(compiler[-1]) or ""
-    question = [__version__, pair, *compiler, *others, program, str(_date(program))]
+    question = [__version__, pair, table, *compiler, *others, program, str(_date(program))]
     with contextlib.suppress(OSError, ValueError, KeyError):
         known = json.loads(answer.read_text(encoding="utf-8"))
         if known["question"] == question:
@@ -88,9 +126,10 @@ def _asked_once(
     from .compilers.flags import choose, parse_pair
 
     numbers = parse_pair(pair, "patchable-function-entry") if pair else None
-    choice = choose(numbers, shlex.join(compiler), others, language)
+    choice = choose(numbers, shlex.join(compiler), others, language, table=table)
     for warning in choice.warnings:
-        warn(f"patchable-function-entry: {warning}")
+        said = warning.replace("--patchable-table=relative", 'patchable-table = "relative"')
+        warn(f"patchable-function-entry: {said}")
     answer.write_text(json.dumps({"question": question, "flags": choice.flags}), encoding="utf-8")
     return list(choice.flags)
 

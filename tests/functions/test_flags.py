@@ -126,6 +126,12 @@ def test_the_cxx_flaw_of_gcc_is_warned_of_if_it_is_there(usdtbuild: Any, cxx: st
     done = usdtbuild("flags", "--patchable", "--compiler", cxx)
     assert done.stdout == "-fpatchable-function-entry=7,5\n"
     assert ("outside their COMDAT groups" in done.stderr) == flawed
+    words = ("flags", "--patchable", "--patchable-table")
+    assert ("outside their COMDAT groups" in usdtbuild(*words, "absolute", "--compiler", cxx).stderr) == flawed
+    assert usdtbuild(*words, "relative", "--compiler", cxx).stderr == ""  # which is its cure
+    hook = ("hook", "--into", tmp_path / "hook", "--patchable", "7,5", "--patchable-table")
+    assert ("outside their COMDAT groups" in usdtbuild(*hook, "absolute", "--", cxx).stderr) == flawed
+    assert usdtbuild(*hook, "relative", "--", cxx).stderr == ""
     # The compiler's name doesn't matter, the language does.
     plain = cxx.replace("clang++", "clang").replace("g++", "gcc")
     done = usdtbuild("flags", "--patchable", "--compiler", plain, "--language", "c++", "--", "-lstdc++")

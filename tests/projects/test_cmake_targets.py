@@ -510,6 +510,19 @@ def test_table_of_patchable_function_entries_reaches_the_launcher(parts: Any) ->
     project.make()
 
 
+def test_the_cxx_flaw_of_gcc_is_warned_of_where_the_table_has_it(project: Any) -> None:
+    for table in ("absolute", "relative"):
+        project.write(
+            CMakeLists__txt="cmake_minimum_required(VERSION 3.18)\nproject(p CXX)\nfind_package(USDTBuild REQUIRED)\n"
+            "usdt_add_provider(probes p.d)\nadd_library(one one.cc)\n"
+            f"target_usdt_providers(one probes PATCHABLE_FUNCTION_ENTRY 7,5 PATCHABLE_TABLE {table})\n",
+            p__d="provider p { probe x(); };\n", one__cc="int one() { return 1; }\n",
+        )  # fmt: skip
+        said = project.configure()
+        assert "--patchable-table" not in said
+        assert "outside their COMDAT groups" not in said or (table == "absolute" and "PATCHABLE_TABLE relative" in said)
+
+
 def test_patchable_function_entries_that_no_patch_fits_into_are_refused(parts: Any) -> None:
     project = parts(
         "add_executable(program main.c)\ntarget_usdt_providers(program probes PATCHABLE_FUNCTION_ENTRY 2,1)\n"

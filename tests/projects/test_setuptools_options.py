@@ -267,6 +267,69 @@ def test_patchable_entries_need_no_probes(app: Any) -> None:
     assert "launcher.py" not in said
 
 
+def with_options(options: str) -> str:
+    """A setup.py whose extension has these options beside its provider file."""
+    return setup_py(f"usdt_providers={{'app': {{'providers': 'app.d', {options}}}}}")
+
+
+PATCHABLE = "'patchable-function-entry': '7,5'"
+
+
+@pytest.mark.project
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="7,5 is for x86-64")
+def test_each_option_that_changes_compiles_anew(app: Any) -> None:
+    """Where one comes, changes its value, and goes."""
+    steps = ("", "'site-table': True", "'site-table': False", "'live': True", "'live': True, 'site-table': True",
+             "'live': True", "", "'nop': 'nop5'", "'formats': ['stapsdt', 'usdt']", PATCHABLE,
+             f"{PATCHABLE}, 'patchable-table': 'relative'", PATCHABLE, "", "'disabled': True", "")  # fmt: skip
+    for options in steps:
+        app.write({"setup.py": with_options(options)})
+        app.setup(*BUILD)
+        assert "app.c" in app.compiled(), options
+        app.setup(*BUILD)
+        assert app.compiled() == [], options
+
+
+@pytest.mark.project
+def test_an_extension_that_asks_no_more_is_compiled_anew(app: Any, usdtbuild: Any) -> None:
+    plain = MODULE.replace("NAME", "app").replace('#include "app.h"', "").replace("APP_CALLED(value);", "")
+    app.write({"src/app.c": plain, "src/b.c": plain.replace("app", "b"), "pyproject.toml": "", "b.d": PROVIDER})
+    other = "usdt_providers={'app': {'live': True}, 'b': 'b.d'}"
+    for keyword, compiled in ((other, ["app.c", "b.c"]), (other.replace("True", "False"), ["app.c"])):
+        app.write({"setup.py": setup_py(keyword, names=("app", "b"))})
+        app.setup(*BUILD)
+        assert [name for name in app.compiled() if name in ("app.c", "b.c")] == compiled
+        app.setup(*BUILD)
+        assert app.compiled() == []
+    assert b"usdt_live_" not in app.module("app").read_bytes()
+
+
+@pytest.mark.project
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="7,5 is for x86-64")
+def test_the_live_runtime_itself_has_no_patchable_entries(app: Any, usdtbuild: Any) -> None:
+    app.write({"setup.py": with_options(f"'live': True, {PATCHABLE}")})
+    app.setup(*BUILD)
+    shown = json.loads(usdtbuild("functions", "--json", app.module("app")).stdout)
+    functions = shown["files"][0]["functions"]
+    assert {each["name"] for each in functions if each["hotpatchable"]} == {"call", "PyInit_app"}
+    assert b"usdt_live_" in app.module("app").read_bytes()
+    app.compiled()
+    app.setup(*BUILD, "--force")
+    assert {"app.c", "live.c"} <= set(app.compiled())
+
+
+@pytest.mark.project
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="7,5 is for x86-64")
+def test_the_cxx_flaw_of_gcc_is_warned_of_where_the_table_has_it(app: Any) -> None:
+    app.write({"src/app.cc": MODULE.replace("NAME", "app")})
+    for table in ("absolute", "relative"):
+        options = with_options(f"{PATCHABLE}, 'patchable-table': '{table}'")
+        app.write({"setup.py": options.replace("app.c", "app.cc")})
+        said = app.setup(*BUILD)
+        flawed = "outside their COMDAT groups" in said
+        assert not flawed or (table == "absolute" and 'or patchable-table = "relative"' in said)
+
+
 # --- compilers --------------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ import os
 import click
 
 from ..errors import UsageError
+from ..options import TABLES
 
 
 @click.command(
@@ -24,6 +25,7 @@ from ..errors import UsageError
 )
 @click.option("--compiler", metavar="CC", help="The compiler, with a launcher if there is one.  [default: $CC, or cc]")
 @click.option("--language", type=click.Choice(["c", "c++"]), help="What it compiles; else as its name says.")
+@click.option("--patchable-table", type=click.Choice(TABLES), help="The table that they will have: see usdtbuild cc.")
 @click.option("--emulator", default="", metavar="CMD", help="What runs programs of the compiler's machine here.")
 @click.option("--no-probe", is_flag=True, help="Don't compile and run a probe; a wrong compiler goes unnoticed.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
@@ -32,6 +34,7 @@ def command(
     patchable: str | None,
     compiler: str | None,
     language: str | None,
+    patchable_table: str | None,
     emulator: str,
     no_probe: bool,
     as_json: bool,
@@ -48,7 +51,8 @@ def command(
     if patchable is None:
         raise UsageError("say which options: --patchable, or --patchable N,M")
     pair = parse_pair(patchable, "--patchable") if patchable else None
-    chosen = choose(pair, compiler or os.environ.get("CC") or "cc", options, language or "", emulator, not no_probe)
+    compiler = compiler or os.environ.get("CC") or "cc"
+    chosen = choose(pair, compiler, options, language or "", emulator, not no_probe, patchable_table or "")
     if as_json:
         found = {
             "flags": list(chosen.flags),

@@ -68,7 +68,7 @@ def command(
     if not off or patchable_table == RELATIVE:
         flags += install(compiler, Path(into), options)
     if patchable:
-        chosen, warnings = take_patchable(patchable, compiler)
+        chosen, warnings = take_patchable(patchable, compiler, patchable_table or "")
         flags += chosen
         for warning in warnings:
             click.echo(f"usdtbuild: warning: {warning}", err=True)

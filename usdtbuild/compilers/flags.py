@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import UsageError, UsdtError
 from ..functions import nops
 from ..machines import all_entries
+from ..options import RELATIVE
 from .ask import last_line, macros, name_of, run
 
 if TYPE_CHECKING:
@@ -172,12 +173,14 @@ def choose(
     language: str = "",
     emulator: str = "",
     probe: bool = True,
+    table: str = "",
 ) -> Choice:
     """Return the options that make patchable entries with this compiler.
 
     `pair` is N,M or None for the machine's own; `options` are the others it will be compiled with; `emulator` runs
-    programs of another machine. Without `probe`, no compilation tells whether the compiler does it right. Raises
-    FlagsError with the reason where it can't work, and UsageError.
+    programs of another machine. Without `probe`, no compilation tells whether the compiler does it right. `table` is
+    the one that the objects will have (`options.TABLES`): a flaw of the compiler's own that a relative one doesn't
+    have is not warned of. Raises FlagsError with the reason where it can't work, and UsageError.
     """
     target = identify(compiler, options, language)
     machine = target.machine
@@ -198,6 +201,6 @@ def choose(
         from .probe import check_comdat, check_compiler
 
         ran = check_compiler(target, flags, found, emulator, warnings)
-        if target.language == "c++":
+        if target.language == "c++" and table != RELATIVE:
             check_comdat(target, flags, found, warnings)
     return Choice(flags, machine.name, found, tuple(warnings), ran)

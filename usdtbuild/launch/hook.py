@@ -158,8 +158,8 @@ def _check(compiler: Compiler, flags: Sequence[str]) -> None:
         )
 
 
-def take_patchable(wanted: str, command: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the options for patchable entries, and warnings; `wanted` is N,M or auto.
+def take_patchable(wanted: str, command: Sequence[str], table: str = "") -> tuple[list[str], list[str]]:
+    """Return the options for patchable entries, and warnings; `wanted` is N,M or auto, `table` the one they will have.
 
     Options in `command` are looked at, too: some decide about the machine, some can't go together with entries.
     Raises FlagsError and UsageError.
@@ -169,5 +169,5 @@ def take_patchable(wanted: str, command: Sequence[str]) -> tuple[list[str], list
 
     pair = None if wanted == "auto" else parse_pair(wanted, "--patchable")
     end = compiler_position(list(command)) + 1
-    chosen = choose(pair, shlex.join(command[:end]), command[end:])
+    chosen = choose(pair, shlex.join(command[:end]), command[end:], table=table)
     return list(chosen.flags), list(chosen.warnings)
