@@ -316,9 +316,8 @@ def _show_calls(
         click.echo("usdtbuild: warning: the program has none of the functions that were asked for; compile it with "
                    "-fpatchable-function-entry (usdtbuild flags)", err=True)  # fmt: skip
     elif found.refusals:
-        click.echo(
-            f"usdtbuild: {len(found.refusals)} functions were not traced; usdtbuild functions says why", err=True
-        )
+        number = "1 function was" if len(found.refusals) == 1 else f"{len(found.refusals)} functions were"
+        click.echo(f"usdtbuild: {number} not traced; usdtbuild functions says why", err=True)
     if tree.lost:
         click.echo(f"usdtbuild: warning: there was no room for {tree.lost} ways through the program", err=True)
     code = found.exit_code

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -282,18 +283,18 @@ static void count_points(const rule *r, int decided, int *on)
 static int change(const rule *r)
 {
 	uint64_t start = now();
-	int error = lock(), on = 0;
+	int error = lock(), added, applied = 0, on = 0;
 
 	if (error)
 		return error;
 	memset(&last, 0, sizeof last);
-	error = look();
-	if (!error)
-		error = live_add_rule(r);
-	if (!error && r->on)
+	error = look(); /* what is wrong with another rule mustn't keep this one from what it says */
+	added = live_add_rule(r);
+	if (!added && r->on)
 		live_give_cells();
-	if (!error)
-		error = apply(r->kind);
+	if (!added)
+		applied = apply(r->kind);
+	error = added ? added : applied ? applied : error;
 	count_points(r, !error, &on);
 	last.nanoseconds = now() - start;
 	unlock();
@@ -408,6 +409,8 @@ unsigned long long usdt_live_count(unsigned kinds, const char *pattern)
 
 void usdt_live_get_statistics(usdt_live_statistics *statistics)
 {
+	if (!statistics)
+		return;
 	*statistics = last;
 	statistics->skipped = live_skipped;
 	statistics->too_deep = live_too_deep;
@@ -422,7 +425,7 @@ const char *usdt_live_error(int error)
 	case USDT_LIVE_BAD_PATTERN: return "the pattern is empty, or longer than 255 characters";
 	case USDT_LIVE_BAD_MACHINE: return "nothing can be switched on this machine";
 	case USDT_LIVE_NO_LEAVE: return "returns can't be watched on this machine; entries can, with no leave";
-	case USDT_LIVE_TOO_MANY: return "more than 64 rules, or more than 8 handlers at one point";
+	case USDT_LIVE_TOO_MANY: return "more than 8 handlers at one point";
 	default: return error >= 0 ? "no error" : "no such error";
 	}
 }
@@ -449,38 +452,53 @@ static int count_refusal(const usdt_live_point *point, unsigned long long count,
 	return 0;
 }
 
+typedef struct told {
+	char *text;
+	size_t size;
+	int length; /* of all, whether there was room for it or not */
+} told;
+
+static void __attribute__((format(printf, 2, 3))) tell(told *all, const char *format, ...)
+{
+	size_t at = (size_t)all->length, room = all->text && at < all->size ? all->size - at : 0;
+	va_list values;
+	int more;
+
+	va_start(values, format);
+	more = vsnprintf(room ? all->text + at : NULL, room, format, values);
+	va_end(values);
+	all->length += more > 0 ? more : 0;
+}
+
 int usdt_live_report(char *text, size_t size)
 {
+	told all = {text, size, 0};
 	usdt_live_statistics s;
 	refusals r = {0};
 	unsigned i;
-	int length;
 
 	usdt_live_each(USDT_LIVE_PROBES | USDT_LIVE_FUNCTIONS, "*", count_refusal, &r);
 	usdt_live_get_statistics(&s);
-	length = snprintf(text, size,
+	tell(&all,
 		"%u points in %u modules, %u on\nlast call: %u matched, %u switched, %u refused, %u changed by others, %.3f ms, %.3f of them reading\n"
 		"handlers: %llu skipped, %llu returns too deep, %llu abandoned\n",
 		s.points, s.modules, s.on, s.matched, s.switched, s.refused, s.taken, (double)s.nanoseconds / 1e6,
 		(double)s.reading_nanoseconds / 1e6, (unsigned long long)s.skipped, (unsigned long long)s.too_deep,
 		(unsigned long long)s.abandoned);
-	if (s.locked && length >= 0)
-		length += snprintf(text && (size_t)length < size ? text + length : NULL, (size_t)length < size ? size - (size_t)length : 0,
-			"%u counted with locked additions: %s\n", s.locked,
+	if (s.locked)
+		tell(&all, "%u counted with locked additions: %s\n", s.locked,
 			live_is_shared() ? "another process reads the counts" : live_why_locked());
-	for (i = 0; i < r.kinds && length >= 0; i++)
-		length += snprintf(text && (size_t)length < size ? text + length : NULL, (size_t)length < size ? size - (size_t)length : 0,
-			"%6u %s: %s\n", r.count[i], r.reason[i], r.detail[i]);
+	for (i = 0; i < r.kinds; i++)
+		tell(&all, "%6u %s: %s\n", r.count[i], r.reason[i], r.detail[i]);
 	if (lock() == 0) {
 		const live_module *module;
 
 		/* What has no path is the kernel's own. */
-		for (module = live_modules; module && length >= 0; module = module->next)
+		for (module = live_modules; module; module = module->next)
 			if (module->trouble && strchr(module->path, '/'))
-				length += snprintf(text && (size_t)length < size ? text + length : NULL,
-					(size_t)length < size ? size - (size_t)length : 0, "%s: %s%s\n", module->path, module->trouble,
+				tell(&all, "%s: %s%s\n", module->path, module->trouble,
 					module->from_memory ? "; its probes are known from memory, its functions aren't" : "");
 		unlock();
 	}
-	return length;
+	return all.length;
 }

@@ -8,8 +8,9 @@
 
 #include "rules.h"
 
-rule live_rules[RULES];
+rule *live_rules;
 unsigned live_rule_count;
+static unsigned rule_room;
 static const live_actions *all_actions; /* lists that were ever made; a hit may be on its way in any of them */
 static live_arena forever;
 
@@ -88,7 +89,7 @@ int live_read_pattern(live_pattern *pattern, const char *text)
 	}
 	pattern->probe = pattern->name;
 	if ((colon = strchr(text + pattern->name, ':'))) {
-		memcpy(pattern->provider, text + pattern->name, (size_t)(colon - text) - pattern->name);
+		memcpy(pattern->provider, text + pattern->name, (size_t)(colon - text - pattern->name));
 		pattern->has_provider = 1;
 		pattern->probe = (uint16_t)(colon - text + 1);
 	}
@@ -208,6 +209,71 @@ void live_set_actions(live_point *point, const live_actions *actions)
 	}
 }
 
+/* -- what patterns have to do with each other ------------------------------------------------------------------------ */
+
+/* Whether all that `b` matches is matched by `a`. Not every such pair is known; stars are what people write. */
+static int covers(const char *a, const char *b)
+{
+	if (!strcmp(a, "*") || !strcmp(a, b))
+		return 1;
+	if (!strpbrk(b, "*?[-"))
+		return matches(a, b);
+	/* As a text, `b` is one of those that it matches, and a star of `a` takes its stars as it takes what they stand for. */
+	return !strpbrk(a, "?[") && !strchr(b, '[') && matches(a, b);
+}
+
+/* Whether nothing is matched by both. Not every such pair is known. */
+static int apart(const char *a, const char *b)
+{
+	static const char special[] = "*?[]-";
+	const char *a_end = a + strlen(a), *b_end = b + strlen(b);
+	size_t i;
+
+	if (!strpbrk(a, "*?[-"))
+		return !matches(b, a);
+	if (!strpbrk(b, "*?[-"))
+		return !matches(a, b);
+	for (i = 0; !strchr(special, a[i]) && !strchr(special, b[i]); i++)
+		if (a[i] != b[i])
+			return 1;
+	while (a_end > a && b_end > b && !strchr(special, a_end[-1]) && !strchr(special, b_end[-1]))
+		if (*--a_end != *--b_end)
+			return 1;
+	return 0;
+}
+
+static const char *provider_of(const rule *r)
+{
+	return r->pattern.has_provider ? r->pattern.provider : "*";
+}
+
+static const char *name_of(const rule *r)
+{
+	return r->pattern.text + (r->kind == USDT_LIVE_PROBES ? r->pattern.probe : r->pattern.name);
+}
+
+static int rule_covers(const rule *a, const rule *b)
+{
+	if (a->kind != b->kind)
+		return 0;
+	if (a->pattern.has_module
+		&& (!b->pattern.has_module || !*a->pattern.module != !*b->pattern.module || !covers(a->pattern.module, b->pattern.module)))
+		return 0;
+	return (a->kind != USDT_LIVE_PROBES || covers(provider_of(a), provider_of(b))) && covers(name_of(a), name_of(b));
+}
+
+/* Modules don't count: one pattern may be held against the file's name, the other against its path. */
+static int rules_meet(const rule *a, const rule *b)
+{
+	return a->kind == b->kind && !(a->kind == USDT_LIVE_PROBES && apart(provider_of(a), provider_of(b))) && !apart(name_of(a), name_of(b));
+}
+
+static int is_same(const rule *a, const rule *b)
+{
+	return a->on && b->on && a->kind == b->kind && !strcmp(a->pattern.text, b->pattern.text) && a->handler == b->handler && a->flags == b->flags
+		&& a->leaver == b->leaver && a->data == b->data && a->minimum == b->minimum;
+}
+
 /* -- rules -------------------------------------------------------------------------------------------------------- */
 
 static void drop_rule(unsigned index)
@@ -216,39 +282,90 @@ static void drop_rule(unsigned index)
 	live_rule_count--;
 }
 
-/* Add a rule. One that takes points out makes earlier rules of the same pattern needless, and is needless itself where no others are left. */
-int live_add_rule(const rule *added)
+/* Whether one of the rules from `first` up to `end`, of those that switch on or of those that take out, may match what `r` does. */
+static int any_meets(const rule *r, int on, unsigned first, unsigned end)
 {
-	unsigned i, others = 0;
-
-	for (i = live_rule_count; i-- > 0;) {
-		const rule *r = &live_rules[i];
-
-		if (r->kind != added->kind)
-			continue;
-		if (!added->on && (!strcmp(r->pattern.text, added->pattern.text) || !strcmp(added->pattern.text, "*")))
-			drop_rule(i);
-		else if (added->on && r->on && !strcmp(r->pattern.text, added->pattern.text) && r->handler == added->handler && r->flags == added->flags
-			&& r->leaver == added->leaver && r->data == added->data && r->minimum == added->minimum) {
-			unsigned j;
-
-			for (j = i + 1; j < live_rule_count && live_rules[j].on; j++)
-				;
-			if (j == live_rule_count)
-				return 0;
-		} else {
-			others += r->on;
-		}
-	}
-	if (!added->on && !others) {
-		for (i = live_rule_count; i-- > 0;)
-			if (live_rules[i].kind == added->kind)
-				drop_rule(i);
-		return 0;
-	}
-	if (live_rule_count == RULES)
-		return USDT_LIVE_TOO_MANY;
-	live_rules[live_rule_count++] = *added;
+	for (; first < end; first++)
+		if (!live_rules[first].on == !on && rules_meet(r, &live_rules[first]))
+			return 1;
 	return 0;
 }
 
+/*
+ * Whether a rule that is said again may go from its first place: what it says is said later, too, and in between nothing else calls
+ * handlers, whose order would be another one.
+ */
+static int may_move(unsigned index, unsigned again)
+{
+	const rule *r = &live_rules[index];
+	unsigned i;
+
+	for (i = index + 1; i < again && (r->handler || r->leaver); i++)
+		if (live_rules[i].on && (live_rules[i].handler || live_rules[i].leaver) && rules_meet(r, &live_rules[i]))
+			return 0;
+	return 1;
+}
+
+/*
+ * Find a rule that has no effect, now or on a module that is loaded later: one that takes out what no earlier one may switch on, one
+ * that switches on what an earlier one does with nothing taken out in between, or what a later one repeats.
+ */
+static int find_needless(unsigned *found)
+{
+	unsigned i, j;
+
+	for (i = 0; i < live_rule_count; i++) {
+		*found = i;
+		if (!live_rules[i].on && !any_meets(&live_rules[i], 1, 0, i))
+			return 1;
+		for (j = 0; j < i; j++) {
+			if (!is_same(&live_rules[j], &live_rules[i]))
+				continue;
+			if (!any_meets(&live_rules[i], 0, j + 1, i))
+				return 1;
+			*found = j;
+			if (may_move(j, i))
+				return 1;
+			*found = i;
+		}
+	}
+	return 0;
+}
+
+/* Room for one more rule; with one that switches on also for the one that takes it out again. */
+static int make_room(const rule *added)
+{
+	static live_arena arena;
+	live_arena larger = {0};
+	unsigned room = rule_room ? 2 * rule_room : 64;
+	rule *more;
+
+	if (live_rule_count + (added->on ? 2u : 1u) <= rule_room)
+		return 1;
+	more = live_allocate(&larger, room * sizeof *more);
+	if (!more)
+		return 0;
+	if (live_rule_count)
+		memcpy(more, live_rules, live_rule_count * sizeof *more);
+	live_free(&arena);
+	arena = larger;
+	live_rules = more;
+	rule_room = room;
+	return 1;
+}
+
+/* Add a rule. One that takes points out makes earlier ones needless whose points are among them. */
+int live_add_rule(const rule *added)
+{
+	unsigned i;
+
+	for (i = live_rule_count; !added->on && i-- > 0;)
+		if (rule_covers(added, &live_rules[i]))
+			drop_rule(i);
+	if (!make_room(added))
+		return USDT_LIVE_NO_MEMORY;
+	live_rules[live_rule_count++] = *added;
+	while (find_needless(&i))
+		drop_rule(i);
+	return 0;
+}

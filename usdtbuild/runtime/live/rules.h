@@ -7,7 +7,7 @@
 
 #include "internal.h"
 
-enum { RULES = 64, LONGEST = 256, HANDLERS = 8 };
+enum { LONGEST = 256, HANDLERS = 8 };
 
 /* A pattern, taken apart once: it is held against thousands of names. */
 typedef struct live_pattern {
@@ -44,7 +44,7 @@ typedef struct rule {
 	void *data;
 } rule;
 
-LIVE_HIDDEN extern rule live_rules[RULES];
+LIVE_HIDDEN extern rule *live_rules;
 LIVE_HIDDEN extern unsigned live_rule_count;
 
 LIVE_HIDDEN int live_read_pattern(live_pattern *pattern, const char *text); /* 0 or an error */

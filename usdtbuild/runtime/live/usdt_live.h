@@ -18,9 +18,8 @@
  *     usdt_live_probe_off("*");
  *
  * BUILD. Compile the .c files beside this header with the program's own compiler and link them: they need nothing but
- * libc (C99 with GNU extensions; files for other machines are empty after preprocessing). CMake: USDTBuild::live. Meson: the
- * dependency usdt_live_dep. By hand: `cc -O2 -c` each
- * .c file of the folder live in what `usdtbuild --include-dir` prints.
+ * libc (C99 with GNU extensions; files for other machines are empty after preprocessing). CMake: USDTBuild::live. Meson:
+ * dependency('usdtbuild-live'). By hand: `cc -O2 -c` each .c file of the folder live in what `usdtbuild --include-dir` prints.
  *
  * PATTERNS. A probe is "provider:name", a function its symbol's name (C++: mangled). `*`, `?` and `[a-z]` match as in a
  * shell; a pattern of probes without a colon is one of names. "MODULE!PATTERN" keeps to one file: "libx.so*!app:*", and "!*" to
@@ -28,7 +27,8 @@
  *
  * RULES. Each _on() adds a rule and each _off() takes the points it matches out of all earlier rules, so their order is what
  * counts, as with uftrace's -P and -U. Rules also apply to libraries that are loaded later. The same handler with the same
- * data counts once. Handlers and their data must stay valid for as long as the program runs, because a thread may still
+ * data counts once. A rule that has no effect any more, since later ones take out all that it matches, takes no room; the number of others
+ * isn't limited. Handlers and their data must stay valid for as long as the program runs, because a thread may still
  * be on its way into them when _off() returns.
  *
  * RESULTS. Functions return a number of points that are on for this rule, 0 or more, or one of the negative errors below;
@@ -63,6 +63,10 @@
 #ifndef USDT_LIVE_H
 #define USDT_LIVE_H
 
+#ifdef __GNUC__
+#pragma GCC system_header /* a program's -Wlong-long and -Wold-style-cast are for its own code */
+#endif
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -89,7 +93,7 @@ extern "C" {
 #define USDT_LIVE_BAD_PATTERN (-3) /* the pattern is empty, or too long */
 #define USDT_LIVE_BAD_MACHINE (-4) /* this library has no protocol for this machine */
 #define USDT_LIVE_NO_LEAVE (-6)    /* returns can't be watched on this machine, entries can: pass NULL for `leave` */
-#define USDT_LIVE_TOO_MANY (-5)    /* more than 64 rules, or 8 handlers at one point */
+#define USDT_LIVE_TOO_MANY (-5)    /* more than 8 handlers at one point */
 
 /* One argument of a probe, or an integer argument of a function. */
 typedef struct usdt_live_argument_place {
@@ -180,7 +184,7 @@ const char *usdt_live_error(int error);
 int usdt_live_report(char *text, size_t size);
 
 /* Argument `index` of a hit, widened to 64 bits by its sign. A wild pointer's memory isn't read: only values are. 0 for an argument that is not there. */
-static inline USDT_LIVE_FAST_HANDLER uint64_t usdt_live_argument(const usdt_live_hit *hit, unsigned index)
+static __inline__ USDT_LIVE_FAST_HANDLER uint64_t usdt_live_argument(const usdt_live_hit *hit, unsigned index)
 {
 	const usdt_live_argument_place *place;
 	const unsigned char *at;

@@ -1,0 +1,43 @@
+"""Rules of programs that switch their own probes: their order decides, and they don't run out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RUNTIME = Path(__file__).resolve().parent.parent.parent / "usdtbuild" / "runtime" / "live"
+pytestmark = pytest.mark.usefixtures("native")
+
+PAIRS = [
+    "server:request__done server:*",
+    "server:request-done *:request__*",
+    "server:tick server:ti*",
+    "tick server:tick",
+    "!server:tick tick",
+    "s*r:* server:*",
+]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "musl-gcc"])
+def test_rules_do_what_the_list_of_all_of_them_says_and_never_run_out(
+    compiler: str, build: Any, run: Any, need: Any
+) -> None:
+    need(compiler)
+    lines = run(build("rules.c", compiler), 300).stdout.splitlines()
+    assert lines == [*(f"{pair} 300" for pair in PAIRS), "failed 0", "random failed 0 wrong 0"]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_nothing_of_the_runtime_is_warned_of_where_programs_ask_for_more_warnings(
+    compiler: str, run: Any, need: Any, tmp_path: Path
+) -> None:
+    need(compiler)
+    strict = ("-O3", "-Wall", "-Wextra", "-Wsign-conversion", "-Werror", "-c", "-o", tmp_path / "made.o")
+    for source in ("live.c", "rules.c"):
+        run(compiler, "-std=gnu99", *strict, RUNTIME / source)
+    (tmp_path / "old.c").write_text('#include "usdt_live.h"\nvoid off(void) { usdt_live_probe_off("*"); }\n')
+    (tmp_path / "new.cc").write_text((tmp_path / "old.c").read_text())
+    run(compiler, "-std=c90", "-pedantic", *strict, "-I", RUNTIME, tmp_path / "old.c")
+    run(compiler, "-pedantic", "-Wold-style-cast", *strict, "-I", RUNTIME, "-x", "c++", tmp_path / "new.cc")
