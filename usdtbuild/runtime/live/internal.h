@@ -231,6 +231,7 @@ LIVE_HIDDEN int live_share(int fd);
 LIVE_HIDDEN int live_is_shared(void);
 LIVE_HIDDEN void *live_map_counts(void *at, size_t size, uint64_t *offset);
 LIVE_HIDDEN int live_run(live_module *module, live_point **points, size_t count, int on); /* how many took it */
+LIVE_HIDDEN int live_stands(const live_point *point); /* 1, 0 somebody else, -1 nobody */
 LIVE_HIDDEN void live_barrier(void);
 LIVE_HIDDEN size_t live_page(void);
 LIVE_HIDDEN int live_write_code(uintptr_t at, const void *bytes, size_t size);

@@ -19,6 +19,7 @@
 
 static usdt_live_statistics last;
 static const char live_taken[] = "taken"; /* told by its address */
+static const char live_taken_detail[] = "a breakpoint of a debugger or of the kernel stands there, or another patcher's code";
 
 /* -- the lock ---------------------------------------------------------------------------------------------------- */
 
@@ -135,7 +136,7 @@ static uint32_t switch_list(live_module *module, live_point **list, size_t count
 			live_refuse(point, "read-only", "the code can't be made writable (SELinux, MDWE), nor written through /proc/self/mem");
 		if (point->failed && on) {
 			last.taken += point->failed == 1;
-			live_refuse(point, live_taken, "a breakpoint of a debugger or of the kernel stands there, or another patcher's code");
+			live_refuse(point, live_taken, live_taken_detail);
 			live_set_actions(point, NULL);
 			continue;
 		}
@@ -147,6 +148,8 @@ static uint32_t switch_list(live_module *module, live_point **list, size_t count
 			add_to(point->semaphore, on ? 1 : -1);
 		if (!on && point->actions)
 			live_set_actions(point, NULL);
+		if (point->shown.reason == live_taken)
+			point->shown.reason = point->shown.detail = NULL;
 		done++;
 	}
 	return done;
@@ -186,7 +189,7 @@ static int apply_to(live_module *module, unsigned kinds)
 		}
 		if (!module->prepared)
 			prepare(module);
-		if (point->shown.reason == live_taken) /* it may be free again */
+		if (point->shown.reason == live_taken && point->state == LIVE_OFF) /* it may be free again */
 			point->shown.reason = point->shown.detail = NULL;
 		if (point->shown.reason)
 			continue;
@@ -214,12 +217,48 @@ static int apply(unsigned kinds)
 	return error;
 }
 
+/*
+ * Points that are on, and that others have changed since. While their breakpoint stands there, nothing is counted, and the point says so. When they
+ * take it out they put back what the file has, which is the state of a point that is off: it is switched on again, as any that is off.
+ */
+static void mend(live_module *module)
+{
+	live_arena scratch = {0};
+	live_point **list = NULL;
+	size_t count = 0, i;
+
+	for (i = 0; i < module->point_count; i++) {
+		live_point *point = &module->points[i];
+		int stands = point->state == LIVE_ON ? live_stands(point) : 1;
+
+		if (point->state != LIVE_ON || (stands == 1 && point->shown.is_on))
+			continue;
+		last.taken += point->shown.is_on;
+		point->shown.is_on = stands == 1;
+		point->shown.reason = stands == 1 ? NULL : live_taken;
+		point->shown.detail = stands == 1 ? NULL : live_taken_detail;
+		if (stands < 0 && (list || (list = live_allocate(&scratch, module->point_count * sizeof *list))))
+			list[count++] = point;
+	}
+	if (count)
+		live_run(module, list, count, 1);
+	for (i = 0; i < count; i++)
+		if (!list[i]->failed) {
+			list[i]->shown.is_on = 1;
+			list[i]->shown.reason = list[i]->shown.detail = NULL;
+		}
+	live_free(&scratch);
+}
+
 /* Look at modules, and give new ones what the rules say. */
 static int look(void)
 {
 	uint64_t start = now();
 	int changed = live_scan(), error = 0;
+	live_module *module;
 
+	for (module = live_modules; module; module = module->next)
+		mend(module);
 	live_watch_linker();
 	last.reading_nanoseconds += now() - start;
 	if (changed && live_rule_count)
@@ -262,7 +301,7 @@ static void count_points(const rule *r, int decided, int *on)
 			live_decided *now;
 
 			last.points++;
-			last.on += point->state == LIVE_ON;
+			last.on += point->shown.is_on;
 			last.locked += !point->cell;
 			if (!r || r->kind != point->shown.kind)
 				continue;
@@ -275,7 +314,7 @@ static void count_points(const rule *r, int decided, int *on)
 				continue;
 			last.matched++;
 			last.refused += point->shown.reason != NULL;
-			*on += point->state == LIVE_ON;
+			*on += point->shown.is_on;
 		}
 	}
 }
@@ -477,6 +516,7 @@ int usdt_live_report(char *text, size_t size)
 	refusals r = {0};
 	unsigned i;
 
+	usdt_live_refresh();
 	usdt_live_each(USDT_LIVE_PROBES | USDT_LIVE_FUNCTIONS, "*", count_refusal, &r);
 	usdt_live_get_statistics(&s);
 	tell(&all,

@@ -291,17 +291,26 @@ static uint32_t digest(const struct dl_phdr_info *info)
 	return value;
 }
 
-/* Whether the module was closed and opened again at the same place, unseen: all that was switched on there is as it was at first. */
+/* How many libraries were closed before this look, and before the last one. */
+static unsigned long long closed, closed_before;
+
+/*
+ * Whether the module was closed and opened again at the same place, unseen: all that was switched on there is as it was at first. Where
+ * nothing was closed, the kernel has taken out breakpoints, which gives back the file's bytes.
+ */
 static int is_fresh(const live_module *module)
 {
 	uint32_t i, on = 0;
 
+	if (module == live_modules || closed == closed_before)
+		return 0;
 	for (i = 0; i < module->point_count; i++) {
 		const live_point *point = &module->points[i];
 
 		if (point->state != LIVE_ON)
 			continue;
-		if (memcmp((const void *)point->shown.address, point->original, 4))
+		/* Of x86-64's sites the fifth byte says where a jump would lead; breakpoints leave that one. */
+		if (memcmp((const void *)point->shown.address, point->original, 5))
 			return 0;
 		on++;
 	}
@@ -321,7 +330,7 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data)
 	ssize_t got;
 	uint32_t identity;
 
-	(void)size;
+	closed = size < offsetof(struct dl_phdr_info, dlpi_subs) + sizeof info->dlpi_subs ? closed_before + 1 : info->dlpi_subs;
 	identity = digest(info);
 	for (end = &live_modules; (module = *end); end = &module->next)
 		if (module->bias == info->dlpi_addr && module->identity == identity && module->header_count == info->dlpi_phnum
@@ -389,6 +398,7 @@ int live_scan(void)
 	for (module = live_modules; module; module = module->next)
 		module->seen = 0;
 	dl_iterate_phdr(visit, &changed);
+	closed_before = closed;
 	for (from = &live_modules; (module = *from);)
 		if (!module->seen) {
 			*from = module->next;

@@ -347,6 +347,18 @@ static int one_store(writer *w, live_point *point, const live_store *store)
 	return 1;
 }
 
+/* Whether a point that is on still leads here: 1, 0 if somebody else's bytes stand there, -1 if it is as it is when nothing is on. */
+int live_stands(const live_point *point)
+{
+	live_store store;
+
+	memset(&store, 0, sizeof store);
+	live_machine_step(point, 0, 0, &store); /* which looks before it takes out */
+	if (!store.expected || same((const volatile uint8_t *)store.at, store.old, store.expected))
+		return 1;
+	return same((const volatile uint8_t *)store.at, store.bytes, store.size) ? -1 : 0;
+}
+
 static void flush(uintptr_t at, size_t size)
 {
 #if !defined(__x86_64__) && !defined(__i386__) && !defined(__s390x__)

@@ -51,6 +51,7 @@
  * COUNTS are exact: on x86-64 each thread counts in memory of its own, which it asks the system for (mmap, gettid) at its first hit and which the next
  * thread takes over with what it holds; elsewhere, or where a seccomp filter is, with an atomic addition for all (`locked` of the statistics).
  * Threads that share one thread-local storage (clone() without CLONE_SETTLS), or exchange theirs, may lose counts, as they lose errno.
+ * A library's counts go with it: after dlclose() they are neither in usdt_live_count() nor in usdt_live_each().
  *
  * MODULES are found by dl_iterate_phdr. Their probes are read from their files, whose build ids are compared with memory. Where the file is gone, is
  * another one, or can't be reached (chroot), they are read from a table in memory, if the code was compiled with `usdtbuild cc --site-table`; its
@@ -115,7 +116,7 @@ typedef struct usdt_live_point {
 	uint32_t size;        /* of the function, in bytes; 0 where it is not known */
 	uint8_t kind;         /* USDT_LIVE_PROBES or USDT_LIVE_FUNCTIONS */
 	uint8_t argument_count;
-	uint8_t is_on;
+	uint8_t is_on;        /* and counts: 0 while a breakpoint of others stands there (`reason` is "taken"), until the next call after it has gone */
 	const char *reason;   /* why it can't be switched on: a word; NULL if it can */
 	const char *detail;   /* the same as a sentence */
 	const usdt_live_argument_place *arguments;
@@ -146,7 +147,7 @@ typedef struct usdt_live_statistics {
 	uint32_t matched;            /* by the last call's pattern */
 	uint32_t switched;           /* points that the last call switched on or off */
 	uint32_t refused;            /* points of the last call's that can't be switched on */
-	uint32_t taken;              /* points that were found changed by somebody else when they were to be switched */
+	uint32_t taken;              /* points that were found changed by somebody else, while they were on or when they were to be switched */
 	uint64_t nanoseconds;        /* that the last call took, of them: */
 	uint64_t reading_nanoseconds; /* for modules that were new */
 	uint64_t skipped, too_deep, abandoned;

@@ -207,6 +207,9 @@ static int entry_step(const live_point *point, int on, int step, live_store *sto
 		put32(store->bytes + 1, point->stub - padding - 5);
 		return 1;
 	}
+	/* Who takes out a breakpoint puts back the first byte only. */
+	if (on && step == 1 && *(const uint8_t *)(at + 1) == back)
+		return 1;
 	if (on)
 		return step == 1   ? one_byte(store, at + 1, point->original[1], back)
 			: step == 2 ? one_byte(store, at, point->original[0], 0xeb)
