@@ -86,6 +86,11 @@ KEPT long forks(long x)
 	return x;
 }
 
+KEPT long deep(long x)
+{
+	return x ? deep(x - 1) + 1 : 0;
+}
+
 KEPT void ends(void)
 {
 	leaf(1);
@@ -107,6 +112,8 @@ int main(int argc, char **argv)
 		threads(4);
 	if (!strcmp(way, "forks"))
 		forks(1);
+	if (!strcmp(way, "deep"))
+		deep(6000);
 	if (!strcmp(way, "ends"))
 		ends();
 	if (!strcmp(way, "opens"))

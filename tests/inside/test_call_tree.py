@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +152,55 @@ def test_what_is_open_when_the_program_ends_has_its_time(trace: Any) -> None:
     done = trace("--graph", "-F", "main", "-F", "ends", way="ends", code=3)
     assert shape_of(done.stdout) == [(0, "main", 1), (1, "ends", 1)]
     assert not re.search(r"^ +0 ns", done.stdout, re.MULTILINE)
+
+
+def test_calls_that_are_too_deep_are_counted_and_told_of(trace: Any) -> None:
+    """main(), and 6,001 of deep(): each without a frame is counted, and has no return."""
+    done = trace("--report", "-F", "main", "-F", "deep", way="deep")
+    assert {line.split()[-1]: int(line.split()[-2]) for line in done.stdout.splitlines()[1:]} == {
+        "main": 1, "deep": 6001,
+    }  # fmt: skip
+    found = re.search(r"warning: (\d+) calls were too deep", done.stderr)
+    assert found is not None
+    assert int(found[1]) == 6002 - 4080
+    assert "too deep" not in trace("--report", "-F", "main", "-F", "again").stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("what", ["--report", "--count"])
+def test_a_signal_ends_it_with_its_number(what: str, number: signal.Signals, cache: Path) -> None:
+    tracer = started(cache, cache, "--engine", "inside", what)
+    pid = int(tracer.stdout.readline())
+    try:
+        tracer.send_signal(number)
+        tracer.wait(60)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    out, _ = tracer.communicate()
+    assert tracer.returncode == -number
+    assert (what == "--count") or out.split() == ["total", "self", "calls", "function"]
+
+
+def test_a_tracer_that_is_killed_leaves_nothing_behind(cache: Path, tmp_path: Path) -> None:
+    tracer = started(cache, tmp_path, "--engine", "inside", "--report")
+    pid = int(tracer.stdout.readline())
+    try:
+        deadline = time.monotonic() + 60
+        while list(tmp_path.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        tracer.kill()
+        tracer.wait()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    tracer.communicate()
+    assert list(tmp_path.iterdir()) == []
+
+
+def started(cache: Path, temporary: Path, *words: str) -> Any:
+    """A tracer of a program that runs until it is killed; its first line is the program's process."""
+    command = (sys.executable, "-m", "usdtbuild", "trace", *words, "--", "sh", "-c", "echo $$; exec sleep 1000")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "TMPDIR": str(temporary)}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 def test_the_report_has_each_function_once(trace: Any) -> None:

@@ -302,7 +302,7 @@ def _show_calls(
     job = Job(wanted, engine="inside", argv=argv, cwd=str(Path.cwd()), env=dict(os.environ), tree=True)
     deadline = time.monotonic() + duration if duration is not None else None
     with Inside(job) as session:
-        _stop_by_signals(session)
+        stopped = _stop_by_signals(session)
         session.start()
         for _ in session.batches():
             if deadline is not None and time.monotonic() >= deadline:
@@ -318,10 +318,14 @@ def _show_calls(
     elif found.refusals:
         number = "1 function was" if len(found.refusals) == 1 else f"{len(found.refusals)} functions were"
         click.echo(f"usdtbuild: {number} not traced; usdtbuild functions says why", err=True)
+    if tree.deep:
+        click.echo(f"usdtbuild: warning: {tree.deep} calls were too deep (more than 4,080 open at a time): they are"
+                   " counted, and their time is their callers'", err=True)  # fmt: skip
     if tree.lost:
         click.echo(f"usdtbuild: warning: there was no room for {tree.lost} ways through the program", err=True)
+    sys.stdout.flush()
     code = found.exit_code
-    sys.exit(0 if code is None else code if code >= 0 else 128 - code)
+    _end(-stopped[0] if stopped else 0 if code is None else code if code >= 0 else 128 - code)
 
 
 def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:

@@ -27,10 +27,14 @@ class Calls(NamedTuple):
 
 
 class CallTree(NamedTuple):
-    """What was called by nothing that is traced, and calls that there was no room for."""
+    """What was called by nothing that is traced; ways that there was no room for; calls whose return wasn't seen.
+
+    The latter were made while as many others were open as the runtime follows (USDT_LIVE_FRAMES): they have no time.
+    """
 
     roots: tuple[Calls, ...]
     lost: int
+    deep: int = 0
 
 
 class Row(NamedTuple):
@@ -71,7 +75,7 @@ def read_tree(data: bytes, names: Mapping[int, str]) -> CallTree:
         numbers = [_NODE.unpack_from(data, node * _NODE.size)[4:7] for node in way.nodes]
         times, total, own = (sum(column) for column in zip(*numbers))
         made[id(way)] = Calls(way.name, times, total, own, tuple(made.pop(id(one)) for one in way.below))
-    return CallTree(made[id(root)].below, made[id(root)].total)
+    return CallTree(made[id(root)].below, made[id(root)].total, made[id(root)].own)
 
 
 def _children(data: bytes, node: int) -> Iterator[int]:

@@ -103,6 +103,7 @@ class Inside:
             (self._folder / name).touch(0o600)
         self._tree = self._make("tree", TREE_SIZE) if wish.tree else None
         self._log = (self._folder / "points").open("rb")
+        self._counts = (self._folder / "counts").open("rb")
         (self._folder / "rules").write_text("".join(self._rules()), encoding="utf-8")
 
     def _make(self, name: str, size: int) -> mmap.mmap:
@@ -149,7 +150,11 @@ class Inside:
             time.sleep(0.001)
         self._learn()
         self.engines = ("inside",)
-        if not self._ready:
+        if self._ready:
+            # The program has opened what it needs, and those that it starts find nothing and do nothing; so nothing
+            # stays behind if somebody kills us.
+            shutil.rmtree(self._folder, ignore_errors=True)
+        else:
             why = "it is static, or runs with other rights, and loads no library of ours"
             self.refusals.append(Refusal(argv[0], why, "use another engine"))
 
@@ -228,7 +233,8 @@ class Inside:
     def totals(self) -> Totals:
         """Hits so far, by target, and with RECORD those of them whose event is missing."""
         counts = dict.fromkeys(range(len(self.targets)), 0)
-        data = (self._folder / "counts").read_bytes()
+        self._counts.seek(0)
+        data = self._counts.read()
         for point, number in self._points.items():
             if _CELL * point + 8 <= len(data):
                 counts[number] += struct.unpack_from("=Q", data, _CELL * point)[0]
@@ -265,6 +271,7 @@ class Inside:
         """Let go; the files' memory lives on in a program that runs on."""
         self.stop()
         self._log.close()
+        self._counts.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Inside:

@@ -2,12 +2,13 @@
  * The calls of a program as a tree: a node for each way in which a function was reached, with the number of its calls, and their time.
  *
  * The tree is in a file that the reader has mapped, too, in nodes of 64 bytes; node 0 is the root, and its `calls` are the nodes that were
- * taken, its `total` those that there was no room for. All threads share it: children are added at the front of their parent's list by
+ * taken, its `total` those that there was no room for, its `self` the calls without a frame, whose return isn't seen. All threads share it: children are added at the front of their parent's list by
  * compare-and-exchange, and numbers added to atomically.
  *
  * What a thread has open is in memory of its own. A function that is left by longjmp or an exception doesn't return: what it opened goes when
  * another call stands at its place or above on the stack, or when one of its callers returns, and its time is its callers' then. On stacks of
- * coroutines that are far from each other nothing goes before a caller returns.
+ * coroutines that are far from each other nothing goes before a caller returns. A call deeper than DEEPEST is counted below the deepest that is
+ * open, and has no time: its return isn't seen, because there are fewer frames than that.
  */
 
 #include "call_tree.h"
@@ -55,6 +56,19 @@ static uint64_t now(void)
 static void add(uint64_t *to, uint64_t what)
 {
 	__atomic_fetch_add(to, what, __ATOMIC_RELAXED);
+}
+
+/* Calls that the runtime had no frame for since the last look. A forked child goes on from its parent's numbers. */
+static void add_too_deep(void)
+{
+	static uint64_t told;
+	uint64_t all = __atomic_load_n(&live_too_deep, __ATOMIC_RELAXED), before = __atomic_load_n(&told, __ATOMIC_RELAXED);
+
+	while (all > before)
+		if (__atomic_compare_exchange_n(&told, &before, all, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+			add(&nodes[0].self, all - before);
+			return;
+		}
 }
 
 static void free_stack(void *of)
@@ -154,6 +168,7 @@ void live_tree_enter(const usdt_live_hit *hit, void *data)
 	(void)data;
 	if (!self)
 		return;
+	add_too_deep();
 	while (self->depth) {
 		const char *top = self->open[self->depth - 1].slot;
 
@@ -161,8 +176,13 @@ void live_tree_enter(const usdt_live_hit *hit, void *data)
 			break;
 		self->depth--; /* left without a return */
 	}
-	if (self->depth == DEEPEST)
+	if (self->depth == DEEPEST) {
+		uint32_t counted = child_of(self->open[DEEPEST - 1].node, live_point_number(hit->point));
+
+		if (counted)
+			add(&nodes[counted].calls, 1);
 		return;
+	}
 	o = &self->open[self->depth];
 	o->point = live_point_number(hit->point);
 	o->node = child_of(self->depth ? self->open[self->depth - 1].node : 0, o->point);
@@ -189,6 +209,7 @@ void live_tree_leave(const usdt_live_return *ret, void *data)
 		return; /* entered before, or on another thread */
 	self->depth = at;
 	close_one(self, when);
+	add_too_deep();
 }
 
 /* exit() was called somewhere below main(): what this thread has open ends now. */
@@ -196,6 +217,9 @@ static __attribute__((destructor)) void end(void)
 {
 	uint64_t when = now();
 
-	while (nodes && mine && mine->depth)
+	if (!nodes)
+		return;
+	while (mine && mine->depth)
 		close_one(mine, when);
+	add_too_deep();
 }
