@@ -73,6 +73,13 @@ def library() -> Path:
 # -- a trace ---------------------------------------------------------------------------------------------------------
 
 
+def _shared(path: Path, size: int) -> mmap.mmap:
+    """Make a file of zeros, and return its memory."""
+    with path.open("w+b") as file:
+        file.truncate(size)
+        return mmap.mmap(file.fileno(), size)
+
+
 class Inside:
     """A trace of a command from inside. `batches` gives what it sees; `report` says how it was."""
 
@@ -97,19 +104,14 @@ class Inside:
         self._ready = False
         self._folder = Path(tempfile.mkdtemp(prefix="usdtbuild-"))
         self._slots = max(1, wish.buffer_size // _SLOT)
-        self._ring = self._make("ring", _PAGE + self._slots * _SLOT)
+        self._ring = _shared(self._folder / "ring", _PAGE + self._slots * _SLOT)
         _HEADER.pack_into(self._ring, 0, 0, 0, 0, self._slots, 0)
         for name in ("counts", "points"):
             (self._folder / name).touch(0o600)
-        self._tree = self._make("tree", TREE_SIZE) if wish.tree else None
+        self._tree = _shared(self._folder / "tree", TREE_SIZE) if wish.tree else None
         self._log = (self._folder / "points").open("rb")
         self._counts = (self._folder / "counts").open("rb")
         (self._folder / "rules").write_text("".join(self._rules()), encoding="utf-8")
-
-    def _make(self, name: str, size: int) -> mmap.mmap:
-        with (self._folder / name).open("w+b") as file:
-            file.truncate(size)
-            return mmap.mmap(file.fileno(), size)
 
     def _rules(self) -> Iterator[str]:
         wanted = self.wish.wanted
@@ -151,8 +153,7 @@ class Inside:
         self._learn()
         self.engines = ("inside",)
         if self._ready:
-            # The program has opened what it needs, and those that it starts find nothing and do nothing; so nothing
-            # stays behind if somebody kills us.
+            # It has opened what it needs, those that it starts find nothing, and who kills us leaves nothing behind.
             shutil.rmtree(self._folder, ignore_errors=True)
         else:
             why = "it is static, or runs with other rights, and loads no library of ours"
