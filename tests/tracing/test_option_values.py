@@ -23,6 +23,7 @@ import pytest
         (("--filter", ""), "'--filter': it is empty"),
         (("--remote", "localhost:99999"), "'--remote': the port 99999 is not in the range 1<=x<=65535"),
         (("--remote", "[::1]:0"), "'--remote': the port 0 is not in the range 1<=x<=65535"),
+        (("--", ""), "the command's name is empty"),
         (("-p", "1"), "both a process (-p 1) and a command ("),
     ],
 )

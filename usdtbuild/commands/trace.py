@@ -188,6 +188,8 @@ def _heading(pid: int | None, argv: tuple[str, ...], remote: str, emulator: tupl
         raise UsageError(f"both a process (-p {pid}) and a command ({argv[0]}) are given: leave one of them out")
     if not remote and pid is None and not argv:
         raise UsageError("say what to trace: a process (-p PID), or a command (-- COMMAND ARGS...)")
+    if argv and not argv[0]:
+        raise UsageError("the command's name is empty; say what to run: -- COMMAND ARGS...")
     if emulator and pid is not None:
         raise UsageError("an emulator runs a command (-- COMMAND ARGS...), not a process")
     return shlex.join(argv) or remote or f"process {pid}"
