@@ -64,8 +64,12 @@
 #ifndef USDT_LIVE_H
 #define USDT_LIVE_H
 
-#ifdef __GNUC__
-#pragma GCC system_header /* a program's -Wlong-long and -Wold-style-cast are for its own code */
+#ifdef __GNUC__ /* what a program is warned of is for its own code */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wlong-long"
+#ifdef __cplusplus
+#pragma GCC diagnostic ignored "-Wold-style-cast"
+#endif
 #endif
 
 #include <stddef.h>
@@ -223,4 +227,7 @@ static __inline__ USDT_LIVE_FAST_HANDLER uint64_t usdt_live_argument(const usdt_
 }
 #endif
 
+#ifdef __GNUC__
+#pragma GCC diagnostic pop
+#endif
 #endif
