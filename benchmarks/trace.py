@@ -27,19 +27,22 @@ if TYPE_CHECKING:
     from typing import Callable
 
 PROVIDER = "provider bench { probe six(int a, int b, int c, int d, int e, int f); probe text(char *what); };\n"
-SOURCE = r"""
+# What both programs that time themselves do it with: nanoseconds of the process.
+CLOCK = r"""
 #define _GNU_SOURCE
-#include "bench.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
+"""
+SOURCE = r"""
+#include "bench.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 int main(int argc, char **argv) {
     int n = argc > 1 ? atoi(argv[1]) : 1000;
     int file = memfd_create("bench", 0);
@@ -113,13 +116,7 @@ PEERS = {"lttng": (LTTNG, ["-I.", "-llttng-ust", "-ldl"]), "uftraced": (UFTRACE,
 FUNCTION = r"""
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 __attribute__((noipa)) int leaf(int n) { return n + 1; }
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 int main(int argc, char **argv) {
     int n = argc > 1 ? atoi(argv[1]) : 1000;
     double best = 1e9;
@@ -231,7 +228,7 @@ def build_peers(folder: Path) -> None:
     (folder / "lttng_bench.h").write_text(LTTNG_H)
     for name, (head, options) in PEERS.items():
         if have(name.replace("traced", "trace")):
-            (folder / f"{name}.c").write_text(SOURCE.replace('#include "bench.h"', head))
+            (folder / f"{name}.c").write_text(CLOCK + SOURCE.replace('#include "bench.h"', head))
             # One that isn't there to be built with is left out of the table.
             command = ["gcc", "-O2", f"{name}.c", *options, "-o", name]
             subprocess.run(command, cwd=folder, capture_output=True, check=False)
@@ -240,7 +237,7 @@ def build_peers(folder: Path) -> None:
 def hits(folder: Path) -> None:
     """Measure what a hit costs."""
     (folder / "bench.d").write_text(PROVIDER)
-    (folder / "bench.c").write_text(SOURCE)
+    (folder / "bench.c").write_text(CLOCK + SOURCE)
     run([USDTBUILD, "header", "bench.d", "-o", "bench.h"], folder)
     run([USDTBUILD, "cc", "--", "gcc", "-O2", "-c", "bench.c"], folder)
     run(["gcc", "bench.o", "-o", "bench"], folder)
@@ -339,7 +336,7 @@ def _uftrace_keeps(folder: Path, words: list[str]) -> int | None:
 
 def functions(folder: Path) -> None:
     """Measure what a call of a function with its return costs."""
-    (folder / "leaf.c").write_text(FUNCTION)
+    (folder / "leaf.c").write_text(CLOCK + FUNCTION)
     run(["gcc", "-O2", "-fpatchable-function-entry=7,5", "leaf.c", "-o", "leaf"], folder)
     trace = [USDTBUILD, "trace", "-o", os.devnull, "-F", "leaf", "--returns"]
     commands = {

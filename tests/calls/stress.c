@@ -21,11 +21,5 @@ WORK(0) WORK(1) WORK(2) WORK(3)
 #define RIGHT(a, b, c) (a * b + a + b + c)
 #include "../tracing/sources/places.h"
 
-int main(int argc, char **argv) {
-    int threads = argc > 1 ? atoi(argv[1]) : 2;
-    char end;
-    start(threads);
-    while (read(0, &end, 1) < 0) {}
-    return finish(threads);
-}
+int main(int argc, char **argv) { return until_told(argc, argv); }
 #endif

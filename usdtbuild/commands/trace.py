@@ -172,6 +172,13 @@ def _sieve(wanted_hits: str | None, string_size: int) -> Sieve | None:
     return Sieve(Filter(wanted_hits, string_size)) if wanted_hits is not None else None
 
 
+def _code(stopped: list[int], ended: int | None) -> int:
+    """Return the code for `_end`: of a signal that asked for the end, else of how the command ended (see `Report`)."""
+    if stopped:
+        return -stopped[0]
+    return 0 if ended is None else ended if ended >= 0 else 128 - ended
+
+
 def _end(code: int) -> None:
     """End with an exit code, or, where it is negative, as that signal would have ended us: all is written."""
     if code < 0:
@@ -326,8 +333,7 @@ def _show_calls(
     if tree.lost:
         click.echo(f"usdtbuild: warning: there was no room for {tree.lost} ways through the program", err=True)
     sys.stdout.flush()
-    code = found.exit_code
-    _end(-stopped[0] if stopped else 0 if code is None else code if code >= 0 else 128 - code)
+    _end(_code(stopped, found.exit_code))
 
 
 def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
@@ -362,10 +368,7 @@ def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, l
             tell_what_runs_on(job, session.pid, report)
         if limit is None and isinstance(session, Session) and session.left_out:
             click.echo(f"usdtbuild: warning: {session.left_out} hits were seen and are left out", err=True)
-        if stopped:
-            return -stopped[0]
-        code = report.exit_code
-        return 0 if code is None or not job.argv else code if code >= 0 else 128 - code
+        return _code(stopped, report.exit_code if job.argv else None)
 
 
 def _stop_by_signals(session: AnySession) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -61,9 +60,7 @@ def tell_what_runs_on(job: Job, pid: int, report: Report) -> None:
     """Say it if a program that was started only to be traced hasn't ended with the trace."""
     if not job.argv or report.exit_code is not None or not pid:
         return
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
-    except OSError:
-        return
-    if state not in "ZX":
+    from ..tracing.tracees import status_field
+
+    if status_field(pid, "State")[:1] not in {"", "Z", "X"}:
         click.echo(f"usdtbuild: {job.argv[0]} (process {pid}) runs on, and isn't traced any more", err=True)

@@ -66,3 +66,12 @@ static int finish(int threads) {
     printf("wrong=%ld passes=%ld signals=%d\n", wrong, passes, in_handler > 0);
     return wrong != 0;
 }
+
+/* A whole program: so many threads as the first argument says, or two, until something comes on standard input. */
+static inline int until_told(int argc, char **argv) {
+    int threads = argc > 1 ? atoi(argv[1]) : 2;
+    char end;
+    start(threads);
+    while (read(0, &end, 1) < 0) {}
+    return finish(threads);
+}

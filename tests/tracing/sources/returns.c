@@ -20,10 +20,4 @@
 #define RIGHT(a, b, c) (a * b + a + b + c)
 #include "places.h"
 
-int main(int argc, char **argv) {
-    int threads = argc > 1 ? atoi(argv[1]) : 2;
-    char end;
-    start(threads);
-    while (read(0, &end, 1) < 0) {}
-    return finish(threads);
-}
+int main(int argc, char **argv) { return until_told(argc, argv); }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ...elf.image import Image
+    from ...elf.symbols import SymbolTable
     from ...machines.stubs import Form, Site, Span
 
 _STB_WEAK = 2
@@ -177,19 +178,22 @@ class _Finder:
         return self._resolvers.get(address, "")
 
     @cached_property
-    def _functions(self) -> dict[int, str]:
+    def _symbols(self) -> SymbolTable | None:
         image = self.slots.image
-        if not image.has_symbols(elf.SHT_SYMTAB):
+        return image.symbol_table(elf.SHT_SYMTAB) if image.has_symbols(elf.SHT_SYMTAB) else None
+
+    @cached_property
+    def _functions(self) -> dict[int, str]:
+        table = self._symbols
+        if table is None:
             return {}
-        table = image.symbol_table(elf.SHT_SYMTAB)
         return {table.values[number]: table.name(number) for number in table.functions()}
 
     @cached_property
     def _resolvers(self) -> dict[int, str]:
-        image = self.slots.image
-        if not image.has_symbols(elf.SHT_SYMTAB):
+        table = self._symbols
+        if table is None:
             return {}
-        table = image.symbol_table(elf.SHT_SYMTAB)
         wanted = {slot.addend for slot in self.known.values()}
         named = [
             (table.infos[number] & 15 == STT_IFUNC, table.name(number), table.values[number])

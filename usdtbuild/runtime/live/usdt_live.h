@@ -43,7 +43,7 @@
  *
  * FUNCTIONS. `enter` gets the arguments that were passed in integer registers, `leave` the return value. A frame that is left by longjmp or by a C++ exception
  * has no `leave` (`abandoned` of the statistics); exceptions, longjmp, setcontext, coroutines that move to other threads, tail calls, recursion and signals work
- * as without. More than USDT_LIVE_FRAMES calls at a time (4,080; of all threads) are entered without `leave` (`too_deep`).
+ * as without. More than 4,080 calls at a time (of all threads) are entered without `leave` (`too_deep`).
  *
  * THREADS AND SIGNALS. Every function here may be called from any thread, from constructors, after fork() in the child, and from handlers.
  * From a signal handler that interrupted one of these functions they return USDT_LIVE_BUSY.
