@@ -24,7 +24,7 @@ ALLOWED_IN_HEADERS = {
     *("__future__", "_blake2", "_collections", "_struct", "encodings.utf_8_sig", "errno", "gc", "struct"),
     *("_collections_abc", "_stat", "genericpath", "os", "posixpath", "stat"),  # os, which site has loaded
 }
-HEADER, DTRACE = 25, 25  # of our own
+HEADER, DTRACE, INSTRUMENT = 25, 25, 40  # of our own
 
 
 @pytest.fixture
@@ -53,6 +53,16 @@ def test_nothing_is_imported_that_an_object_does_not_need(source: str, most: int
     assert found - ours <= ALLOWED
     assert len(ours) <= most, sorted(ours)
     assert (b".note.stapsdt" in (folder / "x.o").read_bytes()) is (source == "probed.c")
+
+
+def test_nothing_is_imported_that_a_rule_for_an_object_does_not_need(folder: Path) -> None:
+    script = f"import sys; sys.path.append({str(PACKAGE.parent)!r}); from usdtbuild.__main__ import main; main()"
+    subprocess.run(["gcc", "-c", "probed.c", "-o", "x.o"], cwd=folder, check=True)
+    found = imported(folder, "-c", script, "instrument", "x.o", "-o", "made.o")
+    ours = {name for name in found if name.split(".")[0] == "usdtbuild"}
+    assert found - ours <= ALLOWED | ALLOWED_IN_HEADERS
+    assert len(ours) <= INSTRUMENT, sorted(ours)
+    assert b".note.stapsdt" in (folder / "made.o").read_bytes()
 
 
 @pytest.mark.parametrize(

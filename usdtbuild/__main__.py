@@ -1,7 +1,7 @@
 """The entry point: hands compiler launches to the launcher at once, everything else to the command line.
 
 A compile step runs this once per source file, so the launcher's path imports nothing that it doesn't use; click
-alone would triple its cost. Plain `header` commands, which builds run too, skip click as well.
+alone would triple its cost. Plain `header` and `instrument` commands, which builds run too, skip click as well.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ def main() -> int:
     if len(sys.argv) > 1 and sys.argv[1] == "header":
         return ending.run_and_leave(_header, "usdtbuild")
     if len(sys.argv) > 1 and sys.argv[1] == "instrument":
-        import gc
-
-        gc.disable()  # an object's tables are freed when it is done, for there are no circles in them
+        return ending.run_and_leave(_instrument, "usdtbuild")
     return ending.run(_command_line, "usdtbuild")
 
 
@@ -30,6 +28,13 @@ def _header() -> int:
     from .provider.fast import main as header
 
     code = header(sys.argv[2:])
+    return _command_line() if code is None else code
+
+
+def _instrument() -> int:
+    from .instrument.fast import main as instrument
+
+    code = instrument(sys.argv[2:])
     return _command_line() if code is None else code
 
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from usdtbuild.instrument import fast
+from usdtbuild.instrument.several import Request
+
 PROBES = """
 int work(int n) { APP_START(); if (APP_REQ_ENABLED()) APP_REQ(n, "x"); APP_REQ_DONE(n, "y", 3); return n; }
 int main(void) { return work(0); }
@@ -352,3 +355,59 @@ def test_the_input_can_t_be_the_output(bench: Any) -> None:
         done = bench.usdtbuild("instrument", path, "-o", target, code=2)
         assert "is the input itself" in done.stderr
     assert path.read_bytes() == before
+
+
+# --- the quick way --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "request_"),
+    [
+        (["a.o", "-o", "b.o"], Request(("a.o",), "b.o")),
+        (["--output", "b.o", "a.o"], Request(("a.o",), "b.o")),
+        (["a.o", "--output-dir", "out", "b.o"], Request(("a.o", "b.o"), output_dir="out")),
+        # What makes no sense is told by the same code that the proper command line has.
+        (["a.o", "b.o", "-o", "c.o"], Request(("a.o", "b.o"), "c.o")), (["a.o"], Request(("a.o",))),
+        (["a.o", "-v", "-o", "b.o"], None), (["a.o", "--help"], None), (["-o", "b.o"], None), ([], None),
+        (["a.o", "-o"], None), (["a.o", "-o", ""], None), (["a.o", "-o", "-x"], None), (["", "-o", "b.o"], None),
+        (["a.o", "-ob.o"], None), (["a.o", "--output=b.o"], None), (["--", "a.o", "-o", "b.o"], None),
+        (["a.o", "-o", "x", "--output", "y"], None), (["a.o", "--nop", "safe", "-o", "b.o"], None),
+    ],
+)  # fmt: skip
+def test_plain_command_lines_are_read_without_a_library(arguments: list[str], request_: Request | None) -> None:
+    assert fast.read(arguments) == request_
+
+
+def test_both_ways_do_the_same(bench: Any) -> None:
+    objects = [bench.compile("gcc", PROBES), bench.compile("gcc", PLAIN)]
+    results = []
+    for name, words in (("quick", []), ("slow", ["--nop=safe"])):  # an option with its default
+        folder = bench.folder / name
+        folder.mkdir()
+        bench.usdtbuild("instrument", *objects, *words, "--output-dir", folder)
+        results.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert sorted(results[0]) == sorted(path.name for path in objects)
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("nothing.o -o x.o", 1, "nothing.o: no such file or directory"),
+        ("folder/ --output-dir folder", 1, "folder/: is a directory, not an object"),
+        ("a.o --output-dir nowhere", 1, "nowhere: is no folder; make it first (mkdir -p)"),
+        ("a.o folder/../a.o --output-dir folder", 2, "a.o and folder/../a.o would both be written to folder/a.o"),
+        ("a.o", 2, "give either -o FILE, for one object, or --output-dir DIR"),
+        ("a.o b.o -o x.o", 2, "-o takes one object, and there are 2; use --output-dir"),
+    ],
+)
+def test_both_ways_say_the_same(words: str, code: int, said: str, bench: Any) -> None:
+    (bench.folder / "folder").mkdir()
+    for name in ("a.o", "b.o"):
+        bench.compile("gcc", PLAIN).rename(bench.folder / name)
+    before = names_in(bench)
+    told = [bench.usdtbuild("instrument", *words.split(), *more, code=code).stderr for more in ([], ["--nop=safe"])]
+    assert told[0] == told[1]
+    assert told[0].startswith(f"usdtbuild: {said}")
+    assert names_in(bench) == before
+    assert not any((bench.folder / "folder").iterdir())

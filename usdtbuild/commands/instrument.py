@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from ..errors import InputError, UsageError
-from ..instrument.main import Options, Report, instrument_file
+from ..errors import UsageError
+from ..instrument.main import Options, Report
+from ..instrument.several import Request, run
 from ..options import ABSOLUTE, FORMATS, NOPS, RELATIVE, SAFE, SYSTEMS, TABLES, one_of
-from ..outputs import Outputs
 from ..provider.model import Provider
 
 
@@ -59,23 +57,20 @@ def command(
     Inputs are never modified. An object without probe calls is copied as it is, and so is one that is instrumented
     already.
     """
-    if patchable_table == RELATIVE:
-        from ..functions.relative import convert_file
-
+    if output == "" or output_dir == "":
+        raise UsageError("the name of an output is empty")
     options = Options(nop, _formats(formats), _parse(providers), target_os=target_os, site_table=site_table)
-    reports: list[tuple[str, Report]] = []
-    with Outputs() as outputs:
-        for source, target in _pairs(objects, output, output_dir):
-            staged = outputs.stage(target, source=source)
-            report = instrument_file(source, staged, options, staged=True)
-            if not report.changed:
-                _copy(source, staged)
-            if patchable_table == RELATIVE:
-                convert_file(staged, staged, source)
-            if verbose:
-                reports.append((source, report))
-    for source, report in reports:
-        _tell(source, report)
+    afterwards = _convert if patchable_table == RELATIVE else None
+    reports = run(Request(objects, output or "", output_dir or "", options, afterwards))
+    if verbose:
+        for source, report in reports:
+            _tell(source, report)
+
+
+def _convert(written: str, source: str) -> None:
+    from ..functions.relative import convert_file
+
+    convert_file(written, written, source)
 
 
 def _formats(text: str) -> tuple[str, ...]:
@@ -92,39 +87,6 @@ def _parse(paths: tuple[str, ...]) -> tuple[Provider, ...]:
     from ..provider.parser import parse_file
 
     return tuple(provider for path in paths for provider in parse_file(path))
-
-
-def _pairs(objects: tuple[str, ...], output: str | None, output_dir: str | None) -> list[tuple[str, str]]:
-    if (output is None) == (output_dir is None):
-        raise UsageError("give either -o FILE, for one object, or --output-dir DIR")
-    if output is not None:
-        if len(objects) > 1:
-            raise UsageError(f"-o takes one object, and there are {len(objects)}; use --output-dir")
-        pairs = [(objects[0], output)]
-    else:
-        if not Path(str(output_dir)).is_dir():
-            raise InputError(str(output_dir), "is no folder", "make it first (mkdir -p)")
-        folder = str(Path(str(output_dir)) / "x")[:-1]
-        pairs = [(path, folder + (Path(path).name if path.endswith(("/", ".")) else path.rpartition("/")[2]))
-                 for path in objects]  # fmt: skip
-    _refuse_repeated(pairs)
-    return pairs
-
-
-def _refuse_repeated(pairs: list[tuple[str, str]]) -> None:
-    seen: dict[str, str] = {}
-    for source, target in pairs:
-        if target in seen:
-            raise UsageError(f"{seen[target]} and {source} would both be written to {target}")
-        seen[target] = source
-
-
-def _copy(source: str, target: str) -> None:
-    """Copy an object that needs no change, so that a build rule's output exists."""
-    from ..files import open_input, write_edited
-
-    with open_input(source) as data:
-        write_edited(data, [], b"", target, staged=True)
 
 
 def _tell(source: str, report: Report) -> None:
