@@ -40,7 +40,7 @@ def main() -> None:
         for line, (title, most) in COMMANDS.items():
             compile_ = ["gcc", "-O2", "-g", *line.split()]
             commands = {name: [*words, "--", *compile_] for name, words in doors.items()}
-            seconds = in_turns({"bare": compile_, "empty": [*PYTHON, "-c", "pass"], **commands}, folder, rounds=25)
+            seconds = in_turns({"bare": compile_, "empty": [*PYTHON, "-c", "pass"], **commands}, folder, rounds=60)
             for name in doors:
                 added = seconds[name] - seconds["bare"]
                 row = (seconds["bare"] * 1000, seconds[name] * 1000, added * 1000)
