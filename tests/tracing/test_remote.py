@@ -198,7 +198,7 @@ def test_another_build_than_the_one_in_the_stub(scene: Any, run: Any, served: An
         (("--remote", "localhost:1"), 1, "can't be reached"),
         (("--remote", "nonsense"), 1, "is no HOST:PORT"),
         (("--emulator", "qemu-of-no-machine", "--", "true"), 2, "there is no emulator"),
-        (("--emulator", "false", "--", "true"), 1, "ended before the program began"),
+        (("--emulator", "false", "--", "/bin/true"), 1, "ended before /bin/true began"),
         (("--emulator", "'", "--", "true"), 2, "--emulator: no closing quotation"),
         (("--engine", "remote", "--", "true"), 2, "say which program"),
         (("--remote", ":1", "--emulator", "x", "--", "true"), 2, "give one of them"),
@@ -212,6 +212,23 @@ def test_wrong_command_lines(words: tuple[str, ...], code: int, said: str) -> No
     done = subprocess.run([*TRACE, *words], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, said in done.stderr) == (code, True), done
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("counting", [(), ("--count",)])
+def test_a_program_that_an_emulator_cannot_run_is_named(
+    counting: tuple[str, ...], usdtbuild: Any, emulated: str, tmp_path: Path
+) -> None:
+    """As without an emulator: the file, why, and the same exit code, whether the stub is asked or the plugin."""
+    (tmp_path / "text").write_text("no program\n")
+    line = ("trace", *counting, "--emulator", emulated, "--")
+    missing = usdtbuild(*line, "./nosuch", cwd=tmp_path, code=1).stderr
+    assert missing == usdtbuild("trace", *counting, "--", "./nosuch", cwd=tmp_path, code=1).stderr
+    assert missing == "usdtbuild: ./nosuch: can't be run: no such file or directory\n"
+    assert usdtbuild(*line, tmp_path, code=1).stderr == f"usdtbuild: {tmp_path}: can't be run: is a directory\n"
+    in_path = usdtbuild(*line, "env", cwd=tmp_path, code=1).stderr
+    assert "env: can't be run: no such file or directory; emulators don't look in PATH: " in in_path
+    said = usdtbuild(*line, "./text", cwd=tmp_path, code=1).stderr
+    assert (said.count("\n"), "ended before ./text began (exit code" in said) == (1, True), said
 
 
 def serve_once(answers: dict[bytes, bytes], default: bytes = b"") -> tuple[str, threading.Thread]:

@@ -31,7 +31,7 @@ from ..compiled import compiled
 from ..errors import TracerError
 from ..model import Refusal, Report, Totals
 from ..selection import targets_in
-from .emulator import EXEC_FORMAT
+from .emulator import not_begun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -174,7 +174,20 @@ class Counting:
             self._link = self._accept(listening, self._program)
         credentials = self._link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         (self.pid, _, _) = struct.unpack("3i", credentials)
+        self._await_beginning(self._link, self._program)
         self.started = time.monotonic_ns()
+
+    def _await_beginning(self, link: socket.socket, program: subprocess.Popen[bytes]) -> None:
+        """Wait for the first question. Raises UsdtError if none comes: the plugin is loaded before the program is."""
+        while self._final is None:
+            if not select.select([link], [], [], 0.1)[0]:
+                continue
+            with contextlib.suppress(OSError):
+                if link.recv(1, socket.MSG_PEEK):
+                    return
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                raise not_begun(self.wish.emulator[0], program.wait(_PATIENCE), self.wish.argv[0], self.wish.cwd)
+            return
 
     def _accept(self, listening: socket.socket, program: subprocess.Popen[bytes]) -> socket.socket:
         deadline, name = time.monotonic() + _PATIENCE, self.wish.emulator[0]
@@ -183,8 +196,7 @@ class Counting:
             if select.select([listening], [], [], 0.0 if over else 0.02)[0]:
                 return listening.accept()[0]
             if over:
-                code = program.returncode
-                raise TracerError(f"{name} ended before the program began (exit code {code}): {EXEC_FORMAT}")
+                raise not_begun(name, program.returncode, self.wish.argv[0], self.wish.cwd)
         program.kill()
         program.wait()
         raise TracerError(f"{name} doesn't load the plugin; is it an emulator of user programs (qemu-user)?")

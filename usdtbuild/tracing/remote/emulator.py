@@ -12,15 +12,32 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import UsageError
+from ...errors import InputError, UsageError
 from ..errors import TracerError
 from .packets import Link, connect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ...errors import UsdtError
+
 _PATIENCE = 30.0  # seconds for an emulator to listen
-EXEC_FORMAT = "the emulator is of another machine than the program, or the program can't be read"
+
+
+def not_begun(emulator: str, code: int, program: str, cwd: str) -> UsdtError:
+    """Return why an emulator has ended before its program began: it may have said nothing itself."""
+    try:
+        descriptor = os.open(Path(cwd, program), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            os.read(descriptor, 1)  # folders can be opened
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        found = shutil.which(program) if "/" not in program else None
+        cure = f"emulators don't look in PATH: {found}" if found else ""
+        return InputError(program, f"can't be run: {(error.strerror or str(error)).lower()}", cure)
+    why = "that is no program of its machine, or its dynamic linker isn't found (-L DIR)"
+    return TracerError(f"{emulator} ended before {program} began (exit code {code}): {why}")
 
 
 class Emulator:
@@ -44,13 +61,13 @@ class Emulator:
             self.process = subprocess.Popen(
                 [*words, "-g", str(socket), *argv], cwd=cwd or None, env=environment, **streams
             )
-            self.link = self._connect(socket)
+            self.link = self._connect(socket, argv[0], cwd)
         except OSError as error:
             raise TracerError(f"{words[0]} can't be run: {(error.strerror or str(error)).lower()}") from None
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _connect(self, socket: Path) -> Link:
+    def _connect(self, socket: Path, program: str, cwd: str) -> Link:
         deadline = time.monotonic() + _PATIENCE
         while self.process.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(TracerError):
@@ -62,8 +79,7 @@ class Emulator:
             self.process.kill()
             self.process.wait()
             raise TracerError(f"{self.name} doesn't listen for gdb; is it an emulator of user programs (qemu-user)?")
-        code = self.process.returncode
-        raise TracerError(f"{self.name} ended before the program began (exit code {code}): {EXEC_FORMAT}")
+        raise not_begun(self.name, self.process.returncode, program, cwd)
 
     def threads(self) -> int:
         """Return how many threads the emulator has: those of the program, and what it needs itself."""
