@@ -188,3 +188,34 @@ def test_slot_that_is_filled_in_the_file(programs: Any, engine: str, run: Any, u
     assert [line for line in lines if line.isdigit()] == [wanted]
     shown = re.findall(r"mine arg1=(\w+) arg2=0x1 ", done.stdout)
     assert [int(value, 16) for value in shown] == list(range(20))
+
+
+TWO_CALLERS = """
+#include <stdlib.h>
+static void put(const char *value) { setenv("CALLS", value, 1); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "heading"),
+    [
+        (("--by", "overwrite"), "setenv overwrite ({}): 1 value in"),
+        (("--histogram", "overwrite"), "setenv overwrite ({}): "),
+    ],
+)
+def test_tables_of_one_function_say_whose_calls_they_are(
+    options: tuple[str, ...], heading: str, run: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    """The program and a library call the same function: each has a table, and a library that doesn't has none."""
+    (tmp_path / "library.c").write_text(f'{TWO_CALLERS}void others(void) {{ put("1"); put("2"); }}\n')
+    main = f'{TWO_CALLERS}void others(void);\nint main(void) {{ put("3"); others(); return 0; }}\n'
+    (tmp_path / "main.c").write_text(main)
+    run("gcc", "-shared", "-fPIC", "library.c", "-o", "libothers.so", cwd=tmp_path)
+    run("gcc", "main.c", "./libothers.so", "-o", "main", cwd=tmp_path)
+    said = usdtbuild("trace", "-L", "setenv", *options, "--", "./main", cwd=tmp_path).stdout
+    headings = [line for line in said.splitlines() if line.startswith("setenv")]
+    assert len(headings) == 2, said
+    for line, name in zip(headings, ("main", "libothers.so")):
+        assert line.startswith(heading.format(tmp_path / name)), said
+    alone = usdtbuild("trace", "-L", "setenv", "--module", "main", *options, "--", "./main", cwd=tmp_path).stdout
+    assert alone.startswith("setenv overwrite: 1 value"), alone

@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING
 from ..model import MISSING
 from . import EVENTS
 from .histogram import find_argument
-from .values import argument_names, title, value_text
+from .values import table_headings, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,15 +53,13 @@ class By:
 
     def finish(self, report: Report) -> None:
         """Write the tables, the most hits first; values with as many hits by their text."""
-        for number, place in self._places.items():
-            seen, rest = self._seen.get(number, {}), self._rest.get(number, 0)
+        hit = [row for row in self._places.items() if row[0] in self._seen]
+        for number, heading in table_headings(self._targets, hit).items():
+            seen, rest = self._seen[number], self._rest.get(number, 0)
             total = sum(seen.values()) + rest
-            if not total:
-                continue
             rows = sorted(seen.items(), key=lambda row: (-row[1], row[0]))
-            name = argument_names(self._targets[number])[place]
             values = f"{len(seen)} values" if len(seen) != 1 else "1 value"
-            self._stream.write(f"{title(self._targets[number])} {name}: {values} in {total} hits\n")
+            self._stream.write(f"{heading}: {values} in {total} hits\n")
             width = len(str(rows[0][1]))
             for shown, count in rows[: self._top]:
                 self._stream.write(f"  {count:>{width}}  {count / total:>6.1%}  {shown}\n")

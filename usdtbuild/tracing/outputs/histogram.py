@@ -9,7 +9,7 @@ from ..filters import argument_index, said_arguments
 from ..model import FLOAT, MISSING, STRING, Unreadable
 from . import EVENTS
 from .bars import Distribution
-from .values import argument_names, title
+from .values import table_headings, title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,17 +73,15 @@ class Histogram:
 
     def finish(self, report: Report) -> None:
         """Write the distributions."""
-        for number, place in self._places.items():
-            seen, target = self._seen.get(number), self._targets[number]
-            if seen is None or not seen.count:
-                continue
-            floating = target.arguments[place].kind == FLOAT
+        hit = [row for row in self._places.items() if row[0] in self._seen and self._seen[row[0]].count]
+        for number, heading in table_headings(self._targets, hit).items():
+            seen = self._seen[number]
+            floating = self._targets[number].arguments[self._places[number]].kind == FLOAT
             least, most = (f"{value:g}" if floating else str(value) for value in (seen.least, seen.most))
             self._stream.write(
-                f"{title(target)} {argument_names(target)[place]}: {seen.count} values from {least} to {most},"
-                f" mean {seen.total / seen.count:.6g}\n"
+                f"{heading}: {seen.count} values from {least} to {most}, mean {seen.total / seen.count:.6g}\n"
             )
             self._stream.writelines(f"{line}\n" for line in seen.lines(lambda bound: f"{bound:.15g}"))
-        if not any(seen.count for seen in self._seen.values()):
+        if not hit:
             self._stream.write(f"no values of {self._name} were seen\n")
         self._stream.flush()

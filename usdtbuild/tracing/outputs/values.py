@@ -7,11 +7,14 @@ byte that is no UTF-8 gets out of here. Each output adds what its own format nee
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Union
 
 from ..model import FLOAT, MISSING, POINTER, Unreadable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from ..model import Argument, Target, Value
 
 Plain = Union[int, float, str, None]
@@ -38,6 +41,20 @@ def argument_names(target: Target) -> tuple[str, ...]:
         name = plain_text(argument.name)
         names.append(name if name and name not in names else f"arg{index}")
     return tuple(names)
+
+
+def table_headings(targets: Sequence[Target], places: Iterable[tuple[int, int]]) -> dict[int, str]:
+    """Return what the tables of some targets' arguments are called: a target's number and the argument's index each.
+
+    Several files may have a probe of one name, or call one function: where two tables would be called the same, each
+    says its file.
+    """
+    names = {number: f"{title(targets[number])} {argument_names(targets[number])[place]}" for number, place in places}
+    times = Counter(names.values())
+    return {
+        number: name if times[name] == 1 else f"{name} ({plain_text(targets[number].module.path)})"
+        for number, name in names.items()
+    }
 
 
 def plain_value(argument: Argument, value: Value) -> Plain:
