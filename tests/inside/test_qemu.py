@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow  # make test-machines runs them, with all cross compilers there
 HERE = Path(__file__).resolve().parent
 RUNTIME = HERE.parent.parent / "usdtbuild" / "runtime" / "live"
 NONE = r"""

@@ -28,6 +28,11 @@ int work(int n) { if (APP_REQ_ENABLED()) APP_REQ(n, "y"); return shared(n); }
 """
 
 
+SLOW = pytest.param("clang++", marks=pytest.mark.slow)
+# For tests of what both compilers write alike, and of which each takes seconds.
+mostly_gcc = pytest.mark.parametrize("content", ["g++", SLOW], indirect=True, scope="module")
+
+
 @pytest.fixture(scope="module", params=["g++", "clang++"])
 def content(request: pytest.FixtureRequest, session_bench: Any, need: Any) -> bytes:
     need(request.param)
@@ -69,6 +74,7 @@ def test_every_byte_overwritten(content: bytes, value: int) -> None:
     assert outcomes == {"accepted", "refused"}
 
 
+@mostly_gcc
 def test_every_bit_of_the_headers_flipped(content: bytes) -> None:
     """The ELF header and the section headers at the end steer everything else."""
     table = int.from_bytes(content[40:48], "little")
@@ -100,6 +106,7 @@ def test_many_bytes_at_once(content: bytes, seed: int, count: int) -> None:
 WORDS = (0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF, 1 << 40)
 
 
+@mostly_gcc
 @pytest.mark.parametrize("size", [4, 8])
 def test_sizes_and_counts_that_would_take_all_memory(content: bytes, size: int) -> None:
     """Every aligned word of the headers and of the symbol table becomes huge in turn; memory stays small."""

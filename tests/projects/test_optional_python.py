@@ -108,7 +108,7 @@ def test_build_without_usdtbuild_where_it_is_required(kind: str, build: Any) -> 
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
 def test_isolated_build_asks_for_usdtbuild_unless_disabled(
     kind: str, tmp_path: Path, run: Any, usdtbuild: Any, make_python: Any, once: Any, wheelhouse: Path
 ) -> None:

@@ -100,7 +100,11 @@ def copy_sample(name: str, folder: Path) -> Path:
     return Path(shutil.copytree(ROOT / "sample_projects" / name, folder, ignore=leftovers))
 
 
-@pytest.fixture(scope="module", params=list(SAMPLES))
+# pybind11's templates take as long as the others together; samples/test_life.py builds this one, too.
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.slow] if "pybind11" in name else []) for name in SAMPLES],
+)
 def built(request: Any, run: Any, build: Any, make_python: Any, once: Any) -> Built:
     """Each sample, built and installed."""
     name = request.param

@@ -306,6 +306,7 @@ def test_an_extension_that_asks_no_more_is_compiled_anew(app: Any, usdtbuild: An
 
 @pytest.mark.project
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="7,5 is for x86-64")
+@pytest.mark.slow
 def test_the_live_runtime_itself_has_no_patchable_entries(app: Any, usdtbuild: Any) -> None:
     app.write({"setup.py": with_options(f"'live': True, {PATCHABLE}")})
     app.setup(*BUILD)

@@ -56,7 +56,7 @@ def ends_well(process: subprocess.Popen[str]) -> None:
     assert (process.returncode, output) == (0, "wrong=0,0,0,0,0,0 lost=0 turned=1\n")
 
 
-@pytest.mark.parametrize("what", ["count", "record"])
+@pytest.mark.parametrize("what", [pytest.param("count", marks=pytest.mark.slow), "record"])
 def test_killed_before_each_step(running: Any, what: str) -> None:
     """The first thread makes system calls for us, and goes on whatever it was about to do when we are gone."""
     for _ in range(2):  # with nothing there, and with what the killed ones have left

@@ -126,11 +126,11 @@ def test_running_process_attached_and_let_go_three_times(scene: Any, engine: str
     assert sorted(output.split()) == sorted([word for name in PROBES for word in ("100", f"scene:{name}")])
 
 
-def test_traced_twenty_times_it_has_no_more_mapped_than_after_the_first_two(scene: Any) -> None:
+def test_traced_eight_times_it_has_no_more_mapped_than_after_the_first_two(scene: Any) -> None:
     """A trace of the same probes uses again what an earlier one has left, counting and recording in turn."""
     running = Running(scene("pie"), 50, 2)
     pid, mapped = running.process.pid, []
-    for number in range(20):
+    for number in range(8):
         tracer = watch(pid, *(("--count",) if number % 2 else ()))
         tracer.send_signal(signal.SIGINT)
         output, errors = tracer.communicate(timeout=60)
