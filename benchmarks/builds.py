@@ -5,8 +5,8 @@
 
 busybox is 566 small C files, which is what a launcher shows most in; three of them get a probe. Both builds are of the
 same configured sources; the one without has a header of `usdtbuild header --none`. The launcher is the native door, as
-`make CC="$(usdtbuild cc --native build) -- gcc"` uses it. What a whole build takes differs by more than a hundredth
-from one run to the next, and so does what its folders take, so the runs of the compiler are measured one by one: each
+`make CC="$(usdtbuild cc --native build --one-line) -- gcc"` uses it. What a whole build takes differs by more than a
+hundredth from one run to the next, and so does what its folders take, so the runs are measured one by one: each
 that the build makes (compiles, links, and some hundred questions for options) is written down and made again, without,
 with, and without once more, in turns; of each the least of all rounds counts. What make, shells and ar take besides is
 the same in both. The last column is the ratio of the same measured twice: how far the other can be trusted. Sources

@@ -182,6 +182,18 @@ def test_without_a_compiler_for_this_machine_python_does_it(tmp_path: Path) -> N
     assert said == "usdtbuild cc: no native launcher can be made here; Python does its work\n"
 
 
+@pytest.mark.parametrize("switch", ["", "0"], ids=["native", "python"])
+def test_one_line_goes_before_make_s_compiler(
+    switch: str, project: Path, need: Any, usdtbuild: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USDTBUILD_NATIVE", switch)
+    folder = project / "a fold'er"
+    (line,) = usdtbuild("cc", "--native", folder, "--one-line").stdout.splitlines()
+    assert usdtbuild("cc", "--one-line", "--native", folder).stdout.splitlines() == [line]
+    subprocess.run([need("make"), f"CC={line} -- gcc", "probed.o"], cwd=project, check=True)
+    assert b".note.stapsdt" in (project / "probed.o").read_bytes()
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, run: Any) -> None:
     (tmp_path / "file").touch()
     done = run(*PYTHON_DOOR, "--native", tmp_path / "file" / "below", code=1)

@@ -13,11 +13,11 @@ def main(arguments: "list[str]") -> int:
 
     `--native DIR` runs none: it makes the native door in a folder, and prints what a build puts before its compilers.
     """
-    if arguments[:1] == ["--native"]:
+    if arguments[:1] == ["--native"] or arguments[:2] == ["--one-line", "--native"]:
         from usdtbuild import ending
         from usdtbuild.launch import native
 
-        return ending.run(lambda: native.print_door(arguments[1:]), "usdtbuild")
+        return ending.run(lambda: native.print_door(arguments), "usdtbuild")
     from usdtbuild.launch.compile import run
 
     return run(arguments)

@@ -56,8 +56,9 @@ class _Launcher(click.Command):
     "--native",
     metavar="DIR",
     help="Run no compiler: make the launcher's native door in DIR, which starts Python only for objects with probes, "
-    "and print what to put before compilers.",
+    "and print what to put before compilers, one word a line.",
 )
+@click.option("--one-line", is_flag=True, help="With --native: one line, quoted for a shell, as Make takes it.")
 @click.option("--provider", metavar="FILE.d", multiple=True, help="Describe probes of objects that don't do so.")
 @click.option(
     "--patchable-table",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -42,16 +43,22 @@ _TIMEOUT = 60  # seconds
 _QUICK_TO_START = "musl-gcc"
 # A program that is linked statically starts in half the time; not every system has the C library for it.
 _WAYS = (["-O2", "-static"], ["-O2"])
+ONE_LINE = "--one-line"
 _LINKERS = ".linkers"  # behind the program's name: the folder in which linkers' names lead to it
 
 
 def print_door(arguments: list[str]) -> int:
-    """Carry out `usdtbuild cc --native DIR`: print the launcher's words for a build, one a line; return the exit code.
+    """Carry out `usdtbuild cc --native DIR`: print the launcher's words for a build; return the exit code.
 
-    That is the native door, or, where there can be none, Python and the launcher's file.
+    They are the native door, or, where there can be none, Python and the launcher's file: one a line, or with
+    `--one-line` as Make and shells take them.
     """
+    one_line = ONE_LINE in arguments
+    arguments = [word for word in arguments if word not in ("--native", ONE_LINE)]
     if len(arguments) != 1:
-        print("usdtbuild cc: --native takes the folder for the program, and nothing else", file=sys.stderr)
+        print(
+            "usdtbuild cc: --native takes the folder for the program, and nothing else but --one-line", file=sys.stderr
+        )
         return compile_step.USAGE
     try:
         door = build(Path(arguments[0]))
@@ -61,7 +68,8 @@ def print_door(arguments: list[str]) -> int:
     if not door:
         print("usdtbuild cc: no native launcher can be made here; Python does its work", file=sys.stderr)
     words = [str(door)] if door else [sys.executable, "-I", "-S", str(LAUNCHER)]
-    sys.stdout.write("".join(f"{word}\n" for word in words))
+    for line in [shlex.join(words)] if one_line else words:
+        sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
     return 0
 
