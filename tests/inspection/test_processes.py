@@ -101,6 +101,29 @@ def test_a_deleted_module_is_still_read(sdt_program: Any, usdtbuild: Any, tmp_pa
         assert "module.so" in listed(usdtbuild, pid)
 
 
+@pytest.mark.parametrize("command", ["list", "calls", "functions", "trace"])
+@pytest.mark.parametrize("rights", ["all", "none"])  # to open the deleted files of a process
+def test_code_that_is_no_file_s_is_passed_over(command: str, rights: str, run: Any, need: Any, tmp_path: Path) -> None:
+    (tmp_path / "made.py").write_text(
+        """
+import mmap, os, sys
+file = os.memfd_create("made")
+os.truncate(file, 2 * mmap.PAGESIZE)
+code = [mmap.mmap(file, mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_EXEC, offset=offset)
+        for offset in (mmap.PAGESIZE, 0)[:int(sys.argv[1])]]
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    )
+    words: list[Any] = [sys.executable, "-m", "usdtbuild", command]
+    prefix = [need("setpriv"), "--bounding-set=-all"] if rights == "none" and os.geteuid() == 0 else []
+    for mappings in (1, 2):
+        with running(*prefix, sys.executable, tmp_path / "made.py", mappings) as pid:
+            words[4:] = ["--count", "--duration", "0.1", "-p", pid] if command == "trace" else [pid]
+            assert "/memfd:made" in Path(f"/proc/{pid}/maps").read_text()
+            assert "memfd" not in run(*prefix, *words).stderr
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may leave the mount namespace")
 def test_files_of_another_mount_namespace_are_read(sdt_program: Any, usdtbuild: Any, tmp_path: Path, need: Any) -> None:
     if subprocess.run([need("unshare"), "--mount", "true"], stderr=subprocess.DEVNULL, check=False).returncode:

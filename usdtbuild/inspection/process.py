@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..elf.image import MAGIC
 from ..errors import InputError
 from ..record import NamedTuple
 
@@ -98,6 +99,18 @@ def open_mapped(pid: int, file: MappedFile) -> str:
             return path
         reason = "was replaced on disk since the process loaded it"
     raise InputError(file.path, reason, _CURE)
+
+
+def may_be_program(pid: int, file: MappedFile) -> bool:
+    """Tell whether a mapped file can be a program or a library, by its header in the process's memory.
+
+    What compilers make at run time is often mapped from a file without a name, and so is what a trace has left.
+    """
+    if not file.deleted:
+        return True
+    with Memory(pid) as memory:
+        headers = [memory.read(mapping.start, len(MAGIC)) for mapping in file.mappings if mapping.offset == 0]
+    return MAGIC in headers or None in headers or (not headers and not file.path.startswith("/memfd:"))
 
 
 def load_biases(image: Image, mappings: Sequence[Mapping]) -> list[int]:

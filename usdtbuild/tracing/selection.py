@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..inspection.probes import find_declared, inspect
 from ..provider import model as declared
 from .library_calls import call_targets, return_target
-from .model import ENTER, EXIT, FLOAT, INTEGER, NAME, POINTER, PROBE, STRING, Argument, Module, Refusal, Site, Target
+from .model import ENTER, EXIT, FLOAT, INTEGER, POINTER, PROBE, STRING, Argument, Module, Refusal, Site, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
@@ -115,8 +115,7 @@ def select(
     targets: list[Target] = []
 
     def trouble(error: InputError) -> None:
-        ours = error.where.startswith(f"/memfd:{NAME}")  # what the patch engine has mapped there
-        if wanted.takes_module(error.where) and not ours:
+        if wanted.takes_module(error.where):
             refusals.append(Refusal(error.where, error.what, error.cure))
 
     for one in loaded(pid, trouble):
