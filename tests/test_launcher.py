@@ -376,6 +376,11 @@ def test_a_one_go_link_through_ccache_works(need, work, tmp_path: Path) -> None:
         (["--nop=fast", "--", "gcc"], "--nop is one of safe, nop5, classic, not 'fast'"),
         (["--lto", "maybe", "gcc"], "--lto is one of recompile, keep, error, not 'maybe'"),
         (["--formats=stapsdt,elf", "gcc"], "--formats takes some of stapsdt, dof, usdt, with commas, not 'elf'"),
+        (["--target-os=linx", "gcc"], "--target-os is one of linux, freebsd, illumos, oracle, not 'linx'"),
+        (
+            ["--target-os=linx", "--", "gcc", "-c", "x.c"],
+            "--target-os is one of linux, freebsd, illumos, oracle, not 'linx'",
+        ),
         (["--frobnicate", "gcc"], "there is no option --frobnicate"),
         (["--provider"], "--provider needs a value"),
         (["-v", "--"], "there is no compiler to run"),

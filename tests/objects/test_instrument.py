@@ -357,6 +357,12 @@ def test_the_input_can_t_be_the_output(bench: Any) -> None:
     assert path.read_bytes() == before
 
 
+def test_an_unknown_system_is_wrong_use(bench: Any) -> None:
+    path = bench.compile("gcc", "int f(void) { return 1; }\n")
+    done = bench.usdtbuild("instrument", path, "-o", bench.folder / "out.o", "--target-os", "linx", code=2)
+    assert "linx is an unknown system; there are linux, freebsd, illumos, oracle" in done.stderr
+
+
 # --- the quick way --------------------------------------------------------------------------------------------
 
 

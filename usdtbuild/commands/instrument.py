@@ -59,6 +59,8 @@ def command(
     """
     if output == "" or output_dir == "":
         raise UsageError("the name of an output is empty")
+    if target_os and target_os not in SYSTEMS:
+        raise UsageError(f"--target-os: {target_os} is an unknown system; there are {', '.join(SYSTEMS)}")
     options = Options(nop, _formats(formats), _parse(providers), target_os=target_os, site_table=site_table)
     afterwards = _convert if patchable_table == RELATIVE else None
     reports = run(Request(objects, output or "", output_dir or "", options, afterwards))

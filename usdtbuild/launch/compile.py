@@ -44,7 +44,7 @@ _OPTIONS = {
     "--formats": "FORMATS",
     "--lto": "LTO",
     "--provider": "",
-    "--target-os": "",
+    "--target-os": "SYSTEMS",
     "--patchable-table": "TABLES",
     "--tool-version": "",
 }
@@ -188,10 +188,10 @@ def read_options(arguments: list[str]) -> Settings:
 
 def _set_option(settings: Settings, name: str, value: str) -> None:
     choices: tuple[str, ...] = ()
-    if _OPTIONS[name]:
+    if _OPTIONS[name] and (value or name != "--target-os"):
         from .. import options
 
-        choices = getattr(options, _OPTIONS[name])
+        choices = tuple(getattr(options, _OPTIONS[name]))
     if choices and name != "--formats" and value not in choices:
         raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
     if name == "--nop":

@@ -25,7 +25,7 @@ from .. import __version__, compilers
 from ..compilers.environment import COMPILERS
 from ..errors import InputError, UsdtError
 from ..files import write_whole
-from ..options import FORMATS
+from ..options import FORMATS, SYSTEMS
 from . import assemble as assembler_step
 from . import compile as compile_step
 from . import link as link_step
@@ -150,6 +150,7 @@ def _tables(python: str, launcher: str) -> str:
         "not_plain": compilers.NOT_PLAIN,
         "own_options": compile_step.NATIVE_OPTIONS,
         "formats": sorted(FORMATS),
+        "systems": sorted(SYSTEMS),
         "semaphore_company": compile_step.SEMAPHORE_COMPANY,
         "assembler_passes": sorted(assembler_step.PASSES),
         "bitcode": compile_step.BITCODE,

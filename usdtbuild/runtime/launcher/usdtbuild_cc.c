@@ -562,7 +562,8 @@ char **behind_options(char **words)
 {
     for (; *words && strcmp(*words, "--") != 0; words++)
         if (!STARTS_WITH_ONE_OF(*words, own_options)
-            || (starts_with(*words, "--formats=") && !are_formats(*words + strlen("--formats="))))
+            || (starts_with(*words, "--formats=") && !are_formats(*words + strlen("--formats=")))
+            || (starts_with(*words, "--target-os=") && !IS_IN(*words + strlen("--target-os="), systems)))
             let_python_do_it();
     if (!*words || !words[1])
         let_python_do_it();
