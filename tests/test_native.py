@@ -194,6 +194,21 @@ def test_one_line_goes_before_make_s_compiler(
     assert b".note.stapsdt" in (project / "probed.o").read_bytes()
 
 
+@pytest.mark.parametrize("missing", ["python", "launcher"])
+def test_without_python_no_object_is_left(missing: str, project: Path, run: Any, need: Any) -> None:
+    paths = {"python": project / "python3", "launcher": project / "launcher.py"}
+    paths["python"].symlink_to(sys.executable)
+    paths["launcher"].touch()
+    door = native.build(project / "door", str(paths["python"]), paths["launcher"])
+    assert door is not None
+    paths[missing].unlink()
+    before = sorted(path.name for path in project.iterdir())
+    done = run(door, "--", need("gcc"), "-c", "probed.c", cwd=project, code=126)
+    assert done.stderr == f"usdtbuild cc: can't run {paths[missing]}: No such file or directory\n"
+    assert sorted(path.name for path in project.iterdir()) == before
+    run(door, "--", need("gcc"), "-c", "plain.c", cwd=project)
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, run: Any) -> None:
     (tmp_path / "file").touch()
     done = run(*PYTHON_DOOR, "--native", tmp_path / "file" / "below", code=1)

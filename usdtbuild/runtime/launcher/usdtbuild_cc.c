@@ -66,6 +66,8 @@ void complain(const char *what, const char *about, int error)
         _exit(EXECUTE_FAILED);
 }
 
+static const char *incomplete; /* an object that nobody but Python can complete */
+
 /* Run `PYTHON -I -S LAUNCHER first... rest...` in this process's place. */
 static _Noreturn void become_python(char *const *first, int first_count, char *const *rest, int rest_count)
 {
@@ -80,8 +82,13 @@ static _Noreturn void become_python(char *const *first, int first_count, char *c
     for (int i = 0; i < rest_count; i++)
         words[count++] = rest[i];
     words[count] = NULL;
-    execv(PYTHON, words);
-    complain("usdtbuild cc: can't run ", PYTHON, errno);
+    if (access(LAUNCHER, R_OK) == 0) {
+        execv(PYTHON, words);
+        complain("usdtbuild cc: can't run ", PYTHON, errno);
+    } else
+        complain("usdtbuild cc: can't run ", LAUNCHER, errno);
+    if (incomplete && unlink(incomplete) != 0 && truncate(incomplete, 0) != 0)
+        complain("usdtbuild: ", incomplete, errno);
     _exit(EXECUTE_FAILED);
 }
 
@@ -490,6 +497,7 @@ static _Noreturn void let_python_complete(int code, const char *held, const char
     snprintf(code_text, sizeof code_text, "%d", code);
     snprintf(received_text, sizeof received_text, "%d", (int)received);
     char *first[] = {(char *)"--finish-step", code_text, received_text, (char *)held, (char *)path};
+    incomplete = held;
     become_python(first, sizeof first / sizeof *first, own_arguments, own_count);
 }
 
