@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -281,3 +284,65 @@ def test_probes_that_nobody_asked_for(run: Any, need: Any, usdtbuild: Any, tmp_p
 )
 def test_what_a_program_has_not_is_called_by_its_name(usdtbuild: Any, words: tuple[str, ...], said: str) -> None:
     assert f"warning: the program has {said}" in usdtbuild("trace", *words, "--", sys.executable, "-V").stderr
+
+
+@pytest.fixture
+def held_back(run: Any, tmp_path: Path) -> Path:
+    """A program that waits in the dynamic linker: one of its libraries is a FIFO, `libslow.so`."""
+    (tmp_path / "main.c").write_text("int slow(void);\nint main(void) { return slow(); }\n")
+    (tmp_path / "slow.c").write_text("int slow(void) { return 0; }\n")
+    run("gcc", "-shared", "-fPIC", "slow.c", "-o", "libslow.so", cwd=tmp_path)
+    run("gcc", "main.c", "./libslow.so", "-o", "main", cwd=tmp_path)
+    (tmp_path / "libslow.so").unlink()
+    os.mkfifo(tmp_path / "libslow.so")
+    return tmp_path / "main"
+
+
+def writer_of(fifo: Path) -> int:
+    """Open a FIFO for writing, once somebody waits for what comes out of it."""
+    for _ in range(1000):
+        with contextlib.suppress(OSError):
+            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        time.sleep(0.03)
+    raise AssertionError("nobody has opened it")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--engine", "gdb"),
+        ("--engine", "inside"),
+        ("--report",),
+        ("--emulator", "qemu-x86_64"),
+        ("--count", "--emulator", "qemu-x86_64"),
+    ],
+    ids=" ".join,
+)
+def test_what_was_not_looked_up_is_not_said_to_be_missing(need: Any, held_back: Path, words: tuple[str, ...]) -> None:
+    if words and words[-1] in {"gdb", "qemu-x86_64"}:
+        need(words[-1])
+    line = [sys.executable, "-m", "usdtbuild", "trace", *words, "--", "./main"]
+    with subprocess.Popen(line, cwd=held_back.parent, stderr=subprocess.PIPE, text=True) as tracer:
+        writer = writer_of(held_back.with_name("libslow.so"))
+        tracer.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        os.close(writer)
+        assert tracer.stderr is not None
+        said = tracer.stderr.read()
+    assert "usdtbuild: the trace ended before it was looked up what the program has\n" in said
+    assert "warning" not in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("engine", ["auto", "trap"])
+def test_a_file_that_cannot_be_read_is_not_said_to_have_no_probes(
+    run: Any, usdtbuild: Any, tmp_path: Path, engine: str
+) -> None:
+    (tmp_path / "main.c").write_text("int main(void) { return 3; }\n")
+    run("gcc", "main.c", "-o", "main", cwd=tmp_path)
+    content = bytearray((tmp_path / "main").read_bytes())
+    content[40:48] = (1 << 40).to_bytes(8, "little")  # e_shoff: programs run without sections
+    (tmp_path / "main").write_bytes(content)
+    said = usdtbuild("trace", "--engine", engine, "--", "./main", cwd=tmp_path, code=3).stderr
+    assert re.fullmatch(r"usdtbuild: not traced: \S+/main: the section headers at offset .*\n", said), said

@@ -15,7 +15,7 @@ import click
 
 from ..errors import UsageError
 from . import checked
-from .trace_end import tell, tell_what_runs_on
+from .trace_end import tell, tell_nothing, tell_what_runs_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -322,8 +322,8 @@ def _show_calls(
     for refusal in found.refusals if not found.targets else ():
         click.echo(f"usdtbuild: not traced: {refusal}", err=True)
     if not found.targets:
-        click.echo("usdtbuild: warning: the program has none of the functions that were asked for; compile it with "
-                   "-fpatchable-function-entry (usdtbuild flags)", err=True)  # fmt: skip
+        tell_nothing(found, "none of the functions that were asked for; compile it with -fpatchable-function-entry"
+                     " (usdtbuild flags)")  # fmt: skip
     elif found.refusals:
         number = "1 function was" if len(found.refusals) == 1 else f"{len(found.refusals)} functions were"
         click.echo(f"usdtbuild: {number} not traced; usdtbuild functions says why", err=True)

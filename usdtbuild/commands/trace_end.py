@@ -30,6 +30,14 @@ def _nothing_of(wanted: Wanted) -> str:
     return f"none of the {' or '.join(named)} that were asked for ({which}){cure}"
 
 
+def tell_nothing(report: Report, what: str) -> None:
+    """Say `what` a program hasn't got, of which nothing was traced, if that is known: of all files, and looked up."""
+    if not report.looked_up:
+        click.echo("usdtbuild: the trace ended before it was looked up what the program has", err=True)
+    elif not report.refusals:
+        click.echo(f"usdtbuild: warning: the program has {what}", err=True)
+
+
 def tell(report: Report, notes: Iterable[str], job: Job, hits: int, stood_still: float, verbose: bool) -> None:
     """Say what a user must know beside what was seen. `hits` are all that there were, before any filter;
     `stood_still` is in seconds."""
@@ -39,7 +47,7 @@ def tell(report: Report, notes: Iterable[str], job: Job, hits: int, stood_still:
     for refusal in report.refusals if told else ():
         click.echo(f"usdtbuild: not traced: {refusal}", err=True)
     if not report.targets:
-        click.echo(f"usdtbuild: warning: the program has {_nothing_of(job.wanted)}", err=True)
+        tell_nothing(report, _nothing_of(job.wanted))
     elif not told:
         click.echo(f"usdtbuild: {len(report.refusals)} places were not traced; -v says which and why", err=True)
     if any(report.lost):

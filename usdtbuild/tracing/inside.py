@@ -147,7 +147,7 @@ class Inside:
         self.pid = self._program.pid
         self.started = time.monotonic_ns()
         deadline = time.monotonic() + _WAIT
-        while not self._ready and self._program.poll() is None and time.monotonic() < deadline:
+        while not (self._ready or self._stopped) and self._program.poll() is None and time.monotonic() < deadline:
             self._learn()
             time.sleep(0.001)
         self._learn()
@@ -155,7 +155,7 @@ class Inside:
         if self._ready:
             # It has opened what it needs, those that it starts find nothing, and who kills us leaves nothing behind.
             shutil.rmtree(self._folder, ignore_errors=True)
-        else:
+        elif not self._stopped:
             why = "it is static, or runs with other rights, and loads no library of ours"
             self.refusals.append(Refusal(argv[0], why, "use another engine"))
 
@@ -265,7 +265,7 @@ class Inside:
         code = self._program.poll() if self._program is not None else None
         return Report(
             tuple(self.targets), tuple(counts.get(number, 0) for number in numbers), missing, tuple(self.refusals),
-            self.engines, self.started, self.finished, time.time_ns() - time.monotonic_ns(), {}, code,
+            self.engines, self.started, self.finished, time.time_ns() - time.monotonic_ns(), {}, code, self._ready,
         )  # fmt: skip
 
     def close(self) -> None:

@@ -194,6 +194,7 @@ class Report(NamedTuple):
     `started` and `ended` are times as in events; add `wall_offset` to a time to get nanoseconds since 1970.
     `exit_code` is how the program ended: its code, negative for a signal, None if it didn't end or isn't ours.
     `threads` are names of threads by number, as far as they were seen; `engines` names of what did the work.
+    `looked_up`: what the program and its libraries have was looked up before the trace ended.
     """
 
     targets: tuple[Target, ...]
@@ -206,3 +207,4 @@ class Report(NamedTuple):
     wall_offset: int
     threads: dict[int, str]
     exit_code: int | None = None
+    looked_up: bool = True

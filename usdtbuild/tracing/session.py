@@ -89,7 +89,7 @@ class Session:
         self._decoders: dict[int, Decoder] = {}
         self._recorded: dict[int, int] = {}
         self._waiting: deque[job.Raw | job.Mark] = deque()  # what was told of the spool, and not decoded yet
-        self._skipping = self._stop_early = False
+        self._skipping = self._stop_early = self._looked_up = False
         self._marks = 0  # how many of these are marks
         self._held: list[Event] = []
         self._worker: subprocess.Popen[bytes] | None = None
@@ -189,6 +189,7 @@ class Session:
 
     def _on_started(self, message: job.Started) -> None:
         self.pid, self.engines, self.stood_still = message
+        self._looked_up = True
         self.started = time.monotonic_ns()
 
     def _on_targets(self, message: job.Targets) -> None:
@@ -262,7 +263,7 @@ class Session:
         return Report(
             tuple(self.targets), tuple(counts), tuple(lost), tuple(self.refusals), self.engines, self.started,
             self.finished, time.time_ns() - time.monotonic_ns(), self.ended.threads if self.ended else {},
-            self.ended.exit_code if self.ended else None,
+            self.ended.exit_code if self.ended else None, self._looked_up,
         )  # fmt: skip
 
 

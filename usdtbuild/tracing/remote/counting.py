@@ -81,10 +81,12 @@ class _Answers:
         self.wanted, self._root = wanted, os.path.realpath(root) if root else ""
         self.targets: list[Target] = []
         self.refusals: list[Refusal] = []
+        self.asked: set[str] = set()
 
     def answer(self, line: str, pid: int) -> bytes:
         """Return what the plugin must know of a file, by its line of /proc/PID/maps."""
         file = _mapped(line)
+        self.asked.add(file.path)
         path = self._name(file.path)
         if not self.wanted.takes_module(path):
             return _answer((), (), (), big=False)
@@ -284,9 +286,11 @@ class Counting:
         """Return how the trace was."""
         counts = tuple(self.totals.counts.get(target.number, 0) for target in self.targets)
         code = self._program.poll() if self._program is not None else None
+        # The dynamic linker's code runs first.
+        looked_up = os.path.realpath(Path(self.wish.cwd, self.wish.argv[0])) in self._answers.asked
         return Report(
             tuple(self.targets), counts, (0,) * len(counts), tuple(self.refusals), self.engines, self.started,
-            self.finished, time.time_ns() - time.monotonic_ns(), {}, code,
+            self.finished, time.time_ns() - time.monotonic_ns(), {}, code, looked_up,
         )  # fmt: skip
 
     def close(self) -> None:

@@ -34,6 +34,7 @@ class Found:
     def __init__(self) -> None:
         self.targets: list[Target] = []
         self.refusals: list[Refusal] = []
+        self.looked_up = False  # in the program with all libraries that it starts with
         self._numbering = Numbering()
 
     def numbered(self, targets: Iterable[Target]) -> list[Target]:
@@ -62,7 +63,9 @@ class Modules:
         """Arm what the standing process has loaded, and follow what comes. Raises TracerError."""
         self._linker = self._watch_linker()
         self._arm()
-        if self.files.listed() and self._is_whole():
+        is_listed = self.files.listed() and self._is_whole()
+        self.found.looked_up |= is_listed or not self._linker.hook
+        if is_listed:
             self._settle()
 
     def copy(self, sites: Sites, slots: PltSlots) -> Modules:
@@ -77,6 +80,7 @@ class Modules:
         changed = address == self._linker.hook and self._is_whole()
         if changed:
             self._arm()
+            self.found.looked_up = True
         if changed or address in self._beginnings:
             self._settle()
         return changed

@@ -156,10 +156,12 @@ class Remote:
     def report(self) -> Report:
         """Return how the trace was."""
         totals = self.totals
+        code = self.exit_code if self.wish.emulator else None
+        looked_up = self._program is not None and self._program.found.looked_up
         counts = tuple(totals.counts.get(target.number, 0) for target in self.targets)
         return Report(
             tuple(self.targets), counts, (0,) * len(counts), tuple(self.refusals), self.engines, self.started,
-            self.finished, time.time_ns() - time.monotonic_ns(), {}, self.exit_code if self.wish.emulator else None,
+            self.finished, time.time_ns() - time.monotonic_ns(), {}, code, looked_up,
         )  # fmt: skip
 
     def close(self) -> None:

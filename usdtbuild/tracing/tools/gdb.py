@@ -277,7 +277,7 @@ class Gdb:
         counts = tuple(self._counts.get(target.number, 0) for target in self.targets)
         return Report(
             tuple(self.targets), counts, (0,) * len(counts), tuple(self.refusals), self.engines, self.started,
-            self.finished, time.time_ns() - time.monotonic_ns(), {}, self.exit_code,
+            self.finished, time.time_ns() - time.monotonic_ns(), {}, self.exit_code, self._found,
         )  # fmt: skip
 
     def close(self) -> None:
