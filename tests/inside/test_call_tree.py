@@ -163,6 +163,7 @@ def test_calls_that_are_too_deep_are_counted_and_told_of(trace: Any) -> None:
     found = re.search(r"warning: (\d+) calls were too deep", done.stderr)
     assert found is not None
     assert int(found[1]) == 6002 - 4080
+    assert "(more than 4,080 open at a time)" in done.stderr
     assert "too deep" not in trace("--report", "-F", "main", "-F", "again").stderr
 
 
@@ -331,13 +332,13 @@ def test_the_time_of_a_recursion_counts_once() -> None:
 
 
 def test_a_tree_is_read_in_the_order_of_first_calls() -> None:
-    def node(point: int, child: int, sibling: int, calls: int, total: int = 0) -> bytes:
+    def node(point: int, child: int, sibling: int, calls: int, total: int = 0, most: int = 0) -> bytes:
         numbers = [*(n.to_bytes(4, "little") for n in (point, child, sibling, 0)),
-                   *(n.to_bytes(8, "little") for n in (calls, total, 0))]  # fmt: skip
+                   *(n.to_bytes(8, "little") for n in (calls, total, 0, most))]  # fmt: skip
         return b"".join(numbers).ljust(64, b"\0")
 
-    data = node(0, 2, 0, 3, 7) + node(5, 3, 0, 1) + node(6, 0, 1, 2) + node(5, 0, 0, 4)
+    data = node(0, 2, 0, 3, 7, 99) + node(5, 3, 0, 1) + node(6, 0, 1, 2) + node(5, 0, 0, 4)
     tree = read_tree(data, {5: "five"})
-    assert tree.lost == 7
+    assert (tree.lost, tree.most) == (7, 99)
     assert [(one.name, one.times) for one in tree.roots] == [("five", 1), ("?", 2)]
     assert tree.roots[0].below == (Calls("five", 4, 0, 0),)

@@ -328,8 +328,8 @@ def _show_calls(
         number = "1 function was" if len(found.refusals) == 1 else f"{len(found.refusals)} functions were"
         click.echo(f"usdtbuild: {number} not traced; usdtbuild functions says why", err=True)
     if tree.deep:
-        click.echo(f"usdtbuild: warning: {tree.deep} calls were too deep (more than 4,080 open at a time): they are"
-                   " counted, and their time is their callers'", err=True)  # fmt: skip
+        click.echo(f"usdtbuild: warning: {tree.deep} calls were too deep (more than {tree.most:,} open at a time): they"
+                   " are counted, and their time is their callers'", err=True)  # fmt: skip
     if tree.lost:
         click.echo(f"usdtbuild: warning: there was no room for {tree.lost} ways through the program", err=True)
     sys.stdout.flush()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-_NODE = struct.Struct("=IIIIQQQ24x")  # point, child, sibling, -, calls, total, self
+_NODE = struct.Struct("=IIIIQQQQ16x")  # point, child, sibling, -, calls, total, self, of the root also `most`
 TREE_SIZE = (1 << 18) * _NODE.size
 
 
@@ -29,12 +29,13 @@ class Calls(NamedTuple):
 class CallTree(NamedTuple):
     """What was called by nothing that is traced; ways that there was no room for; calls whose return wasn't seen.
 
-    The latter were made while as many others were open as the runtime follows (USDT_LIVE_FRAMES): they have no time.
+    The latter were made while as many others were open as the runtime follows, which are `most`: they have no time.
     """
 
     roots: tuple[Calls, ...]
     lost: int
     deep: int = 0
+    most: int = 0
 
 
 class Row(NamedTuple):
@@ -75,7 +76,8 @@ def read_tree(data: bytes, names: Mapping[int, str]) -> CallTree:
         numbers = [_NODE.unpack_from(data, node * _NODE.size)[4:7] for node in way.nodes]
         times, total, own = (sum(column) for column in zip(*numbers))
         made[id(way)] = Calls(way.name, times, total, own, tuple(made.pop(id(one)) for one in way.below))
-    return CallTree(made[id(root)].below, made[id(root)].total, made[id(root)].own)
+    most = _NODE.unpack_from(data)[7]
+    return CallTree(made[id(root)].below, made[id(root)].total, made[id(root)].own, most)
 
 
 def _children(data: bytes, node: int) -> Iterator[int]:

@@ -50,6 +50,7 @@
 
 #define LIVE_FRAME_PAGES 16
 #define LIVE_FRAME_COUNT (LIVE_FRAME_PAGES * 256)
+#define LIVE_MOST_FRAMES (LIVE_FRAME_PAGES * 255) /* at a time: the first of each page is its header */
 
 typedef struct live_return {
 	uintptr_t address; /* where the frame returns to */

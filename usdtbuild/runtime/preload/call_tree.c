@@ -2,7 +2,8 @@
  * The calls of a program as a tree: a node for each way in which a function was reached, with the number of its calls, and their time.
  *
  * The tree is in a file that the reader has mapped, too, in nodes of 64 bytes; node 0 is the root, and its `calls` are the nodes that were
- * taken, its `total` those that there was no room for, its `self` the calls without a frame, whose return isn't seen. All threads share it: children are added at the front of their parent's list by
+ * taken, its `total` those that there was no room for, its `self` the calls without a frame, whose return isn't seen, and its `most` how many
+ * have one at a time. All threads share it: children are added at the front of their parent's list by
  * compare-and-exchange, and numbers added to atomically.
  *
  * What a thread has open is in memory of its own. A function that is left by longjmp or an exception doesn't return: what it opened goes when
@@ -24,7 +25,8 @@
 typedef struct node {
 	uint32_t point, child, sibling, pad;
 	uint64_t calls, total, self; /* nanoseconds */
-	uint64_t rest[3];
+	uint64_t most; /* the root's only */
+	uint64_t rest[2];
 } node;
 
 typedef struct opened {
@@ -95,6 +97,7 @@ int live_tree_begin(int fd)
 	if (nodes == MAP_FAILED)
 		return 0;
 	room = (uint64_t)status.st_size / sizeof *nodes;
+	nodes[0].most = LIVE_MOST_FRAMES;
 	return 1;
 }
 
