@@ -242,6 +242,14 @@ def functions_with_a_nop_are_patched() -> None:
 
 
 @check
+def functions_that_begin_with_an_exclusive_load_get_on() -> None:
+    """Not one hit more for a sequence that had to begin anew: the thread executes it as one step."""
+    lines, errors = traced("--engine", "trap", "-F", "add", "-F", "compare", "--count", "--", "./exclusive")
+    assert "traced with trap" in errors, errors
+    assert lines == ["sum=100 right=10", "100  add", " 20  compare"], lines
+
+
+@check
 def what_cannot_be_patched_is_told() -> None:
     lines, errors = traced("--engine", "patch", "-F", "work", "--count", "--", "./scene", "1")
     assert "is no NOP" in errors, (lines, errors)

@@ -17,7 +17,7 @@ CC = "aarch64-linux-gnu-gcc"
 # program -> options, and the objects or sources that it is made of
 SCENES = {
     "scene": ("-pie", "scene.o"), "scene-exe": ("-no-pie", "scene.o"), "scene-static": ("-static", "scene.o"),
-    "stress": ("-pie", "stress.o"), "naps": ("-pie", "naps.o"),
+    "stress": ("-pie", "stress.o"), "naps": ("-pie", "naps.o"), "exclusive": ("-pie", "exclusive.o"),
 }  # fmt: skip
 CALLS = {
     "calls-lazy": ("-fPIE", "-pie", "-Wl,-z,lazy"), "calls-now": ("-fno-pie", "-no-pie", "-Wl,-z,now"),
@@ -41,7 +41,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory, run: Any, need: Callable[
     module = sys.executable, "-m", "usdtbuild"
     for name in ("scene", "stress"):
         run(*module, "header", f"{name}.d", "-o", f"{name}.h", cwd=folder)
-    for name in ("scene", "stress", "naps"):
+    for name in ("scene", "stress", "naps", "exclusive"):
         run(*module, "cc", "--", CC, "-O2", "-fPIC", "-c", f"{name}.c", cwd=folder)
     for name, options in SCENES.items():
         run(CC, *options, "-pthread", "-o", name, cwd=folder)

@@ -1,8 +1,10 @@
 """Breakpoints of one process: armed, hit, stepped over, taken out; and what a hit's arguments are.
 
 A NOP needs no step: the thread goes on behind it. Other instructions are put back for one step, while every other
-thread of the process stands, because one that ran past would not be seen. What a forked process inherits is a copy of
-the breakpoints with a copy of this object.
+thread of the process stands, because one that ran past would not be seen. A sequence that reserves memory for a store
+is one step, too (`machines.exclusive`): stopped within, a function that begins with one would begin anew for ever.
+
+What a forked process inherits is a copy of the breakpoints with a copy of this object.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import signal
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...machines import facts_of
 from .. import ptrace
 from ..hosts import HOST
 from ..hosts.record import RETURN
@@ -35,6 +38,7 @@ AGAIN = -2  # beside RETURN
 RETURNED = -2  # the target number of a breakpoint that is only there because somebody returns to it
 _TRAP, _BEHIND = HOST.traps.instruction, HOST.traps.behind
 _SIZE = len(_TRAP)
+_SEQUENCE = 64  # bytes of code in which a sequence that reserves memory has ended
 _ALL_SIGNALS = (1 << 64) - 1
 # Those that an instruction itself can cause, the step's own among them: blocked, they would end the program.
 _FROM_INSTRUCTIONS = sum(
@@ -237,7 +241,7 @@ class Breakpoints:
         with tracees.standing(thread.pid):
             self.memory.write(address, found.before)
             try:
-                stop = _step(thread.tid, address)
+                stop = _pass(self.memory, thread.tid, address)
             finally:
                 with contextlib.suppress(OSError):
                     self.memory.write(address, first)
@@ -282,10 +286,31 @@ def _joined(found: Breakpoint, target: Target, site: Site, string_size: int) -> 
     return found._replace(others=(*found.others, other))
 
 
-def _step(tid: int, address: int) -> ptrace.Stop | None:
-    """Let a thread execute the instruction at an address; returns what happened instead, None if it did."""
+def _pass(memory: Memory, tid: int, address: int) -> ptrace.Stop | None:
+    """Let a thread execute what stands at an address, while all others stand; returns as `_step`."""
+    facts = facts_of(HOST.number)
+    atomic = facts.stopped.atomic if facts is not None else None
+    ends = atomic(memory.read(address, _SEQUENCE), address, True) if atomic is not None else ()
+    if not ends:
+        return _step(tid, address)
+    before = {end: memory.read(end, _SIZE) for end in ends}
+    try:
+        for end in ends:
+            memory.write(end, _TRAP)
+        return _step(tid, address, ptrace.CONT)
+    finally:
+        for end, code in before.items():
+            with contextlib.suppress(OSError):
+                memory.write(end, code)
+
+
+def _step(tid: int, address: int, how: int = ptrace.SINGLESTEP) -> ptrace.Stop | None:
+    """Let a thread execute the instruction at an address; returns what happened instead, None if it did.
+
+    `how`: with CONT, all up to the next breakpoint.
+    """
     while True:
-        ptrace.call(ptrace.SINGLESTEP, tid)
+        ptrace.call(how, tid)
         stop = ptrace.wait(tid)
         if stop is None or stop.exited is not None:
             return stop
