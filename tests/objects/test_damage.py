@@ -7,8 +7,10 @@ one small object with everything in it that instrumenting looks at.
 from __future__ import annotations
 
 import random
+import struct
 import tracemalloc
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,6 +63,23 @@ def test_the_object_is_accepted_and_has_everything(content: bytes) -> None:
     assert attempt(content) == "accepted"
     report = instrument(content, "x.o", EVERYTHING)[2]
     assert {(site.in_stub, site.enabled) for site in report.sites} == {(False, False), (True, False), (True, True)}
+
+
+@mostly_gcc
+@pytest.mark.parametrize("said", [0, 1, 2])
+def test_local_symbols_behind_the_last_one(content: bytes, said: int, usdtbuild: Any, tmp_path: Path) -> None:
+    """Labels take the places of what is said to be the first globals: here of the null entry, or of local symbols."""
+    (headers,), (count,) = struct.unpack_from("<Q", content, 40), struct.unpack_from("<H", content, 60)
+    places = range(headers, headers + 64 * count, 64)
+    (at,) = [place for place in places if struct.unpack_from("<I", content, place + 4)[0] == 2]  # SHT_SYMTAB
+    (tmp_path / "damaged.o").write_bytes(content[: at + 44] + struct.pack("<I", said) + content[at + 48 :])
+    done = usdtbuild("instrument", "damaged.o", "-o", "out.o", cwd=tmp_path, code=1)
+    section = places.index(at)
+    assert done.stderr == (
+        f"usdtbuild: damaged.o: symbol table (section {section}) has more local symbols than its info field says"
+        f" ({said}); compile it again\n"
+    )
+    assert not (tmp_path / "out.o").exists()
 
 
 @pytest.mark.parametrize("value", [0x00, 0xFF, 0x01, 0x80])

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .finish import Finisher
     from .layout import SectionIndex
 
+_NOT_LOCAL = bytes(range(1 << 4, 256))  # st_info of all bindings but STB_LOCAL
 ABSOLUTE = layout.SectionIndex(-1)  # in place of a section's number: the symbol's value is no address
 
 
@@ -63,6 +64,7 @@ def write_symbols(finisher: Finisher) -> None:
     """Append the symbol table with the new labels and symbols in their places, and what belongs to it."""
     editor, source, size = finisher.editor, finisher.source, finisher.layout.symbol.size
     old = source.content(source.symtab)
+    _check_order(finisher, old)
     first, stop = finisher.first_global * size, (finisher.first_global + len(finisher.moved)) * size
     table = bytearray(old[:first])
     table += finisher.symbols.labels
@@ -79,6 +81,16 @@ def write_symbols(finisher: Finisher) -> None:
     else:
         _grow(finisher, strtab, finisher.symbols.names)
         _grow(finisher, source.shstrndx, finisher.names.added)
+
+
+def _check_order(finisher: Finisher, table: memoryview) -> None:
+    """Raise ElfError if local symbols, the null entry among them, stand where globals would give place to labels."""
+    size, first = finisher.layout.symbol.size, finisher.first_global
+    infos = bytes(table[first * size + (4 if finisher.layout.is64 else 12) :: size])
+    if infos.translate(None, _NOT_LOCAL):
+        index = finisher.source.symtab
+        what = f"symbol table (section {index}) has more local symbols than its info field says ({first})"
+        raise finisher.source.error(what)
 
 
 def _section_field(section: int) -> int:
