@@ -123,30 +123,48 @@ OPERANDS: list[tuple[str, str, Any]] = [
 ]  # fmt: skip
 
 
+class Recording(NamedTuple):
+    """Code that records a site's hits: the routines, and behind them, `at` an address, the site's stub."""
+
+    code: bytes
+    at: int
+    shape: Any
+    spec: SiteSpec
+
+
+def recording(
+    site: int, target: int, features: Features, *operands: tuple[str, str], size: int, ring: int,
+    own_number: int | None = None,
+) -> Recording:  # fmt: skip
+    """Make it for operands as records spell them, each with its kind; strings have `size` bytes, a ring has `ring`."""
+    names = tuple(argument(kind) for _, kind in operands)
+    places, strings = string_places(names, size), [one.kind == STRING for one in names]
+    shape = shape_for([len(names)], [sum(strings)], size, ring)
+    code, calls = code_aarch64.routines(STUBS, shape, RINGS, CELL, own_number, features)
+    assert len(code) <= code_aarch64.ROUTINES_SIZE
+    parsed = [parse_one(text, EM_AARCH64) for text, _ in operands]
+    taken = [
+        Taken(operand, is_string, HEADER + 8 * index, place)
+        for index, (operand, is_string, place) in enumerate(zip(parsed, strings, places))
+    ]
+    at = STUBS + len(code)
+    stub = code_aarch64.record_stub(at, 0, taken, calls, COUNTERS, site + 4, features)
+    assert len(stub) <= code_aarch64.RECORD_SIZE + code_aarch64.ARGUMENT_SIZE * len(taken)
+    sizes = tuple((one.size, one.signed, one.floating) for one in parsed)
+    return Recording(code + stub, at, shape, SiteSpec(target, names, sizes, places))
+
+
 @pytest.mark.parametrize("kind", FEATURES)
 @pytest.mark.parametrize("tid", ["thread pointer", "kernel"])
 def test_a_record_has_all_operands_and_leaves_registers_flags_and_vectors_alone(
     program: Program, tmp_path: Path, kind: str, tid: str
 ) -> None:
     features, cpu = FEATURES[kind]
-    names = [argument(kind) for _, kind, _ in OPERANDS]
-    operands = [parse_one(text, EM_AARCH64) for text, _, _ in OPERANDS]
-    places = string_places(names, STRING_SIZE)
-    shape = shape_for([len(names)], [sum(one.kind == STRING for one in names)], STRING_SIZE, 1 << 16)
-    code, calls = code_aarch64.routines(
-        STUBS, shape, RINGS, CELL, program.own_number if tid != "kernel" else None, features
-    )
-    assert len(code) <= code_aarch64.ROUTINES_SIZE
-    taken = [
-        Taken(operand, one.kind == STRING, HEADER + 8 * index, place)
-        for index, (operand, one, place) in enumerate(zip(operands, names, places))
-    ]
-    site, at = program.symbols["site_all"], STUBS + len(code)
-    stub = code_aarch64.record_stub(at, 0, taken, calls, COUNTERS, site + 4, features)
-    assert len(stub) <= code_aarch64.RECORD_SIZE + code_aarch64.ARGUMENT_SIZE * len(taken)
-    said, memory = program.run(tmp_path, code + stub, {site: a64.branch(site, at)}, cpu, "all")
-    sizes = tuple((one.size, one.signed, one.floating) for one in operands)
-    (event,) = events_of(memory, shape, [SiteSpec(7, tuple(names), sizes, places)])
+    site, own_number = program.symbols["site_all"], program.own_number if tid != "kernel" else None
+    operands = [(text, kind) for text, kind, _ in OPERANDS]
+    made = recording(site, 7, features, *operands, size=STRING_SIZE, ring=1 << 16, own_number=own_number)
+    said, memory = program.run(tmp_path, made.code, {site: a64.branch(site, made.at)}, cpu, "all")
+    (event,) = events_of(memory, made.shape, [made.spec])
     pid, thread = map(int, said[1].split())
     assert (event.target, event.tid) == (7, thread)
     assert event.pid == pid
@@ -163,26 +181,19 @@ def test_threads_lose_no_count_and_no_record_while_a_site_comes_and_goes(
 ) -> None:
     features, cpu = FEATURES[kind]
     passes, site = 1000, program.symbols["site_one"]
-    # One ring would hold all that threads do while the site stays.
-    names = [argument(), argument(), argument(POINTER), argument(STRING)]
-    operands = [parse_one(text, EM_AARCH64) for text in ("-8@x0", "-8@x2", "-8@x3", "8@x1")]
-    places = string_places(names, 8)
-    shape = shape_for([4], [1], 8, 1 << 19)
-    code, calls = code_aarch64.routines(STUBS, shape, RINGS, CELL, None, features)
-    taken = [Taken(one, index == 3, HEADER + 8 * index, places[index]) for index, one in enumerate(operands)]
-    at = STUBS + len(code)
-    stub = code_aarch64.record_stub(at, 0, taken, calls, COUNTERS, site + 4, features)
     counting = code_aarch64.count_stub(STUBS, COUNTERS, site + 4, features)
     assert len(counting) <= code_aarch64.COUNT_SIZE
     words = {site: a64.branch(site, STUBS)}
     _, memory = program.run(tmp_path, counting, words, cpu, what, str(10 * passes))
     (count,) = struct.unpack_from("<Q", memory, COUNTERS - STUBS)
     assert count == 40 * passes if what == "steady" else count >= 40 * passes
-    words = {site: a64.branch(site, at)}
-    _, memory = program.run(tmp_path, code + stub, words, cpu, what, str(passes))
+    # One ring would hold all that threads do while the site stays.
+    operands = [("-8@x0", INTEGER), ("-8@x2", INTEGER), ("-8@x3", POINTER), ("8@x1", STRING)]
+    made = recording(site, 0, features, *operands, size=8, ring=1 << 19)
+    words = {site: a64.branch(site, made.at)}
+    _, memory = program.run(tmp_path, made.code, words, cpu, what, str(passes))
     (lost,) = struct.unpack_from("<Q", memory, COUNTERS - STUBS)
-    spec = SiteSpec(0, tuple(names), tuple((one.size, one.signed, one.floating) for one in operands), places)
-    events = events_of(memory, shape, [spec])
+    events = events_of(memory, made.shape, [made.spec])
     assert all(one.values[1:] == (3 * one.values[0], ~one.values[0], b"a text") for one in events)
     if what == "steady":
         assert not lost
@@ -193,17 +204,15 @@ def test_threads_lose_no_count_and_no_record_while_a_site_comes_and_goes(
 
 def test_a_full_ring_loses_records_and_tells_how_many(program: Program, tmp_path: Path) -> None:
     features, cpu = FEATURES["exclusive"]
-    site, shape = program.symbols["site_one"], shape_for([0], [0], 8, 1 << 12)
-    code, calls = code_aarch64.routines(STUBS, shape, RINGS, CELL, None, features)
-    at = STUBS + len(code)
-    stub = code_aarch64.record_stub(at, 0, [], calls, COUNTERS, site + 4, features)
-    words = {site: a64.branch(site, at)}
-    _, memory = program.run(tmp_path, code + stub, words, cpu, "steady", "1000")
+    site = program.symbols["site_one"]
+    made = recording(site, 0, features, size=8, ring=1 << 12)
+    words = {site: a64.branch(site, made.at)}
+    _, memory = program.run(tmp_path, made.code, words, cpu, "steady", "1000")
     (lost,) = struct.unpack_from("<Q", memory, COUNTERS - STUBS)
-    events = events_of(memory, shape, [SiteSpec(0, (), (), ())])
+    events = events_of(memory, made.shape, [made.spec])
     assert lost
     assert len(events) + lost == 4000
-    assert max(Counter(one.tid & 15 for one in events).values()) == shape.slots
+    assert max(Counter(one.tid & 15 for one in events).values()) == made.shape.slots
 
 
 class Code:
