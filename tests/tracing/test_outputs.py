@@ -63,6 +63,13 @@ def test_a_limit_counts_what_passed(trace: Any) -> None:
     assert len(re.findall(r"id=11\b", shown.stdout)) == len(shown.stdout.splitlines()) == 3
 
 
+@pytest.mark.parametrize("engine", ["patch", "trap", "inside"])
+def test_a_limit_ends_a_count(engine: str, usdtbuild: Any, server: Path) -> None:
+    shown = usdtbuild("trace", "--engine", engine, "--count", "--limit", "3", "--", server, 400, 1, 1000)
+    counted = sum(int(count) for count in re.findall(r"(\d+)  server:", shown.stdout))
+    assert 3 <= counted < 1600
+
+
 def test_a_filter_for_an_argument_that_is_not_there_ends_what_was_started(trace: Any) -> None:
     done = trace("--filter", "id > 3", code=2)
     assert done.stdout == ""

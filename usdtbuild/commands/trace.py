@@ -344,6 +344,7 @@ def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
 
 def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, limit: int | None, verbose: bool) -> int:
     """Do it; return the exit code: the program's own, if it was started here; minus a signal that asked for the end."""
+    from ..tracing.model import COUNT
     from ..tracing.session import Session
 
     with _session(job) as session:
@@ -353,7 +354,7 @@ def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, l
             click.echo(f"usdtbuild: tracing process {session.pid}", err=True)
         _announce(session, output, sieve)
         names = _ThreadNames(here=not job.remote)
-        _follow(session, output, sieve, names, duration, limit)
+        _follow(session, output, sieve, names, duration, limit, counts=job.what == COUNT)
         output.counts(session.totals)
         report = session.report()
         report = report._replace(threads={**report.threads, **names.known})
@@ -419,9 +420,9 @@ def _announce(session: AnySession, output: All, sieve: Sieve | None) -> None:
 
 def _follow(
     session: AnySession, output: All, sieve: Sieve | None, names: _ThreadNames, duration: float | None,
-    limit: int | None,
+    limit: int | None, *, counts: bool,
 ) -> None:  # fmt: skip
-    """Hand over what comes until it is enough."""
+    """Hand over what comes until it is enough; `counts`: no hits come, only how many there were."""
     from ..tracing.session import Session
 
     known, seen = len(session.targets), 0
@@ -439,13 +440,13 @@ def _follow(
             batch = sieve.take(batch)
         if limit is not None:
             batch = batch[: limit - seen]
-            seen += len(batch)
+            seen = sum(session.totals.counts.values()) if counts else seen + len(batch)
         if batch:
             output.events(batch)
         output.counts(session.totals)
         if (deadline is not None and time.monotonic() >= deadline) or (limit is not None and seen >= limit):
             session.stop()
-            if limit is not None and seen >= limit and isinstance(session, Session):
+            if limit is not None and seen >= limit and not counts and isinstance(session, Session):
                 session.skip()
 
 
