@@ -493,6 +493,12 @@ def test_a_provider_named_on_the_command_line_is_read(work) -> None:
         ("-MMD -c app.c -o sub/x.y.o", "sub/x.y.d"),
         ("-MMD -MF other.d -c app.c", "other.d"),
         ("-MMD -MFother.d -c app.c", "other.d"),
+        ("-Wp,-MMD,.app.o.d -c app.c", ".app.o.d"),
+        ("-Wp,-MD,app.d app.c -o app", "app.d"),
+        ("-S -MMD app.c", "app.d"),
+        ("-E -MMD app.c -o app.i", "app.d"),
+        ("-M -MF app.d app.c", "app.d"),
+        ("-MM app.c -o app.d", "app.d"),
     ],
 )
 def test_dependencies_are_not_written_over_a_provider_file(
@@ -509,7 +515,7 @@ def test_dependencies_are_not_written_over_a_provider_file(
     done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
     assert (done.returncode, path.read_text()) == (1, PROVIDER)
     assert done.stderr == (
-        f"usdtbuild: {dependencies}: is a provider file, and -MD or -MMD would write the source's dependencies over "
+        f"usdtbuild: {dependencies}: is a provider file, and the compiler would write the source's dependencies over "
         f"it; name another file for these, such as -MF {dependencies}ep\n"
     )
 

@@ -62,6 +62,7 @@ _NOT_OUTPUT = (
     "-object-file-name", "-objcmt-allow", "-objcmt-atomic-", "-objcmt-migrate-", "-objcmt-ns-", "-objcmt-returns-",
     "-objcmt-white",
 )  # fmt: skip
+TO_PREPROCESSOR = ("-Wp,-MD,", "-Wp,-MMD,")  # and the file for the dependencies
 NO_OBJECT_PREFIXES = ("-print-", "--print-", "--help=")
 
 # File suffixes that the drivers compile or assemble. Headers and unknown suffixes are not among them: the first give
@@ -200,16 +201,23 @@ def _read_other(line: CompilerLine, option: str, value: str) -> None:
 
 
 def dependency_files(line: CompilerLine) -> list[str]:
-    """Return where the compiler will write what the sources depend on: -MF, or names after -o or the sources."""
+    """Return where the compiler will write what the sources depend on: -MF, or names after -o or the sources.
+
+    Also of a line that writes no object, and what Kbuild hands to the preprocessor (-Wp,-MMD,FILE).
+    """
     words = line.words
-    if "-MD" not in words and "-MMD" not in words:
-        return []
+    files = [word.split(",")[2] for word in words if word.startswith(TO_PREPROCESSOR)]
+    alone = "-M" in words or "-MM" in words
+    if not line.sources or not (alone or "-MD" in words or "-MMD" in words):
+        return files
     for position, word in enumerate(words):
         if word[:3] == "-MF":
-            return [word[3:] or "".join(words[position + 1 : position + 2])]
+            return [*files, word[3:] or "".join(words[position + 1 : position + 2])]
+    if alone:
+        return [*files, line.output] if line.output else files
     named = [line.output] if line.output else [_default_object(source.path) for source in line.sources]
     named = [_in_folder(line.folder, name) for name in named]
-    return [f"{name[: name.rfind('/') + 1]}{_default_object(name)[:-2]}.d" for name in named]
+    return files + [f"{name[: name.rfind('/') + 1]}{_default_object(name)[:-2]}.d" for name in named]
 
 
 def takes_value(word: str) -> bool:

@@ -110,15 +110,15 @@ def run(arguments: list[str]) -> int:
         from ..compilers.driver_plan import correct
 
         correct(line, settings.words)
-    if line.action == PASS:
-        return execute(program, settings.words, posix.environ)
     for path in dependency_files(line):
         if _is_provider_file(path):
             say(
-                f"usdtbuild: {path}: is a provider file, and -MD or -MMD would write the source's dependencies over "
+                f"usdtbuild: {path}: is a provider file, and the compiler would write the source's dependencies over "
                 f"it; name another file for these, such as -MF {path}ep"
             )
             return 1
+    if line.action == PASS:
+        return execute(program, settings.words, posix.environ)
     if line.action == COMPILE:
         return _Compilation(settings, line, program).run()
     from .link import compile_and_link

@@ -146,6 +146,7 @@ def _tables(python: str, launcher: str) -> str:
         "takes_value": sorted(compilers.TAKES_VALUE),
         "no_object": sorted(compilers.NO_OBJECT),
         "no_object_prefixes": compilers.NO_OBJECT_PREFIXES,
+        "to_preprocessor": compilers.TO_PREPROCESSOR,
         "source_suffixes": sorted(compilers.SOURCE_SUFFIXES),
         "not_plain": compilers.NOT_PLAIN,
         "own_options": compile_step.NATIVE_OPTIONS,

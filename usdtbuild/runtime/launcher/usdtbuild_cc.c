@@ -155,6 +155,58 @@ static int has_compilers_name(const char *path)
     return 0;
 }
 
+/* --- looking into files -------------------------------------------------------------------------------------------- */
+
+/* Return a file's content, with start NULL where there is none to be had. */
+static struct bytes map_file(const char *path)
+{
+    struct bytes content = {NULL, 0};
+    struct stat status;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return content;
+    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
+        void *start = status.st_size ? mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, file, 0) : (void *)"";
+        if (start != MAP_FAILED) {
+            content.start = start;
+            content.size = (size_t)status.st_size;
+        }
+    }
+    close(file);
+    return content;
+}
+
+static int holds(struct bytes content, const char *text)
+{
+    return memmem(content.start, content.size, text, strlen(text)) != NULL;
+}
+
+/* Whether an object may call probes or test whether one is enabled: launch/compile.py, may_have_probes, has the reasons. */
+int may_have_probes(const char *path)
+{
+    struct bytes content = map_file(path);
+    int found;
+    if (!content.start)
+        return 1; /* Python says what is wrong with it */
+    found = holds(content, STUB_NAME);
+    if (!found && holds(content, SEMAPHORE_NAME))
+        for (size_t i = 0; i < sizeof semaphore_company / sizeof *semaphore_company; i++)
+            found = found || holds(content, semaphore_company[i]);
+    if (content.size)
+        munmap((void *)content.start, content.size);
+    return found;
+}
+
+/* Whether the dependencies would be written over a provider file: then Python says so. */
+static int is_provider_file(const char *path)
+{
+    struct bytes content = map_file(path);
+    int found = content.start && memchr(content.start, '{', content.size) && holds(content, "provider");
+    if (content.start && content.size)
+        munmap((void *)content.start, content.size);
+    return found;
+}
+
 /* --- the compiler's command line ------------------------------------------------------------------------------------ */
 
 struct line {
@@ -163,6 +215,7 @@ struct line {
     const char *output;       /* the object's path */
     const char *dependencies; /* what -MF names, or NULL */
     int writes_dependencies;  /* -MD or -MMD */
+    int only_dependencies;    /* -M or -MM */
     int compiles;             /* -c, or the like, is there */
     int writes_no_object;     /* -E, --version, ..., or nothing is compiled */
     int links;                /* compiles, and links in one go */
@@ -245,14 +298,23 @@ static struct line understand(char **words)
             line.dependencies = line.dependencies ? line.dependencies : word + 3;
         } else if (strcmp(word, "-MD") == 0 || strcmp(word, "-MMD") == 0) {
             line.writes_dependencies = 1;
+        } else if (STARTS_WITH_ONE_OF(word, to_preprocessor)) {
+            if (is_provider_file(strchr(strchr(word, ',') + 1, ',') + 1))
+                let_python_do_it();
         } else if (STARTS_WITH_ONE_OF(word, linker_paths) && (!starts_with(word, "-fuse-ld") || strchr(word, '/'))) {
             odd = 1; /* a linker given by its path */
         } else if (IS_IN(word, no_object) || STARTS_WITH_ONE_OF(word, no_object_prefixes)) {
             line.writes_no_object = 1;
+            line.only_dependencies = line.only_dependencies || strcmp(word, "-M") == 0 || strcmp(word, "-MM") == 0;
         }
     }
-    if (line.writes_no_object)
+    if (line.writes_no_object) {
+        if (line.only_dependencies && !line.dependencies)
+            line.dependencies = line.output;
+        if (line.writes_dependencies || (line.only_dependencies && line.dependencies && is_provider_file(line.dependencies)))
+            let_python_do_it();
         return line;
+    }
     size_t length = strlen(language);
     int header = length >= 7 && strcmp(language + length - 7, "-header") == 0;
     if (odd || header)
@@ -273,58 +335,6 @@ static struct line understand(char **words)
         line.dependencies = with_suffix(line.output, (size_t)(name - line.output), name, ".d");
     }
     return line;
-}
-
-/* --- looking into files -------------------------------------------------------------------------------------------- */
-
-/* Return a file's content, with start NULL where there is none to be had. */
-static struct bytes map_file(const char *path)
-{
-    struct bytes content = {NULL, 0};
-    struct stat status;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return content;
-    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
-        void *start = status.st_size ? mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, file, 0) : (void *)"";
-        if (start != MAP_FAILED) {
-            content.start = start;
-            content.size = (size_t)status.st_size;
-        }
-    }
-    close(file);
-    return content;
-}
-
-static int holds(struct bytes content, const char *text)
-{
-    return memmem(content.start, content.size, text, strlen(text)) != NULL;
-}
-
-/* Whether an object may call probes or test whether one is enabled: launch/compile.py, may_have_probes, has the reasons. */
-int may_have_probes(const char *path)
-{
-    struct bytes content = map_file(path);
-    int found;
-    if (!content.start)
-        return 1; /* Python says what is wrong with it */
-    found = holds(content, STUB_NAME);
-    if (!found && holds(content, SEMAPHORE_NAME))
-        for (size_t i = 0; i < sizeof semaphore_company / sizeof *semaphore_company; i++)
-            found = found || holds(content, semaphore_company[i]);
-    if (content.size)
-        munmap((void *)content.start, content.size);
-    return found;
-}
-
-/* Whether the dependencies would be written over a provider file: then Python says so. */
-static int is_provider_file(const char *path)
-{
-    struct bytes content = map_file(path);
-    int found = content.start && memchr(content.start, '{', content.size) && holds(content, "provider");
-    if (content.start && content.size)
-        munmap((void *)content.start, content.size);
-    return found;
 }
 
 /* --- the compiler's run -------------------------------------------------------------------------------------------- */
