@@ -84,7 +84,9 @@ def rows() -> list[Any]:
 
 
 @pytest.mark.parametrize(("flavour", "linker", "language"), rows())
-@pytest.mark.parametrize("dropped", [(), ("-Wl,--gc-sections",)], ids=["all", "gc"])
+@pytest.mark.parametrize(
+    "dropped", [pytest.param((), id="all"), pytest.param(("-Wl,--gc-sections",), id="gc", marks=pytest.mark.slow)]
+)
 def test_stubs_carry_the_probes_of_lto_objects(
     session_bench: Any, check: Any, kept: Any, need: Any, flavour: str, linker: str, language: str, dropped: Any
 ) -> None:

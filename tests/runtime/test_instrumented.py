@@ -91,7 +91,7 @@ def registered(outcome: Any, kind: str = "offsets", platform: str = "freebsd") -
 
 
 @pytest.mark.parametrize("link", ["", "-Wl,--gc-sections", "-Wl,-r"])
-@pytest.mark.parametrize("shape", ["-pie -fPIE", "-no-pie -fno-pie"])
+@pytest.mark.parametrize("shape", ["-pie -fPIE", pytest.param("-no-pie -fno-pie", marks=pytest.mark.slow)])
 def test_templates_of_two_objects_are_registered_once_with_all_sites(
     link: str, shape: str, linker: str, sources: Path, usdtbuild: Any, run: Any, watch: Any
 ) -> None:
