@@ -17,24 +17,17 @@ def main() -> int:
         return launch(sys.argv[2:])
     from . import ending
 
-    if len(sys.argv) > 1 and sys.argv[1] == "header":
-        return ending.run_and_leave(_header, "usdtbuild")
-    if len(sys.argv) > 1 and sys.argv[1] == "instrument":
-        return ending.run_and_leave(_instrument, "usdtbuild")
+    if len(sys.argv) > 1 and sys.argv[1] in ("header", "instrument"):
+        return ending.run_and_leave(_quick_way, "usdtbuild")
     return ending.run(_command_line, "usdtbuild")
 
 
-def _header() -> int:
-    from .provider.fast import main as header
-
-    code = header(sys.argv[2:])
-    return _command_line() if code is None else code
-
-
-def _instrument() -> int:
-    from .instrument.fast import main as instrument
-
-    code = instrument(sys.argv[2:])
+def _quick_way() -> int:
+    if sys.argv[1] == "header":
+        from .provider.fast import main as quick
+    else:
+        from .instrument.fast import main as quick
+    code = quick(sys.argv[2:])
     return _command_line() if code is None else code
 
 

@@ -199,13 +199,11 @@ def _selected(report: Report, reader: FunctionReader | None, wanted: _Wanted) ->
 
 def _process(pid: int, wanted: _Wanted, all_modules: bool) -> list[_File]:
     """Return a file for every module of a process, with the addresses and the bytes that the process has."""
-    from ..inspection.process import Memory, load_biases, mapped_files, may_be_program, open_mapped
+    from ..inspection.process import Memory, load_biases, open_mapped, program_files
 
     files = []
     with Memory(pid) as memory:
-        for module in mapped_files(pid):
-            if not may_be_program(pid, module):
-                continue
+        for module in program_files(pid):
             try:
                 path = open_mapped(pid, module)
                 image = _opened(path, module.path)

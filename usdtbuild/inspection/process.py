@@ -101,7 +101,12 @@ def open_mapped(pid: int, file: MappedFile) -> str:
     raise InputError(file.path, reason, _CURE)
 
 
-def may_be_program(pid: int, file: MappedFile) -> bool:
+def program_files(pid: int) -> list[MappedFile]:
+    """Return those of the `mapped_files` that can be a program or a library. Raises InputError."""
+    return [file for file in mapped_files(pid) if _may_be_program(pid, file)]
+
+
+def _may_be_program(pid: int, file: MappedFile) -> bool:
     """Tell whether a mapped file can be a program or a library, by its header in the process's memory.
 
     What compilers make at run time is often mapped from a file without a name, and so is what a trace has left.

@@ -18,7 +18,7 @@ from ..elf.image import MAGIC, Image
 from ..errors import InputError
 from ..files import open_input
 from ..record import NamedTuple
-from .process import load_biases, mapped_files, may_be_program, open_mapped
+from .process import load_biases, open_mapped, program_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,9 +182,7 @@ def loaded(pid: int, trouble: Trouble) -> Iterator[Loaded]:
 
     `path` of the images is what the process calls them.
     """
-    for file in mapped_files(pid):
-        if not may_be_program(pid, file):
-            continue
+    for file in program_files(pid):
         try:
             with open_input(open_mapped(pid, file)) as opened:
                 if bytes(opened.view[:4]) != MAGIC:
