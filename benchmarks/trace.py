@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 from common import USDTBUILD, have, report, run, under_lttng, workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
-    from typing import Callable
 
 PROVIDER = "provider bench { probe six(int a, int b, int c, int d, int e, int f); probe text(char *what); };\n"
 # What both programs that time themselves do it with: nanoseconds of the process.

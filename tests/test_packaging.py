@@ -69,7 +69,7 @@ def test_wheel_has_nothing_outside_its_package(contents: set[str]) -> None:
 def test_metadata_names_licence_and_entry_points(wheel: Path, contents: set[str]) -> None:
     said = Parser().parsestr(metadata(wheel, "METADATA"))
     assert said["License-Expression"] == "Apache-2.0 AND MIT"
-    assert said["Requires-Python"] == ">=3.9"
+    assert said["Requires-Python"] == ">=3.10"
     assert said["Description-Content-Type"] == "text/markdown"
     for licence in ("LICENSE", "usdtbuild/tracing/outputs/page/uPlot.LICENSE"):
         assert any(name.endswith(f".dist-info/licenses/{licence}") for name in contents)

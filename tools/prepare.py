@@ -127,8 +127,8 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1 or arguments[0] not in NEEDS:
         print(__doc__, file=sys.stderr)
         return 2
-    if sys.version_info < (3, 9):  # noqa: UP036 - this file meets whatever python3 the machine has
-        return fail(f"Python 3.9 or newer is needed, and {sys.executable} is {sys.version.split()[0]}.")
+    if sys.version_info < (3, 10):  # noqa: UP036 - this file meets whatever python3 the machine has
+        return fail(f"Python 3.10 or newer is needed, and {sys.executable} is {sys.version.split()[0]}.")
     purpose = arguments[0]
     is_root = os.geteuid() == 0
     missing = [need for need in NEEDS[purpose] if not is_there(need) and (is_root or not need.root)]

@@ -15,8 +15,9 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal as _signal
+    from collections.abc import Callable
     from types import FrameType
-    from typing import Any, Callable, NoReturn
+    from typing import Any, NoReturn
 else:
     import _signal  # `signal` makes enums of the numbers, which takes 4 ms
 

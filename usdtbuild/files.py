@@ -14,9 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from mmap import mmap
-    from typing import Union
 
-    Data = Union[bytes, mmap]
+    Data = bytes | mmap
 
 # From this size on a file is mapped, and copied by the kernel, instead of being read into memory.
 _MAPPED_FROM = 4 << 20

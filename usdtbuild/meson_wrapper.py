@@ -13,8 +13,9 @@ from __future__ import annotations
 import functools
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 from .folders import folder
 from .options import NOPS, SYSTEMS, TABLES

@@ -122,7 +122,7 @@ def test_python_that_is_too_old_is_named(one_target: Any, tmp_path: Path) -> Non
     python.write_text("#!/bin/sh\nprintf '/usr/bin/python3\\n3.8.10\\n\\n'\n")
     python.chmod(0o755)
     said = one_target("").configure(f"-DUSDTBuild_PYTHON={python}", code=1)
-    assert f"{python}: is Python 3.8.10, and usdtbuild needs 3.9 or newer" in said
+    assert f"{python}: is Python 3.8.10, and usdtbuild needs 3.10 or newer" in said
 
 
 @pytest.mark.parametrize("cmake", [pytest.param("oldest", marks=pytest.mark.slow), "system"])

@@ -32,15 +32,14 @@ from ..instrument.target import system_of
 from ..provider import describe, header
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from mmap import mmap
-    from typing import Callable, Union
 
     from ..elf.layout import SymbolIndex
     from ..outputs import Outputs
     from ..provider.model import Provider
 
-    Data = Union[bytes, mmap]
+    Data = bytes | mmap
 
 _LTO_SYMBOLS = b".gnu.lto_.symtab"
 _LIBTOOL = b"libtool object file"

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 import click
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..tracing.sieve import Sieve
     from ..tracing.tools.gdb import Gdb
 
-    AnySession = Union[Session, Inside, Remote, Counting, Gdb]
+    AnySession = Session | Inside | Remote | Counting | Gdb
 
 _ENGINES = ("auto", "patch", "trap", "inside", "remote", "bpftrace", "gdb")
 

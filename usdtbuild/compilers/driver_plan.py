@@ -6,6 +6,7 @@ prints the commands that it would run, and runs none; they name every object. Ot
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 
 from . import COMPILE, LINK, PASS, CompilerLine, Source, compiler_position, split_words
@@ -79,7 +80,7 @@ def _is_linker(command: list[str]) -> bool:
 
 def _value(command: list[str], option: str) -> str:
     value = ""
-    for word, following in zip(command, command[1:]):
+    for word, following in itertools.pairwise(command):
         if word == option:
             value = following
     return value

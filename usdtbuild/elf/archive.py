@@ -7,7 +7,7 @@ ar(5) of FreeBSD, and binutils' `include/aout/ar.h`. Reads no member; a damaged 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..record import NamedTuple
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from mmap import mmap
 
-    Data = Union[bytes, mmap]
+    Data = bytes | mmap
 
 MAGIC, THIN_MAGIC = b"!<arch>\n", b"!<thin>\n"
 _HEADER_SIZE = 60

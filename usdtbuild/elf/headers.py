@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from mmap import mmap
     from struct import Struct
-    from typing import Union
 
     from ..errors import InputError
 
-    Data = Union[bytes, mmap]
+    Data = bytes | mmap
 
 MAGIC = b"\x7fELF"
 

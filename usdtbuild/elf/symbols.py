@@ -17,9 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from mmap import mmap
-    from typing import Union
 
-    Data = Union[bytes, mmap]
+    Data = bytes | mmap
 
 # st_info -> 1 for STT_FUNC and STT_GNU_IFUNC
 _IS_FUNCTION = bytes(1 if info & 15 in {2, 10} else 0 for info in range(256))

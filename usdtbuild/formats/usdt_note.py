@@ -25,7 +25,7 @@ from .operands import split
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Union
+    pass
 
 SECTION = ".note.usdt"
 NAMES_SECTION = ".rodata"  # DTrace looks for functions' names in the section of this name, and nowhere else
@@ -71,7 +71,7 @@ class ProviderNote(NamedTuple):
 
 
 if TYPE_CHECKING:
-    UsdtNote = Union[SiteNote, ProviderNote]
+    UsdtNote = SiteNote | ProviderNote
 
 
 class Guard(NamedTuple):

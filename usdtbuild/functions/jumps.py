@@ -261,7 +261,7 @@ def _addend_in_place(space: AddressSpace, place: int, adjustment: int) -> int:
 
 
 if TYPE_CHECKING:
-    from typing import Callable
+    from collections.abc import Callable
 
     _Decode1 = Callable[[int], "int | None"]
     _Decode2 = Callable[[int, int], "int | None"]

@@ -9,7 +9,8 @@ the records' relocations.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
 
 from ..elf import layout as elf
 from ..errors import InputError, UsdtError

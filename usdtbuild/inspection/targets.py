@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, TypeVar, Union
+from typing import TYPE_CHECKING, TypeVar
 
 from ..elf import archive
 from ..elf.image import MAGIC, Image
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from mmap import mmap
 
-    Data = Union[bytes, mmap]
+    Data = bytes | mmap
     Trouble = Callable[[InputError], None]
 
 Result = TypeVar("Result")

@@ -28,12 +28,11 @@ from .target import Options, known_providers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from mmap import mmap
-    from typing import Union
 
     from ..machines.calls import Calls
     from ..provider.model import Probe, Provider
 
-    Data = Union[bytes, mmap]
+    Data = bytes | mmap
 
 _PAGE = 4096
 _CURE = "compile this file without LTO (--lto=recompile does)"

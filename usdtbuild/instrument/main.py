@@ -27,12 +27,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from mmap import mmap
-    from typing import Union
 
     from ..elf.object import Reference
     from .sites import Site
 
-    Data = Union[bytes, mmap]
+    Data = bytes | mmap
 
 __all__ = ["Options", "Report", "SiteReport", "define", "instrument", "instrument_file", "mentions_probes"]
 

@@ -19,7 +19,7 @@ from .target import DEFAULTS, Options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from collections.abc import Callable
 
 
 class Request(NamedTuple):

@@ -18,11 +18,11 @@ from .compile import BITCODE, HELD, Settings, Signals, discard, hold, is_regular
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mmap import mmap
-    from typing import Any, Union
+    from typing import Any
 
     from ..compilers import CompilerLine, Source
 
-    Data = Union[bytes, mmap]
+    Data = bytes | mmap
 
 
 def complete(

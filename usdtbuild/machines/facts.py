@@ -11,8 +11,7 @@ from ..record import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Callable
+    from collections.abc import Callable, Mapping
 
     Macros = Mapping[str, str]
 

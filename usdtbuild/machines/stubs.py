@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from array import array
-from typing import TYPE_CHECKING, Callable, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from .calls import signed
 

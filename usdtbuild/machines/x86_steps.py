@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 # A register's number (-1: none), or a place on the stack: the stack or frame pointer's, and the distance from it.
-Place = Union[int, "tuple[int, int]"]
+Place = int | tuple[int, int]
 
 _NAMES = ("ax", "cx", "dx", "bx", "sp", "bp", "si", "di")
 SP, BP = 4, 5

@@ -22,7 +22,7 @@ from .parser import ParseError, parse_bytes, read_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from collections.abc import Callable
 
 
 class Request(NamedTuple):

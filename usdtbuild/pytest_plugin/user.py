@@ -7,7 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple, Union
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..tracing.backends.hits import Traced
 
 # A path, or an imported extension module.
-Binary = Union[str, "os.PathLike[str]", ModuleType]
+Binary = str | os.PathLike[str] | ModuleType
 
 __all__ = ["Binary", "Hit", "Hits", "Run", "UnknownProbeError", "Usdt"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import operator
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ..errors import UsageError
 from .model import FLOAT, MISSING, STRING, Unreadable
@@ -79,7 +79,7 @@ class _Joined(NamedTuple):
     parts: tuple[_Tree, ...]
 
 
-_Tree = Union[_Comparison, _Joined]
+_Tree = _Comparison | _Joined
 
 
 class Filter:

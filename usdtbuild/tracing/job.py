@@ -7,7 +7,7 @@ nothing behind: the worker notices, puts everything back, and goes too.
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, NamedTuple, Union
+from typing import TYPE_CHECKING, NamedTuple
 
 from .model import RECORD
 
@@ -130,7 +130,7 @@ class Ended(NamedTuple):
     threads: dict[int, str]
 
 
-Message = Union[Started, Targets, Refused, Noted, Sites, Raw, Mark, Seen, Counted, Failed, Ended]
+Message = Started | Targets | Refused | Noted | Sites | Raw | Mark | Seen | Counted | Failed | Ended
 STOP, KILL = "stop", "kill"
 # Signals that are for the front; the worker ignores them.
 FRONTS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)

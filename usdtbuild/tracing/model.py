@@ -6,7 +6,7 @@ Times are nanoseconds of CLOCK_MONOTONIC; addresses are those of the traced proc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Union
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ..formats.operands import Operand
@@ -30,7 +30,7 @@ class Unreadable(int):
 # int for integers and pointers, float for floating point, bytes for strings (without the NUL; at most
 # `Plan.string_size` bytes, so one of exactly that length may have been cut), None for the string that NULL is,
 # Unreadable for a string at an address that can't be read. A value that an engine can't get at all is MISSING.
-Value = Union[int, float, bytes, None]
+Value = int | float | bytes | None
 
 
 class _Missing(int):

@@ -11,7 +11,7 @@ from .errors import TracerError
 from .hosts import HOST
 
 if TYPE_CHECKING:
-    from typing import Callable
+    from collections.abc import Callable
 
 _READ_EXECUTE, _PRIVATE, _PAGE, _ALIGNED = 5, 2, 4096, 64
 _CODES = (HOST.ticks, HOST.skip, HOST.ticks_a_second, HOST.fence)

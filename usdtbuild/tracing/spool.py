@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 from .errors import TracerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Callable, Union
+    from collections.abc import Callable, Iterator
 
-    Bytes = Union[bytes, memoryview]
+    Bytes = bytes | memoryview
 
 # What others may need of the file system is left: a tenth of it, or a gigabyte where that is less.
 _SPARED, _SPARED_PART = 1 << 30, 10

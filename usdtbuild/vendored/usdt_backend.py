@@ -12,11 +12,11 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import usdt_none_header
 
-Settings = Optional[dict[str, Any]]
+Settings = dict[str, Any] | None
 
 # What [build-system] requires -> the backend, and how it is told: without probes, and not without.
 BACKENDS = {

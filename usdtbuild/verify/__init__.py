@@ -10,7 +10,8 @@ way of using it is left out; a note, that nothing is wrong but someone may want 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..formats import stapsdt
 from ..inspection import probes as look

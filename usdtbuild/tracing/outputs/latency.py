@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import heapq
-from typing import IO, TYPE_CHECKING, Union
+from typing import IO, TYPE_CHECKING
 
 from ...errors import UsageError
 from ..filters import argument_index, said_arguments
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..model import Event, Report, Target, Totals, Value
 
-    Key = Union[int, tuple[int, Value]]
+    Key = int | tuple[int, Value]
 
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
 _MOST_WAITING = 1_000_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 from ..model import FLOAT, MISSING, POINTER, Unreadable
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..model import Argument, Target, Value
 
-Plain = Union[int, float, str, None]
+Plain = int | float | str | None
 
 
 def plain_text(text: str | bytes) -> str:

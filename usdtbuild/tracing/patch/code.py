@@ -25,7 +25,7 @@ Encodings: Intel's manual, volume 2. tests/tracing disassembles and runs all of 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple, Union
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
 from ...machines.x86_64 import INT3
@@ -78,7 +78,7 @@ class Instruction(NamedTuple):
 
 
 # An address, to where a slot leads, or by an instruction; None: it returns from the function instead.
-Back = Union[int, Through, Instruction, None]
+Back = int | Through | Instruction | None
 
 
 def _back(at: int, target: Back) -> bytes:

@@ -10,7 +10,8 @@ import ctypes
 import struct
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Callable, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import native
 from ..model import FLOAT, MISSING, STRING, Event, Unreadable

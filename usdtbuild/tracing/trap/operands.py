@@ -12,13 +12,12 @@ from ..ptrace import FLOATS, INDEX, NAMES
 if TYPE_CHECKING:
     import ctypes
     from collections.abc import Callable, Sequence
-    from typing import Union
 
     from ...formats.operands import Operand
     from ..maps import Memory
     from ..model import Argument, Held, Value
 
-    Registers = Union[ctypes.Array[ctypes.c_ulonglong], Sequence[int]]
+    Registers = ctypes.Array[ctypes.c_ulonglong] | Sequence[int]
     Reader = Callable[[Registers, Memory], Value]
 
 _MASK = (1 << 64) - 1
