@@ -22,7 +22,7 @@ from typing import NamedTuple
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from usdtbuild.launch.compile import may_have_probes
+from usdtbuild.launch.step import may_have_probes
 
 PACKAGE = Path(__file__).resolve().parent.parent / "usdtbuild"
 PYTHON_DOOR = [sys.executable, "-I", "-S", str(PACKAGE / "launcher.py")]
@@ -914,7 +914,8 @@ def test_a_compile_without_probes_loads_next_to_nothing(work) -> None:
     loaded = {line.rpartition("|")[2].strip() for line in listing.splitlines()}
     baseline = execute(work("plain.h"), [sys.executable, "-I", "-S", "-X", "importtime", "-c", ""]).err
     known = {line.rpartition("|")[2].strip() for line in baseline.splitlines()}
-    own = {"usdtbuild", "usdtbuild.compilers", "usdtbuild.launch", "usdtbuild.launch.compile"}
+    own = {"usdtbuild", "usdtbuild.compilers", "usdtbuild.launch"}
+    own |= {f"usdtbuild.launch.{name}" for name in ("compile", "settings", "step")}
     assert loaded - known == {"__future__", *own}
 
 

@@ -19,7 +19,7 @@ from usdtbuild.commands import cc, hook, instrument
 from usdtbuild.inspection.records import READERS
 from usdtbuild.instrument.records import TABLE, WRITERS
 from usdtbuild.instrument.target import Options
-from usdtbuild.launch import compile as launcher
+from usdtbuild.launch import settings as launcher
 from usdtbuild.pytest_plugin import _TRACERS
 from usdtbuild.tracing.backends.choose import TRACERS
 from usdtbuild.verify.formats import _NAMES

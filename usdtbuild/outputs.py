@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import signal as _signal
     from types import TracebackType
 else:
-    import _signal  # as in `launch.compile`
+    import _signal  # as in `launch.step`
 
 _ENDING = (_signal.SIGHUP, _signal.SIGINT, _signal.SIGTERM)
 

@@ -1,6 +1,6 @@
 """`usdtbuild cc`: its help; the work is `launcher`'s, which `__main__` runs without coming here.
 
-The options are declared so that the help shows them. They are read by `launch.compile.read_options`, because loading a
+The options are declared so that the help shows them. They are read by `launch.settings.read_options`, because loading a
 parser for command lines would cost more than a whole compile step may.
 """
 

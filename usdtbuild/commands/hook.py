@@ -52,8 +52,8 @@ def command(
     \b
       make CFLAGS="-O2 $(usdtbuild hook --one-line --into build/hook -- gcc)"
     """
-    from ..launch.compile import read_options
     from ..launch.hook import install, take_patchable
+    from ..launch.settings import read_options
 
     given = {"--formats": formats, "--nop": nop, "--target-os": target_os, "--patchable-table": patchable_table}
     options = [f"{name}={value}" for name, value in given.items() if value]

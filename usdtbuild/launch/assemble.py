@@ -12,18 +12,8 @@ from __future__ import annotations
 import posix
 
 from ..compilers import CompilerLine, expand_response_files
-from .compile import (
-    NOT_EXECUTABLE,
-    Settings,
-    Signals,
-    execute,
-    find_program,
-    hold,
-    is_no_file,
-    may_have_probes,
-    read_options,
-    say,
-)
+from .settings import Settings, read_options
+from .step import NOT_EXECUTABLE, Signals, execute, find_program, hold, is_no_file, may_have_probes, say
 
 PASSES = frozenset(("--version", "-version", "--help"))  # what an assembler is asked without assembling
 

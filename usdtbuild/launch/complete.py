@@ -13,7 +13,7 @@ from ..elf.intermediate import LtoObjectError
 from ..errors import UsdtError
 from ..files import Destination, find_destination, open_input, write_edited, write_through
 from ..instrument import main as instrumenting
-from .compile import BITCODE, HELD, Settings, Signals, discard, hold, is_regular, may_have_probes, say
+from .step import BITCODE, HELD, Signals, discard, hold, is_regular, may_have_probes, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..compilers import CompilerLine, Source
+    from .settings import Settings
 
     Data = bytes | mmap
 
@@ -313,15 +314,6 @@ def _remove(path: str) -> None:
 
 
 # --- outputs that are no files ---------------------------------------------------------------------------------------
-
-
-def leads_to_no_file(link: str) -> bool:
-    """Tell whether a symbolic link leads to a device, a pipe, or one of our open files (/dev/stdout)."""
-    try:
-        destination = find_destination(link)
-    except UsdtError:
-        return False
-    return destination.descriptor >= 0 or not (destination.beside or is_regular(destination.path))
 
 
 def compile_elsewhere(settings: Settings, line: CompilerLine, program: str, signals: Signals) -> int:

@@ -9,8 +9,9 @@ blocked when this begins.
 from __future__ import annotations
 
 from ..compilers import CompilerLine, understand
-from .compile import STEP_SIGNALS, Signals, find_program, read_options
 from .complete import complete
+from .settings import read_options
+from .step import STEP_SIGNALS, Signals, find_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,18 +18,8 @@ import sys
 import time
 
 from ..compilers import CompilerLine, Source, compiler_position, expand_response_files, understand
-from .compile import (
-    BITCODE,
-    NOT_EXECUTABLE,
-    NOT_FOUND,
-    Settings,
-    Signals,
-    execute,
-    find_program,
-    may_have_probes,
-    read_options,
-    say,
-)
+from .settings import Settings, read_options
+from .step import BITCODE, NOT_EXECUTABLE, NOT_FOUND, Signals, execute, find_program, may_have_probes, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ digest of all that is in it, so that another version, another interpreter or ano
 an old one. Where there is no compiler for the machine that builds, or its programs can't be run there, there is no
 native door, and the Python door does all, as it can anyway.
 
-The program's tables come from `compilers`, `compile`, `assemble` and `link`, so that what is plain is said once.
+The program's tables come from `compilers`, `compile`, `step`, `assemble` and `link`, so that each is said once.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ..options import FORMATS, SYSTEMS
 from . import assemble as assembler_step
 from . import compile as compile_step
 from . import link as link_step
+from . import step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -139,7 +140,7 @@ def _run(words: list[str]) -> int:
 
 
 def _tables(python: str, launcher: str) -> str:
-    signals = ", ".join(str(int(number)) for number in compile_step.STEP_SIGNALS)
+    signals = ", ".join(str(int(number)) for number in step.STEP_SIGNALS)
     tables: dict[str, Iterable[str | bytes]] = {
         "caches": sorted(compilers.CACHES),
         "compilers": compilers.COMPILERS,
@@ -152,9 +153,9 @@ def _tables(python: str, launcher: str) -> str:
         "own_options": compile_step.NATIVE_OPTIONS,
         "formats": sorted(FORMATS),
         "systems": sorted(SYSTEMS),
-        "semaphore_company": compile_step.SEMAPHORE_COMPANY,
+        "semaphore_company": step.SEMAPHORE_COMPANY,
         "assembler_passes": sorted(assembler_step.PASSES),
-        "bitcode": compile_step.BITCODE,
+        "bitcode": step.BITCODE,
         "link_compilers": sorted(link_step.KNOWN_COMPILERS),
         "linker_paths": link_step.LINKER_PATHS,
     }
@@ -162,15 +163,15 @@ def _tables(python: str, launcher: str) -> str:
         "/* Written by native.py from compilers, compile.py, assemble.py and link.py. */",
         f"#define PYTHON {_quoted(python)}",
         f"#define LAUNCHER {_quoted(launcher)}",
-        f"#define HELD {_quoted(compile_step.HELD)}",
+        f"#define HELD {_quoted(step.HELD)}",
         f"#define LINKERS {_quoted(_LINKERS)}",
         f"#define LINK_PYTHON {_quoted(link_step.PYTHON)}",
         f"#define LINK_LAUNCHER {_quoted(link_step.LAUNCHER)}",
         f"#define LINK_PART {_quoted(link_step.PART)}",
         f"#define LINK_PART_LENGTH {link_step.PART_LENGTH}",
         f"#define LINK_CLOCK_SKEW {link_step.CLOCK_SKEW}",
-        f"#define STUB_NAME {_quoted(compile_step.STUB_NAME.decode())}",
-        f"#define SEMAPHORE_NAME {_quoted(compile_step.SEMAPHORE_NAME.decode())}",
+        f"#define STUB_NAME {_quoted(step.STUB_NAME.decode())}",
+        f"#define SEMAPHORE_NAME {_quoted(step.SEMAPHORE_NAME.decode())}",
         f"#define STEP_SIGNALS {signals}",
         *(_table(name, words) for name, words in tables.items()),
     ]

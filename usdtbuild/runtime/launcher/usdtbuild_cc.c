@@ -181,7 +181,7 @@ static int holds(struct bytes content, const char *text)
     return memmem(content.start, content.size, text, strlen(text)) != NULL;
 }
 
-/* Whether an object may call probes or test whether one is enabled: launch/compile.py, may_have_probes, has the reasons. */
+/* Whether an object may call probes or test whether one is enabled: launch/step.py, may_have_probes, has the reasons. */
 int may_have_probes(const char *path)
 {
     struct bytes content = map_file(path);
@@ -481,7 +481,7 @@ static int same_file(const struct stat *a, const struct stat *b)
         && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-/* Rename a freshly written object to a name beside it (launch/compile.py, hold, has the reasons). Return that name, the path
+/* Rename a freshly written object to a name beside it (launch/step.py, hold, has the reasons). Return that name, the path
  * itself where it can't be renamed, NULL where there is no regular file. */
 static const char *hold(const char *path)
 {
@@ -524,7 +524,7 @@ static _Noreturn void finish(int code, const char *path)
     end(code);
 }
 
-/* Whether an output is standard output by some name, a pipe, or the like: launch/compile.py, is_no_file, has the reasons. */
+/* Whether an output is standard output by some name, a pipe, or the like: launch/step.py, is_no_file, has the reasons. */
 static int is_no_file(const char *path)
 {
     struct stat status;

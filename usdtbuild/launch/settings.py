@@ -1,0 +1,95 @@
+"""The launcher's own options. Every step reads them first, so this module imports nothing at its top."""
+
+from __future__ import annotations
+
+# Our own options, and what `options` calls the choices that there are for their values.
+_OPTIONS = {
+    "--nop": "NOPS",
+    "--formats": "FORMATS",
+    "--lto": "LTO",
+    "--provider": "",
+    "--target-os": "SYSTEMS",
+    "--patchable-table": "TABLES",
+    "--tool-version": "",
+}
+
+
+class Settings:
+    """The launcher's own options, and the compiler's command line."""
+
+    __slots__ = ("formats", "lto", "nop", "providers", "relative_table", "site_table", "target_os", "verbose", "words")
+
+    def __init__(self) -> None:
+        """Start with the defaults; an empty string or list leaves the choice to `instrument`."""
+        self.nop = ""
+        self.formats: list[str] = []
+        self.lto = "recompile"
+        self.providers: list[str] = []  # paths of .d files
+        self.target_os = ""
+        self.relative_table = False  # of patchable function entries, in place of the compiler's
+        self.site_table = False  # a loaded table of the sites
+        self.verbose = False
+        self.words: list[str] = []  # COMPILER ARGS
+
+
+def read_options(arguments: list[str]) -> Settings:
+    """Return the settings that `[OPTIONS] [--] COMPILER ARGS` gives; no words mean that help is wanted.
+
+    Raises ValueError, with what is wrong.
+    """
+    settings = Settings()
+    position = 0
+    while position < len(arguments):
+        word = arguments[position]
+        position += 1
+        if word == "--":
+            settings.words = arguments[position:]
+            break
+        if word[:1] != "-":
+            settings.words = arguments[position - 1 :]
+            break
+        if word in ("-h", "--help"):
+            return settings
+        if word in ("-v", "--verbose"):
+            settings.verbose = True
+            continue
+        if word == "--site-table":
+            settings.site_table = True
+            continue
+        name, equals, value = word.partition("=")
+        if name not in _OPTIONS:
+            raise ValueError(f"there is no option {name}")
+        if not equals:
+            if position == len(arguments):
+                raise ValueError(f"{name} needs a value")
+            value = arguments[position]
+            position += 1
+        _set_option(settings, name, value)
+    if not settings.words:
+        raise ValueError("there is no compiler to run")
+    return settings
+
+
+def _set_option(settings: Settings, name: str, value: str) -> None:
+    choices: tuple[str, ...] = ()
+    if _OPTIONS[name] and (value or name != "--target-os"):
+        from .. import options
+
+        choices = tuple(getattr(options, _OPTIONS[name]))
+    if choices and name != "--formats" and value not in choices:
+        raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+    if name == "--nop":
+        settings.nop = value
+    elif name == "--lto":
+        settings.lto = value
+    elif name == "--target-os":
+        settings.target_os = value
+    elif name == "--patchable-table":
+        settings.relative_table = value == "relative"
+    elif name == "--provider":
+        settings.providers.append(value)
+    elif name == "--formats":
+        for item in value.split(","):
+            if item not in choices:
+                raise ValueError(f"--formats takes some of {', '.join(choices)}, with commas, not {item!r}")
+            settings.formats.append(item)
