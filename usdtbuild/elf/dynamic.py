@@ -13,21 +13,36 @@ from struct import error as struct_error
 from typing import TYPE_CHECKING
 
 from ..record import NamedTuple
-from . import layout
 from .relocations import Relocation, decode, relr, words
 from .symbols import Strings, Symbol, SymbolTable
+from .tags import (
+    DT_GNU_HASH,
+    DT_HASH,
+    DT_JMPREL,
+    DT_PLTREL,
+    DT_PLTRELSZ,
+    DT_REL,
+    DT_RELA,
+    DT_RELASZ,
+    DT_RELR,
+    DT_RELRSZ,
+    DT_RELSZ,
+    DT_STRSZ,
+    DT_STRTAB,
+    DT_SYMTAB,
+    DT_VERDEF,
+    DT_VERDEFNUM,
+    DT_VERNEED,
+    DT_VERNEEDNUM,
+    DT_VERSYM,
+    read_tags,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from .image import Image
 
-DT_PLTRELSZ, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_STRSZ = 2, 4, 5, 6, 7, 8, 10
-DT_SONAME, DT_REL, DT_RELSZ, DT_PLTREL, DT_JMPREL = 14, 17, 18, 20, 23
-DT_RELRSZ, DT_RELR = 35, 36
-DT_GNU_HASH, DT_VERSYM, DT_FLAGS_1, DT_VERDEF, DT_VERDEFNUM = 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFB, 0x6FFFFFFC, 0x6FFFFFFD
-DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFFFE, 0x6FFFFFFF
-DF_1_PIE = 0x08000000
 # VERSYM_VERSION: the bit above it says that a definition is not the default one.
 _VERSION_BITS = 0x7FFF
 
@@ -39,25 +54,13 @@ class Version(NamedTuple):
     library: str
 
 
-def read_tags(image: Image) -> Iterator[tuple[int, int]]:
-    """Yield the tags and values of PT_DYNAMIC up to DT_NULL; none for a file without it."""
-    for segment in image.segments:
-        if segment.type == layout.PT_DYNAMIC:
-            raw = bytes(image.data[segment.offset : segment.offset + segment.file_size])
-            values = words(raw, image.address_size, image.layout)
-            for tag, value in zip(values[::2], values[1::2]):
-                if tag == 0:
-                    break
-                yield tag, value
-
-
 class Dynamic:
     """The dynamic segment of one file. Raises InputError where what it names is not in the file."""
 
     def __init__(self, image: Image) -> None:
         """Read the tags; of a repeated tag the last counts (`texts` has all)."""
         self.image = image
-        self.tags = dict(read_tags(image))
+        self.tags = dict(read_tags(image.data, image.segments, image.layout))
 
     def _bytes(self, address: int, size: int, what: str) -> bytes:
         found = self.image.bytes_at(address, size)
@@ -71,7 +74,11 @@ class Dynamic:
 
     def texts(self, tag: int) -> tuple[str, ...]:
         """Return the strings that tags of a kind name (DT_NEEDED is there many times), in order."""
-        return tuple(self._text(value) for found, value in read_tags(self.image) if found == tag)
+        return tuple(
+            self._text(value)
+            for found, value in read_tags(self.image.data, self.image.segments, self.image.layout)
+            if found == tag
+        )
 
     # -- relocations -------------------------------------------------------------------------------------------------
 

@@ -13,10 +13,9 @@ look-ups.
 
 from __future__ import annotations
 
-from ..record import NamedTuple
 from . import layout
+from .changes import ABSOLUTE, Changes, NewRelocation, NewRelocations
 from .finish import Finisher
-from .finish_symbols import ABSOLUTE
 from .layout import SectionIndex
 from .relocations import RepeatedRelocations
 
@@ -27,76 +26,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from .layout import SymbolIndex
-    from .object import ElfObject, Reference
-
-    # What is new is kept in plain tuples, of which an object has dozens: named ones cost three times as much to make.
-    NewSymbol = tuple[str, int, int, int, int, int]  # name, info, other, section, value, size
-    NewSection = tuple[str, int, int, bytes, int, int, int, int]  # name, type, flags, data, link, info, align, entsize
+    from .object import Reference
 
 # A symbol that the object doesn't have yet is named by a negative number until `finish` knows its place:
 # -2, -4, ... are new local labels, -1, -3, ... new global symbols.
 _LABEL = layout.STB_LOCAL << 4 | layout.STT_NOTYPE
 
 
-class NewRelocation(NamedTuple):
-    """A relocation in a new section. `symbol` is a symbol index of the input or a handle that this module gave.
-
-    Where relocations of an object carry no addend (SHT_REL), it is added to the 32-bit word at `offset`.
-    """
-
-    offset: int
-    type: int
-    symbol: int
-    addend: int
-
-
-class NewRelocations:
-    """The relocations of a new section as columns, which are written a column at a time; a row is a `NewRelocation`."""
-
-    __slots__ = ("addends", "offsets", "symbols", "types")
-
-    def __init__(self, rows: Iterable[NewRelocation] = ()) -> None:
-        self.offsets: list[int] = []
-        self.types: list[int] = []
-        self.symbols: list[int] = []
-        self.addends: list[int] = []
-        self.extend(rows)
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def extend(self, rows: Iterable[NewRelocation]) -> None:
-        """Add relocations behind those that there are."""
-        columns = (self.offsets, self.types, self.symbols, self.addends)
-        for column, values in zip(columns, zip(*rows)):
-            column.extend(values)
-
-
-class ObjectEditor:
+class ObjectEditor(Changes):
     """Collects changes to one object; `finish` returns them as patches and a tail."""
 
-    def __init__(self, source: ElfObject) -> None:
-        """Start editing `source`, which is not modified."""
-        self.source = source
-        self.layout = source.layout
-        self.patches: list[tuple[int, bytes]] = []
-        self._labels: list[NewSymbol] = []
-        self._globals: list[NewSymbol] = []
-        self._changed_symbols: dict[SymbolIndex, tuple[int, int, SectionIndex | None, int | None, int | None]] = {}
-        self._retargeted: list[tuple[Reference, int, int, int]] = []
-        self._sections: list[NewSection] = []
-        self._relocations: dict[int, tuple[int, NewRelocations | RepeatedRelocations]] = {}
-        self._left: list[SymbolIndex] = []
-        self._group_members: dict[int, list[int]] = {}
-        self._new_groups: dict[int, tuple[int, list[int]]] = {}
-        self._extended: dict[SectionIndex, bytearray] = {}
-        self._more_relocations: dict[SectionIndex, NewRelocations] = {}  # existing section of relocations -> more
-        self._emptied: list[SectionIndex] = []
-        self._dropped: list[SectionIndex] = []
-        self._osabi: int | None = None
-        # Whether relocations carry their addends: those of the object say so, else 64-bit ones do.
-        tables = source.of_type(layout.SHT_RELA, layout.SHT_REL)
-        self.uses_rela = source.sections[tables[0]].type == layout.SHT_RELA if tables else self.layout.is64
+    __slots__ = ()
 
     # -- what callers change -----------------------------------------------------------------------------------------
 
@@ -108,7 +48,7 @@ class ObjectEditor:
     def set_osabi_gnu(self) -> None:
         """Mark the object as using GNU extensions (SHF_GNU_RETAIN), if it names no other system."""
         if self.source.osabi == layout.ELFOSABI_NONE:
-            self._osabi = layout.ELFOSABI_GNU
+            self.osabi = layout.ELFOSABI_GNU
 
     @property
     def next_section(self) -> SectionIndex:
@@ -117,31 +57,31 @@ class ObjectEditor:
 
     def section_after(self, others: int) -> SectionIndex:
         """Return the index of the section that is added after so many others; a section's relocations are one."""
-        return SectionIndex(self.source.section_count + len(self._sections) + others)
+        return SectionIndex(self.source.section_count + len(self.sections) + others)
 
     def add_label(self, section: SectionIndex, value: int, name: str = "") -> int:
         """Add a local label, usually a nameless one, in a section or ABSOLUTE; return its handle."""
-        self._labels.append((name, _LABEL, layout.STV_HIDDEN, section, value, 0))
-        return -2 * len(self._labels)
+        self.labels.append((name, _LABEL, layout.STV_HIDDEN, section, value, 0))
+        return -2 * len(self.labels)
 
     def add_labels(self, section: SectionIndex, values: Sequence[int]) -> Sequence[int]:
         """Add nameless local labels in a section; return their handles."""
-        first = -2 * len(self._labels) - 2
+        first = -2 * len(self.labels) - 2
         hidden = layout.STV_HIDDEN
-        self._labels += [("", _LABEL, hidden, section, value, 0) for value in values]
+        self.labels += [("", _LABEL, hidden, section, value, 0) for value in values]
         return range(first, first - 2 * len(values), -2)
 
     def add_section_symbol(self, section: SectionIndex) -> int:
         """Add the local symbol that stands for a section and lends it its name; return its handle."""
-        self._labels.append(("", layout.STT_SECTION, layout.STV_DEFAULT, section, 0, 0))
-        return -2 * len(self._labels)
+        self.labels.append(("", layout.STT_SECTION, layout.STV_DEFAULT, section, 0, 0))
+        return -2 * len(self.labels)
 
     def add_global(
         self, name: str, binding: int, section: int = 0, value: int = 0, size: int = 0, type_: int = layout.STT_NOTYPE
     ) -> int:
         """Add a named hidden symbol (undefined by default); return its handle."""
-        self._globals.append((name, binding << 4 | type_, layout.STV_HIDDEN, section, value, size))
-        return -2 * len(self._globals) + 1
+        self.globals.append((name, binding << 4 | type_, layout.STV_HIDDEN, section, value, size))
+        return -2 * len(self.globals) + 1
 
     def change_symbol(
         self,
@@ -153,24 +93,24 @@ class ObjectEditor:
         size: int = 0,
     ) -> None:
         """Give an existing global symbol another binding and definition, and hide it."""
-        self._changed_symbols[index] = (binding << 4 | type_, layout.STV_HIDDEN, section, value, size)
+        self.changed_symbols[index] = (binding << 4 | type_, layout.STV_HIDDEN, section, value, size)
 
     def leave_undefined(self, symbols: Iterable[SymbolIndex]) -> None:
         """Let undefined symbols, to which nothing refers any more, be what no linker misses: weak and hidden."""
-        self._left += symbols
+        self.left += symbols
 
     def retarget(self, reference: Reference, type_: int, symbol: int, addend: int = 0) -> None:
         """Turn an existing relocation into one of another type against another symbol."""
-        self._retargeted.append((reference, type_, symbol, addend))
+        self.retargeted.append((reference, type_, symbol, addend))
 
     def tie(self, references: Iterable[Reference], type_: int, symbols: Iterable[int]) -> None:
         """Turn existing relocations into ones of another type against these symbols, one for each."""
-        self._retargeted += [(reference, type_, symbol, 0) for reference, symbol in zip(references, symbols)]
+        self.retargeted += [(reference, type_, symbol, 0) for reference, symbol in zip(references, symbols)]
 
     def move(self, reference: Reference, offset: int) -> None:
         """Let an existing relocation apply at another offset, since its instruction moved there."""
         moved = reference._replace(offset=offset)
-        self._retargeted.append((moved, moved.type, moved.symbol, moved.addend or 0))
+        self.retargeted.append((moved, moved.type, moved.symbol, moved.addend or 0))
 
     def add_section(
         self,
@@ -192,8 +132,8 @@ class ObjectEditor:
         """
         if group:
             flags |= layout.SHF_GROUP
-        index = SectionIndex(self.source.section_count + len(self._sections))
-        self._sections.append((name, type_, flags, data, link, info, align, entsize))
+        index = SectionIndex(self.source.section_count + len(self.sections))
+        self.sections.append((name, type_, flags, data, link, info, align, entsize))
         self._join(group, index)
         if relocations:
             if not isinstance(relocations, (NewRelocations, RepeatedRelocations)):
@@ -208,26 +148,26 @@ class ObjectEditor:
         """
         first_new = self.source.section_count
         if section < first_new:
-            added = self._extended.setdefault(section, bytearray())
+            added = self.extended.setdefault(section, bytearray())
             start = self.source.sections[section].size + len(added)
             added += data
         else:
-            name, type_, flags, before, *rest = self._sections[section - first_new]
+            name, type_, flags, before, *rest = self.sections[section - first_new]
             start = len(before)
-            self._sections[section - first_new] = (name, type_, flags, before + data, *rest)  # type: ignore[assignment]
+            self.sections[section - first_new] = (name, type_, flags, before + data, *rest)  # type: ignore[assignment]
         self.add_relocations(section, [r._replace(offset=start + r.offset) for r in relocations])
         return start
 
     def add_relocations(self, section: SectionIndex, relocations: list[NewRelocation]) -> None:
         """Add relocations to a section; where it has some, each goes behind those of its offset and of lower ones."""
         if section >= self.source.section_count:
-            columns = self._relocations[section + 1][1]
+            columns = self.relocations[section + 1][1]
             assert isinstance(columns, NewRelocations)  # nobody adds to repeated ones
             columns.extend(relocations)
             return
         existing = [i for i in self.source.relocation_sections() if self.source.sections[i].info == section]
         if existing:
-            self._more_relocations.setdefault(existing[0], NewRelocations()).extend(relocations)
+            self.more_relocations.setdefault(existing[0], NewRelocations()).extend(relocations)
         else:
             group = self.source.groups().get(section, SectionIndex(0))
             self._add_relocation_section(self.source.section_name(section), section, NewRelocations(relocations), group)
@@ -238,33 +178,33 @@ class ObjectEditor:
         entry = self.layout.rela if self.uses_rela else self.layout.rel
         prefix, type_ = (".rela", layout.SHT_RELA) if self.uses_rela else (".rel", layout.SHT_REL)
         flags = layout.SHF_INFO_LINK | (layout.SHF_GROUP if group else 0)
-        index, size = self.source.section_count + len(self._sections), self.layout.address_size
-        self._sections.append((prefix + name, type_, flags, b"", self.source.symtab, target, size, entry.size))
-        self._relocations[index] = (target, relocations)
+        index, size = self.source.section_count + len(self.sections), self.layout.address_size
+        self.sections.append((prefix + name, type_, flags, b"", self.source.symtab, target, size, entry.size))
+        self.relocations[index] = (target, relocations)
         self._join(group, index)
 
     def _join(self, group: int, index: int) -> None:
-        if group in self._new_groups:
-            self._new_groups[group][1].append(index)
+        if group in self.new_groups:
+            self.new_groups[group][1].append(index)
         elif group:
-            self._group_members.setdefault(group, []).append(index)
+            self.group_members.setdefault(group, []).append(index)
 
     def drop_section(self, index: SectionIndex) -> None:
         """Turn an existing section into an empty, nameless SHT_NULL one, which every tool passes over.
 
         The name goes too, because gcc's linker plugin looks for `.gnu.lto_` names before it looks at types.
         """
-        self._dropped.append(index)
+        self.dropped.append(index)
 
     def empty_section(self, index: SectionIndex) -> None:
         """Take all bytes from an existing section, which stays: where `drop_section` would leave a gap in a group."""
-        self._emptied.append(index)
+        self.emptied.append(index)
 
     def add_group(self, signature: int, flags: int = layout.GRP_COMDAT) -> SectionIndex:
         """Append a group whose signature is the symbol (index or handle) `signature`; return its index."""
         data = self.layout.u32.pack(flags)
         index = self.add_section(".group", layout.SHT_GROUP, 0, data, align=4, entsize=4, link=self.source.symtab)
-        self._new_groups[index] = (signature, [])
+        self.new_groups[index] = (signature, [])
         return index
 
     # -- the result --------------------------------------------------------------------------------------------------

@@ -10,47 +10,23 @@ from bisect import bisect_left
 from . import layout
 from .finish_symbols import NewSymbols, SectionNames, write_symbols
 from .relocations import RepeatedRelocations, encode, is_plain, join_info, symbol_field
+from .tail import Tail
 from .uleb import decode_uleb, encode_uleb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .edit import NewRelocations, ObjectEditor
+    from .changes import Changes, NewRelocations
     from .headers import SectionHeader
-    from .layout import SectionIndex, SymbolIndex
-
-    # The fields of a section header that is written, in file order.
-    Header = tuple[int, int, int, int, int, int, int, int, int, int]
+    from .layout import SectionIndex
 
 
-class Finisher:
+class Finisher(Tail):
     """One run of `ObjectEditor.finish`: numbers the symbols, lays out the tail, writes the headers."""
 
-    def __init__(self, editor: ObjectEditor) -> None:
-        self.editor = editor
-        self.source = editor.source
-        self.layout = editor.layout
-        self.tail = bytearray()
-        self.base = len(self.source.data)
-        self.patches = editor.patches
-        self.changed: dict[int, Header | SectionHeader] = {}  # headers of existing sections
-        self.added: list[Header] = []  # headers of new ones
-        self.first_global = self.source.sections[self.source.symtab].info
-        self.count = self.source.symbol_count
-        labels = len(editor._labels)
-        # The first globals give their places to the labels and go to the end, in order.
-        stop = min(self.first_global + labels, self.count)
-        start = max(self.count, self.first_global + labels)
-        moved = range(self.first_global, stop)
-        self.moved: dict[SymbolIndex, int] = dict(zip(moved, range(start, start + len(moved))))  # type: ignore[arg-type]
-        # A handle is a negative number, and counts from the end of this: labels in every second place, globals between.
-        most = max(labels, len(editor._globals))
-        self.handles = [0] * (2 * most)
-        self.handles[-2::-2] = range(self.first_global, self.first_global + most)
-        self.handles[-1::-2] = range(self.count + labels, self.count + labels + most)
-        self.symbols = NewSymbols(self)
-        self.names = SectionNames(self)
+    def __init__(self, changes: Changes) -> None:
+        super().__init__(changes)
+        self.symbols = NewSymbols(changes)
+        self.names = SectionNames(changes.source, self.symbols)
 
     def run(self) -> tuple[list[tuple[int, bytes]], bytearray]:
         """Return (patches, tail); see `ObjectEditor.finish`."""
@@ -59,47 +35,13 @@ class Finisher:
         self._write_groups()
         self._write_address_significance()
         self._write_extended_sections()
-        write_symbols(self)
-        for index in self.editor._emptied:
+        write_symbols(self, self.symbols, self.names)
+        for index in self.changes.emptied:
             self.place_header(index, self.header(index)[4], 0)
-        for index in self.editor._dropped:
+        for index in self.changes.dropped:
             self.changed[index] = (0, layout.SHT_NULL, 0, 0, 0, 0, 0, 0, 0, 0)
         self._write_headers()
         return self.patches, self.tail
-
-    def number(self, symbol: int) -> int:
-        """Return the final index of an input symbol or of a handle."""
-        return self.handles[symbol] if symbol < 0 else self.moved.get(symbol, symbol)  # type: ignore[call-overload]
-
-    def number_all(self, symbols: Iterable[int]) -> dict[int, int]:
-        """Return the final index of each of these input symbols and handles."""
-        handles, moved = self.handles, self.moved
-        return {symbol: handles[symbol] if symbol < 0 else moved.get(symbol, symbol) for symbol in symbols}  # type: ignore[call-overload]
-
-    def append(self, data: bytes | bytearray, align: int) -> int:
-        """Append to the tail at an aligned file offset, and return that offset.
-
-        Sixteen bytes are enough for any record; a section aligned to a page needs no page of padding in an object.
-        """
-        tail = self.tail
-        end = self.base + len(tail)
-        if align > 1:
-            padding = -end % (align if align < 16 else 16)
-            if padding:
-                tail += bytes(padding)
-                end += padding
-        tail += data
-        return end
-
-    def header(self, index: int) -> Header | SectionHeader:
-        """Return the header that an existing section has so far."""
-        return self.changed.get(index) or self.source.sections[index]
-
-    def place_header(self, index: int, offset: int, size: int, info: int | None = None) -> None:
-        """Let an existing section be somewhere else in the file, and maybe have another info field."""
-        name, type_, flags, address, _, _, link, before, align, entsize = self.header(index)
-        info = before if info is None else info
-        self.changed[index] = (name, type_, flags, address, offset, size, link, info, align, entsize)
 
     # -- relocations -------------------------------------------------------------------------------------------------
 
@@ -113,9 +55,9 @@ class Finisher:
         return b"".join(encode(*columns, self.layout, self.source.machine, rela=rela))
 
     def _write_new_sections(self) -> None:
-        first, editor = self.source.section_count, self.editor
-        relocations, groups, uses_rela = editor._relocations, editor._new_groups, editor.uses_rela
-        for index, (name, type_, flags, content, link, info, align, entsize) in enumerate(editor._sections, first):
+        first, changes = self.source.section_count, self.changes
+        relocations, groups, uses_rela = changes.relocations, changes.new_groups, changes.uses_rela
+        for index, (name, type_, flags, content, link, info, align, entsize) in enumerate(changes.sections, first):
             if index in relocations:
                 data = self._pack_new(relocations[index][1], rela=uses_rela)
             elif index in groups:
@@ -133,9 +75,9 @@ class Finisher:
         Whoever writes repeated relocations has put theirs there already.
         """
         header = index + 1
-        if header not in self.editor._relocations:
+        if header not in self.changes.relocations:
             return data
-        target, relocations = self.editor._relocations[header]
+        target, relocations = self.changes.relocations[header]
         if target != index or isinstance(relocations, RepeatedRelocations):
             return data
         changed = bytearray(data)
@@ -147,13 +89,13 @@ class Finisher:
 
     def _write_extended_sections(self) -> None:
         """Write existing sections that have grown, with what was patched in them, and the relocations of others."""
-        if not (self.editor._extended or self.editor._more_relocations):
+        if not (self.changes.extended or self.changes.more_relocations):
             return
         patches = sorted(self.patches)
         starts = [offset for offset, _ in patches]
-        for index, added in self.editor._extended.items():
+        for index, added in self.changes.extended.items():
             self._write_again(index, self._patched(index, patches, starts) + added)
-        for index, relocations in self.editor._more_relocations.items():
+        for index, relocations in self.changes.more_relocations.items():
             data = self._patched(index, patches, starts)
             data += self._pack_new(relocations, rela=self.source.sections[index].type == layout.SHT_RELA)
             self._write_again(index, _by_offset(bytes(data), self.source.sections[index].entsize, self.layout))
@@ -180,7 +122,7 @@ class Finisher:
             if section.link != self.source.symtab:
                 continue
             signature = self.number(section.info)
-            added = self.editor._group_members.get(index, ())
+            added = self.changes.group_members.get(index, ())
             if added:
                 data = bytes(self.source.content(index)) + b"".join(map(self.layout.u32.pack, added))
                 self.place_header(index, self.append(data, 4), len(data), signature)
@@ -219,8 +161,8 @@ class Finisher:
         fields[5] = self.append(_packed_headers(self), self.layout.address_size)
         fields[11] = 0 if extended else count
         self.patches.append((16, self.layout.header.pack(*fields)))
-        if self.editor._osabi is not None:
-            self.patches.append((7, bytes([self.editor._osabi])))
+        if self.changes.osabi is not None:
+            self.patches.append((7, bytes([self.changes.osabi])))
 
 
 def _by_offset(relocations: bytes, size: int, records: layout.Layout) -> bytes:
@@ -237,7 +179,7 @@ def _renumber_relocations(finisher: Finisher) -> None:
     patches = finisher.patches
     done: dict[SectionIndex, list[int]] = {}
     current, entries, start, size, rela = -1, [], 0, 0, False  # of the section that the last one was in
-    for (section, entry, offset, _, _, _), type_, symbol, addend in finisher.editor._retargeted:
+    for (section, entry, offset, _, _, _), type_, symbol, addend in finisher.changes.retargeted:
         if section != current:
             _, kind, _, _, start, _, _, _, _, size = finisher.source.sections[section]
             current, entries, rela = section, done.setdefault(section, []), kind == layout.SHT_RELA

@@ -30,7 +30,7 @@ MAGIC = b"\x7fELF"
 class SectionHeader(NamedTuple):
     """One section header, fields in file order (gABI, `Elf64_Shdr`); `name` is an offset in the name table.
 
-    Objects are instrumented with these alone; an opened `Image` has its sections' names too (`ImageSection`).
+    Objects are instrumented with these alone; an opened `Image` has its sections' names too (`sections.ImageSection`).
     """
 
     name: int

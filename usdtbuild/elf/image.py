@@ -16,23 +16,23 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..machines import name_of
+from ..machines import facts_of, name_of
 from ..record import NamedTuple
 from . import layout, relocations
-from .dynamic import DF_1_PIE, DT_FLAGS_1, DT_SONAME, read_tags
-from .functions import code_address, moved_by_descriptors
 from .headers import MAGIC, Headers, SectionHeader, Segment
+from .sections import ImageSection, content_of
 from .symbols import FunctionIndex
-from .tables import SymbolTables, content_of
+from .tables import SymbolTables
+from .tags import DF_1_PIE, DT_FLAGS_1, DT_SONAME, read_tags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from .headers import Data
     from .relocations import Relocation
     from .symbols import Symbol, SymbolTable
 
-__all__ = ["MAGIC", "PROBES", "Function", "Image", "ImageSection", "Purpose", "Segment"]
+__all__ = ["MAGIC", "PROBES", "Function", "Image", "Purpose", "Segment"]
 
 
 class Purpose(NamedTuple):
@@ -44,32 +44,6 @@ class Purpose(NamedTuple):
 
 
 PROBES = Purpose("file", "the file was cut short or damaged; build or copy it again", "is a core dump, not a binary")
-
-
-class ImageSection(NamedTuple):
-    """One section of an opened file: its header's fields, with its number and the name itself."""
-
-    number: int
-    name: str
-    type: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    align: int
-    entsize: int
-
-    @property
-    def loaded(self) -> bool:
-        """Whether the section is part of the running program."""
-        return bool(self.flags & layout.SHF_ALLOC)
-
-    @property
-    def executable(self) -> bool:
-        """Whether the section holds code."""
-        return bool(self.flags & layout.SHF_EXECINSTR)
 
 
 def _error(path: str, purpose: Purpose, what: str, cure: str | None = None) -> InputError:
@@ -129,7 +103,7 @@ class Image:
             return {layout.ET_REL: "object", layout.ET_EXEC: "executable"}.get(
                 self.type, f"ELF file of type {self.type}"
             )
-        tags = dict(read_tags(self))
+        tags = dict(read_tags(self.data, self.segments, self.layout))
         interpreted = any(segment.type == layout.PT_INTERP for segment in self.segments)
         is_pie = tags.get(DT_FLAGS_1, 0) & DF_1_PIE or (interpreted and DT_SONAME not in tags)
         return "PIE executable" if is_pie else "shared library"
@@ -271,3 +245,45 @@ class Image:
             if table.type in {layout.SHT_RELA, layout.SHT_REL}:
                 found.setdefault(table.info, []).append(table)
         return found
+
+
+# -- where a function symbol's code is, on machines where that isn't the symbol's value ------------------------------
+#
+# ARM marks Thumb code by bit 0. Function symbols of 64-bit PowerPC's first ABI (ELFv1) are descriptors in `.opd`, whose
+# first word is the code's address.
+
+
+def code_address(image: Image) -> Callable[[int], int] | None:
+    """Return what turns a function symbol's value into its code's address; None where they are the same."""
+    known = facts_of(image.machine)
+    if known and known.thumb:
+        return lambda value: value & ~1
+    moved = descriptors(image)
+    return (lambda value: moved.get(value, value)) if moved else None
+
+
+def descriptors(image: Image) -> dict[int, int]:
+    """Return the code's address behind each function descriptor of a linked file."""
+    found: dict[int, int] = {}
+    known = facts_of(image.machine)
+    if known and known.descriptors and not image.is_object:
+        for section in image.sections_named(".opd"):
+            content = image.content(section)
+            words = image.layout.word.iter_unpack(content[: len(content) & ~7])
+            for index, (value,) in enumerate(words):
+                found[section.address + 8 * index] = value
+    return found
+
+
+def moved_by_descriptors(image: Image) -> dict[int, int]:
+    """Return the same for an object, where relocations say it; both places are `section << 64 | offset`."""
+    found: dict[int, int] = {}
+    known = facts_of(image.machine)
+    if known and known.descriptors:
+        for section in image.sections_named(".opd"):
+            for relocation in image.relocations(section):
+                symbol = image.symbol(relocation.symbol) if relocation.type == known.descriptors else None
+                if symbol is not None:
+                    place = symbol.section << 64 | symbol.value + (relocation.addend or 0)
+                    found[section.number << 64 | relocation.offset] = place
+    return found

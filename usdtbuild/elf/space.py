@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from ..record import NamedTuple
 from . import layout
-from .image import ImageSection, Purpose
+from .image import Purpose
 from .relocations import decode
+from .sections import ImageSection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

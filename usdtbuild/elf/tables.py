@@ -9,21 +9,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from . import layout
+from .sections import content_of
 from .symbols import Strings, Symbol, SymbolTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .headers import Headers
-    from .image import ImageSection
-
-
-def content_of(section: ImageSection, headers: Headers) -> memoryview:
-    """Return the bytes of a section, without copying; none for NOBITS. Raises InputError."""
-    if section.type in {layout.SHT_NOBITS, layout.SHT_NULL}:
-        return memoryview(b"")
-    headers.within(section.offset, section.size, f"section {section.name or section.number}")
-    return memoryview(headers.data)[section.offset : section.offset + section.size]
+    from .sections import ImageSection
 
 
 class SymbolTables:

@@ -16,8 +16,7 @@ from struct import unpack_from
 from typing import TYPE_CHECKING
 
 from ..elf import layout as elf
-from ..elf.functions import descriptors, moved_by_descriptors
-from ..elf.image import Image
+from ..elf.image import Image, descriptors, moved_by_descriptors
 from ..elf.space import FUNCTIONS, AddressSpace, map_file
 from ..errors import InputError
 from ..machines import facts_of

@@ -21,7 +21,7 @@ from ..machines.facts import Relocations
 from ..record import NamedTuple
 
 if TYPE_CHECKING:
-    from ..elf.image import ImageSection
+    from ..elf.sections import ImageSection
     from ..elf.space import AddressSpace
 
 STANDARD = "__patchable_function_entries"

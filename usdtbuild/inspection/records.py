@@ -21,8 +21,9 @@ from ..record import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..elf.image import Image, ImageSection
+    from ..elf.image import Image
     from ..elf.relocations import Relocation
+    from ..elf.sections import ImageSection
 
 
 _USDT_NOTES = ".note.usdt"

@@ -16,7 +16,7 @@ from ..machines import facts_of
 from ..record import NamedTuple
 
 if TYPE_CHECKING:
-    from ..elf.image import ImageSection
+    from ..elf.sections import ImageSection
     from ..formats.operands import Operand, Place
 
 # libbpf's BPF_USDT_MAX_ARG_CNT, and the size of its table of distinct argument strings (BPF_USDT_MAX_SPEC_CNT).

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..elf import layout as elf
-from ..elf.functions import code_address
-from ..elf.image import Image
+from ..elf.image import Image, code_address
 from ..errors import InputError
 from ..inspection.process import mapped_files, open_mapped
 

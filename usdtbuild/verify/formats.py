@@ -24,7 +24,7 @@ from .sites import is_quiet
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..elf.image import ImageSection
+    from ..elf.sections import ImageSection
     from ..inspection.records import Record
     from .report import Finding, Subject
 

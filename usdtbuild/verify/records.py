@@ -15,7 +15,8 @@ from .sites import is_quiet
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..elf.image import Image, ImageSection
+    from ..elf.image import Image
+    from ..elf.sections import ImageSection
     from ..inspection.records import Record
     from .report import Subject
 

@@ -15,7 +15,8 @@ from ..record import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..elf.image import Image, ImageSection
+    from ..elf.image import Image
+    from ..elf.sections import ImageSection
     from ..inspection.probes import Inspection
     from ..inspection.records import Record
     from ..provider.model import Probe, Provider

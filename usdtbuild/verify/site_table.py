@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Literal
 
-    from ..elf.image import Image, ImageSection
+    from ..elf.image import Image
+    from ..elf.sections import ImageSection
     from ..formats.site_table import Entry
     from ..inspection.records import Record
     from .report import Subject

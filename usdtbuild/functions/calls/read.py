@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...elf import layout as elf
-from ...elf.dynamic import DT_SONAME
+from ...elf.tags import DT_SONAME
 from .model import IFUNC, LAZY, Call, Calls, CallSite
 from .slots import STT_IFUNC, Slot, SlotMap
 
