@@ -11,11 +11,12 @@ import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import UsageError, UsdtError
+from ..errors import UsageError
 from ..functions import nops
 from ..machines import all_entries
 from ..options import RELATIVE
 from .ask import last_line, macros, name_of, run
+from .target import FlagsError, Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,22 +25,6 @@ if TYPE_CHECKING:
 
 OPTION = "-fpatchable-function-entry="
 S390_OPTION = "-mhotpatch=4,2"
-
-
-class FlagsError(UsdtError):
-    """The option can't be used with this compiler, machine, pair or other options; the text says why."""
-
-
-class Target(NamedTuple):
-    """What a compiler with its options builds for. `unit` is the bytes of its one NOP."""
-
-    command: tuple[str, ...]
-    options: tuple[str, ...]
-    language: str  # c or c++
-    name: str  # the compiler and its version, for messages
-    machine: Machine
-    unit: int
-    landing_pads: bool  # whether functions may start with one
 
 
 class Choice(NamedTuple):

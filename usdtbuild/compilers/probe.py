@@ -24,12 +24,12 @@ from ..functions.entry import REASONS
 from ..functions.read import Options, read_functions
 from ..functions.table import STANDARD
 from .ask import CannotStartError, last_line, run
-from .flags import FlagsError
+from .target import FlagsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .flags import Target
+    from .target import Target
 
 # Functions with and without use of globals, called through a pointer, whose address takes the global entry point.
 _SOURCE = """\

@@ -5,7 +5,7 @@ Which entries can be patched has been decided before (`read`); nothing here read
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..record import NamedTuple
 from . import nops
@@ -15,10 +15,11 @@ from .report import Function
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..elf.space import AddressSpace
     from ..machines.facts import Entries as Machine
-    from .entry import Measured, Start
-    from .read import FunctionReader
-    from .table import Entry
+    from ..machines.facts import Facts
+    from .entry import Measured, Promise, Start, Starts
+    from .table import Entry, Table
 
     ReadMemory = Callable[[int, int], "bytes | None"]
 
@@ -34,10 +35,21 @@ class Judged(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
+class Reading(Protocol):
+    """What the rows need of a file that has been read."""
+
+    space: AddressSpace
+    starts: Starts
+    tables: list[Table]
+    facts: Facts | None
+    machine: Machine | None
+    promise: Promise | None
+
+
 class Rows:
     """Makes the rows of one file; `memory` reads a running process that has it loaded."""
 
-    def __init__(self, reader: FunctionReader, memory: ReadMemory | None) -> None:
+    def __init__(self, reader: Reading, memory: ReadMemory | None) -> None:
         self.space, self.starts, self.tables = reader.space, reader.starts, reader.tables
         self.facts, self.machine, self.promise = reader.facts, reader.machine, reader.promise
         self.memory = memory

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from ..machines.calls import Calls
     from ..provider.model import Probe
     from .dof import Function, FunctionTable
-    from .sites import Found, Known, StubSymbol
-    from .stapsdt import NoteForm
+    from .sites import Found, Known, NoteForm, StubSymbol
     from .target import Options
 
 _DIGEST = "usdtbuild."  # how names begin that come from the object's content

@@ -17,10 +17,10 @@ from ..record import NamedTuple
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container
-    from typing import Any
 
     from ..elf.layout import SymbolIndex
     from ..elf.object import ElfObject, Reference
+    from ..elf.relocations import RelocationForm
     from ..machines.calls import Calls, Replacement
     from ..provider.model import Probe, Provider
 
@@ -76,6 +76,19 @@ class Found(NamedTuple):
         return bool(self.sites or self.indirect or self.leftover or self.undefined_semaphores)
 
 
+class NoteForm(NamedTuple):
+    """What the notes of a probe have in common in all objects of a machine.
+
+    The `note` has no addresses yet; its relocations are against the code, a symbol whose value is 0 (where `voids` says
+    that the note takes itself back), the base and the semaphore, whose name is here.
+    """
+
+    note: bytes
+    relocations: RelocationForm
+    voids: bool
+    semaphore: str
+
+
 class Known:
     """What the names of stubs and semaphores mean, by the `providers` that are known of an object.
 
@@ -86,7 +99,7 @@ class Known:
     def __init__(self, providers: dict[str, Provider], branches: frozenset[str]) -> None:
         self.providers, self.branches = providers, branches
         self.semaphores = {semaphore_name(p.name, probe).encode() for p in providers.values() for probe in p.probes}
-        self.notes: dict[object, dict[tuple[str, bool], Any]] = {}  # what `stapsdt` made, by kind of machine
+        self.notes: dict[object, dict[tuple[str, bool], NoteForm]] = {}  # what `stapsdt` made, by kind of machine
         self.stubs: dict[str, StubSymbol] = {}  # what was found out about names so far
         self._fitting: dict[tuple[int, bool, int], dict[str, bool]] = {}  # by kind of machine
 

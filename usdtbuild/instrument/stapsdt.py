@@ -5,11 +5,10 @@ from __future__ import annotations
 from ..elf import layout as elf
 from ..elf.relocations import RelocationForm, RepeatedRelocations
 from ..formats import stapsdt
-from ..record import NamedTuple
 from . import dropped
 from .context import operand_text
 from .semaphores import semaphore
-from .sites import semaphore_name
+from .sites import NoteForm, semaphore_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,19 +54,6 @@ def write(
         align=4, link=section, relocations=RepeatedRelocations(rows), group=group,
     )  # fmt: skip
     return context.editor.add_labels(notes, starts)
-
-
-class NoteForm(NamedTuple):
-    """What the notes of a probe have in common in all objects of a machine.
-
-    The `note` has no addresses yet; its relocations are against the code, a symbol whose value is 0 (where `voids` says
-    that the note takes itself back), the base and the semaphore, whose name is here.
-    """
-
-    note: bytes
-    relocations: RelocationForm
-    voids: bool
-    semaphore: str
 
 
 def _form(context: Context, stub: StubSymbol, tail: bool) -> NoteForm:

@@ -191,28 +191,9 @@ def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
     return Exclusive(((0x0F900EF0, 0x01900E90),), ((0x0F900EF0, 0x01800E90),), branch).ends(code, address, little)
 
 
-def thumb_branch(half: int, following: int) -> int | None:
-    """Arm ARM A8.8.18 (B, T1-T4), A8.8.25 (BL), A8.8.29 (CBZ)."""
-    if half & 0xF000 == 0xD000 and half & 0x0F00 < 0x0E00:
-        return signed(half & 0xFF, 8) * 2 + 4
-    if half & 0xF800 == 0xE000:
-        return signed(half & 0x7FF, 11) * 2 + 4
-    if half & 0xF500 == 0xB100:
-        return ((half >> 9 & 1) << 6 | (half >> 3 & 31) << 1) + 4
-    if half & 0xF800 == 0xF000 and following & 0x8000:
-        sign, j1, j2 = half >> 10 & 1, following >> 13 & 1, following >> 11 & 1
-        if following & 0x5000 == 0:
-            if half >> 6 & 15 >= 14:
-                return None
-            high = sign << 20 | j2 << 19 | j1 << 18 | (half & 0x3F) << 12
-            return signed(high | (following & 0x7FF) << 1, 21) + 4
-        high = sign << 24 | (1 ^ j1 ^ sign) << 23 | (1 ^ j2 ^ sign) << 22 | (half & 0x3FF) << 12
-        return signed(high | (following & 0x7FF) << 1, 25) + 4
-    return None
-
-
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
+    from .arm_steps import thumb_branch
     from .facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
 
     names = r"(?:r\d|r10|fp|ip|sp|lr|pc)"

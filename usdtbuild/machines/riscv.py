@@ -93,35 +93,10 @@ def _make_stub(*body: int, relocations: tuple[StubRelocation, ...] = ()) -> Stub
 # -- facts ------------------------------------------------------------------------------------------------------------
 
 
-def branch(half: int, following: int) -> int | None:
-    """RISC-V unprivileged ISA 2.5 (JAL, branches) and 16.4 (c.j, c.beqz, c.bnez)."""
-    if half & 3 == 3:
-        value = half | following << 16
-        if value & 0x7F == 0x6F:
-            parts = (value >> 31) << 20 | (value >> 12 & 0xFF) << 12 | (value >> 20 & 1) << 11
-            return signed(parts | (value >> 21 & 0x3FF) << 1, 21)
-        if value & 0x7F == 0x63:
-            parts = (value >> 31) << 12 | (value >> 7 & 1) << 11 | (value >> 25 & 0x3F) << 5 | (value >> 8 & 15) << 1
-            return signed(parts, 13)
-        return None
-    if half & 0xE003 == 0xA001:
-        value = (
-            (half >> 12 & 1) << 11 | (half >> 8 & 1) << 10 | (half >> 9 & 3) << 8 | (half >> 6 & 1) << 7
-            | (half >> 7 & 1) << 6 | (half >> 2 & 1) << 5 | (half >> 11 & 1) << 4 | (half >> 3 & 7) << 1
-        )  # fmt: skip
-        return signed(value, 12)
-    if half & 0xC003 == 0xC001:
-        value = (
-            (half >> 12 & 1) << 8 | (half >> 5 & 3) << 6 | (half >> 2 & 1) << 5
-            | (half >> 10 & 3) << 3 | (half >> 3 & 3) << 1
-        )  # fmt: skip
-        return signed(value, 9)
-    return None
-
-
 def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
     """See `Stopped.atomic`. RISC-V unprivileged ISA 8.2: LR and SC, of words and doublewords."""
     from .exclusive import Exclusive
+    from .riscv_steps import branch
 
     del little
     forms = Exclusive(
@@ -134,6 +109,7 @@ def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
     from .facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
+    from .riscv_steps import branch
 
     names = r"(?:ra|sp|gp|tp|a[0-7]|s\d|s1[01]|t[0-6])"
     written = Operands(

@@ -6,7 +6,6 @@ Encodings: unprivileged ISA 2, 16, 24. What writes a register in a way that isn'
 from __future__ import annotations
 
 from .calls import signed
-from .riscv import branch
 from .values import (
     BRANCH,
     CALL,
@@ -120,3 +119,29 @@ def _upper(value: int, address: int) -> Step:
 def _jalr(value: int, address: int) -> Step:
     del address
     return Step(CALL if value & 0x80 else JUMP, -1, -1)
+
+
+def branch(half: int, following: int) -> int | None:
+    """RISC-V unprivileged ISA 2.5 (JAL, branches) and 16.4 (c.j, c.beqz, c.bnez)."""
+    if half & 3 == 3:
+        value = half | following << 16
+        if value & 0x7F == 0x6F:
+            parts = (value >> 31) << 20 | (value >> 12 & 0xFF) << 12 | (value >> 20 & 1) << 11
+            return signed(parts | (value >> 21 & 0x3FF) << 1, 21)
+        if value & 0x7F == 0x63:
+            parts = (value >> 31) << 12 | (value >> 7 & 1) << 11 | (value >> 25 & 0x3F) << 5 | (value >> 8 & 15) << 1
+            return signed(parts, 13)
+        return None
+    if half & 0xE003 == 0xA001:
+        value = (
+            (half >> 12 & 1) << 11 | (half >> 8 & 1) << 10 | (half >> 9 & 3) << 8 | (half >> 6 & 1) << 7
+            | (half >> 7 & 1) << 6 | (half >> 2 & 1) << 5 | (half >> 11 & 1) << 4 | (half >> 3 & 7) << 1
+        )  # fmt: skip
+        return signed(value, 12)
+    if half & 0xC003 == 0xC001:
+        value = (
+            (half >> 12 & 1) << 8 | (half >> 5 & 3) << 6 | (half >> 2 & 1) << 5
+            | (half >> 10 & 3) << 3 | (half >> 3 & 3) << 1
+        )  # fmt: skip
+        return signed(value, 9)
+    return None
