@@ -363,9 +363,14 @@ def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, l
             report = report._replace(counts=sieve.counts(), refusals=(*report.refusals, *sieve.refused))
         output.finish(report)
         tell(report, output.notes, job, hits, session.stood_still, verbose)
-        for note in dict.fromkeys(session.notes) if verbose and isinstance(session, Session) else ():
-            click.echo(f"usdtbuild: {note}", err=True)
         if isinstance(session, Session):
+            if session.dropped:
+                click.echo(
+                    f"usdtbuild: warning: the program has damaged its buffers: {session.dropped} records were dropped",
+                    err=True,
+                )
+            for note in dict.fromkeys([*session.warnings, *(session.notes if verbose else ())]):
+                click.echo(f"usdtbuild: {note}", err=True)
             tell_what_runs_on(job, session.pid, report)
         if limit is None and isinstance(session, Session) and session.left_out:
             click.echo(f"usdtbuild: warning: {session.left_out} hits were seen and are left out", err=True)

@@ -7,6 +7,7 @@ becomes of processes and their threads, is the matter of `processes`.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 HOOK = -1  # the target number of the breakpoint in the dynamic linker
+_FEW = 3  # reasons that are told
 _TRIES = 4  # to patch a process that maps memory meanwhile; it stands from the beginning for the last of them
 
 
@@ -122,6 +124,7 @@ class Arming:
         self._engines: list[patch.PatchEngine] = []
         self._told: set[Refusal] = set()
         self._used: set[str] = set()
+        self._fallen_back: Counter[str] = Counter()  # why breakpoints are used where jumps were wanted -> sites
         self._begun = False
         self.kernel: Kernel | None = None  # bpftrace, which takes all or nothing
 
@@ -142,6 +145,14 @@ class Arming:
     def used(self) -> tuple[str, ...]:
         """The engines that were at work."""
         return tuple(sorted(self._used))
+
+    def fallen_back(self) -> list[str]:
+        """Return what to tell about sites that are watched by breakpoints because no jump was possible."""
+        cost = "a breakpoint costs some 20 microseconds a hit, a jump some nanoseconds"
+        return [
+            f"{'1 place is' if count == 1 else f'{count} places are'} watched by a breakpoint: {reason} ({cost})"
+            for reason, count in self._fallen_back.most_common(_FEW)
+        ]
 
     def begin(self, main: int) -> None:
         """Say, the first time, that what is to be traced is armed."""
@@ -216,7 +227,11 @@ class Arming:
         if self.wish.engine == job.BPFTRACE:
             self._watch(process, targets)
         elif self.wish.engine in {job.AUTO, job.TRAP}:
+            wanted = left
             left = self._trap(process, plan, left, reasons)
+            if self.wish.engine == job.AUTO:
+                armed = {site.address for _, site in wanted} - {site.address for _, site in left}
+                self._fallen_back.update(reasons[address].reason for address in armed & set(reasons))
         self.tell_refusals([_of(target, reasons[s.address]) for target, s in left if s.address in reasons])
 
     def _watch(self, process: Process, targets: Sequence[Target]) -> None:

@@ -72,9 +72,16 @@ class Refused(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """Something that who wants to know more (-v) is told."""
+    """A message for the user: printed with -v only, or `always`."""
 
     text: str
+    always: bool = False
+
+
+class Processes(NamedTuple):
+    """More processes are traced; a record of any other can't be."""
+
+    numbers: frozenset[int]
 
 
 class Sites(NamedTuple):
@@ -128,9 +135,10 @@ class Ended(NamedTuple):
     engines: tuple[str, ...]
     stood_still: float
     threads: dict[int, str]
+    dropped: int = 0  # records in rings that the program has damaged
 
 
-Message = Started | Targets | Refused | Noted | Sites | Raw | Mark | Seen | Counted | Failed | Ended
+Message = Started | Targets | Refused | Noted | Processes | Sites | Raw | Mark | Seen | Counted | Failed | Ended
 STOP, KILL = "stop", "kill"
 # Signals that are for the front; the worker ignores them.
 FRONTS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .model import Event, Refusal, Target
 
 _PIECE = 4 << 20
+_SLACK = 10**9  # nanoseconds that two clocks may be apart
 
 
 class _Clock:
@@ -78,13 +79,15 @@ class Session:
         self.targets: list[Target] = []
         self.refusals: list[Refusal] = []
         self.notes: list[str] = []
+        self.warnings: list[str] = []
         self.totals = Totals({}, {})
         self.engines: tuple[str, ...] = ()
         self.pid = 0
         self.stood_still = 0.0
         self.left_out = 0
+        self._processes: set[int] = set()
         self.ended: job.Ended | None = None
-        self.started = self.finished = time.monotonic_ns()
+        self.started = self.finished = self._begun = time.monotonic_ns()
         self._clock = _Clock()
         self._decoders: dict[int, Decoder] = {}
         self._recorded: dict[int, int] = {}
@@ -198,6 +201,9 @@ class Session:
     def _on_refused(self, message: job.Refused) -> None:
         self.refusals += message.refusals
 
+    def _on_processes(self, message: job.Processes) -> None:
+        self._processes |= message.numbers
+
     def _on_sites(self, message: job.Sites) -> None:
         self._decoders[message.rings] = Decoder(message.shape, message.specs)
 
@@ -220,7 +226,8 @@ class Session:
 
     _HANDLERS: dict[type, Callable[[Session, Any], None]] = {  # noqa: RUF012
         job.Started: _on_started, job.Targets: _on_targets, job.Refused: _on_refused, job.Sites: _on_sites,
-        job.Noted: lambda self, message: self.notes.append(message.text),
+        job.Processes: _on_processes,
+        job.Noted: lambda self, message: (self.warnings if message.always else self.notes).append(message.text),
         job.Seen: _on_seen, job.Counted: _on_counted, job.Failed: _on_failed, job.Ended: _on_ended,
     }  # fmt: skip
 
@@ -244,13 +251,19 @@ class Session:
         """Make events of the next bytes of the spool."""
         assert self._spool is not None
         for piece in self._spool.take(size, max(1, _PIECE // decoder.slot) * decoder.slot):
+            piece = decoder.checked(piece, self._processes)  # noqa: PLW2901
             counts = decoder.count(piece)
             for target, count in counts.items():
                 self._recorded[target] = self._recorded.get(target, 0) + count
             if self._skipping:
                 self.left_out += sum(counts.values())
             else:
-                self._held += decoder.events(piece, self._clock)
+                self._held += decoder.events(piece, self._clock, self._begun - _SLACK, time.monotonic_ns() + _SLACK)
+
+    @property
+    def dropped(self) -> int:
+        """How many records can't be: the program has written into the memory that they come through."""
+        return sum(one.dropped for one in self._decoders.values()) + (self.ended.dropped if self.ended else 0)
 
     def report(self) -> Report:
         """Return how the trace was."""

@@ -47,6 +47,7 @@ class Worker:
         self.tracees = Tracees()
         self.processes = Processes(self.tracees, wish, self)
         self.events: list[Event] = []
+        self._known: set[int] = set()  # processes that the front knows
         self.counts: dict[int, int] = {}
         self.stopping = False
         self._next_tick = self._next_count = 0.0
@@ -98,6 +99,10 @@ class Worker:
         """Write what is in the rings to the spool, as far as there is room; return how many bytes."""
         before = self.spool.size
         self.spool.full = False
+        new = self.tracees.processes - self._known
+        if new:
+            self._known |= new
+            self.tell(job.Processes(frozenset(new)))
         for number, engine in self.processes.arming.engines():
             size = self.spool.size
             if engine.holds():
@@ -153,7 +158,10 @@ class Worker:
         self._finish()
         code = self.tracees.ended.get(self.processes.main)
         arming = self.processes.arming
-        self.tell(job.Ended(code, arming.used, arming.stood_still, self.processes.names))
+        for note in arming.fallen_back():
+            self.tell(job.Noted(note, always=True))
+        dropped = sum(one.dropped for _, one in arming.engines())
+        self.tell(job.Ended(code, arming.used, arming.stood_still, self.processes.names, dropped))
         self.outbox.send_all()
 
     def _start(self) -> bool:

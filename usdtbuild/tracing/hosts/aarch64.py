@@ -79,8 +79,8 @@ HOST = Host(
     ),
     Kernel(
         {
-            "mmap": 222, "close": 57, "madvise": 233, "memfd_create": 279, "getpid": 172, "gettid": 178,
-            "rt_sigprocmask": 135, "clone": 220, "clone3": 435,
+            "mmap": 222, "close": 57, "madvise": 233, "memfd_create": 279, "pidfd_getfd": 438,
+            "getpid": 172, "gettid": 178, "rt_sigprocmask": 135, "clone": 220, "clone3": 435,
         },
         "x8", ("x0", "x1", "x2", "x3", "x4", "x5"), _words(_SVC), {}, True,
         _LOOP, ("x19", "x20", "x21", "x22"),

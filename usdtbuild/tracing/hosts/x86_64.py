@@ -120,7 +120,7 @@ HOST = Host(
     ),
     Kernel(
         {
-            "mmap": 9, "close": 3, "madvise": 28, "memfd_create": 319, "getpid": 39, "gettid": 186,
+            "mmap": 9, "close": 3, "madvise": 28, "memfd_create": 319, "pidfd_getfd": 438, "getpid": 39, "gettid": 186,
             "rt_sigprocmask": 14, "clone": 56, "vfork": 58, "clone3": 435,
         },
         "rax", ("rdi", "rsi", "rdx", "r10", "r8", "r9"), b"\x0f\x05", {"orig_rax": (1 << 64) - 1}, False,

@@ -218,6 +218,11 @@ class PatchEngine:
         """Whether records are left in the rings."""
         return self.rings is not None and self.rings.holds()
 
+    @property
+    def dropped(self) -> int:
+        """Records in rings that the program has damaged."""
+        return self.rings.dropped if self.rings is not None else 0
+
     def totals(self) -> Totals:
         """Return hits by target (with COUNT), and lost hits by target (with RECORD)."""
         found: dict[int, int] = {}

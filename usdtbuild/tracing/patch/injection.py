@@ -21,8 +21,10 @@ import fcntl
 import mmap
 import os
 import signal
+import stat
 import struct
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import ptrace
@@ -43,12 +45,13 @@ MMAP, CLOSE, MADVISE, MEMFD_CREATE = (_KERNEL.numbers[name] for name in ("mmap",
 PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
 MAP_SHARED, MAP_PRIVATE, MAP_FIXED, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE = 1, 2, 0x10, 0x20, 0x100000
 MADV_WIPEONFORK, MADV_POPULATE_WRITE = 18, 23
-_MFD_CLOEXEC, _MFD_EXEC = 1, 0x10
+_MFD_CLOEXEC, _MFD_ALLOW_SEALING, _MFD_EXEC = 1, 2, 0x10
 _EINVAL = -22
 _PATIENCE = 10.0
 _PUNCH_HOLE_KEEP_SIZE = 3
 _fallocate = ctypes.CDLL(None).fallocate
 _fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+_system_call = ctypes.CDLL(None, use_errno=True).syscall
 _ALL_SIGNALS = (1 << 64) - 1
 
 _TABLE = 128  # where the table stands behind the loop
@@ -219,18 +222,23 @@ class Shared:
         self.size = size
         pid = borrowed.thread.pid
         with _name(borrowed) as name:
-            descriptor = borrowed.call(MEMFD_CREATE, name, _MFD_CLOEXEC | _MFD_EXEC)
+            flags = _MFD_CLOEXEC | _MFD_ALLOW_SEALING
+            descriptor = borrowed.call(MEMFD_CREATE, name, flags | _MFD_EXEC)
             if descriptor == _EINVAL:  # before Linux 6.3 all of them may be executed
-                descriptor = borrowed.call(MEMFD_CREATE, name, _MFD_CLOEXEC)
+                descriptor = borrowed.call(MEMFD_CREATE, name, flags)
         if descriptor < 0:
             raise TracerError(f"process {pid} can't make shared memory (memfd_create: {os.strerror(-descriptor)})")
         self.descriptor = descriptor
         borrowed.gate.will_close(descriptor)
         self.file = -1
         try:
-            self.file = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+            self.file = _taken_over(pid, descriptor)
             fcntl.flock(self.file, fcntl.LOCK_EX)  # what the loop waits for
             os.ftruncate(self.file, size)
+            # The process can't cut it short under us, which would end us by SIGBUS, or make it cost more memory.
+            fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            if os.fstat(self.file).st_size != size:
+                raise OSError(errno.EBUSY, "its size was changed at the same time")
             self.data = mmap.mmap(self.file, size)
         except OSError as error:  # our limits of open files, of their size (ulimit -f), of memory
             if self.file >= 0:
@@ -255,6 +263,42 @@ class Shared:
         with contextlib.suppress(BufferError):
             self.data.close()
         os.close(self.file)
+
+
+def _taken_over(pid: int, number: int) -> int:
+    """Return a descriptor of our own for the memory file that a process has just made as its `number`.
+
+    The number may be something else by now: a process that shares its descriptors with the stopped one, and is not
+    traced, can put any file there. So nothing is opened by a path that the process controls. pidfd_getfd(2) copies a
+    descriptor without opening the file. What it copied is ours only if it is what we asked for: a memory file, empty,
+    which can still be sealed and has our name. Such a file can do no harm, whoever made it. It is then opened again
+    through our own table of descriptors, because the lock that the loop waits for belongs to an opened file, and the
+    process has the other one.
+
+    Raises OSError.
+    """
+    process = os.pidfd_open(pid)
+    try:
+        copied = _system_call(_KERNEL.numbers["pidfd_getfd"], process, number, 0)
+        if copied < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    finally:
+        os.close(process)
+    ours = f"/proc/self/fd/{copied}"
+    try:
+        status = os.fstat(copied)
+        # F_GET_SEALS fails for what is no file in memory, and is F_SEAL_SEAL for files of tmpfs.
+        is_ours = (
+            stat.S_ISREG(status.st_mode)
+            and (status.st_nlink, status.st_size) == (0, 0)
+            and str(Path(ours).readlink()) == f"{NAME_IN_MAPS} (deleted)"
+            and fcntl.fcntl(copied, fcntl.F_GET_SEALS) == 0
+        )
+        if not is_ours:
+            raise OSError(errno.EINVAL, "it is another file than the one that was made for us")
+        return os.open(ours, os.O_RDWR | os.O_CLOEXEC)
+    finally:
+        os.close(copied)
 
 
 @contextlib.contextmanager

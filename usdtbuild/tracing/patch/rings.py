@@ -56,6 +56,9 @@ class Rings:
         self._tails = [0] * RINGS
         self._holes: dict[int, tuple[int, float]] = {}
         self.holes = 0
+        self._ends: dict[int, int] = {}  # where a ring ends for us, once nobody is to write there any more
+        self._damaged: set[int] = set()
+        self.dropped = 0  # records in rings whose numbers can't be: the program has written there
 
     def close(self) -> None:
         """Let go of the memory."""
@@ -76,14 +79,32 @@ class Rings:
                 total += count
                 if not room:
                     return total
-                if self._sent_back(ring, start):
+                if final or self._sent_back(ring, start):
                     break
         return total
+
+    def _head(self, ring: int) -> int:
+        """Return up to where a ring is to be read. The program can write anything there, so nothing of it is believed.
+
+        Writers claim a slot only where one is free, so the head is never before our tail, nor more than all slots
+        after it. A ring of which that isn't true is not read any more. At the end, what was claimed by then is all.
+        """
+        tail = self._tails[ring]
+        if ring in self._damaged:
+            return tail
+        head = self._words[(self.offset + ring * self.shape.stride + HEAD) // 8]
+        if not tail <= head <= tail + self.shape.slots:
+            self._damaged.add(ring)
+            self.dropped += min(abs(head - tail), self.shape.slots)
+            return tail
+        return min(head, self._ends.get(ring, head))
 
     def _empty(self, ring: int, start: int, write: Write, *, final: bool) -> tuple[int, bool]:
         """Hand over what is complete in a ring; return how many records, and whether there was room for all."""
         shape, total = self.shape, 0
-        head = self._words[(start + HEAD) // 8]
+        head = self._head(ring)
+        if final:
+            self._ends.setdefault(ring, head)
         while self._tails[ring] < head:
             count = self._piece(start, self._tails[ring], head)
             if count:
@@ -112,8 +133,7 @@ class Rings:
 
     def holds(self) -> bool:
         """Whether any ring has something that was not handed over."""
-        heads = (self._words[(self.offset + ring * self.shape.stride + HEAD) // 8] for ring in range(RINGS))
-        return any(head > tail for head, tail in zip(heads, self._tails))
+        return any(self._head(ring) > tail for ring, tail in enumerate(self._tails))
 
     def _advance(self, ring: int, start: int, count: int) -> None:
         self._fence()  # what was read is read before its room is given back
@@ -156,7 +176,8 @@ class SiteSpec(NamedTuple):
 _INTEGERS = {1: "B7x", 2: "H6x", 4: "I4x", 8: "Q"}
 _FLOATS = {4: "f4x", 8: "d"}
 _HEADER = struct.Struct("<QIII")  # behind the sequence: time, thread, site, process
-_SITE_AT = 20
+_SITE_AT, _THREAD_AT, _PROCESS_AT = 20, 16, 24
+_MOST_THREADS = 1 << 22  # the kernel's limit of thread numbers (PID_MAX_LIMIT)
 
 
 class Decoder:
@@ -164,19 +185,39 @@ class Decoder:
 
     def __init__(self, shape: Shape, specs: Sequence[SiteSpec]) -> None:
         self._shape, self.slot = shape, shape.slot
-        self._sites = [(spec.target, _reader(spec)) for spec in specs]
+        self._sites = [(spec.target, _reader(spec, shape.string_size)) for spec in specs]
+        self.dropped = 0  # records that can't be: the program has written into its rings
 
-    def add(self, specs: Sequence[SiteSpec]) -> None:
-        """Learn sites that came later."""
-        self._sites += [(spec.target, _reader(spec)) for spec in specs]
+    def checked(self, raw: bytes, processes: set[int]) -> bytes:
+        """Return a chunk without the records that name a site, a process or a thread that can't be, which are counted.
 
-    def events(self, raw: bytes, clock: Callable[[int], int]) -> list[Event]:
-        """Return the events of a chunk."""
+        The program can write whatever it likes into its rings. All records of a chunk are looked at a column at a time.
+        """
+        words, step = memoryview(raw).cast("I"), self.slot // 4
+        sites, pids, tids = (words[at // 4 :: step].tolist() for at in (_SITE_AT, _PROCESS_AT, _THREAD_AT))
+        count = len(self._sites)
+        if max(sites, default=0) < count and processes.issuperset(pids) and max(tids, default=0) <= _MOST_THREADS:
+            return raw
+        kept = [
+            raw[at * self.slot : (at + 1) * self.slot]
+            for at, (site, pid, tid) in enumerate(zip(sites, pids, tids))
+            if site < count and pid in processes and tid <= _MOST_THREADS
+        ]
+        self.dropped += len(sites) - len(kept)
+        return b"".join(kept)
+
+    def events(self, raw: bytes, clock: Callable[[int], int], since: int = 0, until: int = 1 << 64) -> list[Event]:
+        """Return the events of a `checked` chunk. What says that it is of another time than that between `since` and
+        `until`, or has a string that is longer than its room, is counted in `dropped`."""
         unpack, sites, found = _HEADER.unpack_from, self._sites, []
         for at in range(0, len(raw), self._shape.slot):
             ticks, tid, site, pid = unpack(raw, at + 8)
             target, read = sites[site]
-            found.append(Event(clock(ticks), pid, tid, target, read(raw, at)))
+            values, when = read(raw, at), clock(ticks)
+            if values is None or not since <= when <= until:
+                self.dropped += 1
+            else:
+                found.append(Event(when, pid, tid, target, values))
         return found
 
     def count(self, raw: bytes) -> Counter[int]:
@@ -187,8 +228,9 @@ class Decoder:
         return found
 
 
-def _reader(spec: SiteSpec) -> Callable[[bytes, int], tuple[Value, ...]]:
-    """Return a function that reads the arguments of a slot."""
+def _reader(spec: SiteSpec, longest: int) -> Callable[[bytes, int], tuple[Value, ...] | None]:
+    """Return a function that reads the arguments of a slot; it returns None where one can't be, which is a string of
+    more than `longest` bytes."""
     pattern = "<"
     for argument, (size, signed, floating) in zip(spec.arguments, spec.sizes):
         if (argument.kind == FLOAT or floating) and size in _FLOATS:
@@ -207,13 +249,15 @@ def _reader(spec: SiteSpec) -> Callable[[bytes, int], tuple[Value, ...]]:
             return tuple(MISSING if missing >> min(i, 31) & 1 else value for i, value in enumerate(values))
         return values
 
-    def with_strings(raw: bytes, at: int) -> tuple[Value, ...]:
+    def with_strings(raw: bytes, at: int) -> tuple[Value, ...] | None:
         values = list(plain(raw, at))
         for index, place in strings:
             pointer = values[index]
             length = int.from_bytes(raw[at + place : at + place + 8], "little", signed=True)
             if pointer is MISSING:
                 continue
+            if length > longest:
+                return None
             if not pointer:
                 values[index] = None
             elif length < 0:

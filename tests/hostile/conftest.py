@@ -1,0 +1,111 @@
+"""Programs of an unprivileged user that attack a root who traces them, and what root's commands make of them.
+
+The programs run as NOBODY. Root's commands run with a limit on time, and their peak memory is known afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+SOURCES = Path(__file__).resolve().parent
+NOBODY = 65534
+
+
+class Said(NamedTuple):
+    """What a command of root's has said, and the most memory it took (bytes)."""
+
+    code: int
+    out: str
+    err: str
+    memory: int
+
+
+@pytest.fixture(autouse=True)
+def _as_root() -> None:
+    if os.geteuid():
+        pytest.skip("needs root, who is attacked here")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that every user may use, as /tmp is."""
+    for path in (tmp_path, *tmp_path.parents):
+        if path.stat().st_uid == os.geteuid() and path != Path("/"):
+            path.chmod(path.stat().st_mode | 0o711)
+        if path.name.startswith("pytest-of-"):
+            break
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    return shared
+
+
+@pytest.fixture
+def built(run: Any, tmp_path: Path, folder: Path) -> Callable[..., Path]:
+    """Build a C file of this folder that has probes of victim.d; return the program."""
+    del folder  # it opens the way to tmp_path
+
+    def build(name: str, *options: str) -> Path:
+        module = sys.executable, "-m", "usdtbuild"
+        for path in SOURCES.glob("*.[cd]"):
+            shutil.copy(path, tmp_path)
+        run(*module, "header", "victim.d", "-o", "victim.h", cwd=tmp_path)
+        run(*module, "cc", "--", "gcc", "-O2", "-Wall", "-Werror", f"{name}.c", *options, "-o", name, cwd=tmp_path)
+        return tmp_path / name
+
+    return build
+
+
+@pytest.fixture
+def attacker() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a program as NOBODY, which is ended afterwards: `attacker(words)`."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*words: str | Path, **more: Any) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [str(word) for word in words],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+            user=NOBODY, group=NOBODY, extra_groups=[], **more,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+@pytest.fixture
+def command() -> Callable[..., Said]:
+    """Run a command line of usdtbuild as root: `command("list", path, timeout=10)`; `memory` limits its data."""
+
+    def execute(*words: str | Path, timeout: float = 60, memory: int = 0, **more: Any) -> Said:
+        limit = ["prlimit", f"--as={memory}"] if memory else []
+        process = subprocess.Popen(
+            [*limit, sys.executable, "-m", "usdtbuild", *map(str, words)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more,
+        )  # fmt: skip
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            pytest.fail(f"didn't end within {timeout} s: {out[-2000:]!r} {err[-2000:]!r}")
+        most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+        said = Said(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"), most)
+        assert "Traceback" not in said.err, said.err
+        return said
+
+    return execute

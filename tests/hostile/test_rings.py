@@ -1,0 +1,65 @@
+"""A traced program writes into the memory through which its hits come."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from usdtbuild.tracing.patch.rings import shape_for
+
+STRING_SIZE = 64
+SLOT = shape_for([1], [1], STRING_SIZE, 1 << 20).slot
+MODES = ("head", "back", "site", "process", "thread", "time", "length")
+DAMAGED = r"the program has damaged its buffers: \d+ records were dropped"
+
+
+@pytest.fixture
+def forger(built: Any, attacker: Any) -> Any:
+    program = built("ring_forger", f"-DSLOT={SLOT}")
+
+    def start(mode: str) -> str:
+        return attacker(program, mode).stdout.readline().strip()
+
+    return start
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_damage_is_dropped_counted_and_told(mode: str, forger: Any, command: Any, tmp_path: Path) -> None:
+    pid, output = forger(mode), tmp_path / "hits.jsonl"
+    before = time.monotonic()
+    said = command("trace", "-p", pid, "--duration", "1", "-o", output, timeout=30)
+    took = time.monotonic() - before
+    assert said.code == 0, said
+    assert re.search(DAMAGED, said.err), said.err
+    assert took < 15, "a loop without an end"
+    assert said.memory < 300 << 20
+    for line in output.read_text().splitlines():
+        assert len(line) < 1000
+        assert f'"pid": {pid}' in line or f'"pid":{pid}' in line, line
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_reads_damaged_rings_still_hears_signals(number: int, forger: Any, tmp_path: Path) -> None:
+    pid = forger("head")
+    words = [sys.executable, "-m", "usdtbuild", "trace", "-p", pid, "-o", str(tmp_path / "hits.jsonl")]
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 20
+        while not Path(f"/proc/{pid}/maps").read_text().count("memfd:usdtbuild"):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.5)  # the forger has found its rings by then, and if not, the test is only weaker
+        process.send_signal(number)
+        process.communicate(timeout=20)
+        children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
+        assert children.stdout == ""
+    finally:
+        process.kill()
+        process.wait()

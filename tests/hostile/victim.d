@@ -1,0 +1,4 @@
+provider victim {
+  probe tick(int number);
+  probe text(char *text);
+};
