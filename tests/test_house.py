@@ -34,7 +34,7 @@ FLOORS = (
     ("machines",),
     ("outputs",),
     ("files", "folders", "ending", "vendored"),
-    ("errors", "options", "_version", "cmake", "record"),
+    ("errors", "options", "_version", "cmake", "record", "text"),
 )
 # Arrows on one floor, and the one that goes up.
 BESIDE = {
@@ -195,6 +195,33 @@ def test_such_names_are_found(line: str, names: set[str]) -> None:
     only_for_checkers = "if TYPE_CHECKING:\n    from sizes import Size\n    Alias = dict[str, Size]\n"
     start = "from __future__ import annotations\nfrom typing import TYPE_CHECKING\n"
     assert nowhere_defined(start + only_for_checkers + line) == names
+
+
+# -- printing ----------------------------------------------------------------------------------------------------------
+
+# Who prints without `commands.say`: modules that import no click, with `text.shown`, and what is no text for people.
+PRINTERS = {
+    "commands.say", "commands.rich_table", "commands.progress", "cli", "dtrace", "ending", "meson_wrapper",
+    "commands.functions", "commands.verify", "commands.dof", "commands.hook", "launch.native", "launcher",
+    "setuptools_ext", "compilers.preprocess", "instrument.fast", "provider.fast", "provider.generate",
+    "tracing.outputs.choose", "vendored.usdt_backend",
+}  # fmt: skip
+PRINTING = re.compile(r"click\.s?echo\(|click\.style\(|^ *print\(|sys\.std(out|err)\.write\(|\bConsole\(", re.MULTILINE)
+
+
+def test_text_for_people_goes_through_one_function() -> None:
+    """Names and paths from outside may hold what a terminal takes for commands (`usdtbuild.text`)."""
+    found = {name for name, path in modules().items() if PRINTING.search(path.read_text())}
+    assert found - PRINTERS == set()
+    unescaped = [
+        f"{name}: {line.strip()}"
+        for name in found - {"commands.say", "commands.hook", "launch.native", "meson_wrapper", "vendored.usdt_backend"}
+        for line in modules()[name].read_text().splitlines()
+        if re.search(r"std(out|err)\.write\(f?\"[^\"]*\{", line)
+        and "shown(" not in line
+        and "{__version__}" not in line
+    ]
+    assert unescaped == []
 
 
 # -- measures --------------------------------------------------------------------------------------------------------

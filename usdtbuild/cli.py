@@ -13,6 +13,7 @@ import os
 import click
 
 from . import __version__
+from .commands.say import echo
 from .errors import UsdtError
 from .folders import folder as folder_of
 
@@ -62,7 +63,7 @@ def _folder_option(name: str, folder: str, text: str) -> click.Option:
 
     def show(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         if wanted and not ctx.resilient_parsing:
-            click.echo(str(folder_of(folder)))
+            echo(str(folder_of(folder)))
             ctx.exit()
 
     return click.Option([name], is_flag=True, expose_value=False, is_eager=True, callback=show, help=text)
@@ -72,7 +73,7 @@ def _show_live_sources(ctx: click.Context, _: click.Parameter, wanted: bool) -> 
     """Print the absolute paths of the live runtime's C files, one a line."""
     if wanted and not ctx.resilient_parsing:
         folder = folder_of("runtime") / "live"
-        click.echo("\n".join(str(path) for path in sorted(folder.glob("*.c"))))
+        echo("\n".join(str(path) for path in sorted(folder.glob("*.c"))))
         ctx.exit()
 
 
@@ -116,5 +117,5 @@ def main(arguments: list[str] | None = None) -> int:
     except click.Abort:
         return 130
     except UsdtError as error:
-        click.echo(f"usdtbuild: {error}", err=True)
+        echo(f"usdtbuild: {error}", err=True)
         return error.exit_code

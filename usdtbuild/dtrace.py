@@ -21,6 +21,7 @@ from .errors import InputError, UsageError, UsdtError
 from .files import write_whole
 from .provider.model import Provider
 from .record import NamedTuple
+from .text import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,13 +88,13 @@ def _run(arguments: list[str]) -> int:
     try:
         run(read(arguments))
     except ParseError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(shown(f"{error}\n"))
         return error.exit_code
     except UsageError as error:
-        sys.stderr.write(f"dtrace: {error}\n{_USAGE}")
+        sys.stderr.write(shown(f"dtrace: {error}\n{_USAGE}"))
         return error.exit_code
     except UsdtError as error:
-        sys.stderr.write(f"dtrace: {error}\n")
+        sys.stderr.write(shown(f"dtrace: {error}\n"))
         return error.exit_code
     return 0
 
@@ -144,7 +145,7 @@ def _letters(
     for position, letter in enumerate(word[1:], 2):
         if letter in _MODES:
             if mode not in ("", letter):
-                sys.stderr.write(f"dtrace: warning: both -h and -G are given; the last, -{letter}, counts\n")
+                sys.stderr.write(shown(f"dtrace: warning: both -h and -G are given; the last, -{letter}, counts\n"))
             mode = letter
         elif letter == "C":
             flags.add("-C")
@@ -221,11 +222,11 @@ def run(request: Request) -> None:
 
 
 def _warn(message: str) -> None:
-    sys.stderr.write(f"dtrace: warning: {message}\n")
+    sys.stderr.write(shown(f"dtrace: warning: {message}\n"))
 
 
 def _show(warning: Diagnostic) -> None:
-    sys.stderr.write(f"{warning}\n")
+    sys.stderr.write(shown(f"{warning}\n"))
 
 
 def _default_output(source: str, ending: str) -> str:

@@ -12,6 +12,8 @@ import io
 import os
 import sys
 
+from .text import shown
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal as _signal
@@ -58,7 +60,7 @@ def run(command: Callable[[], int], name: str) -> int:
         return code
     except StandardOutputError as error:
         if not error.reader_left:  # else it has seen all it wanted: usdtbuild list ... | head
-            sys.stderr.write(f"{name}: {error}\n")
+            sys.stderr.write(shown(f"{name}: {error}\n"))
         return error.exit_code
     except FileNotFoundError:
         if _has_folder():

@@ -21,6 +21,7 @@ from . import __version__
 from .errors import UsdtError
 from .setuptools_options import Options, OptionsError, Request, merge, read_keyword, read_table, with_environment
 from .setuptools_prepare import CHANGED, COMPILERS, LAUNCHER, compile_live, forget, prepare
+from .text import shown
 
 OLDEST = 61  # the first setuptools that reads pyproject.toml
 # What sysconfig.get_platform() calls the systems whose tracers we know; elsewhere probes compile to nothing.
@@ -306,7 +307,7 @@ def _told(building: bool = False) -> Any:
     try:
         yield
     except ParseError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(shown(f"{error}\n"))
         raise CompileError(f"{error.diagnostics[0].path} can't be turned into a header") from None
     except OSError as error:
         raise CompileError(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None

@@ -65,6 +65,45 @@ def built(run: Any, tmp_path: Path, folder: Path) -> Callable[..., Path]:
     return build
 
 
+# A program with a note that is written by hand: site, semaphore and all. It hits its site a thousand times a second.
+_FORGED = """\
+#include <stdio.h>
+#include <unistd.h>
+
+long data = 7;
+static const long constant = 7;
+int main(void)
+{
+  printf("%d\\n", (int)getpid());
+  fflush(stdout);
+  for (int i = 0;; i++) {
+    __asm__ volatile("990: nop\\n"
+      ".pushsection .note.stapsdt,\\"\\",\\"note\\"\\n.balign 4\\n.4byte 992f-991f,994f-993f,3\\n"
+      "991: .asciz \\"stapsdt\\"\\n992: .balign 4\\n993: .8byte 990b,_.stapsdt.base,SEMAPHORE\\n"
+      ".asciz \\"victim\\"\\n.byte NAME\\n.asciz \\"-4@%0\\"\\n994: .balign 4\\n.popsection\\n"
+      ".ifndef _.stapsdt.base\\n.pushsection .stapsdt.base,\\"aG\\",\\"progbits\\",.stapsdt.base,comdat\\n"
+      ".weak _.stapsdt.base\\n.hidden _.stapsdt.base\\n_.stapsdt.base: .space 1\\n.popsection\\n.endif"
+      : : "r"(i), "m"(data), "m"(constant));
+    usleep(1000);
+  }
+}
+"""
+
+
+@pytest.fixture
+def forged(run: Any, tmp_path: Path, folder: Path) -> Callable[..., Path]:
+    """Build a program whose note says whatever one likes: `forged(name, semaphore)`, an expression of the assembler."""
+    del folder
+
+    def build(name: bytes, semaphore: str = "0") -> Path:
+        text = _FORGED.replace("NAME", ",".join(map(str, name + b"\0"))).replace("SEMAPHORE", semaphore)
+        (tmp_path / "forged.c").write_text(text)
+        run("gcc", "-O2", "-no-pie", "forged.c", "-o", "forged", cwd=tmp_path)
+        return tmp_path / "forged"
+
+    return build
+
+
 @pytest.fixture
 def attacker() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start a program as NOBODY, which is ended afterwards: `attacker(words)`."""

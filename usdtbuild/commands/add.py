@@ -14,6 +14,7 @@ from ..files import write_whole
 from ..folders import folder as folder_of
 from ..new_project import check_provider_name, name_of_folder
 from ..outputs import Outputs
+from .say import echo, raw
 from .vendor_meson import FILES, WRAP
 
 if TYPE_CHECKING:
@@ -56,20 +57,20 @@ def command(folder: Path, write: bool, kind: str | None, target: str | None, nam
     if write:
         _write(found.changes)
         for path in found.changes.changed():
-            click.echo(f"{'new    ' if found.changes.is_new(path) else 'changed'} {folder / path}")
+            echo(f"{'new    ' if found.changes.is_new(path) else 'changed'} {folder / path}")
     else:
-        click.echo(found.changes.diff().encode("utf-8", "surrogateescape"), nl=False)
+        raw(found.changes.diff().encode("utf-8", "surrogateescape"))
     _say(found, write)
 
 
 def _say(found: Plan, written: bool) -> None:
     """Tell, beside the diff, what was found and what to do next."""
     where = f"{found.kind}, target {found.target}" if found.target else found.kind
-    click.echo(f"{where}: the probe {found.name}:{found.probe} in {found.source}", err=True)
+    echo(f"{where}: the probe {found.name}:{found.probe} in {found.source}", err=True)
     if not written:
-        click.echo("Nothing is written yet: usdtbuild add --write does it, and patch -p1 takes the diff.", err=True)
+        echo("Nothing is written yet: usdtbuild add --write does it, and patch -p1 takes the diff.", err=True)
     else:
-        click.echo(f"Next: {_NEXT[found.kind]}; then usdtbuild list shows the probe in what was built.", err=True)
+        echo(f"Next: {_NEXT[found.kind]}; then usdtbuild list shows the probe in what was built.", err=True)
 
 
 def _write(changes: Changes) -> None:

@@ -15,7 +15,9 @@ from ..functions.calls.libraries import Libraries, with_libraries
 from ..functions.calls.read import read_calls
 from ..inspection.targets import files, in_folder, loaded, process_number
 from ..record import NamedTuple
+from ..text import one_line
 from .progress import progress
+from .say import echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -79,13 +81,13 @@ def command(
             try:
                 seen = list(_look(target, wanted, tick))
             except UsdtError as error:
-                click.echo(f"usdtbuild: {error}", err=True)
+                echo(f"usdtbuild: {error}", err=True)
                 failed = True
                 continue
             found += _select(target, seen, wanted)
     names = _demangled(found) if demangle else {}
     if as_json:
-        click.echo(_document(found, names))
+        echo(_document(found, names))
     else:
         _print(found, names, wanted)
     return int(failed)
@@ -95,7 +97,7 @@ def command(
 
 
 def _trouble(error: InputError) -> None:
-    click.echo(f"usdtbuild: {error}", err=True)
+    echo(f"usdtbuild: {error}", err=True)
 
 
 def _look(target: str, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[_File]:
@@ -155,7 +157,7 @@ def _select(target: str, seen: list[_File], wanted: _Wanted) -> list[_File]:
             what = seen[0].report.problem
         else:
             what = "no calls of library functions found"
-        click.echo(f"usdtbuild: {target}: {what}", err=True)
+        echo(f"usdtbuild: {target}: {what}", err=True)
         return seen if len(seen) == 1 else []
     return chosen
 
@@ -176,20 +178,20 @@ def _print(found: Sequence[_File], names: dict[str, str], wanted: _Wanted) -> No
         if not file.calls:
             continue
         if not first:
-            click.echo()
+            echo()
         first = False
-        click.echo(_title(file))
+        echo(_title(file))
         rows = [_row(file, at, names, wanted) for at in range(len(file.calls))]
         headings = ["FUNCTION", "LIBRARY", "KIND", "SLOT", "STUBS", *(["SITES"] if wanted.sites else []),
                     *(["HOLDS"] if file.held else [])]  # fmt: skip
         widths = [max(map(len, column)) for column in zip(headings, *rows)]
         form = "  " + "  ".join(f"{{:{width}}}" for width in widths)
         # At once: large programs have tens of thousands of lines.
-        click.echo("\n".join([form.format(*row).rstrip() for row in (headings, *rows)]))
+        echo("\n".join([form.format(*row).rstrip() for row in (headings, *rows)]))
         if file.report.first_call_only:
-            click.echo("  (calls load the slot themselves; a stub is called until its function's address is known)")
+            echo("  (calls load the slot themselves; a stub is called until its function's address is known)")
         if file.report.missing:
-            click.echo(f"  ({file.report.missing})")
+            echo(f"  ({file.report.missing})")
 
 
 def _title(file: _File) -> str:
@@ -198,7 +200,7 @@ def _title(file: _File) -> str:
     place = f", loaded at {file.bias:#x} in process {file.pid}" if file.pid else ""
     when = "bound lazily" if report.lazy else "bound at the start"
     counts = f"{_plural(len(file.calls), 'function')}, {_plural(stubs, 'stub')}"
-    return f"{_printable(report.path)}: {report.kind}, {report.machine}{place}: {counts}, {when}"
+    return f"{one_line(report.path)}: {report.kind}, {report.machine}{place}: {counts}, {when}"
 
 
 def _plural(count: int, word: str) -> str:
@@ -212,7 +214,7 @@ def _row(file: _File, at: int, names: dict[str, str], wanted: _Wanted) -> list[s
         title = names[call.name] + title[len(call.name) :]
     kind = call.kind + (", canonical" if call.canonical else "") + (", weak" if call.weak else "")
     stubs = ", ".join(f"{stub + bias:#x}" for stub in call.stubs)
-    row = [_printable(title), _printable(call.library), kind, f"{call.slot + bias:#x}", stubs or _no_stub(call)]
+    row = [one_line(title), one_line(call.library), kind, f"{call.slot + bias:#x}", stubs or _no_stub(call)]
     if wanted.sites:
         row.append(", ".join(_site(site, bias) for site in call.sites))
     if file.held:
@@ -235,12 +237,7 @@ def _held(held: Held) -> str:
         return "?"
     if held.unresolved:
         return "not called yet" if held.value else "nothing"
-    return f"{_printable(held.path)}+{held.offset:#x}" if held.path else f"{held.value:#x}"
-
-
-def _printable(text: str) -> str:
-    """Return a name as it may be shown: it may hold anything, also what a terminal takes for orders."""
-    return text if text.isprintable() else ascii(text)
+    return f"{one_line(held.path)}+{held.offset:#x}" if held.path else f"{held.value:#x}"
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,9 @@ from ..formats.dof.encode import encode
 from ..formats.dof.merge import merge, resolve
 from ..formats.dof.types import Dof, DofError
 from ..record import NamedTuple
+from ..text import one_line
 from .rich_table import print_table
+from .say import echo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +64,7 @@ def dump(file: str, merged: bool, as_json: bool) -> None:
         pieces = [_merged(file, pieces)]
     shown = [(piece, _decode(file, piece)) for piece in pieces]
     if as_json:
-        click.echo(json.dumps([_as_dict(piece, dof) for piece, dof in shown], indent=2))
+        echo(json.dumps([_as_dict(piece, dof) for piece, dof in shown], indent=2))
         return
     console = _console()
     for piece, dof in shown:
@@ -84,13 +86,13 @@ def check_command(file: str, platforms: tuple[str, ...], as_json: bool) -> int:
         for platform in platforms or made_for(piece.data)
     ]
     if as_json:
-        click.echo(json.dumps([_result(*result) for result in results], indent=2))
+        echo(json.dumps([_result(*result) for result in results], indent=2))
     else:
         for piece, platform, findings in results:
-            click.echo(f"DOF at offset {piece.offset:#x}: {platform}: " + ("" if findings else "accepted"))
+            echo(f"DOF at offset {piece.offset:#x}: {platform}: " + ("" if findings else "accepted"))
             for finding in findings:
                 effect = "rejects it" if finding.effect == REJECTED else "ignores this"
-                click.echo(f"  {platform} {effect}: {_safe(finding.what)}")
+                echo(f"  {platform} {effect}: {one_line(finding.what)}")
     return int(any(findings for _, _, findings in results))
 
 
@@ -175,14 +177,8 @@ def _misfits(piece: Piece) -> list[Finding]:
 # -- showing -----------------------------------------------------------------------------------------------------------
 
 
-def _safe(text: str) -> str:
-    """Return a name from a file as it may be printed: control characters and bytes that are no UTF-8 are spelled."""
-    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def _result(piece: Piece, platform: str, findings: list[Finding]) -> dict[str, object]:
-    found = [{"effect": finding.effect, "what": _safe(finding.what)} for finding in findings]
+    found = [{"effect": finding.effect, "what": one_line(finding.what)} for finding in findings]
     return {"offset": piece.offset, "platform": platform, "accepted": not findings, "findings": found}
 
 
@@ -197,14 +193,14 @@ def _as_dict(piece: Piece, dof: Dof) -> dict[str, Any]:
         "addresses": "field" if piece.address is None else "file",
         "providers": [
             {
-                "name": _safe(provider.name),
+                "name": one_line(provider.name),
                 "attributes": [f"{attribute.encode():#010x}" for attribute in provider.attributes],
                 "probes": [
                     {
-                        "function": _safe(probe.function),
-                        "name": _safe(probe.name),
-                        "native": [_safe(text) for text in probe.native],
-                        "translated": [_safe(text) for text in probe.translated],
+                        "function": one_line(probe.function),
+                        "name": one_line(probe.name),
+                        "native": [one_line(text) for text in probe.native],
+                        "translated": [one_line(text) for text in probe.translated],
                         "mapping": probe.mapping,
                         "offsets": probe.offsets,
                         "enabled_offsets": probe.enabled_offsets,
@@ -229,14 +225,14 @@ def _print(console: Console, piece: Piece, dof: Dof) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    click.echo(
+    echo(
         f"DOF at offset {piece.offset:#x}: {len(piece.data)} bytes, version {dof.version}, {8 * dof.address_size}-bit, "
         f"{'little' if dof.little else 'big'}-endian, "
         f"relocation {layout.RELOCATION_NAMES.get(dof.relocation, 'unknown')}"
     )
     for provider in dof.providers:
         attributes = " ".join(f"{attribute.encode():08x}" for attribute in provider.attributes)
-        click.echo(f"provider {_safe(provider.name)}  (attributes {attributes})")
+        echo(f"provider {one_line(provider.name)}  (attributes {attributes})")
         table = Table(box=None, pad_edge=False)
         for name in ("probe", "function", "address", "offsets", "is-enabled", "arguments"):
             table.add_column(name, overflow="fold")
@@ -249,5 +245,5 @@ def _print(console: Console, piece: Piece, dof: Dof) -> None:
                 probe.name, probe.function, f"{probe.address:#x}", " ".join(f"{o:#x}" for o in probe.offsets),
                 " ".join(f"{o:#x}" for o in probe.enabled_offsets), arguments,
             )  # fmt: skip
-            table.add_row(*(Text(_safe(cell)) for cell in row))
+            table.add_row(*(Text(one_line(cell)) for cell in row))
         print_table(console, table)

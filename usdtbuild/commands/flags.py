@@ -9,6 +9,7 @@ import click
 
 from ..errors import UsageError
 from ..options import TABLES
+from .say import echo
 
 
 @click.command(
@@ -61,8 +62,8 @@ def command(
             "warnings": list(chosen.warnings),
             "probe_ran": chosen.ran,
         }
-        click.echo(json.dumps(found, indent=2))
+        echo(json.dumps(found, indent=2))
         return
-    click.echo(" ".join(chosen.flags))
+    echo(" ".join(chosen.flags))
     for warning in chosen.warnings:
-        click.echo(f"usdtbuild: warning: {warning}", err=True)
+        echo(f"usdtbuild: warning: {warning}", err=True)

@@ -20,7 +20,9 @@ from ..functions.report import WARNINGS, Function, Report
 from ..inspection.records import site_places
 from ..inspection.targets import contents, in_folder, process_number
 from ..record import NamedTuple
+from ..text import one_line, shown
 from .rich_table import print_table
+from .say import echo, style
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,7 +117,7 @@ def command(
         pid = process_number(target)
         files += _process(pid, wanted, all_modules) if pid is not None else _files(target, wanted)
     if as_json:
-        click.echo(json.dumps({"files": [_as_json(file) for file in files]}, indent=2))
+        echo(json.dumps({"files": [_as_json(file) for file in files]}, indent=2))
         return
     for number, file in enumerate(files):
         _print(file._replace(brief=file.brief or totals), number > 0)
@@ -165,7 +167,7 @@ def _files(target: str, wanted: _Wanted) -> Iterator[_File]:
 
 
 def _warn(error: InputError) -> None:
-    click.echo(f"usdtbuild: warning: {error}", err=True)
+    echo(f"usdtbuild: warning: {error}", err=True)
 
 
 def _pe_or_elf(content: Content, wanted: _Wanted) -> _File:
@@ -313,18 +315,18 @@ _LEFT = (False, False, True, False, False, True, True, True)
 def _print(file: _File, apart: bool) -> None:
     report = file.report
     lines = [""] if apart else []
-    lines.append(click.style(report.path, bold=True) + f": {report.format} {report.type}, {report.machine}")
+    lines.append(style(report.path, bold=True) + f": {report.format} {report.type}, {report.machine}")
     if report.debug_file:
-        lines.append(f"names from {report.debug_file}")
-    lines += [_tables(name, report) for name in dict.fromkeys(table.name for table in report.tables)]
+        lines.append(shown(f"names from {report.debug_file}"))
+    lines += [shown(_tables(name, report)) for name in dict.fromkeys(table.name for table in report.tables)]
     if report.promise:
         origin = {"given": "as given", "found": "what most entries have", "usual": "the machine's usual"}
         lines.append(f"held to N,M = {report.promise} ({origin[report.promise.origin]})")
     if file.note:
-        lines.append(f"note: {file.note}")
+        lines.append(shown(f"note: {file.note}"))
     if not file.brief:
         lines += ["", *_rows(file)]
-    click.echo("\n".join(lines))
+    echo("\n".join(lines), styled=True)
     _print_totals(file)
 
 
@@ -346,20 +348,18 @@ def _rows(file: _File) -> list[str]:
     colour = sys.stdout.isatty()
     for function, explanation, row in zip(file.functions, file.explanations, rows):
         line = _line(row, widths)
-        lines.append(click.style(line, fg="green") if colour and function.hotpatchable else line)
+        lines.append(style(line, fg="green") if colour and function.hotpatchable else shown(line))
         if function.detail and function.detail != REASONS.get(function.reason):
-            lines.append(f"    {function.detail}")
+            lines.append(shown(f"    {function.detail}"))
         lines += [f"    {WARNINGS[warning]}" for warning in function.warnings]
         if explanation is not None:
-            lines += _explanation(explanation, file.bias)
+            lines += map(shown, _explanation(explanation, file.bias))
     return lines
 
 
 def _row(function: Function, file: _File) -> tuple[str, ...]:
     place = f"{function.address + file.bias:#x}"
-    name = " = ".join(file.names.get(name, name) for name in function.names) or "-"
-    if not name.isprintable():  # a name may hold anything, also what a terminal takes for orders
-        name = ascii(name)
+    name = one_line(" = ".join(file.names.get(name, name) for name in function.names)) or "-"
     return (
         f"{function.section}+{place}" if function.section else place,
         str(function.size),

@@ -10,6 +10,7 @@ import click
 
 from ..errors import UsageError
 from ..options import FORMATS, NOPS, RELATIVE, SYSTEMS, TABLES, one_of
+from .say import echo
 
 
 @click.command(
@@ -71,6 +72,6 @@ def command(
         chosen, warnings = take_patchable(patchable, compiler, patchable_table or "")
         flags += chosen
         for warning in warnings:
-            click.echo(f"usdtbuild: warning: {warning}", err=True)
+            echo(f"usdtbuild: warning: {warning}", err=True)
     lines = [shlex.join(flags)] if one_line else flags
     sys.stdout.write("".join(f"{line}\n" for line in lines))

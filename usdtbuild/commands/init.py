@@ -9,6 +9,7 @@ import click
 
 from ..errors import UsageError
 from ..new_project import SAMPLES, check_name, name_of_folder, plan, write
+from .say import echo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,7 @@ def _say(folder: Path, name: str, written: Sequence[str], given: bool) -> None:
     """Tell what is there now, and what to do with it."""
     providers = ", ".join(path for path in written if path.endswith(".d"))
     called = name if given or name == folder.resolve().name else f"{name} (--name calls it otherwise)"
-    click.echo(f"{folder}: the project is called {called}; its probes are in {providers}")
+    echo(f"{folder}: the project is called {called}; its probes are in {providers}")
     for path in written:
-        click.echo(f"    {path}")
-    click.echo(f"Next: {folder / 'README.md'} has the commands that build it and show its probes.")
+        echo(f"    {path}")
+    echo(f"Next: {folder / 'README.md'} has the commands that build it and show its probes.")

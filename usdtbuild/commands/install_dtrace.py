@@ -14,6 +14,7 @@ import click
 
 from ..errors import InputError
 from ..files import write_whole
+from .say import echo
 
 NAME = "dtrace"
 # -I and -S leave out the user's variables, the working directory and site-packages, none of which is needed.
@@ -46,7 +47,7 @@ def command(folder: str, force: bool) -> None:
     if foreign and not force:
         raise InputError(str(target), "is there and isn't ours", "choose another folder, or give --force")
     write_whole(str(target), script().encode("utf-8", "surrogateescape"), 0o777)
-    click.echo(str(target.absolute()))
+    echo(str(target.absolute()))
 
 
 def script() -> str:

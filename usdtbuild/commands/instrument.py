@@ -9,6 +9,7 @@ from ..instrument.main import Options, Report
 from ..instrument.several import Request, run
 from ..options import ABSOLUTE, FORMATS, NOPS, RELATIVE, SAFE, SYSTEMS, TABLES, one_of
 from ..provider.model import Provider
+from .say import echo
 
 
 @click.command(name="instrument", short_help="Turn an object's probe calls into NOPs and write the tracers' records.")
@@ -93,10 +94,10 @@ def _parse(paths: tuple[str, ...]) -> tuple[Provider, ...]:
 
 def _tell(source: str, report: Report) -> None:
     if not report.changed:
-        click.echo(f"{source}: left alone: {report.reason}")
+        echo(f"{source}: left alone: {report.reason}")
         return
-    click.echo(f"{source}: {len(report.sites)} sites")
+    echo(f"{source}: {len(report.sites)} sites")
     for site in report.sites:
         kind = " (is-enabled)" if site.enabled else ""
         place = "stub" if site.in_stub else "call"
-        click.echo(f"  {site.provider}:{site.probe}{kind} {place} at {site.section}+{site.offset:#x}")
+        echo(f"  {site.provider}:{site.probe}{kind} {place} at {site.section}+{site.offset:#x}")

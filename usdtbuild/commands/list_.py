@@ -18,7 +18,9 @@ from ..functions.symbols import DEBUG_FOLDER
 from ..inspection.probes import inspect
 from ..inspection.targets import files, loaded, process_number
 from ..record import NamedTuple
+from ..text import shown
 from .progress import progress
+from .say import echo, style
 from .table import Column, draw
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ def command(
     names = _demangled(found) if demangle else {}
     if as_json:
         document = {"format": "usdtbuild-list", "version": JSON_VERSION, "files": [as_record(i, names) for i in found]}
-        click.echo(json.dumps(document, indent=2))
+        echo(json.dumps(document, indent=2))
     else:
         _print(found, names, drawn=not wide and sys.stdout.isatty())
     return int(failed)
@@ -86,7 +88,7 @@ def command(
 
 
 def _trouble(error: InputError) -> None:
-    click.echo(f"usdtbuild: {error}", err=True)
+    echo(f"usdtbuild: {error}", err=True)
 
 
 class _Wanted(NamedTuple):
@@ -102,7 +104,7 @@ def _look(target: str, wanted: _Wanted, tick: Callable[[str], None]) -> list[Ins
     try:
         return list(_inspections(target, wanted, tick))
     except UsdtError as error:
-        click.echo(f"usdtbuild: {error}", err=True)
+        echo(f"usdtbuild: {error}", err=True)
         return None
 
 
@@ -130,7 +132,7 @@ def _with_sources(image: Image, seen: Inspection, wanted: _Wanted, tick: Callabl
     places = [place(site) for probe in chosen for site in probe.sites]
     found, trouble = find_lines(image, places, tick, wanted.debug_folder)
     if trouble:
-        click.echo(f"usdtbuild: {image.path}: {trouble}", err=True)
+        echo(f"usdtbuild: {image.path}: {trouble}", err=True)
     probes = (
         probe._replace(sites=tuple(site._replace(source=found.get(place(site), ())) for site in probe.sites))
         for probe in seen.probes
@@ -176,7 +178,7 @@ def _select(target: str, inspections: Sequence[Inspection], patterns: Sequence[s
     if not chosen:
         any_at_all = any(inspection.probes for inspection in inspections)
         what = f"no probe matches {' or '.join(patterns)}" if any_at_all else "no probes found"
-        click.echo(f"usdtbuild: {target}: {what}{_why_none(target, any_at_all)}", err=True)
+        echo(f"usdtbuild: {target}: {what}{_why_none(target, any_at_all)}", err=True)
         if len(inspections) == 1:
             return [inspections[0]._replace(probes=())]
     return chosen
@@ -230,7 +232,7 @@ def _print(inspections: Sequence[Inspection], names: dict[str, str], drawn: bool
         if not found.probes:
             continue
         if not first:
-            click.echo()
+            echo()
         first = False
         rows = [_row(found, probe, number, site, names)
                 for probe in found.probes for number, site in enumerate(probe.sites, 1)]  # fmt: skip
@@ -308,28 +310,28 @@ def _semaphore(found: Inspection, semaphore: Semaphore | None) -> str:
 def _write(title: str, rows: list[tuple[str, ...]]) -> None:
     columns = _COLUMNS if any(row[-1] for row in rows) else _COLUMNS[:-1]
     widths = [max(map(len, column)) for column in zip(columns, *rows)]
-    click.echo(title)
+    echo(title)
     for row in [columns, *rows]:
         cells = (cell.ljust(width) for cell, width in zip(row, widths))
-        click.echo(("  " + "  ".join(cells)).rstrip())
+        echo(("  " + "  ".join(cells)).rstrip())
 
 
 def _draw(title: str, rows: list[tuple[str, ...]]) -> None:
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     width = shutil.get_terminal_size().columns
-    click.echo(title if plain else click.style(title, bold=True))
+    echo(shown(title) if plain else style(title, bold=True), styled=True)
     for line in draw(_DRAWN, rows, width):
         while line and not line[-1][0].strip():
             line.pop()
         pieces = [*line[:-1], (line[-1][0].rstrip(), line[-1][1])] if line else []
-        click.echo("".join(text if plain else _styled(text, style) for text, style in pieces))
+        echo("".join(shown(text) if plain else _styled(text, how) for text, how in pieces), styled=True)
 
 
-def _styled(text: str, style: str) -> str:
-    if not style or not text.strip():
-        return text
-    return click.style(text, bold=style == "bold" or None, dim=style == "dim" or None,
-                       fg=style if style not in {"bold", "dim"} else None)  # fmt: skip
+def _styled(text: str, how: str) -> str:
+    if not how or not text.strip():
+        return shown(text)
+    return style(text, bold=how == "bold" or None, dim=how == "dim" or None,
+                 fg=how if how not in {"bold", "dim"} else None)  # fmt: skip
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------

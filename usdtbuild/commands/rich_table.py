@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
+from .say import echo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,4 +18,4 @@ def print_table(console: Console, table: Table) -> None:
         return
     with console.capture() as captured:
         console.print(table)
-    click.echo("\n".join(line.rstrip(" ") for line in captured.get().split("\n")), nl=False)
+    echo("\n".join(line.rstrip(" ") for line in captured.get().split("\n")), nl=False)

@@ -15,6 +15,7 @@ import click
 
 from ..errors import UsageError
 from . import checked
+from .say import echo
 from .trace_end import tell, tell_nothing, tell_what_runs_on
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ def _session(job: Job) -> AnySession:
 
         return Inside(job)
     if job.engine == "remote":
-        return _remote(job, lambda text: click.echo(f"usdtbuild: {text}", err=True))
+        return _remote(job, lambda text: echo(f"usdtbuild: {text}", err=True))
     if job.engine in {BPFTRACE, GDB}:
         refuse_what_it_cannot(job)
     if job.engine == GDB:
@@ -318,20 +319,20 @@ def _show_calls(
                 session.stop()
         tree, found = session.calls(), session.report()
     shown = [report_lines(tree)] * report + [graph_lines(tree)] * graph
-    sys.stdout.write("\n".join("".join(f"{line}\n" for line in lines) for lines in shown))
+    echo("\n".join("".join(f"{line}\n" for line in lines) for lines in shown), nl=False)
     for refusal in found.refusals if not found.targets else ():
-        click.echo(f"usdtbuild: not traced: {refusal}", err=True)
+        echo(f"usdtbuild: not traced: {refusal}", err=True)
     if not found.targets:
         tell_nothing(found, "none of the functions that were asked for; compile it with -fpatchable-function-entry"
                      " (usdtbuild flags)")  # fmt: skip
     elif found.refusals:
         number = "1 function was" if len(found.refusals) == 1 else f"{len(found.refusals)} functions were"
-        click.echo(f"usdtbuild: {number} not traced; usdtbuild functions says why", err=True)
+        echo(f"usdtbuild: {number} not traced; usdtbuild functions says why", err=True)
     if tree.deep:
-        click.echo(f"usdtbuild: warning: {tree.deep} calls were too deep (more than {tree.most:,} open at a time): they"
+        echo(f"usdtbuild: warning: {tree.deep} calls were too deep (more than {tree.most:,} open at a time): they"
                    " are counted, and their time is their callers'", err=True)  # fmt: skip
     if tree.lost:
-        click.echo(f"usdtbuild: warning: there was no room for {tree.lost} ways through the program", err=True)
+        echo(f"usdtbuild: warning: there was no room for {tree.lost} ways through the program", err=True)
     sys.stdout.flush()
     _end(_code(stopped, found.exit_code))
 
@@ -351,7 +352,7 @@ def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, l
         stopped = _stop_by_signals(session)
         session.start()
         if verbose:
-            click.echo(f"usdtbuild: tracing process {session.pid}", err=True)
+            echo(f"usdtbuild: tracing process {session.pid}", err=True)
         _announce(session, output, sieve)
         names = _ThreadNames(here=not job.remote)
         _follow(session, output, sieve, names, duration, limit, counts=job.what == COUNT)
@@ -365,15 +366,15 @@ def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, l
         tell(report, output.notes, job, hits, session.stood_still, verbose)
         if isinstance(session, Session):
             if session.dropped:
-                click.echo(
+                echo(
                     f"usdtbuild: warning: the program has damaged its buffers: {session.dropped} records were dropped",
                     err=True,
                 )
             for note in dict.fromkeys([*session.warnings, *(session.notes if verbose else ())]):
-                click.echo(f"usdtbuild: {note}", err=True)
+                echo(f"usdtbuild: {note}", err=True)
             tell_what_runs_on(job, session.pid, report)
         if limit is None and isinstance(session, Session) and session.left_out:
-            click.echo(f"usdtbuild: warning: {session.left_out} hits were seen and are left out", err=True)
+            echo(f"usdtbuild: warning: {session.left_out} hits were seen and are left out", err=True)
         return _code(stopped, report.exit_code if job.argv else None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
+from .say import echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,35 +33,35 @@ def _nothing_of(wanted: Wanted) -> str:
 def tell_nothing(report: Report, what: str) -> None:
     """Say `what` a program hasn't got, of which nothing was traced, if that is known: of all files, and looked up."""
     if not report.looked_up:
-        click.echo("usdtbuild: the trace ended before it was looked up what the program has", err=True)
+        echo("usdtbuild: the trace ended before it was looked up what the program has", err=True)
     elif not report.refusals:
-        click.echo(f"usdtbuild: warning: the program has {what}", err=True)
+        echo(f"usdtbuild: warning: the program has {what}", err=True)
 
 
 def tell(report: Report, notes: Iterable[str], job: Job, hits: int, stood_still: float, verbose: bool) -> None:
     """Say what a user must know beside what was seen. `hits` are all that there were, before any filter;
     `stood_still` is in seconds."""
     for note in notes:
-        click.echo(f"usdtbuild: {note}", err=True)
+        echo(f"usdtbuild: {note}", err=True)
     told = verbose or not any(report.counts) or len(report.refusals) <= _FEW
     for refusal in report.refusals if told else ():
-        click.echo(f"usdtbuild: not traced: {refusal}", err=True)
+        echo(f"usdtbuild: not traced: {refusal}", err=True)
     if not report.targets:
         tell_nothing(report, _nothing_of(job.wanted))
     elif not told:
-        click.echo(f"usdtbuild: {len(report.refusals)} places were not traced; -v says which and why", err=True)
+        echo(f"usdtbuild: {len(report.refusals)} places were not traced; -v says which and why", err=True)
     if any(report.lost):
-        click.echo(
+        echo(
             f"usdtbuild: warning: {sum(report.lost)} of {hits} hits were lost, because they came"
             " faster than they could be read; --buffer makes more room, --count needs none",
             err=True,
         )
     for target, count, lost in zip(report.targets, report.counts, report.lost) if verbose else ():
         if lost:
-            click.echo(f"usdtbuild: lost: {lost} of {count} hits of {target.title}", err=True)
+            echo(f"usdtbuild: lost: {lost} of {count} hits of {target.title}", err=True)
     if verbose:
         still = f"; the program stood still for {stood_still * 1000:.1f} ms" if stood_still else ""
-        click.echo(f"usdtbuild: traced with {' and '.join(report.engines) or 'nothing'}{still}", err=True)
+        echo(f"usdtbuild: traced with {' and '.join(report.engines) or 'nothing'}{still}", err=True)
 
 
 def tell_what_runs_on(job: Job, pid: int, report: Report) -> None:
@@ -71,4 +71,4 @@ def tell_what_runs_on(job: Job, pid: int, report: Report) -> None:
     from ..tracing.tracees import status_field
 
     if status_field(pid, "State")[:1] not in {"", "Z", "X"}:
-        click.echo(f"usdtbuild: {job.argv[0]} (process {pid}) runs on, and isn't traced any more", err=True)
+        echo(f"usdtbuild: {job.argv[0]} (process {pid}) runs on, and isn't traced any more", err=True)

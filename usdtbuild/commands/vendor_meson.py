@@ -9,6 +9,7 @@ import click
 from ..errors import UsageError
 from ..folders import folder as folder_of
 from ..outputs import Outputs
+from .say import echo
 from .vendoring import check, copy
 
 SOURCE = folder_of("meson")
@@ -36,4 +37,4 @@ def command(folder: str, wrap: bool) -> None:
             copy(outputs, SOURCE / name, own / name)
         if wrap:
             copy(outputs, SOURCE / WRAP, target / WRAP)
-    click.echo(str(own))
+    echo(str(own))

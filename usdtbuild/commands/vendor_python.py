@@ -8,6 +8,7 @@ import click
 
 from ..folders import folder as folder_of
 from ..outputs import Outputs
+from .say import echo
 from .vendoring import check, copy
 
 NAME = "usdt_backend.py"
@@ -28,4 +29,4 @@ def command(folder: str) -> None:
     with Outputs() as outputs:
         copy(outputs, folder_of("vendored") / NAME, target)
         copy(outputs, folder_of("meson") / "none_header.py", header)
-    click.echo(f"{target}\n{header}")
+    echo(f"{target}\n{header}")

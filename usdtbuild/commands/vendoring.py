@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from ..errors import InputError
 from ..files import write_whole
 from ..outputs import Outputs
+from .say import echo
 
 
 def put(source: Path, folder: str, ours: str) -> None:
@@ -17,7 +16,7 @@ def put(source: Path, folder: str, ours: str) -> None:
     check(target, ours)
     with Outputs() as outputs:
         copy(outputs, source, target)
-    click.echo(str(target))
+    echo(str(target))
 
 
 def check(path: Path, ours: str) -> None:

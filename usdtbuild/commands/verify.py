@@ -11,8 +11,10 @@ import click
 
 from ..errors import UsageError, UsdtError
 from ..inspection.targets import files
+from ..text import shown
 from ..verify import ERROR, NAMES, NOTE, WARNING, Finding, Place, Report, missing_everywhere, verify
 from .progress import progress
+from .say import echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +61,7 @@ def command(
             "passed": not failed,
             "files": [_as_record(report) for report in reports],
         }
-        click.echo(json.dumps(document, indent=2))
+        echo(json.dumps(document, indent=2))
     else:
         _print(reports)
     return int(failed)
@@ -92,13 +94,13 @@ def _look(target: str, expected: dict[str, Provider], tick: Callable[[str], None
     try:
         return list(_reports(target, expected, tick)) or [_nothing_in(target)]
     except UsdtError as error:
-        click.echo(f"usdtbuild: {error}", err=True)
+        echo(f"usdtbuild: {error}", err=True)
         return None
 
 
 def _reports(target: str, expected: dict[str, Provider], tick: Callable[[str], None]) -> Iterator[Report]:
     """Yield a report on each file; in folders and archives only on those that have to do with probes."""
-    for image in files(target, lambda error: click.echo(f"usdtbuild: {error}", err=True)):
+    for image in files(target, lambda error: echo(f"usdtbuild: {error}", err=True)):
         tick(image.path)
         report = verify(image, expected)
         matters = report.probes or any(finding.check != "no-probes" for finding in report.findings)
@@ -129,7 +131,7 @@ def _print(reports: Sequence[Report]) -> None:
     for report in reports:
         for finding in report.findings:
             _print_finding(report, finding)
-        click.echo(_summary(report))
+        echo(_summary(report))
 
 
 def _print_finding(report: Report, finding: Finding) -> None:
@@ -139,16 +141,16 @@ def _print_finding(report: Report, finding: Finding) -> None:
         from rich.console import Console
         from rich.text import Text
 
-        line = Text.assemble(f"{report.path}: ", (f"{severity}: ", _STYLES[severity]), finding.what)
+        line = Text.assemble(shown(f"{report.path}: "), (f"{severity}: ", _STYLES[severity]), shown(finding.what))
         line.append(f" [{finding.check}]", style="dim")
         Console(highlight=False).print(line, soft_wrap=True)
     else:
-        click.echo(f"{report.path}: {severity}: {finding.what} [{finding.check}]")
+        echo(f"{report.path}: {severity}: {finding.what} [{finding.check}]")
     for place in finding.places[:_SHOWN_PLACES]:
-        click.echo(f"    at {_place(place)}")
+        echo(f"    at {_place(place)}")
     if len(finding.places) > _SHOWN_PLACES:
-        click.echo(f"    and {len(finding.places) - _SHOWN_PLACES} more")
-    click.echo(f"    cure: {finding.cure}")
+        echo(f"    and {len(finding.places) - _SHOWN_PLACES} more")
+    echo(f"    cure: {finding.cure}")
 
 
 def _place(place: Place) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 from ..errors import UsdtError
+from ..text import shown
 from .several import Request, run
 
 _OUTPUTS = {"-o": "output", "--output": "output", "--output-dir": "output_dir"}
@@ -23,7 +24,7 @@ def main(arguments: list[str]) -> int | None:
     try:
         run(request)
     except UsdtError as error:
-        sys.stderr.write(f"usdtbuild: {error}\n")
+        sys.stderr.write(shown(f"usdtbuild: {error}\n"))
         return error.exit_code
     return 0
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 from ..errors import UsdtError
+from ..text import shown
 from .generate import Request, run
 
 TYPE_CHECKING = False
@@ -29,7 +30,7 @@ def main(arguments: list[str]) -> int | None:
     try:
         return run(request)
     except UsdtError as error:
-        sys.stderr.write(f"usdtbuild: {error}\n")
+        sys.stderr.write(shown(f"usdtbuild: {error}\n"))
         return error.exit_code
 
 

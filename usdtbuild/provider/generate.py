@@ -16,6 +16,7 @@ from .. import files
 from ..errors import InputError, UsageError
 from ..outputs import Outputs
 from ..record import NamedTuple
+from ..text import shown
 from . import header
 from .model import Provider
 from .parser import ParseError, parse_bytes, read_file
@@ -48,7 +49,7 @@ def run(request: Request) -> int:
     try:
         generate(request)
     except ParseError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(shown(f"{error}\n"))
         return error.exit_code
     return 0
 
@@ -62,10 +63,10 @@ def generate(request: Request) -> None:
     if request.only:
         providers = _choose(providers, request)
     if not providers:
-        sys.stderr.write(
-            f"{request.source}: warning: the header declares no probe, since no provider is in this file: "
-            "provider NAME { probe NAME(); };\n"
+        warning = (
+            "warning: the header declares no probe, since no provider is in this file: provider NAME { probe NAME(); };"
         )
+        sys.stderr.write(shown(f"{request.source}: {warning}\n"))
     name = os.path.basename(output if output != "-" else _default_output(request.source))
     text = header.write(providers, name, request.none)
     documentation = _documentation(request, providers)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import TracerError
-from ..tools import watching
+from ..tools import names, watching
 from . import Finished
 from .hits import Field, Hit, Traced, make_hit
 
@@ -33,7 +33,8 @@ def why_not(probes: Sequence[Traced] = ()) -> str:
     many = next((probe.name for probe in probes if not all(map(_expression, range(255), probe.fields))), "")
     named = watching.MOST_ARGUMENTS
     why = f"bpftrace names {named} arguments, and {many} has more, in different places" if many else ""
-    return watching.missing() or why
+    named_badly = next((reason for probe in probes if (reason := names.why_not(probe.name))), "")
+    return watching.missing() or why or named_badly
 
 
 def _expression(position: int, field: Field) -> str:

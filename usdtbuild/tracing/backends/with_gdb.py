@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TracerError
+from ..tools import names
 from . import Finished
 from .hits import Hit, Traced, make_hit
 
@@ -37,7 +38,10 @@ _PYTHON_OF_GDB = "python import sys; assert sys.version_info >= (3, 6)"
 
 
 def why_not(probes: Sequence[Traced] = ()) -> str:
-    """Return why gdb can't be used here, or '' if it can, which is the same for all `probes`."""
+    """Return why gdb can't be used here, or for these probes; '' if it can."""
+    for probe in probes:
+        if reason := names.why_not(probe.name):
+            return reason
     gdb = shutil.which("gdb")
     if gdb is None:
         return "gdb is not installed"

@@ -12,8 +12,9 @@ import shutil
 import time
 from typing import IO, TYPE_CHECKING
 
+from ...text import one_line
 from . import COUNTS
-from .values import plain_text, title
+from .values import title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +81,7 @@ class Count:
         width = max(map(len, numbers), default=1)
         several = len({target.module.path for target in targets}) > 1
         lines = [
-            f"{number:>{width}}  {title(target)}" + (f"  ({plain_text(target.module.path)})" if several else "") + "\n"
+            f"{number:>{width}}  {title(target)}" + (f"  ({one_line(target.module.path)})" if several else "") + "\n"
             for number, (_, target) in zip(numbers, shown)
         ]
         left = len(rows) - len(shown)

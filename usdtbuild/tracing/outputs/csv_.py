@@ -11,9 +11,10 @@ import io
 import tempfile
 from typing import IO, TYPE_CHECKING, Any
 
+from ...text import one_line
 from ..model import MISSING
 from . import EVENTS
-from .values import argument_names, plain_text, plain_value, title
+from .values import argument_names, plain_value, title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +60,7 @@ class Csv:
         arguments = self._targets[event.target].arguments
         for place, argument, value in zip(self._places[event.target], arguments, event.values):
             if isinstance(value, bytes):
-                row[place] = _text(plain_text(value))
+                row[place] = _text(one_line(value))
             elif value is not MISSING and value is not None:
                 row[place] = plain_value(argument, value)
         return [event.time, event.pid, event.tid, self._titles[event.target], *row]

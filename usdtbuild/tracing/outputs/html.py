@@ -16,10 +16,11 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from ...text import one_line
 from ..spans import POINT, Spans
 from . import EVENTS
 from .bars import duration
-from .values import argument_names, plain_text, title, value_text
+from .values import argument_names, title, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +47,7 @@ class Html:
     needs = EVENTS
 
     def __init__(self, stream: IO[str], heading: str = "", most: int = MOST_HITS) -> None:
-        self._stream, self._heading, self._most = stream, plain_text(heading), most
+        self._stream, self._heading, self._most = stream, one_line(heading), most
         self._targets: Sequence[Target] = ()
         self._names: list[tuple[str, ...]] = []
         self._titles: list[str] = []
@@ -79,7 +80,7 @@ class Html:
                     self._add(span.begin, span.end.time, span.name, self._both(span.begin, span.end))
 
     def _add(self, begin: Event, end: int, name: str, arguments: str) -> None:
-        item = _Item(begin.time - self._first, end if end < 0 else end - self._first, plain_text(name), arguments)
+        item = _Item(begin.time - self._first, end if end < 0 else end - self._first, one_line(name), arguments)
         self._items.setdefault((begin.pid, begin.tid), []).append(item)
 
     def _arguments(self, event: Event) -> str:
@@ -126,7 +127,7 @@ class Html:
         items: list[list[Any]] = []
         for (pid, tid), found in sorted(self._items.items(), key=_main_first):
             rows = _rows(found)
-            lane = {"tid": tid, "pid": pid, "name": plain_text(report.threads.get(tid, "")), "rows": 1 + max(rows)}
+            lane = {"tid": tid, "pid": pid, "name": one_line(report.threads.get(tid, "")), "rows": 1 + max(rows)}
             for item, row in zip(sorted(found, key=_order), rows):
                 number = names.setdefault(item.name, len(names))
                 lasted = item.end if item.end < 0 else item.end - item.begin

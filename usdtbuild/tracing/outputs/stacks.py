@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...text import one_line
 from ..spans import BEGIN, POINT, find_roles
-from .values import plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,7 +69,7 @@ class Stacks:
         for event in events:
             role = self._roles[event.target]
             if role.kind == POINT:
-                self._hits.child(plain_text(role.name)).own += 1
+                self._hits.child(one_line(role.name)).own += 1
             elif role.kind == BEGIN:
                 self._begin(event, role)
             else:
@@ -82,7 +82,7 @@ class Stacks:
         if len(stack) >= _DEEPEST:
             return
         above = stack[-1].node if stack else self._times
-        name = plain_text(role.label(event))
+        name = one_line(role.label(event))
         if name not in above.below:
             self._nodes += 1
             if self._nodes > _MOST_NODES:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 from typing import IO, TYPE_CHECKING, Any
 
+from ...text import one_line
 from ..model import MISSING
 from ..spans import POINT, Spans
 from . import EVENTS
-from .values import argument_names, plain_text, plain_value, title
+from .values import argument_names, plain_value, title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +83,7 @@ class TraceEvents:
 
     def _write(self, name: str, phase: str, event: Event, more: dict[str, Any]) -> None:
         after = event.time - (self._first or 0)
-        record = {"name": plain_text(name), "ph": phase, "ts": _us(after), "pid": event.pid, "tid": event.tid, **more}
+        record = {"name": one_line(name), "ph": phase, "ts": _us(after), "pid": event.pid, "tid": event.tid, **more}
         self._stream.write(self._separator + json.dumps(record, separators=(",", ":")))
         self._separator = ",\n"
 
@@ -97,7 +98,7 @@ class TraceEvents:
         for tid in sorted(self._processes):
             if report.threads.get(tid):
                 record = {"name": "thread_name", "ph": "M", "pid": self._processes[tid], "tid": tid,
-                          "args": {"name": plain_text(report.threads[tid])}}  # fmt: skip
+                          "args": {"name": one_line(report.threads[tid])}}  # fmt: skip
                 self._stream.write(self._separator + json.dumps(record, separators=(",", ":")))
                 self._separator = ",\n"
         self._stream.write("\n]}\n")

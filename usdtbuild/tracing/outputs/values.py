@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ...text import one_line
 from ..model import FLOAT, MISSING, POINTER, Unreadable
 
 if TYPE_CHECKING:
@@ -20,25 +21,16 @@ if TYPE_CHECKING:
 Plain = int | float | str | None
 
 
-def plain_text(text: str | bytes) -> str:
-    """Return a text on one line: what isn't printable as `\\n`, `\\x1b`, `\\u202e`; what is no UTF-8 as `\\xff`."""
-    if isinstance(text, bytes):
-        text = text.decode("utf-8", "backslashreplace")
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
 def title(target: Target) -> str:
     """Return a target's name, fit to be shown: `provider:probe`, or a function."""
-    return plain_text(target.title)
+    return one_line(target.title)
 
 
 def argument_names(target: Target) -> tuple[str, ...]:
     """Return what a target's arguments are called, each otherwise: `argN` where nobody named it, or two alike."""
     names: list[str] = []
     for index, argument in enumerate(target.arguments):
-        name = plain_text(argument.name)
+        name = one_line(argument.name)
         names.append(name if name and name not in names else f"arg{index}")
     return tuple(names)
 
@@ -52,7 +44,7 @@ def table_headings(targets: Sequence[Target], places: Iterable[tuple[int, int]])
     names = {number: f"{title(targets[number])} {argument_names(targets[number])[place]}" for number, place in places}
     times = Counter(names.values())
     return {
-        number: name if times[name] == 1 else f"{name} ({plain_text(targets[number].module.path)})"
+        number: name if times[name] == 1 else f"{name} ({one_line(targets[number].module.path)})"
         for number, name in names.items()
     }
 

@@ -20,7 +20,7 @@ from ...errors import InputError
 from ...inspection.process import mapped_files, open_mapped
 from ..errors import TracerError
 from ..model import COUNT, MISSING, STRING, Event, Refusal, Totals
-from . import watching
+from . import names, watching
 from .texts import Texts
 from .values import number
 
@@ -181,7 +181,8 @@ class Kernel:
         self._texts.learn(pid)
         new = [one for one in targets if one.number not in self._watched]
         self._watched.update(one.number for one in new)
-        refusals: list[Refusal] = []
+        refusals = [Refusal(one.title, why) for one in new if (why := names.why_not(f"{one.provider}:{one.name}"))]
+        new = [one for one in new if not names.why_not(f"{one.provider}:{one.name}")]
         opened: dict[str, int] = {}
         for file in mapped_files(pid) if new else ():
             if any(one.module.path == file.path for one in new):

@@ -29,6 +29,7 @@ from ..numbering import Numbering
 from ..selection import select as find
 from ..spawn import Spawned
 from ..tracees import not_allowed, thread_ids
+from . import names
 from .values import number
 
 if TYPE_CHECKING:
@@ -206,7 +207,11 @@ class Gdb:
         for target in targets:
             key = (target.module.path, target.module.load_bias)
             self._modules.setdefault(key, target.sites[0].address)
-            answer["names"].append(f"{target.provider}:{target.name}")
+            title = f"{target.provider}:{target.name}"
+            if names.why_not(title):
+                self._refuse([Refusal(target.title, names.why_not(title))])
+                continue
+            answer["names"].append(title)
             for site in target.sites:
                 self._sites[site.address] = (target, site)
                 answer["sites"][str(site.address)] = [argument.kind == STRING for argument in target.arguments]

@@ -26,6 +26,8 @@ UPROBES = Path("/sys/bus/event_source/devices/uprobe")
 # What BPF's stack can hold of strings, and what bpftrace takes at most for one.
 ALL_STRINGS, LONGEST = 400, 200
 MOST_ARGUMENTS = 6
+# <linux/capability.h>: to load BPF programs, and to attach them. bpftrace itself may ask for user 0 besides.
+_CAPABILITIES = {"CAP_BPF": 39, "CAP_PERFMON": 38}
 SEPARATOR = "\x1f"
 _ESCAPE = re.compile(r"\\(?:uffffff([0-9a-f]{2})|.)")
 
@@ -37,11 +39,19 @@ def find() -> str | None:
 
 def missing() -> str:
     """Return what bpftrace lacks here, '' if nothing."""
-    if os.geteuid() != 0:
-        return "bpftrace needs root"
+    lacking = [name for name, number in _CAPABILITIES.items() if not _effective() >> number & 1]
+    if lacking:
+        return f"bpftrace needs root, or the capabilities {' and '.join(_CAPABILITIES)}; here is no {lacking[0]}"
     if not UPROBES.exists():
         return f"this kernel has no uprobes ({UPROBES} is missing)"
     return "" if find() else "bpftrace is not installed"
+
+
+def _effective() -> int:
+    """Return the capabilities of this process, a bit each."""
+    status = Path("/proc/self/status").read_text("ascii", "replace")
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return int(found[1], 16) if found else 0
 
 
 def decode(line: str) -> dict[str, Any]:

@@ -1,0 +1,24 @@
+"""How commands print: all of it through `text.shown`, but for the colours that they add themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..text import shown
+
+
+def echo(text: str = "", *, err: bool = False, nl: bool = True, styled: bool = False) -> None:
+    """Print a text to standard output or error. `styled`: its parts have been through `style` or `shown` already."""
+    click.echo(text if styled else shown(text), err=err, nl=nl)
+
+
+def raw(data: bytes) -> None:
+    """Write what is no text for people but for another program, such as a diff."""
+    click.echo(data, nl=False)
+
+
+def style(text: str, **how: Any) -> str:
+    """Return a text in colour, for `echo(..., styled=True)`."""
+    return click.style(shown(text), **how)

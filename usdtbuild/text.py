@@ -1,0 +1,46 @@
+"""Text from outside, made fit to be shown to people: the one place that decides what may reach a terminal.
+
+Names in binaries, paths, and what other programs say can hold anything, also what a terminal takes for commands. So
+whatever is shown goes through `shown`, as late as possible. `commands.say` prints with it, and a test keeps all other
+modules from printing by themselves.
+"""
+
+from __future__ import annotations
+
+
+class _Spelled(dict[int, str]):
+    """For `str.translate`: how a character is shown, found out when it first comes."""
+
+    def __missing__(self, number: int) -> str:
+        self[number] = found = _spelled(number)
+        return found
+
+
+def _spelled(number: int) -> str:
+    character = chr(number)
+    if character.isprintable() or character in "\n\t":
+        return character
+    if 0xDC80 <= number <= 0xDCFF:  # a byte of a file's name, as Python has it
+        return f"\\x{number & 0xFF:02x}"
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+_SPELLED = _Spelled()
+
+
+def shown(text: str) -> str:
+    """Return a text in which every character that isn't printable is escaped: `\\x1b`, `\\u202e`.
+
+    Newlines and tabs stay. A byte that is no UTF-8 comes out as `\\xff`. JSON stays
+    as it is, because its own escapes are ASCII.
+    """
+    return text.translate(_SPELLED)
+
+
+def one_line(text: str | bytes) -> str:
+    """Return the same without newlines and tabs, which come out as `\\n` and `\\t`."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "backslashreplace")
+    return shown(text).replace("\n", "\\n").replace("\t", "\\t")
