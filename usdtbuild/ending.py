@@ -65,7 +65,7 @@ def run(command: Callable[[], int], name: str) -> int:
     except FileNotFoundError:
         if _has_folder():
             raise
-        sys.stderr.write(f"{name}: the working directory has been removed; change to another one\n")
+        sys.stderr.write(shown(f"{name}: the working directory has been removed; change to another one\n"))
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -158,9 +158,13 @@ def find_destination(target: str) -> Destination:
     path, descriptor, kind = target, -1, 0
     try:
         for _ in range(_MOST_LINKS):
-            kind = posix.lstat(path).st_mode & 0o170000
+            _check_folders(path, target)
+            status = posix.lstat(path)
+            kind = status.st_mode & 0o170000
             if kind != 0o120000:
+                _check_owner(path, status, target)
                 break
+            _check_owner(path, status, target)
             kind = 0
             descriptor = _own_descriptor(path)
             if descriptor >= 0:
@@ -176,6 +180,48 @@ def find_destination(target: str) -> Destination:
     if kind == 0o040000:
         raise InputError(target, "can't be written: is a directory")
     return Destination(target, path, kind == 0o100000 and _may_be_replaced(path))
+
+
+def _check_folders(path: str, target: str) -> None:
+    """Raise InputError if a folder on the way to `path` is reached by a link that somebody else has put there.
+
+    A folder that can't be looked at is left to whoever opens the file.
+    """
+    at, rest, links = "/" if path[:1] == "/" else "", path.split("/")[-2::-1], 0
+    try:
+        while rest:
+            name = rest.pop()
+            if name in ("", "."):
+                continue
+            here = at + name
+            status = posix.lstat(here)
+            if status.st_mode & 0o170000 == 0o120000:
+                _check_owner(here, status, target)
+                leads_to, links = posix.readlink(here), links + 1
+                if links > _MOST_LINKS:
+                    return
+                at = "/" if leads_to[:1] == "/" else at
+                rest += leads_to.split("/")[::-1]
+            else:
+                at = here + "/"
+    except (OSError, ValueError):
+        return
+
+
+def _check_owner(path: str, status: posix.stat_result, target: str) -> None:
+    """Raise InputError if a link or file belongs to somebody else, in a folder where everybody may make one.
+
+    That is the kernel's rule for links in sticky folders such as /tmp (`fs.protected_symlinks`). The kernel can't apply
+    it here, because a file is replaced by its name; and it applies it to the last link of a path only.
+    """
+    owner = status.st_uid
+    if owner == posix.geteuid():
+        return
+    folder = posix.stat(path[: path.rfind("/") + 1] or ".")
+    if folder.st_mode & 0o1002 == 0o1002 and owner != folder.st_uid:
+        kind = "link" if status.st_mode & 0o170000 == 0o120000 else "file"
+        what = f"can't be written: {path} is a {kind} of user {owner}, in a folder that everybody may write to"
+        raise InputError(target, what, "remove it, or choose another name")
 
 
 def _own_descriptor(link: str) -> int:
@@ -203,7 +249,7 @@ def write_through(destination: Destination, content: bytes | bytearray) -> None:
         if destination.descriptor >= 0:
             _write_all(destination.descriptor, content, None)
             return
-        descriptor = posix.open(destination.path, posix.O_WRONLY | posix.O_CLOEXEC | posix.O_NOCTTY)
+        descriptor = posix.open(destination.path, posix.O_WRONLY | posix.O_CLOEXEC | posix.O_NOCTTY | posix.O_NOFOLLOW)
         try:
             _write_all(descriptor, content, None)
             if posix.fstat(descriptor).st_mode & 0o170000 == 0o100000:
@@ -247,8 +293,10 @@ class _Replacing:
     def _close(self, error: BaseException | None) -> None:
         """Close the file, and put it in its place if all went well so far. Raises OSError."""
         try:
-            if error is None and self.exactly is not None:
-                posix.fchmod(self.descriptor, self.exactly)
+            if error is None:
+                keep_owner(self.descriptor, self.destination.path, self.mode if self.exactly is None else -1)
+                if self.exactly is not None:
+                    posix.fchmod(self.descriptor, self.exactly)
         finally:
             posix.close(self.descriptor)
         if error is None and self.temporary != self.destination.path:
@@ -259,6 +307,25 @@ class _Replacing:
             posix.unlink(self.temporary)
         except OSError:
             return  # it is gone already
+
+
+def keep_owner(descriptor: int, replaced: str, mode: int = -1) -> None:
+    """Give a new file the owner of the regular file that it is to replace, and that one's permission bits.
+
+    What `mode` lets execute stays executable for those who may read it; -1 leaves the bits alone. Raises OSError.
+    """
+    try:
+        old = posix.lstat(replaced)
+    except FileNotFoundError:
+        return
+    if old.st_mode & 0o170000 != 0o100000:
+        return
+    mine = posix.fstat(descriptor)
+    if (old.st_uid, old.st_gid) != (mine.st_uid, mine.st_gid) and posix.geteuid() == 0:
+        posix.fchown(descriptor, old.st_uid, old.st_gid)
+    if mode >= 0:
+        bits = old.st_mode & 0o777
+        posix.fchmod(descriptor, bits | bits >> 2 & mode & 0o111)
 
 
 def temporary_beside(path: str) -> str:

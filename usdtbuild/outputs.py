@@ -5,14 +5,14 @@ name first, and takes its place only when all are there. Nothing here knows what
 """
 
 # `os` and not `pathlib`, as in `files`.
-# ruff: noqa: PTH101, PTH105, PTH106, PTH108, PTH110, PTH116, PTH119, PTH123
+# ruff: noqa: PTH105, PTH106, PTH108, PTH110, PTH119, PTH123
 
 from __future__ import annotations
 
 import os
 
 from .errors import InputError, UsageError
-from .files import Destination, find_destination, temporary_beside, write_through
+from .files import Destination, find_destination, keep_owner, temporary_beside, write_through
 from .record import NamedTuple
 
 TYPE_CHECKING = False
@@ -26,11 +26,10 @@ _ENDING = (_signal.SIGHUP, _signal.SIGINT, _signal.SIGTERM)
 
 
 class _Staged(NamedTuple):
-    """An output: where it goes, the file that it is written to meanwhile, and whether the old one's bits are kept."""
+    """An output: where it goes, and the file that it is written to meanwhile."""
 
     destination: Destination
     path: str
-    keep_mode: bool
 
 
 class Outputs:
@@ -44,10 +43,10 @@ class Outputs:
     def __enter__(self) -> Outputs:
         return self
 
-    def stage(self, target: str, *, keep_mode: bool = False, source: str = "") -> str:
+    def stage(self, target: str, *, source: str = "") -> str:
         """Return the path to write to for the output `target`. Where nothing is written there, `target` stays.
 
-        With `keep_mode` the new file gets the permission bits of the one that it replaces. Raises InputError, and
+        The new file gets the owner and the permission bits of the one that it replaces. Raises InputError, and
         UsageError where `target` is the input `source`.
         """
         destination = find_destination(target)
@@ -56,7 +55,7 @@ class Outputs:
         key = self._key(destination.path)
         if key not in self._staged:
             path = temporary_beside(destination.path) if destination.beside else self._elsewhere(destination.path)
-            self._staged[key] = _Staged(destination, path, keep_mode)
+            self._staged[key] = _Staged(destination, path)
         return self._staged[key].path
 
     def _key(self, path: str) -> str:
@@ -118,8 +117,7 @@ def _replace_all(written: list[_Staged]) -> None:
         for each in written:
             target = each.destination.path
             try:
-                if each.keep_mode:
-                    os.chmod(each.path, os.stat(target).st_mode & 0o777)
+                _keep_owner(each)
                 old = _second_name(target) if len(written) > 1 else None
                 os.replace(each.path, target)
             except OSError as error:
@@ -132,6 +130,18 @@ def _replace_all(written: list[_Staged]) -> None:
     for _, old in done:
         if old:
             os.unlink(old)
+
+
+def _keep_owner(each: _Staged) -> None:
+    """Give a staged file the owner and the bits of the one that it replaces.
+
+    It is opened without following links: others may be able to put one in its place. Raises OSError.
+    """
+    descriptor = os.open(each.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        keep_owner(descriptor, each.destination.path, os.fstat(descriptor).st_mode)
+    finally:
+        os.close(descriptor)
 
 
 def _second_name(path: str) -> str | None:

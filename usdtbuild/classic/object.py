@@ -281,7 +281,7 @@ def _instrument_in_place(path: str, outputs: Outputs, options: Options, warn: Ca
         warn(f"{path} is an archive, which stays as it is; the output defines what its members call")
     elif start[:4] not in BITCODE:
         try:
-            instrument_file(path, outputs.stage(path, keep_mode=True), options)
+            instrument_file(path, outputs.stage(path), options)
         except sites.UndescribedProbeError:
             # Probes of another provider file are another run's business, but then nothing here may be changed.
             warn(f"{path} calls probes that the given files don't describe; it stays as it is")

@@ -81,7 +81,7 @@ def _write(changes: Changes) -> None:
             for path, text in changes.changed().items():
                 target = changes.root / path
                 _make_parents(target.parent, made)
-                staged = outputs.stage(str(target), keep_mode=target.exists())
+                staged = outputs.stage(str(target))
                 write_whole(staged, text.encode("utf-8", "surrogateescape"))
     except BaseException:
         for parent in reversed(made):
