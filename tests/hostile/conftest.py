@@ -68,15 +68,17 @@ def built(run: Any, tmp_path: Path, folder: Path) -> Callable[..., Path]:
 # A program with a note that is written by hand: site, semaphore and all. It hits its site a thousand times a second.
 _FORGED = """\
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 long data = 7;
 static const long constant = 7;
-int main(void)
+int main(int count, char **words)
 {
+  int most = count > 1 ? atoi(words[1]) : 0;
   printf("%d\\n", (int)getpid());
   fflush(stdout);
-  for (int i = 0;; i++) {
+  for (int i = 0; !most || i < most; i++) {
     __asm__ volatile("990: nop\\n"
       ".pushsection .note.stapsdt,\\"\\",\\"note\\"\\n.balign 4\\n.4byte 992f-991f,994f-993f,3\\n"
       "991: .asciz \\"stapsdt\\"\\n992: .balign 4\\n993: .8byte 990b,_.stapsdt.base,SEMAPHORE\\n"

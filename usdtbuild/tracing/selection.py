@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..elf import layout as elf
 from ..errors import InputError
 from ..inspection.probes import find_declared, inspect
 from ..provider import model as declared
@@ -19,16 +20,18 @@ from .model import ENTER, EXIT, FLOAT, INTEGER, POINTER, PROBE, STRING, Argument
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
 
+    from ..elf.image import Image
     from ..functions.exits import Exits
     from ..functions.report import Function
     from ..inspection.probes import Argument as Shown
-    from ..inspection.probes import Inspection, Probe
+    from ..inspection.probes import Inspection, Probe, Semaphore
     from ..inspection.targets import Loaded
     from ..provider.model import Provider
 
 _JUMP_SIZE = 5  # the longest thing that a site becomes
 # Formats whose records say where the arguments are, the better first.
 _FORMATS = ("stapsdt",)
+_NO_SEMAPHORE = "its record names a semaphore outside the writable data of its file"
 # What a pattern of `Wanted.order` is for.
 PROBE_RULE, FUNCTION_RULE, CALL_RULE, EXCLUDE_RULE = "P", "F", "L", "X"
 _KINDS = {declared.FLOAT: FLOAT, declared.POINTER: POINTER}
@@ -121,7 +124,7 @@ def select(
     for one in loaded(pid, trouble):
         if wanted.takes_module(one.image.path) and (one.image.path, one.bias) not in known_modules:
             try:
-                found = list(targets_in(one, wanted, first + len(targets)))
+                found = list(targets_in(one, wanted, first + len(targets), refuse=refusals.append))
             except InputError as error:
                 trouble(error)
                 continue
@@ -136,10 +139,11 @@ def targets_in(
     *,
     slots: bool = False,
     missing: Callable[[str], None] = lambda why: None,
+    refuse: Callable[[Refusal], None] = lambda refusal: None,
 ) -> Iterator[Target]:
     """Yield the targets of one loaded file, numbered from `first`; `slots`: PLT entries, too. Raises InputError.
 
-    `missing` is told which calls are not known.
+    `missing` is told which calls are not known, `refuse` which probes are left out.
     """
     image, bias = one.image, one.bias
     module = Module(image.path, bias, "", image.machine)
@@ -149,6 +153,9 @@ def targets_in(
         places = {site.location.address for probe in seen.probes for site in probe.sites}
         for probe in seen.probes:
             if probe.format in _FORMATS and wanted.takes_probe(probe.provider, probe.name):
+                if not all(_may_count(image, site.semaphore) for site in probe.sites):
+                    refuse(Refusal(f"{probe.provider}:{probe.name}", _NO_SEMAPHORE))
+                    continue
                 target = probe_target(number, seen, probe, module, wanted.providers)
                 yield target._replace(sites=tuple(_with_near(site, places) for site in target.sites))
                 number += 1
@@ -180,6 +187,21 @@ def probe_target(
         for site in probe.sites
     )
     return Target(number, PROBE, probe.provider, probe.name, module, arguments, sites)
+
+
+def _may_count(image: Image, semaphore: Semaphore | None) -> bool:
+    """Whether a probe's semaphore is two bytes of its own file's writable data: a note can name any address.
+
+    Executable segments don't count, nor what the dynamic linker makes read-only.
+    """
+    if semaphore is None:
+        return True
+    at, data = semaphore.location.address, elf.PF_R | elf.PF_W
+    if at % 2:
+        return False
+    inside = [one for one in image.segments if 0 <= at - one.address <= one.memory_size - 2]
+    writable = any(one.type == elf.PT_LOAD and one.flags & (data | elf.PF_X) == data for one in inside)
+    return writable and not any(one.type == elf.PT_GNU_RELRO for one in inside)
 
 
 def _declared_types(seen: Inspection, probe: Probe, providers: Sequence[Provider]) -> Sequence[declared.Argument]:

@@ -53,7 +53,8 @@ static uintptr_t relocation(
 		return 0;
 	symtab = &file->sections[section->sh_link];
 	symbols = (const void *)live_content(file, symtab);
-	if (!symbols || SYMBOL_OF(info) >= symtab->sh_size / sizeof *symbols || !symbols[SYMBOL_OF(info)].st_shndx)
+	if (!symbols || (uintptr_t)symbols % __alignof__(*symbols)
+		|| SYMBOL_OF(info) >= symtab->sh_size / sizeof *symbols || !symbols[SYMBOL_OF(info)].st_shndx)
 		return 0;
 	return module->bias + symbols[SYMBOL_OF(info)].st_value + addend;
 }

@@ -195,6 +195,10 @@ typedef struct live_file {
 
 LIVE_HIDDEN const ElfW(Shdr) *live_section(const live_file *file, const char *name, const ElfW(Shdr) *after);
 LIVE_HIDDEN const unsigned char *live_content(const live_file *file, const ElfW(Shdr) *section);
+/* The segment that [at, at + size) lies in, of at least these rights, or NULL. */
+LIVE_HIDDEN const ElfW(Phdr) *live_segment_of(const live_module *module, uintptr_t at, size_t size, unsigned flags);
+/* Whether a semaphore may be counted there: two bytes of the module's own data that can be written. */
+LIVE_HIDDEN int live_may_count(const live_module *module, uintptr_t at);
 /* Append points to a list in `arena`-less scratch memory; return 0 or an error. */
 typedef struct live_list {
 	live_point *points;

@@ -34,6 +34,38 @@ const ElfW(Shdr) *live_section(const live_file *file, const char *name, const El
 	return NULL;
 }
 
+const ElfW(Phdr) *live_segment_of(const live_module *module, uintptr_t at, size_t size, unsigned flags)
+{
+	unsigned i;
+
+	for (i = 0; i < module->header_count; i++) {
+		const ElfW(Phdr) *h = &module->headers[i];
+		uintptr_t start = module->bias + h->p_vaddr;
+
+		if (h->p_type == PT_LOAD && (h->p_flags & flags) == flags && start <= at && at - start <= h->p_memsz
+			&& size <= h->p_memsz - (at - start))
+			return h;
+	}
+	return NULL;
+}
+
+int live_may_count(const live_module *module, uintptr_t at)
+{
+	const ElfW(Phdr) *segment = at & 1 ? NULL : live_segment_of(module, at, 2, PF_R | PF_W);
+	unsigned i;
+
+	if (!segment || segment->p_flags & PF_X)
+		return 0;
+	for (i = 0; i < module->header_count; i++) { /* what the dynamic linker makes read-only */
+		const ElfW(Phdr) *h = &module->headers[i];
+		uintptr_t start = module->bias + h->p_vaddr;
+
+		if (h->p_type == PT_GNU_RELRO && start <= at && at - start < h->p_memsz)
+			return 0;
+	}
+	return 1;
+}
+
 /* A section's bytes, or NULL if they aren't all in the file. */
 const unsigned char *live_content(const live_file *file, const ElfW(Shdr) *section)
 {

@@ -175,6 +175,10 @@ int live_add_site(
 	point->shown.name = p->name;
 	point->shown.address = site;
 	point->shown.kind = USDT_LIVE_PROBES;
+	if (semaphore && !live_may_count(module, semaphore)) {
+		live_refuse(point, "semaphore", "the record names a semaphore outside the module's writable data");
+		return 0;
+	}
 	point->semaphore = (uint16_t *)semaphore;
 	if (!segment) {
 		live_refuse(point, "not-code", "the record names a place outside the module's code");

@@ -59,7 +59,7 @@ int live_read_symbols(live_module *module, const live_file *file, functions *fou
 	symbols = (const void *)live_content(file, table);
 	names = (const char *)live_content(file, &file->sections[table->sh_link]);
 	names_size = file->sections[table->sh_link].sh_size;
-	if (!symbols || !names || !names_size || names[names_size - 1])
+	if (!symbols || (uintptr_t)symbols % __alignof__(*symbols) || !names || !names_size || names[names_size - 1])
 		return 0;
 	count = table->sh_size / sizeof *symbols;
 #if LIVE_ARM

@@ -25,22 +25,6 @@ static uint32_t number(uintptr_t at)
 	return value;
 }
 
-/* The segment that [at, at + size) lies in, of at least these rights, or NULL. */
-static const ElfW(Phdr) *segment_of(const live_module *module, uintptr_t at, size_t size, unsigned flags)
-{
-	unsigned i;
-
-	for (i = 0; i < module->header_count; i++) {
-		const ElfW(Phdr) *h = &module->headers[i];
-		uintptr_t start = module->bias + h->p_vaddr;
-
-		if (h->p_type == PT_LOAD && (h->p_flags & flags) == flags && start <= at && at - start <= h->p_memsz
-			&& size <= h->p_memsz - (at - start))
-			return h;
-	}
-	return NULL;
-}
-
 /* Where the module's note says that a chunk is, or 0. Notes are padded to four bytes, in segments that are aligned to eight, too (mold). */
 static uintptr_t find_chunk(const live_module *module)
 {
@@ -50,7 +34,7 @@ static uintptr_t find_chunk(const live_module *module)
 		const ElfW(Phdr) *h = &module->headers[i];
 		uintptr_t at = module->bias + h->p_vaddr, end = at + h->p_memsz;
 
-		if (h->p_type != PT_NOTE || !segment_of(module, at, h->p_memsz, PF_R))
+		if (h->p_type != PT_NOTE || !live_segment_of(module, at, h->p_memsz, PF_R))
 			continue;
 		while (end - at >= 12) {
 			uint32_t name = number(at), description = number(at + 4);
@@ -133,7 +117,7 @@ static int read_chunk(live_module *module, live_list *list, live_probes *known, 
 		if (!p)
 			return USDT_LIVE_NO_MEMORY;
 		if (is_semaphore) {
-			p->semaphore = segment_of(module, place, 2, PF_W) ? place : 0;
+			p->semaphore = place;
 			continue;
 		}
 		operands = text_of(chunk, size, offset, 2);
@@ -154,7 +138,7 @@ static int read_chunk(live_module *module, live_list *list, live_probes *known, 
 int live_read_table(live_module *module, live_list *list)
 {
 	uintptr_t at = find_chunk(module), end, first;
-	const ElfW(Phdr) *segment = at ? segment_of(module, at, SMALLEST, PF_R) : NULL;
+	const ElfW(Phdr) *segment = at ? live_segment_of(module, at, SMALLEST, PF_R) : NULL;
 	live_arena scratch = {0};
 	live_probes *known;
 	int error = 0, semaphores;
