@@ -266,7 +266,7 @@ def _libtool_objects(content: bytes, path: str) -> list[str]:
     """Return the objects that a `.lo` file names: with and without PIC, as far as they exist."""
     folder = os.path.dirname(path)
     names = []
-    for line in content.decode("utf-8", "surrogateescape").splitlines():
+    for line in content.decode("utf-8", "surrogateescape").split("\n"):
         key, _, value = line.partition("=")
         name = os.path.join(folder, value.strip("'"))
         if key in ("pic_object", "non_pic_object") and value != "none" and os.path.exists(name):

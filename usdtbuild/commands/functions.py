@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..elf.image import Image
-from ..elf.space import FUNCTIONS, map_file
+from ..elf.space import FUNCTIONS
 from ..errors import InputError, UsageError
 from ..functions.entry import REASONS
 from ..functions.read import FunctionReader, Options, is_pe, read_functions
@@ -207,8 +207,8 @@ def _process(pid: int, wanted: _Wanted, all_modules: bool) -> list[_File]:
     with Memory(pid) as memory:
         for module in program_files(pid):
             try:
-                path = open_mapped(pid, module)
-                image = _opened(path, module.path)
+                with open_mapped(pid, module) as opened:
+                    image = Image(opened.view, module.path, FUNCTIONS)
                 biases = load_biases(image, module.mappings)
             except InputError as error:
                 _warn(error)
@@ -223,15 +223,6 @@ def _process(pid: int, wanted: _Wanted, all_modules: bool) -> list[_File]:
     if not files:
         raise InputError(f"process {pid}", "has no file in memory whose functions can be read")
     return files
-
-
-def _opened(path: str, shown: str) -> Image:
-    """Open a process's file where its content can be had; `shown` is what the process calls it."""
-    data = map_file(path)
-    try:
-        return Image(data, path)
-    except InputError as error:
-        raise InputError(shown, error.what, error.cure) from None
 
 
 def _at_bias(memory: Memory, bias: int) -> Callable[[int, int], bytes | None]:

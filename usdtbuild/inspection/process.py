@@ -8,12 +8,15 @@ that through `/proc/PID/root`. Nothing here knows probes.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..elf.image import MAGIC
 from ..errors import InputError
+from ..files import Opened
 from ..record import NamedTuple
 
 if TYPE_CHECKING:
@@ -24,14 +27,27 @@ if TYPE_CHECKING:
 _CURE = "run it as root, or as the user that the process belongs to"
 
 
+class MapsLine(NamedTuple):
+    """One line of `/proc/PID/maps`. `device` is as `os.makedev` makes it; `name` is '' for memory without a file."""
+
+    start: int
+    end: int
+    flags: str
+    offset: int
+    device: int
+    inode: int
+    name: str
+
+
 class Mapping(NamedTuple):
-    """One line of `/proc/PID/maps` that has a file behind it."""
+    """A part of a process's memory that has a file behind it."""
 
     start: int
     end: int
     executable: bool
     offset: int
     inode: int
+    device: int = 0
 
 
 class MappedFile(NamedTuple):
@@ -42,29 +58,56 @@ class MappedFile(NamedTuple):
     mappings: tuple[Mapping, ...]
 
 
+def maps_lines(text: bytes) -> Iterator[MapsLine]:
+    """Yield the lines of a `/proc/PID/maps`.
+
+    The process chooses the names in it. The kernel escapes a newline in one and nothing else, so lines end at newlines
+    alone, and fields at the first spaces.
+    """
+    for line in text.split(b"\n"):
+        if line:
+            places, flags, offset, device, rest = line.split(b" ", 4)
+            inode, _, name = rest.partition(b" ")
+            start, _, end = places.partition(b"-")
+            major, _, minor = device.partition(b":")
+            shown = name.lstrip(b" ").decode("utf-8", "surrogateescape").replace("\\012", "\n")
+            yield MapsLine(
+                int(start, 16), int(end, 16), flags.decode("ascii"), int(offset, 16),
+                os.makedev(int(major, 16), int(minor, 16)), int(inode), shown,
+            )  # fmt: skip
+
+
 def mapped_files(pid: int) -> list[MappedFile]:
     """Return the files that a process has mapped as code, in order of address. Raises InputError."""
-    found: dict[tuple[str, int], list[Mapping]] = {}
-    for line in _maps(pid).split("\n"):
-        fields = line.split(None, 5)
-        if len(fields) < 6 or fields[4] == "0":
-            continue
-        start, end = (int(number, 16) for number in fields[0].split("-"))
-        mapping = Mapping(start, end, "x" in fields[1], int(fields[2], 16), int(fields[4]))
-        found.setdefault((fields[5], mapping.inode), []).append(mapping)
-    files = []
-    for (name, _), mappings in found.items():
-        if any(mapping.executable for mapping in mappings):
-            path = name.replace("\\012", "\n")
-            deleted = path.endswith(" (deleted)")
-            files.append(MappedFile(path[: -len(" (deleted)")] if deleted else path, deleted, tuple(mappings)))
-    return files
+    found: dict[tuple[str, int, int], list[Mapping]] = {}
+    for line in maps_lines(_maps(pid)):
+        if line.inode and line.name:
+            mapping = Mapping(line.start, line.end, "x" in line.flags, line.offset, line.inode, line.device)
+            found.setdefault((line.name, line.device, line.inode), []).append(mapping)
+    return [
+        mapped_file(pid, name, mappings)
+        for (name, _, _), mappings in found.items()
+        if any(mapping.executable for mapping in mappings)
+    ]
 
 
-def _maps(pid: int) -> str:
+_DELETED = " (deleted)"
+
+
+def mapped_file(pid: int, name: str, mappings: Sequence[Mapping]) -> MappedFile:
+    """Return a mapped file by what maps calls it. A name can end like that of a deleted file without being one."""
+    deleted = name.endswith(_DELETED)
+    if deleted:
+        with contextlib.suppress(OSError, ValueError):
+            status = Path(f"/proc/{pid}/root{name}").stat()
+            deleted = status.st_ino != mappings[0].inode
+    return MappedFile(name.removesuffix(_DELETED) if deleted else name, deleted, tuple(mappings))
+
+
+def _maps(pid: int) -> bytes:
     name = f"process {pid}"
     try:
-        text = Path(f"/proc/{pid}/maps").read_bytes().decode("utf-8", "surrogateescape")
+        text = Path(f"/proc/{pid}/maps").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         raise InputError(name, "there is no such process", f"a file of this name is given as ./{pid}") from None
     except OSError as error:
@@ -74,31 +117,59 @@ def _maps(pid: int) -> str:
     return text
 
 
-def ways_to(pid: int, file: MappedFile) -> Iterator[str]:
+def _ways_to(pid: int, file: MappedFile) -> Iterator[str]:
     """Yield paths that may open a mapped file, the surest first."""
     yield f"/proc/{pid}/map_files/{file.mappings[0].start:x}-{file.mappings[0].end:x}"
     with contextlib.suppress(OSError):
         program = str(Path(f"/proc/{pid}/exe").readlink())
-        if program == file.path + (" (deleted)" if file.deleted else ""):
+        if program == file.path + (_DELETED if file.deleted else ""):
             yield f"/proc/{pid}/exe"
     if not file.deleted:
         yield f"/proc/{pid}/root{file.path}"
 
 
-def open_mapped(pid: int, file: MappedFile) -> str:
-    """Return a path that opens a mapped file, the very one and not another that took its name. Raises InputError."""
+def open_mapped(pid: int, file: MappedFile) -> Opened:
+    """Open a mapped file, the very one and not another that took its name, for use in a `with`. Raises InputError.
+
+    The process can put anything in the file's place while we open it, a FIFO that nobody writes to for one. So it is
+    opened once, without waiting, and what was opened is looked at before anything is read.
+    """
     reason = "was deleted, and can't be opened without more rights" if file.deleted else "can't be opened"
-    for path in ways_to(pid, file):
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    for path in _ways_to(pid, file):
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+            descriptor = os.open(path, flags)
+        except (OSError, ValueError):
             continue
-        inode = os.fstat(descriptor).st_ino
+        try:
+            if _is_mapped(descriptor, file.mappings[0]):
+                return Opened(descriptor, file.path)
+        except OSError:
+            pass
+        except InputError:
+            os.close(descriptor)
+            raise
         os.close(descriptor)
-        if inode == file.mappings[0].inode or "/map_files/" in path or path.endswith("/exe"):
-            return path
         reason = "was replaced on disk since the process loaded it"
     raise InputError(file.path, reason, _CURE)
+
+
+def _is_mapped(descriptor: int, mapping: Mapping) -> bool:
+    """Tell whether an open file is the regular file that is mapped. Raises OSError.
+
+    Some file systems (btrfs, overlayfs) show another device in maps than to stat(2). There the file is mapped here,
+    too, and what our own maps say is compared.
+    """
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_ino != mapping.inode:
+        return False
+    if status.st_dev == mapping.device:
+        return True
+    if not status.st_size:
+        return False
+    with mmap.mmap(descriptor, 1, prot=mmap.PROT_READ):
+        own = Path("/proc/self/maps").read_bytes()
+        return any((line.device, line.inode) == (mapping.device, mapping.inode) for line in maps_lines(own))
 
 
 def program_files(pid: int) -> list[MappedFile]:

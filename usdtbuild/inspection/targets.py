@@ -185,7 +185,7 @@ def loaded(pid: int, trouble: Trouble) -> Iterator[Loaded]:
     """
     for file in program_files(pid):
         try:
-            with open_input(open_mapped(pid, file)) as opened:
+            with open_mapped(pid, file) as opened:
                 if bytes(opened.view[:4]) != MAGIC:
                     continue
                 image = Image(opened.view, file.path)

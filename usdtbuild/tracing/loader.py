@@ -60,7 +60,8 @@ def find_loader(pid: int) -> Loader:
     try:
         for file in mapped_files(pid):
             if any(mapping.start == base for mapping in file.mappings):
-                image = Image(Path(open_mapped(pid, file)).read_bytes(), file.path)
+                with open_mapped(pid, file) as opened:
+                    image = Image(opened.view, file.path)
                 found = symbols_of_linker(image)
                 code = image.bytes_at(found.hook, _CODE) if found.hook else b""
                 hook = found.hook + base if found.hook else 0

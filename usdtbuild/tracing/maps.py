@@ -13,6 +13,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..inspection.process import maps_lines
 from .hosts import HOST
 
 if TYPE_CHECKING:
@@ -41,17 +42,15 @@ class Area(NamedTuple):
     name: str
     offset: int = 0
     inode: int = 0
+    device: int = 0
 
 
 def areas(pid: int) -> list[Area]:
     """Return what a process has mapped, by address. Raises OSError."""
-    found = []
-    for line in Path(f"/proc/{pid}/maps").read_bytes().decode("utf-8", "surrogateescape").splitlines():
-        fields = line.split(None, 5)
-        start, _, end = fields[0].partition("-")
-        name = fields[5] if len(fields) > 5 else ""
-        found.append(Area(int(start, 16), int(end, 16), fields[1], name, int(fields[2], 16), int(fields[4])))
-    return found
+    text = Path(f"/proc/{pid}/maps").read_bytes()
+    return [
+        Area(one.start, one.end, one.flags, one.name, one.offset, one.inode, one.device) for one in maps_lines(text)
+    ]
 
 
 def spare_addresses(pid: int) -> int | None:

@@ -57,7 +57,7 @@ def thread_ids(pid: int) -> list[int]:
 def status_field(pid: int, field: str) -> str:
     """Return a field of /proc/PID/status, '' where there is none."""
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines():
+        for line in Path(f"/proc/{pid}/status").read_bytes().decode("utf-8", "replace").split("\n"):
             if line.startswith(field + ":"):
                 return line.partition(":")[2].strip()
     return ""

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...elf.image import MAGIC, Image
 from ...errors import InputError, UsageError
-from ...files import open_input
 from ...folders import folder as folder_of
-from ...inspection.process import MappedFile, Mapping, open_mapped
+from ...inspection.process import MappedFile, Mapping, mapped_file, maps_lines, open_mapped
 from ...inspection.targets import Loaded
 from ..compiled import compiled
 from ..errors import TracerError
@@ -85,7 +84,7 @@ class _Answers:
 
     def answer(self, line: str, pid: int) -> bytes:
         """Return what the plugin must know of a file, by its line of /proc/PID/maps."""
-        file = _mapped(line)
+        file = _mapped(pid, line)
         self.asked.add(file.path)
         path = self._name(file.path)
         if not self.wanted.takes_module(path):
@@ -310,17 +309,14 @@ class Counting:
 
 def _open(pid: int, file: MappedFile, path: str) -> Image | None:
     """Open a mapped file; None where it is no program's: a file of bytes that a program makes code of."""
-    with open_input(open_mapped(pid, file)) as opened:
+    with open_mapped(pid, file) as opened:
         return Image(opened.view, path) if bytes(opened.view[:4]) == MAGIC else None
 
 
-def _mapped(line: str) -> MappedFile:
-    fields = line.split(maxsplit=5)
-    start, end = (int(number, 16) for number in fields[0].split("-"))
-    mapping = Mapping(start, end, True, int(fields[2], 16), int(fields[4]))
-    path = fields[5].replace("\\012", "\n")
-    deleted = path.endswith(" (deleted)")
-    return MappedFile(path[: -len(" (deleted)")] if deleted else path, deleted, (mapping,))
+def _mapped(pid: int, line: str) -> MappedFile:
+    """Return the file of a line of maps, as the plugin has told it."""
+    one = next(maps_lines(line.encode("utf-8", "surrogateescape")))
+    return mapped_file(pid, one.name, [Mapping(one.start, one.end, True, one.offset, one.inode, one.device)])
 
 
 def _place(image: Image, address: int) -> int:

@@ -54,7 +54,7 @@ class Interrupts:
 
     def _signals(self, path: str, field: str) -> int:
         """Return a set of signals of a file in /proc, as the stub's system has it; none where it can't be read."""
-        for line in (read_through(self.stub, path) or b"").decode("utf-8", "replace").splitlines():
+        for line in (read_through(self.stub, path) or b"").decode("utf-8", "replace").split("\n"):
             if line.startswith(f"{field}:"):
                 return int(line.partition(":")[2], 16)
         return 0

@@ -187,7 +187,8 @@ class Kernel:
         for file in mapped_files(pid) if new else ():
             if any(one.module.path == file.path for one in new):
                 try:
-                    opened[file.path] = os.open(open_mapped(pid, file), os.O_RDONLY | os.O_CLOEXEC)
+                    with open_mapped(pid, file) as one:
+                        opened[file.path] = os.dup(one.descriptor)
                 except (InputError, OSError) as error:
                     refusals.append(Refusal(file.path, str(error)))
         seen = [one for one in new if one.module.path in opened]

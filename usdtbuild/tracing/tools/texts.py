@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...errors import InputError
+from ...inspection.process import Mapping, mapped_file, open_mapped
 from ..maps import PAGE, areas, end_of
 from ..model import MISSING, Unreadable
 
@@ -59,14 +60,9 @@ class Texts:
 
 def _constant(pid: int, area: Area, address: int, longest: int) -> Value:
     """Return a string that stands in a file."""
-    name = f"/proc/{pid}/map_files/{area.start:x}-{area.end:x}"
-    for path in (name, area.name):
-        try:
-            with Path(path).open("rb") as file:
-                if os.fstat(file.fileno()).st_ino != area.inode:
-                    continue
-                file.seek(area.offset + address - area.start)
-                return file.read(longest).partition(b"\0")[0]
-        except OSError:
-            continue
-    return MISSING
+    mapping = Mapping(area.start, area.end, False, area.offset, area.inode, area.device)
+    try:
+        with open_mapped(pid, mapped_file(pid, area.name, [mapping])) as opened:
+            return os.pread(opened.descriptor, longest, area.offset + address - area.start).partition(b"\0")[0]
+    except (InputError, OSError):
+        return MISSING
