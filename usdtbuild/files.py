@@ -328,6 +328,25 @@ def keep_owner(descriptor: int, replaced: str, mode: int = -1) -> None:
         posix.fchmod(descriptor, bits | bits >> 2 & mode & 0o111)
 
 
+def who_may_change(path: str) -> str:
+    """Return the first folder on the way to `path`, or the file itself, that somebody else may change; '' if none.
+
+    `path` is a real path, without links. What is run or loaded must not lie where others can put something else: each
+    folder from the root down belongs to root or to us, and others can't write there, or not rename what is ours (sticky
+    folders). Of root nobody but root is trusted, not even root's group. Raises OSError.
+    """
+    ours = (0, posix.geteuid())
+    others = 0o002 if posix.geteuid() else 0o022
+    names = path.split("/")
+    for count in range(1, len(names) + 1):
+        here = "/".join(names[:count]) or "/"
+        status = posix.lstat(here)
+        sticky = status.st_mode & 0o1000 and count < len(names)
+        if status.st_uid not in ours or (status.st_mode & others and not sticky):
+            return here
+    return ""
+
+
 def temporary_beside(path: str) -> str:
     """Return a name nobody can guess for a file that will take the place of `path`."""
     slash = path.rfind("/") + 1

@@ -126,6 +126,7 @@ def _ways_to(pid: int, file: MappedFile) -> Iterator[str]:
             yield f"/proc/{pid}/exe"
     if not file.deleted:
         yield f"/proc/{pid}/root{file.path}"
+        yield file.path  # of a process that has ended, whose root is ours
 
 
 def open_mapped(pid: int, file: MappedFile) -> Opened:

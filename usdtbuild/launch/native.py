@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from .. import __version__, compilers
 from ..compilers.environment import COMPILERS
 from ..errors import InputError, UsdtError
-from ..files import write_whole
+from ..files import who_may_change, write_whole
 from ..options import FORMATS, SYSTEMS
 from . import assemble as assembler_step
 from . import compile as compile_step
@@ -122,7 +122,15 @@ def _compile(compiler: str, options: list[str], target: Path) -> bool:
 
 
 def _works(door: Path) -> bool:
-    """Tell whether the program is there and can be run; a build folder may be mounted `noexec`."""
+    """Tell whether the program is there, nobody else may have put it there, and it can be run.
+
+    A build folder may be mounted `noexec`, or belong to somebody else.
+    """
+    try:
+        if door.is_symlink() or who_may_change(os.path.realpath(door)):
+            return False
+    except OSError:
+        return False
     return os.access(door, os.X_OK) and _run([str(door), "--native-door"]) == 0
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import __version__
+from ..files import who_may_change
 from .errors import TracerError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def compiled(
         digest.update(path.read_bytes())
     folder = _cache()
     made = folder / f"{stem}-{__version__}-{digest.hexdigest()[:16]}.so"
-    if not made.is_file():
+    if not made.is_file() or made.is_symlink() or who_may_change(str(made)):
         handle, name = tempfile.mkstemp(dir=folder, prefix="making-", suffix=".so")
         os.close(handle)
         options = ["-std=gnu99", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", *(f"-I{path}" for path in includes)]
@@ -52,14 +53,25 @@ def compiled(
 
 
 def _cache() -> Path:
-    """Return a folder that is ours alone: programs will run what lies there. Raises TracerError."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (may be no home at all)
-    folder = Path(base) / "usdtbuild" / "live"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        status = folder.stat()
-    except OSError as error:
-        raise TracerError(f"{folder} can't be made: {error.strerror}; set XDG_CACHE_HOME to one of yours") from None
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise TracerError(f"others may write to {folder}, so nothing from there is run; set XDG_CACHE_HOME to another")
-    return folder
+    """Return a folder that is ours alone: programs will run what lies there. Raises TracerError.
+
+    Root has one of its own, whatever HOME says: sudo and su may leave another user's there.
+    """
+    home = "/var/cache" if os.geteuid() == 0 else os.path.expanduser("~/.cache")  # noqa: PTH111 (may be no home at all)
+    named = os.environ.get("XDG_CACHE_HOME")
+    problem = ""
+    for base in (named, "/var/cache") if named and os.geteuid() == 0 else (named or home,):
+        folder = Path(os.path.realpath(base)) / "usdtbuild" / "live"
+        try:
+            there = next(one for one in (folder, *folder.parents) if one.exists())
+            open_to = who_may_change(str(there))
+            if not open_to:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                open_to = who_may_change(os.path.realpath(folder))
+        except OSError as error:
+            problem = f"{folder} can't be made: {error.strerror}; set XDG_CACHE_HOME to one of yours"
+            continue
+        if not open_to:
+            return folder
+        problem = f"others may write to {open_to}, so nothing from there is run; set XDG_CACHE_HOME to another"
+    raise TracerError(problem)
