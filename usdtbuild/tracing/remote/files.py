@@ -6,6 +6,7 @@ below a folder that stands for the program's root, through the stub where it can
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +16,7 @@ from ...errors import InputError
 from ...files import open_input
 from ...inspection.targets import Loaded
 from ...machines import facts_of
+from ..errors import TracerError
 from ..loader import symbols_of_linker
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ _PT_DYNAMIC, _PT_INTERP, _PT_PHDR = 2, 3, 6
 _DT_DEBUG = 21
 _MOST = 4096  # libraries, and entries of a dynamic section: what has more is damaged
 _LONGEST_PATH = 4096
-_PIECE = 1 << 14
+_PIECE, _LARGEST = 1 << 14, 256 << 20  # bytes of a file that are asked for at once, and at most
 
 
 class Linker(NamedTuple):
@@ -75,7 +77,8 @@ class Files:
         for part in self.stub.link.ask("qOffsets").decode("ascii", "replace").split(";"):
             name, _, number = part.partition("=")
             if name == "Text":
-                return int(number, 16)
+                with contextlib.suppress(ValueError):
+                    return int(number, 16)
         return 0
 
     # -- what is loaded ----------------------------------------------------------------------------------------------
@@ -187,6 +190,8 @@ def read_through(stub: Stub, path: str) -> bytes | None:
             if _number(head) <= 0 or not piece:
                 return content if _number(head) == 0 else None
             content += piece
+            if len(content) > _LARGEST:
+                raise TracerError(f"{stub.link.name} sends more than {_LARGEST >> 20} MB of {path}")
     finally:
         ask(f"vFile:close:{handle:x}")
 

@@ -6,6 +6,7 @@ stop of its own. Until then it waits in the kernel, and would end a process that
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -56,5 +57,6 @@ class Interrupts:
         """Return a set of signals of a file in /proc, as the stub's system has it; none where it can't be read."""
         for line in (read_through(self.stub, path) or b"").decode("utf-8", "replace").split("\n"):
             if line.startswith(f"{field}:"):
-                return int(line.partition(":")[2], 16)
+                with contextlib.suppress(ValueError):
+                    return int(line.partition(":")[2], 16)
         return 0

@@ -17,7 +17,8 @@ _ESCAPE, _ESCAPED_BY, _REPEAT = 0x7D, 0x20, 0x2A
 _PATIENCE = 30.0  # seconds for an answer that doesn't depend on the program
 _INTERRUPT = b"\x03"
 _STOP = re.compile(rb"[ST][0-9a-f]{2}")  # a stop reply, which nothing but to go on is answered by
-_LONGEST = 1 << 26  # of a packet: no stub sends more
+# Bytes of a packet, as it comes and as it is meant: what we ask for has less than a megabyte, in hexadecimal.
+_LONGEST = 1 << 22
 
 
 class Link:
@@ -95,7 +96,10 @@ class Link:
             if self._acknowledges:
                 self._write(b"+" if right else b"-")
             if right:
-                return _unescaped(raw)
+                text = _unescaped(raw)
+                if len(text) > _LONGEST:
+                    raise TracerError(f"{self.name} sent a packet of more than {_LONGEST >> 20} MB")
+                return text
             if not self._acknowledges:
                 raise TracerError(f"{self.name} sent a packet with a wrong checksum")
 
@@ -116,7 +120,7 @@ def _unescaped(raw: bytes) -> bytes:
         return raw
     text = bytearray()
     at = 0
-    while at < len(raw):
+    while at < len(raw) and len(text) <= _LONGEST:  # a repeated byte can stand for many
         byte = raw[at]
         if byte == _ESCAPE and at + 1 < len(raw):
             text.append(raw[at + 1] ^ _ESCAPED_BY)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ...machines.facts import Stopped
 
 _DEEPEST = 8  # includes within includes
+# What a stub may describe: SVE has the widest registers (256 bytes), and its four matrices are 64 KB each.
+_MOST_ANNEXES, _MOST_REGISTERS, _WIDEST = 64, 1 << 14, 1 << 16
 
 
 class Register(NamedTuple):
@@ -34,10 +36,14 @@ def described(read: Callable[[str], str]) -> dict[str, Register]:
     from xml.parsers import expat
 
     found: list[tuple[int, str, int]] = []
+    read_so_far: list[str] = []
 
     def add(annex: str, depth: int) -> None:
+        read_so_far.append(annex)
+        if depth > _DEEPEST or len(read_so_far) > _MOST_ANNEXES:
+            return
         text = read(annex)
-        if not text or depth > _DEEPEST:
+        if not text:
             return
         # Stubs don't declare the namespace of their `xi:include`, so namespaces are not looked at.
         parser = expat.ParserCreate()
@@ -48,7 +54,10 @@ def described(read: Callable[[str], str]) -> dict[str, Register]:
                 add(values.get("href", ""), depth + 1)
             elif kind == "reg":
                 number = int(values.get("regnum") or (found[-1][0] + 1 if found else 0))
-                found.append((number, values.get("name", ""), int(values.get("bitsize", "0")) // 8))
+                size = int(values.get("bitsize", "0")) // 8
+                if not 0 <= size <= _WIDEST or not 0 <= number <= _MOST_REGISTERS or len(found) > _MOST_REGISTERS:
+                    raise ValueError(number)
+                found.append((number, values.get("name", ""), size))
 
         def entity(*_: object) -> None:
             raise ValueError("entities")  # none is needed, and they can be made to grow without end

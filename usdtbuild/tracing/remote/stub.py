@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from ...machines.facts import Stopped
     from .packets import Link
 
+_PATIENCE = 30.0  # seconds for an object of the stub's
 _PAGE = 4096  # no smaller pages are there, so that memory is readable or not as far as the next multiple
 # Signal numbers of the protocol are gdb's own: GDB_SIGNAL_INT, GDB_SIGNAL_TRAP, GDB_SIGNAL_STOP, and the last one.
 INTERRUPTED, TRAP, _STOPPED, _LAST_SIGNAL = 2, 5, 17, 0x96
+# A packet that we send or ask for, an object of the stub's, and its threads: no stub needs more.
+_MOST_AT_ONCE, _LARGEST_OBJECT, _MOST_THREADS = 1 << 20, 16 << 20, 1 << 16
+_THREAD = re.compile("(?:p(?:-1|[0-9a-fA-F]{1,8})(?:[.](?:-1|[0-9a-fA-F]{1,16}))?|-1|[0-9a-fA-F]{1,16})?")
 _FEATURES = "qSupported:multiprocess+;fork-events+;vfork-events+;exec-events+;swbreak+;xmlRegisters=i386"
 # What a stop is told with that is no signal's.
 _EVENTS = {"fork", "vfork", "vforkdone", "library", "exec", "create"}
@@ -65,8 +69,8 @@ class Machine(NamedTuple):
 def _packet_size(features: list[str]) -> int:
     """Return how many bytes a packet may have that a stub takes, by its features."""
     for feature in features:
-        if feature.startswith("PacketSize="):
-            return max(512, int(feature[11:], 16))
+        if found := re.fullmatch("PacketSize=([0-9a-fA-F]{1,8})", feature):
+            return min(max(512, int(found[1], 16)), _MOST_AT_ONCE)
     return 512
 
 
@@ -137,7 +141,7 @@ class Stub:
 
     def object(self, kind: str, annex: str = "") -> bytes:
         """Return an object of the stub (qXfer): `features`, `auxv`, `exec-file`; none where it has none."""
-        found = b""
+        found, deadline = b"", time.monotonic() + _PATIENCE
         while True:
             answer = self.link.ask(f"qXfer:{kind}:read:{annex}:{len(found):x},{self._largest:x}")
             if answer[:1] not in (b"m", b"l"):
@@ -145,6 +149,8 @@ class Stub:
             found += answer[1:]
             if answer[:1] == b"l" or len(answer) == 1:
                 return found
+            if len(found) > _LARGEST_OBJECT or time.monotonic() > deadline:
+                raise TracerError(f"{self.link.name} doesn't come to an end with its {kind} {annex}")
 
     # -- threads -----------------------------------------------------------------------------------------------------
 
@@ -193,11 +199,20 @@ class Stub:
 
     def threads(self) -> list[str]:
         """Return what the stub calls the threads of the programs that it holds; none where it doesn't say."""
-        found, answer = [], self.link.ask("qfThreadInfo")
+        found: list[str] = []
+        answer = self.link.ask("qfThreadInfo")
         while answer[:1] == b"m":
-            found += answer[1:].decode("ascii", "replace").split(",")
+            found += map(self._thread, answer[1:].decode("ascii", "replace").split(","))
+            if len(found) > _MOST_THREADS:
+                raise TracerError(f"{self.link.name} names more than {_MOST_THREADS} threads")
             answer = self.link.ask("qsThreadInfo")
         return found
+
+    def _thread(self, text: str) -> str:
+        """Return what the stub calls a thread, if it can be that: it is sent back, and numbers are taken from it."""
+        if _THREAD.fullmatch(text) is None:
+            raise TracerError(f"{self.link.name} says {text[:40]!r} where it should name a thread")
+        return text
 
     def insert(self, address: int, kind: int) -> bool:
         """Set a breakpoint; return whether it could be."""
@@ -261,10 +276,19 @@ class Stub:
         fields = dict(part.partition(":")[::2] for part in text[found.end() :].split(";"))
         if kind in {"W", "X"}:
             process = fields.get("process", "")
+            self._thread(process)
             return Stop(thread=f"p{process}." if process else "", exited=number if kind == "W" else -number)
         forked = fields.get("fork") or fields.get("vfork") or ""
         event = bool(_EVENTS & set(fields))
-        return Stop(number, fields.get("thread", ""), None, forked, "vfork" in fields, "exec" in fields, event)
+        return Stop(
+            number,
+            self._thread(fields.get("thread", "")),
+            None,
+            self._thread(forked),
+            "vfork" in fields,
+            "exec" in fields,
+            event,
+        )
 
     def let_go(self, thread: str) -> None:
         """Detach from the process of a thread, which goes on without the stub."""
