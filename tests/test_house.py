@@ -34,7 +34,7 @@ FLOORS = (
     ("machines",),
     ("outputs",),
     ("files", "folders", "ending", "vendored"),
-    ("errors", "options", "_version", "cmake", "record", "text"),
+    ("errors", "options", "_version", "cmake", "limits", "record", "text"),
 )
 # Arrows on one floor, and the one that goes up.
 BESIDE = {

@@ -6,10 +6,11 @@ The programs run as NOBODY. Root's commands run with a limit on time, and their 
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -134,18 +135,24 @@ def command() -> Callable[..., Said]:
 
     def execute(*words: str | Path, timeout: float = 60, memory: int = 0, **more: Any) -> Said:
         limit = ["prlimit", f"--as={memory}"] if memory else []
-        process = subprocess.Popen(
-            [*limit, sys.executable, "-m", "usdtbuild", *map(str, words)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more,
-        )  # fmt: skip
-        try:
-            out, err = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, err = process.communicate()
-            pytest.fail(f"didn't end within {timeout} s: {out[-2000:]!r} {err[-2000:]!r}")
-        most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
-        said = Said(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"), most)
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            process = subprocess.Popen(
+                [*limit, sys.executable, "-m", "usdtbuild", *map(str, words)],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=err, **more,
+            )  # fmt: skip
+            deadline = time.monotonic() + timeout
+            while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+                if time.monotonic() > deadline:
+                    process.kill()
+                time.sleep(0.01)
+            process.returncode = os.waitstatus_to_exitcode(ended[1])
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(file.read().decode("utf-8", "replace"))
+        if time.monotonic() > deadline:
+            pytest.fail(f"didn't end within {timeout} s: {texts[0][-2000:]!r} {texts[1][-2000:]!r}")
+        said = Said(process.returncode, *texts, ended[2].ru_maxrss << 10)
         assert "Traceback" not in said.err, said.err
         return said
 

@@ -63,7 +63,7 @@ def test_lines_are_read_as_the_kernel_writes_them() -> None:
     assert (one.name, one.inode) == ("", 0)
 
 
-@pytest.mark.parametrize("words", [("list",), ("functions", "-p"), ("trace", "--count", "--duration", "0.2", "-p")])
+@pytest.mark.parametrize("words", [("list",), ("functions",), ("trace", "--count", "--duration", "0.2", "-p")])
 def test_a_file_that_turns_into_a_fifo_holds_nobody_up(
     words: tuple[str, ...], folder: Path, built: Any, forged: Any, attacker: Any, run: Any, tmp_path: Path
 ) -> None:

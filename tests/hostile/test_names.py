@@ -72,6 +72,6 @@ def test_trace_prints_no_terminal_s_commands(renamed: Any, attacker: Any, comman
     for more in ((), ("--count",), ("--engine", "gdb"), ("-v",)):
         said = command("trace", "-p", pid, "--duration", "0.3", *more)
         assert "\x1b" not in said.out + said.err, more
-    for words in (("list", pid), ("list", named), ("verify", named), ("functions", "-p", pid), ("calls", "-p", pid)):
+    for words in (("list", pid), ("list", named), ("verify", named), ("functions", pid), ("calls", pid)):
         said = command(*words)
         assert "\x1b" not in said.out + said.err, words

@@ -77,7 +77,9 @@ def stub() -> Iterator[Callable[[dict[bytes, bytes]], str]]:
         server.close()
 
 
-@pytest.mark.parametrize("name", LIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "object" else name for name in LIES]
+)
 def test_lies_of_a_stub_are_one_clear_error(name: str, stub: Any, command: Any) -> None:
     before = time.monotonic()
     said = command("trace", "--remote", stub(LIES[name]), "--duration", "1", timeout=90)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..limits import SECTION_ALIGNMENT
 from ..record import NamedTuple
 from . import layout
 
@@ -99,7 +100,7 @@ def _lay_out(template: ElfObject, sections: list[_Section]) -> bytes:
         if section.name:
             names += section.name.encode() + b"\0"
         data = bytes(names) if section.name == ".shstrtab" else section.data
-        body += bytes(-len(body) % max(section.align, 1))
+        body += bytes(-len(body) % min(max(section.align, 1), SECTION_ALIGNMENT))
         offset = len(body) if section.type else 0
         body += data
         headers += records.section.pack(

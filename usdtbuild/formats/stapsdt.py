@@ -12,6 +12,7 @@ from __future__ import annotations
 from struct import Struct
 
 from ..errors import UsdtError
+from ..limits import NOTES
 from ..record import NamedTuple
 
 TYPE_CHECKING = False
@@ -74,12 +75,14 @@ def decode(data: bytes, address_size: int, *, little: bool) -> list[Note]:
 
 def decode_with_offsets(data: bytes, address_size: int, *, little: bool) -> list[tuple[int, Note]]:
     """Return (offset of the note, note) for each SDT note in a section's bytes. Raises NoteError."""
-    found = []
+    found: list[tuple[int, Note]] = []
     addresses = _addresses(address_size, little)
     for offset, start, end in _extents(data, addresses.size, little):
         strings = data[start + addresses.size : end].split(b"\0")
         if len(strings) < 4:
             raise NoteError(f"note at offset {offset:#x} doesn't hold three NUL-terminated strings")
+        if len(found) == NOTES:
+            raise NoteError(f"it has more than {NOTES} notes, which is the most that is read")
         provider, name, arguments = [text.decode("utf-8", "backslashreplace") for text in strings[:3]]
         pc, base, semaphore = addresses.unpack_from(data, start)
         found.append((offset, Note(pc, base, semaphore, provider, name, arguments)))

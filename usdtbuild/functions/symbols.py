@@ -19,6 +19,7 @@ from ..elf import layout as elf
 from ..elf.image import Image, descriptors, moved_by_descriptors
 from ..elf.space import FUNCTIONS, AddressSpace, map_file
 from ..errors import InputError
+from ..limits import MINI_DEBUG_DATA
 from ..machines import facts_of
 from ..record import NamedTuple
 
@@ -210,7 +211,11 @@ def _from_debug_data(space: AddressSpace) -> list[Symbol]:
     """Return the symbols of .gnu_debugdata, an xz-compressed ELF file that some distributions leave in programs."""
     for section in space.named(".gnu_debugdata")[:1]:
         with contextlib.suppress(lzma.LZMAError, InputError):
-            file = Image(lzma.decompress(space.content(section)), space.path, FUNCTIONS)
+            unpacking = lzma.LZMADecompressor(memlimit=MINI_DEBUG_DATA)
+            data = unpacking.decompress(space.content(section), MINI_DEBUG_DATA)
+            if not unpacking.eof:
+                return []  # cut short, or far more than function names take
+            file = Image(data, space.path, FUNCTIONS)
             return _table(space, elf.SHT_SYMTAB, "debug data", AddressSpace(file, debug_file=True))
     return []
 

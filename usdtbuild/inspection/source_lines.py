@@ -17,6 +17,7 @@ from elftools.elf.elffile import ELFFile
 
 from ..elf import layout as elf
 from ..functions.symbols import DEBUG_FOLDER, debug_files
+from ..limits import COMPRESSED_DEBUG, DEFLATE_RATIO
 from ..provider.header import FIRING
 from ..record import NamedTuple
 
@@ -70,11 +71,25 @@ def find_lines(image: Image, places: Iterable[Place], tick: Callable[[str], None
         content: Data = _laid_out(image, bases) if image.is_object else data
         stream: Any = BytesIO(content) if isinstance(content, bytes) else content
         addresses = {bases.get(section, 0) + offset: (section, offset) for section, offset in wanted}
-        found = _look_up(ELFFile(stream).get_dwarf_info(), addresses, lambda: tick(image.path))
+        file = ELFFile(stream)
+        _check_size(file)
+        found = _look_up(file.get_dwarf_info(), addresses, lambda: tick(image.path))
     except Exception as error:  # pyelftools raises anything on damaged input
         detail = (str(error) or type(error).__name__).splitlines()[0][:80]
         return Lines({}, f"its debug information can't be read ({detail})")
     return Lines({addresses[address]: frames for address, frames in found.items()})
+
+
+def _check_size(file: ELFFile) -> None:
+    """Raise ValueError if the debug sections would become too large when they are decompressed."""
+    total = 0
+    for section in file.iter_sections():
+        if section.name.startswith(".zdebug_"):  # GNU's old form says how large it is, and may lie
+            total += section["sh_size"] * DEFLATE_RATIO
+        elif section.name.startswith(".debug_") and section.compressed:
+            total += section.data_size
+    if total > COMPRESSED_DEBUG:
+        raise ValueError(f"decompressed, more than {COMPRESSED_DEBUG >> 20} MB: objcopy --decompress-debug-sections")
 
 
 # -- where the DWARF is ------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...limits import JOURNAL_ENTRIES, JOURNAL_PARTS
 from ..model import NAME
 
 if TYPE_CHECKING:
@@ -102,7 +103,11 @@ def find(mapped: Sequence[Area], memory: Memory) -> list[Found]:
             if len(header) < _HEADER.size or header[:8] != _MAGIC:
                 continue
             _, owner, count, started, rings, cell, control, parts = _HEADER.unpack(header)
-            raw = memory.read(area.start + START, min(size(count, parts), area.end - area.start) - START)
+            if count > JOURNAL_ENTRIES or parts > JOURNAL_PARTS or size(count, parts) > area.end - area.start:
+                continue  # no journal of ours: the process can write there
+            raw = memory.read(area.start + START, size(count, parts) - START)
+            if len(raw) != size(count, parts) - START:
+                continue
             entries = tuple(Entry(*fields) for fields in _ENTRY.iter_unpack(raw[: count * _ENTRY.size]))
             places = Places(rings, cell, control, tuple(_PART.iter_unpack(raw[count * _ENTRY.size :])))
             alive = started and start_time(owner) == started

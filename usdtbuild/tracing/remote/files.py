@@ -15,6 +15,7 @@ from ...elf.image import MAGIC, Image
 from ...errors import InputError
 from ...files import open_input
 from ...inspection.targets import Loaded
+from ...limits import STUB_FILE
 from ...machines import facts_of
 from ..errors import TracerError
 from ..loader import symbols_of_linker
@@ -29,7 +30,7 @@ _PT_DYNAMIC, _PT_INTERP, _PT_PHDR = 2, 3, 6
 _DT_DEBUG = 21
 _MOST = 4096  # libraries, and entries of a dynamic section: what has more is damaged
 _LONGEST_PATH = 4096
-_PIECE, _LARGEST = 1 << 14, 256 << 20  # bytes of a file that are asked for at once, and at most
+_PIECE = 1 << 14
 
 
 class Linker(NamedTuple):
@@ -190,8 +191,8 @@ def read_through(stub: Stub, path: str) -> bytes | None:
             if _number(head) <= 0 or not piece:
                 return content if _number(head) == 0 else None
             content += piece
-            if len(content) > _LARGEST:
-                raise TracerError(f"{stub.link.name} sends more than {_LARGEST >> 20} MB of {path}")
+            if len(content) > STUB_FILE:
+                raise TracerError(f"{stub.link.name} sends more than {STUB_FILE >> 20} MB of {path}")
     finally:
         ask(f"vFile:close:{handle:x}")
 

@@ -11,14 +11,13 @@ import select
 import socket
 import time
 
+from ...limits import PACKET
 from ..errors import TracerError
 
 _ESCAPE, _ESCAPED_BY, _REPEAT = 0x7D, 0x20, 0x2A
 _PATIENCE = 30.0  # seconds for an answer that doesn't depend on the program
 _INTERRUPT = b"\x03"
 _STOP = re.compile(rb"[ST][0-9a-f]{2}")  # a stop reply, which nothing but to go on is answered by
-# Bytes of a packet, as it comes and as it is meant: what we ask for has less than a megabyte, in hexadecimal.
-_LONGEST = 1 << 22
 
 
 class Link:
@@ -87,7 +86,7 @@ class Link:
             start = self._received.find(b"$")
             end = self._received.find(b"#", start) if start >= 0 else -1
             if end < 0 or len(self._received) < end + 3:
-                if len(self._received) > _LONGEST:
+                if len(self._received) > PACKET:
                     raise TracerError(f"{self.name} doesn't speak the gdb remote protocol")
                 return None
             raw, said = bytes(self._received[start + 1 : end]), bytes(self._received[end + 1 : end + 3])
@@ -97,8 +96,8 @@ class Link:
                 self._write(b"+" if right else b"-")
             if right:
                 text = _unescaped(raw)
-                if len(text) > _LONGEST:
-                    raise TracerError(f"{self.name} sent a packet of more than {_LONGEST >> 20} MB")
+                if len(text) > PACKET:
+                    raise TracerError(f"{self.name} sent a packet of more than {PACKET >> 20} MB")
                 return text
             if not self._acknowledges:
                 raise TracerError(f"{self.name} sent a packet with a wrong checksum")
@@ -120,7 +119,7 @@ def _unescaped(raw: bytes) -> bytes:
         return raw
     text = bytearray()
     at = 0
-    while at < len(raw) and len(text) <= _LONGEST:  # a repeated byte can stand for many
+    while at < len(raw) and len(text) <= PACKET:  # a repeated byte can stand for many
         byte = raw[at]
         if byte == _ESCAPE and at + 1 < len(raw):
             text.append(raw[at + 1] ^ _ESCAPED_BY)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...limits import ANNEXES, REGISTER_SIZE, REGISTERS
 from ..errors import TracerError
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from ...machines.facts import Stopped
 
 _DEEPEST = 8  # includes within includes
-# What a stub may describe: SVE has the widest registers (256 bytes), and its four matrices are 64 KB each.
-_MOST_ANNEXES, _MOST_REGISTERS, _WIDEST = 64, 1 << 14, 1 << 16
 
 
 class Register(NamedTuple):
@@ -40,7 +39,7 @@ def described(read: Callable[[str], str]) -> dict[str, Register]:
 
     def add(annex: str, depth: int) -> None:
         read_so_far.append(annex)
-        if depth > _DEEPEST or len(read_so_far) > _MOST_ANNEXES:
+        if depth > _DEEPEST or len(read_so_far) > ANNEXES:
             return
         text = read(annex)
         if not text:
@@ -55,7 +54,7 @@ def described(read: Callable[[str], str]) -> dict[str, Register]:
             elif kind == "reg":
                 number = int(values.get("regnum") or (found[-1][0] + 1 if found else 0))
                 size = int(values.get("bitsize", "0")) // 8
-                if not 0 <= size <= _WIDEST or not 0 <= number <= _MOST_REGISTERS or len(found) > _MOST_REGISTERS:
+                if not 0 <= size <= REGISTER_SIZE or not 0 <= number <= REGISTERS or len(found) > REGISTERS:
                     raise ValueError(number)
                 found.append((number, values.get("name", ""), size))
 

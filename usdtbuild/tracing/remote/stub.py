@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...limits import PACKET_SENT, STUB_OBJECT, THREADS
 from ..errors import TracerError
 from . import registers as described
 from .registers import Registers
@@ -22,8 +23,6 @@ _PATIENCE = 30.0  # seconds for an object of the stub's
 _PAGE = 4096  # no smaller pages are there, so that memory is readable or not as far as the next multiple
 # Signal numbers of the protocol are gdb's own: GDB_SIGNAL_INT, GDB_SIGNAL_TRAP, GDB_SIGNAL_STOP, and the last one.
 INTERRUPTED, TRAP, _STOPPED, _LAST_SIGNAL = 2, 5, 17, 0x96
-# A packet that we send or ask for, an object of the stub's, and its threads: no stub needs more.
-_MOST_AT_ONCE, _LARGEST_OBJECT, _MOST_THREADS = 1 << 20, 16 << 20, 1 << 16
 _THREAD = re.compile("(?:p(?:-1|[0-9a-fA-F]{1,8})(?:[.](?:-1|[0-9a-fA-F]{1,16}))?|-1|[0-9a-fA-F]{1,16})?")
 _FEATURES = "qSupported:multiprocess+;fork-events+;vfork-events+;exec-events+;swbreak+;xmlRegisters=i386"
 # What a stop is told with that is no signal's.
@@ -70,7 +69,7 @@ def _packet_size(features: list[str]) -> int:
     """Return how many bytes a packet may have that a stub takes, by its features."""
     for feature in features:
         if found := re.fullmatch("PacketSize=([0-9a-fA-F]{1,8})", feature):
-            return min(max(512, int(found[1], 16)), _MOST_AT_ONCE)
+            return min(max(512, int(found[1], 16)), PACKET_SENT)
     return 512
 
 
@@ -149,7 +148,7 @@ class Stub:
             found += answer[1:]
             if answer[:1] == b"l" or len(answer) == 1:
                 return found
-            if len(found) > _LARGEST_OBJECT or time.monotonic() > deadline:
+            if len(found) > STUB_OBJECT or time.monotonic() > deadline:
                 raise TracerError(f"{self.link.name} doesn't come to an end with its {kind} {annex}")
 
     # -- threads -----------------------------------------------------------------------------------------------------
@@ -203,8 +202,8 @@ class Stub:
         answer = self.link.ask("qfThreadInfo")
         while answer[:1] == b"m":
             found += map(self._thread, answer[1:].decode("ascii", "replace").split(","))
-            if len(found) > _MOST_THREADS:
-                raise TracerError(f"{self.link.name} names more than {_MOST_THREADS} threads")
+            if len(found) > THREADS:
+                raise TracerError(f"{self.link.name} names more than {THREADS} threads")
             answer = self.link.ask("qsThreadInfo")
         return found
 

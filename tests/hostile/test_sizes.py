@@ -1,0 +1,141 @@
+"""Files that are small and become large: each ends in an error or without what can't be had, below 300 MB."""
+
+from __future__ import annotations
+
+import lzma
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from usdtbuild.limits import NOTES
+
+MOST = 300 << 20
+NOTE = """
+  .text
+  .globl main
+main: nop
+  ret
+  .section .stapsdt.base,"a",@progbits
+_.stapsdt.base: .byte 0
+  .section .note.stapsdt,"",@note
+  .rept COUNT
+  .balign 4
+  .4byte 8,36,3
+  .asciz "stapsdt"
+  .8byte main,_.stapsdt.base,0
+  .asciz "a"
+  .asciz "b"
+  .asciz "-4@%edi"
+  .balign 4
+  .endr
+  .section .note.GNU-stack,"",@progbits
+"""
+
+
+def with_notes(run: Any, folder: Path, count: int) -> Path:
+    (folder / "notes.s").write_text(NOTE.replace("COUNT", str(count)))
+    run("gcc", "-no-pie", "notes.s", "-o", "notes", cwd=folder)
+    return folder / "notes"
+
+
+@pytest.mark.parametrize("words", [("list",), ("list", "--json"), ("verify",), ("trace", "--count", "--")])
+def test_more_notes_than_a_program_can_have(words: tuple[str, ...], run: Any, command: Any, tmp_path: Path) -> None:
+    said = command(*words, with_notes(run, tmp_path, 900_000), timeout=60)
+    assert f"more than {NOTES} notes" in said.err + said.out, said
+    assert said.memory < MOST
+
+
+def test_as_many_notes_as_a_program_may_have(run: Any, command: Any, tmp_path: Path) -> None:
+    said = command("list", "--json", with_notes(run, tmp_path, 50_000), timeout=60)
+    assert said.code == 0, said.err
+
+
+def test_function_names_that_unpack_to_gigabytes(run: Any, command: Any, tmp_path: Path) -> None:
+    (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
+    run("gcc", "-s", "-fpatchable-function-entry=5", "main.c", "-o", "main", cwd=tmp_path)
+    packer = lzma.LZMACompressor(preset=0)
+    with (tmp_path / "bomb.xz").open("wb") as file:
+        file.write(packer.compress(b"\x7fELF"))
+        for _ in range(128):  # 512 MB
+            file.write(packer.compress(bytes(4 << 20)))
+        file.write(packer.flush())
+    run("objcopy", "--add-section", ".gnu_debugdata=bomb.xz", "main", cwd=tmp_path)
+    said = command("functions", tmp_path / "main")
+    assert said.code == 0, said
+    assert said.memory < MOST
+
+
+@pytest.mark.parametrize("form", ["gnu", "gabi", "lie"])
+def test_debug_sections_that_unpack_to_gigabytes(form: str, run: Any, built: Any, command: Any, tmp_path: Path) -> None:
+    program = built("victim", "-g")
+    packer = zlib.compressobj()
+    packed = b"".join([*(packer.compress(bytes(4 << 20)) for _ in range(128)), packer.flush()])
+    size = 512 << 20 if form != "lie" else 1000
+    if form == "gnu":
+        name, content = ".zdebug_info", b"ZLIB" + struct.pack(">Q", size) + packed
+    else:
+        name, content = ".debug_info", struct.pack("<IIQQ", 1, 0, size, 1) + packed
+    (tmp_path / "bomb").write_bytes(content)
+    run("objcopy", "--remove-section", ".debug_info", "--add-section", f"{name}=bomb", program, cwd=tmp_path)
+    if form != "gnu":
+        run("objcopy", "--set-section-flags", f"{name}=readonly,debug", program, cwd=tmp_path)
+        mark_compressed(program, name)
+    said = command("list", "--source", program)
+    assert said.code == 0, said
+    assert said.memory < MOST
+
+
+def mark_compressed(program: Path, name: str) -> None:
+    """Set SHF_COMPRESSED of a section, which no tool sets without compressing."""
+    raw = bytearray(program.read_bytes())
+    start, size, count, names = struct.unpack_from("<Q", raw, 40)[0], *struct.unpack_from("<HHH", raw, 58)
+    strings = struct.unpack_from("<Q", raw, start + names * size + 24)[0]
+    for at in range(start, start + count * size, size):
+        place = strings + struct.unpack_from("<I", raw, at)[0]
+        if raw[place : raw.index(b"\0", place)] == name.encode():
+            flags = struct.unpack_from("<Q", raw, at + 8)[0] | 0x800
+            struct.pack_into("<Q", raw, at + 8, flags)
+    program.write_bytes(raw)
+
+
+def test_an_object_whose_code_is_aligned_to_gigabytes(run: Any, command: Any, tmp_path: Path) -> None:
+    (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
+    module = [sys.executable, "-m", "usdtbuild.dtrace"]
+    run(*module, "-h", "-s", "app.d", "-o", "app.h", cwd=tmp_path)
+    (tmp_path / "app.c").write_text('#include "app.h"\nvoid f(int x) { APP_GO(x); }\n')
+    run("gcc", "-c", "app.c", "-o", "app.o", cwd=tmp_path)
+    raw = bytearray((tmp_path / "app.o").read_bytes())
+    start, size, count = struct.unpack_from("<Q", raw, 40)[0], *struct.unpack_from("<HH", raw, 58)
+    for at in range(start + size, start + count * size, size):
+        struct.pack_into("<Q", raw, at + 48, 1 << 31)
+    (tmp_path / "app.o").write_bytes(raw)
+    words = ["prlimit", f"--as={600 << 20}", *module, "-G", "-s", "app.d", "-o", "made.o", "app.o"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr
+    assert "MemoryError" not in done.stderr
+    made = tmp_path / "made.o"
+    assert not made.exists() or made.stat().st_size < 1 << 20
+
+
+@pytest.mark.parametrize("what", ["device", "sparse"])
+def test_a_mapped_file_without_an_end(what: str, run: Any, attacker: Any, command: Any, folder: Path) -> None:
+    (folder / "map.c").write_text(
+        "#include <fcntl.h>\n#include <stdio.h>\n#include <sys/mman.h>\n#include <unistd.h>\n"
+        "int main(int c, char **v) { int f = open(v[1], O_RDWR | O_CREAT, 0600); (void)c;\n"
+        '  if (c > 2 && (ftruncate(f, 4L << 40) || pwrite(f, "\\177ELF\\2\\1\\1", 7, 0) != 7)) return 1;\n'
+        "  if (mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, f, 0) == MAP_FAILED) return 2;\n"
+        '  printf("%d\\n", (int)getpid()); fflush(stdout); pause(); }\n'
+    )
+    run("gcc", "map.c", "-o", "map", cwd=folder)
+    more = ["/dev/zero"] if what == "device" else [str(folder / "sparse"), "sparse"]
+    pid = attacker(folder / "map", *more).stdout.readline().strip()
+    if not pid:
+        pytest.skip("this file system has no sparse files of 4 TB")
+    for words in (("functions", pid), ("list", pid), ("calls", pid)):
+        said = command(*words, timeout=60)
+        assert said.memory < MOST, words

@@ -1,0 +1,22 @@
+"""How much of what comes from outside is read, at most. Beyond a limit stands a clear error, never more memory.
+
+A binary, a process and a gdb server can claim any size. Each limit is far above what real programs need, and keeps a
+command below some 300 MB whatever it is given.
+"""
+
+from __future__ import annotations
+
+# SDT notes in one section. The largest programs that are known have some thousand; each costs a kilobyte when listed.
+NOTES = 150_000
+# Bytes of the ELF file that is compressed in `.gnu_debugdata`; distributions put function names there, some megabytes.
+MINI_DEBUG_DATA = 64 << 20
+# Bytes of a program's compressed debug sections, decompressed, and how much DEFLATE can make of one byte.
+COMPRESSED_DEBUG, DEFLATE_RATIO = 128 << 20, 1032
+# Alignment of a section in an object that is laid out: no page is larger on any machine.
+SECTION_ALIGNMENT = 1 << 16
+# Entries of a journal that an earlier trace has left in a process, and the parts of its memory.
+JOURNAL_ENTRIES, JOURNAL_PARTS = 1 << 20, 1 << 16
+# Of a gdb server: bytes of a packet, a packet that we send, an object, a file; threads, parts of a description of
+# registers, registers and their bytes. SVE has the widest registers, and SME's matrices 64 KB.
+PACKET, PACKET_SENT, STUB_OBJECT, STUB_FILE = 1 << 22, 1 << 20, 16 << 20, 256 << 20
+THREADS, ANNEXES, REGISTERS, REGISTER_SIZE = 1 << 16, 64, 1 << 14, 1 << 16
