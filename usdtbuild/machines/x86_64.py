@@ -266,7 +266,8 @@ def parts(full: str) -> dict[str, str]:
 # to the header), or filler up to the next multiple of 8. mold puts the slot's number into r11d instead.
 _LEAD = rb"(?:\xf3\x0f\x1e\xfa)?\xf2?"
 STUB_END = rb"(?=\x68.{4}\xe9|\x66\x90|\x66\x0f\x1f|\x0f\x1f|\xcc|\x90|\x00|\x0f\x0b|$)"
-_NUMBERED = rb"\xf3\x0f\x1e\xfa\x41\xbb.{4}\xff\x25(.{4})"
+# mold's lazy entries put the slot's number into r11. Since version 2.34 they begin without endbr64 and end in int3.
+_NUMBERED = rb"(?:\xf3\x0f\x1e\xfa\x41\xbb.{4}\xff\x25(.{4})|\x41\xbb.{4}\xff\x25(.{4})\xcc{4})"
 # lld's -z retpolineplt: mov slot(%rip),%r11, then call and jmp, or only jmp with -z now, into the header's thunk.
 _RETPOLINE = rb"\x4c\x8b\x1d(.{4})(?:\xe8.{4}\xe9.{4}\x68.{4}\xe9|\xe9.{4}\xcc)"
 
@@ -279,7 +280,8 @@ def stubs(code: Code) -> Stubs:
 
     def slot(match: re.Match[bytes], address: int, base: int) -> int:
         del base
-        return address + match.end(1) - match.start() + signed(int.from_bytes(match[1], "little"), 32)
+        group = match.lastindex or 1
+        return address + match.end(group) - match.start() + signed(int.from_bytes(match[group], "little"), 32)
 
     forms = (
         Form(re.compile(_LEAD + rb"\xff\x25(.{4})" + STUB_END, re.DOTALL), slot, 8),

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...functions.nops import machine_for, nop_at
+from ...machines.numbers import EM_X86_64
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 JUMP, JUMP_SIZE = 0xE9, 5
-# ModRM byte of `0f 1f` -> length of the instruction without prefix, and which of its bytes may have any value.
-_LONG_NOPS = {0x00: (3, ()), 0x40: (4, (3,)), 0x44: (5, (3, 4)), 0x80: (7, (3, 4, 5, 6)), 0x84: (8, (3, 4, 5, 6, 7))}
+_LONG = b"\x0f\x1f"  # nopl, which a ModRM byte follows
 
 
 class Form(NamedTuple):
@@ -49,19 +51,17 @@ class Form(NamedTuple):
 
 
 def nop_length(code: bytes) -> tuple[int, tuple[int, ...]] | None:
-    """Return the length of the NOP that `code` starts with and its free bytes; None if it starts with none."""
-    prefix = 0
-    while prefix < 4 and code[prefix : prefix + 1] == b"\x66":
-        prefix += 1
-    if code[prefix : prefix + 1] == b"\x90":
-        return prefix + 1, ()
-    if code[prefix : prefix + 1] == b"\x2e":  # cs, which assemblers put before the longest
-        prefix += 1
-    if code[prefix : prefix + 2] == b"\x0f\x1f" and len(code) > prefix + 2:
-        known = _LONG_NOPS.get(code[prefix + 2])
-        if known is not None:
-            return known[0] + prefix, tuple(prefix + at for at in known[1])
-    return None
+    """Return the length of the NOP that `code` starts with and its free bytes; None if it starts with none.
+
+    The machine's facts say what a NOP is, to `functions` as well. What stands behind a ModRM byte is free: an index and
+    a displacement of memory that is never accessed.
+    """
+    machine = machine_for(EM_X86_64, is64=True, little=True)
+    length = nop_at(machine, code, 0) if machine is not None else 0
+    if not length:
+        return None
+    long = code.find(_LONG, 0, length)
+    return length, tuple(range(long + len(_LONG) + 1, length)) if long >= 0 else ()
 
 
 def form_of(code: bytes, unused: int = 0) -> Form | None:
