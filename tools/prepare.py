@@ -73,6 +73,9 @@ TEST = (
     Need(str(Path(sysconfig.get_path("include"), "Python.h")), ("python3-dev",)),
     Need("pkg-config", ("pkg-config",)),
     Need("eu-strip", ("elfutils",)),
+    Need("patch", ("patch",)),
+    Need("strace", ("strace",)),
+    Need("uftrace", ("uftrace",)),
     Need("qemu-aarch64", ("qemu-user",)),
 )
 # The other machines: what their compilers are called, and their C libraries' packages.

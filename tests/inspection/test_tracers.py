@@ -95,7 +95,8 @@ def test_bpftrace_reads_the_operands_it_is_said_to(program: Any, note: Any, bpft
 @pytest.mark.parametrize("text", ["1@%ah", "8f@%xmm0", "4@count", "16@%rax", "8@%xmm0"])
 def test_bpftrace_does_not_read_the_others(text: str, program: Any, note: Any, bpftrace: str, run: Any) -> None:
     assert troubles(text, "bcc") + troubles(text, "bpftrace")
-    done = run(bpftrace, "-d", "-e", f"usdt:{program(note(text), COUNT)}:pv:p0 {{ @ = arg0 }}", code=None, timeout=60)
+    script = f"usdt:{program(note(text), COUNT)}:pv:p0 {{ @ = arg0 }} BEGIN {{ exit() }}"
+    done = run(bpftrace, "-e", script, code=None, timeout=60)
     assert done.returncode != 0
     complaints = done.stdout + done.stderr
     assert "Parse error" in complaints or "Assertion" in complaints or "not known" in complaints
