@@ -36,8 +36,8 @@ TAKES_VALUE = _set(
     -fxray-instruction-threshold -gcc-toolchain -gen-cdb-fragment-path -gnatO -h -idirafter -iframework
     -iframeworkwithsysroot -imacros -imultiarch -imultilib -include -include-pch -iprefix -iquote -isysroot -isystem
     -isystem-after -ivfsoverlay -iwithprefix -iwithprefixbefore -iwithsysroot -l -meabi -mllvm
-    --output-pch -module-dependency-dir -mmlir -mthread-model -o -object-file-name -resource-dir -rpath -serialize-diagnostics
-    -specs -stdlib++-isystem -target -u -undefined -working-directory -wrapper -x -z
+    -module-dependency-dir -mmlir -mthread-model -o -object-file-name -resource-dir -rpath -serialize-diagnostics
+    -specs -stdlib++-isystem -target -u -undefined -working-directory -wrapper -x -z --output-pch
     -Xanalyzer -Xassembler -Xclang -Xclangas -Xcuda-fatbinary -Xcuda-ptxas -Xf -Xflang -Xlinker -Xoffload-linker
     -Xopenmp-target -Xpreprocessor -Xthinlto
     --analyzer-output --assert --config --define-macro --dump --dumpbase --dumpbase-ext --dumpdir --dyld-prefix --entry
