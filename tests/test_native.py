@@ -160,6 +160,24 @@ def test_the_linkers_names_are_those_of_pythons_stand_ins(door: Path, run: Any) 
     assert done.stderr == "USDTBUILD_LINK_PYTHON is unset; only usdtbuild cc runs this program\n"
 
 
+NOT_PACKED = ["::", "-1:", " 3:abc", "+1:a", "0x2:ab", "9:a", "1", ":" * 5000, "99999999999999999999:"]
+
+
+@pytest.mark.parametrize("packed", NOT_PACKED)
+def test_what_others_put_in_the_linkers_variables_is_refused(packed: str, door: Path, run: Any) -> None:
+    linker = door.with_name(f"{door.name}.linkers") / "ld"
+    environment = {**os.environ, "USDTBUILD_LINK_PYTHON": sys.executable, "USDTBUILD_LINK_0": packed,
+                   "USDTBUILD_LINK_LAUNCHER": str(PACKAGE / "launcher.py")}  # fmt: skip
+    done = run(linker, "--version", code=126, env=environment)
+    assert done.stderr.startswith("usdtbuild cc: USDTBUILD_LINK_0 is not what usdtbuild cc has put there")
+
+
+def test_the_native_launcher_is_hardened(door: Path, run: Any) -> None:
+    """A static one has no relocations to protect; all have canaries."""
+    symbols = door.read_bytes()
+    assert b"stack smashing" in symbols or b"__stack_chk_fail" in symbols
+
+
 def test_a_lost_folder_of_linkers_leaves_links_to_python(project: Path, need: Any) -> None:
     need("strace")
     (path,), _ = make(project / "a door")

@@ -106,12 +106,14 @@ def pack(items: list[str]) -> str:
 
 
 def unpack(text: str) -> list[str]:
-    """Return what `pack` was given."""
+    """Return what `pack` was given. Raises ValueError for what it has not made."""
     items = []
     while text:
-        length, _, text = text.partition(":")
-        items.append(text[: int(length)])
-        text = text[int(length) :]
+        digits, colon, text = text.partition(":")
+        if not (digits.isascii() and digits.isdigit() and colon) or int(digits) > len(text):
+            raise ValueError(text)
+        items.append(text[: int(digits)])
+        text = text[int(digits) :]
     return items
 
 
@@ -125,11 +127,16 @@ def link(name: str, arguments: list[str]) -> int:
     packed = ""
     while part := environment.pop(PART + b"%d" % (len(packed) // PART_LENGTH), b""):
         packed += part.decode("utf-8", "surrogateescape")
-    real, started, *own = unpack(packed)
-    settings = read_options(own)
+    try:
+        real, started, *own = unpack(packed)
+        since = int(started) - CLOCK_SKEW
+        settings = read_options(own)
+    except ValueError:
+        say(f"usdtbuild cc: {PART.decode()}0 is not what usdtbuild cc has put there for the linker; unset it")
+        return NOT_EXECUTABLE
     line = understand(settings.words)
     signals = Signals()
-    if not _complete_objects(settings, line, signals, _made_objects(line, arguments, int(started) - CLOCK_SKEW)):
+    if not _complete_objects(settings, line, signals, _made_objects(line, arguments, since)):
         return 1
     signals.die()
     linker = real or _real_linker(name, settings)

@@ -133,6 +133,9 @@ static char **unpack(void)
     words = allocate(sizeof(char *) * (size / 2 + 1)); /* a word has a digit and a colon at least */
     for (at = packed; at < packed + size;) {
         char *end;
+        /* strtoul alone would take a sign, blanks, and no digits at all, which are less than two characters a word */
+        if (*at < '0' || *at > '9')
+            let_python_do_it();
         length = strtoul(at, &end, 10);
         if (*end != ':' || length > size - (size_t)(end + 1 - packed))
             let_python_do_it();
