@@ -27,6 +27,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory, run: Any, need: Any) -> An
     folders: dict[str, Path] = {}
 
     def make(abi: str) -> Path:
+        assembler = need("mips-linux-gnu-as")
         if abi not in folders:
             folder = folders[abi] = tmp_path_factory.mktemp(f"mips{abi}")
             _, count, load, makes = ABIS[abi]
@@ -43,7 +44,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory, run: Any, need: Any) -> An
                 (folder / f"{name}.s").write_text(head + makes.format(name=name) + body + end)
             for source in folder.glob("*.s"):
                 options = ("-EB", f"-mabi={abi}", "-KPIC", "-mips64r2" if abi == "64" else "-mips32r2")
-                run(need("mips-linux-gnu-as"), *options, source, "-o", source.with_suffix(".o"), cwd=folder)
+                run(assembler, *options, source, "-o", source.with_suffix(".o"), cwd=folder)
         return folders[abi]
 
     return make

@@ -33,7 +33,9 @@ class Way(NamedTuple):
     branch: str
 
 
-MIPS = Way(("gcc", "clang"), "", r"\bj(al)?rc?\s+(?!ra)\w")  # position-independent code has no other calls
+MIPS = Way(
+    ("gcc", "clang"), "", r"\bj(al)?rc?\s+(?!\$?(?:ra|31)\b)[$\w]"
+)  # position-independent code has no other calls
 ARM = Way(("gcc",), "-mlong-calls", r"\bb(l)?x\s+(?!lr)\w")  # clang loads addresses that need text relocations
 RISCV = Way(("gcc",), "-mno-plt", r"\bj(al)?r\s+(?!ra)\w")
 # Branches through memory have the slot in the instruction; gcc loads it before only where it chooses between two.
@@ -120,11 +122,16 @@ def check(shop: Any, path: Path, file: dict[str, Any], bare: dict[str, Any]) -> 
         assert without.get(call["slot"], []) in ([] if "riscv" in shop.name else call["sites"], call["sites"])
 
 
+def ignores_the_option(shop: Any, compiler: str, path: Path) -> bool:
+    """Whether the compiler has called stubs all the same, as Clang 14 does on aarch64."""
+    return compiler == "clang" and shop.name == "aarch64" and bool(branches(shop, path, r"\bbl\s"))
+
+
 def check_all(shop: Any, levels: tuple[str, ...], least: int = 1) -> None:
     compilers = [name for name in WAYS[shop.name].compilers if name in shop.compilers()]
     made = [
         path for compiler in compilers[:least] for linker in shop.linkers() for level in levels
-        if (path := link(shop, compiler, linker, level))
+        if (path := link(shop, compiler, linker, level)) and not ignores_the_option(shop, compiler, path)
     ]  # fmt: skip
     if not made:
         pytest.skip(f"no compiler and linker for {shop.name} is installed (make test-all installs them)")
