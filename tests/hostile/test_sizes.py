@@ -43,7 +43,15 @@ def with_notes(run: Any, folder: Path, count: int) -> Path:
     return folder / "notes"
 
 
-@pytest.mark.parametrize("words", [("list",), ("list", "--json"), ("verify",), ("trace", "--count", "--")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list",),
+        pytest.param(("list", "--json"), marks=pytest.mark.slow),
+        pytest.param(("verify",), marks=pytest.mark.slow),
+        ("trace", "--count", "--"),
+    ],
+)
 def test_more_notes_than_a_program_can_have(words: tuple[str, ...], run: Any, command: Any, tmp_path: Path) -> None:
     said = command(*words, with_notes(run, tmp_path, 900_000), timeout=60)
     assert f"more than {NOTES} notes" in said.err + said.out, said
@@ -70,7 +78,9 @@ def test_function_names_that_unpack_to_gigabytes(run: Any, command: Any, tmp_pat
     assert said.memory < MOST
 
 
-@pytest.mark.parametrize("form", ["gnu", "gabi", "lie"])
+@pytest.mark.parametrize(
+    "form", [pytest.param("gnu", marks=pytest.mark.slow), "gabi", pytest.param("lie", marks=pytest.mark.slow)]
+)
 def test_debug_sections_that_unpack_to_gigabytes(form: str, run: Any, built: Any, command: Any, tmp_path: Path) -> None:
     program = built("victim", "-g")
     packer = zlib.compressobj()
