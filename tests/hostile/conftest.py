@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,30 +129,45 @@ def attacker() -> Iterator[Callable[..., subprocess.Popen[str]]]:
             process.stdout.close()
 
 
+# Runs a command in a process that was forked of a small one: what it took at most begins with what its parent has.
+_MEASURED = """
+import os, sys
+pid = os.fork()
+if not pid:
+    os.execvp(sys.argv[2], sys.argv[2:])
+_, status, usage = os.wait4(pid, 0)
+os.write(int(sys.argv[1]), b"%d" % usage.ru_maxrss)
+code = os.waitstatus_to_exitcode(status)
+sys.exit(code if code >= 0 else 128 - code)
+"""
+
+
 @pytest.fixture
 def command() -> Callable[..., Said]:
     """Run a command line of usdtbuild as root: `command("list", path, timeout=10)`; `memory` limits its data."""
 
     def execute(*words: str | Path, timeout: float = 60, memory: int = 0, **more: Any) -> Said:
         limit = ["prlimit", f"--as={memory}"] if memory else []
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as most:
             process = subprocess.Popen(
-                [*limit, sys.executable, "-m", "usdtbuild", *map(str, words)],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=err, **more,
+                [sys.executable, "-S", "-c", _MEASURED, str(most.fileno()), *limit,
+                 sys.executable, "-m", "usdtbuild", *map(str, words)],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=[most.fileno()], start_new_session=True,
+                **more,
             )  # fmt: skip
-            deadline = time.monotonic() + timeout
-            while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
-                if time.monotonic() > deadline:
-                    process.kill()
-                time.sleep(0.01)
-            process.returncode = os.waitstatus_to_exitcode(ended[1])
+            try:
+                code = process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                code = None
             texts = []
-            for file in (out, err):
+            for file in (out, err, most):
                 file.seek(0)
                 texts.append(file.read().decode("utf-8", "replace"))
-        if time.monotonic() > deadline:
+        if code is None:
             pytest.fail(f"didn't end within {timeout} s: {texts[0][-2000:]!r} {texts[1][-2000:]!r}")
-        said = Said(process.returncode, *texts, ended[2].ru_maxrss << 10)
+        said = Said(code, *texts[:2], int(texts[2]) << 10)
         assert "Traceback" not in said.err, said.err
         return said
 
