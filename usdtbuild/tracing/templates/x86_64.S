@@ -1,0 +1,400 @@
+# The machine code that usdtbuild puts into traced x86-64 programs, and into its own process, as templates.
+#
+# A template is what stands between `template NAME` and `end NAME`. An undefined symbol is a hole: `Code.add` in
+# templates/__init__.py fills it with a number, or with the distance to an address. tools/templates.py assembles this
+# file and writes x86_64.py from the object: the bytes of each template, and its relocations, which are the holes.
+#
+# What the routines and records are for is told in ../patch/code.py.
+
+        .macro  template name
+        .globl  \name
+\name:
+        .endm
+        .macro  end name
+        .size   \name, . - \name
+        .endm
+
+        RINGS = 16              # rings of a trace, by the low bits of the thread's number
+        RING_HEADER = 4096      # head at 0, tail at 64; slots behind
+        TAIL = 64
+        TIME = 8                # in a slot; the sequence is at 0
+        THREAD = 16
+        SITE = 20
+        PROCESS = 24
+        MISSING = 28
+        RED_ZONE = 128          # below the stack pointer, alive (System V ABI, 3.2.2)
+        SAVED_RDI = 0           # where `save` puts registers, from the stack pointer
+        SAVED_RSI = 8
+        SAVED_RDX = 16
+        SAVED_RCX = 24
+        SAVED_RAX = 32
+        ABOVE = RED_ZONE + 40   # from there to the program's own stack pointer
+        NO_HOW = 99             # rt_sigprocmask: no such way to change a mask
+        EFAULT = 14
+
+# -- going on ----------------------------------------------------------------------------------------------------------
+
+template jump
+        jmp     target
+end jump
+
+template jump_through           # wherever the slot leads by then
+        jmp     *slot(%rip)
+end jump_through
+
+template return
+        ret
+end return
+
+template count
+        lock incq counter(%rip)
+end count
+
+# -- routines ----------------------------------------------------------------------------------------------------------
+
+# Claim a slot: rsi = its address, or 0; rdi = the sequence to store last. Changes rax, rcx, rdx, rsi, rdi.
+# One of `thread_at_offset` and `thread_by_call` stands between these two parts, and brings the thread's number in edx.
+template claim_process
+        movabs  pid_cell, %eax
+        test    %eax, %eax
+        jnz     1f
+        push    %r11            # the system call changes it, and rcx
+        mov     $getpid, %eax
+        syscall
+        pop     %r11
+        movabs  %eax, pid_cell
+1:      mov     %eax, %edi
+end claim_process
+
+template thread_at_offset
+        mov     %fs:tid_offset, %edx
+end thread_at_offset
+
+template thread_by_call
+        push    %r11
+        mov     $gettid, %eax
+        syscall
+        pop     %r11
+        mov     %eax, %edx
+end thread_by_call
+
+template claim_slot
+        mov     %edx, %ecx
+        and     $RINGS - 1, %ecx
+        shl     $stride_bits, %rcx
+        movabs  $rings, %rsi
+        add     %rsi, %rcx
+1:      mov     (%rcx), %rax
+        mov     %rax, %rsi
+        sub     TAIL(%rcx), %rsi
+        cmp     $slots, %rsi
+        jge     2f
+        lea     1(%rax), %rsi
+        lock cmpxchg %rsi, (%rcx)
+        jne     1b
+        and     $slots_mask, %eax
+        imul    $slot_size, %rax, %rax
+        lea     RING_HEADER(%rcx,%rax), %rcx
+        mov     %edx, THREAD(%rcx)
+        mov     %rdi, PROCESS(%rcx)     # and nothing missing
+        mov     %rsi, %rdi
+        mov     %rcx, %rsi
+        rdtsc
+        shl     $32, %rdx
+        or      %rdx, %rax
+        mov     %rax, TIME(%rsi)
+        ret
+2:      xor     %esi, %esi
+        ret
+end claim_slot
+
+# Try the 8 aligned bytes at rbx: equal if they can't be read. Changes rax, rcx, rdx, rsi, rdi, r10, r11.
+        .macro  try_rbx
+        mov     $rt_sigprocmask, %eax
+        mov     $NO_HOW, %edi
+        mov     %rbx, %rsi
+        and     $-8, %rsi
+        je      9f              # NULL means something else to the system call
+        xor     %edx, %edx
+        mov     $8, %r10d
+        syscall
+        cmp     $-EFAULT, %rax
+9:
+        .endm
+
+# Copy the string at rdx to 8(%rcx), its length to (%rcx): -1 if it can't be read. Changes rax, rcx, rdx.
+# Each page is tried once, where the string enters it: 8 aligned bytes lie in one page.
+template copy
+        push    %rsi
+        push    %rdi
+        push    %rbx
+        push    %r8
+        push    %r9
+        push    %r10
+        push    %r11
+        mov     %rdx, %rbx
+        mov     %rcx, %r8
+        xor     %r9d, %r9d
+        movq    $-1, (%r8)
+1:      try_rbx
+        je      3f
+2:      mov     (%rbx), %al
+        mov     %al, 8(%r8,%r9)
+        test    %al, %al
+        je      4f
+        inc     %r9
+        inc     %rbx
+        cmp     $string_size, %r9
+        je      4f
+        test    $0xfff, %ebx
+        jnz     2b
+        jmp     1b
+3:      test    %r9, %r9        # at the first byte: the -1 stays; later: what is there is kept
+        jz      5f
+4:      mov     %r9, (%r8)
+5:      pop     %r11
+        pop     %r10
+        pop     %r9
+        pop     %r8
+        pop     %rbx
+        pop     %rdi
+        pop     %rsi
+        ret
+end copy
+
+# Try whether the 8 bytes at rdx can be read: equal if not. Keeps all registers but rax.
+template probe
+        push    %rsi
+        push    %rdi
+        push    %rbx
+        push    %rcx
+        push    %rdx
+        push    %r10
+        push    %r11
+        mov     %rdx, %rbx
+        try_rbx
+        je      1f
+        add     $7, %rbx        # where the last byte lies
+        try_rbx
+1:      pop     %r11
+        pop     %r10
+        pop     %rdx
+        pop     %rcx
+        pop     %rbx
+        pop     %rdi
+        pop     %rsi
+        ret
+end probe
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+# rsi is the slot, rdi the sequence to store last; rax, rcx and rdx are free.
+        .macro  restore_all
+        pop     %rdi
+        pop     %rsi
+        pop     %rdx
+        pop     %rcx
+        pop     %rax
+        lea     RED_ZONE(%rsp), %rsp
+        .endm
+
+template record_begin
+        lea     -RED_ZONE(%rsp), %rsp
+        push    %rax
+        push    %rcx
+        push    %rdx
+        push    %rsi
+        push    %rdi
+        call    claim
+        test    %rsi, %rsi
+        jz      full
+        movl    $site, SITE(%rsi)
+end record_begin
+
+template record_end
+        mov     %rdi, (%rsi)
+        restore_all
+end record_end
+
+template record_lost
+        lock incq counter(%rip)
+        restore_all
+end record_lost
+
+template store                  # the argument in rax
+        mov     %rax, at(%rsi)
+end store
+
+template constant
+        movabs  $value, %rax
+end constant
+
+template missing                # the argument can't be had: its bit says so
+        orl     $bit, MISSING(%rsi)
+end missing
+
+template string                 # what was stored last points to a text
+        mov     at(%rsi), %rdx
+        lea     string_at(%rsi), %rcx
+        call    copy
+end string
+
+template second_byte            # of ah, bh, ch, dh
+        shr     $8, %rax
+end second_byte
+
+        .irp    target, rax, rcx, rdx
+        .irp    register, rbx, rbp, r8, r9, r10, r11, r12, r13, r14, r15
+template load_\target\()_from_\register
+        mov     %\register, %\target
+end load_\target\()_from_\register
+        .endr
+template load_\target\()_from_rax
+        mov     SAVED_RAX(%rsp), %\target
+end load_\target\()_from_rax
+template load_\target\()_from_rcx
+        mov     SAVED_RCX(%rsp), %\target
+end load_\target\()_from_rcx
+template load_\target\()_from_rdx
+        mov     SAVED_RDX(%rsp), %\target
+end load_\target\()_from_rdx
+template load_\target\()_from_rsi
+        mov     SAVED_RSI(%rsp), %\target
+end load_\target\()_from_rsi
+template load_\target\()_from_rdi
+        mov     SAVED_RDI(%rsp), %\target
+end load_\target\()_from_rdi
+template load_\target\()_from_rsp
+        lea     ABOVE(%rsp), %\target
+end load_\target\()_from_rsp
+        .endr
+
+        .irp    number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+template load_rax_from_xmm\number
+        movq    %xmm\number, %rax
+end load_rax_from_xmm\number
+        .endr
+
+# Memory: its address into rdx, then a load by size and sign.
+template address
+        movabs  $value, %rdx
+end address
+
+template no_base
+        xor     %edx, %edx
+end no_base
+
+        .irp    scale, 1, 2, 4, 8
+template add_index_\scale
+        lea     (%rdx,%rcx,\scale), %rdx
+end add_index_\scale
+        .endr
+
+template add_displacement
+        add     $displacement, %rdx
+end add_displacement
+
+# What lies on the stack or beside the code is there: `read`. Any other pointer may be wild: `try`.
+        .macro  reads name, load:vararg
+template read_\name
+        \load
+        mov     %rax, at(%rsi)
+end read_\name
+template try_\name
+        call    probe
+        je      1f
+        \load
+        mov     %rax, at(%rsi)
+        jmp     2f
+1:      orl     $bit, MISSING(%rsi)
+2:
+end try_\name
+        .endm
+
+        reads   signed_1, movsbq (%rdx), %rax
+        reads   signed_2, movswq (%rdx), %rax
+        reads   signed_4, movslq (%rdx), %rax
+        reads   signed_8, movq (%rdx), %rax
+        reads   unsigned_1, movzbl (%rdx), %eax
+        reads   unsigned_2, movzwl (%rdx), %eax
+        reads   unsigned_4, movl (%rdx), %eax
+        reads   unsigned_8, movq (%rdx), %rax
+
+# -- a thread of the program that works for us (Kernel in ../hosts/record.py) --------------------------------------------
+
+# r12: table, r13: how many, r14: results, r15: the word that says that all is done, rbx: the way back, ebp: the file.
+# Flags stay what they are, because the way back has none to load.
+template call_loop
+1:      mov     %r13, %rcx
+        jrcxz   2f
+        mov     (%r12), %rax
+        mov     8(%r12), %rdi
+        mov     16(%r12), %rsi
+        mov     24(%r12), %rdx
+        mov     32(%r12), %r10
+        mov     40(%r12), %r8
+        mov     48(%r12), %r9
+        syscall
+        mov     %rax, (%r14)
+        lea     56(%r12), %r12
+        lea     8(%r14), %r14
+        lea     -1(%r13), %r13
+        jmp     1b
+2:      movq    $1, (%r15)
+        mov     $flock, %eax
+        mov     %ebp, %edi
+        mov     $2, %esi        # LOCK_EX
+        syscall
+        jmp     *%rbx
+end call_loop
+
+# A system call, and behind it the way back (WayBack in ../hosts/record.py). Nothing of it touches flags or the stack.
+        .balign 16, 0xcc        # so that the data, too, is at a multiple of 16
+template way_back
+        syscall
+way_back.begins:
+        mov     way_back.file(%rip), %edi
+        mov     $close, %eax
+        syscall
+        lea     way_back.mask(%rip), %rsi
+        mov     $rt_sigprocmask, %eax
+        mov     $2, %edi        # SIG_SETMASK
+        mov     $0, %edx
+        mov     $8, %r10d
+        syscall
+        offset = 0
+        .irp    register, rax, rbx, rcx, rdx, rsi, rdi, rbp, r8, r9, r10, r11, r12, r13, r14, r15
+        mov     way_back.values + offset(%rip), %\register
+        offset = offset + 8
+        .endr
+        jmp     *way_back.values + offset(%rip)
+way_back.code_ends:
+        .balign 16, 0xcc
+way_back.name:
+        .zero   16
+way_back.file:
+        .zero   8
+way_back.mask:
+        .zero   8
+way_back.values:
+        .zero   16 * 8
+end way_back
+
+# -- functions of our own process, by the C calling convention (Host in ../hosts/record.py) ----------------------------
+
+template ticks
+        rdtsc
+        shl     $32, %rdx
+        or      %rdx, %rax
+        ret
+end ticks
+
+template skip
+        mov     %rsi, %rax
+        lock cmpxchg %rdx, (%rdi)
+        jne     1f
+        mov     %rdx, (%rcx)
+1:      sete    %al
+        movzbl  %al, %eax
+        ret
+end skip
