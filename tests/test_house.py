@@ -10,6 +10,8 @@ import ast
 import builtins
 import dis
 import re
+import subprocess
+import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -256,3 +258,10 @@ def test_the_page_about_additions_names_files_that_exist() -> None:
     assert len(paths) > 20
     missing = [path for path in paths if "NAME" not in path and not (ROOT / path).exists()]
     assert missing == []
+
+
+def test_the_faults_that_tests_must_find_are_there() -> None:
+    """`make mutants` puts each fault of tools/faults.toml into the product: whoever moves the text moves the fault."""
+    words = [sys.executable, str(ROOT / "tools/mutate.py"), "--check"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -43,26 +43,11 @@ class Fault(NamedTuple):
 
 
 class Tree:
-    """A copy of the checkout, into which faults are put."""
+    """A checkout, in which faults and their tests are looked for."""
 
     def __init__(self, folder: Path) -> None:
-        """Copy what git knows, and what is new."""
+        """Read the sources and tests below a folder."""
         self.folder = folder
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True,
-            text=True, check=True,
-        ).stdout  # fmt: skip
-        for name in filter(None, listed.split("\0")):
-            if (ROOT / name).is_file():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, folder / name)
-        (folder / ".cache").symlink_to(ROOT / ".cache")
-        environment = folder / ".venv"
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-        # Folders that a .pth file names have their own .pth files ignored, and so this checkout's editable install.
-        (packages,) = environment.glob("lib/python*/site-packages")
-        (packages / "copy.pth").write_text(f"{folder}\n{sysconfig.get_path('purelib')}\n")
-        self.python = environment / "bin/python"
         self.texts = {path: read(path) for name in SOURCES for path in (folder / name).rglob("*") if path.is_file()}
         self.tests = {path: read(path) for path in (folder / "tests").rglob("test_*.py")}
 
@@ -82,6 +67,29 @@ class Tree:
                 raise ValueError(f"{len(found)} files have a test {name}, not one")
             words.append(f"{found[0].relative_to(self.folder)}::{name}")
         return words
+
+
+class Copy(Tree):
+    """A copy of the checkout, into which faults are put."""
+
+    def __init__(self, folder: Path) -> None:
+        """Copy what git knows, and what is new."""
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True,
+            text=True, check=True,
+        ).stdout  # fmt: skip
+        for name in filter(None, listed.split("\0")):
+            if (ROOT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, folder / name)
+        (folder / ".cache").symlink_to(ROOT / ".cache")
+        environment = folder / ".venv"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+        # Folders that a .pth file names have their own .pth files ignored, and so this checkout's editable install.
+        (packages,) = environment.glob("lib/python*/site-packages")
+        (packages / "copy.pth").write_text(f"{folder}\n{sysconfig.get_path('purelib')}\n")
+        self.python = environment / "bin/python"
+        super().__init__(folder)
 
     def run(self, words: list[str]) -> tuple[int, str]:
         """Run tests; return pytest's exit code and its last lines."""
@@ -116,26 +124,26 @@ def main(arguments: list[str]) -> int:
     words = [word for word in arguments if word != "--check"]
     faults = [fault for fault in load() if not words or any(word in fault.name for word in words)]
     with tempfile.TemporaryDirectory(prefix="usdtbuild-mutants-") as folder:
-        tree = Tree(Path(folder))
-        outcomes = {fault: try_fault(tree, fault, "--check" in arguments) for fault in faults}
+        tree = Tree(ROOT) if "--check" in arguments else Copy(Path(folder))
+        outcomes = {fault: try_fault(tree, fault) for fault in faults}
     bad = [fault for fault, outcome in outcomes.items() if outcome not in ("found", "is there", "skipped")]
     print(f"{len(faults)} faults, {list(outcomes.values()).count('found')} found, {len(bad)} not")
     return 1 if bad or not faults else 0
 
 
-def try_fault(tree: Tree, fault: Fault, only_look: bool) -> str:
+def try_fault(tree: Tree, fault: Fault) -> str:
     """Return what becomes of a fault, and print it."""
     try:
         path, tests = tree.place(fault), tree.named(fault)
     except ValueError as problem:
         outcome = str(problem)
     else:
-        outcome = "is there" if only_look else put_in(tree, fault, path, tests)
+        outcome = put_in(tree, fault, path, tests) if isinstance(tree, Copy) else "is there"
     print(f"{outcome.splitlines()[0]:10}  {fault.name}", *outcome.splitlines()[1:], sep="\n", flush=True)
     return outcome
 
 
-def put_in(tree: Tree, fault: Fault, path: Path, tests: list[str]) -> str:
+def put_in(tree: Copy, fault: Fault, path: Path, tests: list[str]) -> str:
     """Run a fault's tests without and with it; return 'found', 'skipped', or what is wrong."""
     code, said = tree.run(tests)
     if code:

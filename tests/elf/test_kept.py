@@ -142,11 +142,13 @@ def test_labels_are_hidden_and_section_symbols_are_not(assemble: Any) -> None:
     section = editor.next_section
     editor.add_label(section, 4, "label")
     editor.add_section_symbol(section)
+    editor.add_labels(section, [5, 6])
     editor.add_section(".new", layout.SHT_PROGBITS, layout.SHF_ALLOC, bytes(8), align=4)
     after = ElfObject(apply(path, editor), str(path))
     ours = [after.symbol(i) for i in range(after.symbol_count) if after.symbol(i).section == section]
     assert [(symbol.info & 15, symbol.other, symbol.value) for symbol in ours] == [
         (layout.STT_NOTYPE, layout.STV_HIDDEN, 4), (layout.STT_SECTION, layout.STV_DEFAULT, 0),
+        (layout.STT_NOTYPE, layout.STV_HIDDEN, 5), (layout.STT_NOTYPE, layout.STV_HIDDEN, 6),
     ]  # fmt: skip
 
 
