@@ -45,6 +45,24 @@ MACHINES = {
         # R_X86_64_64, _PC32, _PLT32, _32, _32S, _8
         {1: "64", 2: "distance", 4: "distance", 10: "32", 11: "signed 32", 14: "8"},
     ),
+    "aarch64": Machine(
+        (("aarch64-linux-gnu-as",), ("clang", "-c", "-target", "aarch64-linux-gnu", "-x", "assembler")),
+        # R_AARCH64_MOVW_UABS_..., _ADR_PREL_PG_HI21, _ADD_ABS_LO12_NC, _CONDBR19, _JUMP26, _CALL26, _LDST64_ABS_LO12_NC
+        {
+            263: "movw_uabs_g0",
+            264: "movw_uabs_g0_nc",
+            265: "movw_uabs_g1",
+            266: "movw_uabs_g1_nc",
+            268: "movw_uabs_g2_nc",
+            269: "movw_uabs_g3",
+            275: "adr_prel_pg_hi21",
+            277: "add_abs_lo12",
+            280: "condbr19",
+            282: "jump26",
+            283: "jump26",
+            286: "ldst64_abs_lo12",
+        },
+    ),
 }
 
 

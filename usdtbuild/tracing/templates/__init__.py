@@ -1,8 +1,9 @@
 """Machine code put together from templates, which an assembler has made and no assembler is needed for any more.
 
 A template is a piece of machine code with holes: numbers and distances that are only known when a program is traced.
-`x86_64.S` is their source; `tools/templates.py` writes `x86_64.py` from it, the bytes of each template and where its
-holes are. Here they are placed one behind the other and filled. It is the technique that is known as copy-and-patch.
+`x86_64.S` and `aarch64.S` are their source. `tools/templates.py` writes `x86_64.py` and `aarch64.py` from them: the
+bytes of each template, and where its holes are. Here they are placed one behind the other and filled. The technique is
+known as copy-and-patch.
 
 What the templates do is told where they are used: `patch`, `hosts`.
 """
@@ -13,7 +14,10 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    # Fills a hole of code at an offset with a value; the hole is at an address.
+    Fill = Callable[[bytearray, int, int, int], None]
 
 
 class Hole(NamedTuple):
@@ -33,13 +37,77 @@ class Template(NamedTuple):
     labels: Mapping[str, int] = {}
 
 
-# How a number stands in the code, and whether it is the distance from there.
-KINDS = {
-    "64": (struct.Struct("<Q"), False),
-    "32": (struct.Struct("<I"), False),
-    "signed 32": (struct.Struct("<i"), False),
-    "8": (struct.Struct("<B"), False),
-    "distance": (struct.Struct("<i"), True),
+def _bytes(format_: str, *, is_distance: bool = False) -> Fill:
+    """Return how a number, or the distance to it, fills whole bytes."""
+    number = struct.Struct(format_)
+
+    def fill(code: bytearray, offset: int, value: int, place: int) -> None:
+        number.pack_into(code, offset, value - place if is_distance else value)
+
+    return fill
+
+
+def _field(bits: int, position: int, divided: int = 0, *, is_distance: bool = False) -> Fill:
+    """Return how a number, or the distance to it, fills bits of a word, divided by a power of two."""
+    first, end = (-1 << bits - 1, 1 << bits - 1) if is_distance else (0, 1 << bits)
+
+    def fill(code: bytearray, offset: int, value: int, place: int) -> None:
+        number = value - place if is_distance else value
+        if number & (1 << divided) - 1 or not first <= number >> divided < end:
+            raise OverflowError
+        _set_bits(code, offset, (number >> divided & (1 << bits) - 1) << position)
+
+    return fill
+
+
+def _part(index: int, most: int = 64) -> Fill:
+    """Return how 16 bits of a number of at most `most` bits fill a `movz` or `movk`; signed ones of 64 bits may be."""
+
+    def fill(code: bytearray, offset: int, value: int, _: int) -> None:
+        if not -1 << 63 <= value < 1 << most or (value < 0 and most < 64):
+            raise OverflowError
+        _set_bits(code, offset, (value >> 16 * index & 0xFFFF) << 5)
+
+    return fill
+
+
+def _page(code: bytearray, offset: int, value: int, place: int) -> None:
+    """Fill an `adrp`: the distance in pages of 4 KB."""
+    pages = (value >> 12) - (place >> 12)
+    if not -1 << 20 <= pages < 1 << 20:
+        raise OverflowError
+    _set_bits(code, offset, (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5)
+
+
+def _in_page(code: bytearray, offset: int, value: int, _: int) -> None:
+    """Fill an `add` behind an `adrp`."""
+    _set_bits(code, offset, (value & 0xFFF) << 10)
+
+
+def _set_bits(code: bytearray, offset: int, bits: int) -> None:
+    _WORD.pack_into(code, offset, _WORD.unpack_from(code, offset)[0] | bits)
+
+
+_WORD = struct.Struct("<I")
+# How a number stands in the code. Distances are from the hole to an address; on aarch64 the names are those of the
+# relocations (ELF for the Arm 64-bit Architecture, 5.7), the ranges those of what the number is used for.
+KINDS: dict[str, Fill] = {
+    "64": _bytes("<Q"),
+    "32": _bytes("<I"),
+    "signed 32": _bytes("<i"),
+    "8": _bytes("<B"),
+    "distance": _bytes("<i", is_distance=True),
+    "jump26": _field(26, 0, 2, is_distance=True),
+    "condbr19": _field(19, 5, 2, is_distance=True),
+    "adr_prel_pg_hi21": _page,
+    "add_abs_lo12": _in_page,
+    "ldst64_abs_lo12": _field(12, 10, 3),
+    "movw_uabs_g0": _part(0, 16),
+    "movw_uabs_g1": _part(1, 32),
+    "movw_uabs_g3": _part(3),
+    "movw_uabs_g0_nc": _part(0),
+    "movw_uabs_g1_nc": _part(1),
+    "movw_uabs_g2_nc": _part(2),
 }
 
 
@@ -75,6 +143,10 @@ class Code:
             else:
                 self._fill(start, hole, value)
 
+    def append(self, code: bytes) -> None:
+        """Append code that has no holes."""
+        self._code += code
+
     def label(self, name: str) -> None:
         """Give the next address a name, for holes."""
         self._labels[name] = self.here
@@ -93,9 +165,8 @@ class Code:
 
     def _fill(self, start: int, hole: Hole, value: int) -> None:
         offset, kind, name, addend = hole
-        number, is_distance = KINDS[kind]
         offset += start
         try:
-            number.pack_into(self._code, offset, value + addend - (self._at + offset if is_distance else 0))
-        except struct.error:
+            KINDS[kind](self._code, offset, value + addend, self._at + offset)
+        except (struct.error, OverflowError):
             raise OverflowError(f"{name} = {value:#x} has no room in a hole of kind {kind}") from None

@@ -1,0 +1,409 @@
+# The machine code that usdtbuild puts into traced aarch64 programs, and into its own process, as templates; see
+# x86_64.S, which says how templates are written, and ../patch/code_aarch64.py, which puts these together.
+
+        .arch   armv8.5-a+memtag
+        .macro  template name
+        .globl  \name
+\name:
+        .endm
+        .macro  end name
+        .size   \name, . - \name
+        .endm
+
+        RINGS_BITS = 4           // as in x86_64.S
+        RING_HEADER = 4096
+        HEAD = 0
+        TAIL = 64
+        TIME = 8
+        THREAD = 16
+        SITE = 20
+        PROCESS = 24
+        MISSING = 28
+        FRAME = 96           // of a record's stub: x0 to x9, x30, the flags
+        SAVED_X30 = 80
+        NO_HOW = 99
+        EFAULT = 14
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+        .macro  number_64 register, name
+        movz    \register, #:abs_g3:\name
+        movk    \register, #:abs_g2_nc:\name
+        movk    \register, #:abs_g1_nc:\name
+        movk    \register, #:abs_g0_nc:\name
+        .endm
+
+        .macro  number_32 register, name
+        movz    \register, #:abs_g1:\name
+        movk    \register, #:abs_g0_nc:\name
+        .endm
+
+        .macro  call_kernel name
+        movz    x8, #:abs_g0:\name
+        svc     #0
+        .endm
+
+# -- going on ----------------------------------------------------------------------------------------------------------
+
+template jump
+        b       target
+end jump
+
+template return
+        ret
+end return
+
+# -- counting ----------------------------------------------------------------------------------------------------------
+
+        .macro  count_atomic place, number, status
+        mov     \number, #1
+        stadd   \number, [\place]
+        .endm
+
+        .macro  count_exclusive place, number, status
+1:      ldxr    \number, [\place]
+        add     \number, \number, #1
+        stxr    \status, \number, [\place]
+        cbnz    \status, 1b
+        .endm
+
+        .macro  count_stub way
+template count_\way
+        stp     x16, x17, [sp, #-32]!
+        str     x15, [sp, #16]
+        adrp    x16, counter
+        add     x16, x16, :lo12:counter
+        count_\way x16, x17, w15
+        ldr     x15, [sp, #16]
+        ldp     x16, x17, [sp], #32
+end count_\way
+        .endm
+
+        count_stub atomic
+        count_stub exclusive
+
+# -- routines ----------------------------------------------------------------------------------------------------------
+
+# Claim a slot: x6 = its address, or 0; x7 = the sequence to store last. Changes x0 to x5, x8.
+# One of `thread_at_offset` and `thread_by_call` stands between the parts, and brings the thread's number in x3; one of
+# `claim_atomic` and `claim_exclusive` takes the slot.
+template claim_process
+        number_64 x4, pid_cell
+        ldr     w5, [x4]
+        cbnz    x5, 1f
+        call_kernel getpid
+        mov     x5, x0
+        str     w5, [x4]
+1:
+end claim_process
+
+template thread_at_offset
+        mrs     x0, tpidr_el0
+        number_64 x1, tid_offset
+        add     x0, x0, x1
+        ldr     w3, [x0]
+end thread_at_offset
+
+template thread_by_call
+        call_kernel gettid
+        mov     x3, x0
+end thread_by_call
+
+        .macro  claim way
+template claim_\way
+        ubfx    x4, x3, #0, #RINGS_BITS
+        movz    x2, #:abs_g0:stride_bits
+        lsl     x4, x4, x2
+        number_64 x2, rings
+        add     x4, x4, x2
+        number_32 x8, slots
+1:      ldr     x0, [x4, #HEAD]
+        ldr     x2, [x4, #TAIL]
+        sub     x2, x0, x2
+        cmp     x2, x8
+        b.ge    2f
+        add     x7, x0, #1
+        swap_\way 1b
+        number_32 x2, slots_mask
+        and     x6, x0, x2
+        number_32 x2, slot_size
+        madd    x6, x6, x2, x4
+        add     x6, x6, #RING_HEADER
+        str     w3, [x6, #THREAD]
+        str     x5, [x6, #PROCESS]      // and nothing missing
+        mrs     x0, cntvct_el0
+        str     x0, [x6, #TIME]
+        ret
+2:      mov     x6, #0
+        ret
+end claim_\way
+        .endm
+
+        .macro  swap_atomic again
+        mov     x2, x0
+        casal   x2, x7, [x4]
+        cmp     x2, x0
+        b.ne    \again
+        .endm
+
+        .macro  swap_exclusive again
+        ldaxr   x2, [x4]
+        cmp     x2, x0
+        b.ne    \again
+        stlxr   w2, x7, [x4]
+        cbnz    w2, \again
+        .endm
+
+        claim   atomic
+        claim   exclusive
+
+# Go to a label if the 8 aligned bytes at x1 can't be read. Changes x0, x2, x3, x8.
+        .macro  try_x1 failed
+        cbz     x1, \failed             // NULL means something else to the system call
+        mov     x0, #NO_HOW
+        mov     x2, #0
+        mov     x3, #8
+        call_kernel rt_sigprocmask
+        cmn     x0, #EFAULT
+        b.eq    \failed
+        .endm
+
+# Copy the string at x4 to 8(x5), its length to (x5): -1 if it can't be read. Changes x0 to x4, x8, x9.
+# Each page is tried once, where the string enters it. Behind a string the memory may be another's, with another tag:
+# then tags are not checked while bytes are read (`before` and `after`).
+        .macro  copy_string name, before, after
+template \name
+        mov     x9, #0
+        sub     x0, x9, #1
+        str     x0, [x5]
+1:      and     x1, x4, #-8
+        try_x1  3f
+        \before
+        number_32 x8, string_size
+2:      ldrb    w0, [x4], #1
+        add     x1, x5, x9
+        strb    w0, [x1, #8]
+        cbz     x0, 4f
+        add     x9, x9, #1
+        cmp     x9, x8
+        b.eq    4f
+        tst     x4, #0xfff
+        b.ne    2b
+        \after
+        b       1b
+3:      cbz     x9, 6f                  // at the first byte: the -1 stays; later: what is there is kept
+        b       5f
+4:      \after
+5:      str     x9, [x5]
+6:      ret
+end \name
+        .endm
+
+        .macro  tags_off
+        mrs     x3, tco
+        msr     tco, #1
+        .endm
+        .macro  tags_back
+        msr     tco, x3
+        .endm
+
+        copy_string copy
+        copy_string copy_tagged, tags_off, tags_back
+
+# Try whether the 8 bytes at x4 can be read: x0 = 0 if not. Changes x0 to x3, x8.
+template probe
+        and     x1, x4, #-8
+        try_x1  1f
+        add     x1, x4, #7              // where the last byte lies
+        and     x1, x1, #-8
+        try_x1  1f
+        mov     x0, #1
+        ret
+1:      mov     x0, #0
+        ret
+end probe
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+# x6 is the slot, x7 the sequence to store last; x0 to x5, x8 and x9 are free.
+template record_begin
+        stp     x0, x1, [sp, #-FRAME]!
+        stp     x2, x3, [sp, #16]
+        stp     x4, x5, [sp, #32]
+        stp     x6, x7, [sp, #48]
+        stp     x8, x9, [sp, #64]
+        mrs     x0, nzcv
+        stp     x30, x0, [sp, #SAVED_X30]
+        bl      claim
+        cbz     x6, full
+        number_32 x0, site
+        str     w0, [x6, #SITE]
+end record_begin
+
+template record_end
+        stlr    x7, [x6]
+end record_end
+
+template restore
+        ldp     x30, x0, [sp, #SAVED_X30]
+        msr     nzcv, x0
+        ldp     x2, x3, [sp, #16]
+        ldp     x4, x5, [sp, #32]
+        ldp     x6, x7, [sp, #48]
+        ldp     x8, x9, [sp, #64]
+        ldp     x0, x1, [sp], #FRAME
+end restore
+
+        .macro  record_lost way
+template record_lost_\way
+        adrp    x4, counter
+        add     x4, x4, :lo12:counter
+        count_\way x4, x5, w3
+        b       out
+end record_lost_\way
+        .endm
+
+        record_lost atomic
+        record_lost exclusive
+
+template store                          // the argument in x0
+        str     x0, [x6, #:lo12:at]
+end store
+
+template constant
+        number_64 x0, value
+end constant
+
+        .macro  set_missing
+        ldr     w0, [x6, #MISSING]
+        number_32 x1, bit
+        orr     w0, w0, w1
+        str     w0, [x6, #MISSING]
+        .endm
+
+template missing                        // the argument can't be had: its bit says so
+        set_missing
+end missing
+
+template string                         // what was stored last points to a text
+        ldr     x4, [x6, #:lo12:at]
+        number_32 x5, string_at
+        add     x5, x5, x6
+        bl      copy
+end string
+
+        .irp    target, x0, x4
+        .irp    number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
+template load_\target\()_from_x\number
+        ldr     \target, [sp, #8 * \number]
+end load_\target\()_from_x\number
+        .endr
+        .irp    number, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29
+template load_\target\()_from_x\number
+        mov     \target, x\number
+end load_\target\()_from_x\number
+        .endr
+template load_\target\()_from_x30
+        ldr     \target, [sp, #SAVED_X30]
+end load_\target\()_from_x30
+template load_\target\()_from_sp
+        add     \target, sp, #FRAME
+end load_\target\()_from_sp
+        .endr
+
+template zero
+        mov     x0, xzr
+end zero
+
+        .irp    number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+template load_x0_from_v\number
+        fmov    x0, d\number
+end load_x0_from_v\number
+        .endr
+        .irp    number, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+template load_x0_from_v\number
+        fmov    x0, d\number
+end load_x0_from_v\number
+        .endr
+
+template add_displacement
+        number_64 x0, displacement
+        add     x4, x4, x0
+end add_displacement
+
+# Memory at x4. What lies on the stack is there: `read`. Any other pointer may be wild: `try`.
+        .macro  reads name, load:vararg
+template read_\name
+        \load
+        str     x0, [x6, #:lo12:at]
+end read_\name
+template try_\name
+        bl      probe
+        cbz     x0, 1f
+        \load
+        str     x0, [x6, #:lo12:at]
+        b       2f
+1:      set_missing
+2:
+end try_\name
+        .endm
+
+        reads   signed_1, ldrsb x0, [x4]
+        reads   signed_2, ldrsh x0, [x4]
+        reads   signed_4, ldrsw x0, [x4]
+        reads   signed_8, ldr x0, [x4]
+        reads   unsigned_1, ldrb w0, [x4]
+        reads   unsigned_2, ldrh w0, [x4]
+        reads   unsigned_4, ldr w0, [x4]
+        reads   unsigned_8, ldr x0, [x4]
+
+# -- a thread of the program that works for us (Kernel in ../hosts/record.py) --------------------------------------------
+
+# x19: table, x20: how many, x21: results, x22: the word that says that all is done.
+template call_loop
+1:      cbz     x20, 2f
+        ldr     x8, [x19]
+        ldp     x0, x1, [x19, #8]
+        ldp     x2, x3, [x19, #24]
+        ldp     x4, x5, [x19, #40]
+        svc     #0
+        str     x0, [x21], #8
+        add     x19, x19, #56
+        sub     x20, x20, #1
+        b       1b
+2:      mov     x0, #1
+        stlr    x0, [x22]
+3:      yield
+        b       3b
+end call_loop
+
+# -- functions of our own process, by the C calling convention (Host in ../hosts/record.py) ----------------------------
+
+template ticks
+        mrs     x0, cntvct_el0
+        ret
+end ticks
+
+template ticks_a_second
+        mrs     x0, cntfrq_el0
+        ret
+end ticks_a_second
+
+template fence
+        dmb     ish
+        ret
+end fence
+
+template skip
+1:      ldaxr   x4, [x0]
+        cmp     x4, x1
+        b.ne    2f
+        stlxr   w5, x2, [x0]
+        cbnz    w5, 1b
+        stlr    x2, [x3]
+        mov     w0, #1
+        ret
+2:      clrex
+        mov     w0, #0
+        ret
+end skip
