@@ -70,7 +70,8 @@ def prepare(folder: Path) -> str:
     run([*MAKE, "silentoldconfig", "include/autoconf.h"], top)
     for name, options in (("plain", ["--none"]), ("probed", [])):
         shutil.copytree(top, folder / name, symlinks=True)
-        run([USDTBUILD, "header", *options, "box.d", "-o", folder / name / "include" / "box.h"], folder)
+        header = folder / name / "include" / "box.h"
+        run([USDTBUILD, "header", "--formats=dof", *options, "box.d", "-o", header], folder)
     shutil.rmtree(top)
     return run([USDTBUILD, "cc", "--native", "door"], folder).strip()
 

@@ -132,7 +132,7 @@ class Cost(NamedTuple):
 def build(folder: Path, compiler: str) -> list[str]:
     """Compile every variant of every case and link the program; return the functions' names in order."""
     (folder / "bench.d").write_text(PROVIDER)
-    run([USDTBUILD, "header", "bench.d", "-o", "bench.h"], folder)
+    run([USDTBUILD, "header", "--formats=dof", "bench.d", "-o", "bench.h"], folder)
     run([sys.executable, "-m", "usdtbuild.dtrace", "-h", "-s", "bench.d", "-o", "classic.h"], folder)
     names = []
     for variant, (probes, include, launcher, more) in VARIANTS.items():

@@ -45,7 +45,7 @@ def build(folder: Path) -> dict[str, str]:
             include, probe, launcher = "#include <sys/sdt.h>", f"DTRACE_PROBE1(bench{tag}, tick, i);", []
         else:
             (folder / f"{name}.d").write_text(PROVIDER.format(tag=tag))
-            run([USDTBUILD, "header", f"{name}.d", "-o", f"{name}.h"], folder)
+            run([USDTBUILD, "header", "--formats=dof", f"{name}.d", "-o", f"{name}.h"], folder)
             include, probe = f'#include "{name}.h"', f"BENCH{tag.upper()}_TICK(i);"
             launcher = [sys.executable, PACKAGE / "launcher.py", f"--nop={name}", "--"]
         (folder / f"{name}.c").write_text(SOURCE.format(include=include, probe=probe, hits=HITS))

@@ -119,7 +119,7 @@ def _of_both(folder: Path, other: str) -> dict[str, list[str]]:
         ours = ["env", f"--chdir={own}", f"PYTHONPATH={root}", sys.executable, "-m", "usdtbuild"]
         (own / "app.d").write_text(PROVIDER)
         (own / "seven.c").write_text(SEVEN)
-        run([*ours, "header", "app.d", "-o", "app.h"], own)
+        run([*ours, "header", "--formats=dof", "app.d", "-o", "app.h"], own)
         names = many_objects(own, 1000)
         commands[title] = [*ours, "instrument", *names, "--output-dir", "out"]
         commands[f"{title}, start"] = [*ours, "instrument", names[0], "-o", "one.o"]
@@ -145,7 +145,7 @@ def main() -> None:
     with workspace() as folder:
         (folder / "app.d").write_text(PROVIDER)
         (folder / "seven.c").write_text(SEVEN)
-        run([USDTBUILD, "header", "app.d", "-o", "app.h"], folder)
+        run([USDTBUILD, "header", "--formats=dof", "app.d", "-o", "app.h"], folder)
         names = many_objects(folder, 1000)
         large_object(folder)
         million_symbols(folder)

@@ -29,7 +29,7 @@ def main() -> None:
         (folder / "app.d").write_text(PROVIDER)
         (folder / "seven.c").write_text(SEVEN)
         (folder / "plain.c").write_text(PLAIN)
-        run([USDTBUILD, "header", "app.d", "-o", "app.h"], folder)
+        run([USDTBUILD, "header", "--formats=dof", "app.d", "-o", "app.h"], folder)
         launcher = PACKAGE / "launcher.py"
         doors = {
             "native": run([*PYTHON, launcher, "--native", "door"], folder).splitlines(),

@@ -204,7 +204,7 @@ def build(folder: Path) -> list[str]:
         objects.append(f"{source.stem}.o")
         run(["gcc", "-std=gnu99", "-O2", "-c", source, "-o", objects[-1]], folder)
     (folder / "bench.d").write_text(PROVIDER)
-    run([USDTBUILD, "header", "bench.d", "-o", "bench.h"], folder)
+    run([USDTBUILD, "header", "--formats=dof", "bench.d", "-o", "bench.h"], folder)
     table = ",".join(f"g_{i}" for i in range(FUNCTIONS))
     one = "__attribute__((noinline)) long g_{0}(long x) {{ return x * 3 + {0}; }}\n"
     many = "".join(one.format(i) for i in range(FUNCTIONS))

@@ -117,7 +117,7 @@ def _variant_of_python(folder: Path, top: Path, config: str, variant: str) -> No
     if with_object:
         run([maker, *classic], folder)
     elif maker == "header":
-        run([USDTBUILD, "header", provider, "-o", folder / "probes.h"], folder)
+        run([USDTBUILD, "header", "--formats=dof", provider, "-o", folder / "probes.h"], folder)
     if maker:  # as CPython's Makefile does it
         _replace(top / HEADER, re.sub("PYTHON_", "PyDTrace_", (folder / "probes.h").read_text()))
     _replace(top / "pyconfig.h", config if maker else config.replace(defined, "/* no probes */"))
@@ -214,7 +214,7 @@ def build_snappy(folder: Path, variants: list[str], compiler: str = "g++") -> di
     (folder / "codec.d").write_text(PROVIDER)
     (folder / "codec_probes.h").write_text(PROBES)
     (folder / "main.cc").write_text(MAIN)
-    run([USDTBUILD, "header", "codec.d", "-o", "codec.h"], folder)
+    run([USDTBUILD, "header", "--formats=dof", "codec.d", "-o", "codec.h"], folder)
     run([sys.executable, "-m", "usdtbuild.dtrace", "-h", "-s", "codec.d", "-o", "classic.h"], folder)
     built = {}
     for variant in variants:

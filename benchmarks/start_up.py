@@ -81,7 +81,7 @@ def main() -> None:
     rows = []
     with workspace() as folder:
         (folder / "bench.d").write_text(PROVIDER)
-        run([USDTBUILD, "header", "bench.d", "-o", "bench.h"], folder)
+        run([USDTBUILD, "header", "--formats=dof", "bench.d", "-o", "bench.h"], folder)
         found = {}
         for number, variant in enumerate(VARIANTS):
             own = folder / str(number)

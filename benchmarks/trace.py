@@ -238,7 +238,7 @@ def hits(folder: Path) -> None:
     """Measure what a hit costs."""
     (folder / "bench.d").write_text(PROVIDER)
     (folder / "bench.c").write_text(CLOCK + SOURCE)
-    run([USDTBUILD, "header", "bench.d", "-o", "bench.h"], folder)
+    run([USDTBUILD, "header", "--formats=dof", "bench.d", "-o", "bench.h"], folder)
     run([USDTBUILD, "cc", "--", "gcc", "-O2", "-c", "bench.c"], folder)
     run(["gcc", "bench.o", "-o", "bench"], folder)
     build_peers(folder)

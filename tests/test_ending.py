@@ -46,7 +46,7 @@ def folder(usdtbuild: Any, run: Any, tmp_path_factory: pytest.TempPathFactory) -
     (made / "app.d").write_text(PROVIDER)
     (made / "broken.d").write_text("provider app { probe ")
     (made / "main.c").write_text(SOURCE)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=made)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=made)
     run("gcc", "-fpatchable-function-entry=4,2", "-c", "main.c", "-o", "main.o", cwd=made)
     usdtbuild("instrument", "main.o", "-o", "done.o", "--formats", "stapsdt,dof", cwd=made)
     run("gcc", "done.o", "-o", "app", cwd=made)

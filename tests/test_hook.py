@@ -15,7 +15,7 @@ SOURCE = '#include "app.h"\nint f(int);\nint f(int x) { if (APP_GO_ENABLED()) AP
 def folder(tmp_path: Path, usdtbuild: Any) -> Path:
     (tmp_path / "app.d").write_text(PROVIDER)
     (tmp_path / "app.c").write_text(SOURCE)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
     return tmp_path
 
 

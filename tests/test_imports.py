@@ -24,13 +24,13 @@ ALLOWED_IN_HEADERS = {
     *("__future__", "_blake2", "_collections", "_struct", "encodings.utf_8_sig", "errno", "gc", "struct"),
     *("_collections_abc", "_stat", "genericpath", "os", "posixpath", "stat"),  # os, which site has loaded
 }
-HEADER, DTRACE, INSTRUMENT = 25, 26, 44  # of our own
+HEADER, DTRACE, INSTRUMENT = 30, 26, 44  # of our own
 
 
 @pytest.fixture
 def folder(tmp_path: Path, usdtbuild: Any) -> Path:
     (tmp_path / "app.d").write_text("provider app { probe go(int x, char *text); };\n")
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
     (tmp_path / "probed.c").write_text('#include "app.h"\nvoid f(int x) { APP_GO(x, "text"); }\n')
     (tmp_path / "plain.c").write_text("int g(int x) { return x; }\n")
     return tmp_path

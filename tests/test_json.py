@@ -51,7 +51,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, usdtbuild: Any, run: Any) ->
     place = tmp_path_factory.mktemp("json")
     (place / "app.d").write_text(PROVIDER)
     (place / "main.c").write_text(MAIN)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=place)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=place)
     formats, entries = "--formats=stapsdt,dof,usdt", "-fpatchable-function-entry=7,5"
     usdtbuild("cc", formats, "--", "gcc", "-O1", "-g", entries, "-c", "main.c", "-o", "main.o", cwd=place)
     run("gcc", "main.o", "-o", "app", cwd=place)

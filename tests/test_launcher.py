@@ -59,7 +59,7 @@ def headers(usdtbuild, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the provider's header, once with probes and once with macros that do nothing."""
     folder = tmp_path_factory.mktemp("headers")
     (folder / "app.d").write_text(PROVIDER)
-    usdtbuild("header", folder / "app.d", "-o", folder / "probes.h")
+    usdtbuild("header", "--formats=dof", folder / "app.d", "-o", folder / "probes.h")
     usdtbuild("header", "--none", folder / "app.d", "-o", folder / "plain.h")
     return folder
 

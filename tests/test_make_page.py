@@ -64,7 +64,7 @@ def test_the_makefile_builds_what_changed(project: Path, make: Any, usdtbuild: A
 
 
 def test_the_commands_by_hand(project: Path, run: Any, usdtbuild: Any) -> None:
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=project)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=project)
     usdtbuild("cc", "--", "gcc", "-O2", "-c", "main.c", "-o", "main.o", cwd=project)
     run("gcc", "main.o", "-o", "app", cwd=project)
     assert "2 probes, 2 sites" in usdtbuild("list", project / "app").stdout

@@ -38,7 +38,7 @@ def door(request: pytest.FixtureRequest, need: Any, tmp_path_factory: pytest.Tem
 @pytest.fixture
 def project(tmp_path: Path, usdtbuild: Any) -> Path:
     (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
     (tmp_path / "probed.c").write_text('#include "app.h"\nint f(int);\nint f(int x) { APP_GO(x); return x; }\n')
     (tmp_path / "plain.c").write_text("int g(int x);\nint g(int x) { return x; }\n")
     return tmp_path

@@ -50,7 +50,7 @@ def folder(usdtbuild: Any, run: Any, tmp_path_factory: pytest.TempPathFactory) -
     made = tmp_path_factory.mktemp("outputs")
     (made / "app.d").write_text(PROVIDER)
     (made / "main.c").write_text(SOURCE)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=made)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=made)
     run("gcc", "-fpatchable-function-entry=4,2", "-c", "main.c", "-o", "main.o", cwd=made)
     run("gcc", "-DUSDT_PROBES_BY_CALL", "-c", "main.c", "-o", "calls.o", cwd=made)
     run("gcc", "-S", "main.c", "-o", "main.s", cwd=made)

@@ -63,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, usdtbuild: Any, run: Any) -
     place = tmp_path_factory.mktemp("once")
     (place / "app.d").write_text("provider app { probe go(int x, char *text); };\n")
     (place / "app.c").write_text(SOURCE)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=place)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=place)
     usdtbuild("cc", "--", "gcc", *OPTIONS, "app.o", cwd=place)
     run("gcc", "app.o", "-Wl,--build-id=sha1", "-o", "app", cwd=place)
     run("objcopy", "--only-keep-debug", "app", "app.debug", cwd=place)

@@ -64,7 +64,7 @@ def build(folder: Path, ours: tuple[str, ...]) -> None:
     for name, text in re.findall(r"`(kitchen\.[dc])`:\n\n```\w+\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         (folder / name).write_text(text)
     for words in (
-        (*ours, "header", "kitchen.d", "-o", "kitchen.h"),
+        (*ours, "header", "--formats=dof", "kitchen.d", "-o", "kitchen.h"),
         ("gcc", "-O2", "-c", "kitchen.c", "-o", "plain.o"),
         (*ours, "cc", "--", "gcc", "-O2", "-c", "kitchen.c", "-o", "kitchen.o"),
         ("gcc", "kitchen.o", "-o", "kitchen"),

@@ -53,7 +53,7 @@ def tutorial(folder: Path) -> None:
 
 def build(folder: Path) -> None:
     """Build the program."""
-    run(folder, *OURS, "header", SOURCES / "server.d", "-o", "server.h")
+    run(folder, *OURS, "header", "--formats=dof", SOURCES / "server.d", "-o", "server.h")
     run(folder, *OURS, "cc", "--", "gcc", "-O2", "-I.", "-c", SOURCES / "server.c", "-o", "server.o")
     run(folder, "gcc", "server.o", "-o", "server", "-pthread")
 

@@ -11,6 +11,8 @@ SAFE, NOP5, CLASSIC = "safe", "nop5", "classic"
 NOPS = (SAFE, NOP5, CLASSIC)
 # Records of probes (docs/formats/).
 FORMATS = ("stapsdt", "dof", "usdt")
+# Those that a header writes by itself; for any other, objects are completed after the compiler (`usdtbuild cc`).
+BY_HEADER = ("stapsdt",)
 # System -> the records that its tracers read.
 SYSTEMS = {"linux": ("stapsdt",), "freebsd": ("dof",), "illumos": ("dof",), "oracle": ("dof",)}
 # What to do with objects of intermediate code that have probes.

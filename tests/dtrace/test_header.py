@@ -492,7 +492,7 @@ def test_several_headers_in_one_file(app: Path, dtrace: Any, usdtbuild: Any, run
                              "provider c { probe x(double, float, bool); };\n")  # fmt: skip
     dtrace("-h", "-s", "b.d", cwd=app)
     (app / "all.d").write_text(APP)
-    usdtbuild("header", "all.d", cwd=app)  # not the classic one, of the same provider
+    usdtbuild("header", "--formats=dof", "all.d", cwd=app)  # not the classic one, of the same provider
     (app / "main.c").write_text(MAIN.replace('#include "app.h"', '#include "app.h"\n#include "all.h"\n#include "b.h"')
                                 .replace("return 0", "B_X(1,2,3,4,5,6,7); C_X(1.5, 2.5f, argc); return 0"))  # fmt: skip
     run("gcc", "-O2", "-Wall", "-Werror", "main.c", "-o", "program", cwd=app)
@@ -506,7 +506,7 @@ def test_several_headers_in_one_file(app: Path, dtrace: Any, usdtbuild: Any, run
 def test_under_the_launcher(by_call: bool, app: Path, usdtbuild: Any, run: Any, notes: Any, dtrace: Any) -> None:
     """Complete probes stay; calls are completed; a plain header in the same file works, too."""
     (app / "other.d").write_text("provider other { probe x(int); };\n")
-    usdtbuild("header", "other.d", cwd=app)
+    usdtbuild("header", "--formats=dof", "other.d", cwd=app)
     (app / "main.c").write_text(MAIN.replace('#include "app.h"', '#include "app.h"\n#include "other.h"').replace(
         "return 0;", "if (OTHER_X_ENABLED())\n\t\tOTHER_X(argc);\n\treturn 0;"))  # fmt: skip
     more = ["-DUSDT_PROBES_BY_CALL"] if by_call else []

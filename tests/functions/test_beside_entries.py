@@ -41,7 +41,7 @@ def probed(request: Any, usdtbuild: Any, run: Any, need: Any, tmp_path_factory: 
     folder = tmp_path_factory.mktemp("probed")
     (folder / "app.d").write_text(PROBES)
     (folder / "main.c").write_text(SOURCE)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=folder)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=folder)
     words = [need(compiler), "-O2", "-fno-inline", "-fno-pie", f"-fpatchable-function-entry={pair}", *options]
     usdtbuild("cc", f"--nop={nop}", "--", *words, "-c", "main.c", "-o", "main.o", cwd=folder)
     run(*words, "-nostdlib", "-static", "-Wl,--build-id=sha1", "main.o", "-o", "main", cwd=folder)

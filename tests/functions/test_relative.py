@@ -205,7 +205,7 @@ def test_probes_and_the_table_go_together(
 ) -> None:
     provider, header, source = tmp_path / "app.d", tmp_path / "app.h", tmp_path / "a.c"
     provider.write_text("provider app { probe done(int); };\n")
-    usdtbuild("header", provider, "-o", header)
+    usdtbuild("header", "--formats=dof", provider, "-o", header)
     source.write_text('#include "app.h"\nint main(int c, char **v) { (void)v; APP_DONE(c); return 0; }\n'
                       "int idle(int x) { return x; }\n")  # fmt: skip
     built, program = tmp_path / "a.o", tmp_path / "a"

@@ -159,7 +159,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory, server: Server) -> list[Seed
     """Good files of each machine: objects, instrumented ones, shared libraries and programs."""
     folder = tmp_path_factory.mktemp("seeds")
     (folder / "app.d").write_text(PROVIDER)
-    assert server.run(folder, "usdtbuild", "header", "app.d").code == 0
+    assert server.run(folder, "usdtbuild", "header", "--formats=dof", "app.d").code == 0
     (folder / "app.c").write_text(SOURCE)
     (folder / "app.cc").write_text(SOURCE + SHARED)
     found = [seed for machine in MACHINES for seed in build(machine, folder, server)]

@@ -126,7 +126,8 @@ def test_changed_provider_files(attempt: Any, cases: Any) -> None:
     for case in cases(120):
         content = mutations.provider(case.source.choice(contents), case.source)
         command = case.source.choice((
-            ("usdtbuild", "header", "in.d", "-o", "out.h"), ("dtrace", "-h", "-s", "in.d", "-o", "out.h"),
+            ("usdtbuild", "header", "--formats=dof", "in.d", "-o", "out.h"),
+            ("dtrace", "-h", "-s", "in.d", "-o", "out.h"),
         ))  # fmt: skip
         outcomes[attempt(case, content, "in.d", *command, output="out.h").code] += 1
     assert outcomes[0] > 5

@@ -59,7 +59,7 @@ def built(run: Any, tmp_path: Path, folder: Path) -> Callable[..., Path]:
         module = sys.executable, "-m", "usdtbuild"
         for path in SOURCES.glob("*.[cd]"):
             shutil.copy(path, tmp_path)
-        run(*module, "header", "victim.d", "-o", "victim.h", cwd=tmp_path)
+        run(*module, "header", "--formats=dof", "victim.d", "-o", "victim.h", cwd=tmp_path)
         run(*module, "cc", "--", "gcc", "-O2", "-Wall", "-Werror", f"{name}.c", *options, "-o", name, cwd=tmp_path)
         return tmp_path / name
 

@@ -30,11 +30,11 @@ def written(tmp_path: Path, command: Any) -> Any:
     """Each command that has an output, to be run with the output's name."""
     (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
     (tmp_path / "app.c").write_text('#include "app.h"\nint main(void) { APP_GO(1); return 0; }\n')
-    assert command("header", "app.d", "-o", "app.h", cwd=tmp_path).code == 0
+    assert command("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path).code == 0
     os.system(f"cd {tmp_path} && gcc -c app.c -o plain.o")
     assert command("cc", "--", "gcc", "app.c", "-o", "app", cwd=tmp_path).code == 0
     lines = {
-        "header": ("header", "app.d", "-o"),
+        "header": ("header", "--formats=dof", "app.d", "-o"),
         "instrument": ("instrument", "plain.o", "-o"),
         "trace": ("trace", "-o", None, "--", "./app"),
         "count": ("trace", "--count", "-o", None, "--", "./app"),

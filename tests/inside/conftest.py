@@ -82,7 +82,7 @@ def build(run: Any, runtime: Any, usdtbuild: Any, tmp_path_factory: pytest.TempP
         if key not in made:
             folder = tmp_path_factory.mktemp("program")
             for provider in HERE.glob("*.d"):
-                usdtbuild("header", provider, "-o", folder / f"{provider.stem}.h")
+                usdtbuild("header", "--formats=dof", provider, "-o", folder / f"{provider.stem}.h")
             path = HERE / source
             warnings = ("-Wno-infinite-recursion",) if "clang" not in compiler else ()
             compile_ = (compiler, "-g", *WARNINGS, *warnings, *flags, "-I", folder, "-I", RUNTIME)

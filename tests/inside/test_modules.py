@@ -16,7 +16,7 @@ def test_a_library_is_opened_and_closed_a_thousand_times(
     linker: str, build: Any, run: Any, usdtbuild: Any, tmp_path: Any, need: Any
 ) -> None:
     need(f"ld.{linker}")
-    usdtbuild("header", HERE / "module.d", "-o", tmp_path / "module.h")
+    usdtbuild("header", "--formats=dof", HERE / "module.d", "-o", tmp_path / "module.h")
     usdtbuild("cc", "--", "gcc", "-O2", "-fPIC", "-I", tmp_path, "-c", HERE / "module.c", "-o", tmp_path / "module.o")
     run("gcc", "-shared", f"-fuse-ld={linker}", tmp_path / "module.o", "-o", tmp_path / "module.so")
     out = run(build("modules.c"), tmp_path / "module.so", 1000).stdout
@@ -24,7 +24,7 @@ def test_a_library_is_opened_and_closed_a_thousand_times(
 
 
 def test_a_library_that_was_there_before_is_known_at_once(build: Any, run: Any, usdtbuild: Any, tmp_path: Path) -> None:
-    usdtbuild("header", HERE / "module.d", "-o", tmp_path / "module.h")
+    usdtbuild("header", "--formats=dof", HERE / "module.d", "-o", tmp_path / "module.h")
     compile_ = ("gcc", "-O2", "-fPIC", "-I", tmp_path, "-c", HERE / "module.c", "-o", tmp_path / "module.o")
     usdtbuild("cc", "--", *compile_)
     run("gcc", "-shared", tmp_path / "module.o", "-o", tmp_path / "module.so")
@@ -36,7 +36,7 @@ def test_a_library_that_was_there_before_is_known_at_once(build: Any, run: Any, 
 
 def test_a_file_that_is_replaced_while_it_runs_is_named(run: Any, usdtbuild: Any, build: Any, tmp_path: Path) -> None:
     """Notes of another build would lead into the middle of instructions."""
-    usdtbuild("header", HERE / "module.d", "-o", tmp_path / "module.h")
+    usdtbuild("header", "--formats=dof", HERE / "module.d", "-o", tmp_path / "module.h")
     compile_ = ("gcc", "-O2", "-fPIC", "-I", tmp_path, "-c", HERE / "module.c", "-o", tmp_path / "module.o")
     usdtbuild("cc", "--", *compile_)
     run("gcc", "-shared", "-Wl,--build-id=sha1", tmp_path / "module.o", "-o", tmp_path / "module.so")

@@ -52,7 +52,7 @@ def test_a_library_opened_later_is_found_by_the_next_call(
 ) -> None:
     """The dynamic linker's hook is left alone: it is called under a lock that asking for its modules would wait for."""
     need("musl-gcc")
-    usdtbuild("header", HERE / "module.d", "-o", tmp_path / "module.h")
+    usdtbuild("header", "--formats=dof", HERE / "module.d", "-o", tmp_path / "module.h")
     compile_ = ("musl-gcc", "-O2", "-fPIC", "-I", tmp_path, "-c", HERE / "module.c", "-o", tmp_path / "module.o")
     usdtbuild("cc", "--", *compile_)
     run("musl-gcc", "-shared", tmp_path / "module.o", "-o", tmp_path / "module.so")

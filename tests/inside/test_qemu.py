@@ -47,7 +47,7 @@ def qemu(run: Any, runtime: Any, usdtbuild: Any, need: Any, many_functions: Any,
         compiler, emulator = need(f"{triple}-gcc{version}"), need(f"qemu-{machine}")
         driver = need(f"{triple}-g++{version}") if cxx else compiler
         for provider in HERE.glob("*.d"):
-            usdtbuild("header", provider, "-o", tmp_path / f"{provider.stem}.h")
+            usdtbuild("header", "--formats=dof", provider, "-o", tmp_path / f"{provider.stem}.h")
         # Debian's libgcc finds out about atomics in a constructor that isn't fit for guards either.
         place = ("-fPIC", "-mno-outline-atomics") if guarded else ()
         objects = runtime(compiler, "-O2", *flags, *place)
@@ -148,7 +148,7 @@ def open_and_close(machine: str, triple: str, flags: tuple[str, ...], run: Any, 
     """Run modules.c, which opens a library of module.c a hundred times."""
     usdtbuild, need, folder = tools
     compiler, emulator = need(f"{triple}-gcc"), need(f"qemu-{machine}")
-    usdtbuild("header", HERE / "module.d", "-o", folder / "module.h")
+    usdtbuild("header", "--formats=dof", HERE / "module.d", "-o", folder / "module.h")
     compile_ = (compiler, "-O2", *flags, "-fPIC", "-I", folder, "-c", HERE / "module.c", "-o", folder / "module.o")
     usdtbuild("cc", "--", *compile_)
     guard = ("-nostartfiles", "-Wl,-z,force-bti") if "-mbranch-protection=standard" in flags else ()

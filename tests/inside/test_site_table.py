@@ -29,7 +29,7 @@ def compiled(run: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory)
         key = (name, compiler, *options, str(table))
         if key not in made:
             folder = tmp_path_factory.mktemp("object")
-            usdtbuild("header", HERE / f"{name}.d", "-o", folder / f"{name}.h")
+            usdtbuild("header", "--formats=dof", HERE / f"{name}.d", "-o", folder / f"{name}.h")
             words = (compiler, "-O2", *options, "-I", folder, "-I", RUNTIME, "-c", HERE / f"{name}.c")
             made[key] = folder / f"{name}.o"
             usdtbuild("cc", *(["--site-table"] if table else []), "--", *words, "-o", made[key])
@@ -130,7 +130,7 @@ def test_the_table_has_the_sites_that_the_notes_have_and_no_dynamic_relocation(
 ) -> None:
     """Dropped code is in neither; two objects that know the provider share the way to the table."""
     need(compiler)
-    usdtbuild("header", HERE / "hidden.d", "-o", tmp_path / "hidden.h")
+    usdtbuild("header", "--formats=dof", HERE / "hidden.d", "-o", tmp_path / "hidden.h")
     main = "int main(void) { return alive(1) - 1 + asks(0); }"
     (tmp_path / "one.c").write_text(MORE.format(main=f"int asks(int); {main}"))
     (tmp_path / "two.c").write_text(
@@ -162,7 +162,7 @@ TRIPLES = ["aarch64-linux-gnu", "riscv64-linux-gnu", "s390x-linux-gnu", "arm-lin
 @pytest.mark.parametrize("triple", TRIPLES)
 def test_other_machines_have_the_same_table(triple: str, run: Any, usdtbuild: Any, need: Any, tmp_path: Path) -> None:
     compiler = need(f"{triple}-gcc")
-    usdtbuild("header", HERE / "module.d", "-o", tmp_path / "module.h")
+    usdtbuild("header", "--formats=dof", HERE / "module.d", "-o", tmp_path / "module.h")
     words = (compiler, "-O2", "-fPIC", "-I", tmp_path, "-c", HERE / "module.c", "-o", tmp_path / "module.o")
     usdtbuild("cc", "--site-table", "--", *words)
     run(compiler, "-shared", "-nostdlib", tmp_path / "module.o", "-o", tmp_path / "module.so")
@@ -177,7 +177,7 @@ def test_other_machines_have_the_same_table(triple: str, run: Any, usdtbuild: An
 
 def test_mips_has_no_such_table_and_says_so(run: Any, usdtbuild: Any, need: Any, tmp_path: Path) -> None:
     compiler = need("mips64el-linux-gnuabi64-gcc")
-    usdtbuild("header", HERE / "module.d", "-o", tmp_path / "module.h")
+    usdtbuild("header", "--formats=dof", HERE / "module.d", "-o", tmp_path / "module.h")
     words = (compiler, "-O2", "-I", tmp_path, "-c", HERE / "module.c", "-o", tmp_path / "module.o")
     done = usdtbuild("cc", "--site-table", "--", *words, code=1)
     assert "a table of sites can't be written for mips n64" in done.stderr

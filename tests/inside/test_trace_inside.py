@@ -22,7 +22,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def program(run: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("tracee")
-    usdtbuild("header", HERE / "tracee.d", "-o", folder / "tracee.h")
+    usdtbuild("header", "--formats=dof", HERE / "tracee.d", "-o", folder / "tracee.h")
     options = ("-O2", "-fpatchable-function-entry=7,5", "-I", folder)
     usdtbuild("cc", "--", "gcc", *options, "-c", HERE / "tracee.c", "-o", folder / "tracee.o")
     run("gcc", folder / "tracee.o", "-o", folder / "tracee")

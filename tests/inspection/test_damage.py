@@ -48,7 +48,7 @@ def all_formats(
     (folder / "app.d").write_text("provider app { probe req__done(int fd, char *name); probe start(); };\n")
     body = 'if (APP_START_ENABLED()) APP_START(); APP_REQ_DONE(1, "x"); return 0;'
     (folder / "main.c").write_text(f'#include "app.h"\nint main(void) {{ {body} }}\n')
-    usdtbuild("header", folder / "app.d", "-o", folder / "app.h")
+    usdtbuild("header", "--formats=dof", folder / "app.d", "-o", folder / "app.h")
     flags = ("-O1", "-fPIC", "-fno-asynchronous-unwind-tables", "-DUSDT_ENABLED_BY_CALL")
     words = ("gcc", *flags, "-c", folder / "main.c", "-o", folder / "main.o")
     usdtbuild("cc", "--formats", "stapsdt,dof,usdt", "--", *words)

@@ -57,7 +57,7 @@ def build(tmp_path_factory: pytest.TempPathFactory, run: Any, usdtbuild: Any) ->
     folder = tmp_path_factory.mktemp("formats")
     (folder / "app.d").write_text(APP_D)
     (folder / "main.c").write_text(MAIN_C)
-    usdtbuild("header", folder / "app.d", "-o", folder / "app.h")
+    usdtbuild("header", "--formats=dof", folder / "app.d", "-o", folder / "app.h")
     include = usdtbuild("--include-dir").stdout.strip()
     run("gcc", "-O1", "-c", Path(include, "usdt_dof_register.c"), "-o", folder / "register.o")
     made = []
@@ -157,7 +157,7 @@ def test_other_machines_formats_agree(
 def test_defaults_follow_the_target_system(formats: str, os: str, build: Any, usdtbuild: Any, tmp_path: Path) -> None:
     plain = tmp_path / "plain.o"
     source = build(ALL, "-DUSDT_ENABLED_BY_CALL", link=False).with_suffix(".c")
-    usdtbuild("header", source.with_name("app.d"), "-o", tmp_path / "app.h")
+    usdtbuild("header", "--formats=dof", source.with_name("app.d"), "-o", tmp_path / "app.h")
     words = ("gcc", f"-I{tmp_path}", "-DUSDT_ENABLED_BY_CALL", "-c", source, "-o", plain)
     usdtbuild("cc", "--target-os", os, "--", *words)
     (file,) = json.loads(usdtbuild("list", "--json", plain).stdout)["files"]
@@ -251,7 +251,7 @@ def test_more_arguments_than_an_sdt_note_has_room_for_are_no_difference(build: A
     source = '#include "many.h"\nint main(void) { MANY_P(1,2,3,4,5,6,7,8,9,10,11,12,13,14); return 0; }\n'
     folder = build("stapsdt", link=False).parent
     (folder / "many.d").write_text(f"provider many {{ probe p({','.join(['int'] * 14)}); }};\n")
-    usdtbuild("header", folder / "many.d", "-o", folder / "many.h")
+    usdtbuild("header", "--formats=dof", folder / "many.d", "-o", folder / "many.h")
     assert verified(usdtbuild, build(ALL, source=source)) == {}
 
 

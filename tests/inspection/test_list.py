@@ -319,7 +319,7 @@ def test_no_probes_is_no_error_but_is_said(usdtbuild: Any, tmp_path: Path, run: 
 def test_object_that_was_not_instrumented_is_told_of(usdtbuild: Any, tmp_path: Path, run: Any) -> None:
     (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
     (tmp_path / "main.c").write_text('#include "app.h"\nint main(void) { APP_GO(1); return 0; }\n')
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
     run("gcc", "-c", "main.c", cwd=tmp_path)
     said = ", but calls that nobody has turned into sites; 'usdtbuild verify main.o' names them\n"
     assert usdtbuild("list", "main.o", cwd=tmp_path).stderr == f"usdtbuild: main.o: no probes found{said}"

@@ -51,7 +51,7 @@ def app(tmp_path_factory: pytest.TempPathFactory, run: Any, usdtbuild: Any) -> C
             folder = tmp_path_factory.mktemp("app")
             (folder / "app.d").write_text(APP_D)
             (folder / "main.c").write_text(MAIN_C)
-            usdtbuild("header", folder / "app.d", "-o", folder / "app.h")
+            usdtbuild("header", "--formats=dof", folder / "app.d", "-o", folder / "app.h")
             compile_flags = [flag for flag in flags if not flag.startswith("-Wl")]
             usdtbuild("cc", "--", compiler, *compile_flags, "-c", folder / "main.c", "-o", folder / "main.o")
             run(compiler, *flags, folder / "main.o", f"-fuse-ld={linker}", "-o", folder / "app")

@@ -25,7 +25,7 @@ def build(usdtbuild: Any, run: Any, folder: Path, parts: dict[str, str], calls: 
     """Return a program of an object for each part, linked in the order given."""
     for name, text in parts.items():
         (folder / f"{name}.d").write_text(text)
-        usdtbuild("header", f"{name}.d", "-o", f"{name}.h", cwd=folder)
+        usdtbuild("header", "--formats=dof", f"{name}.d", "-o", f"{name}.h", cwd=folder)
         entry = "main" if name == "main" else name
         (folder / f"{name}.c").write_text(
             f'#include "{name}.h"\nint {entry}(void);\nint {entry}(void) {{ {calls[name]} return 0; }}\n'

@@ -54,7 +54,7 @@ def build(usdtbuild: Any, run: Any, folder: Path, compiler: str, options: list[s
     other = "int other(int x); int other(int x) { return middle(x); }\n"
     (folder / "other.cc").write_text('#include "inc/deep.h"\n' + other)
     (folder / "app.d").write_text(PROBES)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=folder)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=folder)
     for name in ("main", "other"):
         words = [compiler, *options, "-I.", "-c", f"{name}.cc", "-o", f"{name}.o"]
         usdtbuild("cc", "--", *words, cwd=folder)
@@ -187,7 +187,7 @@ def test_a_folder_for_debug_files_needs_the_option(usdtbuild: Any, one: Path) ->
 
 def test_sites_of_a_process_have_lines(usdtbuild: Any, run: Any, need: Any, tmp_path: Path) -> None:
     (tmp_path / "app.d").write_text(PROBES)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
     (tmp_path / "f.c").write_text(
         '#include "app.h"\n#include <stdio.h>\nint main(void) {\n  APP_HIT(1);\n  return getchar();\n}\n'
     )
@@ -221,7 +221,7 @@ def test_objects_and_programs_of_other_machines_have_lines(
     compiler = need(MACHINES[machine])
     (tmp_path / "app.d").write_text(PROBES)
     (tmp_path / "deep.h").write_text(DEEP)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
     (tmp_path / "f.c").write_text('#include "deep.h"\nvoid _start(void);\nvoid _start(void) { middle(3); for (;;); }\n')
     usdtbuild("cc", "--", compiler, "-g", "-O2", "-c", "f.c", "-o", "f.o", cwd=tmp_path)
     run(compiler, "-nostdlib", "-static", "f.o", "-o", "f", cwd=tmp_path)

@@ -37,7 +37,7 @@ class Objects:
     def __init__(self, folder: Path, usdtbuild: Any, compiler: str) -> None:
         self.folder, self.usdtbuild, self.compiler = folder, usdtbuild, compiler
         (folder / "tab.d").write_text(PROVIDER)
-        usdtbuild("header", folder / "tab.d", "-o", folder / "tab.h")
+        usdtbuild("header", "--formats=dof", folder / "tab.d", "-o", folder / "tab.h")
         (folder / "inline.h").write_text(INLINE)
         for name, text in (("one", ONE), ("two", TWO)):
             (folder / f"{name}.cc").write_text(text)

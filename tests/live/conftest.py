@@ -65,7 +65,7 @@ def _build(
     for name in ("live.d", "tracee.c", "host_linked.c", "host_dlopen.c"):
         shutil.copy(HERE / name, folder)
     module = sys.executable, "-m", "usdtbuild"
-    run(*module, "header", "live.d", "-o", "live.h", cwd=folder)
+    run(*module, "header", "--formats=dof", "live.d", "-o", "live.h", cwd=folder)
     library = shape in ("shared", "dlopen")
     position = {"exe": "-fno-pie", "static": "-fno-pie"}.get(shape, "-fPIC" if library else "-fPIE")
     define = ("-DMODULE",) if library else ()

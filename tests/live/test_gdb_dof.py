@@ -51,7 +51,7 @@ def program(run: Any, usdtbuild: Any, cc: str, tmp_path: Path) -> Path:
     """A program with SDT notes and DOF, whose addresses the linker has filled in (no PIE)."""
     (tmp_path / "app.d").write_text(PROVIDER)
     (tmp_path / "main.c").write_text(PROGRAM)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
     usdtbuild(
         "cc", "--formats", "stapsdt,dof", "--", cc, "-O1", "-fno-pie", "-c", "main.c", "-o", "main.o", cwd=tmp_path
     )
@@ -112,7 +112,7 @@ def test_what_dtrace_answers_is_what_the_program_gets(
     """gdb does at the second of three is-enabled sites what each DTrace does at all of them."""
     (tmp_path / "app.d").write_text(PROVIDER)
     (tmp_path / "main.c").write_text(TESTS)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
     words = (cc, "-O1", "-fno-pie", "-DUSDT_ENABLED_BY_CALL", "-c", "main.c", "-o", "main.o")
     usdtbuild("cc", "--formats", formats, "--target-os", system, "--", *words, cwd=tmp_path)
     run(cc, "-no-pie", "main.o", "-o", "program", cwd=tmp_path)
@@ -130,7 +130,7 @@ def test_a_semaphore_is_answered_by_the_same_test(
 ) -> None:
     (tmp_path / "app.d").write_text(PROVIDER)
     (tmp_path / "main.c").write_text(TESTS)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
     words = (cc, "-O1", "-fno-pie", "-DUSDT_ENABLED_BY_CALL", "-c", "main.c", "-o", "main.o")
     usdtbuild("cc", "--formats", "stapsdt,dof,usdt", "--", *words, cwd=tmp_path)
     run(cc, "-no-pie", "main.o", "-o", "program", cwd=tmp_path)

@@ -28,7 +28,7 @@ def build(run: Any, folder: Path, compiler: str, *options: str) -> Tracee:
     (folder / "redzone.d").write_text("provider redzone { probe hit(int x); };\n")
     shutil.copy(HERE / "redzone.c", folder)
     module = (sys.executable, "-m", "usdtbuild")
-    run(*module, "header", "redzone.d", "-o", "redzone.d.h", cwd=folder)
+    run(*module, "header", "--formats=dof", "redzone.d", "-o", "redzone.d.h", cwd=folder)
     run(*module, "cc", *options, "--", compiler, "-O2", "-c", "redzone.c", "-o", "redzone.o", cwd=folder)
     run(compiler, "redzone.o", "-o", "redzone", cwd=folder)
     return Tracee(folder / "redzone", (str(folder / "redzone"), str(CALLS)), folder)
@@ -136,7 +136,7 @@ def test_a_struct_that_only_the_probe_reads_is_filled(
     (tmp_path / "main.c").write_text(POINTED)
     module = (sys.executable, "-m", "usdtbuild")
     if command == "header":
-        run(*module, "header", "app.d", cwd=tmp_path)
+        run(*module, "header", "--formats=dof", "app.d", cwd=tmp_path)
     else:
         run(sys.executable, "-m", "usdtbuild.dtrace", "-h", "-s", "app.d", cwd=tmp_path)
     run(*module, "cc", "--", *words, "-c", "main.c", "-o", "main.o", cwd=tmp_path)

@@ -254,7 +254,7 @@ class Workshop:
         folder.mkdir(parents=True, exist_ok=True)
         for source in ("corpus.c", "links.c", "platform.c", "corpus.d"):
             shutil.copy(HERE / source, folder)
-        self.call(*USDTBUILD, "header", "corpus.d", "-o", "corpus.h")
+        self.call(*USDTBUILD, "header", "--formats=dof", "corpus.d", "-o", "corpus.h")
         (folder / "reference.c").write_text(reference_stubs((folder / "corpus.h").read_text()))
 
     def call(self, *command: Any, code: int = 0, **more: Any) -> str:

@@ -77,7 +77,7 @@ def test_launcher_with_a_cross_compiler(triple, sources, run, usdtbuild, emulate
     """The machine is the object's, whatever the host is: compile, link a library, compile and link in one go."""
     if shutil.which(f"{triple}-gcc") is None:
         pytest.skip(f"{triple}-gcc is not installed (make test-all installs it)")
-    usdtbuild("header", "cross.d", cwd=sources)
+    usdtbuild("header", "--formats=dof", "cross.d", cwd=sources)
     compiler = (f"{triple}-gcc", "-O2", "-Wall", "-Werror", "-fPIC")
     usdtbuild("cc", "--", *compiler, "-c", "library.c", "-o", "library.o", cwd=sources)
     run(*compiler, "-shared", "library.o", "-o", "libcross.so", cwd=sources)
@@ -127,7 +127,7 @@ def test_builds_are_reproducible(triple, sources, usdtbuild):
     """The same object twice is the same to the byte."""
     if shutil.which(f"{triple}-gcc") is None:
         pytest.skip(f"{triple}-gcc is not installed (make test-all installs it)")
-    usdtbuild("header", "cross.d", cwd=sources)
+    usdtbuild("header", "--formats=dof", "cross.d", cwd=sources)
     for name in ("first", "second"):
         usdtbuild("cc", "--", f"{triple}-gcc", "-O2", "-fPIC", "-c", "program.c", "-o", f"{name}.o", cwd=sources)
     assert (sources / "first.o").read_bytes() == (sources / "second.o").read_bytes()
@@ -144,7 +144,7 @@ SMALL_DATA = {
 def test_a_semaphore_is_no_small_data(compiler, sources, need, run, usdtbuild):
     """It is read at its own address: what is read by its distance from small data must lie there."""
     program, *rest = compiler.split()
-    usdtbuild("header", "cross.d", cwd=sources)
+    usdtbuild("header", "--formats=dof", "cross.d", cwd=sources)
     flags = (*rest, "-O2", "-ffreestanding", "-Wall", "-Werror", *SMALL_DATA[compiler].split())
     (sources / "small.c").write_text("extern short small;\nint read_it(void);\nint read_it(void) { return small; }\n")
     raw, types = sources / "raw.o", {}

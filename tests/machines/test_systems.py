@@ -54,7 +54,7 @@ def sources(tmp_path_factory, usdtbuild):
     folder = tmp_path_factory.mktemp("systems")
     for name in ("corpus.c", "corpus.d", "platform.c"):
         shutil.copy(HERE / name, folder)
-    usdtbuild("header", "corpus.d", "-o", "corpus.h", cwd=folder)
+    usdtbuild("header", "--formats=dof", "corpus.d", "-o", "corpus.h", cwd=folder)
     return folder
 
 

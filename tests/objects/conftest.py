@@ -386,7 +386,7 @@ class Bench:
 
     def header(self, provider: str = PROVIDER, name: str = "app") -> None:
         self.write(f"{name}.d", provider)
-        self.usdtbuild("header", f"{name}.d", "-o", f"{name}.h")
+        self.usdtbuild("header", "--formats=dof", f"{name}.d", "-o", f"{name}.h")
 
     def fresh(self, name: str) -> Path:
         """Return a path that nothing uses yet."""

@@ -100,7 +100,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, usdtbuild: Any) -> Path:
     folder = tmp_path_factory.mktemp("branches")
     (folder / "app.d").write_text(PROVIDER)
     (folder / "main.c").write_text(SOURCE)
-    usdtbuild("header", "app.d", cwd=folder)
+    usdtbuild("header", "--formats=dof", "app.d", cwd=folder)
     return folder
 
 

@@ -102,7 +102,7 @@ def test_a_format_without_a_writer_is_an_error(bench: Any, run: Any, formats: st
 
 def test_a_compile_step_with_such_a_format_leaves_no_object(run: Any, usdtbuild: Any, tmp_path: Path) -> None:
     (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
-    usdtbuild("header", "app.d", cwd=tmp_path)
+    usdtbuild("header", "--formats=dof", "app.d", cwd=tmp_path)
     (tmp_path / "a.c").write_text('#include "app.h"\nvoid f(int x) { APP_GO(x); }\n')
     words = ("cc", "--formats=probe9", "--", "gcc", "-c", "a.c")
     done = run(sys.executable, "-c", HALF_ADDED, *words, cwd=tmp_path, code=1)

@@ -275,7 +275,7 @@ def test_sections_of_intermediate_code_leave_nothing_in_their_headers(usdtbuild:
     """eu-elflint wants all fields of an SHT_NULL header to be 0."""
     (tmp_path / "app.d").write_text("provider app { probe go(int a); };\n")
     (tmp_path / "main.c").write_text('#include "app.h"\nint main(void) { APP_GO(1); return 0; }\n')
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
     run("gcc", "-flto", "-ffat-lto-objects", "-c", "main.c", cwd=tmp_path)
     usdtbuild("instrument", "main.o", "-o", "done.o", cwd=tmp_path)
     with (tmp_path / "done.o").open("rb") as stream:

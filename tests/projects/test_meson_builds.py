@@ -460,7 +460,7 @@ def test_pkg_config_file_leads_to_the_hook_and_the_launcher(
     for name in ("app.d", "inner/inner.d", "inner/inner.c"):
         (tmp_path / Path(name).name).write_text(SOURCES[name])
     for name in ("app", "inner"):
-        usdtbuild("header", tmp_path / f"{name}.d", "-o", tmp_path / f"{name}.h")
+        usdtbuild("header", "--formats=dof", tmp_path / f"{name}.d", "-o", tmp_path / f"{name}.h")
 
     def ask(*question: str) -> list[str]:
         return shlex.split(run(need("pkg-config"), *question, "usdtbuild", env=environment).stdout)

@@ -64,7 +64,7 @@ def write(folder: Path, page: str, usdtbuild: Any, **names: str) -> None:
     for kind, name in names.items():
         (folder / name).write_text(block(page, kind))
     (folder / "none").mkdir()
-    usdtbuild("header", "app.d", "--none", "-o", "none/app.h", cwd=folder)
+    usdtbuild("header", "--formats=dof", "app.d", "--none", "-o", "none/app.h", cwd=folder)
 
 
 # state -> whether usdtbuild is there, what Make is told, what configure is told, whether there are probes

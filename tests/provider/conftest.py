@@ -48,7 +48,7 @@ def make_header(tmp_path: Path, usdtbuild: Any) -> Callable[..., Path]:
         source = tmp_path / f"{name}.d"
         source.write_text(text)
         header = tmp_path / f"{name}.h"
-        usdtbuild("header", source, "-o", header, *options)
+        usdtbuild("header", "--formats=dof", source, "-o", header, *options)
         return header
 
     return make

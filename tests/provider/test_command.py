@@ -154,6 +154,7 @@ def test_a_wrong_file_is_reported_as_a_compiler_does_and_nothing_is_written(fold
         (["-", "-C"], 2, "-C reads a file, not the standard input"),
         (["app.d", "-I", "x"], 2, "-I, -D and -U are for the C preprocessor; add -C"),
         (["app.d", "-C", "-DX", "-U", "X"], 2, "macro X is both defined (-D) and undefined (-U)"),
+        (["app.d", "--formats", "sdt"], 2, "--formats: 'sdt' is no record format; take stapsdt, dof or usdt, with"),
         (["app.d", "--nonsense"], 2, "No such option"),
         (["app.d", "app.d"], 2, "unexpected extra argument"),
         (["app.d", "-o"], 2, "requires an argument"),
@@ -180,8 +181,9 @@ def test_an_unreadable_file(folder: Path, usdtbuild: Any) -> None:
 
 def test_help(usdtbuild: Any) -> None:
     text = usdtbuild("header", "--help").stdout
-    for word in ("-o, --output", "--none", "--doc", "--stamp", "--depfile", "-C", "-I", "-D", "-U", "USDT_DISABLED"):
-        assert word in text
+    words = "-o, --output --formats --none --doc --stamp --depfile -C -I -D -U USDT_DISABLED"
+    for word in words.replace(", ", ",").split():
+        assert word.replace(",", ", ") in text
 
 
 # --- the quick way ----------------------------------------------------------------------------------------------------
@@ -195,6 +197,8 @@ def test_help(usdtbuild: Any) -> None:
         (["-o", "a.h", "--none", "a.d"], Request("a.d", "a.h", True)),
         (["a.d", "--output", "a.h", "--stamp", "s"], Request("a.d", "a.h", stamp="s")),
         (["--depfile", "d", "--doc", "m", "a.d"], Request("a.d", documentation="m", depfile="d")),
+        (["--formats", "dof", "a.d"], Request("a.d", formats=("dof",))),
+        (["a.d", "--formats=stapsdt,usdt"], Request("a.d", formats=("stapsdt", "usdt"))),
         (["a.d", "-C"], None), (["a.d", "--help"], None), (["a.d", "b.d"], None), (["a.d", "-o"], None),
         (["a.d", "-o", "-"], None), (["-"], None), ([], None), (["--none"], None),
         (["a.d", "-o", "x", "-o", "y"], None),
@@ -203,6 +207,25 @@ def test_help(usdtbuild: Any) -> None:
 )  # fmt: skip
 def test_plain_command_lines_are_read_without_a_library(arguments: list[str], request_: Request | None) -> None:
     assert fast.read(arguments) == request_
+
+
+FORMS = {  # what is asked for -> whether the header completes its probes
+    "": True, "--formats=stapsdt": True,
+    "--formats=dof": False, "--formats=stapsdt,dof": False, "--formats=usdt": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("formats", FORMS)
+@pytest.mark.parametrize("way", ["", "--provider=app"])  # read without a library, and with one
+def test_the_header_completes_probes_unless_another_format_is_asked_for(
+    formats: str, way: str, folder: Path, usdtbuild: Any, run: Any
+) -> None:
+    usdtbuild("header", *filter(None, (formats, way)), "app.d", "-o", "app.h")
+    (folder / "main.c").write_text('#include "app.h"\nint main(void) { APP_REQ_DONE(1, 0); return 0; }\n')
+    run("gcc", "-O2", "-c", "main.c", "-o", "main.o", cwd=folder)
+    sections = run("readelf", "-SW", "main.o", cwd=folder).stdout
+    assert (".note.stapsdt" in sections) is FORMS[formats]
+    assert ("__dtrace_app___req__done" in run("nm", "main.o", cwd=folder).stdout) is not FORMS[formats]
 
 
 def test_both_ways_do_the_same(folder: Path, usdtbuild: Any) -> None:

@@ -455,7 +455,7 @@ def test_headers_that_a_project_edits_with_sed_still_compile(
     tmp_path: Path, usdtbuild: Any, cc: str, name: str, script: str, macro: str
 ) -> None:
     source = Path(__file__).parent / "files" / f"{name}.d"
-    usdtbuild("header", source, "-o", tmp_path / "made.h")
+    usdtbuild("header", "--formats=dof", source, "-o", tmp_path / "made.h")
     with (tmp_path / "probes.h").open("w") as edited:
         subprocess.run(["sed", "-e", script, tmp_path / "made.h"], stdout=edited, check=True)
     enabled = f"{macro.partition('(')[0]}_ENABLED()"
@@ -467,7 +467,7 @@ def test_headers_that_a_project_edits_with_sed_still_compile(
 @pytest.mark.parametrize("none", [False, True])
 def test_assembler_sources_are_told_that_they_cannot_fire(none: bool, usdtbuild: Any, run: Any, tmp_path: Path) -> None:
     (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
-    usdtbuild("header", "app.d", *(["--none"] if none else []), cwd=tmp_path)
+    usdtbuild("header", "--formats=dof", "app.d", *(["--none"] if none else []), cwd=tmp_path)
     (tmp_path / "with.S").write_text('#include "app.h"\n\tAPP_GO(1)\n')
     (tmp_path / "without.S").write_text('#include "app.h"\n\tnop\n')
     run("gcc", "-c", "without.S", cwd=tmp_path)

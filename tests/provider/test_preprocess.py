@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def make(folder: Path, usdtbuild: Any) -> Make:
     def run(*options: str, **environment: str) -> str:
         more = {"env": {**os.environ, **environment}} if environment else {}
-        return str(usdtbuild("header", "-C", "app.d", "-o", "-", *options, **more).stdout)
+        return str(usdtbuild("header", "--formats=dof", "-C", "app.d", "-o", "-", *options, **more).stdout)
 
     return run
 
@@ -147,7 +147,7 @@ def test_every_type_of_the_c_library_is_understood(folder: Path, usdtbuild: Any,
     for compiler in ("gcc", "clang"):
         for options in ("-std=c99 -D_GNU_SOURCE", "-std=gnu17 -O2"):
             environment = {**os.environ, "CC": need(compiler), "CFLAGS": options}
-            done = usdtbuild("header", "-C", "app.d", "-o", "-", env=environment)
+            done = usdtbuild("header", "--formats=dof", "-C", "app.d", "-o", "-", env=environment)
             assert f"__dtrace_app___a({types}, unsigned char) " in done.stdout
 
 

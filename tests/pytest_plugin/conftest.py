@@ -86,7 +86,7 @@ def built(run: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("built")
     for name, text in {"app.d": PROVIDER, "app.c": SOURCE, "main.c": MAIN, "module.c": MODULE}.items():
         (folder / name).write_text(text)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=folder)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=folder)
     usdtbuild("cc", "--", "gcc", "-O1", "-fPIC", "-c", "app.c", cwd=folder)
     run("gcc", "main.c", "app.o", "-o", "app", cwd=folder)
     include = sysconfig.get_path("include")

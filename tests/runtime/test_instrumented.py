@@ -59,7 +59,7 @@ int other(int x) { Box<int> a(x); Box<double> b(2); return a.twice(3) + (int)b.t
 def sources(tmp_path: Path, usdtbuild: Any) -> Path:
     for name, text in {"app.d": PROVIDER, "shared.h": SHARED, "first.cc": FIRST, "second.cc": SECOND}.items():
         (tmp_path / name).write_text(text)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
     return tmp_path
 
 

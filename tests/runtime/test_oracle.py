@@ -50,7 +50,7 @@ def make(tmp_path: Path, usdtbuild: Any, run: Any) -> Any:
     (tmp_path / "app.d").write_text(D)
     (tmp_path / "program.c").write_text(PROGRAM)
     (tmp_path / "library.c").write_text(LIBRARY)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=tmp_path)
 
     def build(
         formats: str, shape: str = "pie", linker: str = "bfd", shared: bool = False, *runtime: str,

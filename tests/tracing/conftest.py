@@ -59,7 +59,7 @@ def _build(run: Any, folder: Path, shape: str, cc: str, nop: str) -> Path:
     for path in SOURCES.iterdir():
         shutil.copy(path, folder)
     module = sys.executable, "-m", "usdtbuild"
-    run(*module, "header", "scene.d", "-o", "scene.h", cwd=folder)
+    run(*module, "header", "--formats=dof", "scene.d", "-o", "scene.h", cwd=folder)
     library = shape in {"shared", "dlopen"}
     compile_, link = (("-fPIC", "-DLIBRARY"), ("-shared",)) if library else SHAPES[shape]
     run(*module, "cc", f"--nop={nop}", "--", cc, "-O2", "-Wall", "-Werror", *compile_, "-c", "scene.c", cwd=folder)

@@ -25,7 +25,7 @@ def changing(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(SOURCES / "changing.c", folder)
     (folder / "changing.d").write_text(PROVIDER)
     module = sys.executable, "-m", "usdtbuild"
-    run(*module, "header", "changing.d", "-o", "changing.h", cwd=folder)
+    run(*module, "header", "--formats=dof", "changing.d", "-o", "changing.h", cwd=folder)
     for name, options in (("program", ()), ("library", ("-fPIC", "-DLIBRARY"))):
         run(*module, "cc", "--", "gcc", "-O2", *options, "-c", "changing.c", "-o", f"{name}.o", cwd=folder)
     run("gcc", "program.o", "-o", "program", "-ldl", cwd=folder)

@@ -32,7 +32,7 @@ def borrowed(run: Any, need: Any, tmp_path_factory: Any) -> Path:
     for name in ("borrowed.c", "stress.d"):
         shutil.copy(SOURCES / name, folder)
     module = sys.executable, "-m", "usdtbuild"
-    run(*module, "header", "stress.d", "-o", "stress.h", cwd=folder)
+    run(*module, "header", "--formats=dof", "stress.d", "-o", "stress.h", cwd=folder)
     run(*module, "cc", "--", need("gcc"), "-O2", "-Wno-unused-result", "-c", "borrowed.c", cwd=folder)
     run("gcc", "-pthread", "borrowed.o", "-o", "borrowed", cwd=folder)
     return folder / "borrowed"
@@ -110,7 +110,7 @@ def test_what_a_trace_changes_behind_the_vdso_is_put_back(running: Any, usdtbuil
 def test_a_restartable_sequence_is_begun_again(run: Any, need: Any, tmp_path: Path) -> None:
     """What a thread does without being interrupted, or anew, as allocators do: the kernel sees to it, and so do we."""
     shutil.copy(SOURCES / "stress.d", tmp_path)
-    run(sys.executable, "-m", "usdtbuild", "header", "stress.d", "-o", "stress.h", cwd=tmp_path)
+    run(sys.executable, "-m", "usdtbuild", "header", "--formats=dof", "stress.d", "-o", "stress.h", cwd=tmp_path)
     compile_ = [sys.executable, "-m", "usdtbuild", "cc", "--", need("gcc"), "-O2", "-I.", SOURCES / "sequence.c"]
     if run(*compile_, "-o", "sequence", cwd=tmp_path, code=None).returncode:
         pytest.skip("this C library registers no restartable sequences (glibc does from 2.35 on)")
@@ -161,7 +161,7 @@ def test_the_next_trace_cleans_up_behind_a_killed_one(run: Any, tmp_path: Path) 
     """Jumps, and the breakpoint in the dynamic linker, at which the program would end."""
     (tmp_path / "loading.c").write_text(LOADING)
     shutil.copy(SOURCES / "stress.d", tmp_path)
-    run(sys.executable, "-m", "usdtbuild", "header", "stress.d", "-o", "stress.h", cwd=tmp_path)
+    run(sys.executable, "-m", "usdtbuild", "header", "--formats=dof", "stress.d", "-o", "stress.h", cwd=tmp_path)
     run(sys.executable, "-m", "usdtbuild", "cc", "--", "gcc", "loading.c", "-o", "loading", "-ldl", cwd=tmp_path)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([tmp_path / "loading"], **pipes) as process:

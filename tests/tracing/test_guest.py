@@ -40,7 +40,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory, run: Any, need: Callable[
         shutil.copy(path, folder)
     module = sys.executable, "-m", "usdtbuild"
     for name in ("scene", "stress"):
-        run(*module, "header", f"{name}.d", "-o", f"{name}.h", cwd=folder)
+        run(*module, "header", "--formats=dof", f"{name}.d", "-o", f"{name}.h", cwd=folder)
     for name in ("scene", "stress", "naps", "exclusive"):
         run(*module, "cc", "--", CC, "-O2", "-fPIC", "-c", f"{name}.c", cwd=folder)
     for name, options in SCENES.items():

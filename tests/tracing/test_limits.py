@@ -29,7 +29,7 @@ def limited(usdtbuild: Any, run: Any, need: Any, tmp_path_factory: Any) -> Any:
     folder = Path(tmp_path_factory.mktemp("limited"))
     (folder / "app.d").write_text("provider app { probe go(int i); };\n")
     (folder / "main.c").write_text(PROGRAM)
-    usdtbuild("header", "app.d", "-o", "app.h", cwd=folder)
+    usdtbuild("header", "--formats=dof", "app.d", "-o", "app.h", cwd=folder)
     usdtbuild("cc", "--", need("gcc"), "-O2", "-c", "main.c", "-o", "main.o", cwd=folder)
     run("gcc", "main.o", "-o", "program", cwd=folder)
 

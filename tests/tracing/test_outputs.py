@@ -26,7 +26,7 @@ def server(run: Any, need: Any, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """A server with probes: `server REQUESTS THREADS PAUSE`."""
     folder = tmp_path_factory.mktemp("server")
     module = sys.executable, "-m", "usdtbuild"
-    run(*module, "header", SOURCES / "server.d", "-o", folder / "server.h")
+    run(*module, "header", "--formats=dof", SOURCES / "server.d", "-o", folder / "server.h")
     words = "-O2", "-Wall", "-Werror", f"-I{folder}", "-c", SOURCES / "server.c", "-o", folder / "server.o"
     run(*module, "cc", "--", need("gcc"), *words)
     run("gcc", folder / "server.o", "-o", folder / "server", "-pthread")

@@ -113,7 +113,7 @@ def test_a_program_of_32_bits_is_left_alone_and_that_is_told(
     for name in ("scene.c", "scene.d"):
         (tmp_path / name).write_bytes((SOURCES / name).read_bytes())
     tmp_path.chmod(0o755)
-    run(sys.executable, "-m", "usdtbuild", "header", "scene.d", "-o", "scene.h", cwd=tmp_path)
+    run(sys.executable, "-m", "usdtbuild", "header", "--formats=dof", "scene.d", "-o", "scene.h", cwd=tmp_path)
     run(sys.executable, "-m", "usdtbuild", "cc", "--", cc, "-O2", "-c", "scene.c", cwd=tmp_path)
     run(cc, "-static", "-pthread", "scene.o", "-o", "scene", cwd=tmp_path)
     try:

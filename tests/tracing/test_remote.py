@@ -46,7 +46,7 @@ def small(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Callable[[str],
     """Build one of the programs above."""
     folder = tmp_path_factory.mktemp("small")
     shutil.copy(SOURCES / "scene.d", folder)
-    run(sys.executable, "-m", "usdtbuild", "header", "scene.d", "-o", "scene.h", cwd=folder)
+    run(sys.executable, "-m", "usdtbuild", "header", "--formats=dof", "scene.d", "-o", "scene.h", cwd=folder)
 
     def build(source: str) -> Path:
         assert source is TICKS

@@ -172,7 +172,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Callable[[str
     folder = tmp_path_factory.mktemp("processes")
     declared = (SOURCES / "scene.d").read_text()
     (folder / "scene.d").write_text(declared)
-    run(sys.executable, "-m", "usdtbuild", "header", "scene.d", "-o", "scene.h", cwd=folder)
+    run(sys.executable, "-m", "usdtbuild", "header", "--formats=dof", "scene.d", "-o", "scene.h", cwd=folder)
 
     def build(name: str) -> Path:
         if not (folder / name).exists():

@@ -26,7 +26,7 @@ def stress(tmp_path_factory: pytest.TempPathFactory, run: Any, need: Any) -> Any
         for name in ("stress.c", "returns.c", "stress.d", "places.h"):
             shutil.copy(SOURCES / name, folder)
         module = sys.executable, "-m", "usdtbuild"
-        run(*module, "header", "stress.d", "-o", "stress.h", cwd=folder)
+        run(*module, "header", "--formats=dof", "stress.d", "-o", "stress.h", cwd=folder)
         run(*module, "cc", "--", need(cc), "-O2", "-Wall", *options, "-c", "stress.c", cwd=folder)
         run(cc, *options, "-pthread", "stress.o", "-o", "stress", cwd=folder)
         return folder / "stress"

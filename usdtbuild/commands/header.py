@@ -10,13 +10,14 @@ from functools import partial
 import click
 
 from ..errors import UsageError
-from ..provider.generate import Request, run
+from ..provider.generate import Request, read_formats, run
 
 
 @click.command()
 @click.argument("source", metavar="FILE.d")
 @click.option("-o", "--output", metavar="FILE.h", default="", help="The header; default: FILE.h here; - for stdout.")
 @click.option("--provider", "only", metavar="NAME", multiple=True, help="Only this provider of the file; repeatable.")
+@click.option("--formats", metavar="LIST", default="stapsdt", help="Records: stapsdt, dof, usdt; see below.")
 @click.option("--none", is_flag=True, help="Macros that do nothing, on any platform; arguments are type-checked.")
 @click.option("--doc", "documentation", metavar="FILE.md", default="", help="Also write documentation in Markdown.")
 @click.option("--stamp", metavar="FILE", default="", help="Touch this file, also when the header stays as it is.")
@@ -31,6 +32,7 @@ def command(
     source: str,
     output: str,
     only: tuple[str, ...],
+    formats: str,
     none: bool,
     documentation: str,
     stamp: str,
@@ -43,7 +45,9 @@ def command(
     """Turn a provider file into a header for C and C++.
 
     For provider app and probe req__done the header has the macros APP_REQ_DONE(...) and APP_REQ_DONE_ENABLED().
-    Compile what includes it with `usdtbuild cc`. With -DUSDT_DISABLED the macros do nothing.
+    On Linux the header makes complete probes, with SDT notes, and needs no other step. With -DUSDT_DISABLED the macros
+    do nothing. For DTrace's records add --formats dof, usdt or stapsdt,dof: such probes are completed after the
+    compiler, by `usdtbuild cc` or `usdtbuild instrument`.
     """
     if (include or define or undefine) and not preprocess:
         raise UsageError("-I, -D and -U are for the C preprocessor; add -C")
@@ -53,7 +57,7 @@ def command(
     given = {"-I": include, "-D": define, "-U": undefine}
     options = tuple(f"{letter}{word}" for letter, words in given.items() for word in words)
     text = partial(preprocessed, options) if preprocess else None
-    request = Request(source, output, none, documentation, stamp, depfile, text, only)
+    request = Request(source, output, none, documentation, stamp, depfile, text, only, read_formats(formats))
     ctx.exit(run(request))
 
 

@@ -23,6 +23,7 @@ from .. import __version__
 from ..compilers.ask import CannotStartError, macros, run
 from ..errors import UsdtError
 from ..files import write_whole
+from ..options import FORMATS
 from . import native
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _check(compiler: Compiler, flags: Sequence[str]) -> None:
         (folder / "check.d").write_text(_PROVIDER)
         source, target = folder / f"check{compiler.suffix}", folder / "check.o"
         source.write_text(_SOURCE)
-        generate(Request(str(folder / "check.d"), str(folder / "check.h")))
+        generate(Request(str(folder / "check.d"), str(folder / "check.h"), formats=FORMATS))
         _run(compiler.command, [*flags, "-c", "-o", str(target), str(source)])
         sites = inspect(Image(target.read_bytes(), str(target))).site_count if target.is_file() else 0
     if not sites:

@@ -1,8 +1,8 @@
 """The quick way into `usdtbuild header` for the plain command lines that builds use.
 
 Importing the command line's libraries would double the command's time, so the entry point asks here first. Whatever is
-not a plain `FILE`, `-o FILE`, `--none`, `--stamp FILE`, `--depfile FILE` or `--doc FILE` is left to the command line
-proper (`usdtbuild.commands.header`), help and usage errors included; both end in `generate.run`.
+not a plain `FILE`, `-o FILE`, `--none`, `--formats LIST`, `--stamp FILE`, `--depfile FILE` or `--doc FILE` is left to
+the command line proper (`usdtbuild.commands.header`), help and usage errors included; both end in `generate.run`.
 """
 
 from __future__ import annotations
@@ -11,24 +11,23 @@ import sys
 
 from ..errors import UsdtError
 from ..text import shown
-from .generate import Request, run
+from .generate import Request, read_formats, run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_WITH_FILE = {
+_WITH_VALUE = {
     "-o": "output", "--output": "output", "--stamp": "stamp", "--depfile": "depfile", "--doc": "documentation",
+    "--formats": "formats",
 }  # fmt: skip
 
 
 def main(arguments: list[str]) -> int | None:
     """Run `usdtbuild header` with these arguments and return the exit code, or None to leave it to others."""
-    request = read(arguments)
-    if request is None:
-        return None
     try:
-        return run(request)
+        request = read(arguments)
+        return None if request is None else run(request)
     except UsdtError as error:
         sys.stderr.write(shown(f"usdtbuild: {error}\n"))
         return error.exit_code
@@ -44,12 +43,16 @@ def read(arguments: list[str]) -> Request | None:
             none = True
             continue
         name, value = "source", word
-        if word in _WITH_FILE:
-            name, value = _WITH_FILE[word], next(words, "")
+        if word.startswith("--formats="):
+            name, value = "formats", word[10:]
+        elif word in _WITH_VALUE:
+            name, value = _WITH_VALUE[word], next(words, "")
         # Any other option, the standard input and output, and what makes no sense need the proper command line.
         if name in values or not value or value.startswith("-"):
             return None
         values[name] = value
     if "source" not in values:
         return None
+    if "formats" in values:
+        values["formats"] = read_formats(values["formats"])
     return Request(none=none, **values)

@@ -14,10 +14,11 @@ import sys
 
 from .. import files
 from ..errors import InputError, UsageError
+from ..options import BY_HEADER, FORMATS, one_of
 from ..outputs import Outputs
 from ..record import NamedTuple
 from ..text import shown
-from . import header
+from . import classic_header, header
 from .model import Provider
 from .parser import ParseError, parse_bytes, read_file
 
@@ -31,7 +32,8 @@ class Request(NamedTuple):
 
     `output` may be `-` for the standard output. `preprocess` is None without -C, else returns a file's text
     behind the C preprocessor, with its comments or without.
-    `only` names the providers to take from the file; empty for all.
+    `only` names the providers to take from the file; empty for all. `formats` are the records that probes shall have:
+    the header writes those of `options.BY_HEADER` itself, and for any other one, objects must be completed.
     """
 
     source: str
@@ -42,6 +44,7 @@ class Request(NamedTuple):
     depfile: str = ""
     preprocess: Callable[[str, bool], bytes] | None = None
     only: tuple[str, ...] = ()
+    formats: tuple[str, ...] = BY_HEADER
 
 
 def run(request: Request) -> int:
@@ -68,7 +71,8 @@ def generate(request: Request) -> None:
         )
         sys.stderr.write(shown(f"{request.source}: {warning}\n"))
     name = os.path.basename(output if output != "-" else _default_output(request.source))
-    text = header.write(providers, name, request.none)
+    by_itself = not request.none and all(word in BY_HEADER for word in request.formats)
+    text = classic_header.write(providers, name) if by_itself else header.write(providers, name, request.none)
     documentation = _documentation(request, providers)
     with Outputs() as outputs:
         if output != "-":
@@ -83,6 +87,15 @@ def generate(request: Request) -> None:
             sys.stdout.flush()
     if request.stamp:
         _touch(request.stamp)
+
+
+def read_formats(text: str) -> tuple[str, ...]:
+    """Return the formats that a list such as `stapsdt,dof` names. Raises UsageError."""
+    names = tuple(text.split(","))
+    unknown = [name for name in names if name not in FORMATS]
+    if unknown:
+        raise UsageError(f"--formats: {unknown[0]!r} is no record format; take {one_of(FORMATS)}, with commas between")
+    return names
 
 
 def _default_output(source: str) -> str:
