@@ -99,3 +99,23 @@ def test_a_site_at_the_end_of_its_segment_is_no_instruction(code: bytes) -> None
     found = site_code.at_site(code, EM_X86_64, little=True)
     assert found is not None
     assert not found.quiet
+
+
+@pytest.mark.parametrize(
+    ("code", "site"),
+    [
+        ("670fb94005 90", 5),  # ud1l 5(%eax),%eax: clang's trap for -ftrapv and -fsanitize-trap
+        ("670fb900 0f1f440000", 4),
+        ("0fb90511223344 90", 7),  # ud1 0x44332211(%rip),%eax
+        ("0fb9042511223344 90", 8),  # ud1 0x44332211,%eax
+        ("0fff84c811223344 90", 8),  # ud0 0x44332211(%rax,%rcx,8),%eax
+        ("0fb9c0 90", 3),
+        ("670fb94005" * 300 + "90", 1500),
+        ("eb067632 48b80000 90", 8),  # clang 14, -fsanitize=function: a jump over what begins the function
+        ("f30f1efa eb067632 48b80000 90", 12),
+    ],
+)
+def test_what_stands_before_a_site_does_not_put_the_disassembler_out_of_step(code: str, site: int) -> None:
+    content = bytes.fromhex(code) + bytes.fromhex("c3") * 20
+    assert site_code.inside_others(content, EM_X86_64, [site]) == {}
+    assert site_code.inside_others(content, EM_X86_64, [site - 1]).keys() == {site - 1}

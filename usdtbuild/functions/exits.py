@@ -13,7 +13,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from ..machines import facts_of
-from ..machines.disassembly import disassembler
+from ..machines.disassembly import instructions
 from ..machines.x86_64 import INT3
 from ..record import NamedTuple
 from .nops import nop_at
@@ -115,9 +115,10 @@ class _Reader:
     def _read(self, begin: int, end: int) -> None:
         space = self._exits.space
         code = space.read(begin, end - begin)
-        decoder = disassembler(space.machine, space.layout.is64, space.layout.little)
         before, at = "", begin
-        for at, length, mnemonic, operands in decoder.disasm_lite(code, begin):
+        for at, length, mnemonic, operands in instructions(
+            space.machine, code, begin, is64=space.layout.is64, little=space.layout.little
+        ):
             self._instructions.add(at)
             bare = mnemonic.rsplit(maxsplit=1)[-1]
             if bare in _RETURNS:

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ..elf import layout as elf
-from ..machines.disassembly import disassembler
+from ..machines.disassembly import instructions as disassembled
 from ..record import NamedTuple
 from . import nops
 from .jumps import find_jumps
@@ -109,9 +109,10 @@ def _prologue(
     against: list[str] = []
     instructions: list[Instruction] = []
     skip = nops.landing_pad(machine, code)[0]  # a patch goes behind it: indirect calls must still find it
-    decoder = disassembler(space.machine, space.layout.is64, space.layout.little)
     shown = space.place(address).address
-    for at, length, mnemonic, operands in decoder.disasm_lite(code[skip:], shown + skip):
+    for at, length, mnemonic, operands in disassembled(
+        space.machine, code[skip:], shown + skip, is64=space.layout.is64, little=space.layout.little
+    ):
         if covered >= needed:
             break
         text = f"{mnemonic} {operands}".strip()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..elf import layout as elf
 from ..machines import facts_of
-from ..machines.disassembly import disassembler
+from ..machines.disassembly import instructions
 from ..record import NamedTuple
 from .symbols import FUNCTION_TYPES, mapping_symbols
 
@@ -180,11 +180,13 @@ def _confirm(space: AddressSpace, start: int, candidates: list[tuple[int, int]],
     last = max(source for source, _ in candidates)
     wanted = dict(candidates)
     found = []
-    decoder = disassembler(space.machine, space.layout.is64, space.layout.little, thumb)
     shift = start - space.place(start).address  # an object's reader knows offsets, not our addresses
     known = facts_of(space.machine)
     prefixes = _X86_PREFIXES if known and known.decoded else 0
-    for shown, size, mnemonic, operands in decoder.disasm_lite(space.read(start, last - start + 16), start - shift):
+    layout, code = space.layout, space.read(start, last - start + 16)
+    for shown, size, mnemonic, operands in instructions(
+        space.machine, code, start - shift, is64=layout.is64, little=layout.little, thumb=thumb
+    ):
         address = shown + shift
         found += [
             Jump(address, wanted[place], f"{mnemonic} {operands}".strip())

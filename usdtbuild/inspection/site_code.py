@@ -55,14 +55,13 @@ def at_site(code: bytes, machine: int, *, little: bool, asks: bool = False) -> I
 
 def _is_instruction(code: bytes, machine: int, little: bool) -> bool:
     """Whether a disassembler knows an instruction at the start of `code`; where there is none for the machine, true."""
-    from ..machines.disassembly import disassembler  # loading capstone takes a while
+    from ..machines.disassembly import instructions  # loading capstone takes a while
 
     known = facts_of(machine)
     if known is None or known.disassembler is None:
         return True
     forms = (False, True) if known.thumb else (False,)
-    decoders = [disassembler(machine, True, little, thumb) for thumb in forms]
-    found = [next(decoder.disasm_lite(code[:8], 0), None) for decoder in decoders]
+    found = [next(instructions(machine, code[:8], little=little, thumb=thumb, at_once=1), None) for thumb in forms]
     return any(one is not None and one[2] != ".byte" for one in found)
 
 
@@ -95,9 +94,9 @@ def _instructions(code: bytes, machine: int) -> Iterator[tuple[int, int, str]]:
     """Yield offset, length and text of the instructions of a function, on machines where lengths differ."""
     known = facts_of(machine)
     if known and known.decoded:
-        from ..machines.disassembly import disassembler
+        from ..machines.disassembly import instructions
 
-        for start, size, mnemonic, operands in disassembler(machine, True, True).disasm_lite(code, 0):
+        for start, size, mnemonic, operands in instructions(machine, code):
             if mnemonic == ".byte":
                 break
             yield start, size, f"{mnemonic} {operands}".strip()

@@ -23,10 +23,10 @@ def uses_red_zone(code: bytes, site: int) -> bool:
 
     `code` begins with it, `site` is the offset of a site; the function ends at the first return behind that.
     """
-    from .disassembly import disassembler  # loading capstone takes a while
+    from .disassembly import instructions  # loading capstone takes a while
 
     depth = lowest = frame = used = 0  # all in bytes below the stack pointer at the function's entry
-    for offset, _, mnemonic, operands in disassembler(MACHINE, True, True).disasm_lite(code, 0):
+    for offset, _, mnemonic, operands in instructions(MACHINE, code):
         step = _STEP.match(operands)
         if mnemonic == "push":
             depth += _WORD

@@ -16,6 +16,7 @@ Encodings: Intel's manual, volume 2; what a function may change: psABI, figure 3
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import x86_steps as x86
@@ -169,10 +170,11 @@ class Loads:
         """Return length, effect and text of the instruction at an address; None where there is no code."""
         found = self._known.get(address)
         if found is None:
-            from .disassembly import disassembler  # loading capstone takes a while
+            from .disassembly import instructions  # loading capstone takes a while
 
-            decoder = disassembler(self._machine, self._code.is64, True)
-            for at, length, mnemonic, operands in decoder.disasm_lite(self._bytes(address), address, _AT_ONCE):
+            is64, part = self._code.is64, self._bytes(address)
+            there = instructions(self._machine, part, address, is64=is64, at_once=_AT_ONCE)
+            for at, length, mnemonic, operands in islice(there, _AT_ONCE):
                 if at in self._known:
                     break
                 effect = x86.effect(mnemonic, operands, self._word)
