@@ -80,8 +80,6 @@ def check_provider_name(name: str) -> None:
             f"'{name}' is no name for a provider: it takes lower-case letters, digits and single underscores, begins "
             f"with a letter, and has {_MOST_LETTERS} signs at most"
         )
-    if name[-1].isdigit():
-        raise ValueError(f"'{name}' ends in a digit, where DTrace puts the number of a process")
     if name in _RESERVED.split() or keyword.iskeyword(name):
         raise ValueError(f"the name '{name}' means something already to compilers or build systems")
 

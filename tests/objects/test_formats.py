@@ -108,3 +108,15 @@ def test_a_compile_step_with_such_a_format_leaves_no_object(run: Any, usdtbuild:
     done = run(sys.executable, "-c", HALF_ADDED, *words, cwd=tmp_path, code=1)
     assert "nothing here writes records of the format probe9" in done.stderr
     assert not (tmp_path / "a.o").exists()
+
+
+def test_a_provider_that_ends_in_a_digit_is_refused_only_where_dtrace_would_read_it(bench: Any, check: Any) -> None:
+    bench.header("provider lz4 { probe frame(int size); };\n")
+    plain = bench.compile("gcc", "int main(void) { LZ4_FRAME(4); return 0; }\n")
+    program = bench.link(bench.instrument(plain, Options()))
+    assert [record.provider for record in check.binary(program).records("stapsdt", "lz4")] == ["lz4"]
+    for formats in ("dof", "usdt", "stapsdt,usdt"):
+        words = ("instrument", "--formats", formats, plain, "-o", bench.fresh("out.o"))
+        said = bench.usdtbuild(*words, code=1).stderr
+        assert "provider name 'lz4' ends in a digit" in said
+        assert "--formats=stapsdt" in said

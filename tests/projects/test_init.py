@@ -55,7 +55,6 @@ def test_the_samples_own_name_changes_nothing(kind: str) -> None:
     [
         (["x", "--name", "Foo"], "'Foo' is no name for a provider"),
         (["x", "--name", "a__b"], "single underscores"),
-        (["x", "--name", "web2"], "ends in a digit"),
         (["x", "--name", "namespace"], "means something already"),
         (["x", "--name", "test"], "means something already"),
         (["x", "--name", "main"], "is used for something else in this project"),

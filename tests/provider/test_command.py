@@ -85,14 +85,19 @@ def test_two_providers_of_one_file_share_a_header(folder: Path, usdtbuild: Any) 
     assert "#define\tTWO_B()" in text
 
 
-def test_a_file_without_a_provider_is_worth_a_warning(folder: Path, usdtbuild: Any) -> None:
+def test_a_file_without_a_provider_makes_no_header(folder: Path, usdtbuild: Any) -> None:
     (folder / "none.d").write_text("BEGIN{}")
-    done = usdtbuild("header", "none.d", "-o", "none.h")
-    assert done.stderr == (
-        "none.d: warning: the header declares no probe, since no provider is in this file: "
-        "provider NAME { probe NAME(); };\n"
-    )
-    assert (folder / "none.h").exists()
+    done = usdtbuild("header", "none.d", "-o", "none.h", code=1)
+    assert done.stderr.startswith("none.d:1:1: error: no provider is in this file, as in: provider NAME {")
+    assert not (folder / "none.h").exists()
+
+
+def test_a_header_and_a_provider_file_that_are_swapped_are_told(folder: Path, usdtbuild: Any) -> None:
+    before = (folder / "app.d").read_text()
+    usdtbuild("header", "app.d", "-o", "app.h")
+    done = usdtbuild("header", "app.h", "-o", "app.d", code=2)
+    assert "usdtbuild header app.d -o app.h?" in done.stderr
+    assert (folder / "app.d").read_text() == before
 
 
 # --- dependencies -----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from usdtbuild.provider.model import Argument, Attribute, Attributes, Probe, Provider, Translated
-from usdtbuild.provider.parser import parse, parse_bytes
+from usdtbuild.provider.parser import Diagnostic, ParseError, parse, parse_bytes
 
 OneProvider = Callable[[str], Provider]
 OneProbe = Callable[..., Probe]
@@ -31,8 +31,7 @@ def written(arguments: tuple[Argument, ...]) -> list[tuple[str, str]]:
         "provider app{probe a();probe b(int);};",
         "provider\napp\n{\nprobe\na\n(\n)\n;probe b ( int ) ;\n}\n;\n",
         "provider app { probe a(); probe b(int); }",
-        "provider app { probe a() probe b(int) }",
-        "provider app { probe a()\n probe b(int)\n}\n",
+        "provider app { probe a(); probe b(int) }",
         "provider app { ; probe a();; probe b(int);; };;",
         "\ufeffprovider app { probe a(); probe b(int); };",
         "provider app {\r\n  probe a();\r\n  probe b(int);\r\n};\r\n",
@@ -40,8 +39,8 @@ def written(arguments: tuple[Argument, ...]) -> list[tuple[str, str]]:
         "provider\tapp\v{\fprobe a(); probe b(int); };",
     ],
     ids=[
-        "plain", "no blanks", "a token a line", "no semicolon behind the brace", "no semicolon behind probes",
-        "line ends for semicolons", "empty statements", "byte order mark", "CRLF", "CR", "other blanks",
+        "plain", "no blanks", "a token a line", "no semicolon behind the brace", "no semicolon behind a probe",
+        "empty statements", "byte order mark", "CRLF", "CR", "other blanks",
     ],
 )  # fmt: skip
 def test_layout_means_nothing(text: str) -> None:
@@ -50,10 +49,20 @@ def test_layout_means_nothing(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "\n", "/* nothing */", "BEGIN{}", 'BEGIN { trace("}"); }\n', "#!/usr/sbin/dtrace"]
-)
-def test_a_file_may_hold_no_provider(text: str) -> None:
-    assert parse(text, "app.d") == ()
+    "text",
+    [
+        "", "\n", "/* nothing */", "BEGIN{}", 'BEGIN { trace("}"); }\n', "#!/usr/sbin/dtrace", "typedef int fd_t;",
+        '#!/usr/bin/env bpftrace\nusdt:./app:app:a { printf("%d\\n", arg0); }\n',
+        '# include the others\n# 12 monkeys\n# if in doubt\n#99999999999999999999 "x"\n',
+    ],
+)  # fmt: skip
+def test_a_file_without_a_provider_is_no_provider_file(text: str) -> None:
+    with pytest.raises(ParseError, match=r"app.d:1:1: error: no provider is in this file") as raised:
+        parse(text, "app.d")
+    assert len(raised.value.diagnostics) == 1
+    warnings: list[Diagnostic] = []
+    assert parse(text, "app.d", warnings.append) == ()  # SystemTap's dtrace takes it
+    assert len(warnings) == 1
 
 
 def test_a_provider_may_hold_no_probe(one_provider: OneProvider) -> None:
@@ -61,7 +70,7 @@ def test_a_provider_may_hold_no_probe(one_provider: OneProvider) -> None:
 
 
 def test_several_providers_stay_in_their_order() -> None:
-    assert names("provider b { probe x(); }; provider a { probe x(); probe y() }\nprovider c {}") == [
+    assert names("provider b { probe x(); }; provider a { probe x(); probe y(); }\nprovider c {}") == [
         ("b", ["x"]), ("a", ["x", "y"]), ("c", []),
     ]  # fmt: skip
 
@@ -70,7 +79,7 @@ def test_a_provider_may_be_declared_again_with_probes_it_has() -> None:
     assert names("provider a { probe x(int i); probe y(); }; provider a { probe x(int i); };") == [("a", ["x", "y"])]
 
 
-@pytest.mark.parametrize("name", ["APP", "my_app", "my__app", "Provider", "probe", "struct", "_app", "x"])
+@pytest.mark.parametrize("name", ["APP", "lz4", "my_app", "my__app", "Provider", "probe", "struct", "_app", "x"])
 def test_provider_names(one_provider: OneProvider, name: str) -> None:
     assert one_provider(f"provider {name} {{ probe a(); }};").name == name
 

@@ -18,7 +18,7 @@ typedef bool yes;
 typedef volatile int port; typedef enum { A } letter; typedef long uint_t;
 # What
 #  it does
-provider app{probe a(conn_t*c,Oid o,handler h,sp s,worker *w)probe b ( void )
+provider app{probe a(conn_t*c,Oid o,handler h,sp s,worker *w);probe b ( void );
 /* With a
  * comment. */ probe c(ch *s, fn *f, real r, big x, big *y, yes z, port *p, letter l, uint_t u, pid_t k, int x[2],
  int(*)(Oid))

@@ -127,9 +127,7 @@ def describe(
         (enabled if stub.enabled else sites).add(offset - function.start)
     made = []
     for name, probes in order.items():
-        if name[-1].isdigit():
-            what = f"provider name '{name}' ends in a digit, where DTrace puts the process number"
-            raise InputError(path, what, "give it another name, or write SDT notes only")
+        check_name(path, name)
         longest = layout.MAX_FUNCTION if system == "freebsd" else layout.MAX_FUNCTION_ELSEWHERE
         entries = [_entry(probe, function, s, e, longest) for (_, function), (probe, s, e) in probes.items()]
         made.append(DofProvider(name, providers[name].attributes, tuple(entries)))
@@ -147,6 +145,13 @@ def describe(
         tuple(tuple(function for _, function in probes) for probes in order.values()),
         tuple(numbers[stub.provider, (stub.probe.stub, function)] for stub, _, function in members),
     )
+
+
+def check_name(path: str, provider: str) -> None:
+    """Raise InputError for a provider's name that DTrace can't show. Readers of SDT notes can."""
+    if provider[-1].isdigit():
+        what = f"provider name '{provider}' ends in a digit, where DTrace puts the process number"
+        raise InputError(path, what, "give it another name, or write SDT notes only (--formats=stapsdt)")
 
 
 def _entry(probe: Probe, function: Function, sites: set[int], enabled: set[int], longest: int) -> DofProbe:

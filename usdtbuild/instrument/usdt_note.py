@@ -8,7 +8,7 @@ from ..errors import UsdtError
 from ..formats import usdt_note
 from ..formats.usdt_note import SiteNote, UsdtNoteError, encode
 from .context import operands_of
-from .dof import native_types, shortened, translated_types
+from .dof import check_name, native_types, shortened, translated_types
 from .dropped import hide_if_dropped
 
 TYPE_CHECKING = False
@@ -110,6 +110,7 @@ def _declaration(context: Context, provider: str) -> int:
 
 
 def _declare(context: Context, name: str, provider: Provider) -> int:
+    check_name(context.source.path, provider.name)
     probes = []
     for probe in provider.probes:
         translated, mapping = translated_types(probe)

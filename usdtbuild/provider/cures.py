@@ -14,6 +14,11 @@ _OBJECT = (
 )
 _REFERENCE = "there are no references here: declare the value itself, or a pointer ('*')"
 
+NO_PROVIDER = (
+    "no provider is in this file, as in: provider NAME { probe NAME(int); }; (scripts for dtrace or bpftrace name "
+    "probes, and declare none)"
+)
+
 
 def after_argument(tokens: Sequence[str], at: int) -> str:
     """Return what to write where an argument was read and `tokens[at]` doesn't fit, behind '; '; '' if unknown."""

@@ -39,8 +39,11 @@ class Cursor:
 
     def wrong(self, expected: str, cure: str = "") -> SyntaxProblem:
         """Return what to raise where something else is expected than the current token."""
-        found = f"'{self.tokens[self.at][:40]}'" if self.at < self.last else "the end of the file"
-        return SyntaxProblem(self.here(), f"expected {expected}, found {found}{cure}")
+        return SyntaxProblem(self.here(), f"expected {expected}, found {self.found()}{cure}")
+
+    def found(self) -> str:
+        """Return the current token as messages show it."""
+        return f"'{self.tokens[self.at][:40]}'" if self.at < self.last else "the end of the file"
 
     def take(self, token: str, where: str = "") -> None:
         """Step over this token. Raises SyntaxProblem if it isn't the current one."""

@@ -65,11 +65,6 @@ def generate(request: Request) -> None:
     providers = parse_bytes(data, "<stdin>" if request.source == "-" else request.source)
     if request.only:
         providers = _choose(providers, request)
-    if not providers:
-        warning = (
-            "warning: the header declares no probe, since no provider is in this file: provider NAME { probe NAME(); };"
-        )
-        sys.stderr.write(shown(f"{request.source}: {warning}\n"))
     name = os.path.basename(output if output != "-" else _default_output(request.source))
     by_itself = not request.none and all(word in BY_HEADER for word in request.formats)
     text = classic_header.write(providers, name) if by_itself else header.write(providers, name, request.none)
@@ -115,6 +110,9 @@ def _check_outputs(request: Request, output: str) -> None:
     for index, path in enumerate(paths):
         if path in paths[:index]:
             raise UsageError(f"{path} is named twice: each file that is read or written needs a name of its own")
+    if output.endswith(".d"):
+        right = f"usdtbuild header {output} -o {request.source}"
+        raise UsageError(f"-o {output}: the header is written there, and that is a provider file's name; {right}?")
 
 
 def _read(request: Request) -> tuple[bytes, list[str]]:

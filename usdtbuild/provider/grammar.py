@@ -12,7 +12,6 @@ from .comments import comment_above
 from .cursor import Cursor
 from .declarations import declarator, parameters, specifiers
 from .diagnostics import SyntaxProblem
-from .lexer import DIGITS
 from .types import Base, Shape
 
 TYPE_CHECKING = False
@@ -167,7 +166,7 @@ class Reader:
                 if cursor.at_provider():
                     return
                 self._recover_inside(start)
-        cursor.at += 1
+        cursor.at += 1  # real files leave out the ';' behind it
 
     def _recover_inside(self, start: int) -> None:
         """After an error in a probe, go on behind the next ';', or at the next probe or closing brace."""
@@ -179,10 +178,8 @@ class Reader:
                 return
 
     def _check_provider_name(self, name: str, offset: int) -> None:
-        if name[-1] in DIGITS:
-            what = f"provider name '{name[:80]}' ends in a digit, where DTrace puts the process number"
-            self.reports.tolerate(offset, what, "only tracers of SDT notes will know it")
-        elif name == "pid":
+        # One that ends in a digit is refused where DTrace reads it, which puts the process number behind it.
+        if name == "pid":
             self.reports.report(offset, "provider name 'pid' is taken: DTrace's own pid provider has it")
         elif len(name) > MAX_PROVIDER_NAME:
             what = f"{len(name)} characters long, and DTrace takes {MAX_PROVIDER_NAME}"
@@ -208,10 +205,13 @@ class Reader:
             cursor.at += 1
             cursor.take("(", " before the translated arguments")
             translated = parameters(cursor, 0)
+        if cursor.tokens[cursor.at] not in ("}", "probe", ";") and cursor.at < cursor.last:
+            raise cursor.wrong(f"';' after probe {name[:80]}")
         if cursor.tokens[cursor.at] == ";":
             cursor.at += 1
-        elif cursor.tokens[cursor.at] not in ("}", "probe") and cursor.at < cursor.last:
-            raise cursor.wrong(f"';' after probe {name[:80]}")
+        elif cursor.tokens[cursor.at] == "probe":  # real files leave it out behind their last probe
+            what = f"expected ';' after probe {name[:80]}, found {cursor.found()}"
+            self.reports.tolerate(cursor.here(), what, "read as if it were there")
         if len(name.replace("__", "-")) > MAX_PROBE_NAME:
             self.reports.report(offset, f"probe name is {len(name)} characters long, and DTrace takes {MAX_PROBE_NAME}")
         for what, count in (("", len(native)), ("translated ", len(translated or ()))):
