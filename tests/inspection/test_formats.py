@@ -100,6 +100,12 @@ def verified(usdtbuild: Any, binary: Binary | Path) -> dict[str, list[str]]:
     return found
 
 
+def test_a_probe_in_three_formats_is_counted_once(build: Any, usdtbuild: Any) -> None:
+    path = build(ALL, source='#include "app.h"\nint main(void) { APP_REQ_DONE(1, "x"); APP_REQ_DONE(2, ""); }\n')
+    assert usdtbuild("list", path).stdout.splitlines()[0].endswith(": 1 probe, 2 sites, in 3 formats")
+    assert ": 1 probe, 2 sites: " in usdtbuild("verify", path, code=None).stdout.splitlines()[-1]
+
+
 COMBINATIONS = ("stapsdt", "dof", "usdt", "stapsdt,dof", "stapsdt,usdt", "dof,usdt", ALL)
 
 

@@ -316,6 +316,13 @@ def test_no_probes_is_no_error_but_is_said(usdtbuild: Any, tmp_path: Path, run: 
     assert file["probes"] == []
 
 
+def test_a_file_whose_records_were_stripped_away_is_told_of(usdtbuild: Any, program: Any, note: Any, run: Any) -> None:
+    path = program(note())
+    run("objcopy", "-R", ".note.stapsdt", path)
+    said = f", but traces of some, whose records are gone; 'usdtbuild verify {path}' says more\n"
+    assert usdtbuild("list", path).stderr == f"usdtbuild: {path}: no probes found{said}"
+
+
 def test_object_that_was_not_instrumented_is_told_of(usdtbuild: Any, tmp_path: Path, run: Any) -> None:
     (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
     (tmp_path / "main.c").write_text('#include "app.h"\nint main(void) { APP_GO(1); return 0; }\n')

@@ -537,7 +537,8 @@ def test_sites_that_disagree_about_their_arguments(program: Any, note: Any) -> N
         program(note("-4@%edi"), note("-4@%edi 8@%rsi", site=".Lsite1"), sites=two), "argument-mismatch", "warning"
     )
     assert "1 and 2 arguments" in counts.what
-    only(program(note("-4@%edi"), note("8@%rdi", site=".Lsite1"), sites=two), "argument-mismatch", "note")
+    sizes = only(program(note("-4@%edi"), note("8@%rdi", site=".Lsite1"), sites=two), "argument-mismatch", "note")
+    assert "cast the argument" in sizes.cure  # the header isn't to blame: that of `dtrace -h` records what calls pass
     assert findings(program(note("-4@%edi"), note("-4@%esi", site=".Lsite1"), sites=two)) == {}
 
 

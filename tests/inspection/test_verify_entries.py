@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 SOURCE = """
 int good(int x) { return x * 3; }
 int other(int x) { return x * 5; }
@@ -13,9 +15,9 @@ int main(void) { return good(1) + other(2) == 13 ? 0 : 1; }
 """
 
 
-def build(run: Any, folder: Path) -> Path:
+def build(run: Any, folder: Path, pair: str = "7,5") -> Path:
     (folder / "main.c").write_text(SOURCE)
-    run("gcc", "-O1", "-fno-inline", "-fpatchable-function-entry=7,5", "main.c", "-o", "program", cwd=folder)
+    run("gcc", "-O1", "-fno-inline", f"-fpatchable-function-entry={pair}", "main.c", "-o", "program", cwd=folder)
     return folder / "program"
 
 
@@ -38,3 +40,9 @@ def test_overwritten_entry_is_an_error(run: Any, usdtbuild: Any, tmp_path: Path)
     (finding,) = entry_findings(usdtbuild, binary, 1)
     assert finding["severity"] == "error"
     assert "good" in json.dumps(finding)
+
+
+@pytest.mark.parametrize("pair", ["5", "1", "3,2"])
+def test_entries_made_for_something_else_are_no_error(pair: str, run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    found = entry_findings(usdtbuild, build(run, tmp_path, pair), 0)
+    assert {finding["severity"] for finding in found} == {"note"}

@@ -15,7 +15,7 @@ import click
 
 from ..errors import InputError, UsageError, UsdtError
 from ..functions.symbols import DEBUG_FOLDER
-from ..inspection.probes import inspect
+from ..inspection.probes import dashed, inspect
 from ..inspection.targets import files, loaded, process_number
 from ..record import NamedTuple
 from ..text import shown
@@ -188,13 +188,14 @@ def _why_none(target: str, any_at_all: bool) -> str:
     """Return what is known of why a file has no probes, for the end of the line that says so."""
     if any_at_all or process_number(target):
         return ""
-    from ..verify import calls_stubs
+    from ..verify import calls_stubs, traces_of_probes
 
-    unfinished = False
     with contextlib.suppress(UsdtError):  # what is damaged was said already
-        unfinished = any(calls_stubs(image) for image in files(target, lambda _: None))
-    if unfinished:
-        return f", but calls that nobody has turned into sites; 'usdtbuild verify {target}' names them"
+        for image in files(target, lambda _: None):
+            if calls_stubs(image):
+                return f", but calls that nobody has turned into sites; 'usdtbuild verify {target}' names them"
+            if traces_of_probes(image):
+                return f", but traces of some, whose records are gone; 'usdtbuild verify {target}' says more"
     return ""
 
 
@@ -202,7 +203,7 @@ def _matches(probe: Probe, patterns: Sequence[str]) -> bool:
     """Whether a probe is wanted; a pattern without a colon is about the probe's own name. `__` is also `-`."""
     if not patterns:
         return True
-    names = {probe.name, probe.name.replace("__", "-")}
+    names = {probe.name, dashed(probe.name)}
     for pattern in patterns:
         provider, colon, name = pattern.partition(":")
         if not colon:
@@ -243,7 +244,9 @@ def _print(inspections: Sequence[Inspection], names: dict[str, str], drawn: bool
 
 
 def _title(found: Inspection) -> str:
-    count = f"{_plural(len(found.probes), 'probe')}, {_plural(found.site_count, 'site')}"
+    count = f"{_plural(found.probe_count, 'probe')}, {_plural(found.site_count, 'site')}"
+    formats = len({probe.format for probe in found.probes})
+    count += f", in {formats} formats" if formats > 1 else ""
     loaded_at = f", loaded at {found.load_bias:#x} in process {found.pid}" if found.load_bias is not None else ""
     return f"{found.path}: {found.kind}, {found.machine}{loaded_at}: {count}"
 

@@ -97,9 +97,24 @@ class Inspection(NamedTuple):
         return self.kind == "object"
 
     @property
+    def probe_count(self) -> int:
+        """How many probes there are, each counted once however many formats it is recorded in."""
+        return len({(probe.provider, dashed(probe.name)) for probe in self.probes})
+
+    @property
     def site_count(self) -> int:
-        """Sites of all probes together."""
-        return sum(len(probe.sites) for probe in self.probes)
+        """How many sites all probes have together, each counted once however many formats it is recorded in."""
+        places = {
+            (probe.provider, dashed(probe.name), where.section_number, where.address or where.offset)
+            for probe in self.probes
+            for where in (site.location for site in probe.sites)
+        }
+        return len(places)
+
+
+def dashed(name: str) -> str:
+    """Return a probe's name as DTrace spells it, which is how records of all formats can be compared."""
+    return name.replace("__", "-")
 
 
 def inspect(image: Image) -> Inspection:
@@ -115,7 +130,7 @@ def summarise(image: Image, found: Sequence[Record]) -> Inspection:
     for record in found:
         declared = None
         if not record.is_enabled and record.provider in by_name:
-            declared = by_name[record.provider].get(record.probe.replace("__", "-"))
+            declared = by_name[record.provider].get(dashed(record.probe))
         site = _site(image, record, declared)
         grouped.setdefault((record.provider, record.probe, record.format), []).append(site)
     probes = []
@@ -191,5 +206,5 @@ def declarations(provider: Provider) -> dict[str, DeclaredProbe]:
 def find_declared(providers: dict[str, tuple[Provider, str]], provider: str, probe: str) -> DeclaredProbe | None:
     """Return the declaration of a probe, whichever way its name is spelled (`req-done`, `req__done`)."""
     found = providers.get(provider)
-    wanted = probe.replace("__", "-")
+    wanted = dashed(probe)
     return next((declared for declared in found[0].probes if declared.name == wanted), None) if found else None

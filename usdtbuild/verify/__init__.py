@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..formats import stapsdt
 from ..inspection import probes as look
 from . import arguments, building, names, records, red_zone, semaphores, site_table, sites
-from .building import calls_stubs
+from .building import calls_stubs, traces_of_probes
 from .report import ERROR, NOTE, SEVERITIES, WARNING, Finding, Place, Report, Subject
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECKS", "ERROR", "NAMES", "NOTE", "SEVERITIES", "WARNING", "Finding", "Place", "Report", "Subject",
-    "calls_stubs", "missing_everywhere", "verify",
+    "calls_stubs", "missing_everywhere", "traces_of_probes", "verify",
 ]  # fmt: skip
 
 CHECKS: tuple[Callable[[Subject], Iterable[Finding]], ...] = (
@@ -65,8 +65,8 @@ def verify(image: Image, expected: dict[str, Provider] | None = None) -> Report:
         # The file was made for something else, or the errors say why there are no probes.
         findings = [finding for finding in findings if finding.check != "no-probes"]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    present = frozenset((probe.provider, probe.name.replace("__", "-")) for probe in seen.probes)
-    return Report(image.path, image.kind, len(seen.probes), seen.site_count, tuple(findings), present)
+    present = frozenset((probe.provider, look.dashed(probe.name)) for probe in seen.probes)
+    return Report(image.path, image.kind, seen.probe_count, seen.site_count, tuple(findings), present)
 
 
 def _has_entries(image: Image) -> bool:

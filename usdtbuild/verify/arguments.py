@@ -44,6 +44,10 @@ def _operand_troubles(text: str, machine: int) -> Iterator[tuple[str, str]]:
             yield what, NOTE if all(trouble.mild for trouble in troubles) else WARNING
 
 
+# Headers of `dtrace -h` and sys/sdt.h record an argument as the call has it.
+_ONE_TYPE = "none, if your tracers read each site's own size; else cast the argument to one type in every call"
+
+
 def _argument_counts(subject: Subject) -> Iterator[Finding]:
     """More arguments than libbpf takes, and sites of one probe that disagree."""
     many = Gathered("many-arguments", WARNING, f"describe at most {tracers.LIBBPF_ARGUMENTS}; usdtbuild does")
@@ -63,7 +67,8 @@ def _argument_counts(subject: Subject) -> Iterator[Finding]:
                 f"sites of one probe have {shown} arguments: perf keeps one layout, bcc reads past the end", first
             )
         elif len({tuple((a.operand.size, a.operand.signed) for a in site.arguments) for site in probe.sites}) > 1:
-            mixed.add("sites of one probe give the same argument different sizes or signs", first, severity=NOTE)
+            what = "sites of one probe give the same argument different sizes or signs"
+            mixed.add(what, first, severity=NOTE, cure=_ONE_TYPE)
         if len({site.operands for site in probe.sites}) > tracers.LIBBPF_SPECS:
             what = f"a probe has more than {tracers.LIBBPF_SPECS} different argument strings, libbpf's limit"
             specs.add(what, first)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..elf.image import Image
+    from ..elf.sections import ImageSection
     from ..elf.symbols import Symbol
     from .report import Subject
 
@@ -97,18 +98,19 @@ def _intermediate_code(subject: Subject) -> Iterator[Finding]:
         yield Finding("lto-object", ERROR, what, (section_place(code[0]),), cure)
 
 
+def traces_of_probes(image: Image) -> list[ImageSection]:
+    """Return the sections that show that a linked file without records has had some."""
+    if image.is_object or image.sections_named(stapsdt.SECTION):
+        return []
+    names = (stapsdt.BASE_SECTION, stapsdt.SEMAPHORE_SECTION)
+    return [section for name in names for section in image.sections_named(name) if section.size]
+
+
 def _stripped(subject: Subject) -> Iterator[Finding]:
     """No records, though something else shows that there were some."""
     image = subject.image
-    if subject.seen.probes or image.is_object or image.sections_named(stapsdt.SECTION):
-        return
-    traces = [
-        section
-        for name in (stapsdt.BASE_SECTION, stapsdt.SEMAPHORE_SECTION)
-        for section in image.sections_named(name)
-        if section.size
-    ]
-    if not traces:
+    traces = traces_of_probes(image)
+    if subject.seen.probes or not traces:
         return
     if not image.has_symbols(elf.SHT_SYMTAB):
         what = "the records of its probes were stripped away"

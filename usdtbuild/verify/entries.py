@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..functions.entry import REASONS
 from ..functions.read import FunctionReader, Options
 from ..functions.report import HARMLESS, WARNINGS
-from .report import ERROR, WARNING, Finding, Place
+from .report import ERROR, NOTE, WARNING, Finding, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +25,10 @@ _CURES = {
     "padding-arm": "compile with -Wa,-mthumb too",
     "not-one-store": "compile with -mhotpatch=4,2 instead",
 }
+# Where no entry has room for a patch and nobody said which N,M there should be, another N,M is no mistake.
+_OTHER_LENGTHS = {"other-nm", "padding-short", "padding-long", "entry-short", "entry-long", "too-small"}
+_UNPROMISED = "another N,M than usdt_live.h can patch"
+_UNASKED = "none, unless the program shall patch its own entries; then compile with `usdtbuild flags --patchable`"
 
 
 def entry_checks() -> dict[str, str]:
@@ -37,10 +41,13 @@ def verify_entries(file: Image, taken: Callable[[], dict[int, list[int]]] | None
     """Return what is wrong with the patchable entries of an opened file, one finding for each reason.
 
     `taken` is as in `Options`. An entry that can't be patched safely is an error, one to be patched with care a
-    warning; functions without an entry are no finding. Raises InputError if the file is damaged.
+    warning, entries that were made for something else a note; functions without an entry are no finding. Raises
+    InputError if the file is damaged.
     """
     places: dict[str, list[Place]] = {}
-    for function in FunctionReader(file, Options(taken=taken)).report.functions:
+    report = FunctionReader(file, Options(taken=taken)).report
+    unasked = _OTHER_LENGTHS if report.promise and report.promise.origin == "usual" else set()
+    for function in report.functions:
         if function.reason and function.reason not in HARMLESS:
             code = function.reason
         elif function.warnings and not function.reason:
@@ -57,10 +64,10 @@ def verify_entries(file: Image, taken: Callable[[], dict[int, list[int]]] | None
     return [
         Finding(
             f"entry-{code.removeprefix('entry-')}",
-            WARNING if code in WARNINGS or code == "duplicate" else ERROR,
-            "patchable entries: " + (WARNINGS.get(code) or REASONS[code]),
+            NOTE if code in unasked else WARNING if code in WARNINGS or code == "duplicate" else ERROR,
+            "patchable entries: " + (_UNPROMISED if code in unasked else WARNINGS.get(code) or REASONS[code]),
             tuple(places[code]),
-            _CURES.get(code, _CURE),
+            _UNASKED if code in unasked else _CURES.get(code, _CURE),
         )
         for code in sorted(places)
     ]

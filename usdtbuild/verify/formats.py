@@ -16,6 +16,7 @@ from ..formats.dof import layout as dof_layout
 from ..formats.dof.check import REJECTED, check, made_for
 from ..formats.dof.decode import split
 from ..formats.operands import parse
+from ..inspection.probes import dashed
 from ..inspection.records import loaded_content
 from ..record import NamedTuple
 from .report import ERROR, WARNING, Gathered, Place, note_place, points_to_code, section_place, site_place
@@ -63,7 +64,7 @@ def _records(subject: Subject) -> Iterable[Record]:
 
 
 def _name(record: Record) -> tuple[str, str]:
-    return record.provider, record.probe.replace("__", "-")
+    return record.provider, dashed(record.probe)
 
 
 def _key(record: Record) -> _Key:
@@ -131,7 +132,7 @@ def _usdt_sites(
         if key in seen:
             gathered.add("one site has two notes", place)
         seen.add(key)
-        expected = declared.get(note.provider, {}).get(note.probe.replace("__", "-"))
+        expected = declared.get(note.provider, {}).get(dashed(note.probe))
         count = len(note.arguments)
         if note.provider not in declared:
             gathered.add(f"nothing declares provider {note.provider}", place)

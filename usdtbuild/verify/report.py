@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..elf.layout import PF_X
-from ..inspection.probes import declarations
+from ..inspection.probes import dashed, declarations
 from ..record import NamedTuple
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Subject:
         if provider not in self._declarations:
             declared = self.declared(provider)
             self._declarations[provider] = declarations(declared) if declared else {}
-        return self._declarations[provider].get(probe.replace("__", "-"))
+        return self._declarations[provider].get(dashed(probe))
 
     def declared(self, provider: str) -> Provider | None:
         """Return a provider's declaration: the user's, else the one in the file."""
