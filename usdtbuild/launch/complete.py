@@ -242,8 +242,8 @@ class _ObjectStep:
             posix.write(2, output)
             raise UsdtError(
                 f"{self.path}: is an LTO object with probes, and compiling it {how} failed (exit code {code}); "
-                "options that need LTO, such as -fsanitize=cfi, want a header whose probes need no completing: that of "
-                "`dtrace -h`, or leave them out for this file"
+                "options that need LTO, such as -fsanitize=cfi, want a header whose probes are complete as they are: "
+                "make it with `usdtbuild header`, without dof and usdt among its --formats"
             )
 
     def _source_is_file(self) -> bool:
