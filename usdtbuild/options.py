@@ -24,4 +24,4 @@ TABLES = (ABSOLUTE, RELATIVE)
 
 def one_of(names: tuple[str, ...]) -> str:
     """Return names for a sentence: `a, b or c`."""
-    return f"{', '.join(names[:-1])} or {names[-1]}"
+    return " or ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)

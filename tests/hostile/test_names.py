@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.tracing.tools.names import why_not
+from usdtbuild.tracing.others.names import why_not
 
 MARK = "interval_ran"
 

@@ -216,7 +216,7 @@ def test_the_report_has_each_function_once(trace: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--engine", "patch"), "don't go with --engine patch; -F GLOB --returns -o FILE.svg draws who called whom"),
+        (("--engine", "patch"), "the engine patch doesn't add up calls (--report, --graph); --engine inside can"),
         (("--count",), "don't go with --count"),
         (("-P", "app:*"), "don't go with -P"),
     ],

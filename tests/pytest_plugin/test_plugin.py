@@ -30,14 +30,14 @@ def without_tracers(tmp_path: Path) -> dict[str, str]:
 
 def test_no_tracer_is_a_skip_that_says_what_is_missing(project: Any, without_tracers: dict[str, str]) -> None:
     said = project(TRACED.format(more=', tracer="gdb"'), env=without_tracers, skipped=1)
-    assert "no tracer to see probes fire: gdb is not installed" in said
+    assert "no tracer to see probes fire: the engine gdb can't be used: gdb is not installed" in said
 
 
 @pytest.mark.parametrize("way", ["option", "setting"])
 def test_no_tracer_is_a_failure_where_one_is_required(project: Any, without_tracers: dict[str, str], way: str) -> None:
     option = "--usdt-require-tracer" if way == "option" else "-ousdt_require_tracer=true"
     said = project(TRACED.format(more=""), option, "--usdt-tracer=gdb", env=without_tracers, failed=1)
-    assert "no tracer to see probes fire: gdb is not installed" in said
+    assert "no tracer to see probes fire: the engine gdb can't be used: gdb is not installed" in said
 
 
 def test_unknown_tracer_is_refused(project: Any) -> None:

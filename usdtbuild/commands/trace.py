@@ -14,28 +14,20 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
+from ..tracing.tracer import AUTO, ENGINES
 from . import checked
 from .say import echo
 from .trace_end import tell, tell_nothing, tell_what_runs_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..provider.model import Provider
-    from ..tracing.inside import Inside
     from ..tracing.job import Job
     from ..tracing.model import Event
     from ..tracing.outputs.choose import All
-    from ..tracing.remote.counting import Counting
-    from ..tracing.remote.session import Remote
-    from ..tracing.selection import Wanted
-    from ..tracing.session import Session
     from ..tracing.sieve import Sieve
-    from ..tracing.tools.gdb import Gdb
-
-    AnySession = Session | Inside | Remote | Counting | Gdb
-
-_ENGINES = ("auto", "patch", "trap", "inside", "remote", "bpftrace", "gdb")
+    from ..tracing.tracer import Tracer
 
 
 # Of options whose order counts, the letter that `tracing.selection.Wanted.order` has for each.
@@ -85,7 +77,7 @@ class _Ordered(click.Command):
 @click.option("--top", type=click.IntRange(1, 10000), metavar="N", help="Rows of --by and --latency.")
 @click.option("--duration", type=float, metavar="SECONDS", callback=checked.seconds, help="End after so many seconds.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="End after so many hits.")
-@click.option("--engine", type=click.Choice(_ENGINES), default="auto", help="How hits are seen.  [default: auto]")
+@click.option("--engine", type=click.Choice(ENGINES), default=AUTO, help="How hits are seen.  [default: auto]")
 @click.option("--remote", default="", metavar="HOST:PORT", callback=checked.address,
               help="A program that a gdb stub holds (gdbserver, qemu -g PORT).")  # fmt: skip
 @click.option("--emulator", default="", metavar="COMMAND", callback=checked.text,
@@ -147,20 +139,23 @@ def command(
     from ..tracing.outputs.choose import Wishes, choose
     from ..tracing.selection import Wanted
 
-    engine, words = _engine(engine, remote, emulator, sysroot)
+    words = _emulator(remote, emulator, sysroot)
     wishes = Wishes(count, histogram or "", by or "", latency, key or "", top or 0, outputs,
                     _heading(pid, argv, remote, words)[:200], live=not argv and wanted_hits is None,
                     folded=not (probes or functions or calls or exclude or modules))  # fmt: skip
     sieve = _sieve(wanted_hits, string_size)
     probes = probes or (latency if latency and not functions and not calls else ())
-    declared, back = _providers(files), _returns(returns, functions, calls, engine)
-    wanted = Wanted(probes, functions, exclude, modules, declared, calls, back, min_size, _order(probes))
-    _show_calls(wanted, argv, engine, report, graph, duration)
+    if returns and not calls and not functions:
+        raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
+    wanted = Wanted(probes, functions, exclude, modules, _providers(files), calls, returns, min_size, _order(probes))
+    job = Job(wanted, RECORD, engine, pid or 0, argv, str(Path.cwd()), dict(os.environ), remote=remote,
+              emulator=words, sysroot=sysroot)  # fmt: skip
+    if report or graph:
+        _end(_show_calls(job, report, graph, duration))
     with Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
         what = COUNT if output.needs == COUNTS and sieve is None else RECORD
-        job = Job(wanted, what, engine, pid or 0, argv, str(Path.cwd()), dict(os.environ), remote=remote)
-        job = job._replace(string_size=string_size, buffer_size=buffer << 20, trap_functions=trap)
-        job = job._replace(children=not no_children, emulator=words, sysroot=sysroot)
+        job = job._replace(what=what, string_size=string_size, buffer_size=buffer << 20, trap_functions=trap,
+                           children=not no_children)  # fmt: skip
         code = _trace(job, output, sieve, duration, limit, verbose)
     _end(code)
 
@@ -203,81 +198,29 @@ def _heading(pid: int | None, argv: tuple[str, ...], remote: str, emulator: tupl
     return shlex.join(argv) or remote or f"process {pid}"
 
 
-def _engine(engine: str, remote: str, emulator: str, sysroot: str) -> tuple[str, tuple[str, ...]]:
-    """Return which engine it is, and the emulator's words. Raises UsageError."""
-    if not remote and not emulator:
-        if engine == "remote" or sysroot:
-            raise UsageError("say which program: --remote HOST:PORT, or --emulator COMMAND -- PROGRAM ARGS...")
-        return engine, ()
+def _emulator(remote: str, emulator: str, sysroot: str) -> tuple[str, ...]:
+    """Return the emulator's words. Raises UsageError for what doesn't go together."""
+    if sysroot and not remote and not emulator:
+        raise UsageError("--sysroot: say which program, --remote HOST:PORT, or --emulator COMMAND -- PROGRAM ARGS...")
     if remote and emulator:
         raise UsageError("--remote names a program that runs already, and --emulator starts one: give one of them")
-    if engine not in {"auto", "remote"}:
-        raise UsageError(f"the engine {engine} traces programs of this machine only; leave out --engine")
     try:
-        words = tuple(shlex.split(emulator))
+        return tuple(shlex.split(emulator))
     except ValueError as error:
         raise UsageError(f"--emulator: {str(error).lower()}") from None
-    return "remote", words
 
 
-def _session(job: Job) -> AnySession:
-    """Return the session of a job, not started yet."""
-    from ..tracing import hosts
-    from ..tracing.job import BPFTRACE, GDB
-    from ..tracing.tools import refuse_what_it_cannot
+def _tracer(job: Job) -> Tracer:
+    """Return the tracer for a job, not started yet. Raises UsageError and NoTracerError."""
+    from ..tracing.tracer import choose
 
-    if job.engine == "inside":
-        from ..tracing.inside import Inside
-
-        return Inside(job)
-    if job.engine == "remote":
-        return _remote(job, lambda text: echo(f"usdtbuild: {text}", err=True))
-    if job.engine in {BPFTRACE, GDB}:
-        refuse_what_it_cannot(job)
-    if job.engine == GDB:
-        from ..tracing.tools.gdb import Gdb
-
-        return Gdb(job)
-    if job.engine == BPFTRACE:
-        from ..tracing.tools.watching import missing
-
-        if missing():
-            raise UsageError(f"the engine bpftrace can't be used: {missing()}")
-    elif hosts.why_not():
-        raise UsageError(f"{hosts.why_not()}; --engine gdb or --engine bpftrace, or gdbserver and --remote, may do")
-    from ..tracing.session import Session
-
-    return Session(job)
-
-
-def _remote(job: Job, tell: Callable[[str], None]) -> AnySession:
-    """Return the session of a program of another machine: counts come from a plugin of the emulator's if it can."""
-    from ..tracing.model import COUNT
-    from ..tracing.remote.counting import Counting, why_not
-    from ..tracing.remote.session import Remote, prefix_of
-
-    if job.emulator and job.what == COUNT and not job.wanted.returns:
-        reason = why_not(job.emulator)
-        if not reason:
-            return Counting(job, prefix_of(job.emulator))
-        tell(f"{reason}: counting through its gdb stub, which hangs when the program starts threads")
-    return Remote(job, tell)
+    return choose(job, lambda text: echo(f"usdtbuild: {text}", err=True))
 
 
 def _order(probes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Return all patterns in the order in which they were given; probes that were not given (--latency) come last."""
     order: tuple[tuple[str, str], ...] = click.get_current_context().meta[__name__]
     return (*order, *((_RULES["probes"], one) for one in probes if (_RULES["probes"], one) not in order))
-
-
-def _returns(returns: bool, functions: tuple[str, ...], calls: tuple[str, ...], engine: str) -> bool:
-    """Return whether returns of functions and calls are traced. Raises UsageError where they can't be."""
-    if returns and not calls and not functions:
-        raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
-    if returns and (engine not in {"auto", "patch", "trap", "remote"} or (engine == "patch" and calls)):
-        what = "no returns of calls" if engine == "patch" else "no returns"
-        raise UsageError(f"the engine {engine} sees {what}; --engine trap does, for programs of this machine")
-    return returns
 
 
 # What --report and --graph, which add up calls, have no use for.
@@ -288,36 +231,27 @@ _NOT_WITH_CALLS = {
 }  # fmt: skip
 
 
-def _show_calls(
-    wanted: Wanted, argv: tuple[str, ...], engine: str, report: bool, graph: bool, duration: float | None
-) -> None:
-    """If that is asked for, run a command, show which functions it called, for how long, and end with its exit code."""
-    if not report and not graph:
-        return
+def _show_calls(job: Job, report: bool, graph: bool, duration: float | None) -> int:
+    """Run a command and show which functions it called, for how long; return the code for `_end`."""
     from ..tracing.call_tree import graph_lines, report_lines
-    from ..tracing.inside import Inside
-    from ..tracing.job import Job
 
     others = [option for name, option in _NOT_WITH_CALLS.items() if click.get_current_context().params[name]]
-    if others or engine not in ("auto", "inside"):
-        what = others[0] if others else f"--engine {engine}"
-        cure = "; -F GLOB --returns -o FILE.svg draws who called whom" if what == "-p" or not others else ""
+    if others:
+        cure = "; -F GLOB --returns -o FILE.svg draws who called whom" if others[0] == "-p" else ""
         raise UsageError(
-            f"--report and --graph add up calls inside a command that is started, and don't go with {what}{cure}"
+            f"--report and --graph add up calls inside a command that is started, and don't go with {others[0]}{cure}"
         )
-    if os.uname().machine != "x86_64":
-        raise UsageError(f"--report and --graph need returns, which can't be watched on {os.uname().machine} yet")
+    wanted = job.wanted
     if not wanted.functions:
         wanted = wanted._replace(functions=("!*",), order=(("F", "!*"), *wanted.order))
-    job = Job(wanted, engine="inside", argv=argv, cwd=str(Path.cwd()), env=dict(os.environ), tree=True)
     deadline = time.monotonic() + duration if duration is not None else None
-    with Inside(job) as session:
+    with _tracer(job._replace(wanted=wanted._replace(returns=False), tree=True)) as session:
         stopped = _stop_by_signals(session)
         session.start()
         for _ in session.batches():
             if deadline is not None and time.monotonic() >= deadline:
                 session.stop()
-        tree, found = session.calls(), session.report()
+        tree, found = session.tree(), session.report()
     shown = [report_lines(tree)] * report + [graph_lines(tree)] * graph
     echo("\n".join("".join(f"{line}\n" for line in lines) for lines in shown), nl=False)
     for refusal in found.refusals if not found.targets else ():
@@ -334,7 +268,7 @@ def _show_calls(
     if tree.lost:
         echo(f"usdtbuild: warning: there was no room for {tree.lost} ways through the program", err=True)
     sys.stdout.flush()
-    _end(_code(stopped, found.exit_code))
+    return _code(stopped, found.exit_code)
 
 
 def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
@@ -346,9 +280,8 @@ def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
 def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, limit: int | None, verbose: bool) -> int:
     """Do it; return the exit code: the program's own, if it was started here; minus a signal that asked for the end."""
     from ..tracing.model import COUNT
-    from ..tracing.session import Session
 
-    with _session(job) as session:
+    with _tracer(job) as session:
         stopped = _stop_by_signals(session)
         session.start()
         if verbose:
@@ -364,28 +297,20 @@ def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, l
             report = report._replace(counts=sieve.counts(), refusals=(*report.refusals, *sieve.refused))
         output.finish(report)
         tell(report, output.notes, job, hits, session.stood_still, verbose)
-        if isinstance(session, Session):
-            if session.dropped:
-                echo(
-                    f"usdtbuild: warning: the program has damaged its buffers: {session.dropped} records were dropped",
-                    err=True,
-                )
-            for note in dict.fromkeys([*session.warnings, *(session.notes if verbose else ())]):
-                echo(f"usdtbuild: {note}", err=True)
-            tell_what_runs_on(job, session.pid, report)
-        if limit is None and isinstance(session, Session) and session.left_out:
+        for note in dict.fromkeys([*session.warnings, *(session.notes if verbose else ())]):
+            echo(f"usdtbuild: {note}", err=True)
+        tell_what_runs_on(job, session.pid, report)
+        if limit is None and session.left_out:
             echo(f"usdtbuild: warning: {session.left_out} hits were seen and are left out", err=True)
         return _code(stopped, report.exit_code if job.argv else None)
 
 
-def _stop_by_signals(session: AnySession) -> list[int]:
+def _stop_by_signals(session: Tracer) -> list[int]:
     """Let signals end the trace and not us, so that what was seen gets written; return where those come that end us.
 
     Ctrl-C is how a trace is ended, and doesn't. A traced command gets it too, and may end by it. A second signal leaves
     out what was seen and not shown yet, which may be more than anybody wants to wait for.
     """
-    from ..tracing.session import Session
-
     came: list[int] = []
     again = False
 
@@ -393,7 +318,7 @@ def _stop_by_signals(session: AnySession) -> list[int]:
         nonlocal again
         if number != signal.SIGINT:
             came.append(number)
-        if again and isinstance(session, Session):
+        if again:
             session.skip()
         again = True
         session.stop()
@@ -405,7 +330,7 @@ def _stop_by_signals(session: AnySession) -> list[int]:
 
 
 @contextlib.contextmanager
-def _ended_if_not_wanted(session: AnySession) -> Iterator[None]:
+def _ended_if_not_wanted(session: Tracer) -> Iterator[None]:
     """End a program that was started only to be traced, where it turns out that what is asked for makes no sense."""
     try:
         yield
@@ -416,7 +341,7 @@ def _ended_if_not_wanted(session: AnySession) -> Iterator[None]:
         raise
 
 
-def _announce(session: AnySession, output: All, sieve: Sieve | None) -> None:
+def _announce(session: Tracer, output: All, sieve: Sieve | None) -> None:
     """Tell of the targets that there are. Raises UsageError."""
     with _ended_if_not_wanted(session):
         if sieve is not None:
@@ -425,12 +350,10 @@ def _announce(session: AnySession, output: All, sieve: Sieve | None) -> None:
 
 
 def _follow(
-    session: AnySession, output: All, sieve: Sieve | None, names: _ThreadNames, duration: float | None,
+    session: Tracer, output: All, sieve: Sieve | None, names: _ThreadNames, duration: float | None,
     limit: int | None, *, counts: bool,
 ) -> None:  # fmt: skip
     """Hand over what comes until it is enough; `counts`: no hits come, only how many there were."""
-    from ..tracing.session import Session
-
     known, seen = len(session.targets), 0
     deadline = time.monotonic() + duration if duration is not None else None
     batches = session.batches(0.1)
@@ -452,7 +375,7 @@ def _follow(
         output.counts(session.totals)
         if (deadline is not None and time.monotonic() >= deadline) or (limit is not None and seen >= limit):
             session.stop()
-            if limit is not None and seen >= limit and not counts and isinstance(session, Session):
+            if limit is not None and seen >= limit and not counts:
                 session.skip()
 
 

@@ -17,7 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from .user import Usdt
 
-_TRACERS = "auto, patch, trap, bpftrace or gdb"
+_TRACERS = "auto, patch, trap, inside, remote, bpftrace or gdb"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

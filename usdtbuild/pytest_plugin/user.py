@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import subprocess
 from pathlib import Path
 from types import ModuleType
@@ -12,15 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from ..errors import InputError, UsageError, UsdtError
-from ..tracing.backends import Command, choose
-from ..tracing.backends.hits import Hit, Hits, UnknownProbeError
+from ..tracing import testing
+from ..tracing.testing import Hit, Hits, UnknownProbeError
+from ..tracing.tracer import NoTracerError, Tracer, choose
 from ..verify.declared import complaints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ..tracing.backends import Backend
-    from ..tracing.backends.hits import Traced
+    from ..tracing.job import Job
 
 # A path, or an imported extension module.
 Binary = str | os.PathLike[str] | ModuleType
@@ -77,42 +78,49 @@ class Usdt:
         env: Mapping[str, str] | None = None,
         timeout: float = 60,
         tracer: str = "",
+        emulator: str = "",
     ) -> Run:
         """Run a command while a tracer watches the named probes (all of them if none is named) of `binary`.
 
-        `binary` is the file with the probes, if that isn't the command's program: a library, an extension module. Hits
-        of the process itself count, those of processes that it starts don't. A `timeout` in seconds ends the command
-        and raises subprocess.TimeoutExpired. Without a tracer the test is skipped, or fails, as the options say.
+        `binary` is the file with the probes, if that isn't the command's program: a library, an extension module.
+        A `timeout` in seconds ends the command and raises subprocess.TimeoutExpired. `emulator` runs it:
+        "qemu-aarch64 -L /usr/aarch64-linux-gnu". Without a tracer the test is skipped, or fails, as the options say.
         """
         __tracebackhide__ = True
         words = [os.fspath(word) for word in argv]
         with self._failing():
             program = self._program(words[0], env)
             target = self._path(binary) if binary is not None else program
-        traced, with_tracer = self._prepare(target, probes, tracer)
-        hits = Hits(traced)
-        folder = os.fspath(cwd) if cwd is not None else None
+            probes_there = testing.probes_of(target, probes)
+        job = testing.job_for(target, probes_there, tracer or self.tracer)
         variables = dict(os.environ if env is None else env)
-        command = Command([program, *words[1:]], stdin, folder, variables, timeout)
+        folder = os.fspath(cwd) if cwd is not None else str(Path.cwd())
+        job = job._replace(argv=(program, *words[1:]), cwd=folder, env=variables, emulator=tuple(shlex.split(emulator)))
+        hits = Hits(probes_there)
         with self._failing():
-            finished, seen = with_tracer.run(command, target, traced)
+            finished, seen = testing.run(self._choose(job), stdin, timeout)
         hits.extend(seen)
         return Run(finished.returncode, finished.stdout, finished.stderr, hits)
 
     @contextlib.contextmanager
-    def trace(self, binary: Binary, *probes: str, pid: int | None = None, tracer: str = "") -> Iterator[Hits]:
+    def trace(
+        self, binary: Binary, *probes: str, pid: int | None = None, tracer: str = "", remote: str = ""
+    ) -> Iterator[Hits]:
         """Watch the named probes (all of them if none is named) of `binary` while the body of the `with` runs.
 
-        In this process, where the body calls what fires them, or in the process `pid`. The hits can be looked at after
-        the body. All threads of the process count.
+        In this process, where the body calls what fires them, in the process `pid`, or in the program that a gdb
+        server holds (`remote`, "HOST:PORT"). Look at the hits after the body. All threads of the process count.
         """
         __tracebackhide__ = True
         with self._failing():
             target = self._path(binary)
-        traced, with_tracer = self._prepare(target, probes, tracer)
-        hits = Hits(traced)
+            probes_there = testing.probes_of(target, probes)
+        job = testing.job_for(target, probes_there, tracer or self.tracer)
+        with self._choose(job._replace(pid=0 if remote else pid or os.getpid(), remote=remote)) as chosen:
+            job = chosen.wish
+        hits = Hits(probes_there)
         with self._failing():
-            watching = with_tracer.attached(pid or os.getpid(), target, traced)
+            watching = testing.attached(job)
             seen = watching.__enter__()
         done = False
         try:
@@ -124,13 +132,11 @@ class Usdt:
                 watching.__exit__(None, None, None)
         hits.extend(seen)
 
-    def _prepare(self, target: str, names: Sequence[str], tracer: str) -> tuple[list[Traced], Backend]:
+    def _choose(self, job: Job) -> Tracer:
         __tracebackhide__ = True
-        with self._failing():
-            traced = choose.probes_of(target, names)
         try:
-            return traced, choose.choose(tracer or self.tracer, traced)
-        except choose.NoTracerError as error:
+            return choose(job)
+        except NoTracerError as error:
             reason = f"no tracer to see probes fire: {error}"
         if self.required:
             pytest.fail(reason, pytrace=False)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .loader import Loader
     from .maps import Area
     from .model import Site
-    from .tools.bpftrace import Kernel
+    from .others.bpftrace import Kernel
     from .tracees import Tracees
     from .worker import Worker
 
@@ -237,7 +237,7 @@ class Arming:
     def _watch(self, process: Process, targets: Sequence[Target]) -> None:
         """Let bpftrace watch what it doesn't yet."""
         if self.kernel is None:
-            from .tools.bpftrace import Kernel
+            from .others.bpftrace import Kernel
 
             self.kernel = Kernel(self.wish, self.tracees.processes, self.worker.processes.main)
         self._used.add(self.kernel.name)

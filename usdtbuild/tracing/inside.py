@@ -1,6 +1,6 @@
 """The engine inside: a library of ours, preloaded into a command, switches its probes; no ptrace, no other rights.
 
-For containers that forbid ptrace. `Inside` has the face of `session.Session` and needs no worker, because nothing
+For containers that forbid ptrace. `Inside` needs no worker, because nothing
 must be put back: what the library changed goes with the process. They share four files in a private folder, which
 `runtime/preload/usdt_live_preload.c` describes. The library is compiled once for each version and compiler, and
 kept in the user's cache.
@@ -8,12 +8,10 @@ kept in the user's cache.
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import shutil
 import struct
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -23,7 +21,6 @@ from ..errors import UsageError
 from ..folders import folder as folder_of
 from .call_tree import TREE_SIZE, CallTree, read_tree
 from .compiled import compiled
-from .errors import TracerError
 from .model import (
     COUNT,
     ENTER,
@@ -37,16 +34,17 @@ from .model import (
     Event,
     Module,
     Refusal,
-    Report,
     Site,
     Target,
     Totals,
     Unreadable,
 )
 from .selection import EXCLUDE_RULE, PROBE_RULE
+from .spawn import Spawned
+from .tracer import Tracer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from .job import Job
     from .model import Value
@@ -80,35 +78,29 @@ def _shared(path: Path, size: int) -> mmap.mmap:
         return mmap.mmap(file.fileno(), size)
 
 
-class Inside:
-    """A trace of a command from inside. `batches` gives what it sees; `report` says how it was."""
+def why_not(_: Job) -> str:
+    """Return why a library can't be preloaded here, '' if one can: it is found out when it is compiled."""
+    return ""
 
-    def __init__(self, wish: Job) -> None:
-        if wish.wanted.calls:
-            raise UsageError("the engine inside sees no calls of library functions; leave --engine out")
-        if not wish.argv:
-            raise UsageError("the engine inside traces commands that it starts (-- COMMAND ARGS...), not processes")
-        self.wish = wish
-        self.targets: list[Target] = []
-        self.refusals: list[Refusal] = []
-        self.engines: tuple[str, ...] = ()
-        self.pid = 0
-        self.stood_still = 0.0
-        self.started = self.finished = time.monotonic_ns()
+
+class Inside(Tracer):
+    """A trace of a command from inside."""
+
+    def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
+        super().__init__(wish, tell)
         self._points: dict[int, int] = {}  # number in the counts file -> target
         self._numbers: dict[tuple[str, ...], int] = {}
         self._recorded: dict[int, int] = {}
-        self._program: subprocess.Popen[bytes] | None = None
+        self._program: Spawned | None = None
         self._stopped = False
         self._rest = ""
-        self._ready = False
         self._folder = Path(tempfile.mkdtemp(prefix="usdtbuild-"))
         self._slots = max(1, wish.buffer_size // _SLOT)
         self._ring = _shared(self._folder / "ring", _PAGE + self._slots * _SLOT)
         _HEADER.pack_into(self._ring, 0, 0, 0, 0, self._slots, 0)
         for name in ("counts", "points"):
             (self._folder / name).touch(0o600)
-        self._tree = _shared(self._folder / "tree", TREE_SIZE) if wish.tree else None
+        self._nodes = _shared(self._folder / "tree", TREE_SIZE) if wish.tree else None
         self._log = (self._folder / "points").open("rb")
         self._counts = (self._folder / "counts").open("rb")
         (self._folder / "rules").write_text("".join(self._rules()), encoding="utf-8")
@@ -137,22 +129,17 @@ class Inside:
         before = environment.get("LD_PRELOAD", "")
         environment["LD_PRELOAD"] = f"{preload}:{before}" if before else str(preload)
         environment["USDT_LIVE_INSIDE"] = str(self._folder)
-        argv = list(self.wish.argv)
-        try:
-            self._program = subprocess.Popen(
-                argv, cwd=self.wish.cwd or None, env=environment, stdin=stdin, stdout=stdout, stderr=stderr
-            )
-        except OSError as error:
-            raise TracerError(f"{argv[0]}: can't be run: {(error.strerror or str(error)).lower()}") from None
+        argv, streams = self.wish.argv, (stdin, stdout, stderr)
+        self._program = Spawned(argv, self.wish.cwd, environment, streams=streams).begin()
         self.pid = self._program.pid
         self.started = time.monotonic_ns()
         deadline = time.monotonic() + _WAIT
-        while not (self._ready or self._stopped) and self._program.poll() is None and time.monotonic() < deadline:
+        while not (self.looked_up or self._stopped) and self._program.poll() is None and time.monotonic() < deadline:
             self._learn()
             time.sleep(0.001)
         self._learn()
         self.engines = ("inside",)
-        if self._ready:
+        if self.looked_up:
             # It has opened what it needs, those that it starts find nothing, and who kills us leaves nothing behind.
             shutil.rmtree(self._folder, ignore_errors=True)
         elif not self._stopped:
@@ -165,7 +152,7 @@ class Inside:
         *lines, self._rest = (self._rest + self._log.read().decode("utf-8", "replace")).split("\n")
         for line in lines:
             if line == "ready":
-                self._ready = True
+                self.looked_up = True
             elif "\t" in line:
                 self._point(line.split("\t"))
 
@@ -189,7 +176,7 @@ class Inside:
         self.targets.append(Target(number, ENTER if is_function else PROBE, provider, name, module, shown, (site,)))
 
     def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
-        """Yield events, oldest first, as they come, until the program ends or the trace is stopped."""
+        """Yield events, as `Tracer.batches` says."""
         assert self._program is not None
         over = False
         while not over:
@@ -197,9 +184,9 @@ class Inside:
             self._learn()
             events = self._events()
             if not events and not over:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._program.wait(min(timeout, 0.02))
+                self._program.wait(min(timeout, 0.02))
             yield events
+        self.exit_code = self._program.poll()
         self.finished = time.monotonic_ns()
 
     def _events(self) -> list[Event]:
@@ -223,12 +210,12 @@ class Inside:
         struct.pack_into("=Q", self._ring, 8, tail)
         return sorted(found)
 
-    def calls(self) -> CallTree:
+    def tree(self) -> CallTree:
         """Return who called whom so far; the trace must have been asked for it."""
-        assert self._tree is not None
+        assert self._nodes is not None
         self._learn()
         names = {point: self.targets[number].name for point, number in self._points.items()}
-        return read_tree(bytes(self._tree), names)
+        return read_tree(bytes(self._nodes), names)
 
     @property
     def totals(self) -> Totals:
@@ -254,19 +241,8 @@ class Inside:
 
     def kill(self) -> None:
         """End the program, with SIGKILL."""
-        if self._program is not None and self._program.poll() is None:
+        if self._program is not None:
             self._program.kill()
-
-    def report(self) -> Report:
-        """Return how the trace was."""
-        counts, lost = self.totals
-        numbers = range(len(self.targets))
-        missing = tuple(lost.get(number, 0) for number in numbers)
-        code = self._program.poll() if self._program is not None else None
-        return Report(
-            tuple(self.targets), tuple(counts.get(number, 0) for number in numbers), missing, tuple(self.refusals),
-            self.engines, self.started, self.finished, time.time_ns() - time.monotonic_ns(), {}, code, self._ready,
-        )  # fmt: skip
 
     def close(self) -> None:
         """Let go; the files' memory lives on in a program that runs on."""
@@ -274,12 +250,6 @@ class Inside:
         self._log.close()
         self._counts.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def __enter__(self) -> Inside:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _argument(text: str) -> Argument:

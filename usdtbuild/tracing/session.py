@@ -20,18 +20,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsdtError
-from . import job
+from . import hosts, job
 from .errors import TracerError
-from .model import COUNT, Report, Totals
+from .model import COUNT, Totals
 from .native import ticks_a_second
 from .patch.rings import Decoder
 from .spool import Reader
+from .tracer import Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from .job import Job
-    from .model import Event, Refusal, Target
+    from .model import Event
 
 _PIECE = 4 << 20
 _SLACK = 10**9  # nanoseconds that two clocks may be apart
@@ -71,28 +72,30 @@ class WorkerError(UsdtError):
         self.exit_code = exit_code
 
 
-class Session:
-    """A trace. `events` gives what it sees; `report` says how it was."""
+def why_not(_: Job) -> str:
+    """Return why no process can be traced from here, '' if one can."""
+    if not sys.platform.startswith("linux"):
+        return f"our own tracer is for Linux, and this is {sys.platform}"
+    with contextlib.suppress(OSError, ValueError):
+        if not hosts.why_not() and int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text("ascii")) > 2:
+            return "kernel.yama.ptrace_scope forbids tracing"
+    return hosts.why_not()
 
-    def __init__(self, wish: Job) -> None:
-        self.wish = wish
-        self.targets: list[Target] = []
-        self.refusals: list[Refusal] = []
-        self.notes: list[str] = []
-        self.warnings: list[str] = []
-        self.totals = Totals({}, {})
-        self.engines: tuple[str, ...] = ()
-        self.pid = 0
-        self.stood_still = 0.0
-        self.left_out = 0
+
+class Session(Tracer):
+    """A trace by our own engines, and by bpftrace: what touches the process is a worker, in a process of its own."""
+
+    def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
+        super().__init__(wish, tell)
         self._processes: set[int] = set()
-        self.ended: job.Ended | None = None
-        self.started = self.finished = self._begun = time.monotonic_ns()
+        self._ended: job.Ended | None = None
+        self._counted = Totals({}, {})
+        self._begun = time.monotonic_ns()
         self._clock = _Clock()
         self._decoders: dict[int, Decoder] = {}
         self._recorded: dict[int, int] = {}
         self._waiting: deque[job.Raw | job.Mark] = deque()  # what was told of the spool, and not decoded yet
-        self._skipping = self._stop_early = self._looked_up = False
+        self._skipping = self._stop_early = False
         self._marks = 0  # how many of these are marks
         self._held: list[Event] = []
         self._worker: subprocess.Popen[bytes] | None = None
@@ -102,10 +105,7 @@ class Session:
     # -- the worker --------------------------------------------------------------------------------------------------
 
     def start(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
-        """Start the worker, and with it the trace; wait until everything is armed. Raises UsdtError.
-
-        The streams are those of the program that it starts, as subprocess.Popen has them.
-        """
+        """Start the worker, and with it the trace; wait until everything is armed. Raises UsdtError."""
         group = os.getpgrp() if self.wish.argv and stdin is None else 0
         try:
             self._spool = Reader()
@@ -116,7 +116,7 @@ class Session:
         self._link = link
         if self._stop_early:
             self.stop()
-        while not self.engines and self.ended is None and self.pid == 0:
+        while not self.engines and self._ended is None and self.pid == 0:
             self._take(self._receive())
 
     def _receive(self) -> job.Message:
@@ -130,7 +130,7 @@ class Session:
     def stop(self) -> None:
         """Ask for the end: everything is put back, and the last events come."""
         self._stop_early = self._link is None
-        if self.ended is None:
+        if self._ended is None:
             _ask(self._link, job.STOP)
 
     def skip(self) -> None:
@@ -139,7 +139,7 @@ class Session:
 
     def kill(self) -> None:
         """End the program that was started, with SIGKILL."""
-        if self.ended is None and self.wish.argv:
+        if self._ended is None and self.wish.argv:
             _ask(self._link, job.KILL)
 
     def close(self) -> None:
@@ -154,25 +154,16 @@ class Session:
             self._spool.close()
             self._spool = None
 
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # -- what it tells -----------------------------------------------------------------------------------------------
 
     def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
-        """Yield events, oldest first, as they come, until the end; an empty batch at least every `timeout` seconds.
-
-        Between batches `targets`, `totals` and `refusals` are up to date. Raises UsdtError.
-        """
-        while self.ended is None:
+        """Yield events, as `Tracer.batches` says."""
+        while self._ended is None:
             assert self._link is not None
             if self._link.poll(0.0 if self._marks else timeout):
                 self._take(self._receive())
                 for _ in range(200):
-                    if self.ended is not None or not self._link.poll():
+                    if self._ended is not None or not self._link.poll():
                         break
                     self._take(self._receive())
             elif not self._marks:
@@ -181,6 +172,9 @@ class Session:
                 yield self._decoded()
         while self._marks:
             yield self._decoded()
+        dropped = self._ended.dropped + sum(one.dropped for one in self._decoders.values())
+        if dropped:
+            self.warnings.insert(0, f"warning: the program has damaged its buffers: {dropped} records were dropped")
 
     def _take(self, message: job.Message) -> None:
         """Take one message."""
@@ -192,7 +186,7 @@ class Session:
 
     def _on_started(self, message: job.Started) -> None:
         self.pid, self.engines, self.stood_still = message
-        self._looked_up = True
+        self.looked_up = True
         self.started = time.monotonic_ns()
 
     def _on_targets(self, message: job.Targets) -> None:
@@ -213,14 +207,15 @@ class Session:
             self._recorded[event.target] = self._recorded.get(event.target, 0) + 1
 
     def _on_counted(self, message: job.Counted) -> None:
-        self.totals = Totals(*message)
+        self._counted = Totals(*message)
 
     def _on_failed(self, message: job.Failed) -> None:
         raise WorkerError(message.message, message.exit_code)
 
     def _on_ended(self, message: job.Ended) -> None:
         self.engines = message.engines  # those too that came to work later, with libraries
-        self.ended = message
+        self._ended = message
+        self.exit_code, self.threads = message.exit_code, message.threads
         self.stood_still = message.stood_still
         self.finished = time.monotonic_ns()
 
@@ -261,23 +256,13 @@ class Session:
                 self._held += decoder.events(piece, self._clock, self._begun - _SLACK, time.monotonic_ns() + _SLACK)
 
     @property
-    def dropped(self) -> int:
-        """How many records can't be: the program has written into the memory that they come through."""
-        return sum(one.dropped for one in self._decoders.values()) + (self.ended.dropped if self.ended else 0)
-
-    def report(self) -> Report:
-        """Return how the trace was."""
-        counts, lost = [], []
-        for target in self.targets:
-            gone = self.totals.lost.get(target.number, 0)
-            lost.append(gone)
-            seen = self.totals.counts.get(target.number, 0) if self.wish.what == COUNT else 0
-            counts.append(seen + gone + self._recorded.get(target.number, 0))
-        return Report(
-            tuple(self.targets), tuple(counts), tuple(lost), tuple(self.refusals), self.engines, self.started,
-            self.finished, time.time_ns() - time.monotonic_ns(), self.ended.threads if self.ended else {},
-            self.ended.exit_code if self.ended else None, self._looked_up,
-        )  # fmt: skip
+    def totals(self) -> Totals:
+        """Hits so far: those that were counted only, those that were recorded, and those whose record is lost."""
+        counts = dict(self._counted.counts if self.wish.what == COUNT else {})
+        for more in (self._counted.lost, self._recorded):
+            for number, count in more.items():
+                counts[number] = counts.get(number, 0) + count
+        return Totals(counts, self._counted.lost)
 
 
 def _start_worker(
@@ -286,14 +271,12 @@ def _start_worker(
     """Start the worker; return it, what leads to it, and its number of the spool's descriptor. Raises OSError."""
     ours, theirs = socket.socketpair()
     spool = os.dup(reader.descriptor)
-    folders = [path for path in sys.path if path]
-    code = f"import sys; sys.path[:] = {folders!r}; from usdtbuild.tracing.worker import main; main(sys.argv[1:])"
     # A signal that both of us get mustn't end it while Python starts there.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, job.FRONTS)
     numbers = (str(int(number)) for number in (theirs.fileno(), *mask))
     try:
         worker = subprocess.Popen(
-            [sys.executable, "-I", "-c", code, *numbers],
+            [*python_running("worker"), *numbers],
             stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=(theirs.fileno(), spool),
         )  # fmt: skip
         return worker, Connection(ours.detach()), spool
@@ -302,6 +285,13 @@ def _start_worker(
         ours.close()
         theirs.close()
         os.close(spool)
+
+
+def python_running(module: str) -> list[str]:
+    """Return the words that run `main` of a module of this room in another Python like ours; its arguments follow."""
+    folders = [path for path in sys.path if path]
+    code = f"import sys; sys.path[:] = {folders!r}; from usdtbuild.tracing.{module} import main; main(sys.argv[1:])"
+    return [sys.executable, "-I", "-c", code]
 
 
 def _ask(link: Connection | None, what: job.Job | str) -> None:

@@ -1,12 +1,14 @@
-"""Start a program so that it can be seized before its first instruction."""
+"""Start a program: at once, or so that it can be seized before its first instruction."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import time
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from ..errors import InputError
 
@@ -17,28 +19,38 @@ _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Spawned:
-    """A child that waits, before its exec, until it is told to `go`."""
+    """A child that waits, before its exec, until it is told to `go`. Every program that a trace starts is one."""
 
     def __init__(
-        self, argv: Sequence[str], cwd: str, env: Mapping[str, str], group: int, mask: set[int],
-        before: Callable[[], object] = int, deaf: Iterable[int] = (),
+        self, argv: Sequence[str], cwd: str, env: Mapping[str, str] | None, *, group: int = 0,
+        mask: set[int] | None = None, before: Callable[[], object] = int, deaf: Iterable[int] = (),
+        streams: Sequence[IO[bytes] | None] = (),
     ) -> None:  # fmt: skip
-        """Fork it; it keeps our standard streams. `group` is its process group, `mask` the signals it blocks.
+        """Fork it. `env` is its environment, by default ours; `streams` its standard streams, None for each of ours.
 
+        `group` is its process group, `mask` the signals that it blocks (by default those that we block).
         `before` is called in it, before it waits. `deaf` are signals that we ignore, and that it shall not ignore.
         """
         self.name, self._folder = argv[0], cwd or "."
+        self.returncode: int | None = None
         go, self._go = os.pipe()
         self._failure, failure = os.pipe()
         before_fork = signal.pthread_sigmask(signal.SIG_BLOCK, deaf)  # until it doesn't ignore them any more
-        self.pid = os.fork()
+        blocked = {int(one) for one in before_fork} if mask is None else mask
+        with warnings.catch_warnings():  # a fork beside other threads: the child only makes system calls, and execs
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
         if self.pid:
             signal.pthread_sigmask(signal.SIG_SETMASK, before_fork)
         else:
             try:
                 os.close(self._go)
+                for number, stream in enumerate(streams):
+                    if stream is not None:
+                        os.dup2(stream.fileno(), number)
                 before()
-                self._become(argv, cwd, env, group, mask, (*_PYTHON_IGNORES, *deaf), go)
+                environment = os.environ if env is None else env
+                self._become(argv, cwd, environment, group, blocked, (*_PYTHON_IGNORES, *deaf), go)
             except OSError as error:
                 os.write(failure, str(error.errno).encode("ascii"))
             finally:
@@ -74,3 +86,36 @@ class Spawned:
             here = "/" not in self.name and Path(self._folder, self.name).is_file()
             cure = f"it is in this folder, and not in PATH: ./{self.name}" if here else ""
             raise InputError(self.name, f"can't be run: {os.strerror(int(said)).lower()}", cure)
+
+    def begin(self) -> Spawned:
+        """Let it go, and return it once it is executed. Raises InputError if it can't be."""
+        self.go()
+        try:
+            self.check()
+        except InputError:
+            self.wait()
+            raise
+        return self
+
+    # -- its end, where nobody else waits for it ----------------------------------------------------------------------
+
+    def poll(self) -> int | None:
+        """Return how it has ended, negative for a signal; None if it hasn't."""
+        if self.returncode is None:
+            with contextlib.suppress(ChildProcessError):
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, timeout: float = float("inf")) -> int | None:
+        """Wait for its end, at most `timeout` seconds; return what `poll` does."""
+        deadline, pause = time.monotonic() + timeout, 0.0005
+        while self.poll() is None and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, 0.02)
+        return self.returncode
+
+    def kill(self) -> None:
+        """End it, with SIGKILL, if it hasn't ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)

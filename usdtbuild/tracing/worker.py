@@ -166,8 +166,8 @@ class Worker:
 
     def _start(self) -> bool:
         """Start the program; return whether it has begun before somebody wanted it to end."""
-        environment = self.wish.env if self.wish.env is not None else os.environ
-        child = Spawned(self.wish.argv, self.wish.cwd, environment, self.wish.group, self.mask, deaf=self.deaf)
+        wish = self.wish
+        child = Spawned(wish.argv, wish.cwd, wish.env, group=wish.group, mask=self.mask, deaf=self.deaf)
         self.processes.main = child.pid
         self.tracees.seize(child.pid, FOLLOW)
         self._listen()

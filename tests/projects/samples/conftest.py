@@ -22,7 +22,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from usdtbuild.pytest_plugin.user import Usdt
-from usdtbuild.tracing.backends import with_bpftrace
+from usdtbuild.tracing.job import Job
+from usdtbuild.tracing.others import watching
+from usdtbuild.tracing.selection import Wanted
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 CACHE = ROOT / ".cache"
@@ -483,7 +485,7 @@ def look(builder: Builder) -> None:
 
 def fire(builder: Builder) -> None:
     """The probes fire, with gdb and, where that can be had, with bpftrace."""
-    tracers = ["gdb"] + (["bpftrace"] if not with_bpftrace.why_not() else [])
+    tracers = ["gdb"] + (["bpftrace"] if not watching.why_not(Job(Wanted())) else [])
     for tracer in tracers:
         usdt = Usdt(tracer, True, builder.source)
         ran = usdt.run(builder.command(), binary=builder.binary(), cwd=builder.source, env=builder.environment)

@@ -28,15 +28,17 @@ from ...inspection.process import MappedFile, Mapping, mapped_file, maps_lines, 
 from ...inspection.targets import Loaded
 from ..compiled import compiled
 from ..errors import TracerError
-from ..model import Refusal, Report, Totals
+from ..model import Refusal, Totals
 from ..selection import targets_in
-from .emulator import not_begun
+from ..spawn import Spawned
+from ..tracer import Tracer
+from .emulator import not_begun, prefix_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ..job import Job
-    from ..model import Event, Target
+    from ..model import Event, Report, Target
     from ..selection import Wanted
 
 _PAGE, _MOST = 4096, 1 << 20  # `counts` is sparse: 8 MB if there were so many targets
@@ -47,8 +49,9 @@ _EXECUTABLE = 1  # PF_X
 _NO_PLACE = (1 << 64) - 1
 
 
-def why_not(words: Sequence[str]) -> str:
-    """Return why an emulator can't count by a plugin, '' if it can; it is asked what options it has."""
+def why_not(wish: Job) -> str:
+    """Return why the emulator can't count by a plugin, '' if it can; it is asked what options it has."""
+    words = wish.emulator
     if not words or shutil.which(words[0]) is None:
         return ""  # which is said elsewhere
     try:
@@ -130,19 +133,16 @@ class _Answers:
             self.refusals.append(refusal)
 
 
-class Counting:
-    """A trace that counts, with the face of `tracing.session.Session`."""
+class Counting(Tracer):
+    """A trace that counts."""
 
-    def __init__(self, wish: Job, prefix: str) -> None:
-        """`prefix` is where the program's libraries are, as the emulator's options say it, '' if they don't."""
-        self.wish = wish
-        self._answers = _Answers(wish.wanted, wish.sysroot or prefix)
+    def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
+        super().__init__(wish, tell)
+        # Where the program's libraries are, the emulator's own options may say.
+        self._answers = _Answers(wish.wanted, wish.sysroot or prefix_of(wish.emulator))
         self.targets, self.refusals = self._answers.targets, self._answers.refusals
-        self.engines: tuple[str, ...] = ("plugin",)
-        self.pid = 0
-        self.stood_still = 0.0
-        self.started = self.finished = time.monotonic_ns()
-        self._program: subprocess.Popen[bytes] | None = None
+        self.engines = ("plugin",)
+        self._program: Spawned | None = None
         self._link: socket.socket | None = None
         self._final: dict[int, int] | None = None
         # A private folder: nobody else can connect.
@@ -166,19 +166,14 @@ class Counting:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
             listening.bind(str(self._folder / "link"))
             listening.listen(1)
-            try:
-                self._program = subprocess.Popen(
-                    line, cwd=wish.cwd or None, env=environment, stdin=stdin, stdout=stdout, stderr=stderr
-                )
-            except OSError as error:
-                raise TracerError(f"{words[0]} can't be run: {(error.strerror or str(error)).lower()}") from None
+            self._program = Spawned(line, wish.cwd, environment, streams=(stdin, stdout, stderr)).begin()
             self._link = self._accept(listening, self._program)
         credentials = self._link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         (self.pid, _, _) = struct.unpack("3i", credentials)
         self._await_beginning(self._link, self._program)
         self.started = time.monotonic_ns()
 
-    def _await_beginning(self, link: socket.socket, program: subprocess.Popen[bytes]) -> None:
+    def _await_beginning(self, link: socket.socket, program: Spawned) -> None:
         """Wait for the first question. Raises UsdtError if none comes: the plugin is loaded before the program is."""
         while self._final is None:
             if not select.select([link], [], [], 0.1)[0]:
@@ -186,18 +181,19 @@ class Counting:
             with contextlib.suppress(OSError):
                 if link.recv(1, socket.MSG_PEEK):
                     return
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                raise not_begun(self.wish.emulator[0], program.wait(_PATIENCE), self.wish.argv[0], self.wish.cwd)
+            code = program.wait(_PATIENCE)
+            if code is not None:
+                raise not_begun(self.wish.emulator[0], code, self.wish.argv[0], self.wish.cwd)
             return
 
-    def _accept(self, listening: socket.socket, program: subprocess.Popen[bytes]) -> socket.socket:
+    def _accept(self, listening: socket.socket, program: Spawned) -> socket.socket:
         deadline, name = time.monotonic() + _PATIENCE, self.wish.emulator[0]
         while time.monotonic() < deadline:
-            over = program.poll() is not None
-            if select.select([listening], [], [], 0.0 if over else 0.02)[0]:
+            code = program.poll()
+            if select.select([listening], [], [], 0.02 if code is None else 0.0)[0]:
                 return listening.accept()[0]
-            if over:
-                raise not_begun(name, program.returncode, self.wish.argv[0], self.wish.cwd)
+            if code is not None:
+                raise not_begun(name, code, self.wish.argv[0], self.wish.cwd)
         program.kill()
         program.wait()
         raise TracerError(f"{name} doesn't load the plugin; is it an emulator of user programs (qemu-user)?")
@@ -238,8 +234,7 @@ class Counting:
         while self._final is None and program.poll() is None:
             wait = max(0.0, until - time.monotonic())
             if self._link is None:  # it became another program, or closed all that it doesn't know
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    program.wait(wait)
+                program.wait(wait)
             elif select.select([self._link], [], [], wait)[0] and not self._answer():
                 self._link.close()
                 self._link = None
@@ -272,7 +267,7 @@ class Counting:
 
     def kill(self) -> None:
         """End the program, with SIGKILL."""
-        if self._program is not None and self._program.poll() is None:
+        if self._program is not None:
             self._program.kill()
             self._program.wait()
 
@@ -283,14 +278,10 @@ class Counting:
 
     def report(self) -> Report:
         """Return how the trace was."""
-        counts = tuple(self.totals.counts.get(target.number, 0) for target in self.targets)
-        code = self._program.poll() if self._program is not None else None
+        self.exit_code = self._program.poll() if self._program is not None else None
         # The dynamic linker's code runs first.
-        looked_up = os.path.realpath(Path(self.wish.cwd, self.wish.argv[0])) in self._answers.asked
-        return Report(
-            tuple(self.targets), counts, (0,) * len(counts), tuple(self.refusals), self.engines, self.started,
-            self.finished, time.time_ns() - time.monotonic_ns(), {}, code, looked_up,
-        )  # fmt: skip
+        self.looked_up = os.path.realpath(Path(self.wish.cwd, self.wish.argv[0])) in self._answers.asked
+        return super().report()
 
     def close(self) -> None:
         """Let go; the counters' memory lives on in a program that runs on."""
@@ -299,12 +290,6 @@ class Counting:
             self._link.close()
             self._link = None
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def __enter__(self) -> Counting:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _open(pid: int, file: MappedFile, path: str) -> Image | None:

@@ -6,14 +6,14 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from ...errors import InputError, UsageError
 from ..errors import TracerError
+from ..spawn import Spawned
 from .packets import Link, connect
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Emulator:
 
     def __init__(
         self, words: Sequence[str], argv: Sequence[str], cwd: str, env: Mapping[str, str] | None, sysroot: str,
-        streams: Mapping[str, Any],
+        streams: Sequence[IO[bytes] | None],
     ) -> None:  # fmt: skip
         """Start it. `words` are the emulator and its options. Raises UsageError, TracerError."""
         if not words or shutil.which(words[0]) is None:
@@ -58,12 +58,8 @@ class Emulator:
         socket = self._folder / "stub"
         self.name = words[0]
         try:
-            self.process = subprocess.Popen(
-                [*words, "-g", str(socket), *argv], cwd=cwd or None, env=environment, **streams
-            )
+            self.process = Spawned([*words, "-g", str(socket), *argv], cwd, environment, streams=streams).begin()
             self.link = self._connect(socket, argv[0], cwd)
-        except OSError as error:
-            raise TracerError(f"{words[0]} can't be run: {(error.strerror or str(error)).lower()}") from None
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -75,11 +71,11 @@ class Emulator:
                 link.name = self.name
                 return link
             time.sleep(0.002)
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        code = self.process.poll()
+        if code is None:
+            self.kill()
             raise TracerError(f"{self.name} doesn't listen for gdb; is it an emulator of user programs (qemu-user)?")
-        raise not_begun(self.name, self.process.returncode, program, cwd)
+        raise not_begun(self.name, code, program, cwd)
 
     def threads(self) -> int:
         """Return how many threads the emulator has: those of the program, and what it needs itself."""
@@ -92,17 +88,22 @@ class Emulator:
 
         It is the one that nothing else sends to a program which must not be disturbed, and it is never passed on.
         """
-        with contextlib.suppress(OSError):
-            self.process.send_signal(signal.SIGTRAP)
+        if self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGTRAP)
 
     def ended(self) -> int | None:
         """Return how it ended, after its program has: the exit code, negative for a signal."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.process.wait(_PATIENCE)
-        return None
+        return self.process.wait(_PATIENCE)
 
     def kill(self) -> None:
         """End it, with SIGKILL."""
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        self.process.kill()
+        self.process.wait()
+
+
+def prefix_of(emulator: Sequence[str]) -> str:
+    """Return where an emulator's own options say that the program's libraries are."""
+    for word, following in zip(emulator, [*emulator[1:], ""]):
+        if word == "-L":
+            return following
+    return ""

@@ -1,4 +1,4 @@
-"""A trace of a program that a gdb stub holds, with the face of `tracing.session.Session`.
+"""A trace of a program that a gdb stub holds.
 
 One thread of one process does it all: it waits for the stub to say that the program has stopped, and lets it go on.
 """
@@ -6,14 +6,14 @@ One thread of one process does it all: it waits for the stub to say that the pro
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsdtError
 from ..errors import TracerError
-from ..model import Refusal, Report, Totals
-from .emulator import Emulator
+from ..model import Refusal, Totals
+from ..tracer import Tracer
+from .emulator import Emulator, prefix_of
 from .packets import connect
 from .program import Program
 from .stub import Stub
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ..job import Job
-    from ..model import Event, Target
+    from ..model import Event, Report
 
 _BATCH = 500  # events at once
 _NONE = (
@@ -32,17 +32,17 @@ _NONE = (
 _THREADED = "the program has started threads; QEMU's stub may hang once they have hits; --count doesn't need it"
 
 
-class Remote:
-    """A trace through a stub. `batches` gives what it sees; `report` says how it was."""
+def why_not(_: Job) -> str:
+    """Return why no stub can be used here, '' if one can: whoever asks for it names one."""
+    return ""
+
+
+class Remote(Tracer):
+    """A trace through a stub."""
 
     def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
-        """`tell` is how a user learns of what takes long."""
-        self.wish, self._tell = wish, tell
-        self.engines: tuple[str, ...] = ("remote",)
-        self.pid = 0
-        self.stood_still = 0.0  # all the time at which it looks at a hit, which nobody adds up
-        self.started = self.finished = time.monotonic_ns()
-        self.exit_code: int | None = None
+        super().__init__(wish, tell)
+        self.engines = ("remote",)
         self._emulator: Emulator | None = None
         self._stub: Stub | None = None
         self._program: Program | None = None
@@ -54,13 +54,14 @@ class Remote:
         """Connect, and arm what is there; the program goes on. Raises UsdtError."""
         wish = self.wish
         if wish.emulator:
-            streams = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
+            streams = (stdin, stdout, stderr)
             self._emulator = Emulator(wish.emulator, wish.argv, wish.cwd, wish.env, wish.sysroot, streams)
         link = self._emulator.link if self._emulator else connect(wish.remote)
         self._stub = Stub(link)
         if self._stub.first.exited is not None:
             raise TracerError(f"{link.name} {_NONE}")
         self._program = program = Program(self._stub, wish, wish.sysroot or prefix_of(wish.emulator))
+        self.targets, self.refusals = program.found.targets, program.found.refusals
         if self._emulator is not None:
             program.main.pid = self._emulator.process.pid
             self._own_threads = self._emulator.threads()
@@ -69,7 +70,7 @@ class Remote:
         program.go_on()
 
     def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
-        """Yield events, oldest first, as they come, until the program ends or the trace is stopped."""
+        """Yield events, as `Tracer.batches` says."""
         program, stub = self._program, self._stub
         assert program is not None
         assert stub is not None
@@ -82,7 +83,7 @@ class Remote:
                     if program.look(stop):
                         program.go_on()
                     else:
-                        self._ended(program.exited)
+                        self._ended()
                 if self._stopped and not self._over:
                     self._leave(program)
             except TracerError as error:
@@ -102,8 +103,8 @@ class Remote:
     def _go_without(self, emulator: Emulator, program: Program, timeout: float) -> Iterator[Sequence[Event]]:
         """Wait for the end of an emulator whose stub is gone: somebody has ended it, or it became another program."""
         while not self._stopped:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.exit_code = emulator.process.wait(timeout)
+            self.exit_code = emulator.process.wait(timeout)
+            if self.exit_code is not None:
                 break
             yield []
         if self.exit_code is None or self.exit_code >= 0:
@@ -116,18 +117,18 @@ class Remote:
             return
         if self._emulator.threads() > self._own_threads > 0:
             self._threaded = True
-            self._tell(_THREADED)
+            self.tell(_THREADED)
 
     def _leave(self, program: Program) -> None:
         self._over = True
         emulator = self._emulator
-        program.leave(emulator.interrupt if emulator else None, self._tell)
+        program.leave(emulator.interrupt if emulator else None, self.tell)
         if program.exited is not None:
-            self._ended(program.exited)
+            self._ended()
 
-    def _ended(self, code: int | None) -> None:
+    def _ended(self) -> None:
         self._over = True
-        self.exit_code = self._emulator.ended() if self._emulator is not None else code
+        self.exit_code = self._emulator.ended() if self._emulator is not None else None
 
     def stop(self) -> None:
         """Ask for the end: everything is put back, and the program goes on without us."""
@@ -139,30 +140,14 @@ class Remote:
             self._emulator.kill()
 
     @property
-    def targets(self) -> list[Target]:
-        """What is traced, so far."""
-        return self._program.found.targets if self._program else []
-
-    @property
-    def refusals(self) -> list[Refusal]:
-        """What is not traced, so far."""
-        return self._program.found.refusals if self._program else []
-
-    @property
     def totals(self) -> Totals:
         """Hits so far, by target; none are ever lost."""
         return Totals(dict(self._program.counts) if self._program else {}, {})
 
     def report(self) -> Report:
         """Return how the trace was."""
-        totals = self.totals
-        code = self.exit_code if self.wish.emulator else None
-        looked_up = self._program is not None and self._program.found.looked_up
-        counts = tuple(totals.counts.get(target.number, 0) for target in self.targets)
-        return Report(
-            tuple(self.targets), counts, (0,) * len(counts), tuple(self.refusals), self.engines, self.started,
-            self.finished, time.time_ns() - time.monotonic_ns(), {}, code, looked_up,
-        )  # fmt: skip
+        self.looked_up = self._program is not None and self._program.found.looked_up
+        return super().report()
 
     def close(self) -> None:
         """Let go; what a trace that failed has left in the program is put back, if the stub is still there."""
@@ -174,17 +159,3 @@ class Remote:
             self._stub = None
         if self._emulator is not None and self._program is None:  # it has not begun
             self._emulator.kill()
-
-    def __enter__(self) -> Remote:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def prefix_of(emulator: Sequence[str]) -> str:
-    """Return where an emulator's own options say that the program's libraries are."""
-    for word, following in zip(emulator, [*emulator[1:], ""]):
-        if word == "-L":
-            return following
-    return ""

@@ -1,4 +1,4 @@
-"""A trace by gdb, with the face of `tracing.session.Session`: gdb holds the process, a script in it tells of hits.
+"""A trace by gdb: it holds the process, and a script in it tells of hits.
 
 What the process has loaded is looked at from here while gdb lets it stand; gdb finds the probes by their names, which
 makes the breakpoints and the semaphores its own. Children of the process aren't followed.
@@ -20,20 +20,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from ..backends.with_gdb import why_not
 from ..errors import TracerError
 from ..loader import find_loader
 from ..maps import Memory, areas
-from ..model import COUNT, MISSING, PROBE, STRING, Event, Refusal, Report, Totals, Unreadable
+from ..model import COUNT, MISSING, PROBE, STRING, Event, Refusal, Totals, Unreadable
 from ..numbering import Numbering
 from ..selection import select as find
 from ..spawn import Spawned
 from ..tracees import not_allowed, thread_ids
+from ..tracer import Tracer
 from . import names
 from .values import number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ..job import Job
     from ..model import Site, Target, Value
@@ -101,37 +101,40 @@ class Driven:
         self._said.close()
 
 
-class Gdb:
-    """A trace by gdb. `batches` gives what it sees; `report` says how it was."""
+_PYTHON_OF_GDB = "python import sys; assert sys.version_info >= (3, 6)"
 
-    def __init__(self, wish: Job) -> None:
-        self.wish = wish
-        self.targets: list[Target] = []
-        self.refusals: list[Refusal] = []
-        self.engines: tuple[str, ...] = ("gdb",)
-        self.pid = 0
-        self.stood_still = 0.0  # all the time at which it looks at a hit, which nobody adds up
-        self.started = self.finished = time.monotonic_ns()
-        self.exit_code: int | None = None
+
+def why_not(_: Job) -> str:
+    """Return why gdb can't be used here, '' if it can."""
+    gdb = shutil.which("gdb")
+    if gdb is None:
+        return "gdb is not installed"
+    asked = [gdb, "-nx", "-batch", "-ex", _PYTHON_OF_GDB, "-ex", "python print('yes')"]
+    said = subprocess.run(asked, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    return "" if "yes" in said.stdout else f"{gdb} was built without Python 3"
+
+
+class Gdb(Tracer):
+    """A trace by gdb."""
+
+    def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
+        super().__init__(wish, tell)
+        self.engines = ("gdb",)
         self._numbers, self._counts = Numbering(), dict[int, int]()
         self._modules: dict[tuple[str, int], int] = {}  # -> the address of a site in it
         self._sites: dict[int, tuple[Target, Site]] = {}
         self._events: list[Event] = []
         self._gdb: Driven | None = None
-        self._found = self._begun = self._over = self._asked = False
+        self._begun = self._over = self._asked = False
 
     # -- gdb -------------------------------------------------------------------------------------------------------
 
     def start(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
         """Start gdb and let it hold the process; wait until its probes are watched. Raises UsdtError."""
-        reason = why_not()
-        if reason:
-            raise TracerError(f"the engine gdb can't be used: {reason}")
         wish, child = self.wish, None
         if wish.argv:
-            mask = {int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, ())}
-            environment = wish.env if wish.env is not None else os.environ
-            child = Spawned(wish.argv, wish.cwd, environment, 0, mask, before=_let_anybody_trace)
+            streams = (stdin, stdout, stderr)
+            child = Spawned(wish.argv, wish.cwd, wish.env, before=_let_anybody_trace, streams=streams)
         self.pid = child.pid if child is not None else wish.pid
         if child is None and not thread_ids(self.pid):
             raise TracerError(f"there is no process {self.pid}")
@@ -170,7 +173,7 @@ class Gdb:
         if word in {"ended", "detached"}:
             self._ended(word)
         elif word == "going":
-            self._begun = self._found
+            self._begun = self.looked_up
         else:
             if word == "exec":
                 self._modules, self._sites = {}, {}
@@ -200,7 +203,7 @@ class Gdb:
             return answer
         except InputError as error:
             raise TracerError(str(error)) from None
-        self._found = True
+        self.looked_up = True
         self._refuse(found.refusals)
         targets, new = self._numbers.take([one for one in found.targets if one.kind == PROBE])
         self.targets += new
@@ -243,7 +246,7 @@ class Gdb:
     # -- the way ---------------------------------------------------------------------------------------------------
 
     def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
-        """Yield events, oldest first, as they come, until the program ends or the trace is stopped."""
+        """Yield events, as `Tracer.batches` says."""
         until = time.monotonic() + timeout
         while not self._over:
             self._wait(max(0.0, until - time.monotonic()))
@@ -277,25 +280,11 @@ class Gdb:
         """Hits so far, by target; none are ever lost."""
         return Totals(dict(self._counts), {})
 
-    def report(self) -> Report:
-        """Return how the trace was."""
-        counts = tuple(self._counts.get(target.number, 0) for target in self.targets)
-        return Report(
-            tuple(self.targets), counts, (0,) * len(counts), tuple(self.refusals), self.engines, self.started,
-            self.finished, time.time_ns() - time.monotonic_ns(), {}, self.exit_code, self._found,
-        )  # fmt: skip
-
     def close(self) -> None:
         """Let go; gdb takes its breakpoints out and ends, if it hasn't yet."""
         if self._gdb is not None:
             self._gdb.close()
             self._gdb = None
-
-    def __enter__(self) -> Gdb:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _let_anybody_trace() -> None:

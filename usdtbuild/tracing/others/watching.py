@@ -20,6 +20,7 @@ from ..model import COUNT, STRING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..job import Job
     from ..model import Target
 
 UPROBES = Path("/sys/bus/event_source/devices/uprobe")
@@ -37,8 +38,8 @@ def find() -> str | None:
     return shutil.which("bpftrace", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
 
 
-def missing() -> str:
-    """Return what bpftrace lacks here, '' if nothing."""
+def why_not(_: Job) -> str:
+    """Return why bpftrace can't be used here, '' if it can."""
     lacking = [name for name, number in _CAPABILITIES.items() if not _effective() >> number & 1]
     if lacking:
         return f"bpftrace needs root, or the capabilities {' and '.join(_CAPABILITIES)}; here is no {lacking[0]}"

@@ -1,0 +1,235 @@
+"""What sees hits: the protocol of every tracer, the table of engines, and the one place where an engine is chosen.
+
+A tracer is what the command and the pytest plugin use; they know nothing of engines. A new engine is a class with the
+methods of `Tracer` and a row in `TRACERS`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from enum import Flag, auto
+from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
+
+from ..errors import UsageError
+from ..options import one_of
+from .errors import TracerError
+from .model import RECORD, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from .call_tree import CallTree
+    from .job import Job
+    from .model import Event, Refusal, Target, Totals
+
+
+class Ability(Flag):
+    """What an engine can do, beyond counting hits of probes."""
+
+    START = auto()  # start a command
+    ATTACH = auto()  # trace a process that runs already
+    STUB = auto()  # a program that a gdb stub holds
+    EMULATOR = auto()  # a program under an emulator
+    RECORD = auto()  # arguments and times of hits
+    FUNCTIONS = auto()
+    RETURNS = auto()  # of functions
+    CALLS = auto()  # of library functions
+    CALL_RETURNS = auto()
+    TREE = auto()  # add up which functions call which
+
+
+_LACKING = {
+    Ability.START: "starts no program here; say which program: --remote HOST:PORT, or --emulator COMMAND",
+    Ability.ATTACH: "traces commands that it starts (-- COMMAND ARGS...), not processes",
+    Ability.STUB: "traces programs of this machine only",
+    Ability.EMULATOR: "traces programs of this machine only",
+    Ability.RECORD: "only counts",
+    Ability.FUNCTIONS: "sees no functions",
+    Ability.RETURNS: "sees no returns",
+    Ability.CALLS: "sees no calls of library functions",
+    Ability.CALL_RETURNS: "sees no returns of calls",
+    Ability.TREE: "doesn't add up calls (--report, --graph)",
+}
+
+
+class Tracer(Protocol):
+    """A trace: `batches` gives what it sees, `report` says how it was. Use it in a `with`."""
+
+    wish: Job
+    tell: Callable[[str], None]
+    targets: list[Target]
+    refusals: list[Refusal]
+    warnings: list[str]
+    notes: list[str]  # of interest with -v only
+    engines: tuple[str, ...]
+    pid: int
+    stood_still: float  # seconds for which the program was stopped, where that is added up
+    left_out: int  # hits that were seen and, after `skip`, are not handed over
+    started: int
+    finished: int
+    exit_code: int | None
+    threads: dict[int, str]
+    looked_up: bool  # what the program has
+
+    def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
+        """`tell` takes what a user should read while the trace runs."""
+        self.wish, self.tell = wish, tell
+        self.targets, self.refusals, self.warnings, self.notes = [], [], [], []
+        self.engines, self.pid, self.exit_code, self.threads = (), 0, None, {}
+        self.stood_still, self.left_out, self.looked_up = 0.0, 0, False
+        self.started = self.finished = time.monotonic_ns()
+
+    def start(
+        self, stdin: IO[bytes] | None = None, stdout: IO[bytes] | None = None, stderr: IO[bytes] | None = None
+    ) -> None:
+        """Begin; return once everything that is there is armed. Raises UsdtError.
+
+        The streams are those of the program that is started; None for each of ours.
+        """
+
+    def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
+        """Yield events, oldest first, as they come, until the program ends or the trace is stopped.
+
+        An empty batch comes at least every `timeout` seconds. Between batches `targets`, `totals` and `refusals` are
+        up to date. Raises UsdtError.
+        """
+        ...
+
+    @property
+    def totals(self) -> Totals:
+        """Hits so far, and those of them that are lost, by target."""
+        ...
+
+    def tree(self) -> CallTree:
+        """Return who called whom so far, from an engine with Ability.TREE."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Ask for the end: everything is put back, the last events come, and the program goes on without us."""
+
+    def skip(self) -> None:
+        """From now on only count hits, of which many may wait."""
+
+    def kill(self) -> None:
+        """End the program that was started, with SIGKILL."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+    def report(self) -> Report:
+        """Return how the trace was."""
+        counts, lost = self.totals
+        numbers = range(len(self.targets))
+        return Report(
+            tuple(self.targets), tuple(counts.get(one, 0) for one in numbers),
+            tuple(lost.get(one, 0) for one in numbers), tuple(self.refusals), self.engines, self.started,
+            self.finished, time.time_ns() - time.monotonic_ns(), self.threads, self.exit_code, self.looked_up,
+        )  # fmt: skip
+
+    def __enter__(self) -> Tracer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Engine(NamedTuple):
+    """A way to see hits: a class in a module of this folder, and what it can do.
+
+    `asked` is the module whose `why_not(job)` tells why it can't be used here ('' if it can). `cost` is what a user
+    must know who gets it for want of a better one. `hidden`: it isn't chosen by name.
+    """
+
+    module: str
+    name: str
+    can: Ability
+    asked: str
+    cost: str = ""
+    hidden: bool = False
+
+
+_ELSEWHERE = Ability.STUB | Ability.EMULATOR
+_HERE = ~(_ELSEWHERE | Ability.TREE)
+_ONLY_PROBES = Ability.START | Ability.ATTACH | Ability.RECORD
+# In the order in which "auto", patch and trap together, looks for one that can do what is asked and works here.
+TRACERS: dict[str, Engine] = {
+    "auto": Engine("session", "Session", _HERE, "session"),
+    "patch": Engine("session", "Session", _HERE & ~Ability.CALL_RETURNS, "session"),
+    "trap": Engine("session", "Session", _HERE, "session"),
+    "inside": Engine("inside", "Inside", Ability.START | Ability.RECORD | Ability.FUNCTIONS | Ability.TREE, "inside"),
+    "plugin": Engine("remote.counting", "Counting", Ability.EMULATOR | Ability.FUNCTIONS | Ability.CALLS,
+                     "remote.counting", hidden=True),
+    "remote": Engine("remote.session", "Remote", _HERE & ~Ability.START & ~Ability.ATTACH | _ELSEWHERE,
+                     "remote.session", "counting through its gdb stub, which hangs when the program starts threads"),
+    "bpftrace": Engine("session", "Session", _ONLY_PROBES, "others.watching", "arguments are read as far as it can"),
+    "gdb": Engine("others.gdb", "Gdb", _ONLY_PROBES, "others.gdb", "each hit stops the program for a millisecond"),
+}  # fmt: skip
+AUTO = "auto"
+ENGINES = tuple(name for name, engine in TRACERS.items() if not engine.hidden)
+
+
+class NoTracerError(TracerError):
+    """No engine that could do what is asked works here; the message says what each lacks."""
+
+
+def needed(wish: Job) -> Ability:
+    """Return the abilities that a trace asks for."""
+    wanted = wish.wanted
+    abilities = {
+        Ability.STUB: bool(wish.remote),
+        Ability.EMULATOR: bool(wish.emulator),
+        Ability.ATTACH: bool(wish.pid),
+        Ability.START: bool(wish.argv and not wish.emulator and not wish.remote),
+        Ability.RECORD: wish.what == RECORD and not wish.tree,
+        Ability.FUNCTIONS: bool(wanted.functions),
+        Ability.CALLS: bool(wanted.calls),
+        Ability.RETURNS: bool(wanted.returns and wanted.functions),
+        Ability.CALL_RETURNS: bool(wanted.returns and wanted.calls),
+        Ability.TREE: wish.tree,
+    }
+    found = Ability(0)
+    for ability, asked in abilities.items():
+        if asked:
+            found |= ability
+    return found
+
+
+def choose(wish: Job, tell: Callable[[str], None] = lambda _: None) -> Tracer:
+    """Return a tracer for a job, not started yet: with the engine that is named, or the first that can do it here.
+
+    Raises UsageError where the engine that is named can't do what is asked, NoTracerError where none works here.
+    """
+    if wish.engine not in ENGINES:
+        raise UsageError(f"there is no tracer {wish.engine}; there are {', '.join(ENGINES)}")
+    wants = needed(wish)
+    able = [name for name, engine in TRACERS.items() if wants in engine.can]
+    names = able if wish.engine == AUTO else [wish.engine]
+    if not set(names) & set(able):
+        raise UsageError(_lacking(wish.engine, wants, able))
+    reasons: list[str] = []
+    for name in names:
+        engine = TRACERS[name]
+        reason: str = importlib.import_module(f".{engine.asked}", __package__).why_not(wish)
+        if not reason:
+            for one in reasons[-1:]:
+                tell(f"{one}: {engine.cost or f'the engine {name} does it'}")
+            made: type[Tracer] = getattr(importlib.import_module(f".{engine.module}", __package__), engine.name)
+            return made(wish._replace(engine=name), tell)
+        if reason not in reasons:
+            reasons.append(reason)
+    if wish.engine != AUTO:
+        raise NoTracerError(f"the engine {wish.engine} can't be used: {reasons[0]}")
+    raise NoTracerError("; ".join(reasons))
+
+
+def _lacking(name: str, wants: Ability, able: list[str]) -> str:
+    """Return what an engine can't do that is asked, and which engines can."""
+    missing = wants & ~TRACERS[name].can
+    why = next(text for ability, text in _LACKING.items() if ability & missing)
+    if name == AUTO:
+        return f"no engine does all that is asked: {' or '.join(able) or 'leave something out'}"
+    if wants & _ELSEWHERE:
+        return f"the engine {name} {why}; leave out --engine"
+    others = [one for one in able if one != AUTO and not TRACERS[one].hidden]
+    return f"the engine {name} {why}" + (f"; --engine {one_of(tuple(others))} can" if others else "")
