@@ -18,7 +18,8 @@ function(_usdtbuild_define_live)
   # Its assembly and its compiler's code are one piece, which link-time optimisation would take apart.
   target_compile_options(usdtbuild-live PRIVATE -O2 -fno-lto)
   set_target_properties(usdtbuild-live PROPERTIES
-    C_STANDARD 99 C_EXTENSIONS ON POSITION_INDEPENDENT_CODE ON INTERPROCEDURAL_OPTIMIZATION OFF UNITY_BUILD OFF)
+    C_STANDARD 99 C_EXTENSIONS ON POSITION_INDEPENDENT_CODE ON INTERPROCEDURAL_OPTIMIZATION OFF UNITY_BUILD OFF
+    EXPORT_COMPILE_COMMANDS OFF)  # compile_commands.json is about the project's own sources
   find_package(Threads QUIET)
   target_link_libraries(usdtbuild-live INTERFACE ${CMAKE_DL_LIBS} ${CMAKE_THREAD_LIBS_INIT})
   add_library(USDTBuild::live ALIAS usdtbuild-live)

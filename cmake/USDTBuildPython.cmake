@@ -74,7 +74,12 @@ function(_usdtbuild_list_pythons out package)
   unset(_USDTBUILD_PATH_PYTHON CACHE)
 
   set(there "")
+  get_filename_component(checkout "${package}/.." ABSOLUTE)
   foreach(candidate IN LISTS found)
+    string(FIND "${candidate}" "${checkout}/" place)
+    if(USDTBUILD_TO_INSTALL AND place EQUAL 0)  # what is installed must work without the checkout
+      continue()
+    endif()
     if(EXISTS "${candidate}" AND NOT IS_DIRECTORY "${candidate}")
       list(APPEND there "${candidate}")
     endif()

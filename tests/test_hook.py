@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,22 @@ def test_one_line_goes_into_make_s_cflags(folder: Path, need: Any, usdtbuild: An
     assert line.count("\n") == 1
     run(need("make"), f"CC={need('gcc')}", f"CFLAGS=-O2 {line.rstrip()}", cwd=folder)
     assert "app:go" in usdtbuild("list", folder / "app.o").stdout
+
+
+def test_ccache_shares_objects_between_checkouts(
+    folder: Path, need: Any, usdtbuild: Any, run: Any
+) -> None:
+    ccache = need("ccache")
+    settings = {**os.environ, "CCACHE_DIR": str(folder / "cache"), "CCACHE_NOHASHDIR": "1"}
+    for name in ("one", "two"):
+        checkout = folder / name
+        checkout.mkdir()
+        for file in ("app.h", "app.c"):
+            shutil.copy(folder / file, checkout)
+        flags = usdtbuild("hook", "--into", "hook", "--", "gcc", cwd=checkout).stdout.splitlines()
+        run(ccache, "gcc", *flags, "-c", "app.c", cwd=checkout, env={**settings, "CCACHE_BASEDIR": str(checkout)})
+        assert "app:go" in usdtbuild("list", checkout / "app.o").stdout
+    assert "direct_cache_hit\t1" in run(ccache, "--print-stats", env=settings).stdout
 
 
 def test_formats_that_know_no_semaphore_ask_by_call(folder: Path, usdtbuild: Any, run: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import sysconfig
 from pathlib import Path
@@ -180,6 +181,20 @@ def test_part_of_the_project(project: Any, usdtbuild: Any, way: str) -> None:
     project.configure(f"-DUSDTBuild_PYTHON={sys.executable}", find=False)
     project.make()
     assert "go" in usdtbuild("list", project.binary("app")).stdout
+
+
+def test_what_is_installed_does_not_run_a_python_of_the_checkout(make_project: Any, tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    for folder in ("cmake", "usdtbuild"):
+        shutil.copytree(ROOT / folder, checkout / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (checkout / ".venv/bin").mkdir(parents=True)
+    shim = checkout / ".venv/bin/python3"
+    shim.write_text(f"#!/bin/sh\necho used >> '{tmp_path}/used'\nexec '{sys.executable}' \"$@\"\n")
+    shim.chmod(0o755)
+    tool = make_project(tmp_path / "tool")
+    tool.source = checkout / "cmake"
+    tool.configure(count=False, code=None, find=False)  # with the system's Python, if that has the modules
+    assert not (tmp_path / "used").exists()
 
 
 def test_installed_by_cmake(project: Any, run: Any, make_project: Any, tmp_path: Path) -> None:

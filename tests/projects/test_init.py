@@ -47,7 +47,8 @@ def test_a_name_that_was_made_up_is_told(usdtbuild: Any, tmp_path: Path) -> None
 def test_the_samples_own_name_changes_nothing(kind: str) -> None:
     sample = Path(__file__).resolve().parent.parent.parent / "sample_projects" / SAMPLES[kind].folder
     for path, text in plan(kind, SAMPLES[kind].word).items():
-        assert (sample / path).read_text() == text
+        if not path.startswith("subprojects/"):
+            assert (sample / path).read_text() == text
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,6 @@ def test_new_project_builds_and_shows_its_probes(
         binary = folder / "build/web_server"
         assert "Hello, Ada!" in do(binary, "Ada")
     elif kind == "meson":
-        do(tool, "vendor-meson", "subprojects")
         do(python.parent / "meson", "setup", "build")
         do("ninja", "-C", "build")
         binary = folder / "build/web_server"

@@ -361,6 +361,8 @@ def test_probes_arrive_whatever_is_switched_on(
     project.check()
     usdtbuild("verify", *(project.build / name for name in SITES))
     assert is_idle(project)
+    fat = variant[1] == "gcc" and "-Db_lto=true" in options  # else clang-tidy warns of an option it doesn't know
+    assert ("-ffat-lto-objects" in (project.build / "compile_commands.json").read_text()) == fat
 
 
 def test_stripped_installation_keeps_the_records(other: Any, tmp_path: Path) -> None:
