@@ -45,9 +45,7 @@ def test_one_line_goes_into_make_s_cflags(folder: Path, need: Any, usdtbuild: An
     assert "app:go" in usdtbuild("list", folder / "app.o").stdout
 
 
-def test_ccache_shares_objects_between_checkouts(
-    folder: Path, need: Any, usdtbuild: Any, run: Any
-) -> None:
+def test_ccache_shares_objects_between_checkouts(folder: Path, need: Any, usdtbuild: Any, run: Any) -> None:
     ccache = need("ccache")
     settings = {**os.environ, "CCACHE_DIR": str(folder / "cache"), "CCACHE_NOHASHDIR": "1"}
     for name in ("one", "two"):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +160,22 @@ def test_the_linkers_names_are_those_of_pythons_stand_ins(door: Path, run: Any) 
     assert [path.name for path in ours] == sorted(path.name for path in (PACKAGE / "linker_hook").iterdir())
     done = run(ours[0], "--version", code=126)
     assert done.stderr == "USDTBUILD_LINK_PYTHON is unset; only usdtbuild cc runs this program\n"
+
+
+def test_a_signal_leaves_no_half_an_object(door: Path, project: Path) -> None:
+    compiler = project / "gcc"
+    compiler.write_text(
+        "#!/bin/sh\ntrap 'exit 1' TERM\nprintf '\\177ELF half' > half.o\n: > begun\nwhile :; do sleep 0.02; done\n"
+    )
+    compiler.chmod(0o755)
+    process = subprocess.Popen([door, "--", compiler, "-c", "plain.c", "-o", "half.o"], cwd=project)
+    deadline = time.monotonic() + 30
+    while not (project / "begun").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == -signal.SIGTERM
+    assert not (project / "half.o").exists()
+    assert not list(project.glob(".half*"))
 
 
 NOT_PACKED = ["::", "-1:", " 3:abc", "+1:a", "0x2:ab", "9:a", "1", ":" * 5000, "99999999999999999999:"]

@@ -18,6 +18,10 @@ from typing import Any
 
 import pytest
 
+from usdtbuild import files
+from usdtbuild.errors import InputError
+from usdtbuild.outputs import Outputs
+
 PROVIDER = "provider app { probe req__done(int fd, char *what); };\n"
 SOURCE = '#include "app.h"\nint main(int c, char **v) { (void)v; APP_REQ_DONE(c, "x"); return 0; }\n'
 OURS = f"{shlex.quote(sys.executable)} -m usdtbuild"
@@ -287,3 +291,58 @@ def test_in_a_read_only_folder_an_object_that_cannot_be_instrumented_is_emptied(
         assert (work / "main.o").read_bytes() == b""
     finally:
         shutil.rmtree(work)
+
+
+# --- what others may see and do meanwhile -----------------------------------------------------------------------------
+
+
+def test_what_was_there_comes_back_when_a_later_file_cannot_be_renamed(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("old")
+    with pytest.raises(InputError, match="three"), Outputs() as outputs:  # noqa: PT012
+        for name in ("one", "two", "three"):
+            Path(outputs.stage(str(tmp_path / name))).write_text("new")
+        (tmp_path / "three").mkdir()
+    assert content_of(tmp_path) == {"one": b"old"}
+
+
+@pytest.mark.parametrize("planted", ["file", "link"])
+def test_a_file_that_somebody_put_at_the_temporary_name_is_left_alone(
+    planted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "temporary_beside", lambda path: f"{path}.tmp")
+    theirs = tmp_path / "out.tmp"
+    if planted == "link":
+        (tmp_path / "theirs").write_text("theirs")
+        theirs.symlink_to("theirs")
+    else:
+        theirs.write_text("theirs")
+    with pytest.raises(InputError, match="file exists"):
+        files.write_whole(str(tmp_path / "out"), b"ours")
+    assert theirs.read_text() == "theirs"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("how", ["given", "replaced"])
+def test_a_private_file_is_private_while_it_is_written(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    write = files._write_all
+
+    def look(descriptor: int, data: bytes | bytearray, offset: int | None) -> None:
+        seen.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        write(descriptor, data, offset)
+
+    monkeypatch.setattr(files, "_write_all", look)
+    target = tmp_path / "target"
+    target.write_bytes(b"old")
+    target.chmod(0o600)
+    with files.open_input(str(target)) as opened:
+        if how == "given":
+            target.chmod(0o644)
+            files.write_edited(opened, [], b" and more", str(target), mode=0o600)
+        else:
+            files.write_edited(opened, [], b" and more", str(target))
+    assert seen == [0o600]
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert target.read_bytes() == b"old and more"

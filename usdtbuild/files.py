@@ -137,13 +137,16 @@ class Destination:
     `beside` says that a new file can be made beside it and renamed: it is a regular file, or nothing yet. Otherwise it
     is written to as it is: a device, a pipe, or a regular file in a folder where nothing can be made. `descriptor` is
     the open file that names such as /dev/stdout mean, or -1. `named` is what the user calls it. `there` says whether
-    anything was there when its name was looked up.
+    anything was there when its name was looked up, `mode` what permission bits a file that takes its place may have.
     """
 
-    __slots__ = ("beside", "descriptor", "named", "path", "there")
+    __slots__ = ("beside", "descriptor", "mode", "named", "path", "there")
 
-    def __init__(self, named: str, path: str, beside: bool, descriptor: int = -1, there: bool = True) -> None:
+    def __init__(
+        self, named: str, path: str, beside: bool, descriptor: int = -1, there: bool = True, mode: int = 0o777
+    ) -> None:
         self.named, self.path, self.beside, self.descriptor, self.there = named, path, beside, descriptor, there
+        self.mode = mode
 
     def failed(self, error: OSError) -> InputError:
         """Return what to raise for a failure to write here."""
@@ -179,7 +182,7 @@ def find_destination(target: str) -> Destination:
         raise InputError(target, f"can't be written: {reason}") from None
     if kind == 0o040000:
         raise InputError(target, "can't be written: is a directory")
-    return Destination(target, path, kind == 0o100000 and _may_be_replaced(path))
+    return Destination(target, path, kind == 0o100000 and _may_be_replaced(path), mode=status.st_mode & 0o777)
 
 
 def _check_folders(path: str, target: str) -> None:
@@ -272,10 +275,11 @@ class _Replacing:
         self.temporary = destination.path if staged else temporary_beside(destination.path)
 
     def __enter__(self) -> int:
-        # 0600 until it is complete where its bits are given: nobody else shall read what they won't let him.
+        # Until it is complete, nobody may read it who may not read it then, or could not read what it replaces.
+        mode = self.mode & self.destination.mode if self.exactly is None else 0o600
         flags = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC
         try:
-            self.descriptor = posix.open(self.temporary, flags, self.mode if self.exactly is None else 0o600)
+            self.descriptor = posix.open(self.temporary, flags, mode)
         except OSError as error:
             raise self.destination.failed(error) from None
         return self.descriptor

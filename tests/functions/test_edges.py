@@ -6,6 +6,12 @@ from typing import Any
 
 import pytest
 
+from usdtbuild.functions.entry import LONGEST_PADDING, Starts, measure
+from usdtbuild.functions.nops import machine_for
+from usdtbuild.functions.symbols import Symbol
+from usdtbuild.functions.table import Entry
+from usdtbuild.machines.numbers import EM_AARCH64
+
 from .conftest import SOUND
 
 
@@ -77,3 +83,15 @@ def test_every_entry_of_a_long_packed_table_is_read(run: Any, need: Any, functio
     found = functions(program)
     assert [(table["entries"], table["dynamic_relocations"]) for table in found["tables"]] == [(200, 200)]
     assert found["totals"]["hotpatchable"] == 200
+
+
+@pytest.mark.parametrize(("more", "problem"), [(0, ""), (4, "not-a-function")])
+def test_the_longest_padding_is_taken_and_none_longer(more: int, problem: str) -> None:
+    aarch64 = machine_for(EM_AARCH64, True, True)
+    assert aarch64 is not None
+    start = LONGEST_PADDING + more
+    starts = Starts([Symbol(start, 8, "f", 0, "symtab")], ())
+    code = bytes.fromhex("1f2003d5") * (start // 4 + 2)
+    found = measure(Entry(0, 0, 0), aarch64, starts, lambda at, size: code[at : at + size], complete=True)
+    assert found.problem == problem
+    assert found.padding == (0 if problem else start)

@@ -466,6 +466,8 @@ def test_an_exported_semaphore_of_a_library(program: Any, note: Any) -> None:
     section = '\n .globl a_semaphore\n .section .probes,"aw",@progbits\n .balign 2\n .type a_semaphore,@object\n' \
               " .size a_semaphore,2\na_semaphore:\nsem: .2byte 0\n"  # fmt: skip
     only(program(note(semaphore="sem"), section, flags=("-shared",)), "semaphore-exported", "warning")
+    # A program's own comes first in the search for the name, so no other takes its place.
+    assert findings(program(note(semaphore="sem", provider="a", probe="a"), section, flags=("-rdynamic",))) == {}
     hidden = section.replace(".globl", ".hidden a_semaphore\n .globl")
     assert findings(program(note(semaphore="sem"), hidden, flags=("-shared",))) == {}
 

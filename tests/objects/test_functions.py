@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from usdtbuild.instrument.main import Options
+from usdtbuild.instrument.sites import identify
+from usdtbuild.provider.model import Probe, Provider
 
 HOST = 'extern int printf(const char *, ...); int work(int); int main(void) { printf("%d\\n", work(3)); return 0; }'
 
@@ -276,3 +279,22 @@ work: push %rdi
     joined = bench.fresh("joined.o")
     bench.run("ld", "-r", bench.compile("gcc", assembly, suffix=".s"), described, "-o", joined)
     assert compare(bench, check, [joined]) == [("one", "start"), ("two", "start")]
+
+
+def test_of_two_names_for_a_function_dof_has_the_global_one(bench: Any, check: Any) -> None:
+    """The weak one comes first in the symbol table."""
+    aliased = '__asm__(".weak other\\n .set other, work"); int work(int n) { APP_REQ(n, "x"); return n; }'
+    plain = bench.compile("gcc", aliased, "-O1")
+    host = bench.compile("gcc", HOST, "-O1")
+    program = bench.link(host, bench.instrument(plain, Options(formats=("dof",))))
+    assert [record.function for record in check.binary(program).records("dof")] == ["work"]
+
+
+def test_of_two_providers_that_a_stub_may_mean_the_longer_name_counts() -> None:
+    """Other tools may have a provider `a___b`, whose probe `c` has the stub that `b___c` of `a` would have."""
+    short, long = Provider("a", (Probe("b___c", ()),)), Provider("a___b", (Probe("c", ()),))
+    source: Any = SimpleNamespace(path="x.o")
+    for order in ((short, long), (long, short)):
+        found = identify(source, "__dtrace_a___b___c", {provider.name: provider for provider in order})
+        assert (found.provider, found.probe.stub) == ("a___b", "c")
+    assert identify(source, "__dtrace_a___b___c", {"a": short}).probe.stub == "b___c"
