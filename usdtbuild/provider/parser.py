@@ -9,7 +9,6 @@ together. Nothing here knows the header or ELF.
 from __future__ import annotations
 
 from ..errors import InputError
-from . import cures
 from .diagnostics import Diagnostic, ParseError, Reports, TooManyProblems, diagnostics
 from .grammar import Reader
 from .lexer import scan
@@ -39,6 +38,8 @@ def parse(text: str, path: str, warn: Callable[[Diagnostic], None] | None = None
         reader.file()
         providers = Meaning(resolver, reports).providers(reader.providers, found.pragmas)
         if not reader.providers and not reports.problems:
+            from . import cures  # only for mistakes
+
             reports.tolerate(0, cures.NO_PROVIDER, "nothing is declared")
     except TooManyProblems:
         providers = ()
