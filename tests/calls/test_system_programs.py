@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="is about
 RELOCATION = re.compile(
     r"^(?P<slot>[0-9a-f]+) +\w+ +R_X86_64_(?P<type>JUMP_SLO|GLOB_DAT|IRELATIV)\w* +(?P<rest>.*)$", re.M
 )
-JUMP = re.compile(r"^ *([0-9a-f]+):\s+(?:notrack )?(?:bnd )?jmp +\*.*# ([0-9a-f]+)\b", re.M)
+JUMP = re.compile(r"^ *([0-9a-f]+):\s+(?:notrack )?(?:bnd )?jmp +\*.*# (?:0x)?([0-9a-f]+)\b", re.M)
 LEAD = 10  # what may stand before a stub's jump: endbr64, bnd, or mold's mov
 CHUNK = 100
 

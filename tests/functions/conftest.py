@@ -22,7 +22,8 @@ LONG_NOPS = {
     "nopl 512(%rax)": 7, "nopl 512(%rax,%rax)": 8, "nopw 512(%rax,%rax)": 9, "nopw %cs:512(%rax,%rax)": 10,
     "nopl (%eax)": 3,
 }  # fmt: skip
-NOPS = {"nop": None, "nopr\t%r0": 2, "nopr %r0": 2, **LONG_NOPS}
+# LLVM writes the prefixes that make a NOP longer than ten bytes as data before it.
+NOPS = {"nop": None, "nopr\t%r0": 2, "nopr %r0": 2, ".byte 102": 1, **LONG_NOPS}
 LANDING_PADS = {"endbr64", "endbr32", "hint 34", "hint #34", "bti c", "hint 25", "hint #25", "paciasp"}
 WORD = re.compile(r"\.(?:quad|8byte|xword|long|4byte|word|dword)\s+(\S+)$")
 FUNCTION = re.compile(r"\.type\s+(\S+?)\s*,\s*[@%]function")

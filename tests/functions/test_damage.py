@@ -84,11 +84,12 @@ def test_a_table_that_claims_more_than_the_file_holds(files: dict[str, bytes], f
         for at in (sections + index * SECTION for index in range(count))
         if struct.unpack_from("<IQ", content, at + 4) == (1, 0x83)
     ]  # PROGBITS, WAL: only the table is linked to code
-    assert len(tables) == 1
-    content = changed(changed(content, tables[0] + 32, 1 << 50, 8), tables[0] + 4, NOBITS, 4)
+    assert tables  # from GCC 13 on, one for each function
+    for at in tables:
+        content = changed(changed(content, at + 32, 1 << 50, 8), at + 4, NOBITS, 4)
     (tmp_path / "a.o").write_bytes(content)
     found = functions(tmp_path / "a.o")
-    assert found["tables"][0]["problem"] == "table-truncated"
+    assert {table["problem"] for table in found["tables"]} == {"table-truncated"}
     assert found["totals"]["hotpatchable"] == 0
 
 

@@ -216,12 +216,15 @@ def test_linker_of_an_object_that_was_not_completed_says_what_would_have(
     macros = subprocess.run([*words, "-E", "-dM"], cwd=folder, capture_output=True, text=True, check=True).stdout
     branch = form == "branch" and "#define USDTBUILD_PASSED" in macros
     words += ["-o", "forgotten", f"-fuse-ld={linker}", *(["-shared"] if shared else [])]
+    if not branch and linker == "mold":
+        words.append("-Wl,-z,defs")  # mold 2 says nothing of what a compiler's call refers to in a shared library
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode
     said = done.stdout + done.stderr
     ending = describe.MADE_BY if branch else describe.DEFINED_BY
-    assert re.search(rf"undefined .*\b{stub}{ending}\b", said), said
-    assert "main" in said
+    # mold 2 says of a library's branch that it "can not be used", and in which section.
+    assert re.search(rf"(undefined|relocation) .*\b{stub}{ending}\b", said), said
+    assert "main" in said or "(.text" in said
     assert not (folder / "forgotten").exists()
 
 

@@ -102,13 +102,14 @@ def parse(text: str, errors: str = "") -> Traced:
 
 
 @pytest.fixture(scope="session")
-def unprivileged(need: Any) -> list[str]:
+def unprivileged(need: Any, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Words to put before a command so that it runs without any privilege, and can never get one."""
     words = [need("setpriv"), "--no-new-privs"]
     if os.geteuid() == 0:
         words += ["--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all"]
-        # An interpreter that other users may not run is run by a root that has no capabilities.
-        again = "import subprocess, sys, usdtbuild; subprocess.run([sys.executable, '-c', ''], check=True)"
+        # An interpreter or a folder of pytest's that is closed to other users is for a root that has no capabilities.
+        again = "import os, subprocess, sys, usdtbuild; subprocess.run([sys.executable, '-c', ''], check=True); "
+        again += f"os.chdir({str(tmp_path_factory.mktemp('open', numbered=False))!r})"
         probe = subprocess.run([*words, sys.executable, "-c", again], capture_output=True, check=False)
         if probe.returncode:
             words = [words[0], "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]

@@ -48,12 +48,15 @@ def _numbered(pattern: str, first: int, count: int) -> tuple[str, ...]:
 
 
 _X86_64 = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
+# `call` with R_X86_64_PC32. With R_X86_64_PLT32, which assemblers write for `call`, mold 2.37 links a shared library
+# without a word though nobody defines the hidden symbol, and the call leads to the library's first byte.
+_CALL = ".byte 0xe8\\n\\t.long {} - . - 4"
 # The conventions are those of `usdtbuild.machines`. A branch must be of a form that `Calls.replace` knows wherever
 # an assembler may put it: nothing says that the stub, if it were called, could change registers.
 MACHINES = (
-    Machine("defined(__x86_64__) && defined(__LP64__)", _X86_64, _X86_64_LETTERS, 6, "call {}", True,
+    Machine("defined(__x86_64__) && defined(__LP64__)", _X86_64, _X86_64_LETTERS, 6, _CALL, True,
             tuple("%%" + name for name in _X86_64), "rax", "{}(%%rax)", "0(%%rax)"),
-    Machine("defined(__x86_64__)", _X86_64, _X86_64_LETTERS, 6, "call {}", True,
+    Machine("defined(__x86_64__)", _X86_64, _X86_64_LETTERS, 6, _CALL, True,
             (), "eax", "{}(%%rax)", "0(%%rax)"),
     Machine("defined(__i386__)", (), "", 0, "call {}", False, (), "eax", "{}(%%eax)", "0(%%eax)"),
     Machine("defined(__aarch64__) && defined(__LP64__)", _numbered("x{}", 0, 8), "", 8, "bl {}", True,
