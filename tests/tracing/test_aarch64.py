@@ -292,18 +292,6 @@ def test_a_site_that_somebody_else_has_taken_is_left_alone(words: tuple[int, ...
     assert reason in aarch64.why_not_free(found)
 
 
-def test_a_function_s_nop_is_found_behind_its_landing_pad() -> None:
-    for pad in (0xD503245F, 0xD503249F, 0xD50324DF, 0xD503241F):
-        found = aarch64.word_of(struct.pack("<2I", pad, a64.NOP), call=False)
-        assert found is not None
-        assert (found.offset, found.word, found.back) == (4, a64.NOP, None)
-        assert aarch64.word_of(struct.pack("<2I", pad, a64.RET), call=False) is None
-        assert aarch64.word_of(struct.pack("<I", pad), call=False) is None
-    found = aarch64.word_of(struct.pack("<2I", a64.NOP, a64.NOP), call=False)
-    assert found is not None
-    assert found.offset == 0
-
-
 # Stubs as linkers write them: bfd, with branch protection, with pointer authentication, with both; ILP32's is another.
 STUBS_OF_LINKERS = {
     "plain": ("90000110 f947fe11 913fe210 d61f0220", 12),

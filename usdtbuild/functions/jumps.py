@@ -39,8 +39,10 @@ class Jump(NamedTuple):
     text: str
 
 
-def find_jumps(space: AddressSpace, starts: Starts, targets: Collection[int]) -> dict[int, Jump]:
-    """Return, for each of `targets` that a branch goes to, one such branch: the one at the lowest address."""
+def find_jumps(
+    space: AddressSpace, starts: Starts, targets: Collection[int], harmless: Callable[[Jump], bool] = lambda jump: False
+) -> dict[int, Jump]:
+    """Return, for each of `targets` that a branch goes to which isn't `harmless`, the one at the lowest address."""
     found: dict[int, Jump] = {}
     if not targets:
         return found
@@ -51,7 +53,8 @@ def find_jumps(space: AddressSpace, starts: Starts, targets: Collection[int]) ->
         for start in sorted(grouped):
             jumps += _instructions(space, starts, start, grouped[start], kinds)
     for jump in jumps:
-        if jump.target not in found or jump.source < found[jump.target].source:
+        first = found.get(jump.target)
+        if (first is None or jump.source < first.source) and not harmless(jump):
             found[jump.target] = jump
     return found
 

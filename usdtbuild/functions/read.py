@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ..machines.facts import Entries as Machine
     from .entry import Measured
     from .explain import Explanation
+    from .jumps import Jump
     from .report import Function
     from .rows import ReadMemory
 
@@ -110,6 +111,7 @@ class FunctionReader:
             self.symbols = read_symbols(space, self.options.debug_folder)
             self.starts = Starts(self.symbols.symbols, () if self.symbols.complete else unwind_starts(space))
             self.tables, self.entries = read_tables(space)
+        self._begins = {entry.address for entry in self.entries}
         taken = self.options.taken() if self.options.taken and self.entries else {}
         if space.relocatable:
             self.taken = sorted(space.address_of(section, at) for section, places in taken.items() for at in places)
@@ -202,6 +204,15 @@ class FunctionReader:
             warnings = ("crosses-cache-line",)
         return judged._replace(measured=measured, reason=reason, detail=detail, warnings=warnings)
 
+    def _goes_behind_its_end(self, jump: Jump) -> bool:
+        """Whether a branch goes to where its function ends, as compilers write it for what is never executed.
+
+        Where the next function's padding begins there, who came by would find NOPs, or a patcher's whole jump.
+        """
+        around = self.starts.around(jump.source)
+        is_end = around is not None and around.address + around.size == jump.target
+        return is_end and jump.target in self._begins
+
     def _without_branches(self, judged: list[Judged], promise: Promise) -> list[Judged]:
         """Refuse entries that a branch goes into; take NOPs too many for a loop's alignment if a branch says so."""
         padding: dict[int, int] = {}
@@ -220,7 +231,7 @@ class FunctionReader:
             return judged
         from .jumps import find_jumps  # capstone takes its time to load
 
-        jumps = find_jumps(self.space, self.starts, {**padding, **inside, **heads})
+        jumps = find_jumps(self.space, self.starts, {**padding, **inside, **heads}, self._goes_behind_its_end)
         for target in sorted(jumps):
             if target in heads:
                 number = heads[target]

@@ -46,6 +46,7 @@ class Function(NamedTuple):
     warnings: tuple[str, ...] = ()
     entry: int = 0  # the address as the address space has it, for whoever reads its bytes
     local_entry: int = 0  # ppc64le: behind how many bytes those who share its TOC enter it; others come by there, too
+    landing: int = 0  # bytes of the landing pad between `address` and the entry's NOPs
 
     @property
     def names(self) -> tuple[str, ...]:

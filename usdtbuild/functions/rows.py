@@ -81,7 +81,7 @@ class Rows:
             start.name if start else "", start.aliases if start else (), place.address, start.size if start else 0,
             not reason, reason, detail, found.padding, found.nops, form(found, one.machine),
             start.source if start else self.tables[one.entry.table].name, place.section, one.warnings, address,
-            start.local_entry if start else 0,
+            start.local_entry if start else 0, found.landing,
         )  # fmt: skip
 
     def _changed(self, found: Measured, memory: ReadMemory) -> tuple[str, str]:

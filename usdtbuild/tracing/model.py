@@ -89,6 +89,8 @@ class Site(NamedTuple):
     instead; `unknown` is why they can't be told. Of such a site `entry` is the function's entry, without which it isn't
     traced, and `unused` how many bytes behind the return nobody runs.
 
+    `padding`: as many bytes before `address` begins the padding of a function whose entry may be patched.
+
     `near` are addresses of other places, up to four bytes behind it, where somebody else might put a breakpoint.
     """
 
@@ -106,6 +108,7 @@ class Site(NamedTuple):
     size: int = 0
     held: Held | None = None
     near: tuple[int, ...] = ()
+    padding: int = 0
 
 
 class Module(NamedTuple):

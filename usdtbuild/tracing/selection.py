@@ -8,6 +8,7 @@ arguments are called comes from the file's own description, from provider files 
 from __future__ import annotations
 
 import fnmatch
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..elf import layout as elf
@@ -34,6 +35,11 @@ _FORMATS = ("stapsdt",)
 _NO_SEMAPHORE = "its record names a semaphore outside the writable data of its file"
 # What a pattern of `Wanted.order` is for.
 PROBE_RULE, FUNCTION_RULE, CALL_RULE, EXCLUDE_RULE = "P", "F", "L", "X"
+# What the compiler's start files, the dynamic linker and compilers themselves add to programs.
+_RUNTIME = re.compile(
+    r"_start|_init|_fini|frame_dummy|(de)?register_tm_clones|__do_global_dtors_aux|call_weak_fn|__libc_csu_(init|fini)"
+    r"|_dl_relocate_static_pie|_dl_runtime_(resolve|profile)\w*|_dl_tlsdesc\w*|__x86\.\w+\.\w+|__x86_\w*thunk\w*"
+)
 _KINDS = {declared.FLOAT: FLOAT, declared.POINTER: POINTER}
 
 
@@ -81,6 +87,10 @@ class Wanted(NamedTuple):
     def takes_function(self, names: Sequence[str]) -> bool:
         """Whether a function is wanted."""
         return self._takes(FUNCTION_RULE, names)
+
+    def names_function(self, names: Sequence[str]) -> bool:
+        """Whether a function is wanted by its very name."""
+        return any(rule == FUNCTION_RULE and pattern in names for rule, pattern in self.ordered)
 
     def takes_call(self, names: Sequence[str]) -> bool:
         """Whether calls of a library function are wanted."""
@@ -236,8 +246,9 @@ def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Itera
     starts = reader.starts.by_address
     for function in report.functions:
         if function.names and function.size >= wanted.smallest and wanted.takes_function(function.names):
-            address = (function.entry or function.address) + function.local_entry
-            site = Site(address + one.bias, address, (), 0, function.name)
+            if _is_no_function(function) and not wanted.names_function(function.names):
+                continue
+            site = _entry(function, one.bias)
             yield Target(first, ENTER, "", function.name, module, (), (site,))
             first += 1
             if exits is not None:
@@ -246,15 +257,30 @@ def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Itera
                 first += 1
 
 
+def _is_no_function(function: Function) -> bool:
+    """Whether it is a part of another function, or of what every program has and nobody calls."""
+    return function.reason == "cold-part" or _RUNTIME.fullmatch(function.name) is not None
+
+
+def _entry(function: Function, bias: int) -> Site:
+    """Return the site of a function's entry: its NOPs, if it has some, which stand behind a landing pad."""
+    address = (function.entry or function.address) + function.local_entry
+    pad = function.landing if function.nops else 0
+    padding = function.padding + pad if function.hotpatchable and function.padding else 0
+    return Site(address + pad + bias, address + pad, (), 0, function.name, padding=padding)
+
+
 def _with_returns(site: Site, exits: Exits, function: Function, bias: int, starts: Container[int]) -> Site:
     """Return the site of a function's returns with those that it has in its own code."""
-    if not function.hotpatchable:
-        return site._replace(unknown="its entry can't be patched")
+    if not function.nops:
+        return site._replace(unknown="its entry has no NOPs")
     found = exits.of(function)
     if isinstance(found, str):
         return site._replace(unknown=found)
     returns = [
-        site._replace(address=one.address + bias, file_address=one.address, entry=site.address, unused=one.unused)
+        site._replace(
+            address=one.address + bias, file_address=one.address, entry=site.address, unused=one.unused, padding=0
+        )
         for one in found
     ]
     return site._replace(returns=tuple(_with_near(one, starts) for one in returns))

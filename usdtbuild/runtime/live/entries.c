@@ -327,13 +327,15 @@ static void jump_found(void *data, uintptr_t source, uintptr_t target)
 	guard *g = data;
 	live_point *point = guarded(data, target);
 	uintptr_t at = point->shown.address;
+	size_t index = live_at_or_after(g->found, source + 1);
 
-	(void)source;
 	if (target == at + point->nops) { /* NOPs too many, that align a loop's head: the entry's own come before them */
 		if (point->shown.reason && !strcmp(point->shown.reason, "entry-long") && target % 8 == 0) {
 			point->shown.reason = point->shown.detail = NULL;
 			point->nops = (uint8_t)g->nops;
 		}
+	} else if (target == low_of(point) && index && g->found->all[index - 1].address + g->found->all[index - 1].size == target) {
+		return; /* behind its function's end, as compilers write it for what is never executed */
 	} else if (target < at) {
 		live_refuse(point, "jump-into-padding", "a branch goes into the padding");
 	} else {

@@ -12,5 +12,13 @@ Where the jump then leads, the *mirror*, a page of ours stands before the site i
 behind the first change only inside of NOPs, in places where any value is a NOP of the same length, or behind a return.
 So a thread, a signal frame or a kernel uprobe that is anywhere at the site goes on with right code, whatever happens,
 even if we are killed between two bytes. Where somebody else may put a breakpoint within the four bytes (at another
-probe, at a function), there are mirrors for the distances with it, too. For calls `slots` has an argument of its own.
+probe, at a function), there are mirrors for the distances with it, too.
+
+Of a function's entry that has padding, and is safe to patch as `functions` says, two bytes become `eb`, back to the
+padding, and the padding a jump to the stub. Both change while all threads stand. Nobody runs the padding but by `eb`,
+so it is written first and put back last; a thread that stands on it goes on into the function either way. The entry's
+two bytes lie on one page, so they change at once, and a thread that stands between them finds `stc`, `clc` or `cmc`. A
+uprobe that comes to the entry goes on there, too. Where another site's jump reads the padding, it is left alone.
+
+For calls `slots` has an argument of its own.
 """

@@ -21,7 +21,7 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..hosts.aarch64 import is_nop, is_trap
+from ..hosts.aarch64 import is_trap
 from ..maps import PAGE
 from ..model import CALL, COUNT, Refusal
 from . import a64, code_aarch64
@@ -65,9 +65,7 @@ def word_of(found: bytes, *, call: bool) -> _Word | None:
     if not words:
         return None
     if not call:
-        # A function's NOP stands behind the `bti` where indirect calls land.
-        at = int(len(words) > 1 and words[0] != a64.NOP and is_nop(words[0]) and words[1] == a64.NOP)
-        return _Word(4 * at, words[at], None, words[at] == a64.RET) if words[at] in {a64.NOP, a64.RET} else None
+        return _Word(0, words[0], None, words[0] == a64.RET) if words[0] in {a64.NOP, a64.RET} else None
     if words[0] & ~_REGISTER in {_BR, _BLR}:
         return _Word(0, words[0], Instruction(_BR | words[0] & _REGISTER))
     at = int(words[0] == _BTI_C)
@@ -105,7 +103,7 @@ def find_spots(
     for target in plan.targets:
         for site in target.sites:
             call = target.kind == CALL
-            found = memory.read(site.address, _LONGEST if call else 8)
+            found = memory.read(site.address, _LONGEST if call else 4)
             one = word_of(found, call=call) if not site.address & 3 else None
             reason = ""
             if one is None:

@@ -15,6 +15,7 @@ from ..hosts import HOST
 from ..maps import PAGE, areas, page_start
 from ..model import Refusal
 from . import journal
+from .forms import JUMP_SIZE, PADDED, Padded
 from .slots import Load
 from .spot import Word
 
@@ -94,29 +95,30 @@ def stretches_of(spots: Sequence[Spot], memory: Memory) -> list[Stretch]:
     """Return the stretches in which sites change, as their code is now."""
     groups: list[list[tuple[int, Spot]]] = []
     end = -1
-    for index, spot in sorted(enumerate(spots), key=lambda one: one[1].changed_at):
-        if page_start(spot.changed_at) > end:
+    for index, spot in sorted(enumerate(spots), key=lambda one: one[1].extent):
+        start, stop = spot.extent
+        if page_start(start) > end:
             groups.append([])
         groups[-1].append((index, spot))
-        end = max(end, page_start(spot.changed_at + len(spot.before) - 1) + PAGE)
+        end = max(end, page_start(stop - 1) + PAGE)
     return [_stretch(group, memory) for group in groups]
 
 
 def _stretch(group: list[tuple[int, Spot]], memory: Memory) -> Stretch:
-    start = group[0][1].changed_at
-    before = memory.read(start, max(spot.changed_at + len(spot.before) for _, spot in group) - start)
+    start = group[0][1].extent[0]
+    before = memory.read(start, max(spot.extent[1] for _, spot in group) - start)
     after, differs = bytearray(before), False
     for _, spot in group:
-        at, size = spot.changed_at - start, len(spot.before)
-        differs |= before[at : at + size] != spot.before
-        after[at : at + size] = spot.after
+        for address, was, becomes in spot.changes:
+            at = address - start
+            differs |= before[at : at + len(was)] != was
+            after[at : at + len(was)] = becomes
     return Stretch(start, before, bytes(after), group, differs)
 
 
 def _flags(spot: Spot) -> int:
-    return journal.ARMED | (
-        journal.DISTANCE if isinstance(spot.form, Load) else journal.WORD if isinstance(spot.form, Word) else 0
-    )
+    kinds = {Load: journal.DISTANCE, Word: journal.WORD, Padded: journal.PADDED}
+    return journal.ARMED | kinds.get(type(spot.form), 0)
 
 
 def _semaphore(address: int, value: int) -> journal.Entry:
@@ -135,6 +137,9 @@ def _restore(entries: Sequence[journal.Entry], memory: Memory, spots: dict[int, 
             if value:
                 memory.write(entry.address, struct.pack("<H", value - 1))
             continue
+        if entry.flags & journal.PADDED:
+            refusals += _restore_padded(entry, memory, spots.get(entry.address))
+            continue
         size, spot = 4 if entry.flags & (journal.DISTANCE | journal.WORD) else 5, spots.get(entry.address)
         found = memory.read(entry.address, size)
         if found == entry.after[:size]:
@@ -152,9 +157,29 @@ def _restore(entries: Sequence[journal.Entry], memory: Memory, spots: dict[int, 
         else:
             taken = bool(found)
         if spot is not None and taken:
-            reason = "another tracer took the site meanwhile; its count is not complete"
-            refusals.append(Refusal(spot.target.title, reason, "", spot.site.address))
+            refusals.append(_taken(spot))
     return refusals
+
+
+def _taken(spot: Spot) -> Refusal:
+    reason = "another tracer took the site meanwhile; its count is not complete"
+    return Refusal(spot.target.title, reason, "", spot.site.address)
+
+
+def _restore_padded(entry: journal.Entry, memory: Memory, spot: Spot | None) -> list[Refusal]:
+    """Put back an entry, then its padding. The entry's first byte is somebody else's while a breakpoint is there, and
+    the file's when it is gone; the second is ours."""
+    before, after = entry.before[:PADDED], entry.after[:PADDED]
+    found = memory.read(entry.address, PADDED)
+    taken = found[:1] != after[:1]
+    if found in {after, before[:1] + after[1:], HOST.traps.instruction + after[1:]}:
+        memory.write(entry.address, before if not taken else found[:1] + before[1:])
+    elif found != before:
+        return [_taken(spot)] if spot is not None else []
+    size = PADDED + JUMP_SIZE
+    if memory.read(entry.mirror, JUMP_SIZE) == entry.after[PADDED:size]:
+        memory.write(entry.mirror, entry.before[PADDED:size])
+    return [_taken(spot)] if spot is not None and taken else []
 
 
 def _has_breakpoints_behind(found: bytes, entry: journal.Entry) -> bool:
@@ -167,7 +192,8 @@ def _has_breakpoints_behind(found: bytes, entry: journal.Entry) -> bool:
 
 def earlier_mirrors(mapped: Sequence[Area], memory: Memory) -> dict[int, int]:
     """Return by site the mirrors that earlier traces have left in a process."""
-    return {e.address: e.mirror for found in journal.find(mapped, memory) for e in found.entries if e.mirror}
+    entries = [entry for found in journal.find(mapped, memory) for entry in found.entries]
+    return {one.address: one.mirror for one in entries if one.mirror and not one.flags & journal.PADDED}
 
 
 def clean_up(tracees: Tracees, pid: int, memory: Memory) -> None:

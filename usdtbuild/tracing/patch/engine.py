@@ -188,13 +188,16 @@ class PatchEngine:
         assert self.changes is not None
         text, refusals = bytearray(found), []
         for index, spot in stretch.spots:
-            at, size = spot.changed_at - stretch.start, len(spot.before)
-            if text[at : at + size] != spot.before:
-                reason = self.machine.why_not_free(bytes(text[at : at + size]))
+            places = [(slice(at - stretch.start, at - stretch.start + len(was)), was, becomes)
+                      for at, was, becomes in spot.changes]  # fmt: skip
+            other = next((text[place] for place, was, _ in reversed(places) if text[place] != was), None)
+            if other is not None:
+                reason = self.machine.why_not_free(bytes(other))
                 refusals.append(Refusal(spot.target.title, reason, "", spot.site.address))
                 self.changes.mark(index, 0)
                 continue
-            text[at : at + size] = spot.after
+            for place, _, becomes in places:
+                text[place] = becomes
         if len(refusals) < len(stretch.spots):
             memory.write(stretch.start, bytes(text))
         return refusals
@@ -238,8 +241,8 @@ class PatchEngine:
     def detach(self, pid: int | None = None) -> list[Refusal]:
         """Switch everything off in the process, or in one that it forked; return what was not traced to the end.
 
-        The process needs not stand, except for calls: each other byte that changes back leaves valid code. Raises
-        nothing: a process that is gone needs nothing.
+        The process needs not stand, except for calls and paddings: each other byte that changes back leaves valid code.
+        Raises nothing: a process that is gone needs nothing.
         """
         pid = pid or self.pid
         if self.changes is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...functions.entry import all_nops
 from ...functions.nops import machine_for, nop_at
 from ...machines.numbers import EM_X86_64
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 JUMP, JUMP_SIZE = 0xE9, 5
+SHORT_JUMP, PADDED = 0xEB, 2  # and how many bytes of an entry it takes
 _LONG = b"\x0f\x1f"  # nopl, which a ModRM byte follows
 
 
@@ -48,6 +50,27 @@ class Form(NamedTuple):
                 value = 0x20 + step // 2 if step % 2 == 0 else 0xE0 - step // 2
                 changed[top] = value & 0xFF
                 yield int.from_bytes(changed, "little", signed=True), bytes(changed)
+
+
+class Padded(NamedTuple):
+    """How a function's entry can be switched by its padding, which begins at `at` and has room for a jump: the entry,
+    `length` bytes of NOPs, becomes a short jump there."""
+
+    length: int
+    at: int
+    returns: bool = False
+
+
+def is_padded(padding: bytes, entry: bytes) -> bool:
+    """Whether the padding of an entry (as many bytes as a jump has) and the entry are NOPs that may become jumps.
+
+    A thread may stand behind the entry's first byte if that is a NOP of its own. It runs the second, `functions` says,
+    as an instruction that changes nothing but a flag.
+    """
+    machine = machine_for(EM_X86_64, is64=True, little=True)
+    return machine is not None and bool(
+        len(padding) == JUMP_SIZE and all_nops(machine, padding) and all_nops(machine, entry[:PADDED])
+    )
 
 
 def nop_length(code: bytes) -> tuple[int, tuple[int, ...]] | None:

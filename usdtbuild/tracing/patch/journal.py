@@ -26,7 +26,7 @@ _HEADER = struct.Struct("<8sIIQQQII")
 _PART = struct.Struct("<QII")  # behind the entries
 _ENTRY = struct.Struct("<QQ8s8sQ")
 START = 64
-ARMED, SEMAPHORE, DISTANCE, WORD = 1, 2, 4, 8
+ARMED, SEMAPHORE, DISTANCE, WORD, PADDED = 1, 2, 4, 8, 16
 
 
 class Entry(NamedTuple):
@@ -34,7 +34,8 @@ class Entry(NamedTuple):
 
     `flags`: ARMED while it is in force; SEMAPHORE, where `before` and `after` are values of two bytes; DISTANCE, where
     they are distances of four bytes (`slots`), which only change while all threads stand; WORD, where
-    they are one instruction of four bytes.
+    they are one instruction of four bytes. PADDED, where they are two bytes at `address`, and behind them five at
+    `mirror`, which is the padding of a function's entry.
     """
 
     address: int

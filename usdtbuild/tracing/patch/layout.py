@@ -13,6 +13,7 @@ from ...machines.x86_64 import INT3
 from ..maps import PAGE, page_start
 from ..model import COUNT, STRING, Refusal
 from . import code
+from .forms import Form
 from .rings import SiteSpec, string_places
 from .slots import Load
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ..maps import Room
     from ..model import Plan
     from .code import Shape
-    from .forms import Form
     from .machine import Machine
     from .spot import Spot
 
@@ -162,7 +162,7 @@ def build(
             else:
                 site = first_site + len(kept)
                 text += machine.record_stub(at, site, _taken(spot, spec), calls, counter, back)
-            if spot.mirror:
+            if isinstance(spot.form, Form):
                 _lead(spot, at, mirrors, old)
             kept.append(spot)
             counters.append(counter)

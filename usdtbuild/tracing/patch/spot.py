@@ -1,10 +1,10 @@
-"""A site that changes, and how: as a jump (`forms`), by the distance of its slot (`slots`), or as one word."""
+"""A site that changes, and how: as a jump (`forms`), by its padding, by its slot's distance, or as one word."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .forms import Form
+from .forms import PADDED, Form, Padded
 
 if TYPE_CHECKING:
     from ..model import Site, Target
@@ -24,11 +24,14 @@ class Word(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """A site that changes: from which bytes, to which, and where its mirror is if it becomes a jump, else 0."""
+    """A site that changes: from which bytes, to which, and where its mirror is if it becomes a jump, else 0.
+
+    Of an entry that is `Padded` the mirror is its padding; the bytes are the entry's, and behind them the padding's.
+    """
 
     target: Target
     site: Site
-    form: Form | Load | Word
+    form: Form | Load | Word | Padded
     before: bytes
     after: bytes
     mirror: int
@@ -36,4 +39,17 @@ class Spot(NamedTuple):
     @property
     def changed_at(self) -> int:
         """The address of the bytes that change."""
-        return self.site.address if isinstance(self.form, Form) else self.form.changed_at
+        return self.site.address if isinstance(self.form, Form | Padded) else self.form.changed_at
+
+    @property
+    def changes(self) -> tuple[tuple[int, bytes, bytes], ...]:
+        """What changes: addresses in ascending order, each with the bytes before and after."""
+        if not isinstance(self.form, Padded):
+            return ((self.changed_at, self.before, self.after),)
+        padding = (self.mirror, self.before[PADDED:], self.after[PADDED:])
+        return (padding, (self.changed_at, self.before[:PADDED], self.after[:PADDED]))
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Where the first byte that changes is, and where the last one ends."""
+        return self.changes[0][0], self.changed_at + (PADDED if isinstance(self.form, Padded) else len(self.before))

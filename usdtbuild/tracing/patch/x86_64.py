@@ -12,7 +12,7 @@ from ..maps import PAGE, page_start
 from ..model import CALL, COUNT, Refusal
 from . import code, slots
 from .code import Through, count_stub, routines
-from .forms import JUMP, JUMP_SIZE, Form, call_ends_within, form_of
+from .forms import JUMP, JUMP_SIZE, PADDED, SHORT_JUMP, Form, Padded, call_ends_within, form_of, is_padded
 from .slots import Load
 from .spot import Spot
 
@@ -61,10 +61,16 @@ def find_spots(
     # Where a call can't be patched a breakpoint may come.
     calls = (site.address for target in plan.targets if target.kind == CALL for site in target.sites)
     taken = {site.address for _, site in jumps}.union(others, calls)
-    for spot in spots:
-        taken.update(range(spot.changed_at, spot.changed_at + len(spot.before)))
+    padded = _find_padded(jumps, taken, memory)
+    for spot in [*spots, *padded.values()]:
+        for address, before, _ in spot.changes:
+            taken.update(range(address, address + len(before)))
     seen: set[int] = set()
     for target, site in jumps:
+        if site.address in padded and site.address not in seen:
+            seen.add(site.address)
+            spots.append(padded[site.address]._replace(target=target, site=site))
+            continue
         before = memory.read(site.address, _LONGEST_SITE)
         form = _on_one_page(form_of(before, site.unused), before, site.address) if len(before) >= 6 else None
         reason = why_not_free(before) if form is None else ""
@@ -87,6 +93,22 @@ def find_spots(
         assert form is not None
         spots.append(Spot(target, site, form, before[:JUMP_SIZE], after, placed[0]))
     return _whole_functions(plan, spots, refusals)
+
+
+def _find_padded(jumps: Sequence[tuple[Target, Site]], taken: Collection[int], memory: Memory) -> dict[int, Spot]:
+    """Return, by address, functions' entries that change by their padding: where no other site's jump reads that."""
+    read = {site.address + at for _, site in jumps if not site.padding for at in range(1, JUMP_SIZE)}
+    found: dict[int, Spot] = {}
+    for target, site in jumps:
+        start = site.address - site.padding
+        entry = memory.read(site.address, PADDED) if site.padding else b""
+        padding = memory.read(start, JUMP_SIZE) if site.padding else b""
+        changed = {*range(start, start + JUMP_SIZE), site.address + 1}
+        # The entry's bytes change at once.
+        one_page = site.address % PAGE != PAGE - 1
+        if one_page and is_padded(padding, entry) and changed.isdisjoint(read) and changed.isdisjoint(taken):
+            found[site.address] = Spot(target, site, Padded(PADDED, start), entry + padding, b"", start)
+    return found
 
 
 def _on_one_page(form: Form | None, before: bytes, address: int) -> Form | None:
@@ -139,7 +161,7 @@ def why_not_free(found: bytes) -> str:
         return "its code can't be read"
     if found.startswith(INT3):
         return "a breakpoint is there already: another tracer (perf, bpftrace, gdb) watches it"
-    if found[0] == JUMP:
+    if found[0] in {JUMP, SHORT_JUMP}:
         return "a jump is there already: another tracer watches it"
     return f"the instruction there is no NOP (bytes {found[:4].hex(' ')})"
 
@@ -149,6 +171,10 @@ def place(spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
     behind it, and where the stub goes on; or why not."""
     lead = INT3 * (-at % 16)
     form = spot.form
+    if isinstance(form, Padded):
+        short = bytes([SHORT_JUMP, -(PADDED + spot.site.padding) & 0xFF])
+        jump = code.jump(form.at, at + len(lead))
+        return spot._replace(after=short + jump), lead, spot.site.address + form.length
     if not isinstance(form, Load):
         return spot, lead, None if form.returns else spot.site.address + form.length
     cell = at + len(lead)
