@@ -1,7 +1,7 @@
 """The house: imports run down between its rooms and in no circle, and every module, class and function has its measure.
 
-docs/design.md says what each room is for. A room stands on a floor; it imports from rooms on lower floors, and from
-those that `BESIDE` names on its own. What is imported only for type checkers is no arrow.
+docs/design.md says what each room is for. A room stands on a floor, and imports from lower floors only. Imports in
+functions and those for type checkers count: who knows the other's type knows the other.
 """
 
 from __future__ import annotations
@@ -23,29 +23,25 @@ PACKAGE = ROOT / "usdtbuild"
 
 # From the top to the ground; a name is a folder of the package, or a module of its top level.
 FLOORS = (
-    ("__main__", "cli"),
+    ("__main__",),
+    ("cli",),
     ("commands",),
     ("launcher", "setuptools_ext", "meson_wrapper", "pytest_plugin", "dtrace", "new_project", "adding"),
     ("setuptools_prepare",),
     ("setuptools_options",),
     ("launch", "classic", "verify", "tracing"),
     ("compilers",),
-    ("instrument", "inspection", "functions"),
-    ("formats", "provider"),
+    ("instrument", "functions"),
+    ("inspection",),
+    ("provider",),
+    ("formats",),
     ("elf",),
     ("machines",),
     ("outputs",),
     ("files", "folders", "ending", "vendored"),
+    ("model",),
     ("errors", "options", "_version", "cmake", "limits", "record", "text"),
 )
-# Arrows on one floor, and the one that goes up.
-BESIDE = {
-    ("__main__", "cli"),
-    ("formats", "provider"),  # stability and translated types stand in records
-    ("provider", "formats"),  # the drop-in's header lets the assembler write notes
-    ("inspection", "functions"),  # separate debug files
-    ("launch", "cli"),  # `usdtbuild cc --help`
-}
 # Modules that still know each other. No circle may be added; one that is gone goes from here.
 CIRCLES = [
     ["tracing.arming", "tracing.processes", "tracing.worker"],
@@ -65,16 +61,12 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports(name: str, path: Path, known: dict[str, Path], *, typing: bool) -> Iterator[str]:
-    """Yield the modules that a module or a function of it imports; with `typing` also those for type checkers."""
+def imports(name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
+    """Yield the modules that a module or a function of it imports, those for type checkers too."""
     tree = ast.parse(path.read_text())
-    skipped: set[int] = set()
-    for node in ast.walk(tree):
-        if not typing and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            skipped |= {id(inner) for part in node.body for inner in ast.walk(part)}
     here = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     for node in ast.walk(tree):
-        if id(node) in skipped or not isinstance(node, ast.ImportFrom):
+        if not isinstance(node, ast.ImportFrom):
             continue
         base = node.module or ""
         if node.level:
@@ -95,16 +87,13 @@ def test_arrows_run_down() -> None:
     floor = {name: number for number, names in enumerate(FLOORS) for name in names}
     known = modules()
     assert {room(name) for name in known} - {""} - set(floor) == set(), "a room without a floor"
-    wrong, beside = set(), set()
+    wrong = set()
     for name, path in known.items():
-        for target in imports(name, path, known, typing=False):
+        for target in imports(name, path, known):
             one, other = room(name), room(target)
             if one and other and one != other and floor[one] >= floor[other]:
-                beside.add((one, other))
-                if (one, other) not in BESIDE:
-                    wrong.add(f"{name} -> {target}")
+                wrong.add(f"{name} -> {target}")
     assert sorted(wrong) == []
-    assert BESIDE - beside == set(), "nothing goes this way any more"
 
 
 def test_modules_are_called_by_their_names() -> None:
@@ -130,9 +119,8 @@ def circles(arrows: dict[str, set[str]]) -> Iterator[set[str]]:
 
 
 def test_no_imports_form_a_circle() -> None:
-    """Those of functions and for type checkers count: who knows the other's type knows the other."""
     known = modules()
-    arrows = {name: {*imports(name, path, known, typing=True)} & set(known) - {name} for name, path in known.items()}
+    arrows = {name: {*imports(name, path, known)} & set(known) - {name} for name, path in known.items()}
     assert sorted(map(sorted, circles(arrows))) == CIRCLES
 
 

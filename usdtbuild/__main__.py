@@ -11,7 +11,7 @@ import sys
 
 def main() -> int:
     """Run `usdtbuild` with `sys.argv`; return the process's exit code."""
-    if len(sys.argv) > 1 and sys.argv[1] == "cc":
+    if sys.argv[1:2] == ["cc"] and sys.argv[2:3] not in ([], ["-h"], ["--help"]):
         from .launcher import main as launch
 
         return launch(sys.argv[2:])

@@ -19,7 +19,7 @@ import sys
 from ._version import __version__
 from .errors import InputError, UsageError, UsdtError
 from .files import write_whole
-from .provider.model import Provider
+from .model import Provider
 from .record import NamedTuple
 from .text import shown
 

@@ -15,7 +15,7 @@ from usdtbuild.formats.dof.decode import decode
 from usdtbuild.formats.dof.encode import encode
 from usdtbuild.formats.dof.merge import merge, resolve
 from usdtbuild.formats.dof.types import Dof, DofError, DofProbe, DofProvider
-from usdtbuild.provider.model import Attribute, Attributes
+from usdtbuild.model import Attribute, Attributes
 
 WORDS = st.text("abcdefghijklmnopqrstuvwxyz_0123456789", min_size=1, max_size=20).filter(lambda w: w != "pid")
 TYPES = st.lists(st.sampled_from(["int", "char *", "uint64_t", "struct conn *"]), max_size=5).map(tuple)

@@ -18,7 +18,7 @@ from usdtbuild.formats.dof import layout
 from usdtbuild.formats.dof.decode import decode, split
 from usdtbuild.formats.dof.encode import encode, with_trailer
 from usdtbuild.formats.dof.types import Dof, DofError, DofProbe, DofProvider
-from usdtbuild.provider.model import Attribute, Attributes
+from usdtbuild.model import Attribute, Attributes
 
 BY_HAND = Path(__file__).resolve().parent / "by_hand.s"
 SETX, DOFREL = layout.SETX, layout.DOFREL

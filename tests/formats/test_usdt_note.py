@@ -20,7 +20,7 @@ from usdtbuild.formats.usdt_note import (
     encode,
     guard,
 )
-from usdtbuild.provider.model import Attribute, Attributes
+from usdtbuild.model import Attribute, Attributes
 
 WORDS = st.text("abcdefghijklmnopqrstuvwxyz_", min_size=1, max_size=12)
 OPERANDS = st.lists(st.sampled_from(["-4@%edi", "8@%rsi", "2@8(%rsp)"]), max_size=14).map(tuple)

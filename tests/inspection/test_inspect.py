@@ -11,8 +11,8 @@ import pytest
 from usdtbuild.elf.image import Image
 from usdtbuild.errors import InputError
 from usdtbuild.inspection import probes as inspect
+from usdtbuild.model import FLOAT, INTEGER, POINTER, Argument, CType, Probe, Provider
 from usdtbuild.provider import describe
-from usdtbuild.provider.model import FLOAT, INTEGER, POINTER, Argument, CType, Probe, Provider
 
 
 def look(path: Path) -> inspect.Inspection:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from usdtbuild.elf.image import Image
+from usdtbuild.model import FLOAT, INTEGER, POINTER, Argument, CType, Probe, Provider
 from usdtbuild.provider import describe
-from usdtbuild.provider.model import FLOAT, INTEGER, POINTER, Argument, CType, Probe, Provider
 from usdtbuild.verify import NAMES, SEVERITIES, Finding, verify
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs/commands/verify.md"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.provider.model import Provider
+from usdtbuild.model import Provider
 
 from .test_verify import INT, description, findings, only, provider
 

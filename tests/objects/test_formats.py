@@ -12,7 +12,7 @@ from usdtbuild.errors import UsdtError
 from usdtbuild.formats import usdt_note
 from usdtbuild.formats.usdt_note import ProviderNote, SiteNote
 from usdtbuild.instrument.main import Options, instrument
-from usdtbuild.provider.model import Argument, CType, Probe, Provider
+from usdtbuild.model import Argument, CType, Probe, Provider
 
 USDT = Options(formats=("usdt",))
 

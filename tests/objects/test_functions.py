@@ -10,7 +10,7 @@ import pytest
 
 from usdtbuild.instrument.main import Options
 from usdtbuild.instrument.sites import identify
-from usdtbuild.provider.model import Probe, Provider
+from usdtbuild.model import Probe, Provider
 
 HOST = 'extern int printf(const char *, ...); int work(int); int main(void) { printf("%d\\n", work(3)); return 0; }'
 

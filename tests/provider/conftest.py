@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.provider.model import Probe, Provider
+from usdtbuild.model import Probe, Provider
 from usdtbuild.provider.parser import parse
 
 FILES = Path(__file__).parent / "files"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from usdtbuild.provider.model import Argument, Attribute, Attributes, Probe, Provider, Translated
+from usdtbuild.model import Argument, Attribute, Attributes, Probe, Provider, Translated
 from usdtbuild.provider.parser import Diagnostic, ParseError, parse, parse_bytes
 
 OneProvider = Callable[[str], Provider]

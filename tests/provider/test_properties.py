@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from usdtbuild.model import Provider
 from usdtbuild.provider import describe, documentation, header
-from usdtbuild.provider.model import Provider
 from usdtbuild.provider.parser import Diagnostic, ParseError, parse, parse_bytes
 from usdtbuild.provider.printer import show
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from usdtbuild.provider.model import FLOAT, INTEGER, POINTER, Probe
+from usdtbuild.model import FLOAT, INTEGER, POINTER, Probe
 from usdtbuild.provider.parser import ParseError, parse
 
 OneProbe = Callable[..., Probe]

@@ -18,7 +18,7 @@ from usdtbuild.formats.dof import layout
 from usdtbuild.formats.dof.decode import decode
 from usdtbuild.formats.dof.encode import encode, with_trailer
 from usdtbuild.formats.dof.types import Dof, DofProbe, DofProvider
-from usdtbuild.provider.model import Attributes
+from usdtbuild.model import Attributes
 
 HERE = Path(__file__).resolve().parent
 RUNTIME = HERE.parent.parent / "usdtbuild" / "runtime" / "usdt_dof_register.c"

@@ -155,7 +155,7 @@ def test_enabled_sites_of_another_kernel_are_left_out(platform: str, build: Any,
 
 def test_attributes_and_arguments_survive_the_merging(build: Any, watch: Any) -> None:
     from usdtbuild.formats.dof.types import DofProbe
-    from usdtbuild.provider.model import Attribute, Attributes
+    from usdtbuild.model import Attribute, Attributes
 
     stable = Attributes(*[Attribute(5, 5, 5)] * 5)
     native, translated = ("struct conn *", "int"), ("int", "conninfo_t *", "int")

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from mmap import mmap
 
     from ..elf.layout import SymbolIndex
+    from ..model import Provider
     from ..outputs import Outputs
-    from ..provider.model import Provider
 
     Data = bytes | mmap
 

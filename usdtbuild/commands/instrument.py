@@ -7,8 +7,8 @@ import click
 from ..errors import UsageError
 from ..instrument.main import Options, Report
 from ..instrument.several import Request, run
+from ..model import Provider
 from ..options import ABSOLUTE, FORMATS, NOPS, RELATIVE, SAFE, SYSTEMS, TABLES, one_of
-from ..provider.model import Provider
 from .say import echo
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..elf.debug_files import DEBUG_FOLDER
 from ..errors import InputError, UsageError, UsdtError
-from ..functions.symbols import DEBUG_FOLDER
-from ..inspection.probes import dashed, inspect
+from ..inspection.probes import inspect
 from ..inspection.targets import files, loaded, process_number
+from ..model import dashed
 from ..record import NamedTuple
 from ..text import shown
 from .progress import progress

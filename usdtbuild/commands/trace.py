@@ -22,7 +22,7 @@ from .trace_end import tell, tell_nothing, tell_what_runs_on
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..provider.model import Provider
+    from ..model import Provider
     from ..tracing.job import Job
     from ..tracing.model import Event
     from ..tracing.outputs.choose import All

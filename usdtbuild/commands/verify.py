@@ -19,7 +19,7 @@ from .say import echo
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ..provider.model import Provider
+    from ..model import Provider
 
 # Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/commands/verify.md.
 JSON_VERSION = 1

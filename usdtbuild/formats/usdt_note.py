@@ -19,7 +19,7 @@ from __future__ import annotations
 from struct import Struct
 
 from ..errors import UsdtError
-from ..provider.model import Attribute, Attributes
+from ..model import Attribute, Attributes
 from ..record import NamedTuple
 from .operands import split
 

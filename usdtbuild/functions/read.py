@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from .. import machines
 from ..elf import layout as elf
+from ..elf.debug_files import DEBUG_FOLDER
 from ..elf.image import Image
 from ..elf.space import FUNCTIONS, AddressSpace, map_file
 from ..record import NamedTuple
@@ -35,7 +36,7 @@ from .entry import (
 )
 from .report import Report
 from .rows import Judged, Rows
-from .symbols import DEBUG_FOLDER, read_symbols, unwind_starts
+from .symbols import read_symbols, unwind_starts
 from .table import read_tables
 
 if TYPE_CHECKING:

@@ -9,26 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import lzma
-import zlib
-from pathlib import Path
 from struct import error as struct_error
 from struct import unpack_from
-from typing import TYPE_CHECKING
 
 from ..elf import layout as elf
+from ..elf.debug_files import DEBUG_FOLDER, debug_files
 from ..elf.image import Image, descriptors, moved_by_descriptors
-from ..elf.space import FUNCTIONS, AddressSpace, map_file
+from ..elf.space import FUNCTIONS, AddressSpace
 from ..errors import InputError
 from ..limits import MINI_DEBUG_DATA
 from ..machines import facts_of
 from ..record import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 FUNCTION_TYPES = frozenset({elf.STT_FUNC, elf.STT_GNU_IFUNC})
 _BINDING_RANK = {1: 0, 10: 0, 2: 1, 0: 2}  # GLOBAL and GNU_UNIQUE, WEAK, LOCAL: whose name a row shows
-DEBUG_FOLDER = "/usr/lib/debug"
 
 
 class Symbol(NamedTuple):
@@ -157,46 +151,6 @@ def mapping_symbols(space: AddressSpace) -> tuple[list[int], list[str]]:
 
 
 # -- files that hold what was stripped -------------------------------------------------------------------------------
-
-
-def _debug_link(image: Image) -> tuple[str, int] | None:
-    """Return the name and CRC that .gnu_debuglink gives."""
-    for section in image.sections_named(".gnu_debuglink"):
-        data = bytes(image.content(section))
-        end = data.find(b"\0")
-        at = -(-(end + 1) // 4) * 4
-        if end > 0 and at + 4 <= len(data):
-            return data[:end].decode("utf-8", "surrogateescape"), image.layout.u32.unpack_from(data, at)[0]
-    return None
-
-
-def _candidates(image: Image, folder: str) -> list[tuple[Path, int | None]]:
-    """Return where a debug file may be, as gdb looks for it (its manual, Separate Debug Files), with its CRC."""
-    found: list[tuple[Path, int | None]] = []
-    identity = image.build_id.hex()
-    if identity:
-        found.append((Path(folder, ".build-id", identity[:2], identity[2:] + ".debug"), None))
-    link = _debug_link(image)
-    if link:
-        beside = Path(image.path).resolve().parent
-        places = (beside, beside / ".debug", Path(folder, *beside.parts[1:]))
-        found += [(place / Path(link[0]).name, link[1]) for place in places]
-    return found
-
-
-def debug_files(image: Image, folder: str = DEBUG_FOLDER) -> Iterator[AddressSpace]:
-    """Yield the file's own separate debug files; one with another build id or CRC is not its own."""
-    for path, crc in _candidates(image, folder):
-        if not path.is_file() or path.resolve() == Path(image.path).resolve():
-            continue
-        try:
-            debug = AddressSpace(Image(map_file(str(path)), str(path), FUNCTIONS), debug_file=True)
-        except InputError:
-            continue
-        mine, other = image.build_id, debug.file.build_id
-        same = mine == other if mine and other else crc is not None and zlib.crc32(debug.data) == crc
-        if same and debug.machine == image.machine:
-            yield debug
 
 
 def _from_debug_file(space: AddressSpace, folder: str) -> tuple[list[Symbol], str] | None:

@@ -13,6 +13,7 @@ from ..elf.image import Function, Image
 from ..elf.layout import PF_W
 from ..formats import operands
 from ..formats.operands import OTHER, Operand, Place
+from ..model import dashed
 from ..provider import describe
 from ..record import NamedTuple
 from .records import READERS, Location, Record, by_section, records
@@ -20,9 +21,9 @@ from .records import READERS, Location, Record, by_section, records
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..provider.model import Argument as Declared
-    from ..provider.model import Probe as DeclaredProbe
-    from ..provider.model import Provider
+    from ..model import Argument as Declared
+    from ..model import Probe as DeclaredProbe
+    from ..model import Provider
     from .source_lines import Frame
 
 
@@ -110,11 +111,6 @@ class Inspection(NamedTuple):
             for where in (site.location for site in probe.sites)
         }
         return len(places)
-
-
-def dashed(name: str) -> str:
-    """Return a probe's name as DTrace spells it, which is how records of all formats can be compared."""
-    return name.replace("__", "-")
 
 
 def inspect(image: Image) -> Inspection:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from elftools.elf.elffile import ELFFile
 
 from ..elf import layout as elf
-from ..functions.symbols import DEBUG_FOLDER, debug_files
+from ..elf.debug_files import DEBUG_FOLDER, debug_files
 from ..limits import COMPRESSED_DEBUG, DEFLATE_RATIO
 from ..provider.header import FIRING
 from ..record import NamedTuple

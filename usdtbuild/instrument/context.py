@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..elf.layout import SectionIndex
     from ..elf.object import ElfObject
     from ..machines.calls import Calls
-    from ..provider.model import Probe
+    from ..model import Probe
     from .dof import Function, FunctionTable
     from .sites import Found, Known, NoteForm, StubSymbol
     from .target import Options

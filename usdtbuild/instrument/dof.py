@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..elf.layout import SymbolIndex
     from ..elf.object import ElfObject
-    from ..provider.model import Probe, Provider
+    from ..model import Probe, Provider
     from .sites import StubSymbol
 
 # How each system's loader finishes an address: FreeBSD adds the field's own place to a distance, which costs no

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mmap import mmap
 
     from ..machines.calls import Calls
-    from ..provider.model import Probe, Provider
+    from ..model import Probe, Provider
 
     Data = bytes | mmap
 

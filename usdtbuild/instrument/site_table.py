@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..elf.layout import SectionIndex
-    from ..provider.model import Probe
+    from ..model import Probe
     from .context import Context, Place
 
 # The chunk without entries that the note leads to, and all others keep: hidden, and the same in every object.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..elf.object import ElfObject, Reference
     from ..elf.relocations import RelocationForm
     from ..machines.calls import Calls, Replacement
-    from ..provider.model import Probe, Provider
+    from ..model import Probe, Provider
 
 PROBE_PREFIX = "__dtrace_"
 ENABLED_PREFIX = "__dtraceenabled_"

@@ -14,7 +14,7 @@ from . import sites
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..elf.object import ElfObject
-    from ..provider.model import Provider
+    from ..model import Provider
 
 
 class Options(NamedTuple):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..elf.layout import SectionIndex
     from ..formats.usdt_note import UsdtNote
-    from ..provider.model import Provider
+    from ..model import Provider
     from .context import Context, Place
 
 

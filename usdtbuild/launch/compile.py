@@ -50,7 +50,8 @@ def run(arguments: list[str]) -> int:
         say(f"usdtbuild cc: {problem}; try 'usdtbuild cc --help'")
         return USAGE
     if not settings.words:
-        return _help()
+        say("usdtbuild cc [OPTIONS] -- COMPILER ARGS; 'usdtbuild cc --help' says what the options are")
+        return 0
     program = find_program(settings.words[0])
     if not program:
         say(f"usdtbuild cc: compiler {settings.words[0]}: not found")
@@ -92,17 +93,6 @@ def _with_calls(words: list[str]) -> list[str]:
     if understand(words).action == PASS and "-E" not in words and "-S" not in words:
         return words  # clang warns of a macro that nothing uses
     return append_options(words, ["-DUSDT_PROBES_BY_CALL", "-DUSDT_PLAIN_NAMES"])  # nothing will be missing
-
-
-def _help() -> int:
-    from ..ending import run
-
-    try:
-        from ..cli import main as command_line
-    except ModuleNotFoundError:  # started with -S, by a build system
-        say("usdtbuild cc [OPTIONS] -- COMPILER ARGS; run 'usdtbuild cc --help' without Python's -S for the options")
-        return 0
-    return run(lambda: command_line(["cc", "--help"]), "usdtbuild")
 
 
 # --- running programs ----------------------------------------------------------------------------------------------

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from .._version import __version__
 from ..formats.stapsdt import MAX_ARGUMENTS
+from ..model import INTEGER, POINTER, CType, Probe, Provider, macro_name
 from ..record import NamedTuple
 from . import describe, header, placing
-from .model import INTEGER, POINTER, CType, Probe, Provider, macro_name
 from .types import BY_VALUE, INT64, UNDECLARED
 
 # A change of these macros' meaning changes the number in their guard.

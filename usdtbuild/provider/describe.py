@@ -19,7 +19,7 @@ neither registers nor the stack's red zone.
 
 from __future__ import annotations
 
-from .model import FLOAT, INTEGER, POINTER, Argument, Attribute, Attributes, CType, Probe, Provider, Translated
+from ..model import FLOAT, INTEGER, POINTER, Argument, Attribute, Attributes, CType, Probe, Provider, Translated
 
 SECTION = ".usdtbuild.provider"
 VERSION = "1"

@@ -6,7 +6,7 @@ probes bpftrace and perf find by provider and name; `PROGRAM` stands for the pat
 
 from __future__ import annotations
 
-from .model import FLOAT, INTEGER, Argument, Attributes, Probe, Provider, macro_name
+from ..model import FLOAT, INTEGER, Argument, Attributes, Probe, Provider, macro_name
 from .printer import signature
 from .stability import attribute_text
 

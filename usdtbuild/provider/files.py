@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .model import Provider
+    from ..model import Provider
 
 
 def read_providers(paths: Sequence[str]) -> dict[str, Provider]:

@@ -14,12 +14,12 @@ import sys
 
 from .. import files
 from ..errors import InputError, UsageError
+from ..model import Provider
 from ..options import BY_HEADER, FORMATS, one_of
 from ..outputs import Outputs
 from ..record import NamedTuple
 from ..text import shown
 from . import classic_header, header
-from .model import Provider
 from .parser import ParseError, parse_bytes, read_file
 
 TYPE_CHECKING = False

@@ -7,6 +7,7 @@ meaning.py's to say, when the file's end is known.
 
 from __future__ import annotations
 
+from ..model import dashed
 from ..record import NamedTuple
 from .comments import comment_above
 from .cursor import Cursor
@@ -212,7 +213,7 @@ class Reader:
         elif cursor.tokens[cursor.at] == "probe":  # real files leave it out behind their last probe
             what = f"expected ';' after probe {name[:80]}, found {cursor.found()}"
             self.reports.tolerate(cursor.here(), what, "read as if it were there")
-        if len(name.replace("__", "-")) > MAX_PROBE_NAME:
+        if len(dashed(name)) > MAX_PROBE_NAME:
             self.reports.report(offset, f"probe name is {len(name)} characters long, and DTrace takes {MAX_PROBE_NAME}")
         for what, count in (("", len(native)), ("translated ", len(translated or ()))):
             if count > MAX_ARGUMENTS:

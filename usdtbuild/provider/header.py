@@ -14,8 +14,8 @@ beyond the one section that carries the provider's description (see `describe`).
 from __future__ import annotations
 
 from .._version import __version__
+from ..model import FLOAT, INTEGER, CType, Probe, Provider, macro_name
 from . import describe, placing
-from .model import FLOAT, INTEGER, CType, Probe, Provider, macro_name
 from .types import ANY, BY_VALUE, FUNCTION, INT64, LLONG, SIZE, SSIZE, UINT64, ULLONG, UNDECLARED
 
 # C89 promises 509 characters in a string, and `-Woverlength-strings` counts them. An assembler statement around a

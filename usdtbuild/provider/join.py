@@ -7,7 +7,7 @@ true is a contradiction. Knows records, not files or messages.
 
 from __future__ import annotations
 
-from .model import DEFAULT_ATTRIBUTE, Argument, Attributes, Probe, Provider
+from ..model import DEFAULT_ATTRIBUTE, Argument, Attributes, Probe, Provider
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ records; reads no text.
 
 from __future__ import annotations
 
-from .model import Argument, Attributes, CType, Probe, Provider, Translated, macro_name
+from ..model import Argument, Attributes, CType, Probe, Provider, Translated, macro_name
 from .types import TypeProblem
 
 TYPE_CHECKING = False

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .model import Provider
+    from ..model import Provider
 
 __all__ = ["Diagnostic", "ParseError", "parse", "parse_bytes", "parse_file", "read_file"]
 

@@ -7,8 +7,8 @@ again, each by the plainest typedef that means the same to every probe that uses
 
 from __future__ import annotations
 
+from ..model import POINTER, Argument, Attributes, CType, Probe, Provider
 from .lexer import LETTERS, scan
-from .model import POINTER, Argument, Attributes, CType, Probe, Provider
 from .parser import ParseError, parse
 from .stability import attribute_text
 from .types import FUNCTION, INT64, KEYWORD_TYPES, LLONG, SIZE, STANDARD_TYPES, UINT64, ULLONG, USUAL_TYPES

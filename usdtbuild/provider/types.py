@@ -10,8 +10,8 @@ resolving a chain of typedefs needs no recursion, however long the chain.
 
 from __future__ import annotations
 
+from ..model import FLOAT, INTEGER, POINTER, CType
 from ..record import NamedTuple
-from .model import FLOAT, INTEGER, POINTER, CType
 
 # The C types that the header defines for itself, because C89 has no name, or no portable name, for them.
 INT64, UINT64 = "usdtbuild_int64", "usdtbuild_uint64"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..provider.model import Provider
+    from ..model import Provider
 
 
 @lru_cache(maxsize=1)

@@ -11,10 +11,10 @@ import fnmatch
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from .. import model as declared
 from ..elf import layout as elf
 from ..errors import InputError
 from ..inspection.probes import find_declared, inspect
-from ..provider import model as declared
 from .library_calls import call_targets, return_target
 from .model import ENTER, EXIT, FLOAT, INTEGER, POINTER, PROBE, STRING, Argument, Module, Refusal, Site, Target
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..inspection.probes import Argument as Shown
     from ..inspection.probes import Inspection, Probe, Semaphore
     from ..inspection.targets import Loaded
-    from ..provider.model import Provider
+    from ..model import Provider
 
 _JUMP_SIZE = 5  # the longest thing that a site becomes
 # Formats whose records say where the arguments are, the better first.
@@ -110,7 +110,7 @@ class Selection(NamedTuple):
 
 
 def _spellings(provider: str, name: str) -> tuple[str, ...]:
-    dashed = name.replace("__", "-")
+    dashed = declared.dashed(name)
     return tuple(dict.fromkeys((f"{provider}:{name}", name, f"{provider}:{dashed}", dashed)))
 
 

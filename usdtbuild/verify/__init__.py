@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..formats import stapsdt
 from ..inspection import probes as look
+from ..model import dashed
 from . import arguments, building, names, records, red_zone, semaphores, site_table, sites
 from .building import calls_stubs, traces_of_probes
 from .report import ERROR, NOTE, SEVERITIES, WARNING, Finding, Place, Report, Subject
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..elf.image import Image
     from ..inspection.probes import Inspection
-    from ..provider.model import Provider
+    from ..model import Provider
 
 __all__ = [
     "CHECKS", "ERROR", "NAMES", "NOTE", "SEVERITIES", "WARNING", "Finding", "Place", "Report", "Subject",
@@ -65,7 +66,7 @@ def verify(image: Image, expected: dict[str, Provider] | None = None) -> Report:
         # The file was made for something else, or the errors say why there are no probes.
         findings = [finding for finding in findings if finding.check != "no-probes"]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    present = frozenset((probe.provider, look.dashed(probe.name)) for probe in seen.probes)
+    present = frozenset((probe.provider, dashed(probe.name)) for probe in seen.probes)
     return Report(image.path, image.kind, seen.probe_count, seen.site_count, tuple(findings), present)
 
 

@@ -9,8 +9,8 @@ from ..formats.operands import parse
 from ..inspection import probes as look
 from ..inspection import tracers
 from ..machines import facts_of
+from ..model import FLOAT, INTEGER
 from ..provider import describe
-from ..provider.model import FLOAT, INTEGER
 from .report import ERROR, NOTE, WARNING, Finding, Gathered, site_place
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..elf.image import Image
     from ..formats.operands import Operand
-    from ..provider.model import Argument as Declared
+    from ..model import Argument as Declared
     from .report import Subject
 
 

@@ -10,7 +10,7 @@ from . import ERROR, verify
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..provider.model import Provider
+    from ..model import Provider
     from . import Finding, Report
 
 # Findings of `verify` that a declaration decides, though they are no errors of the file as such.

@@ -16,8 +16,8 @@ from ..formats.dof import layout as dof_layout
 from ..formats.dof.check import REJECTED, check, made_for
 from ..formats.dof.decode import split
 from ..formats.operands import parse
-from ..inspection.probes import dashed
 from ..inspection.records import loaded_content
+from ..model import dashed
 from ..record import NamedTuple
 from .report import ERROR, WARNING, Gathered, Place, note_place, points_to_code, section_place, site_place
 from .sites import is_quiet

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..inspection import probes as look
 from ..inspection import tracers
+from ..model import dashed
 from ..provider import describe
 from .report import ERROR, NOTE, WARNING, Finding, Gathered, Place, section_place, site_place
 
@@ -59,7 +60,7 @@ def _descriptions(subject: Subject) -> Iterator[Finding]:
     if subject.image.is_object:  # which object calls which probe is nobody's business
         return
     gathered = Gathered("no-site", NOTE, "nothing needs to be done if another file of the program calls it")
-    present = {(probe.provider, look.dashed(probe.name)) for probe in subject.seen.probes}
+    present = {(probe.provider, dashed(probe.name)) for probe in subject.seen.probes}
     for name, (provider, _) in subject.seen.providers.items():
         for probe in provider.probes:
             if (name, probe.name) not in present and name not in subject.expected:

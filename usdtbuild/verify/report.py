@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..elf.layout import PF_X
-from ..inspection.probes import dashed, declarations
+from ..inspection.probes import declarations
+from ..model import dashed
 from ..record import NamedTuple
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ..elf.sections import ImageSection
     from ..inspection.probes import Inspection
     from ..inspection.records import Record
-    from ..provider.model import Probe, Provider
+    from ..model import Probe, Provider
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)

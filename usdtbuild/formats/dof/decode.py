@@ -9,7 +9,7 @@ import re
 from mmap import MADV_DONTNEED, mmap
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...provider.model import Attribute, Attributes
+from ...model import Attribute, Attributes
 from . import layout
 from .types import Dof, DofError, DofProbe, DofProvider
 

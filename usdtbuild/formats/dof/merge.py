@@ -15,7 +15,7 @@ from .types import Dof, DofError, DofProbe, DofProvider
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ...provider.model import Attributes
+    from ...model import Attributes
 
 
 def resolve(data: bytes, address: int, base: int = 0) -> Dof:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...errors import UsdtError
-from ...provider.model import Attributes
+from ...model import Attributes
 
 
 class DofError(UsdtError):

@@ -9,7 +9,7 @@ provider of fifty probes, and every compilation of a file with probes pays for i
 
 from __future__ import annotations
 
-from ..record import NamedTuple
+from .record import NamedTuple
 
 INTEGER, POINTER, FLOAT, STRUCT = "integer", "pointer", "float", "struct"
 
@@ -87,8 +87,8 @@ class Probe(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The probe name with every `__` turned into `-`, left to right, as DTrace does."""
-        return self.stub.replace("__", "-")
+        """The name that DTrace shows."""
+        return dashed(self.stub)
 
     @property
     def sdt_name(self) -> str:
@@ -108,6 +108,11 @@ class Provider(NamedTuple):
         """Return the provider without what only its file knows (comments, C parameter types): what objects carry."""
         probes = tuple(probe._replace(arguments=_bare(probe.arguments), comment="") for probe in self.probes)
         return self._replace(probes=probes, comment="")
+
+
+def dashed(name: str) -> str:
+    """Return a probe's name as DTrace shows it, in which records of all formats agree: every `__` is a `-`."""
+    return name.replace("__", "-")
 
 
 def macro_name(provider: str, stub: str) -> str:
