@@ -42,8 +42,8 @@ class Machine(NamedTuple):
 MACHINES = {
     "x86_64": Machine(
         (("x86_64-linux-gnu-as",), ("clang", "-c", "-target", "x86_64-linux-gnu", "-x", "assembler")),
-        # R_X86_64_64, _PC32, _PLT32, _32, _32S, _8
-        {1: "64", 2: "distance", 4: "distance", 10: "32", 11: "signed 32", 14: "8"},
+        # R_X86_64_64, _PC32, _PLT32, _32, _32S, _16, _8
+        {1: "64", 2: "distance", 4: "distance", 10: "32", 11: "signed 32", 12: "16", 14: "8"},
     ),
     "aarch64": Machine(
         (("aarch64-linux-gnu-as",), ("clang", "-c", "-target", "aarch64-linux-gnu", "-x", "assembler")),

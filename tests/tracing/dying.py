@@ -16,9 +16,9 @@ from typing import Any
 
 from usdtbuild.tracing import ptrace
 from usdtbuild.tracing.maps import Memory
-from usdtbuild.tracing.model import Plan
 from usdtbuild.tracing.patch.engine import PatchEngine
 from usdtbuild.tracing.patch.injection import Shared
+from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.selection import Wanted, select
 from usdtbuild.tracing.tracees import Tracees
 

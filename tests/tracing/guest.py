@@ -20,10 +20,11 @@ from toggle import KINDS
 
 from usdtbuild.tracing.errors import TracerError
 from usdtbuild.tracing.maps import Memory, areas
-from usdtbuild.tracing.model import COUNT, Plan, Target
+from usdtbuild.tracing.model import COUNT, Target
 from usdtbuild.tracing.patch.engine import PatchEngine
 from usdtbuild.tracing.patch.journal import ARMED, find
 from usdtbuild.tracing.patch.rings import Decoder
+from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.selection import Wanted, select
 from usdtbuild.tracing.tracees import Tracees
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import mmap
+import random
 import struct
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from usdtbuild.formats.operands import parse_one
+from usdtbuild.formats.operands import Operand, parse_one
 from usdtbuild.machines.numbers import EM_AARCH64
+from usdtbuild.tracing.filters import Filter
 from usdtbuild.tracing.model import (
     COUNT,
     FLOAT,
@@ -26,16 +28,17 @@ from usdtbuild.tracing.model import (
     Argument,
     Event,
     Module,
-    Plan,
     Site,
     Target,
     Unreadable,
 )
-from usdtbuild.tracing.patch import a64, aarch64, code_aarch64
+from usdtbuild.tracing.patch import a64, aarch64, code_aarch64, filtered
 from usdtbuild.tracing.patch.code import HEADER, Instruction, Taken
 from usdtbuild.tracing.patch.code_aarch64 import Features
 from usdtbuild.tracing.patch.rings import Decoder, Rings, SiteSpec, shape_for, string_places
 from usdtbuild.tracing.patch.spot import Spot
+from usdtbuild.tracing.plan import Plan
+from usdtbuild.tracing.predicates import NotHereError, lower
 
 SOURCE = Path(__file__).parent / "sources" / "stubs_aarch64.c"
 STUBS, RINGS, CELL, TEXTS = 0x5000000, 0x1000000000, 0x2000000000, 0x3000000000
@@ -200,6 +203,54 @@ def test_threads_lose_no_count_and_no_record_while_a_site_comes_and_goes(
         assert Counter(one.values[0] for one in events) == dict.fromkeys(range(passes), 4)
     else:
         assert len(events) + lost >= 4 * passes
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+def test_filters_say_the_same_where_the_hit_happens(program: Program, tmp_path: Path, kind: str) -> None:
+    """Many stubs, one behind the other; all registers, flags and vectors stay as they were."""
+    features, cpu = FEATURES[kind]
+    made = random.Random(kind)
+    integers = [(text, value) for text, kind, value in OPERANDS if kind == INTEGER]
+    code, calls = code_aarch64.probe_routine(STUBS)
+    begin, expected = STUBS + len(code), []
+    words, site = code_aarch64.words(features), program.symbols["site_all"]
+    for _ in range(400):
+        chosen = made.sample(integers, 3)
+        operands = tuple(parse_one(text, EM_AARCH64) for text, _ in chosen)
+        target = target_of(operands)
+        wanted = Filter(expression(made, [value for _, value in chosen]))
+        try:
+            predicate = lower(wanted, target, operands)
+        except NotHereError:
+            continue
+        expected.append(wanted.compile(target)([value for _, value in chosen]))
+        at = STUBS + len(code)
+        size = len(filtered.count_stub(words, at, predicate, operands, calls, COUNTERS, at))
+        assert size <= words.most(predicate)
+        code += filtered.count_stub(
+            words, at, predicate, operands, calls, COUNTERS + 8 * (len(expected) - 1), at + size
+        )
+    code += struct.pack("<I", a64.branch(STUBS + len(code), site + 4))
+    assert 100 < sum(expected) < len(expected) - 100
+    _, memory = program.run(tmp_path, code, {site: a64.branch(site, begin)}, cpu, "all")
+    assert struct.unpack_from(f"<{len(expected)}Q", memory, COUNTERS - STUBS) == tuple(map(int, expected))
+
+
+def target_of(operands: Sequence[Operand]) -> Target:
+    """Return a probe with such arguments: a, b, c."""
+    arguments = tuple(Argument("abc"[index], "", 8, False, INTEGER) for index in range(len(operands)))
+    return Target(0, PROBE, "app", "done", Module("", 0, "", EM_AARCH64), arguments, ())
+
+
+def expression(made: random.Random, values: Sequence[Any], depth: int = 0) -> str:
+    """Return a random filter of arguments that have these values."""
+    if depth < 3 and made.random() < 0.5:
+        first, second = (expression(made, values, depth + 1) for _ in range(2))
+        return made.choice((f"({first}) and ({second})", f"({first}) or ({second})", f"not ({first})"))
+    index = made.randrange(3)
+    near = int(values[index]) + made.randrange(-1, 2)
+    other = str(made.choice((near, near, near, 0, -1, 1 << 63, "a", "b", "c")))
+    return f"{'abc'[index]} {made.choice(('==', '!=', '<', '<=', '>', '>='))} {other}"
 
 
 def test_a_full_ring_loses_records_and_tells_how_many(program: Program, tmp_path: Path) -> None:

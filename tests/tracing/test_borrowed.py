@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from usdtbuild.tracing.maps import Memory, areas
-from usdtbuild.tracing.model import COUNT, Plan
+from usdtbuild.tracing.model import COUNT
 from usdtbuild.tracing.patch.engine import PatchEngine
+from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.selection import Wanted, select
 from usdtbuild.tracing.tracees import Tracees
 

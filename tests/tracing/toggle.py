@@ -14,10 +14,10 @@ from typing import Any
 
 from usdtbuild.tracing.errors import TracerError
 from usdtbuild.tracing.maps import areas
-from usdtbuild.tracing.model import Plan
 from usdtbuild.tracing.own_returns import in_place
 from usdtbuild.tracing.patch.engine import PatchEngine
 from usdtbuild.tracing.patch.rings import Decoder
+from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.selection import Wanted, select
 from usdtbuild.tracing.tracees import Tracees
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..model import Provider
     from ..tracing.job import Job
-    from ..tracing.model import Event
+    from ..tracing.model import Event, Totals
     from ..tracing.outputs.choose import All
     from ..tracing.sieve import Sieve
     from ..tracing.tracer import Tracer
@@ -141,7 +141,7 @@ def command(
 
     words = _emulator(remote, emulator, sysroot)
     wishes = Wishes(count, histogram or "", by or "", latency, key or "", top or 0, outputs,
-                    _heading(pid, argv, remote, words)[:200], live=not argv and wanted_hits is None,
+                    _heading(pid, argv, remote, words)[:200], live=not argv,
                     folded=not (probes or functions or calls or exclude or modules))  # fmt: skip
     sieve = _sieve(wanted_hits, string_size)
     probes = probes or (latency if latency and not functions and not calls else ())
@@ -153,9 +153,11 @@ def command(
     if report or graph:
         _end(_show_calls(job, report, graph, duration))
     with Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
-        what = COUNT if output.needs == COUNTS and sieve is None else RECORD
-        job = job._replace(what=what, string_size=string_size, buffer_size=buffer << 20, trap_functions=trap,
-                           children=not no_children)  # fmt: skip
+        # Whether a return passes may depend on its call, so a filter of both needs records.
+        counting = output.needs == COUNTS and not (sieve is not None and returns)
+        job = job._replace(what=COUNT if counting else RECORD, string_size=string_size, buffer_size=buffer << 20,
+                           trap_functions=trap, children=not no_children,
+                           where=sieve.filter if sieve is not None and counting else None)  # fmt: skip
         code = _trace(job, output, sieve, duration, limit, verbose)
     _end(code)
 
@@ -288,13 +290,13 @@ def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, l
             echo(f"usdtbuild: tracing process {session.pid}", err=True)
         _announce(session, output, sieve)
         names = _ThreadNames(here=not job.remote)
-        _follow(session, output, sieve, names, duration, limit, counts=job.what == COUNT)
-        output.counts(session.totals)
+        _follow(session, output, sieve, names, duration, limit, counts=session.wish.what == COUNT)
+        output.counts(_totals(session, sieve))
         report = session.report()
         report = report._replace(threads={**report.threads, **names.known})
         hits = sum(report.counts)
         if sieve is not None:
-            report = report._replace(counts=sieve.counts(), refusals=(*report.refusals, *sieve.refused))
+            report = report._replace(counts=sieve.counts(session.passed), refusals=(*report.refusals, *sieve.refused))
         output.finish(report)
         tell(report, output.notes, job, hits, session.stood_still, verbose)
         for note in dict.fromkeys([*session.warnings, *(session.notes if verbose else ())]):
@@ -367,16 +369,23 @@ def _follow(
             _announce(session, output, sieve)
         if sieve is not None:
             batch = sieve.take(batch)
+        totals = _totals(session, sieve)
         if limit is not None:
             batch = batch[: limit - seen]
-            seen = sum(session.totals.counts.values()) if counts else seen + len(batch)
+            seen = sum(totals.counts.values()) if counts else seen + len(batch)
         if batch:
             output.events(batch)
-        output.counts(session.totals)
+        output.counts(totals)
         if (deadline is not None and time.monotonic() >= deadline) or (limit is not None and seen >= limit):
             session.stop()
             if limit is not None and seen >= limit and not counts:
                 session.skip()
+
+
+def _totals(session: Tracer, sieve: Sieve | None) -> Totals:
+    """Return hits so far, of a filter those that have passed."""
+    totals = session.totals
+    return totals if sieve is None else totals._replace(counts=dict(enumerate(sieve.counts(session.passed))))
 
 
 class _ThreadNames:

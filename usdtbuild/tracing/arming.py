@@ -13,17 +13,21 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from . import hosts, job
 from .errors import ProgramGoneError, RoomTakenError, TracerError
+from .filters import FilterError
 from .maps import Memory, areas, has_ended
-from .model import COUNT, ENTER, Plan, Refusal, Target, Totals
+from .model import COUNT, ENTER, RECORD, Refusal, Target, Totals
 from .numbering import Numbering
 from .own_returns import in_place
 from .patch import engine as patch
+from .plan import Plan
+from .predicates import NotHereError, lower
 from .selection import select
 from .trap.breakpoints import Breakpoints
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from .filters import Filter
     from .job import Job
     from .loader import Loader
     from .maps import Area
@@ -207,8 +211,35 @@ class Arming:
         return numbered
 
     def _arm_targets(self, process: Process, targets: Sequence[Target]) -> None:
-        plan = Plan(self.wish.what, tuple(targets), self.wish.string_size, self.wish.buffer_size,
-                    self.wish.wanted.returns)  # fmt: skip
+        wish = self.wish
+        plan = Plan(wish.what, tuple(targets), wish.string_size, wish.buffer_size, wish.wanted.returns)
+        if wish.where is None:
+            self._arm_plan(process, plan)
+            return
+        here = tuple(target for target in targets if self._is_counted_in_place(target, wish.where))
+        if here:
+            self._arm_plan(process, plan._replace(targets=here, where=wish.where))
+        others = tuple(target for target in targets if target not in here)
+        if others:
+            self._arm_plan(process, plan._replace(what=RECORD, targets=others))
+
+    def _is_counted_in_place(self, target: Target, where: Filter) -> bool:
+        """Whether a filter can be evaluated where a target is hit; if not, records come, and the front tries them."""
+        if self.wish.engine not in {job.AUTO, job.PATCH}:
+            return False
+        try:
+            where.compile(target)
+            for site in target.sites:
+                lower(where, target, site.operands)
+        except NotHereError as error:
+            self.worker.tell(job.Noted(f"{target.title}: the filter is evaluated after the hit: {error}"))
+            return False
+        except FilterError:
+            return False  # said by the front
+        return True
+
+    def _arm_plan(self, process: Process, plan: Plan) -> None:
+        targets = plan.targets
         left = [(target, site) for target in targets for site in target.sites]
         reasons: dict[int | None, Refusal] = {}
         if self.wish.engine in {job.AUTO, job.PATCH}:
@@ -268,7 +299,7 @@ class Arming:
             process.engines.append(made)
             self._engines.append(made)
             self._used.add(made.name)
-            if self.wish.what != COUNT:
+            if plan.what != COUNT:
                 self.worker.tell(job.Sites(len(self._engines) - 1, made.shape, made.layout.specs))
         return refused, ""
 

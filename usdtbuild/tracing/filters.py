@@ -31,7 +31,7 @@ _TOKEN = re.compile(
 )
 _WORDS = {"&&": "and", "||": "or", "!": "not"}
 _KEYWORDS = frozenset(("and", "or", "not", "NULL"))
-_OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "=~": "!~"}
+OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "=~": "!~"}
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
@@ -57,7 +57,7 @@ class _Token(NamedTuple):
     at: int
 
 
-class _Operand(NamedTuple):
+class FilterOperand(NamedTuple):
     """Either the argument `name`, or a literal (then `name` is '')."""
 
     name: str
@@ -65,38 +65,41 @@ class _Operand(NamedTuple):
     at: int
 
 
-class _Comparison(NamedTuple):
-    left: _Operand
+class Comparison(NamedTuple):
+    """Two operands of which at least one is an argument; `sign` is as written."""
+
+    left: FilterOperand
     sign: str
-    right: _Operand
+    right: FilterOperand
     at: int
 
 
-class _Joined(NamedTuple):
+class Joined(NamedTuple):
     """`word` is `and`, `or`, or `not` (of one part)."""
 
     word: str
-    parts: tuple[_Tree, ...]
+    parts: tuple[Tree, ...]
 
 
-_Tree = _Comparison | _Joined
+Tree = Comparison | Joined
 
 
 class Filter:
-    """A filter as it was written, checked as far as that goes without a probe."""
+    """A filter as it was written, checked as far as that goes without a probe; `tree` is what it says."""
 
     def __init__(self, text: str, string_size: int = 64) -> None:
         """Read it; `string_size` is how much of a string hits have. Raises FilterError."""
         self.text = text
         self._string_size = string_size
-        self._tree = _Parser(text).parse()
+        self.tree = _Parser(text).parse()
 
     def compile(self, target: Target) -> Test:
-        """Return what says of a hit's values whether they pass. Raises FilterError for what the probe doesn't have."""
-        return self._compiled(self._tree, target, False)
+        """Return a predicate that tells whether a hit with these values passes. Raises FilterError for arguments that
+        the probe doesn't have."""
+        return self._compiled(self.tree, target, False)
 
-    def _compiled(self, tree: _Tree, target: Target, negated: bool) -> Test:
-        if isinstance(tree, _Comparison):
+    def _compiled(self, tree: Tree, target: Target, negated: bool) -> Test:
+        if isinstance(tree, Comparison):
             return self._comparison(tree, target, negated)
         if tree.word == "not":
             return self._compiled(tree.parts[0], target, not negated)
@@ -105,11 +108,11 @@ class Filter:
             return lambda values: all(test(values) for test in tests)
         return lambda values: any(test(values) for test in tests)
 
-    def _comparison(self, tree: _Comparison, target: Target, negated: bool) -> Test:
+    def _comparison(self, tree: Comparison, target: Target, negated: bool) -> Test:
         left, right = tree.left, tree.right
         kinds = [self._kind(operand, target) for operand in (left, right)]
         self._check(tree, target, kinds)
-        sign = _OPPOSITES[tree.sign] if negated else tree.sign
+        sign = OPPOSITES[tree.sign] if negated else tree.sign
         if sign in {"=~", "!~"}:
             compare = _glob(right.literal, sign == "=~")
         else:
@@ -123,7 +126,7 @@ class Filter:
 
         return test
 
-    def _kind(self, operand: _Operand, target: Target) -> str:
+    def _kind(self, operand: FilterOperand, target: Target) -> str:
         """Return an argument's kind; for literals STRING, FLOAT (which is any number) or '' (NULL)."""
         if operand.name:
             index = argument_index(target, operand.name)
@@ -132,7 +135,7 @@ class Filter:
             return target.arguments[index].kind
         return "" if operand.literal is None else STRING if isinstance(operand.literal, bytes) else FLOAT
 
-    def _check(self, tree: _Comparison, target: Target, kinds: list[str]) -> None:
+    def _check(self, tree: Comparison, target: Target, kinds: list[str]) -> None:
         """Refuse what could never be meant: strings against numbers, and strings longer than what is read of them."""
         if tree.sign == "=~" and kinds[0] != STRING:
             self._fail(tree.at, f"=~ is for strings, and {tree.left.name} of {target.title} is none")
@@ -168,7 +171,7 @@ def said_arguments(target: Target) -> str:
     return f"it has {', '.join(names)}" if names else "it has no arguments"
 
 
-def _getter(operand: _Operand, target: Target, null: Value) -> Callable[[Sequence[Value]], Value]:
+def _getter(operand: FilterOperand, target: Target, null: Value) -> Callable[[Sequence[Value]], Value]:
     if not operand.name:
         literal = null if operand.literal is None else operand.literal
         return lambda _: literal
@@ -215,7 +218,7 @@ class _Parser:
         self._next = 0
         self._depth = 0
 
-    def parse(self) -> _Tree:
+    def parse(self) -> Tree:
         if self._token.kind == "end":
             self._fail("is empty; it compares arguments, as in length > 4096")
         tree = self._either()
@@ -232,24 +235,24 @@ class _Parser:
         self._next += found
         return found
 
-    def _either(self) -> _Tree:
+    def _either(self) -> Tree:
         parts = [self._both()]
         while self._take("or"):
             parts.append(self._both())
-        return parts[0] if len(parts) == 1 else _Joined("or", tuple(parts))
+        return parts[0] if len(parts) == 1 else Joined("or", tuple(parts))
 
-    def _both(self) -> _Tree:
+    def _both(self) -> Tree:
         parts = [self._one()]
         while self._take("and"):
             parts.append(self._one())
-        return parts[0] if len(parts) == 1 else _Joined("and", tuple(parts))
+        return parts[0] if len(parts) == 1 else Joined("and", tuple(parts))
 
-    def _one(self) -> _Tree:
+    def _one(self) -> Tree:
         self._depth += 1
         if self._depth > _DEEPEST:
             self._fail(f"is nested deeper than {_DEEPEST} levels")
         if self._take("not"):
-            tree: _Tree = _Joined("not", (self._one(),))
+            tree: Tree = Joined("not", (self._one(),))
         elif self._take("("):
             opened = self._tokens[self._next - 1].at
             tree = self._either()
@@ -260,10 +263,10 @@ class _Parser:
         self._depth -= 1
         return tree
 
-    def _comparison(self) -> _Tree:
+    def _comparison(self) -> Tree:
         left = self._operand()
         sign = self._token
-        if sign.kind != "sign" or sign.text not in _OPPOSITES:
+        if sign.kind != "sign" or sign.text not in OPPOSITES:
             self._fail("a comparison must follow: == != < <= > >= or =~")
         self._next += 1
         right = self._operand()
@@ -271,18 +274,18 @@ class _Parser:
             self._fail("one side of a comparison must be an argument", left.at)
         if sign.text == "=~" and not (left.name and isinstance(right.literal, bytes)):
             self._fail('=~ compares an argument with a pattern, as in name =~ "*.html"', sign.at)
-        if self._token.kind == "sign" and self._token.text in _OPPOSITES:
+        if self._token.kind == "sign" and self._token.text in OPPOSITES:
             self._fail("comparisons are not chained; join two by and")
-        return _Comparison(left, sign.text, right, sign.at)
+        return Comparison(left, sign.text, right, sign.at)
 
-    def _operand(self) -> _Operand:
+    def _operand(self) -> FilterOperand:
         token = self._token
         if token.kind == "word" and (token.text not in _KEYWORDS or token.text == "NULL"):
-            found = _Operand("" if token.text == "NULL" else token.text, None, token.at)
+            found = FilterOperand("" if token.text == "NULL" else token.text, None, token.at)
         elif token.kind == "number":
-            found = _Operand("", _number(token.text), token.at)
+            found = FilterOperand("", _number(token.text), token.at)
         elif token.kind == "string":
-            found = _Operand("", _unescaped(token.text[1:-1]), token.at)
+            found = FilterOperand("", _unescaped(token.text[1:-1]), token.at)
         else:
             self._fail(f"an argument, a number or a string must stand here, not {_shown(token)}")
         self._next += 1

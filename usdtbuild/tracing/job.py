@@ -14,6 +14,7 @@ from .model import RECORD
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from .filters import Filter
     from .model import Event, Refusal, Target
     from .patch.code import Shape
     from .patch.rings import SiteSpec
@@ -29,7 +30,8 @@ class Job(NamedTuple):
     program starts are traced too. `spool` is a descriptor of a file for raw records. `remote` is
     where a gdb stub listens, `emulator` the words that start one with a program, `sysroot` the folder that is the
     root of a program's system; only the engine `remote` asks for these. `tree`: only add up
-    which functions call which.
+    which functions call which. `where`: only hits that pass it are counted where that can be decided at once; of all
+    others records come, also when only counts are asked for.
     """
 
     wanted: Wanted
@@ -49,6 +51,7 @@ class Job(NamedTuple):
     emulator: tuple[str, ...] = ()
     sysroot: str = ""
     tree: bool = False
+    where: Filter | None = None
 
 
 class Started(NamedTuple):

@@ -169,20 +169,6 @@ class Refusal(NamedTuple):
         return f"{self.what}{where}: {self.reason}" + (f"; {self.cure}" if self.cure else "")
 
 
-class Plan(NamedTuple):
-    """What is asked of an engine: COUNT or RECORD, of which targets, with strings of at most `string_size` bytes.
-
-    `buffer_size` is how many bytes each ring of an engine that has rings may hold. `returns`: returns are watched too,
-    so breakpoints may come where calls return to.
-    """
-
-    what: str
-    targets: tuple[Target, ...]
-    string_size: int = 64
-    buffer_size: int = 4 << 20
-    returns: bool = False
-
-
 class Totals(NamedTuple):
     """Hits by the target's number so far, and those of them whose events are lost."""
 

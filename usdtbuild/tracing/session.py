@@ -208,6 +208,8 @@ class Session(Tracer):
 
     def _on_counted(self, message: job.Counted) -> None:
         self._counted = Totals(*message)
+        if self.wish.where is not None:
+            self.passed = message.counts
 
     def _on_failed(self, message: job.Failed) -> None:
         raise WorkerError(message.message, message.exit_code)

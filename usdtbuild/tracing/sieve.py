@@ -14,7 +14,7 @@ from .filters import FilterError
 from .model import CALL, ENTER, EXIT, RETURN, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from .filters import Filter, Test
     from .model import Event, Target, Value
@@ -34,7 +34,7 @@ class Sieve:
     """Lets the hits through that pass a filter, and counts them. `refused` are targets that the filter can't be for."""
 
     def __init__(self, wanted: Filter) -> None:
-        self._filter = wanted
+        self.filter = wanted
         self._tests: list[Test] = []
         self._passed: list[int] = []
         self._call_of: dict[int, int] = {}  # number of a return's target -> that of its call's
@@ -66,13 +66,13 @@ class Sieve:
 
     def _compile(self, target: Target, back: Target | None) -> Test:
         try:
-            return self._filter.compile(target)
+            return self.filter.compile(target)
         except FilterError as error:
             if back is None or not back.arguments:
                 raise
             both = target._replace(arguments=(*target.arguments, *back.arguments))
             try:
-                test = self._filter.compile(both)
+                test = self.filter.compile(both)
             except FilterError:
                 raise error from None
             self._late.add(target.number)
@@ -114,9 +114,9 @@ class Sieve:
             return [call, event] if self._tests[wanted]((*call.values, *event.values)) else []
         return [event] if passes else []
 
-    def counts(self) -> tuple[int, ...]:
-        """Return how many hits of each target have passed."""
-        return tuple(self._passed)
+    def counts(self, more: Mapping[int, int]) -> tuple[int, ...]:
+        """Return how many hits of each target have passed, with those that passed elsewhere."""
+        return tuple(passed + more.get(number, 0) for number, passed in enumerate(self._passed))
 
 
 def _place(target: Target) -> tuple[str, str, int]:

@@ -37,6 +37,7 @@ class Ability(Flag):
     CALLS = auto()  # of library functions
     CALL_RETURNS = auto()
     TREE = auto()  # add up which functions call which
+    WHERE = auto()  # count only hits that pass a filter; where an engine can't, hits are recorded, and tried afterwards
 
 
 _LACKING = {
@@ -70,13 +71,14 @@ class Tracer(Protocol):
     finished: int
     exit_code: int | None
     threads: dict[int, str]
+    passed: dict[int, int]  # with Ability.WHERE, hits by target that passed the filter and are only counted
     looked_up: bool  # what the program has
 
     def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
         """`tell` takes what a user should read while the trace runs."""
         self.wish, self.tell = wish, tell
         self.targets, self.refusals, self.warnings, self.notes = [], [], [], []
-        self.engines, self.pid, self.exit_code, self.threads = (), 0, None, {}
+        self.engines, self.pid, self.exit_code, self.threads, self.passed = (), 0, None, {}, {}
         self.stood_still, self.left_out, self.looked_up = 0.0, 0, False
         self.started = self.finished = time.monotonic_ns()
 
@@ -150,12 +152,12 @@ class Engine(NamedTuple):
 
 
 _ELSEWHERE = Ability.STUB | Ability.EMULATOR
-_HERE = ~(_ELSEWHERE | Ability.TREE)
+_HERE = ~(_ELSEWHERE | Ability.TREE | Ability.WHERE)
 _ONLY_PROBES = Ability.START | Ability.ATTACH | Ability.RECORD
 # In the order in which "auto", patch and trap together, looks for one that can do what is asked and works here.
 TRACERS: dict[str, Engine] = {
-    "auto": Engine("session", "Session", _HERE, "session"),
-    "patch": Engine("session", "Session", _HERE & ~Ability.CALL_RETURNS, "session"),
+    "auto": Engine("session", "Session", _HERE | Ability.WHERE, "session"),
+    "patch": Engine("session", "Session", _HERE & ~Ability.CALL_RETURNS | Ability.WHERE, "session"),
     "trap": Engine("session", "Session", _HERE, "session"),
     "inside": Engine("inside", "Inside", Ability.START | Ability.RECORD | Ability.FUNCTIONS | Ability.TREE, "inside"),
     "plugin": Engine("remote.counting", "Counting", Ability.EMULATOR | Ability.FUNCTIONS | Ability.CALLS,
@@ -195,6 +197,13 @@ def needed(wish: Job) -> Ability:
     return found
 
 
+def _job_for(engine: Engine, wish: Job) -> Job:
+    """Return a job as an engine can do it: hits are recorded where it can't count those that pass a filter."""
+    if wish.where is None or Ability.WHERE in engine.can:
+        return wish
+    return wish._replace(what=RECORD, where=None)
+
+
 def choose(wish: Job, tell: Callable[[str], None] = lambda _: None) -> Tracer:
     """Return a tracer for a job, not started yet: with the engine that is named, or the first that can do it here.
 
@@ -202,11 +211,11 @@ def choose(wish: Job, tell: Callable[[str], None] = lambda _: None) -> Tracer:
     """
     if wish.engine not in ENGINES:
         raise UsageError(f"there is no tracer {wish.engine}; there are {', '.join(ENGINES)}")
-    wants = needed(wish)
-    able = [name for name, engine in TRACERS.items() if wants in engine.can]
+    jobs = {name: _job_for(engine, wish) for name, engine in TRACERS.items()}
+    able = [name for name, engine in TRACERS.items() if needed(jobs[name]) in engine.can]
     names = able if wish.engine == AUTO else [wish.engine]
     if not set(names) & set(able):
-        raise UsageError(_lacking(wish.engine, wants, able))
+        raise UsageError(_lacking(wish.engine, needed(jobs[wish.engine]), able))
     reasons: list[str] = []
     for name in names:
         engine = TRACERS[name]
@@ -215,7 +224,7 @@ def choose(wish: Job, tell: Callable[[str], None] = lambda _: None) -> Tracer:
             for one in reasons[-1:]:
                 tell(f"{one}: {engine.cost or f'the engine {name} does it'}")
             made: type[Tracer] = getattr(importlib.import_module(f".{engine.module}", __package__), engine.name)
-            return made(wish._replace(engine=name), tell)
+            return made(jobs[name]._replace(engine=name), tell)
         if reason not in reasons:
             reasons.append(reason)
     if wish.engine != AUTO:

@@ -63,7 +63,7 @@ class Worker:
 
     def hit(self, pid: int, tid: int, target: int, values: tuple[object, ...]) -> None:
         """Take a hit of a breakpoint."""
-        if self.wish.what == COUNT:
+        if self.wish.what == COUNT and self.wish.where is None:
             self.counts[target] = self.counts.get(target, 0) + 1
             return
         self.events.append(Event(time.monotonic_ns(), pid, tid, target, values))  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ class Worker:
             self._count()
         if final or not self.spool.full:  # else there are older records to come
             self.tell(job.Mark(ticks if not final else 1 << 63, now, until))
-        if self.wish.what == COUNT:
+        if self.wish.what == COUNT and self.wish.where is None:
             self._pause = _COUNTING
         elif taken > _MUCH:
             self._pause = 0.0

@@ -54,7 +54,7 @@ class Shape(NamedTuple):
 def jump(at: int, target: int) -> bytes:
     """Return `jmp target`, to stand at an address."""
     made = Code(TEMPLATES, at)
-    _go_on(made, target)
+    go_on(made, target)
     return made.packed()
 
 
@@ -74,7 +74,8 @@ class Instruction(NamedTuple):
 Back = int | Through | Instruction | None
 
 
-def _go_on(made: Code, target: Back) -> None:
+def go_on(made: Code, target: Back) -> None:
+    """Let a stub go on."""
     if isinstance(target, Through):
         made.add("jump_through", slot=target.slot)
     elif isinstance(target, int):
@@ -87,7 +88,7 @@ def count_stub(at: int, counter: int, back: Back) -> bytes:
     """Return a stub that adds 1 to a counter and goes `back`."""
     made = Code(TEMPLATES, at)
     made.add("count", counter=counter)
-    _go_on(made, back)
+    go_on(made, back)
     return made.packed()
 
 
@@ -125,6 +126,14 @@ def routines(at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int |
     return made.packed(**HOST.kernel.numbers), Routines(at, copy, probe)
 
 
+def probe_routine(at: int) -> tuple[bytes, Routines]:
+    """Return the one routine that a stub needs which only counts: it tries whether memory can be read."""
+    made = Code(TEMPLATES, at)
+    made.add("probe")
+    made.pad(INT3, 16)
+    return made.packed(**HOST.kernel.numbers), Routines(0, 0, at)
+
+
 # -- record stubs ------------------------------------------------------------------------------------------------------
 
 
@@ -149,14 +158,17 @@ def record_stub(
 ) -> bytes:
     """Return a stub that writes a record and goes `back`. `symbols` are addresses of symbols that operands name."""
     made = Code(TEMPLATES, at)
+    made.add("save_all")
     made.add("record_begin", site=site)
     for index, argument in enumerate(arguments):
         _take(made, index, argument, symbols)
     made.add("record_end")
-    _go_on(made, back)
+    made.add("restore_all")
+    go_on(made, back)
     made.label("full")
-    made.add("record_lost", counter=lost)
-    _go_on(made, back)
+    made.add("count", counter=lost)
+    made.add("restore_all")
+    go_on(made, back)
     return made.packed(**calls._asdict())
 
 
@@ -166,9 +178,9 @@ def _take(made: Code, index: int, argument: Taken, symbols: Mapping[str, int]) -
     if place.kind == CONSTANT:
         made.add("constant", value=place.displacement & 0xFFFFFFFFFFFFFFFF)
         made.add("store", at=argument.at)
-    elif place.kind == REGISTER and _load_register(made, place.register):
+    elif place.kind == REGISTER and load_register(made, place.register):
         made.add("store", at=argument.at)
-    elif place.kind == MEMORY and operand.size in {1, 2, 4, 8} and (way := _address(made, place, symbols)):
+    elif place.kind == MEMORY and operand.size in {1, 2, 4, 8} and (way := address(made, place, symbols)):
         made.add(f"{way}_{'signed' if operand.signed else 'unsigned'}_{operand.size}", at=argument.at, bit=bit)
     else:
         made.add("missing", bit=bit)
@@ -176,7 +188,7 @@ def _take(made: Code, index: int, argument: Taken, symbols: Mapping[str, int]) -
         made.add("string", at=argument.at, string_at=argument.string_at)
 
 
-def _load_register(made: Code, name: str) -> bool:
+def load_register(made: Code, name: str) -> bool:
     """Load a register, as it was at the site, into rax; False if there is no way."""
     if f"load_rax_from_{name}" in TEMPLATES:
         made.add(f"load_rax_from_{name}")
@@ -189,7 +201,7 @@ def _load_register(made: Code, name: str) -> bool:
     return found is not None
 
 
-def _address(made: Code, place: Place, symbols: Mapping[str, int]) -> str:
+def address(made: Code, place: Place, symbols: Mapping[str, int]) -> str:
     """Put the address of a memory operand into rdx. Return which way it is read, "read" or "try"; "" if there is none.
 
     What lies on the stack or beside the code is there. Any other pointer may be wild, because the program itself may

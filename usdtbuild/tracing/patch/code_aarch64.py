@@ -22,6 +22,7 @@ from ...formats.operands import CONSTANT, MEMORY, REGISTER
 from ..hosts.aarch64 import HOST, float_register, full_register
 from ..templates import Code
 from ..templates.aarch64 import TEMPLATES
+from . import filtered
 from .code import Instruction, Routines
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Features(NamedTuple):
 COUNT_SIZE, RECORD_SIZE, ARGUMENT_SIZE, ROUTINES_SIZE = 48, 192, 112, 1024
 
 
-def _go_on(made: Code, target: Back) -> None:
+def go_on(made: Code, target: Back) -> None:
     """Let a stub go on."""
     if isinstance(target, Instruction):
         made.append(struct.pack("<I", target.word))
@@ -61,7 +62,7 @@ def count_stub(at: int, counter: int, back: Back, features: Features) -> bytes:
     """Return a stub that adds 1 to a counter and goes `back`."""
     made = Code(TEMPLATES, at)
     made.add(f"count_{features.way}", counter=counter)
-    _go_on(made, back)
+    go_on(made, back)
     return made.packed()
 
 
@@ -91,13 +92,14 @@ def record_stub(
 ) -> bytes:
     """Return a stub that writes a record and goes `back`; see `code.record_stub`."""
     made = Code(TEMPLATES, at)
+    made.add("save_all")
     made.add("record_begin", site=site)
     for index, argument in enumerate(arguments):
         _take(made, index, argument)
     made.add("record_end")
     made.label("out")
-    made.add("restore")
-    _go_on(made, back)
+    made.add("restore_all")
+    go_on(made, back)
     made.label("full")
     made.add(f"record_lost_{features.way}", counter=lost)
     return made.packed(**calls._asdict())
@@ -109,10 +111,9 @@ def _take(made: Code, index: int, argument: Taken) -> None:
     if place.kind == CONSTANT:
         made.add("constant", value=place.displacement)
         made.add("store", at=argument.at)
-    elif place.kind == REGISTER and (name := _register(place.register)):
-        made.add(name)
+    elif place.kind == REGISTER and load_register(made, place.register):
         made.add("store", at=argument.at)
-    elif place.kind == MEMORY and operand.size in {1, 2, 4, 8} and (way := _address(made, place)):
+    elif place.kind == MEMORY and operand.size in {1, 2, 4, 8} and (way := address(made, place)):
         made.add(f"{way}_{'signed' if operand.signed else 'unsigned'}_{operand.size}", at=argument.at, bit=bit)
     else:
         made.add("missing", bit=bit)
@@ -120,17 +121,17 @@ def _take(made: Code, index: int, argument: Taken) -> None:
         made.add("string", at=argument.at, string_at=argument.string_at)
 
 
-def _register(name: str) -> str:
-    """Return the template that loads a register, as it was at the site, into x0; '' if there is none."""
-    if name in HOST.registers.zero:
-        return "zero"
-    if vector := float_register(name):
-        return f"load_x0_from_{vector}"
+def load_register(made: Code, name: str) -> bool:
+    """Load a register, as it was at the site, into x0; False if there is no way."""
     found = full_register(name)
-    return f"load_x0_from_{found[0]}" if found is not None else ""
+    source = float_register(name) or (found[0] if found is not None else "")
+    template = "zero" if name in HOST.registers.zero else f"load_x0_from_{source}"
+    if template in TEMPLATES:
+        made.add(template)
+    return template in TEMPLATES
 
 
-def _address(made: Code, place: Place) -> str:
+def address(made: Code, place: Place) -> str:
     """Put the address of a memory operand into x4. Return how it is read, "read" or "try"; '' if there is no way."""
     base = full_register(place.base or "")
     if base is None or place.symbol or place.index_register:
@@ -139,3 +140,21 @@ def _address(made: Code, place: Place) -> str:
     if place.displacement:
         made.add("add_displacement", displacement=place.displacement)
     return "read" if base[0] == "sp" else "try"  # what lies on the stack is there; any other pointer may be wild
+
+
+def words(features: Features) -> filtered.Words:
+    """Return what stubs need that try a hit. Flags are alive, so nothing is compared as it is."""
+    return filtered.Words(
+        TEMPLATES,
+        {"==": ("eq", "eq"), "!=": ("ne", "ne"), "<": ("lt", "lo"), "<=": ("le", "ls"), ">": ("gt", "hi"),
+         ">=": ("ge", "hs")},
+        f"count_{features.way}", go_on, load_register, address, lambda operand, constant: "",
+        comparison_size=128, size=192,
+    )  # fmt: skip
+
+
+def probe_routine(at: int) -> tuple[bytes, Routines]:
+    """See `code.probe_routine`."""
+    made = Code(TEMPLATES, at)
+    made.add("probe")
+    return made.packed(**HOST.kernel.numbers), Routines(0, 0, at)

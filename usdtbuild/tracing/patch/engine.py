@@ -15,7 +15,8 @@ from .. import hosts, ptrace
 from ..errors import ProgramGoneError, TracerError
 from ..hosts import HOST
 from ..maps import PAGE, Memory, Room, areas, far_from_code, spare_addresses
-from ..model import COUNT, STRING, Plan, Refusal, Totals
+from ..model import COUNT, STRING, Refusal, Totals
+from ..plan import Plan
 from ..tracees import status_field
 from . import again, code, journal, layout, machine, way_back
 from .changes import Changes, Stretch, clean_up, earlier_mirrors, stretches_of

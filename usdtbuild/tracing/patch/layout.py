@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...machines.x86_64 import INT3
 from ..maps import PAGE, page_start
 from ..model import COUNT, STRING, Refusal
+from ..predicates import lower
 from . import code
 from .forms import Form
 from .rings import SiteSpec, string_places
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
     from ...formats.operands import Operand
     from ..maps import Room
-    from ..model import Plan
-    from .code import Shape
+    from ..plan import Plan
+    from .code import Back, Routines, Shape
     from .machine import Machine
     from .spot import Spot
 
@@ -148,6 +149,9 @@ def build(
         if plan.what != COUNT:
             text += (made := machine.routines(start, shape, rings, pid_cell, tid_offset))[0]
             calls = made[1]
+        elif plan.where is not None:
+            text += (made := machine.probe_routine(start))[0]
+            calls = made[1]
         for index, spot in enumerate(group):
             placed = machine.place(spot, start + len(text))
             if isinstance(placed, str):
@@ -157,11 +161,7 @@ def build(
             text += lead
             at, counter = start + len(text), start + size + 8 * index
             spec = _spec(plan, spot)
-            if calls is None:
-                text += machine.count_stub(at, counter, back)
-            else:
-                site = first_site + len(kept)
-                text += machine.record_stub(at, site, _taken(spot, spec), calls, counter, back)
+            text += _stub(machine, plan, spot, spec, at, calls, counter, back, first_site + len(kept))
             if isinstance(spot.form, Form):
                 _lead(spot, at, mirrors, old)
             kept.append(spot)
@@ -169,6 +169,19 @@ def build(
             specs.append(spec)
         parts.append(Part(start, bytes(text) + machine.FILL * ((size - len(text)) // len(machine.FILL)), counter_size))
     return Layout(tuple(kept), tuple(parts), mirrors.pages, old, tuple(counters), tuple(specs)), refusals
+
+
+def _stub(
+    machine: Machine, plan: Plan, spot: Spot, spec: SiteSpec, at: int, calls: Routines | None, counter: int,
+    back: Back, site: int,
+) -> bytes:  # fmt: skip
+    """Return a spot's stub, to stand at an address."""
+    if calls is None:
+        return machine.count_stub(at, counter, back)
+    if plan.where is None:
+        return machine.record_stub(at, site, _taken(spot, spec), calls, counter, back)
+    operands = [_moved(operand, _pushed(spot)) for operand in spot.site.operands]
+    return machine.filtered_stub(at, lower(plan.where, spot.target, operands), operands, calls, counter, back)
 
 
 def _lead(spot: Spot, stub: int, mirrors: Mirrors, old: dict[int, bytes]) -> None:
@@ -188,12 +201,16 @@ def _spec(plan: Plan, spot: Spot) -> SiteSpec:
 
 
 def _taken(spot: Spot, spec: SiteSpec) -> list[code.Taken]:
-    # Operands are those before a call instruction; a stub of ours that it calls finds the return address below them.
-    pushed = 8 if isinstance(spot.form, Load) and spot.form.is_call else 0
     return [
-        code.Taken(_moved(operand, pushed), argument.kind == STRING, code.HEADER + 8 * index, place)
+        code.Taken(_moved(operand, _pushed(spot)), argument.kind == STRING, code.HEADER + 8 * index, place)
         for index, (operand, argument, place) in enumerate(zip(spot.site.operands, spec.arguments, spec.strings))
     ]
+
+
+def _pushed(spot: Spot) -> int:
+    """Return how far down the stack pointer is: operands are those before a call instruction, and a stub of ours that
+    it calls finds the return address below them."""
+    return 8 if isinstance(spot.form, Load) and spot.form.is_call else 0
 
 
 def _moved(operand: Operand, by: int) -> Operand:

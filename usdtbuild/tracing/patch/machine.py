@@ -13,8 +13,11 @@ from ..hosts import HOST
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from ...formats.operands import Operand
     from ..maps import Memory
-    from ..model import Plan, Refusal
+    from ..model import Refusal
+    from ..plan import Plan
+    from ..predicates import Predicate
     from .code import Back, Routines, Shape, Taken
     from .layout import Mirrors
     from .spot import Spot
@@ -50,6 +53,14 @@ class Machine(Protocol):
 
     def count_stub(self, at: int, counter: int, back: Back) -> bytes:
         """See `code.count_stub`."""
+
+    def probe_routine(self, at: int) -> tuple[bytes, Routines]:
+        """See `code.probe_routine`."""
+
+    def filtered_stub(
+        self, at: int, predicate: Predicate, operands: Sequence[Operand], calls: Routines, counter: int, back: Back
+    ) -> bytes:
+        """See `filtered.count_stub`."""
 
     def record_stub(
         self, at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...formats.operands import REGISTER
 from ...machines.x86_64 import INT3
+from ..hosts.x86_64 import full_register
 from ..maps import PAGE, page_start
 from ..model import CALL, COUNT, Refusal
-from . import code, slots
-from .code import Through, count_stub, routines
+from ..predicates import lower
+from ..templates.x86_64 import TEMPLATES
+from . import code, filtered, slots
+from .code import Through, count_stub, probe_routine, routines
 from .forms import JUMP, JUMP_SIZE, PADDED, SHORT_JUMP, Form, Padded, call_ends_within, form_of, is_padded
 from .slots import Load
 from .spot import Spot
@@ -19,8 +23,11 @@ from .spot import Spot
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from ...formats.operands import Operand
     from ..maps import Memory
-    from ..model import Plan, Site, Target
+    from ..model import Site, Target
+    from ..plan import Plan
+    from ..predicates import Predicate
     from .code import Back, Routines, Taken
     from .layout import Mirrors
 
@@ -29,8 +36,10 @@ __all__ = [
     "GROUP",
     "REACH",
     "count_stub",
+    "filtered_stub",
     "find_spots",
     "place",
+    "probe_routine",
     "record_stub",
     "routines",
     "size",
@@ -186,6 +195,9 @@ def place(spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
 
 def size(plan: Plan, spots: Sequence[Spot]) -> int:
     """Return how many bytes stubs need at most, with the routines, whole pages."""
+    if plan.where is not None:
+        sizes = [slots.SIZE + WORDS.most(lower(plan.where, spot.target, spot.site.operands)) for spot in spots]
+        return -(-(256 + sum(sizes)) // PAGE) * PAGE
     if plan.what == COUNT:
         sizes = [slots.SIZE if isinstance(spot.form, Load) else 16 for spot in spots]
         return -(-sum(sizes) // PAGE) * PAGE
@@ -196,3 +208,27 @@ def size(plan: Plan, spots: Sequence[Spot]) -> int:
 def record_stub(at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back) -> bytes:
     """See `code.record_stub`."""
     return code.record_stub(at, site, arguments, calls, lost, back, {})
+
+
+def _as_it_is(operand: Operand, constant: int) -> str:
+    """See `filtered.Words`: any register, if the constant has room in the instruction."""
+    size = operand.size or 8
+    found = full_register(operand.place.register) if operand.place.kind == REGISTER else None
+    has_room = size < 8 or -(1 << 31) <= constant < 1 << 31
+    return f"compare_{size}_{found[0]}" if has_room and found is not None and not found[1] else ""
+
+
+WORDS = filtered.Words(
+    TEMPLATES,
+    {"==": ("e", "e"), "!=": ("ne", "ne"), "<": ("l", "b"), "<=": ("le", "be"), ">": ("g", "a"), ">=": ("ge", "ae")},
+    "count", code.go_on, code.load_register, lambda made, place: code.address(made, place, {}), _as_it_is,
+    comparison_size=128,  # an indexed operand in memory that is tried, twice
+    size=96,
+)  # fmt: skip
+
+
+def filtered_stub(
+    at: int, predicate: Predicate, operands: Sequence[Operand], calls: Routines, counter: int, back: Back
+) -> bytes:
+    """See `filtered.count_stub`."""
+    return filtered.count_stub(WORDS, at, predicate, operands, calls, counter, back)

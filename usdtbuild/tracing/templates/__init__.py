@@ -95,6 +95,7 @@ KINDS: dict[str, Fill] = {
     "64": _bytes("<Q"),
     "32": _bytes("<I"),
     "signed 32": _bytes("<i"),
+    "16": _bytes("<H"),
     "8": _bytes("<B"),
     "distance": _bytes("<i", is_distance=True),
     "jump26": _field(26, 0, 2, is_distance=True),
@@ -130,8 +131,9 @@ class Code:
         """The address behind what was added so far."""
         return self._at + len(self._code)
 
-    def add(self, name: str, **values: int) -> None:
-        """Append a template, with numbers for its holes. Raises OverflowError if one has no room there."""
+    def add(self, name: str, **values: int | str) -> None:
+        """Append a template, with numbers for its holes, or names of labels that come later. Raises OverflowError for a
+        number that has no room there."""
         code = self._code
         start = len(code)
         template = self._templates[name]
@@ -140,6 +142,8 @@ class Code:
             value = values.get(hole.name)
             if value is None:
                 self._open.append((start, hole))
+            elif isinstance(value, str):
+                self._open.append((start, hole._replace(name=value)))
             else:
                 self._fill(start, hole, value)
 

@@ -226,7 +226,7 @@ end probe
 # -- records -----------------------------------------------------------------------------------------------------------
 
 # x6 is the slot, x7 the sequence to store last; x0 to x5, x8 and x9 are free.
-template record_begin
+template save_all
         stp     x0, x1, [sp, #-FRAME]!
         stp     x2, x3, [sp, #16]
         stp     x4, x5, [sp, #32]
@@ -234,6 +234,9 @@ template record_begin
         stp     x8, x9, [sp, #64]
         mrs     x0, nzcv
         stp     x30, x0, [sp, #SAVED_X30]
+end save_all
+
+template record_begin           // behind `save_all`
         bl      claim
         cbz     x6, full
         number_32 x0, site
@@ -244,7 +247,7 @@ template record_end
         stlr    x7, [x6]
 end record_end
 
-template restore
+template restore_all
         ldp     x30, x0, [sp, #SAVED_X30]
         msr     nzcv, x0
         ldp     x2, x3, [sp, #16]
@@ -252,7 +255,7 @@ template restore
         ldp     x6, x7, [sp, #48]
         ldp     x8, x9, [sp, #64]
         ldp     x0, x1, [sp], #FRAME
-end restore
+end restore_all
 
         .macro  record_lost way
 template record_lost_\way
@@ -331,8 +334,17 @@ template add_displacement
         add     x4, x4, x0
 end add_displacement
 
-# Memory at x4. What lies on the stack is there: `read`. Any other pointer may be wild: `try`.
+# Memory at x4. What lies on the stack is there: `read`. Any other pointer may be wild: `try`. A predicate loads only, by
+# `memory` behind `try_memory`.
+template try_memory
+        bl      probe
+        cbz     x0, unreadable
+end try_memory
+
         .macro  reads name, load:vararg
+template memory_\name
+        \load
+end memory_\name
 template read_\name
         \load
         str     x0, [x6, #:lo12:at]
@@ -356,6 +368,47 @@ end try_\name
         reads   unsigned_2, ldrh w0, [x4]
         reads   unsigned_4, ldr w0, [x4]
         reads   unsigned_8, ldr x0, [x4]
+
+# -- predicates --------------------------------------------------------------------------------------------------------
+
+# Behind `save_all`: the operand in x0, as a number of 64 bits.
+template extend_signed_1
+        sxtb    x0, w0
+end extend_signed_1
+template extend_signed_2
+        sxth    x0, w0
+end extend_signed_2
+template extend_signed_4
+        sxtw    x0, w0
+end extend_signed_4
+template extend_unsigned_1
+        uxtb    w0, w0
+end extend_unsigned_1
+template extend_unsigned_2
+        uxth    w0, w0
+end extend_unsigned_2
+template extend_unsigned_4
+        mov     w0, w0
+end extend_unsigned_4
+
+template compare_constant
+        number_64 x1, constant
+        cmp     x0, x1
+end compare_constant
+
+template keep_first             // of two operands
+        mov     x9, x0
+end keep_first
+
+template compare_two
+        cmp     x9, x0
+end compare_two
+
+        .irp    condition, eq, ne, lt, le, gt, ge, lo, ls, hi, hs
+template jump_\condition
+        b.\condition target
+end jump_\condition
+        .endr
 
 # -- a thread of the program that works for us (Kernel in ../hosts/record.py) --------------------------------------------
 

@@ -99,16 +99,18 @@ TEMPLATES = {
         b"\x60\x00\x00\x54\x20\x00\x80\xd2\xc0\x03\x5f\xd6\x00\x00\x80\xd2\xc0\x03\x5f\xd6",
         (Hole(20, "movw_uabs_g0", "rt_sigprocmask", 0),
          Hole(60, "movw_uabs_g0", "rt_sigprocmask", 0),)),
-    "record_begin": Template(
+    "save_all": Template(
         b"\xe0\x07\xba\xa9\xe2\x0f\x01\xa9\xe4\x17\x02\xa9\xe6\x1f\x03\xa9\xe8\x27\x04\xa9\x00\x42\x3b\xd5"
-        b"\xfe\x03\x05\xa9\x00\x00\x00\x94\x06\x00\x00\xb4\x00\x00\xa0\xd2\x00\x00\x80\xf2\xc0\x14\x00\xb9",
-        (Hole(28, "jump26", "claim", 0),
-         Hole(32, "condbr19", "full", 0),
-         Hole(36, "movw_uabs_g1", "site", 0),
-         Hole(40, "movw_uabs_g0_nc", "site", 0),)),
+        b"\xfe\x03\x05\xa9"),
+    "record_begin": Template(
+        b"\x00\x00\x00\x94\x06\x00\x00\xb4\x00\x00\xa0\xd2\x00\x00\x80\xf2\xc0\x14\x00\xb9",
+        (Hole(0, "jump26", "claim", 0),
+         Hole(4, "condbr19", "full", 0),
+         Hole(8, "movw_uabs_g1", "site", 0),
+         Hole(12, "movw_uabs_g0_nc", "site", 0),)),
     "record_end": Template(
         b"\xc7\xfc\x9f\xc8"),
-    "restore": Template(
+    "restore_all": Template(
         b"\xfe\x03\x45\xa9\x00\x42\x1b\xd5\xe2\x0f\x41\xa9\xe4\x17\x42\xa9\xe6\x1f\x43\xa9\xe8\x27\x44\xa9"
         b"\xe0\x07\xc6\xa8"),
     "record_lost_atomic": Template(
@@ -341,6 +343,12 @@ TEMPLATES = {
          Hole(4, "movw_uabs_g2_nc", "displacement", 0),
          Hole(8, "movw_uabs_g1_nc", "displacement", 0),
          Hole(12, "movw_uabs_g0_nc", "displacement", 0),)),
+    "try_memory": Template(
+        b"\x00\x00\x00\x94\x00\x00\x00\xb4",
+        (Hole(0, "jump26", "probe", 0),
+         Hole(4, "condbr19", "unreadable", 0),)),
+    "memory_signed_1": Template(
+        b"\x80\x00\x80\x39"),
     "read_signed_1": Template(
         b"\x80\x00\x80\x39\xc0\x00\x00\xf9",
         (Hole(4, "ldst64_abs_lo12", "at", 0),)),
@@ -351,6 +359,8 @@ TEMPLATES = {
          Hole(12, "ldst64_abs_lo12", "at", 0),
          Hole(24, "movw_uabs_g1", "bit", 0),
          Hole(28, "movw_uabs_g0_nc", "bit", 0),)),
+    "memory_signed_2": Template(
+        b"\x80\x00\x80\x79"),
     "read_signed_2": Template(
         b"\x80\x00\x80\x79\xc0\x00\x00\xf9",
         (Hole(4, "ldst64_abs_lo12", "at", 0),)),
@@ -361,6 +371,8 @@ TEMPLATES = {
          Hole(12, "ldst64_abs_lo12", "at", 0),
          Hole(24, "movw_uabs_g1", "bit", 0),
          Hole(28, "movw_uabs_g0_nc", "bit", 0),)),
+    "memory_signed_4": Template(
+        b"\x80\x00\x80\xb9"),
     "read_signed_4": Template(
         b"\x80\x00\x80\xb9\xc0\x00\x00\xf9",
         (Hole(4, "ldst64_abs_lo12", "at", 0),)),
@@ -371,6 +383,8 @@ TEMPLATES = {
          Hole(12, "ldst64_abs_lo12", "at", 0),
          Hole(24, "movw_uabs_g1", "bit", 0),
          Hole(28, "movw_uabs_g0_nc", "bit", 0),)),
+    "memory_signed_8": Template(
+        b"\x80\x00\x40\xf9"),
     "read_signed_8": Template(
         b"\x80\x00\x40\xf9\xc0\x00\x00\xf9",
         (Hole(4, "ldst64_abs_lo12", "at", 0),)),
@@ -381,6 +395,8 @@ TEMPLATES = {
          Hole(12, "ldst64_abs_lo12", "at", 0),
          Hole(24, "movw_uabs_g1", "bit", 0),
          Hole(28, "movw_uabs_g0_nc", "bit", 0),)),
+    "memory_unsigned_1": Template(
+        b"\x80\x00\x40\x39"),
     "read_unsigned_1": Template(
         b"\x80\x00\x40\x39\xc0\x00\x00\xf9",
         (Hole(4, "ldst64_abs_lo12", "at", 0),)),
@@ -391,6 +407,8 @@ TEMPLATES = {
          Hole(12, "ldst64_abs_lo12", "at", 0),
          Hole(24, "movw_uabs_g1", "bit", 0),
          Hole(28, "movw_uabs_g0_nc", "bit", 0),)),
+    "memory_unsigned_2": Template(
+        b"\x80\x00\x40\x79"),
     "read_unsigned_2": Template(
         b"\x80\x00\x40\x79\xc0\x00\x00\xf9",
         (Hole(4, "ldst64_abs_lo12", "at", 0),)),
@@ -401,6 +419,8 @@ TEMPLATES = {
          Hole(12, "ldst64_abs_lo12", "at", 0),
          Hole(24, "movw_uabs_g1", "bit", 0),
          Hole(28, "movw_uabs_g0_nc", "bit", 0),)),
+    "memory_unsigned_4": Template(
+        b"\x80\x00\x40\xb9"),
     "read_unsigned_4": Template(
         b"\x80\x00\x40\xb9\xc0\x00\x00\xf9",
         (Hole(4, "ldst64_abs_lo12", "at", 0),)),
@@ -411,6 +431,8 @@ TEMPLATES = {
          Hole(12, "ldst64_abs_lo12", "at", 0),
          Hole(24, "movw_uabs_g1", "bit", 0),
          Hole(28, "movw_uabs_g0_nc", "bit", 0),)),
+    "memory_unsigned_8": Template(
+        b"\x80\x00\x40\xf9"),
     "read_unsigned_8": Template(
         b"\x80\x00\x40\xf9\xc0\x00\x00\xf9",
         (Hole(4, "ldst64_abs_lo12", "at", 0),)),
@@ -421,6 +443,58 @@ TEMPLATES = {
          Hole(12, "ldst64_abs_lo12", "at", 0),
          Hole(24, "movw_uabs_g1", "bit", 0),
          Hole(28, "movw_uabs_g0_nc", "bit", 0),)),
+    "extend_signed_1": Template(
+        b"\x00\x1c\x40\x93"),
+    "extend_signed_2": Template(
+        b"\x00\x3c\x40\x93"),
+    "extend_signed_4": Template(
+        b"\x00\x7c\x40\x93"),
+    "extend_unsigned_1": Template(
+        b"\x00\x1c\x00\x53"),
+    "extend_unsigned_2": Template(
+        b"\x00\x3c\x00\x53"),
+    "extend_unsigned_4": Template(
+        b"\xe0\x03\x00\x2a"),
+    "compare_constant": Template(
+        b"\x01\x00\xe0\xd2\x01\x00\xc0\xf2\x01\x00\xa0\xf2\x01\x00\x80\xf2\x1f\x00\x01\xeb",
+        (Hole(0, "movw_uabs_g3", "constant", 0),
+         Hole(4, "movw_uabs_g2_nc", "constant", 0),
+         Hole(8, "movw_uabs_g1_nc", "constant", 0),
+         Hole(12, "movw_uabs_g0_nc", "constant", 0),)),
+    "keep_first": Template(
+        b"\xe9\x03\x00\xaa"),
+    "compare_two": Template(
+        b"\x3f\x01\x00\xeb"),
+    "jump_eq": Template(
+        b"\x00\x00\x00\x54",
+        (Hole(0, "condbr19", "target", 0),)),
+    "jump_ne": Template(
+        b"\x01\x00\x00\x54",
+        (Hole(0, "condbr19", "target", 0),)),
+    "jump_lt": Template(
+        b"\x0b\x00\x00\x54",
+        (Hole(0, "condbr19", "target", 0),)),
+    "jump_le": Template(
+        b"\x0d\x00\x00\x54",
+        (Hole(0, "condbr19", "target", 0),)),
+    "jump_gt": Template(
+        b"\x0c\x00\x00\x54",
+        (Hole(0, "condbr19", "target", 0),)),
+    "jump_ge": Template(
+        b"\x0a\x00\x00\x54",
+        (Hole(0, "condbr19", "target", 0),)),
+    "jump_lo": Template(
+        b"\x03\x00\x00\x54",
+        (Hole(0, "condbr19", "target", 0),)),
+    "jump_ls": Template(
+        b"\x09\x00\x00\x54",
+        (Hole(0, "condbr19", "target", 0),)),
+    "jump_hi": Template(
+        b"\x08\x00\x00\x54",
+        (Hole(0, "condbr19", "target", 0),)),
+    "jump_hs": Template(
+        b"\x02\x00\x00\x54",
+        (Hole(0, "condbr19", "target", 0),)),
     "call_loop": Template(
         b"\x54\x01\x00\xb4\x68\x02\x40\xf9\x60\x86\x40\xa9\x62\x8e\x41\xa9\x64\x96\x42\xa9\x01\x00\x00\xd4"
         b"\xa0\x86\x00\xf8\x73\xe2\x00\x91\x94\x06\x00\xd1\xf7\xff\xff\x17\x20\x00\x80\xd2\xc0\xfe\x9f\xc8"

@@ -198,13 +198,20 @@ end probe
         lea     RED_ZONE(%rsp), %rsp
         .endm
 
-template record_begin
+template save_all
         lea     -RED_ZONE(%rsp), %rsp
         push    %rax
         push    %rcx
         push    %rdx
         push    %rsi
         push    %rdi
+end save_all
+
+template restore_all
+        restore_all
+end restore_all
+
+template record_begin           # behind `save_all`
         call    claim
         test    %rsi, %rsi
         jz      full
@@ -213,13 +220,7 @@ end record_begin
 
 template record_end
         mov     %rdi, (%rsi)
-        restore_all
 end record_end
-
-template record_lost
-        lock incq counter(%rip)
-        restore_all
-end record_lost
 
 template store                  # the argument in rax
         mov     %rax, at(%rsi)
@@ -294,8 +295,17 @@ template add_displacement
         add     $displacement, %rdx
 end add_displacement
 
-# What lies on the stack or beside the code is there: `read`. Any other pointer may be wild: `try`.
+# What lies on the stack or beside the code is there: `read`. Any other pointer may be wild: `try`. A predicate loads
+# only, by `memory` behind `try_memory`.
+template try_memory
+        call    probe
+        je      unreadable
+end try_memory
+
         .macro  reads name, load:vararg
+template memory_\name
+        \load
+end memory_\name
 template read_\name
         \load
         mov     %rax, at(%rsi)
@@ -319,6 +329,74 @@ end try_\name
         reads   unsigned_2, movzwl (%rdx), %eax
         reads   unsigned_4, movl (%rdx), %eax
         reads   unsigned_8, movq (%rdx), %rax
+
+# -- predicates --------------------------------------------------------------------------------------------------------
+
+# Most predicates compare a register with a constant, as it is: nothing needs to be saved for that. The others find the
+# registers where `save_all` puts them.
+        .macro  compare size, register, name
+template compare_\size\()_\register
+        cmp     $constant, %\name
+end compare_\size\()_\register
+        .endm
+
+        .irp    letter, a, b, c, d
+        compare 1, r\letter\()x, \letter\()l
+        compare 2, r\letter\()x, \letter\()x
+        compare 4, r\letter\()x, e\letter\()x
+        compare 8, r\letter\()x, r\letter\()x
+        .endr
+        .irp    name, si, di, bp, sp
+        compare 1, r\name, \name\()l
+        compare 2, r\name, \name
+        compare 4, r\name, e\name
+        compare 8, r\name, r\name
+        .endr
+        .irp    register, r8, r9, r10, r11, r12, r13, r14, r15
+        compare 1, \register, \register\()b
+        compare 2, \register, \register\()w
+        compare 4, \register, \register\()d
+        compare 8, \register, \register
+        .endr
+
+        .irp    condition, e, ne, l, le, g, ge, b, be, a, ae
+template jump_\condition
+        j\condition target
+end jump_\condition
+        .endr
+
+# Behind `save_all`: the operand in rax, as a number of 64 bits.
+template extend_signed_1
+        movsbq  %al, %rax
+end extend_signed_1
+template extend_signed_2
+        movswq  %ax, %rax
+end extend_signed_2
+template extend_signed_4
+        movslq  %eax, %rax
+end extend_signed_4
+template extend_unsigned_1
+        movzbl  %al, %eax
+end extend_unsigned_1
+template extend_unsigned_2
+        movzwl  %ax, %eax
+end extend_unsigned_2
+template extend_unsigned_4
+        mov     %eax, %eax
+end extend_unsigned_4
+
+template compare_constant
+        movabs  $constant, %rcx
+        cmp     %rcx, %rax
+end compare_constant
+
+template keep_first             # of two operands
+        mov     %rax, %rdi
+end keep_first
+
+template compare_two
+        cmp     %rax, %rdi
+end compare_two
 
 # -- a thread of the program that works for us (Kernel in ../hosts/record.py) --------------------------------------------
 

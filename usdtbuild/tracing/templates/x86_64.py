@@ -53,17 +53,17 @@ TEMPLATES = {
         b"\x41\xba\x08\x00\x00\x00\x0f\x05\x48\x83\xf8\xf2\x41\x5b\x41\x5a\x5a\x59\x5b\x5f\x5e\xc3",
         (Hole(13, "32", "rt_sigprocmask", 0),
          Hole(52, "32", "rt_sigprocmask", 0),)),
+    "save_all": Template(
+        b"\x48\x8d\x64\x24\x80\x50\x51\x52\x56\x57"),
+    "restore_all": Template(
+        b"\x5f\x5e\x5a\x59\x58\x48\x8d\xa4\x24\x80\x00\x00\x00"),
     "record_begin": Template(
-        b"\x48\x8d\x64\x24\x80\x50\x51\x52\x56\x57\xe8\x00\x00\x00\x00\x48\x85\xf6\x0f\x84\x00\x00\x00\x00"
-        b"\xc7\x46\x14\x00\x00\x00\x00",
-        (Hole(11, "distance", "claim", -4),
-         Hole(20, "distance", "full", -4),
-         Hole(27, "32", "site", 0),)),
+        b"\xe8\x00\x00\x00\x00\x48\x85\xf6\x0f\x84\x00\x00\x00\x00\xc7\x46\x14\x00\x00\x00\x00",
+        (Hole(1, "distance", "claim", -4),
+         Hole(10, "distance", "full", -4),
+         Hole(17, "32", "site", 0),)),
     "record_end": Template(
-        b"\x48\x89\x3e\x5f\x5e\x5a\x59\x58\x48\x8d\xa4\x24\x80\x00\x00\x00"),
-    "record_lost": Template(
-        b"\xf0\x48\xff\x05\x00\x00\x00\x00\x5f\x5e\x5a\x59\x58\x48\x8d\xa4\x24\x80\x00\x00\x00",
-        (Hole(4, "distance", "counter", -4),)),
+        b"\x48\x89\x3e"),
     "store": Template(
         b"\x48\x89\x86\x00\x00\x00\x00",
         (Hole(3, "signed 32", "at", 0),)),
@@ -224,6 +224,12 @@ TEMPLATES = {
     "add_displacement": Template(
         b"\x48\x81\xc2\x00\x00\x00\x00",
         (Hole(3, "signed 32", "displacement", 0),)),
+    "try_memory": Template(
+        b"\xe8\x00\x00\x00\x00\x0f\x84\x00\x00\x00\x00",
+        (Hole(1, "distance", "probe", -4),
+         Hole(7, "distance", "unreadable", -4),)),
+    "memory_signed_1": Template(
+        b"\x48\x0f\xbe\x02"),
     "read_signed_1": Template(
         b"\x48\x0f\xbe\x02\x48\x89\x86\x00\x00\x00\x00",
         (Hole(7, "signed 32", "at", 0),)),
@@ -233,6 +239,8 @@ TEMPLATES = {
         (Hole(1, "distance", "probe", -4),
          Hole(14, "signed 32", "at", 0),
          Hole(23, "32", "bit", 0),)),
+    "memory_signed_2": Template(
+        b"\x48\x0f\xbf\x02"),
     "read_signed_2": Template(
         b"\x48\x0f\xbf\x02\x48\x89\x86\x00\x00\x00\x00",
         (Hole(7, "signed 32", "at", 0),)),
@@ -242,6 +250,8 @@ TEMPLATES = {
         (Hole(1, "distance", "probe", -4),
          Hole(14, "signed 32", "at", 0),
          Hole(23, "32", "bit", 0),)),
+    "memory_signed_4": Template(
+        b"\x48\x63\x02"),
     "read_signed_4": Template(
         b"\x48\x63\x02\x48\x89\x86\x00\x00\x00\x00",
         (Hole(6, "signed 32", "at", 0),)),
@@ -251,6 +261,8 @@ TEMPLATES = {
         (Hole(1, "distance", "probe", -4),
          Hole(13, "signed 32", "at", 0),
          Hole(22, "32", "bit", 0),)),
+    "memory_signed_8": Template(
+        b"\x48\x8b\x02"),
     "read_signed_8": Template(
         b"\x48\x8b\x02\x48\x89\x86\x00\x00\x00\x00",
         (Hole(6, "signed 32", "at", 0),)),
@@ -260,6 +272,8 @@ TEMPLATES = {
         (Hole(1, "distance", "probe", -4),
          Hole(13, "signed 32", "at", 0),
          Hole(22, "32", "bit", 0),)),
+    "memory_unsigned_1": Template(
+        b"\x0f\xb6\x02"),
     "read_unsigned_1": Template(
         b"\x0f\xb6\x02\x48\x89\x86\x00\x00\x00\x00",
         (Hole(6, "signed 32", "at", 0),)),
@@ -269,6 +283,8 @@ TEMPLATES = {
         (Hole(1, "distance", "probe", -4),
          Hole(13, "signed 32", "at", 0),
          Hole(22, "32", "bit", 0),)),
+    "memory_unsigned_2": Template(
+        b"\x0f\xb7\x02"),
     "read_unsigned_2": Template(
         b"\x0f\xb7\x02\x48\x89\x86\x00\x00\x00\x00",
         (Hole(6, "signed 32", "at", 0),)),
@@ -278,6 +294,8 @@ TEMPLATES = {
         (Hole(1, "distance", "probe", -4),
          Hole(13, "signed 32", "at", 0),
          Hole(22, "32", "bit", 0),)),
+    "memory_unsigned_4": Template(
+        b"\x8b\x02"),
     "read_unsigned_4": Template(
         b"\x8b\x02\x48\x89\x86\x00\x00\x00\x00",
         (Hole(5, "signed 32", "at", 0),)),
@@ -287,6 +305,8 @@ TEMPLATES = {
         (Hole(1, "distance", "probe", -4),
          Hole(12, "signed 32", "at", 0),
          Hole(21, "32", "bit", 0),)),
+    "memory_unsigned_8": Template(
+        b"\x48\x8b\x02"),
     "read_unsigned_8": Template(
         b"\x48\x8b\x02\x48\x89\x86\x00\x00\x00\x00",
         (Hole(6, "signed 32", "at", 0),)),
@@ -296,6 +316,247 @@ TEMPLATES = {
         (Hole(1, "distance", "probe", -4),
          Hole(13, "signed 32", "at", 0),
          Hole(22, "32", "bit", 0),)),
+    "compare_1_rax": Template(
+        b"\x3c\x00",
+        (Hole(1, "8", "constant", 0),)),
+    "compare_2_rax": Template(
+        b"\x66\x3d\x00\x00",
+        (Hole(2, "16", "constant", 0),)),
+    "compare_4_rax": Template(
+        b"\x3d\x00\x00\x00\x00",
+        (Hole(1, "32", "constant", 0),)),
+    "compare_8_rax": Template(
+        b"\x48\x3d\x00\x00\x00\x00",
+        (Hole(2, "signed 32", "constant", 0),)),
+    "compare_1_rbx": Template(
+        b"\x80\xfb\x00",
+        (Hole(2, "8", "constant", 0),)),
+    "compare_2_rbx": Template(
+        b"\x66\x81\xfb\x00\x00",
+        (Hole(3, "16", "constant", 0),)),
+    "compare_4_rbx": Template(
+        b"\x81\xfb\x00\x00\x00\x00",
+        (Hole(2, "32", "constant", 0),)),
+    "compare_8_rbx": Template(
+        b"\x48\x81\xfb\x00\x00\x00\x00",
+        (Hole(3, "signed 32", "constant", 0),)),
+    "compare_1_rcx": Template(
+        b"\x80\xf9\x00",
+        (Hole(2, "8", "constant", 0),)),
+    "compare_2_rcx": Template(
+        b"\x66\x81\xf9\x00\x00",
+        (Hole(3, "16", "constant", 0),)),
+    "compare_4_rcx": Template(
+        b"\x81\xf9\x00\x00\x00\x00",
+        (Hole(2, "32", "constant", 0),)),
+    "compare_8_rcx": Template(
+        b"\x48\x81\xf9\x00\x00\x00\x00",
+        (Hole(3, "signed 32", "constant", 0),)),
+    "compare_1_rdx": Template(
+        b"\x80\xfa\x00",
+        (Hole(2, "8", "constant", 0),)),
+    "compare_2_rdx": Template(
+        b"\x66\x81\xfa\x00\x00",
+        (Hole(3, "16", "constant", 0),)),
+    "compare_4_rdx": Template(
+        b"\x81\xfa\x00\x00\x00\x00",
+        (Hole(2, "32", "constant", 0),)),
+    "compare_8_rdx": Template(
+        b"\x48\x81\xfa\x00\x00\x00\x00",
+        (Hole(3, "signed 32", "constant", 0),)),
+    "compare_1_rsi": Template(
+        b"\x40\x80\xfe\x00",
+        (Hole(3, "8", "constant", 0),)),
+    "compare_2_rsi": Template(
+        b"\x66\x81\xfe\x00\x00",
+        (Hole(3, "16", "constant", 0),)),
+    "compare_4_rsi": Template(
+        b"\x81\xfe\x00\x00\x00\x00",
+        (Hole(2, "32", "constant", 0),)),
+    "compare_8_rsi": Template(
+        b"\x48\x81\xfe\x00\x00\x00\x00",
+        (Hole(3, "signed 32", "constant", 0),)),
+    "compare_1_rdi": Template(
+        b"\x40\x80\xff\x00",
+        (Hole(3, "8", "constant", 0),)),
+    "compare_2_rdi": Template(
+        b"\x66\x81\xff\x00\x00",
+        (Hole(3, "16", "constant", 0),)),
+    "compare_4_rdi": Template(
+        b"\x81\xff\x00\x00\x00\x00",
+        (Hole(2, "32", "constant", 0),)),
+    "compare_8_rdi": Template(
+        b"\x48\x81\xff\x00\x00\x00\x00",
+        (Hole(3, "signed 32", "constant", 0),)),
+    "compare_1_rbp": Template(
+        b"\x40\x80\xfd\x00",
+        (Hole(3, "8", "constant", 0),)),
+    "compare_2_rbp": Template(
+        b"\x66\x81\xfd\x00\x00",
+        (Hole(3, "16", "constant", 0),)),
+    "compare_4_rbp": Template(
+        b"\x81\xfd\x00\x00\x00\x00",
+        (Hole(2, "32", "constant", 0),)),
+    "compare_8_rbp": Template(
+        b"\x48\x81\xfd\x00\x00\x00\x00",
+        (Hole(3, "signed 32", "constant", 0),)),
+    "compare_1_rsp": Template(
+        b"\x40\x80\xfc\x00",
+        (Hole(3, "8", "constant", 0),)),
+    "compare_2_rsp": Template(
+        b"\x66\x81\xfc\x00\x00",
+        (Hole(3, "16", "constant", 0),)),
+    "compare_4_rsp": Template(
+        b"\x81\xfc\x00\x00\x00\x00",
+        (Hole(2, "32", "constant", 0),)),
+    "compare_8_rsp": Template(
+        b"\x48\x81\xfc\x00\x00\x00\x00",
+        (Hole(3, "signed 32", "constant", 0),)),
+    "compare_1_r8": Template(
+        b"\x41\x80\xf8\x00",
+        (Hole(3, "8", "constant", 0),)),
+    "compare_2_r8": Template(
+        b"\x66\x41\x81\xf8\x00\x00",
+        (Hole(4, "16", "constant", 0),)),
+    "compare_4_r8": Template(
+        b"\x41\x81\xf8\x00\x00\x00\x00",
+        (Hole(3, "32", "constant", 0),)),
+    "compare_8_r8": Template(
+        b"\x49\x81\xf8\x00\x00\x00\x00",
+        (Hole(3, "signed 32", "constant", 0),)),
+    "compare_1_r9": Template(
+        b"\x41\x80\xf9\x00",
+        (Hole(3, "8", "constant", 0),)),
+    "compare_2_r9": Template(
+        b"\x66\x41\x81\xf9\x00\x00",
+        (Hole(4, "16", "constant", 0),)),
+    "compare_4_r9": Template(
+        b"\x41\x81\xf9\x00\x00\x00\x00",
+        (Hole(3, "32", "constant", 0),)),
+    "compare_8_r9": Template(
+        b"\x49\x81\xf9\x00\x00\x00\x00",
+        (Hole(3, "signed 32", "constant", 0),)),
+    "compare_1_r10": Template(
+        b"\x41\x80\xfa\x00",
+        (Hole(3, "8", "constant", 0),)),
+    "compare_2_r10": Template(
+        b"\x66\x41\x81\xfa\x00\x00",
+        (Hole(4, "16", "constant", 0),)),
+    "compare_4_r10": Template(
+        b"\x41\x81\xfa\x00\x00\x00\x00",
+        (Hole(3, "32", "constant", 0),)),
+    "compare_8_r10": Template(
+        b"\x49\x81\xfa\x00\x00\x00\x00",
+        (Hole(3, "signed 32", "constant", 0),)),
+    "compare_1_r11": Template(
+        b"\x41\x80\xfb\x00",
+        (Hole(3, "8", "constant", 0),)),
+    "compare_2_r11": Template(
+        b"\x66\x41\x81\xfb\x00\x00",
+        (Hole(4, "16", "constant", 0),)),
+    "compare_4_r11": Template(
+        b"\x41\x81\xfb\x00\x00\x00\x00",
+        (Hole(3, "32", "constant", 0),)),
+    "compare_8_r11": Template(
+        b"\x49\x81\xfb\x00\x00\x00\x00",
+        (Hole(3, "signed 32", "constant", 0),)),
+    "compare_1_r12": Template(
+        b"\x41\x80\xfc\x00",
+        (Hole(3, "8", "constant", 0),)),
+    "compare_2_r12": Template(
+        b"\x66\x41\x81\xfc\x00\x00",
+        (Hole(4, "16", "constant", 0),)),
+    "compare_4_r12": Template(
+        b"\x41\x81\xfc\x00\x00\x00\x00",
+        (Hole(3, "32", "constant", 0),)),
+    "compare_8_r12": Template(
+        b"\x49\x81\xfc\x00\x00\x00\x00",
+        (Hole(3, "signed 32", "constant", 0),)),
+    "compare_1_r13": Template(
+        b"\x41\x80\xfd\x00",
+        (Hole(3, "8", "constant", 0),)),
+    "compare_2_r13": Template(
+        b"\x66\x41\x81\xfd\x00\x00",
+        (Hole(4, "16", "constant", 0),)),
+    "compare_4_r13": Template(
+        b"\x41\x81\xfd\x00\x00\x00\x00",
+        (Hole(3, "32", "constant", 0),)),
+    "compare_8_r13": Template(
+        b"\x49\x81\xfd\x00\x00\x00\x00",
+        (Hole(3, "signed 32", "constant", 0),)),
+    "compare_1_r14": Template(
+        b"\x41\x80\xfe\x00",
+        (Hole(3, "8", "constant", 0),)),
+    "compare_2_r14": Template(
+        b"\x66\x41\x81\xfe\x00\x00",
+        (Hole(4, "16", "constant", 0),)),
+    "compare_4_r14": Template(
+        b"\x41\x81\xfe\x00\x00\x00\x00",
+        (Hole(3, "32", "constant", 0),)),
+    "compare_8_r14": Template(
+        b"\x49\x81\xfe\x00\x00\x00\x00",
+        (Hole(3, "signed 32", "constant", 0),)),
+    "compare_1_r15": Template(
+        b"\x41\x80\xff\x00",
+        (Hole(3, "8", "constant", 0),)),
+    "compare_2_r15": Template(
+        b"\x66\x41\x81\xff\x00\x00",
+        (Hole(4, "16", "constant", 0),)),
+    "compare_4_r15": Template(
+        b"\x41\x81\xff\x00\x00\x00\x00",
+        (Hole(3, "32", "constant", 0),)),
+    "compare_8_r15": Template(
+        b"\x49\x81\xff\x00\x00\x00\x00",
+        (Hole(3, "signed 32", "constant", 0),)),
+    "jump_e": Template(
+        b"\x0f\x84\x00\x00\x00\x00",
+        (Hole(2, "distance", "target", -4),)),
+    "jump_ne": Template(
+        b"\x0f\x85\x00\x00\x00\x00",
+        (Hole(2, "distance", "target", -4),)),
+    "jump_l": Template(
+        b"\x0f\x8c\x00\x00\x00\x00",
+        (Hole(2, "distance", "target", -4),)),
+    "jump_le": Template(
+        b"\x0f\x8e\x00\x00\x00\x00",
+        (Hole(2, "distance", "target", -4),)),
+    "jump_g": Template(
+        b"\x0f\x8f\x00\x00\x00\x00",
+        (Hole(2, "distance", "target", -4),)),
+    "jump_ge": Template(
+        b"\x0f\x8d\x00\x00\x00\x00",
+        (Hole(2, "distance", "target", -4),)),
+    "jump_b": Template(
+        b"\x0f\x82\x00\x00\x00\x00",
+        (Hole(2, "distance", "target", -4),)),
+    "jump_be": Template(
+        b"\x0f\x86\x00\x00\x00\x00",
+        (Hole(2, "distance", "target", -4),)),
+    "jump_a": Template(
+        b"\x0f\x87\x00\x00\x00\x00",
+        (Hole(2, "distance", "target", -4),)),
+    "jump_ae": Template(
+        b"\x0f\x83\x00\x00\x00\x00",
+        (Hole(2, "distance", "target", -4),)),
+    "extend_signed_1": Template(
+        b"\x48\x0f\xbe\xc0"),
+    "extend_signed_2": Template(
+        b"\x48\x0f\xbf\xc0"),
+    "extend_signed_4": Template(
+        b"\x48\x63\xc0"),
+    "extend_unsigned_1": Template(
+        b"\x0f\xb6\xc0"),
+    "extend_unsigned_2": Template(
+        b"\x0f\xb7\xc0"),
+    "extend_unsigned_4": Template(
+        b"\x89\xc0"),
+    "compare_constant": Template(
+        b"\x48\xb9\x00\x00\x00\x00\x00\x00\x00\x00\x48\x39\xc8",
+        (Hole(2, "64", "constant", 0),)),
+    "keep_first": Template(
+        b"\x48\x89\xc7"),
+    "compare_two": Template(
+        b"\x48\x39\xc7"),
     "call_loop": Template(
         b"\x4c\x89\xe9\xe3\x36\x49\x8b\x04\x24\x49\x8b\x7c\x24\x08\x49\x8b\x74\x24\x10\x49\x8b\x54\x24\x18"
         b"\x4d\x8b\x54\x24\x20\x4d\x8b\x44\x24\x28\x4d\x8b\x4c\x24\x30\x0f\x05\x49\x89\x06\x4d\x8d\x64\x24"

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     import ctypes
     from collections.abc import Callable, Sequence
 
-    from ..model import Held, Plan, Site, Target, Value
+    from ..model import Held, Site, Target, Value
+    from ..plan import Plan
     from ..tracees import Thread, Tracees
     from .operands import Reader
 

@@ -1,0 +1,24 @@
+"""What is asked of an engine that works on one process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .filters import Filter
+    from .model import Target
+
+
+class Plan(NamedTuple):
+    """What is asked of an engine: COUNT or RECORD, of which targets, with strings of at most `string_size` bytes.
+
+    `buffer_size` is how many bytes each ring of an engine that has rings may hold. `returns`: returns are watched too,
+    so breakpoints may come where calls return to. `where`: only hits that pass it are counted.
+    """
+
+    what: str
+    targets: tuple[Target, ...]
+    string_size: int = 64
+    buffer_size: int = 4 << 20
+    returns: bool = False
+    where: Filter | None = None

@@ -1,0 +1,170 @@
+"""Filters as machines can evaluate them where the hit happens: comparisons of integers, joined.
+
+`lower` turns a filter into a tree of comparisons for one site: negations are gone, each comparison has its signedness,
+and what is true or false whatever the values are is folded. It gives the same answers as `filters`; what it can't
+express (strings, floating point) it refuses with a reason, and the tracer then evaluates the filter on records.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..formats.operands import CONSTANT, MEMORY, REGISTER
+from .arguments import is_floating
+from .filters import OPPOSITES, Comparison, argument_index
+from .model import FLOAT, STRING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..formats.operands import Operand
+    from .filters import Filter, FilterOperand, Tree
+    from .model import Target
+
+_SWAPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_SIZES = (1, 2, 4, 8)
+
+
+class NotHereError(Exception):
+    """A filter can't be evaluated where the hit happens; the text says why."""
+
+
+class Compare(NamedTuple):
+    """An operand of the site, by its index, compared with a constant or with the operand `other`. False if one of them
+    can't be read. `signed` says how; a constant is in the operand's own range."""
+
+    operand: int
+    sign: str
+    constant: int = 0
+    other: int | None = None
+    signed: bool = False
+
+
+class Joined(NamedTuple):
+    """Predicates of which all (`and`) or any (`or`) must be true; at least two, none of them known beforehand."""
+
+    word: str
+    parts: tuple[Predicate, ...]
+
+
+# What is True or False passes each hit, or none.
+Predicate = bool | Compare | Joined
+
+
+def lower(wanted: Filter, target: Target, operands: Sequence[Operand]) -> Predicate:
+    """Return a filter as a predicate of the operands of one of the target's sites. Raises NotHereError.
+
+    The filter must have been compiled for the target, which checks it.
+    """
+    return _Lowering(target, operands).tree(wanted.tree, negated=False)
+
+
+def value_range(operand: Operand) -> tuple[int, int]:
+    """Return the least and the greatest integer that an operand can be."""
+    bits = 8 * (operand.size or 8)
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if operand.signed else (0, (1 << bits) - 1)
+
+
+class _Lowering(NamedTuple):
+    target: Target
+    operands: Sequence[Operand]
+
+    def tree(self, tree: Tree, *, negated: bool) -> Predicate:
+        if isinstance(tree, Comparison):
+            return self.comparison(tree, OPPOSITES[tree.sign] if negated else tree.sign)
+        if tree.word == "not":
+            return self.tree(tree.parts[0], negated=not negated)
+        word = tree.word if not negated else {"and": "or", "or": "and"}[tree.word]
+        return _joined(word, [self.tree(part, negated=negated) for part in tree.parts])
+
+    def comparison(self, tree: Comparison, sign: str) -> Predicate:
+        left, right = self.position(tree.left), self.position(tree.right)
+        if sign not in _SWAPPED:
+            raise NotHereError("patterns are for strings")
+        if left is None:
+            left, right, sign, literal = right, None, _SWAPPED[sign], tree.left.literal
+        else:
+            literal = tree.right.literal
+        assert left is not None  # one side of a comparison is an argument
+        if right is not None:
+            return self.of_two(left, sign, right)
+        if isinstance(literal, bytes):
+            raise NotHereError("strings are compared by the tracer")
+        if not isinstance(literal, float):
+            return self.with_constant(left, sign, literal or 0)
+        if math.isinf(literal):
+            return self.with_constant(left, sign, (1 << 65) * (1 if literal > 0 else -1))
+        if literal.is_integer():
+            return self.with_constant(left, sign, int(literal))
+        if sign in {"==", "!="}:
+            return self.with_constant(left, sign, 1 << 65)  # no integer is equal to it
+        return self.with_constant(left, {"<": "<=", ">=": ">"}.get(sign, sign), math.floor(literal))
+
+    def position(self, operand: FilterOperand) -> int | None:
+        """Return which operand an argument is; None for a literal."""
+        if not operand.name:
+            return None
+        index = argument_index(self.target, operand.name)
+        argument = self.target.arguments[index]
+        if argument.kind == STRING:
+            raise NotHereError(f"{operand.name} is a string")
+        if index < len(self.operands):
+            found = self.operands[index]
+            if argument.kind == FLOAT or is_floating(argument, found):
+                raise NotHereError(f"{operand.name} is a floating-point number")
+            if (found.size or 8) not in _SIZES:
+                raise NotHereError(f"{operand.name} has {found.size} bytes")
+        return index
+
+    def is_missing(self, index: int) -> bool:
+        """Whether a site says nothing of an argument that could be read: then no comparison with it is true."""
+        return index >= len(self.operands) or self.operands[index].place.kind not in {CONSTANT, MEMORY, REGISTER}
+
+    def with_constant(self, index: int, sign: str, constant: int) -> Predicate:
+        if self.is_missing(index):
+            return False
+        operand = self.operands[index]
+        least, greatest = value_range(operand)
+        if operand.place.kind == CONSTANT:
+            return _compared(_wrapped(operand.place.displacement, operand), sign, constant)
+        if not least <= constant <= greatest:
+            always = _compared(least, sign, constant)
+            # What lies in memory that can't be read isn't compared with anything.
+            return Compare(index, ">=", least, signed=operand.signed) if always else False
+        return Compare(index, sign, constant, signed=operand.signed)
+
+    def of_two(self, left: int, sign: str, right: int) -> Predicate:
+        if self.is_missing(left) or self.is_missing(right):
+            return False
+        one, other = self.operands[left], self.operands[right]
+        if other.place.kind == CONSTANT:
+            return self.with_constant(left, sign, _wrapped(other.place.displacement, other))
+        if one.place.kind == CONSTANT:
+            return self.with_constant(right, _SWAPPED[sign], _wrapped(one.place.displacement, one))
+        (least, greatest), (other_least, other_greatest) = value_range(one), value_range(other)
+        if min(least, other_least) < 0 and max(greatest, other_greatest) >= 1 << 63:
+            raise NotHereError("a signed number is compared with an unsigned one of 8 bytes")
+        return Compare(left, sign, other=right, signed=min(least, other_least) < 0)
+
+
+def _wrapped(value: int, operand: Operand) -> int:
+    """Return a number as an operand of its size and sign holds it."""
+    least, greatest = value_range(operand)
+    value &= (1 << 8 * (operand.size or 8)) - 1
+    return value if value <= greatest else value + 2 * least
+
+
+def _compared(one: int, sign: str, other: int) -> bool:
+    return {"==": one == other, "!=": one != other, "<": one < other, "<=": one <= other, ">": one > other,
+            ">=": one >= other}[sign]  # fmt: skip
+
+
+def _joined(word: str, parts: Sequence[Predicate]) -> Predicate:
+    deciding = word == "or"  # the value of a part that decides
+    left = tuple(part for part in parts if not isinstance(part, bool))
+    if deciding in [part for part in parts if isinstance(part, bool)]:
+        return deciding
+    if len(left) < 2:
+        return left[0] if left else not deciding
+    return Joined(word, left)
