@@ -33,7 +33,7 @@ from usdtbuild.tracing.model import (
     Unreadable,
 )
 from usdtbuild.tracing.patch import a64, aarch64, code_aarch64, filtered
-from usdtbuild.tracing.patch.code import HEADER, Instruction, Taken
+from usdtbuild.tracing.patch.code import HEADER, READY, Instruction, Taken
 from usdtbuild.tracing.patch.code_aarch64 import Features
 from usdtbuild.tracing.patch.rings import Decoder, Rings, SiteSpec, shape_for, string_places
 from usdtbuild.tracing.patch.spot import Spot
@@ -60,9 +60,12 @@ class Program(NamedTuple):
     qemu: str
 
     def run(
-        self, folder: Path, stubs: bytes, words: dict[int, int], cpu: str, *what: str
+        self, folder: Path, stubs: bytes, words: dict[int, int], cpu: str, *what: str, ready: Any = None
     ) -> tuple[list[str], bytearray]:
-        """Run it; return what it said, and the memory of stubs and rings behind it."""
+        """Run it; return what it said, and the memory of stubs and rings behind it. All slots of these, of the shape
+        `ready`, have memory."""
+        if ready is not None:
+            words = {**words, **{RINGS + ring * ready.stride + READY: ready.slots for ring in range(16)}}
         file = folder / "stubs"
         file.write_bytes(stubs)
         text = "".join(f"{address:x} {word:x}\n" for address, word in words.items())
@@ -94,7 +97,7 @@ def events_of(memory: bytearray, shape: Any, specs: list[SiteSpec]) -> list[Even
     """Return the records in the rings that the program has written behind its stubs."""
     with mmap.mmap(-1, 16 * shape.stride) as data:
         data[:] = bytes(memory[1 << 20 : (1 << 20) + 16 * shape.stride])
-        rings, found = Rings(data, 0, shape), bytearray()
+        rings, found = Rings(data, 0, shape, lambda start, size: True), bytearray()
         rings.collect(found.extend, final=True)
         assert not rings.holes
         rings.close()
@@ -166,7 +169,7 @@ def test_a_record_has_all_operands_and_leaves_registers_flags_and_vectors_alone(
     site, own_number = program.symbols["site_all"], program.own_number if tid != "kernel" else None
     operands = [(text, kind) for text, kind, _ in OPERANDS]
     made = recording(site, 7, features, *operands, size=STRING_SIZE, ring=1 << 16, own_number=own_number)
-    said, memory = program.run(tmp_path, made.code, {site: a64.branch(site, made.at)}, cpu, "all")
+    said, memory = program.run(tmp_path, made.code, {site: a64.branch(site, made.at)}, cpu, "all", ready=made.shape)
     (event,) = events_of(memory, made.shape, [made.spec])
     pid, thread = map(int, said[1].split())
     assert (event.target, event.tid) == (7, thread)
@@ -194,7 +197,7 @@ def test_threads_lose_no_count_and_no_record_while_a_site_comes_and_goes(
     operands = [("-8@x0", INTEGER), ("-8@x2", INTEGER), ("-8@x3", POINTER), ("8@x1", STRING)]
     made = recording(site, 0, features, *operands, size=8, ring=1 << 19)
     words = {site: a64.branch(site, made.at)}
-    _, memory = program.run(tmp_path, made.code, words, cpu, what, str(passes))
+    _, memory = program.run(tmp_path, made.code, words, cpu, what, str(passes), ready=made.shape)
     (lost,) = struct.unpack_from("<Q", memory, COUNTERS - STUBS)
     events = events_of(memory, made.shape, [made.spec])
     assert all(one.values[1:] == (3 * one.values[0], ~one.values[0], b"a text") for one in events)
@@ -258,7 +261,7 @@ def test_a_full_ring_loses_records_and_tells_how_many(program: Program, tmp_path
     site = program.symbols["site_one"]
     made = recording(site, 0, features, size=8, ring=1 << 12)
     words = {site: a64.branch(site, made.at)}
-    _, memory = program.run(tmp_path, made.code, words, cpu, "steady", "1000")
+    _, memory = program.run(tmp_path, made.code, words, cpu, "steady", "1000", ready=made.shape)
     (lost,) = struct.unpack_from("<Q", memory, COUNTERS - STUBS)
     events = events_of(memory, made.shape, [made.spec])
     assert lost

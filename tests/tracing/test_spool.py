@@ -16,7 +16,7 @@ from typing import Any
 
 from usdtbuild.tracing import job
 from usdtbuild.tracing.outbox import Outbox
-from usdtbuild.tracing.patch.code import HEAD, RING_HEADER, RINGS, TAIL, Shape
+from usdtbuild.tracing.patch.code import HEAD, READY, RING_HEADER, RINGS, TAIL, Shape
 from usdtbuild.tracing.patch.rings import Rings
 from usdtbuild.tracing.selection import Wanted
 from usdtbuild.tracing.session import Session
@@ -91,17 +91,25 @@ def test_marks_with_nothing_between_them_become_one() -> None:
 class _Writers:
     """What stubs do to the first ring, one step after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = SHAPE.stride, *, limited: bool = True) -> None:
         self.data = mmap.mmap(-1, RINGS * SHAPE.stride)
-        self.rings = Rings(self.data, 0, SHAPE)
+        self.given: list[tuple[int, int]] = []
+        self.memory = True  # whether there is any to be given
+        self.rings = Rings(self.data, 0, SHAPE, self._give, limited=limited)
+        assert self.rings.prepare(0, first)
         self.lost = 0
+
+    def _give(self, start: int, size: int) -> bool:
+        if self.memory:
+            self.given.append((start, start + size))
+        return self.memory
 
     def word(self, at: int) -> int:
         return int(struct.unpack_from("<Q", self.data, at)[0])
 
     def claim(self) -> int:
         head = self.word(HEAD)
-        if head - self.word(TAIL) >= SHAPE.slots:
+        if head - self.word(TAIL) >= SHAPE.slots or head % SHAPE.slots >= self.word(READY):
             self.lost += 1
             return -1
         struct.pack_into("<Q", self.data, HEAD, head + 1)
@@ -152,6 +160,42 @@ def test_writers_are_not_sent_back_over_a_record_that_is_being_written() -> None
     writers.complete(slots[-1], slots[-1])
     assert writers.collect() == slots[-1:]
     assert writers.word(HEAD) == writers.word(TAIL) == SHAPE.slots
+
+
+def test_a_ring_that_is_used_beyond_half_of_its_memory_gets_more_before_anybody_needs_it() -> None:
+    writers, said = _Writers(64 * SHAPE.slot), 0
+    while said < 3 * SHAPE.slots:
+        for _ in range(20):
+            writers.complete(writers.claim(), said)
+            said += 1
+        left = writers.claim()  # so the ring is never empty, and not sent back
+        writers.collect()
+        writers.complete(left, said)
+        said += 1
+    assert writers.lost == 0
+    assert [start for start, _ in writers.given[1:]] == [end for _, end in writers.given[:-1]]
+    assert writers.given[0][0] == 0
+    assert writers.given[-1][1] == RING_HEADER + SHAPE.slots * SHAPE.slot
+
+
+def test_where_there_is_no_more_memory_hits_are_lost_and_the_ring_is_used_again() -> None:
+    writers = _Writers(64 * SHAPE.slot)
+    writers.memory = False
+    for round_ in range(10):
+        slots = [writers.claim() for _ in range(100)]
+        for slot in slots[:64]:
+            writers.complete(slot, slot)
+        assert slots[64:] == [-1] * 36
+        assert writers.collect() == [round_ * SHAPE.slots + number for number in range(64)]
+    assert writers.lost == 360
+
+
+def test_who_has_memory_of_its_own_loses_nothing_for_want_of_ours() -> None:
+    writers = _Writers(64 * SHAPE.slot, limited=False)
+    writers.memory = False
+    for number in range(SHAPE.slots):
+        writers.complete(writers.claim(), number)
+    assert writers.collect() == list(range(SHAPE.slots))
 
 
 def test_a_spool_without_room_leaves_records_in_their_ring() -> None:

@@ -19,6 +19,7 @@ from .model import COUNT, ENTER, RECORD, Refusal, Target, Totals
 from .numbering import Numbering
 from .own_returns import in_place
 from .patch import engine as patch
+from .patch.rings import FIRST
 from .plan import Plan
 from .predicates import NotHereError, lower
 from .selection import select
@@ -295,6 +296,9 @@ class Arming:
         if made.buffer_size < plan.buffer_size:
             what = f"address space is limited (ulimit -v), so buffers have {made.buffer_size >> 10} KB"
             self.worker.tell(job.Noted(f"{what} instead of {plan.buffer_size >> 20} MB"))
+        if made.first < FIRST:
+            what = f"there is little memory to spare, so buffers begin with {made.first >> 10} KB instead of"
+            self.worker.tell(job.Noted(f"{what} {FIRST >> 20} MB", always=True))
         if made.layout is not None and made.layout.spots and made.shared is not None:
             process.engines.append(made)
             self._engines.append(made)

@@ -15,7 +15,8 @@ A record is a slot of a ring, and every thread that hits claims the next slot of
     28  missing    u32   bit i: argument i lies in memory that can't be read
     32  arguments, 8 bytes each; behind them for each string its length (i64, -1: can't be read) and its bytes
 
-A ring is a page with `head` (0: slots claimed) and `tail` (64: slots read), then its slots. A full ring takes nothing,
+A ring is a page with `head` (0: slots claimed), `tail` (64: slots read) and `ready` (72: how many slots, from the first
+on, the tracer has given memory), then its slots. A full ring takes nothing, nor does one whose next slot isn't ready,
 and the hit is counted as lost. Claims are atomic, so it doesn't matter when two threads share a ring, or a signal
 handler hits a probe while its thread is in a stub.
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from ...formats.operands import Operand, Place
 
-HEADER, HEAD, TAIL, RING_HEADER = 32, 0, 64, 4096
+HEADER, HEAD, TAIL, READY, RING_HEADER = 32, 0, 64, 72, 4096
 RINGS = 16
 
 

@@ -17,15 +17,16 @@ from ..hosts import HOST
 from ..maps import PAGE, Memory, Room, areas, far_from_code, spare_addresses
 from ..model import COUNT, STRING, Refusal, Totals
 from ..plan import Plan
+from ..spare import spare_memory
 from ..tracees import status_field
 from . import again, code, journal, layout, machine, way_back
 from .changes import Changes, Stretch, clean_up, earlier_mirrors, stretches_of
 from .injection import NAME_IN_MAPS, borrow
 from .mapping import Mapping
-from .rings import Rings, shape_for
+from .rings import FIRST, Rings, shape_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from ..maps import Area
     from ..tracees import Thread, Tracees
@@ -79,6 +80,8 @@ class PatchEngine:
         strings = [sum(one.kind == STRING for one in target.arguments) for target in plan.targets]
         self.buffer_size = _affordable(plan.buffer_size, pid) if plan.what != COUNT else plan.buffer_size
         self.shape = shape_for(arguments, strings, plan.string_size, self.buffer_size)
+        self.first = FIRST  # bytes of each ring that have memory from the start
+        self._limited = False
 
     # -- arming ------------------------------------------------------------------------------------------------------
 
@@ -99,6 +102,11 @@ class PatchEngine:
         if not spots:
             return refusals
         record = self.plan.what != COUNT
+        if record:
+            self.first = min(FIRST, spare_memory() // 4 // code.RINGS)
+            if self.first < _LEAST:
+                raise TracerError("there is too little memory to spare for buffers; --count needs none")
+            self._limited = spare_memory(self.pid) // 4 < code.RINGS * self.shape.stride
         rings_size = code.RINGS * self.shape.stride if record else 0
         tid_offset = _tid_offset(self.tracees, self.pid, memory) if record else None
 
@@ -119,15 +127,26 @@ class PatchEngine:
             return refusals
         self.changes = Changes(self.layout.spots, memory)
         prepared = self._prepare(memory, room, where)
+        with self._all_standing() as threads:
+            self._install(threads, prepared, memory)
+        if self.rings is not None:  # while the process runs on
+            for ring in range(code.RINGS):
+                if not self.rings.prepare(ring, self.first):
+                    raise TracerError("there is no memory for buffers; --count needs none")
+        with self._all_standing():
+            refusals += self._arm(prepared.stretches, memory)
+        self._counters = [prepared.mapping.file_offset(address) for address in self.layout.counter_of]
+        return refusals
+
+    @contextlib.contextmanager
+    def _all_standing(self) -> Iterator[Sequence[Thread]]:
+        """Let all threads stand in the body of the `with`. Raises TracerError."""
         with self.tracees.standing(self.pid) as threads:
             if self.tracees.has_become_another(self.pid):
                 raise ProgramGoneError(self.pid)
             if not threads:
                 raise TracerError(f"all threads of process {self.pid} hang in the kernel")
-            self._install(threads, prepared, memory)
-            refusals += self._arm(prepared.stretches, memory)
-        self._counters = [prepared.mapping.file_offset(address) for address in self.layout.counter_of]
-        return refusals
+            yield threads
 
     def _prepare(self, memory: Memory, room: Room, places: tuple[int, int, int]) -> _Prepared:
         """Do all that can be done while the process runs; of the places the last is 0 where no earlier trace has left
@@ -163,11 +182,12 @@ class PatchEngine:
             used = sorted({thread.tid & (code.RINGS - 1) for thread in threads}) if rings_at else []
             warm = [rings_at + self.shape.stride * ring for ring in used]
             self.shared = prepared.mapping.install(
-                borrowed, prepared.places, prepared.journal, prepared.contents, warm, again=prepared.again
+                borrowed, prepared.places, prepared.journal, prepared.contents, warm, self.first, again=prepared.again
             )
         self.changes.data = self.shared.data
         if rings_at:
-            self.rings = Rings(self.shared.data, prepared.mapping.rings, self.shape)
+            self.rings = Rings(self.shared.data, prepared.mapping.rings, self.shape, self.shared.give,
+                               limited=self._limited)  # fmt: skip
         for mirror, lead in self.layout.kept.items():
             memory.write(mirror, lead)
 

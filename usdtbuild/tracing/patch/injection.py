@@ -254,6 +254,14 @@ class Shared:
         borrowed.gate.will_close(-1)
         borrowed.call(CLOSE, self.descriptor)
 
+    def give(self, start: int, size: int) -> bool:
+        """Give memory to a part of the file, which counts as ours, not as the process'; False: there is none."""
+        try:
+            os.posix_fallocate(self.file, start, size)
+        except OSError:
+            return False
+        return True
+
     def empty(self, start: int, size: int) -> None:
         """Give a part of the file's memory back. Who still writes there finds zeros, and gets new memory."""
         _fallocate(self.file, _PUNCH_HOLE_KEEP_SIZE, start, size)

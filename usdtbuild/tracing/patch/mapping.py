@@ -41,9 +41,10 @@ if TYPE_CHECKING:
     from .layout import Layout
 
 
-# A record in memory that nobody has touched yet costs 85 ns instead of 16, because each page comes by a fault of more
-# than two microseconds (benchmarks/trace.py). So the first bytes of the rings that are used at once are there from the
-# start: at most 8 rings, for which the program stands still some milliseconds more.
+# A record in memory that the program hasn't touched yet costs 85 ns instead of 16, because each page comes by a fault
+# (benchmarks/trace.py). So the first bytes of the rings that are used at once are mapped from the start: at most 8
+# rings, for which the program stands still some milliseconds more. We touch them before, because that counts as our
+# memory then.
 _WARM, _MOST_WARM = 1 << 20, 8
 
 
@@ -78,12 +79,13 @@ class Mapping:
 
     def install(
         self, borrowed: Borrowed, places: tuple[int, int, int], written: bytes, contents: bytes, warm: Sequence[int],
-        *, again: bool,
+        first: int, *, again: bool,
     ) -> Shared:  # fmt: skip
         """Map everything into the process of a borrowed thread. Raises TracerError.
 
         `places` are where the rings, the cell of the process' number and the journal go; `written` is what the journal
-        says, `contents` what `contents` returned, and `warm` are addresses of the rings that are used at once.
+        says, `contents` what `contents` returned, and `warm` are addresses of the rings that are used at once, of which
+        `first` bytes will be ready.
         `again`: an earlier trace has mapped the same there, of which code and cell stay as they are.
         """
         rings_at, pid_cell, journal_at = places
@@ -91,8 +93,9 @@ class Mapping:
         os.pwrite(shared.file, written, 0)
         os.pwrite(shared.file, contents, self.rings + self.rings_size)
         calls = (self.calls_again if again else self.calls)(shared.descriptor, rings_at, pid_cell, journal_at)
-        size = min(_WARM, self.rings_size // RINGS)
-        calls += [Call(MADVISE, (ring, size, MADV_POPULATE_WRITE)) for ring in warm[:_MOST_WARM]]
+        size = min(_WARM, first & -PAGE, self.rings_size // RINGS)
+        warm = [ring for ring in warm[:_MOST_WARM] if shared.give(self.rings + ring - rings_at, size)]
+        calls += [Call(MADVISE, (ring, size, MADV_POPULATE_WRITE)) for ring in warm]
         try:
             results = perform(borrowed, shared, self.control, calls, journal_at + self.journal_size,
                               fixed=MAP_FIXED if again else MAP_FIXED_NOREPLACE)  # fmt: skip

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .. import native
 from ..model import FLOAT, MISSING, STRING, Event, Unreadable
-from .code import HEAD, HEADER, RING_HEADER, RINGS, TAIL, Shape
+from ..spare import spare_memory
+from .code import HEAD, HEADER, READY, RING_HEADER, RINGS, TAIL, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,36 +25,46 @@ if TYPE_CHECKING:
     from ..model import Argument, Value
 
     Write = Callable[[memoryview], object]
+    Give = Callable[[int, int], bool]
 
 # How much of a ring is used again and again while it is emptied often enough, and how often a reader tries to catch it
 # empty, each time it reads.
 _USED, _TRIES = 256 << 10, 4
+# How much of each ring has memory from the start, so that a reader may be late before a ring has grown.
+FIRST = 4 << 20
 # A slot that was claimed and not completed for so long belongs to a thread that was killed in between (in seconds).
 _DEAD = 2.0
 _COPIED = 4 << 20  # bytes at a time
+_POOR = 1.0  # how long memory isn't asked for again where there was none, in seconds
 
 
 class Rings:
     """The rings of one shared memory, from their offset on.
 
-    A ring is long, so that a reader may be late, and memory that was never used costs nothing. So a reader that is not
-    late sends the writers back to its start: where it finds a ring empty that is in use beyond _USED bytes, the head
-    becomes the number of the next slot that is the first, in one atomic step that fails if anything was claimed
-    meanwhile, and so does the tail. Slots that were passed over were never claimed and nobody waits for them. Between
-    the two stores, head - tail is what it would be if those slots were full, which is less than there are, so no hit
-    is lost for it while the used ones last. A writer that had read the old head fails to claim with it, and reads
-    again; numbers only grow, so none comes back.
+    A ring is long, so that a reader may be late, but only its first part has memory, which the reader gives, and so
+    pays for: what the traced process touched first would count as its own, and a limit may end it for that. Where a
+    ring is used beyond half of what it has, it gets twice as much. Writers that come to its end sooner take memory
+    themselves; if they are `limited`, their hits are lost until the ring is empty, and sent back to its start.
+
+    A reader that is not late sends the writers back to the start of a ring before: where it finds a ring empty that is
+    in use beyond _USED bytes, the head becomes the number of the next slot that is the first, in one atomic step that
+    fails if anything was claimed meanwhile, and so does the tail. Slots that were passed over were never claimed and
+    nobody waits for them. Between the two stores, head - tail is what it would be if those slots were full, which is
+    less than there are, so no hit is lost for it while the used ones last. A writer that had read the old head fails to
+    claim with it, and reads again; numbers only grow, so none comes back.
     """
 
-    def __init__(self, data: mmap, offset: int, shape: Shape) -> None:
-        self.data, self.offset, self.shape = data, offset, shape
+    def __init__(self, data: mmap, offset: int, shape: Shape, give: Give, *, limited: bool = True) -> None:
+        """`give` gives memory to so many bytes from an offset of `data` on; False: there is none."""
+        self.data, self.offset, self.shape, self._give, self._limited = data, offset, shape, give, limited
         self._bytes = memoryview(data)
         self._words = self._bytes.cast("Q")
         self._place: ctypes.c_char | None = ctypes.c_char.from_buffer(data)
         self._address = ctypes.addressof(self._place)
         self._skip = native.skip()
         self._fence = native.fence()
-        self._tails = [0] * RINGS
+        self._tails, self._ready = [0] * RINGS, [0] * RINGS
+        self._poor_until = 0.0
         self._holes: dict[int, tuple[int, float]] = {}
         self.holes = 0
         self._ends: dict[int, int] = {}  # where a ring ends for us, once nobody is to write there any more
@@ -66,6 +77,29 @@ class Rings:
         self._words.release()
         self._bytes.release()
 
+    def prepare(self, ring: int, size: int) -> bool:
+        """Let a ring have so many bytes of slots, or all; False: there is no memory for more than it has."""
+        shape, start = self.shape, self.offset + ring * self.shape.stride
+        slots = min(max(size // shape.slot, 1), shape.slots)
+        known = self._ready[ring]
+        before = RING_HEADER + known * shape.slot if known else 0
+        if slots > known:
+            if not self._give(start + before, RING_HEADER + slots * shape.slot - before):
+                return False
+            self._ready[ring] = slots
+            self._words[(start + READY) // 8] = slots if self._limited else shape.slots
+        return True
+
+    def _grow(self, ring: int) -> None:
+        """Let a ring have more that is used beyond half of what it has, if there is memory to spare."""
+        ready, now = self._ready[ring], time.monotonic()
+        used = self._head(ring) & (self.shape.slots - 1)
+        if ready == self.shape.slots or 2 * used <= ready or now < self._poor_until:
+            return
+        size = ready * self.shape.slot
+        if size > spare_memory() // 4 or not self.prepare(ring, 2 * size):
+            self._poor_until = now + _POOR
+
     def collect(self, write: Write, *, final: bool = False) -> int:
         """Hand all complete records over as raw bytes; return how many. `final`: what isn't complete never will be.
 
@@ -74,6 +108,8 @@ class Rings:
         total = 0
         for ring in range(RINGS):
             start = self.offset + ring * self.shape.stride
+            if not final:
+                self._grow(ring)
             for _ in range(_TRIES):
                 count, room = self._empty(ring, start, write, final=final)
                 total += count
@@ -123,7 +159,7 @@ class Rings:
     def _sent_back(self, ring: int, start: int) -> bool:
         """Send the writers of a ring back to its start, if that is worth it; False: it would be, but it isn't empty."""
         tail, slots = self._tails[ring], self.shape.slots
-        if (tail & (slots - 1)) * self.shape.slot < _USED:
+        if (tail & (slots - 1)) * self.shape.slot < min(_USED, self._ready[ring] * self.shape.slot // 2):
             return True
         first = (tail | (slots - 1)) + 1
         if not self._skip(self._address + start + HEAD, tail, first, self._address + start + TAIL):

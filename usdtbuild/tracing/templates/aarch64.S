@@ -14,6 +14,7 @@
         RING_HEADER = 4096
         HEAD = 0
         TAIL = 64
+        READY = 72
         TIME = 8
         THREAD = 16
         SITE = 20
@@ -122,10 +123,13 @@ template claim_\way
         sub     x2, x0, x2
         cmp     x2, x8
         b.ge    2f
-        add     x7, x0, #1
-        swap_\way 1b
         number_32 x2, slots_mask
         and     x6, x0, x2
+        ldr     x2, [x4, #READY]
+        cmp     x6, x2
+        b.ge    2f
+        add     x7, x0, #1
+        swap_\way 1b
         number_32 x2, slot_size
         madd    x6, x6, x2, x4
         add     x6, x6, #RING_HEADER

@@ -15,8 +15,9 @@
         .endm
 
         RINGS = 16              # rings of a trace, by the low bits of the thread's number
-        RING_HEADER = 4096      # head at 0, tail at 64; slots behind
+        RING_HEADER = 4096      # head at 0, tail at 64, ready at 72; slots behind
         TAIL = 64
+        READY = 72
         TIME = 8                # in a slot; the sequence is at 0
         THREAD = 16
         SITE = 20
@@ -89,6 +90,10 @@ template claim_slot
         sub     TAIL(%rcx), %rsi
         cmp     $slots, %rsi
         jge     2f
+        mov     %eax, %esi
+        and     $slots_mask, %esi
+        cmp     READY(%rcx), %esi
+        jae     2f
         lea     1(%rax), %rsi
         lock cmpxchg %rsi, (%rcx)
         jne     1b
