@@ -374,7 +374,7 @@ def test_a_one_go_link_through_ccache_works(need, work, tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["--nop=fast", "--", "gcc"], "--nop is one of safe, nop5, classic, not 'fast'"),
-        (["--lto", "maybe", "gcc"], "--lto is one of recompile, keep, error, not 'maybe'"),
+        (["--lto", "maybe", "gcc"], "--lto is one of recompile, error, not 'maybe'"),
         (["--formats=stapsdt,elf", "gcc"], "--formats takes some of stapsdt, dof, usdt, with commas, not 'elf'"),
         (["--target-os=linx", "gcc"], "--target-os is one of linux, freebsd, illumos, oracle, not 'linx'"),
         (
@@ -397,9 +397,8 @@ def test_help_documents_every_option(usdtbuild, tmp_path: Path) -> None:
     for option in ("--verbose", "--nop", "--formats", "--target-os", "--lto", "--provider", "--tool-version"):
         assert option in text
     assert usdtbuild("cc", "-h").stdout == text
-    assert execute(tmp_path, [sys.executable, PYTHON_DOOR[-1], "--help"]).out.decode() == text
-    isolated = execute(tmp_path, [*LAUNCHER, "--help"])  # no site-packages, and so no click
-    assert (isolated.code, isolated.err[:13]) == (0, "usdtbuild cc ")
+    door = execute(tmp_path, [*LAUNCHER, "--help"])  # no site-packages, and so no click
+    assert (door.code, "'usdtbuild cc --help'" in door.err) == (0, True)
 
 
 def test_a_missing_compiler_is_127(tmp_path: Path) -> None:

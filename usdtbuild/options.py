@@ -16,7 +16,7 @@ BY_HEADER = ("stapsdt",)
 # System -> the records that its tracers read.
 SYSTEMS = {"linux": ("stapsdt",), "freebsd": ("dof",), "illumos": ("dof",), "oracle": ("dof",)}
 # What to do with objects of intermediate code that have probes.
-LTO = ("recompile", "keep", "error")
+LTO = ("recompile", "error")
 # The table of patchable function entries: the compiler's, or ours of distances.
 ABSOLUTE, RELATIVE = "absolute", "relative"
 TABLES = (ABSOLUTE, RELATIVE)

@@ -49,8 +49,7 @@ class _Launcher(click.Command):
     type=click.Choice(LTO),
     default=LTO[0],
     show_default=True,
-    help="What to do with an LTO object that has probes: compile it again without LTO, keep it and let stubs carry its "
-    "probes (see docs/lto.md), or stop.",
+    help="What to do with an LTO object whose probes must be completed: compile it again without LTO, or stop.",
 )
 @click.option(
     "--native",

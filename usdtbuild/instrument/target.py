@@ -28,7 +28,6 @@ class Options(NamedTuple):
     nop: str = SAFE
     formats: tuple[str, ...] = ()
     providers: tuple[Provider, ...] = ()
-    lto: str = "error"
     target_os: str = ""
     keep_calls: bool = False
     site_table: bool = False

@@ -56,7 +56,7 @@ def run(arguments: list[str]) -> int:
     if not program:
         say(f"usdtbuild cc: compiler {settings.words[0]}: not found")
         return NOT_FOUND
-    if settings.nop == "nop5" or settings.lto == "keep":
+    if settings.nop == "nop5":
         settings.words = _with_calls(settings.words)
     line = understand(settings.words)
     compiler = line.words[compiler_position(line.words)]

@@ -17,13 +17,10 @@ from .step import BITCODE, HELD, Signals, discard, hold, is_regular, may_have_pr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mmap import mmap
     from typing import Any
 
     from ..compilers import CompilerLine, Source
     from .settings import Settings
-
-    Data = bytes | mmap
 
 
 def complete(
@@ -102,8 +99,6 @@ class _ObjectStep:
                     f"{self.path}: is LLVM bitcode, which holds no machine code to put probes into; "
                     "compile this file with -fno-lto"
                 )
-            if self.settings.lto == "keep" and _is_fat(data.view):
-                raise LtoObjectError(f"{self.path}: is a fat LTO object")
         if self.settings.relative_table:
             self._replace_table(held)
             if not may_have_probes(held):
@@ -135,9 +130,6 @@ class _ObjectStep:
     # -- LTO ---------------------------------------------------------------------------------------------------------
 
     def _without_machine_code(self, held: str, error: UsdtError) -> None:
-        if self.settings.lto == "keep":
-            self._keep(held)
-            return
         if self.settings.lto == "error" or self.recompiled:
             raise error
         if self._only_looks_like_it(held):
@@ -150,41 +142,6 @@ class _ObjectStep:
         self._compile_again()
         self.recompiled = True
         self._instrument_again()
-
-    def _keep(self, held: str) -> None:
-        """Compile the source once more, with LTO and with assembly that defines the stubs. Raises UsdtError.
-
-        That can't be seen in the object that is there: what it says of providers is compressed or bit-packed. So one
-        without LTO is made first, and thrown away.
-        """
-        from tempfile import TemporaryDirectory
-
-        from ..files import write_whole
-        from ..instrument.lto import stub_source
-
-        self._need_source()
-        with TemporaryDirectory(prefix="usdtbuild-") as folder:
-            plain = f"{folder}/plain.o"
-            self._check(self._compile(self._words_without_lto(plain)), "without LTO")
-            if self._has_entries(plain):
-                raise UsdtError(f"{self.path}: its table of patchable entries can't be replaced with --lto=keep")
-            with open_input(held) as intermediate, open_input(plain) as without:
-                text = stub_source(intermediate.view, without.view, self.path, self._options())
-        if not text:
-            if held != self.path:
-                posix.replace(held, self.path)
-            return
-        # Beside the object, since its name may get into debug information, which must not change with each build.
-        header = f"{self.path}.usdtbuild.h"
-        write_whole(header, text.encode())
-        try:
-            assert self.source is not None
-            words = only_source(self.line, self.source, self.path, ["-include", header, *_QUIET])
-            self._check(self._compile(words), "with its probes' stubs")
-        finally:
-            _remove(header)
-        if self.settings.verbose:
-            say(f"usdtbuild: {self.path}: LTO object with stubs for its probes")
 
     def _instrument_again(self) -> None:
         held = hold(self.path)
@@ -224,24 +181,17 @@ class _ObjectStep:
             return may_have_table(data.view)
 
     def _compile_again(self) -> None:
-        """Compile the object's source without LTO. Raises UsdtError."""
-        self._need_source()
-        self._check(self._compile(self._words_without_lto(self.path)), "with -fno-lto")
-
-    def _need_source(self) -> None:
+        """Compile the object's source without LTO, and show what the compiler said if it failed. Raises UsdtError."""
         if not self._source_is_file():
             raise UsdtError(
                 f"{self.path}: is an LTO object with probes, and can't be compiled again without LTO because its "
                 "source isn't a file; compile it with -fno-lto"
             )
-
-    def _check(self, result: tuple[int, bytes], how: str) -> None:
-        """Show what the compiler said, and raise UsdtError, if it failed."""
-        code, output = result
+        code, output = self._compile(self._words_without_lto(self.path))
         if code:
             posix.write(2, output)
             raise UsdtError(
-                f"{self.path}: is an LTO object with probes, and compiling it {how} failed (exit code {code}); "
+                f"{self.path}: is an LTO object with probes, and compiling it with -fno-lto failed (exit code {code}); "
                 "options that need LTO, such as -fsanitize=cfi, want a header whose probes are complete as they are: "
                 "make it with `usdtbuild header`, without dof and usdt among its --formats"
             )
@@ -280,14 +230,6 @@ class _ObjectStep:
 _QUIET = ("-Wno-unused-command-line-argument",)
 
 
-def _is_fat(data: Data) -> bool:
-    """Tell whether an object holds intermediate code beside machine code (GCC's, or Clang's from version 17 on).
-
-    A linker's LTO plugin would use the first and ignore what we did to the second.
-    """
-    return data.find(b".gnu.lto_") >= 0 or data.find(b".llvm.lto\0") >= 0
-
-
 def _checks_returns(words: list[str]) -> bool:
     """Whether code compiled so checks behind a call that it was one. `instrument` sees that in the code, too."""
     hardening = [word for word in words if word.endswith("speculative-load-hardening")]
@@ -295,7 +237,7 @@ def _checks_returns(words: list[str]) -> bool:
 
 
 def _options(settings: Settings) -> instrumenting.Options:
-    chosen: dict[str, Any] = {"lto": settings.lto, "target_os": settings.target_os, "site_table": settings.site_table}
+    chosen: dict[str, Any] = {"target_os": settings.target_os, "site_table": settings.site_table}
     if settings.nop:
         chosen["nop"] = settings.nop
     if settings.formats:

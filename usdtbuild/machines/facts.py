@@ -160,8 +160,7 @@ class Facts(NamedTuple):
     0 of a function symbol's value tells. `descriptors` is the relocation that makes the code's address in a function
     descriptor of `.opd`, where function symbols name these (ppc64 ELFv1). `pairs`: the 32-bit ABI passes arguments of
     eight bytes in two registers. `page` is the largest page a kernel is built with, where that is more than 4096.
-    `assembler` are the names of the relocations none, absolute and 32-bit absolute in assembly text, where LTO
-    objects get records that way. `passing` is how functions get their arguments, where that is known.
+    `passing` is how functions get their arguments, where that is known.
     `stopped` is how a stopped thread is seen through the gdb remote protocol.
     """
 
@@ -184,6 +183,5 @@ class Facts(NamedTuple):
     descriptors: int = 0
     pairs: bool = False
     page: int = 0
-    assembler: tuple[str, str, str] | None = None
     passing: Passing | None = None
     stopped: Stopped = Stopped()

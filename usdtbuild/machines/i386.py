@@ -126,7 +126,7 @@ def facts() -> dict[int, Facts]:
             name="i386", relocations=Relocations(8, R_32, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 23: 1}),  # R_386_PC8
             passing=Passing((), stack="{}(%esp)", first=4, pushed=4, results=("%eax", "")),  # psABI, 2.2.3
             disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_32",)),
-            entries=lambda is64, little: entries if little else None, assembler=None,
+            entries=lambda is64, little: entries if little else None,
             stopped=Stopped(
                 "eip", x86_64.parts("e"), {f"{letter}h": f"e{letter}x" for letter in "abcd"},
                 trap=lambda code: len(x86_64.INT3), stack="esp", call=6, below=1,

@@ -239,7 +239,7 @@ def facts() -> dict[int, Facts]:
         EM_X86_64: Facts(
             "x86-64", 1, written, Relocations(8, R_64, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 15: 1}),
             decoded=True, disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_64",)),
-            entries=lambda is64, little: entries, assembler=("R_X86_64_NONE", "R_X86_64_64", "R_X86_64_32"),
+            entries=lambda is64, little: entries,
             passing=passing,
             stopped=Stopped(
                 "rip", parts("r"), {f"{letter}h": f"r{letter}x" for letter in "abcd"}, trap=lambda code: len(INT3),
