@@ -115,6 +115,56 @@ def test_the_tree_is_what_was_called(case: str, trace: Any) -> None:
     assert shape_of(trace("--graph", *words, way=way).stdout) == shape
 
 
+# By which compiler, with which entries, and what runs the program there.
+ELSEWHERE = {
+    "musl": ("musl-gcc", "7,5", ()),
+    "aarch64": ("aarch64-linux-gnu-gcc", "1,0", ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")),
+    "riscv64": ("riscv64-linux-gnu-gcc", "5,4", ("qemu-riscv64", "-L", "/usr/riscv64-linux-gnu")),
+}
+TAILS = """
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#define PLAIN __attribute__((noinline))
+PLAIN int leaf(int n) { __asm__ volatile(""); return n; }
+PLAIN int tail(int n) { __asm__ volatile(""); return leaf(n + 1); }
+PLAIN int both(int n) { return leaf(n) + tail(n); }
+int main(void)
+{
+    int sum = 0;
+    for (int i = 0; i < 100; i++)
+        sum += both(i);
+    if (!fork()) {
+        leaf(1);
+        _exit(0);
+    }
+    wait(NULL);
+    return printf("%d\\n", sum) < 0;
+}
+"""
+
+
+@pytest.mark.parametrize("where", list(ELSEWHERE))
+def test_the_tree_with_another_c_library_and_on_other_machines(
+    where: str, usdtbuild: Any, cache: Path, run: Any, need: Any, tmp_path: Path
+) -> None:
+    """What is preloaded into programs of musl is what glibc gets. The emulator's own start ignores it."""
+    compiler, pair, emulator = ELSEWHERE[where]
+    for tool in (compiler, *emulator[:1]):
+        need(tool)
+    (tmp_path / "tails.c").write_text(TAILS)
+    run(compiler, "-O2", f"-fpatchable-function-entry={pair}", "tails.c", "-o", "tails", cwd=tmp_path)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), **({"CC": compiler} if emulator else {})}
+    words = (*emulator, tmp_path / "tails")
+    done = usdtbuild("trace", "--graph", "--", *words, env=environment)
+    assert shape_of(done.stdout.removeprefix("10000\n")) == [
+        (0, "main", 1), (1, "both", 100), (2, "leaf", 100), (2, "tail", 100), (3, "leaf", 100), (0, "leaf", 1),
+    ]  # fmt: skip
+    done = usdtbuild("trace", "--engine", "inside", "-F", "*", "--count", "--", *words, env=environment)
+    counts = dict(map(reversed, re.findall(r"^ *(\d+)  (\w+)$", done.stdout, re.MULTILINE)))
+    assert counts == {"main": "1", "both": "100", "tail": "100", "leaf": "201"}
+
+
 @pytest.mark.parametrize("case", [case for case in CASES if not case.startswith("a library")])
 def test_uftrace_says_the_same(case: str, run: Any, need: Any, programs: Any, tmp_path: Path) -> None:
     """But for a library that is opened twice: uftrace 0.13 shows what is called there the first time."""

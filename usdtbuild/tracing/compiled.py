@@ -51,6 +51,7 @@ def compiled(
             "-fPIC",
             "-shared",
             "-fvisibility=hidden",
+            "-DUSDT_LIVE_ANY_LIBC",
             *_HARDENED,
             *(f"-I{path}" for path in includes),
         ]

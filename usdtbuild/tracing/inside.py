@@ -153,6 +153,9 @@ class Inside(Tracer):
         for line in lines:
             if line == "ready":
                 self.looked_up = True
+            elif line.startswith("failed "):
+                refusal = Refusal(self.wish.argv[0], line.partition(" ")[2])
+                self.refusals += [refusal] if refusal not in self.refusals else []
             elif "\t" in line:
                 self._point(line.split("\t"))
 

@@ -217,6 +217,11 @@ LIVE_HIDDEN void live_watch_linker(void);
 LIVE_HIDDEN void live_on_change(void (*heard)(void)); /* live.c: called after a library came or went */
 LIVE_HIDDEN void live_linker_changed(void); /* live.c: called by the dynamic linker's hook */
 
+/* -- live.c ----------------------------------------------------------------------------------------------------- */
+
+LIVE_HIDDEN int live_has_glibc(void); /* the C library that the process has */
+LIVE_HIDDEN int live_at_fork(void (*before)(void), void (*after)(void), void (*child)(void));
+
 /* -- text.c ----------------------------------------------------------------------------------------------------- */
 
 /* One store into code: `size` bytes at `at`, if the first `expected` of them are what `old` says. */

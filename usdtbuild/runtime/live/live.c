@@ -5,6 +5,7 @@
 
 #include "internal.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -71,9 +72,49 @@ static void in_child(void)
 	after_fork();
 }
 
+#if defined(USDT_LIVE_ANY_LIBC) && defined(__GLIBC__)
+
+/*
+ * The library to preload is compiled with glibc and loaded by what the program has: musl ignores versions of symbols, and takes glibc's names of
+ * libraries for its own, but has pthread_atfork, which is no symbol of glibc's, and not what that calls.
+ */
+extern int pthread_atfork(void (*)(void), void (*)(void), void (*)(void)) __attribute__((weak));
+extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
+int live_has_glibc(void)
+{
+	return __register_atfork != NULL;
+}
+
+int live_at_fork(void (*before)(void), void (*after)(void), void (*child)(void))
+{
+	if (__register_atfork)
+		return __register_atfork(before, after, child, &__dso_handle);
+	return pthread_atfork ? pthread_atfork(before, after, child) : ENOSYS;
+}
+
+#else
+
+int live_has_glibc(void)
+{
+#if defined(__GLIBC__)
+	return 1;
+#else
+	return 0;
+#endif
+}
+
+int live_at_fork(void (*before)(void), void (*after)(void), void (*child)(void))
+{
+	return pthread_atfork(before, after, child);
+}
+
+#endif
+
 static __attribute__((constructor)) void watch_forks(void)
 {
-	pthread_atfork(before_fork, after_fork, in_child);
+	live_at_fork(before_fork, after_fork, in_child);
 }
 
 static uint64_t now(void)

@@ -444,12 +444,10 @@ int live_scan(void)
 
 /* -- the dynamic linker ----------------------------------------------------------------------------------------- */
 
-#if defined(__GLIBC__)
 static void hook(void)
 {
 	live_linker_changed();
 }
-#endif
 
 /*
  * From now on, hear of every dlopen and dlclose, if this machine and this dynamic linker allow: glibc's may be asked for its list while it calls the
@@ -457,12 +455,11 @@ static void hook(void)
  */
 void live_watch_linker(void)
 {
-#if defined(__GLIBC__)
 	static int done;
 	const live_module *module;
 	unsigned i;
 
-	if (done)
+	if (done || !live_has_glibc())
 		return;
 	done = 1;
 	for (module = live_modules; module; module = module->next)
@@ -480,5 +477,4 @@ void live_watch_linker(void)
 					return;
 				}
 		}
-#endif
 }

@@ -91,13 +91,15 @@ int live_tree_begin(int fd)
 	struct stat status;
 
 	if (fstat(fd, &status) || (size_t)status.st_size < 2 * sizeof *nodes || pthread_key_create(&key, free_stack)
-		|| pthread_atfork(NULL, NULL, in_child))
+		|| live_at_fork(NULL, NULL, in_child))
 		return 0;
 	nodes = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (nodes == MAP_FAILED)
 		return 0;
 	room = (uint64_t)status.st_size / sizeof *nodes;
+#ifdef LIVE_FRAMES
 	nodes[0].most = LIVE_MOST_FRAMES;
+#endif
 	return 1;
 }
 
@@ -155,11 +157,13 @@ static void close_one(stack *self, uint64_t when)
 }
 
 /* Whether the call was entered by a jump from the one that stands at the same place, which still returns. */
-static int is_tail_call(const char *slot)
+static int is_tail_call(const usdt_live_hit *hit)
 {
-	uintptr_t back = *(const uintptr_t *)(const void *)slot - (uintptr_t)live_trampolines;
-
-	return back < (uintptr_t)LIVE_FRAME_COUNT * 16;
+#ifdef LIVE_FRAMES
+	return live_back(hit->registers, hit->stack) - (uintptr_t)live_trampolines < (uintptr_t)LIVE_FRAME_COUNT * 16;
+#else
+	return hit == NULL;
+#endif
 }
 
 void live_tree_enter(const usdt_live_hit *hit, void *data)
@@ -175,7 +179,7 @@ void live_tree_enter(const usdt_live_hit *hit, void *data)
 	while (self->depth) {
 		const char *top = self->open[self->depth - 1].slot;
 
-		if (top > slot || slot - top > NEAR || (top == slot && is_tail_call(slot)))
+		if (top > slot || slot - top > NEAR || (top == slot && is_tail_call(hit)))
 			break;
 		self->depth--; /* left without a return */
 	}

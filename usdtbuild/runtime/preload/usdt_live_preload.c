@@ -5,7 +5,7 @@
  *
  *     rules    lines `P pattern`, `F pattern` (functions), `X pattern` (leave out), `R` (record hits, don't only count), `Z bytes`
  *              (the functions that follow: only those of so many), `T` (add up who calls whom, in `tree`)
- *     points   what this library writes: one line a point, fields separated by tabs, and `ready` when the program may start
+ *     points   what this library writes: one line a point, fields separated by tabs, `failed` and why, and `ready` when the program may start
  *     counts   64 bytes a point, the first 8 its hits; `points` says where
  *     ring     a page of numbers, then slots; see below
  *     tree     see call_tree.c; there if it is wanted
@@ -185,6 +185,16 @@ static void changed(void)
 		tell_all();
 }
 
+/* Say what can't be done at all. */
+static void check(int error)
+{
+	char line[256];
+	int length = error < 0 ? snprintf(line, sizeof line, "failed %s\n", usdt_live_error(error)) : 0;
+
+	if (length && write(points_fd, line, (size_t)length) < 0)
+		points_fd = -1;
+}
+
 static void follow(char *text)
 {
 	char *line, *rest = NULL;
@@ -193,9 +203,10 @@ static void follow(char *text)
 		if (*line == 'R')
 			record = 1;
 		else if (*line == 'P')
-			usdt_live_probe_on(line + 2, record ? hit : NULL, NULL);
+			check(usdt_live_probe_on(line + 2, record ? hit : NULL, NULL));
 		else if (*line == 'F')
-			usdt_live_function_on_with(line + 2, tree ? live_tree_enter : record ? hit : NULL, tree ? live_tree_leave : NULL, NULL, 0, smallest);
+			check(usdt_live_function_on_with(
+				line + 2, tree ? live_tree_enter : record ? hit : NULL, tree ? live_tree_leave : NULL, NULL, 0, smallest));
 		else if (*line == 'Z')
 			smallest = (uint32_t)strtoul(line + 2, NULL, 10);
 		else if (*line == 'T')
