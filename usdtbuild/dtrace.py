@@ -2,7 +2,7 @@
 
 It takes what builds pass to the tools of this name on illumos, FreeBSD, macOS and Linux, in any order and joined or
 separate; what means nothing here (libtool's compiler options, `-x nolibs`, `-Z`) is passed over. It makes headers (-h)
-and objects (-G) and traces nothing. The header is `provider.classic_header`'s business, the object `classic.object`'s.
+and objects (-G) and traces nothing. The header is `provider.complete`'s business, the object `classic.object`'s.
 
 No option parser of a library: none takes `-h` and `-DPIC` and `-m32` and `-xnolibs` as these builds mean them, and
 importing one would cost more than the work.
@@ -206,10 +206,10 @@ def run(request: Request) -> None:
     elif request.mode == "V":
         sys.stdout.write(f"dtrace: usdtbuild {__version__}\n")
     elif request.mode == "h":
-        from .provider import classic_header
+        from .provider import complete
 
         output = request.output or _default_output(request.sources[0], ".h")
-        write_whole(output, classic_header.write(_providers(request), os.path.basename(output)).encode())
+        write_whole(output, complete.write(_providers(request), os.path.basename(output), as_dtrace=True).encode())
     else:
         from .classic.object import Wanted, make
         from .outputs import Outputs

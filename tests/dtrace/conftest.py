@@ -35,11 +35,10 @@ int main(int argc, char **argv)
 	return 0;
 }
 """
-# Of calls, and of probes that are complete in the header: these show an integer as it was passed (1234 is an int).
+# Of calls, and of probes that are complete in the header: constants, and what is in registers that the compiler chose,
+# of which there are only the sizes here. They show an integer as it was passed (1234 is an int).
 SITES = [("app", "req__start", "-4@%edi 8@%rsi"), ("app", "req__done", "-4@%edi 8@%rsi 8@%rdx"), ("app", "idle", "")]
-COMPLETE_SITES = [
-    ("app", "req__start", "-4@%rdi 8@%rsi"), ("app", "req__done", "-4@%rdi 8@%rsi -8@%rdx"), ("app", "idle", "")
-]  # fmt: skip
+COMPLETE_SITES = [("app", "req__start", "-4 8"), ("app", "req__done", "-4 8 -8"), ("app", "idle", "")]
 
 
 class Note(NamedTuple):
@@ -55,6 +54,13 @@ class Note(NamedTuple):
     @property
     def what(self) -> tuple[str, str, str]:
         return (self.provider, self.name, self.arguments)
+
+    @property
+    def sizes(self) -> tuple[str, str, str]:
+        """The same with the sizes alone, of a site whose operands are all constants or registers of x86-64."""
+        operands = self.arguments.split()
+        assert all(re.fullmatch(r"-?[1248]@(%[er]\w\w?|\$-?\d+)", operand) for operand in operands), operands
+        return (self.provider, self.name, " ".join(operand.partition("@")[0] for operand in operands))
 
 
 _NOTE = re.compile(

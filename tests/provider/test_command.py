@@ -52,7 +52,7 @@ def test_standard_input_and_output(folder: Path, usdtbuild: Any) -> None:
 def test_an_unchanged_header_is_not_written_again(folder: Path, usdtbuild: Any) -> None:
     usdtbuild("header", "app.d", "-o", "app.h")
     os.utime("app.h", (1, 1))
-    (folder / "app.d").write_text(TEXT.replace("What it does", "Other words"))
+    (folder / "app.d").write_text(TEXT.replace("  probe", "\tprobe"))
     usdtbuild("header", "app.d", "-o", "app.h")
     assert Path("app.h").stat().st_mtime == 1
     (folder / "app.d").write_text(TEXT.replace("int fd", "long fd"))

@@ -114,17 +114,6 @@ def test_a_provider_read_back_from_an_object_has_a_header_too() -> None:
     assert declared in header.write((provider,), "app.h")
 
 
-def test_no_string_is_longer_than_c89_promises() -> None:
-    listed = ", ".join(
-        f"struct a_rather_long_name_of_a_structure_{i} *argument_with_a_long_name_{i}" for i in range(60)
-    )
-    text = write(f"provider {'x' * 53} {{ probe {'p' * 63}({listed}) : (info_t *argument_with_a_long_name_3); }};")
-    for statement in text.split("__asm__(")[1:]:
-        pieces = [line.strip()[1:-1] for line in statement.partition(");")[0].split("\n")]
-        length = len("".join(pieces).encode().decode("unicode_escape"))
-        assert 0 < length < 509
-
-
 def test_an_empty_file_makes_a_header_that_can_be_included() -> None:
     assert "Providers: none." in write("")
 

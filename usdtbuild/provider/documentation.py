@@ -56,7 +56,7 @@ def _probe(provider: Provider, probe: Probe) -> str:
     return (
         f"## `{provider.name}:{probe.name}`\n\n{_paragraph(probe.comment)}"
         f"Fired by `{macro}({names})`; `{macro}_ENABLED()` tells whether anyone is watching.\n\n"
-        f"{_arguments(probe)}```sh\n{_bpftrace(provider, probe)}\n{_perf(provider, probe)}\n```\n"
+        f"{_arguments(probe)}```sh\n{bpftrace(provider, probe)}\n{_perf(provider, probe)}\n```\n"
     )
 
 
@@ -86,7 +86,7 @@ def _kind(argument: Argument) -> str:
     return "string" if ctype.is_string else "address"
 
 
-def _bpftrace(provider: Provider, probe: Probe) -> str:
+def bpftrace(provider: Provider, probe: Probe) -> str:
     """Return a bpftrace command that prints the probe's arguments, or as many as any bpftrace can."""
     formats, values = [], []
     for index, argument in enumerate(probe.arguments[:_PRINTED_ARGUMENTS]):

@@ -19,7 +19,7 @@ from ..options import BY_HEADER, FORMATS, one_of
 from ..outputs import Outputs
 from ..record import NamedTuple
 from ..text import shown
-from . import classic_header, header
+from . import complete, header
 from .parser import ParseError, parse_bytes, read_file
 
 TYPE_CHECKING = False
@@ -67,7 +67,7 @@ def generate(request: Request) -> None:
         providers = _choose(providers, request)
     name = os.path.basename(output if output != "-" else _default_output(request.source))
     by_itself = not request.none and all(word in BY_HEADER for word in request.formats)
-    text = classic_header.write(providers, name) if by_itself else header.write(providers, name, request.none)
+    text = complete.write(providers, name) if by_itself else header.write(providers, name, request.none)
     documentation = _documentation(request, providers)
     with Outputs() as outputs:
         if output != "-":

@@ -18,10 +18,7 @@ from ..model import FLOAT, INTEGER, CType, Probe, Provider, macro_name
 from . import describe, placing
 from .types import ANY, BY_VALUE, FUNCTION, INT64, LLONG, SIZE, SSIZE, UINT64, ULLONG, UNDECLARED
 
-# C89 promises 509 characters in a string, and `-Woverlength-strings` counts them. An assembler statement around a
-# piece of the description takes at most 168, with a provider's name of 53.
 FIRING = "usdtbuild_on_"  # how the functions that hold probes' branches are called
-_MAX_PIECE = 330
 
 # Parameters that aren't passed as they are declared: the stub's C type, and how the macro converts. Floating point
 # travels as its bits; C89 has no bool; and no pointer to a function converts to `void *` in ISO C.
@@ -95,15 +92,13 @@ _INLINE = """\
 #ifndef USDTBUILD_INLINE
 #if defined(__cplusplus) && defined(__GNUC__)
 #define USDTBUILD_INLINE inline __attribute__((__always_inline__, __no_instrument_function__))
-#elif defined(__cplusplus)
-#define USDTBUILD_INLINE inline
 #elif defined(__GNUC__)
 #define USDTBUILD_INLINE extern __inline__ \\
 	__attribute__((__gnu_inline__, __always_inline__, __no_instrument_function__))
+#elif defined(__cplusplus) || defined(__STDC_VERSION__)
+#define USDTBUILD_INLINE static inline
 #elif defined(_MSC_VER)
 #define USDTBUILD_INLINE static __inline
-#elif defined(__STDC_VERSION__)
-#define USDTBUILD_INLINE static inline
 #else
 #define USDTBUILD_INLINE static
 #endif
@@ -177,7 +172,7 @@ def write(providers: tuple[Provider, ...], file_name: str, none: bool = False) -
     names = ", ".join(provider.name for provider in providers) or "none"
     return frame(
         f"/* Written by usdtbuild {__version__}; do not edit. Providers: {names}. */",
-        file_name,
+        guard(file_name),
         ["" if none else _PLATFORM + _CALLED, *helpers(used, none), *branches],
         used,
         [_provider(provider, none) for provider in providers],
@@ -193,17 +188,16 @@ def _in_assembly(provider: Provider, none: bool) -> str:
 
 
 def frame(
-    first_line: str, file_name: str, common: list[str], used: set[str], providers: list[str], assembly: str = ""
+    first_line: str, guard: str, common: list[str], used: set[str], providers: list[str], assembly: str = ""
 ) -> str:
     """Return a header around what is `common` to the probes and the text of each provider.
 
     `used` are the C types of all parameters, `assembly` is what assembler sources see.
     """
-    guard = "_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in file_name.upper())
     pieces = [
         f"{first_line}\n\n#ifndef\t{guard}\n#define\t{guard}\n\n#ifndef __ASSEMBLER__\n\n",
         *common,
-        '#ifdef __cplusplus\nextern "C" {\n#endif\n\n',
+        '#ifdef __cplusplus\nextern "C" {\n#endif\n',
         "".join(f"{tag};\n" for tag in sorted(filter(None, map(_tag, used)))),
         *providers,
         "\n#ifdef __cplusplus\n}\n#endif\n\n",
@@ -214,9 +208,14 @@ def frame(
     return "".join(pieces)
 
 
-def helpers(used: set[str], none: bool = False) -> list[str]:
-    """Return the definitions that these parameters need."""
-    pieces = [] if none else [_COMMON]
+def guard(file_name: str) -> str:
+    """Return the include guard for a header of this name, as `dtrace -h` has it."""
+    return "_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in file_name.upper())
+
+
+def helpers(used: set[str], none: bool = False, called: bool = True) -> list[str]:
+    """Return the definitions that these parameters need, and with `called` what declares a stub."""
+    pieces = [_COMMON] if called and not none else []
     pieces.append(_INLINE)
     needed = {word for parameter in used for word in _converted(parameter, none).split()}
     for name, (predefined, microsoft_if, microsoft, plain) in _TYPES.items():
@@ -285,8 +284,9 @@ def _provider(provider: Provider, none: bool) -> str:
     off = "".join(disabled(provider.name, probe) for probe in provider.probes)
     if not none:
         live = "".join(_live(provider.name, probe) for probe in provider.probes)
+        described = f"#if defined(__GNUC__)\n{description(provider)}#endif\n"
         marked = f'#if defined(USDTBUILD_PASSED)\n__asm__(USDTBUILD_MARK("%", "{provider.name}"));\n#endif\n'
-        off = f"#if defined(USDT_DISABLED)\n\n{off}\n#else\n\n{live}\n{description(provider)}{marked}\n#endif\n"
+        off = f"#if defined(USDT_DISABLED)\n\n{off}\n#else\n\n{live}\n{described}{marked}\n#endif\n"
     return provider_block(provider, off)
 
 
@@ -295,7 +295,7 @@ def provider_block(provider: Provider, body: str) -> str:
     mark = f"USDTBUILD_PROVIDER_{provider.name}"
     version = f"0x{describe.digest(provider)[:7]}"
     return (
-        f"\n/* provider {provider.name} */\n#ifndef {mark}\n#define {mark} {version}\n\n{body}\n"
+        f"\n/* provider {provider.name} */\n#ifndef {mark}\n#define {mark} {version}\n{body}"
         f"#elif {mark} != {version}\n"
         f'#error "two headers describe provider {provider.name} differently; make both from the same provider file"\n'
         f"#endif\n"
@@ -340,7 +340,7 @@ def _live(provider: str, probe: Probe) -> str:
 def _branch_body(count: int) -> str:
     name = f"USDTBUILD_TO_{count}"
     condition = f"{_can_branch(count)} && !defined({name})"
-    return f"#if {condition}\n{placing.body('USDTBUILD_TO', count, False)}#endif\n"
+    return f"#if {condition}\n{placing.body('USDTBUILD_TO', count)}#endif\n"
 
 
 def _can_branch(count: int) -> str:
@@ -424,40 +424,30 @@ def description_group(provider: Provider) -> str:
 
 
 def description(provider: Provider) -> str:
-    """Return the assembler statements that put the provider's description into every object, once.
+    """Return the assembler statement that puts the provider's description into every object, once.
 
     The section is a COMDAT group named by the description's hash, so that an executable, too, holds one copy.
-    `%progbits` and not `@progbits`, because `@` begins a comment on ARM.
     """
-    group = description_group(provider)
-    statements: list[str] = []
-    for line in describe.encode(provider).splitlines(keepends=True):
-        escaped = line.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t").replace("\n", "\\n")
-        for start, end in _cuts(escaped):
-            statements.append(_ascii(group, escaped[start:end]))
-    return "#if defined(__GNUC__)\n" + "".join(statements) + "#endif\n"
+    return _text(description_group(provider), describe.encode(provider))
 
 
 def mark(provider: Provider, what: str) -> str:
     """Return the assembler statement that puts a mark (see `describe`) into every object, once."""
-    return _ascii(f"usdtbuild.{what}.{provider.name}", f"{what}\\t{provider.name}\\n")
+    return _text(f"usdtbuild.{what}.{provider.name}", f"{what}\t{provider.name}\n")
 
 
-def _ascii(group: str, escaped: str) -> str:
-    text = escaped.replace("\\", "\\\\").replace('"', '\\"')
-    return (
-        f'__asm__(".pushsection {describe.SECTION},\\"G\\",%progbits,{group},comdat\\n"\n'
-        f'\t"\\t.ascii \\"{text}\\"\\n"\n\t"\\t.popsection");\n'
-    )
+def _text(group: str, text: str) -> str:
+    """Return the assembler statement for lines of the section that travels, in a COMDAT group.
+
+    `%progbits` and not `@progbits`, because `@` begins a comment on ARM. C89 promises 509 characters in a string, and
+    compilers count them but in what is an extension.
+    """
+    lines = "".join(f'\n\t"\\t.ascii \\"{_escaped(line)}\\"\\n"' for line in text.splitlines(keepends=True))
+    section = f'.pushsection {describe.SECTION},\\"G\\",%progbits,{group},comdat\\n'
+    return f'__extension__ __asm__("{section}"{lines}\n\t"\\t.popsection");\n'
 
 
-def _cuts(escaped: str) -> list[tuple[int, int]]:
-    """Return where to cut an assembler string so that each piece fits a C string and no escape is torn apart."""
-    cuts, start = [], 0
-    while start < len(escaped):
-        end = min(start + _MAX_PIECE, len(escaped))
-        while end < len(escaped) and escaped[end - 1] == "\\":
-            end -= 1
-        cuts.append((start, end))
-        start = end
-    return cuts
+def _escaped(line: str) -> str:
+    """Return a line as a string of the assembler's, in a string of C's."""
+    line = line.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t").replace("\n", "\\n")
+    return line.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,11 +1,10 @@
-r"""Puts a probe's arguments where a site's record says they are: the machines' rows, and C macros made of them.
+"""Puts a probe's arguments where a call would have them: the machines' rows, and C macros made of them.
 
-Both headers of a provider write a probe as one statement of inline assembly. `usdtbuild header` writes the branch to
-the probe's stub itself (`header`), and the drop-in `dtrace -h` a NOP with its note (`classic_header`). What they share
-is here: which registers a machine's calling convention has for the first arguments, and the statements that hold the
-arguments there and nothing else, so that the compiler keeps all other registers, and its stack, as they are.
+For headers whose probes are branches that `instrument` turns into NOPs (`header`). What is here: which registers a
+machine's calling convention has for the first arguments, and the statements that hold the arguments there and nothing
+else, so that the compiler keeps all other registers, and its stack, as they are.
 
-Knows neither stubs nor notes: the statement's text is the macro's first argument.
+Knows no records: the statement's text is the macro's first argument.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 from ..record import NamedTuple
 from . import describe
 
-_CELL = 8
 _X86_64_LETTERS = "DSdc"
 
 
@@ -24,11 +22,6 @@ class Machine(NamedTuple):
     constraints that name the first of them (a variable bound to a register costs compilers more than the rest of a
     probe). `passed` says how many of them a call to a stub fills, and `branch` is the instruction for it, with
     `{}` for the stub's name; `wide` says that one of them holds 64 bits.
-
-    `operands` spells the registers in a note, `base` is the register that points to the arguments beyond them, which
-    lie in cells of eight bytes, spelled as `memory` (`at_zero` for the first). Machines without a `base` have no probes
-    that are complete in the header. Those with 32-bit addresses have cells only, since no operand names a pair of
-    registers.
     """
 
     condition: str
@@ -37,10 +30,6 @@ class Machine(NamedTuple):
     passed: int = 0
     branch: str = ""
     wide: bool = True
-    operands: tuple[str, ...] = ()
-    base: str = ""
-    memory: str = ""
-    at_zero: str = ""
 
 
 def _numbered(pattern: str, first: int, count: int) -> tuple[str, ...]:
@@ -54,36 +43,23 @@ _CALL = ".byte 0xe8\\n\\t.long {} - . - 4"
 # The conventions are those of `usdtbuild.machines`. A branch must be of a form that `Calls.replace` knows wherever
 # an assembler may put it: nothing says that the stub, if it were called, could change registers.
 MACHINES = (
-    Machine("defined(__x86_64__) && defined(__LP64__)", _X86_64, _X86_64_LETTERS, 6, _CALL, True,
-            tuple("%%" + name for name in _X86_64), "rax", "{}(%%rax)", "0(%%rax)"),
-    Machine("defined(__x86_64__)", _X86_64, _X86_64_LETTERS, 6, _CALL, True,
-            (), "eax", "{}(%%rax)", "0(%%rax)"),
-    Machine("defined(__i386__)", (), "", 0, "call {}", False, (), "eax", "{}(%%eax)", "0(%%eax)"),
-    Machine("defined(__aarch64__) && defined(__LP64__)", _numbered("x{}", 0, 8), "", 8, "bl {}", True,
-            _numbered("x{}", 0, 6), "x8", "[x8, {}]", "[x8]"),
+    Machine("defined(__x86_64__)", _X86_64, _X86_64_LETTERS, 6, _CALL),
+    Machine("defined(__i386__)", (), "", 0, "call {}", False),
     Machine("defined(__aarch64__)", _numbered("x{}", 0, 8), "", 8, "bl {}"),
-    Machine("defined(__arm__) && !defined(__thumb__)", _numbered("r{}", 0, 4), "", 4, "bl {}", False,
-            (), "r0", "[r0, #{}]", "[r0]"),
     # In Thumb code what looks like an `it` block before a branch keeps it from being replaced.
-    Machine("defined(__arm__)", (), "", 0, "", False, (), "r0", "[r0, #{}]", "[r0]"),
-    Machine("defined(__riscv) && defined(__LP64__)", _numbered("a{}", 0, 8), "", 8, "call {}", True,
-            _numbered("a{}", 0, 6), "a6", "{}(a6)", "0(a6)"),
+    Machine("defined(__arm__) && !defined(__thumb__)", _numbered("r{}", 0, 4), "", 4, "bl {}", False),
+    Machine("defined(__riscv) && defined(__LP64__)", _numbered("a{}", 0, 8), "", 8, "call {}"),
     Machine("defined(__riscv)", _numbered("a{}", 0, 8), "", 8, "call {}", False),
-    Machine("defined(__s390x__)", _numbered("r{}", 2, 6), "", 5, "brasl %%r14,{}", True,
-            _numbered("%%r{}", 2, 6), "r1", "{}(%%r1)", "0(%%r1)"),
-    Machine("defined(__powerpc64__)", _numbered("r{}", 3, 8), "", 8, "bl {}\\n\\tnop", True,
-            _numbered("{}", 3, 6), "r9", "{}(9)", "0(9)"),
+    Machine("defined(__s390x__)", _numbered("r{}", 2, 6), "", 5, "brasl %%r14,{}"),
+    Machine("defined(__powerpc64__)", _numbered("r{}", 3, 8), "", 8, "bl {}\\n\\tnop"),
     Machine("defined(__loongarch64)", _numbered("$r{}", 4, 8), "", 8, "bl {}"),
 )  # fmt: skip
 
 
 # More arguments than this are in registers nowhere.
 MOST = max(machine.passed for machine in MACHINES)
-# How many arguments of a note are in registers, on machines whose operands can name them; the others are in cells.
-IN_REGISTERS = 6
 
-
-# Both headers may be in one file. A change of these macros' meaning changes the number in their guard.
+# A change of these macros' meaning changes the number in their guard.
 _COMMON = """\
 #ifndef USDTBUILD_MACHINE_1
 #define USDTBUILD_MACHINE_1
@@ -148,9 +124,8 @@ def unused(parameters: list[str]) -> str:
 def common() -> str:
     """Return the macros that choose a row of MACHINES; none are defined where probes must be calls.
 
-    For branches these are USDTBUILD_BRANCH(stub), USDTBUILD_PASSED (how many arguments) and USDTBUILD_64_BITS, for
-    notes USDTBUILD_BASE_REGISTER, USDTBUILD_IN_REGISTERS (if any are), USDTBUILD_PLACE_N and USDTBUILD_CELL, and for
-    both USDTBUILD_REGISTER_N and USDTBUILD_IN_LETTERS.
+    They are USDTBUILD_BRANCH(stub), USDTBUILD_PASSED (how many arguments), USDTBUILD_64_BITS, USDTBUILD_REGISTER_N and
+    USDTBUILD_IN_LETTERS.
     """
     rows = "".join(_row(machine, "elif" if index else "if") for index, machine in enumerate(MACHINES))
     text = _COMMON.replace("{section}", describe.SECTION).replace("{mark}", describe.BRANCH)
@@ -168,83 +143,40 @@ def _row(machine: Machine, keyword: str) -> str:
     lines += ["#define USDTBUILD_64_BITS"] if machine.wide else []
     lines += ["#define USDTBUILD_IN_LETTERS"] if machine.letters else []
     lines += [f'#define USDTBUILD_REGISTER_{index} "{name}"' for index, name in enumerate(machine.registers)]
-    if machine.base:
-        before, after = machine.memory.split("{}")
-        words = [word for word in (f'"{before}"' if before else "", "#offset", f'"{after}"') if word]
-        lines += [f'#define USDTBUILD_BASE_REGISTER "{machine.base}"', f'#define USDTBUILD_CELL_0 "{machine.at_zero}"']
-        lines += [f"#define USDTBUILD_CELL(offset) {' '.join(words)}"]
-        lines += ["#define USDTBUILD_IN_REGISTERS"] if machine.operands else []
-        lines += [f'#define USDTBUILD_PLACE_{index} "{name}"' for index, name in enumerate(machine.operands)]
     return "\n".join(lines) + "\n"
 
 
-def cell_macros(most: int) -> str:
-    """Return the places of the arguments that have no register, up to `most` arguments."""
-    lines = ["#if defined(USDTBUILD_IN_REGISTERS)", *_cells(IN_REGISTERS, most), "#else", *_cells(0, most), "#endif\n"]
-    return "\n".join(lines)
+def body(name: str, count: int) -> str:
+    """Return the macro `NAME_COUNT(text, clobber, function, arg0...)`: the statement `text` with arguments in place.
 
-
-def _cells(first: int, most: int) -> list[str]:
-    lines = []
-    for index in range(first, most):
-        offset = (index - first) * _CELL
-        place = f"USDTBUILD_CELL({offset})" if offset else "USDTBUILD_CELL_0"
-        lines.append(f"#define USDTBUILD_PLACE_{index} {place}")
-    for index in range(most):
-        sized = "USDTBUILD_SIZED" if index < first else "USDTBUILD_SIZED_IN_CELL"
-        lines.append(f"#define USDTBUILD_SIZED_{index}(T, size, v) {sized}(T, size, v)")
-    return lines
-
-
-def body(name: str, count: int, sized: bool) -> str:
-    """Return the macro `NAME_COUNT(text, clobber, arg0...)`: the statement `text` with so many arguments in place.
-
-    `clobber` is USDTBUILD_READS where an argument points to something, else USDTBUILD_PLAIN. With `sized` there is a
-    number before each argument, which the text can show as `%n[usdt_s0]`, and what has no register lies in cells;
-    without, there is a function before the first, to which the statement refers, wherever it is.
+    `clobber` is USDTBUILD_READS where an argument points to something, else USDTBUILD_PLAIN; to the `function` the
+    statement refers, wherever it is.
     """
-    each = [word for i in range(count) for word in ((f"size{i}", f"arg{i}") if sized else (f"arg{i}",))]
-    head = f"#define {name}_{count}({', '.join(['text', 'clobber', *([] if sized else ['function']), *each])}) \\\n"
+    names = ", ".join(["text", "clobber", "function", *(f"arg{i}" for i in range(count))])
+    head = f"#define {name}_{count}({names}) \\\n"
     if not count:
-        return head + _continued(_lines(0, 0, "", sized))
-    letters = head + _continued(_lines(count, IN_REGISTERS if sized else count, _X86_64_LETTERS, sized))
-    registers = head + _continued(_lines(count, IN_REGISTERS if sized else count, "", sized))
-    if not sized:
-        return f"#if defined(USDTBUILD_IN_LETTERS)\n{letters}#else\n{registers}#endif\n"
-    cells = head + _continued(_lines(count, 0, "", sized))
-    return (
-        f"#if !defined(USDTBUILD_IN_REGISTERS)\n{cells}#elif defined(USDTBUILD_IN_LETTERS)\n{letters}"
-        f"#else\n{registers}#endif\n"
-    )
+        return head + _continued(_lines(0, ""))
+    letters, registers = (head + _continued(_lines(count, letters)) for letters in (_X86_64_LETTERS, ""))
+    return f"#if defined(USDTBUILD_IN_LETTERS)\n{letters}#else\n{registers}#endif\n"
 
 
 def _continued(lines: list[str]) -> str:
     return " \\\n".join(f"\t{line}" for line in lines) + "\n"
 
 
-def _lines(count: int, registers: int, letters: str, sized: bool) -> list[str]:
+def _lines(count: int, letters: str) -> list[str]:
     """Return a body's lines.
 
     All values are computed before the first variable gets its register (the empty statement holds them): what a
     compiler computed in between, such as a call for a division, could change registers that are set already. It
     can't where all registers are named by the site's own constraints.
     """
-    held, cells = range(min(count, registers)), range(registers, count)
-    bound = held[len(letters) :]
-    lines = []
-    if cells:
-        members = " ".join(f"__typeof__(arg{i}) v{i} __attribute__((__aligned__({_CELL})));" for i in cells)
-        lines.append(f"struct {{ {members} }} usdt_cells;")
-    if bound or (held and cells):
-        lines.append('__asm__("" : ' + ", ".join(f'"+r"(arg{i})' for i in held) + ");")
-    lines += [f"usdt_cells.v{i} = arg{i};" for i in cells]
+    bound = range(min(count, len(letters)), count)
+    lines = ['__asm__("" : ' + ", ".join(f'"+r"(arg{i})' for i in range(count)) + ");"] if bound else []
     variables = [f"register __typeof__(arg{i}) usdt_{i} __asm__(USDTBUILD_REGISTER_{i}) = arg{i};" for i in bound]
-    inputs = [*(f'"{letter}"(arg{i})' for i, letter in zip(held, letters)), *(f'"r"(usdt_{i})' for i in bound)]
-    if cells:
-        variables.append("register void const *usdt_base __asm__(USDTBUILD_BASE_REGISTER) = &usdt_cells;")
-        inputs += ['"r"(usdt_base)', '"m"(usdt_cells)']
-    inputs += [f'[usdt_s{i}] "n"(size{i})' for i in range(count)] if sized else ['"X"(function)']
-    site = f"USDTBUILD_ASM(text : : {', '.join(inputs)} clobber);"
+    function = '"X"(function)'
+    inputs = [*(f'"{letter}"(arg{i})' for i, letter in enumerate(letters[:count])), *(f'"r"(usdt_{i})' for i in bound)]
+    site = f"USDTBUILD_ASM(text : : {', '.join([*inputs, function])} clobber);"
     if not variables:
         return [*lines, site]
     return [*lines, f"{{ {variables[0]}", *(f"  {variable}" for variable in variables[1:]), f"  {site} }}"]

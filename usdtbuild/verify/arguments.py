@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..formats import stapsdt
-from ..formats.operands import parse
+from ..formats.operands import CONSTANT, parse
 from ..inspection import probes as look
 from ..inspection import tracers
 from ..machines import facts_of
@@ -26,18 +26,24 @@ def _operands(subject: Subject) -> Iterator[Finding]:
     """Operands that some tracer doesn't understand."""
     cure = "declare the argument in a provider file: usdtbuild passes it where every tracer can read it"
     gathered = Gathered("operand", WARNING, cure)
-    known: dict[str, list[tuple[str, str]]] = {}
+    known: dict[tuple[str, bool], list[tuple[str, str]]] = {}
     for record in subject.notes:
-        if record.operands not in known:
-            known[record.operands] = list(_operand_troubles(record.operands, subject.image.machine))
-        for what, severity in known[record.operands]:
+        key = record.operands, subject.declared(record.provider) is not None
+        if key not in known:
+            known[key] = list(_operand_troubles(*key, subject.image.machine))
+        for what, severity in known[key]:
             gathered.add(what, site_place(subject, record), severity=severity)
     yield from gathered
 
 
-def _operand_troubles(text: str, machine: int) -> Iterator[tuple[str, str]]:
-    """Yield (what, severity) for each operand of a note that some tracer doesn't understand."""
+def _operand_troubles(text: str, ours: bool, machine: int) -> Iterator[tuple[str, str]]:
+    """Yield (what, severity) for each operand of a note that some tracer doesn't understand.
+
+    Constants of probes that are `ours` are meant to be in the note, although perf leaves them out.
+    """
     for index, operand in enumerate(parse(text, machine)):
+        if ours and operand.place.kind == CONSTANT:
+            continue
         troubles = tracers.operand_troubles(operand, machine)
         if troubles:
             what = f"argument {index} is given as `{operand.text[:60]}`: {', '.join(t.effect for t in troubles)}"
@@ -147,7 +153,7 @@ def _type_troubles(
             continue
         if operand.size and operand.size != size:
             yield f"{shown} has {size} bytes, and the record says {operand.size} (`{operand.text}`)"
-        elif operand.size and argument.type.kind == INTEGER and argument.type.signed != operand.signed:
+        elif operand.size > 1 and argument.type.kind == INTEGER and argument.type.signed != operand.signed:
             is_signed = "signed" if argument.type.signed else "unsigned"
             yield f"{shown} is {is_signed}, and the record says otherwise (`{operand.text}`)"
         elif operand.floating and argument.type.kind != FLOAT:
