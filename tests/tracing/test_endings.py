@@ -93,6 +93,56 @@ def test_children_that_are_killed_as_soon_as_they_are_there(
     assert done.stderr == ""
 
 
+SIGNALLED = r"""
+#include <signal.h>
+#include <stdio.h>
+#include <sys/time.h>
+static volatile long handled, sum;
+static void handle(int number) { handled += number != 0; }
+__attribute__((noipa)) void work(int n) { sum += n; }
+int main(void) {
+    struct itimerval often = {{0, 1000}, {0, 1000}};
+    signal(SIGALRM, handle);
+    setitimer(ITIMER_REAL, &often, 0);
+    int calls = 0;
+    for (; calls < 200 || handled < 50; calls++) work(calls);
+    printf("%d calls\n", calls);
+    return 0;
+}
+"""
+
+
+def test_a_signal_that_comes_while_a_breakpoint_is_stepped_over_waits(run: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    """Else its handler would run before the instruction, which would be hit once more."""
+    (tmp_path / "signalled.c").write_text(SIGNALLED)
+    run("gcc", "-O1", "-fcf-protection=none", "signalled.c", "-o", "signalled", cwd=tmp_path)
+    done = usdtbuild("trace", "--engine", "trap", "--count", "-F", "work", "--", tmp_path / "signalled")
+    calls = re.search(r"^(\d+) calls$", done.stdout, re.MULTILINE)
+    assert calls, done
+    assert re.search(rf"^ *{calls[1]}  work$", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_memory_of_programs_that_have_ended_is_given_back(scene: Callable[..., Path]) -> None:
+    """The tracer's, for each program that a shell has started and that had probes."""
+    words = [sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:*", "--"]
+    script = f'for i in 1 2 3 4 5 6 7 8; do "{scene("pie")}" 5; done; echo ready; read line'
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*words, "sh", "-c", script], stdin=pipe, stdout=pipe, text=True) as tracer:
+        assert tracer.stdout is not None
+        while tracer.stdout.readline() not in {"ready\n", ""}:
+            pass
+        (worker,) = Path(f"/proc/{tracer.pid}/task/{tracer.pid}/children").read_text().split()
+        deadline = time.monotonic() + 20
+        while (left := _memory_files(worker)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        tracer.communicate("\n", timeout=60)
+    assert (left, tracer.returncode) == (0, 0)
+
+
+def _memory_files(pid: str) -> int:
+    return sum("memfd:usdtbuild" in str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir())
+
+
 @pytest.mark.parametrize("engine", ["auto", "trap"])
 @pytest.mark.parametrize("ignored", [(), (signal.SIGHUP, signal.SIGINT)], ids=["usual", "nohup"])
 def test_a_program_has_the_signals_that_its_user_gave_it(engine: str, ignored: tuple[int, ...]) -> None:

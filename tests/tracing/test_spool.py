@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap
 import os
@@ -14,8 +15,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from usdtbuild.tracing import job
 from usdtbuild.tracing.outbox import Outbox
+from usdtbuild.tracing.patch import rings
 from usdtbuild.tracing.patch.code import HEAD, READY, RING_HEADER, RINGS, TAIL, Shape
 from usdtbuild.tracing.patch.rings import Rings
 from usdtbuild.tracing.selection import Wanted
@@ -196,6 +200,51 @@ def test_who_has_memory_of_its_own_loses_nothing_for_want_of_ours() -> None:
     for number in range(SHAPE.slots):
         writers.complete(writers.claim(), number)
     assert writers.collect() == list(range(SHAPE.slots))
+
+
+def test_a_record_behind_one_that_is_being_written_waits_until_its_thread_is_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(rings.time, "monotonic", lambda: now)
+    writers = _Writers()
+    slots = [writers.claim() for _ in range(4)]
+    for slot in (slots[0], slots[2], slots[3]):
+        writers.complete(slot, slot)
+    assert writers.collect() == slots[:1]
+    now += 1.5
+    assert writers.collect() == []
+    now += 1.0
+    assert writers.collect() == slots[2:]
+    assert writers.rings.holes == 1
+
+
+def test_a_short_write_is_gone_on_with_where_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: whole(file, data[:7], at))
+    reader = Reader()
+    writer = Writer(reader.descriptor)
+    said = [bytes([number]) * (10 * number) for number in range(1, 20)]
+    for raw in said:
+        writer.write(raw)
+    writer.wait(writer.size)
+    assert b"".join(reader.take(writer.size, 1 << 20)) == b"".join(said)
+    reader.close()
+
+
+def test_a_file_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pwrite", broken)
+    reader = Reader()
+    writer = Writer(reader.descriptor)
+    writer.write(b"record")
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        writer.wait(writer.size)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        writer.write(b"record")
+    reader.close()
 
 
 def test_a_spool_without_room_leaves_records_in_their_ring() -> None:

@@ -88,8 +88,7 @@ class Process:
         """A library that was between two addresses is gone."""
         if self.breakpoints is not None:
             self.breakpoints.forget(start, end)
-        for one in self.engines:
-            one.forget(start, end)
+        self.engines = [one for one in self.engines if not one.forget(start, end)]
 
     def is_armed_like(self, parent: Process) -> bool:
         """Whether all that is armed in the process that has forked this one is armed here. Raises OSError.
@@ -101,16 +100,20 @@ class Process:
         with contextlib.closing(Memory(self.pid)) as mine, contextlib.closing(Memory(parent.pid)) as other:
             return all(mine.read(*place) == other.read(*place) for place in places)
 
+    def all_engines(self) -> Iterator[patch.PatchEngine]:
+        """Yield those that have armed something here, in what it was forked from too."""
+        owner: Process | None = self
+        while owner is not None:
+            yield from owner.engines
+            owner = owner.parent
+
     def put_back(self) -> list[Refusal]:
         """Take breakpoints and jumps out, those too that it has from the process that forked it; all threads stand."""
         refusals: list[Refusal] = []
         if self.breakpoints is not None:
             self.breakpoints.disarm(keep_semaphores=self.shares_memory)
-        owner: Process | None = self
-        while owner is not None and not self.shares_memory:
-            for one in owner.engines:
-                refusals += one.detach(self.pid)
-            owner = owner.parent
+        for one in () if self.shares_memory else self.all_engines():
+            refusals += one.detach(self.pid)
         return refusals
 
     def close(self) -> None:
@@ -296,7 +299,7 @@ class Arming:
         if made.buffer_size < plan.buffer_size:
             what = f"address space is limited (ulimit -v), so buffers have {made.buffer_size >> 10} KB"
             self.worker.tell(job.Noted(f"{what} instead of {plan.buffer_size >> 20} MB"))
-        if made.first < FIRST:
+        if made.is_short:
             what = f"there is little memory to spare, so buffers begin with {made.first >> 10} KB instead of"
             self.worker.tell(job.Noted(f"{what} {FIRST >> 20} MB", always=True))
         if made.layout is not None and made.layout.spots and made.shared is not None:

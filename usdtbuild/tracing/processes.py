@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from .job import Job
+    from .patch import engine as patch
     from .tracees import Thread, Tracees
     from .trap.breakpoints import Hit
     from .worker import Worker
@@ -70,6 +71,10 @@ class Processes:
                 if one is process or (one.shares_memory and one.parent is process):
                     stack.enter_context(self.tracees.standing(one.pid))
             yield
+
+    def engines(self) -> set[patch.PatchEngine]:
+        """Return those whose memory a process may still write to."""
+        return {one for process in self.known.values() for one in process.all_engines()}
 
     # -- what happens to them ----------------------------------------------------------------------------------------
 

@@ -103,10 +103,13 @@ class Worker:
         if new:
             self._known |= new
             self.tell(job.Processes(frozenset(new)))
+        in_use = self.processes.engines()
         for number, engine in self.processes.arming.engines():
-            size = self.spool.size
+            size, over = self.spool.size, final or engine not in in_use
             if engine.holds():
-                engine.collect(self.spool.write, final=final)
+                engine.collect(self.spool.write, final=over)
+            if over and not engine.holds():
+                engine.close()
             if self.spool.size > size:
                 self.tell(job.Raw(number, self.spool.size - size))
         return self.spool.size - before

@@ -140,20 +140,13 @@ def _restore(entries: Sequence[journal.Entry], memory: Memory, spots: dict[int, 
         if entry.flags & journal.PADDED:
             refusals += _restore_padded(entry, memory, spots.get(entry.address))
             continue
-        size, spot = 4 if entry.flags & (journal.DISTANCE | journal.WORD) else 5, spots.get(entry.address)
-        found = memory.read(entry.address, size)
-        if found == entry.after[:size]:
-            if size == 5:
-                memory.write(entry.address, entry.before[:1])
-            memory.write(entry.address, entry.before[:size])
+        spot = spots.get(entry.address)
+        if not entry.flags & (journal.DISTANCE | journal.WORD):
+            taken = _restore_jump(entry, memory)
+        elif (found := memory.read(entry.address, 4)) == entry.after[:4]:
+            memory.write(entry.address, entry.before[:4])
             # What stands before a distance may be a breakpoint by now.
-            taken = spot is not None and size == 4 and HOST.traps.stands(memory.read(spot.site.address, 4))
-        elif size == 5 and _has_breakpoints_behind(found, entry):
-            memory.write(entry.address, entry.before[:1])
-            for at in range(1, size):
-                if found[at] == entry.after[at]:
-                    memory.write(entry.address + at, entry.before[at : at + 1])
-            taken = False  # whoever is there, the jump led to where it should (`layout`)
+            taken = spot is not None and HOST.traps.stands(memory.read(spot.site.address, 4))
         else:
             taken = bool(found)
         if spot is not None and taken:
@@ -182,12 +175,23 @@ def _restore_padded(entry: journal.Entry, memory: Memory, spot: Spot | None) -> 
     return [_taken(spot)] if spot is not None and taken else []
 
 
-def _has_breakpoints_behind(found: bytes, entry: journal.Entry) -> bool:
-    """Whether a jump of ours is there, and somebody's breakpoints among the instructions behind its first byte."""
-    trap = HOST.traps.instruction
-    if len(found) < len(trap) + 1 or len(trap) > 1 or found[:1] != entry.after[:1]:
-        return False
-    return all(byte in {ours, trap[0]} for byte, ours in zip(found, entry.after))
+def _restore_jump(entry: journal.Entry, memory: Memory) -> bool:
+    """Put back the five bytes of a jump; return whether somebody else has taken the site.
+
+    Any of them may be somebody's breakpoint, and stays; the jump led to where it should nevertheless (`layout`). Where
+    a breakpoint came to the first byte and is gone, that is the file's again. The others that are ours lie within a
+    NOP, or behind a return, where any value does; the first goes back before them, because it gives them a meaning.
+    """
+    before, after = entry.before[:JUMP_SIZE], entry.after[:JUMP_SIZE]
+    found, trap = memory.read(entry.address, JUMP_SIZE), HOST.traps.instruction[0]
+    ours = [byte in {mine, trap} for byte, mine in zip(found, after)]
+    if not all(ours[1:]) or not (ours[:1] == [True] or found[:1] == before[:1]):
+        return bool(found)
+    if found[:1] == after[:1]:
+        memory.write(entry.address, before[:1])
+    back = bytes(was if byte == mine else byte for byte, mine, was in zip(found, after, before))
+    memory.write(entry.address, back)
+    return found[:1] != after[:1]
 
 
 def earlier_mirrors(mapped: Sequence[Area], memory: Memory) -> dict[int, int]:

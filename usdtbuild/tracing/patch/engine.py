@@ -22,7 +22,7 @@ from ..tracees import status_field
 from . import again, code, journal, layout, machine, way_back
 from .changes import Changes, Stretch, clean_up, earlier_mirrors, stretches_of
 from .injection import NAME_IN_MAPS, borrow
-from .mapping import Mapping
+from .mapping import WARM, Mapping
 from .rings import FIRST, Rings, shape_for
 
 if TYPE_CHECKING:
@@ -76,12 +76,14 @@ class PatchEngine:
         self.layout: Layout | None = None
         self.changes: Changes | None = None
         self._counters: list[int] = []
+        self._totals = Totals({}, {})  # once it is retired
         arguments = [len(target.arguments) for target in plan.targets]
         strings = [sum(one.kind == STRING for one in target.arguments) for target in plan.targets]
         self.buffer_size = _affordable(plan.buffer_size, pid) if plan.what != COUNT else plan.buffer_size
         self.shape = shape_for(arguments, strings, plan.string_size, self.buffer_size)
-        self.first = FIRST  # bytes of each ring that have memory from the start
+        self.first, self.is_short = FIRST, False  # bytes of each ring with memory from the start; they should be more
         self._limited = False
+        self.dropped = 0  # records in rings that the program has damaged
 
     # -- arming ------------------------------------------------------------------------------------------------------
 
@@ -106,7 +108,10 @@ class PatchEngine:
             self.first = min(FIRST, spare_memory() // 4 // code.RINGS)
             if self.first < _LEAST:
                 raise TracerError("there is too little memory to spare for buffers; --count needs none")
+            self.is_short = self.first < FIRST
             self._limited = spare_memory(self.pid) // 4 < code.RINGS * self.shape.stride
+            if not self._limited:  # it may take some itself, should we be late
+                self.first = min(self.first, WARM)
         rings_size = code.RINGS * self.shape.stride if record else 0
         tid_offset = _tid_offset(self.tracees, self.pid, memory) if record else None
 
@@ -223,10 +228,12 @@ class PatchEngine:
             memory.write(stretch.start, bytes(text))
         return refusals
 
-    def forget(self, start: int, end: int) -> None:
-        """A library that was between two addresses is gone, and with it what was changed in it."""
+    def forget(self, start: int, end: int) -> bool:
+        """A library that was between two addresses is gone, and with it what was changed in it; return whether that was
+        all."""
         if self.changes is not None:
             self.changes.forget(start, end)
+        return not self.armed_at()
 
     def armed_at(self) -> list[int]:
         """Return where its changes begin that are in force; all were made at once, while all threads stood."""
@@ -236,21 +243,21 @@ class PatchEngine:
 
     def collect(self, write: Write, *, final: bool = False) -> int:
         """Hand over raw records, as `Rings.collect`; return how many."""
-        return self.rings.collect(write, final=final) if self.rings is not None else 0
+        if self.rings is None:
+            return 0
+        count, self.dropped = self.rings.collect(write, final=final), self.rings.dropped
+        return count
 
     def holds(self) -> bool:
         """Whether records are left in the rings."""
         return self.rings is not None and self.rings.holds()
 
-    @property
-    def dropped(self) -> int:
-        """Records in rings that the program has damaged."""
-        return self.rings.dropped if self.rings is not None else 0
-
     def totals(self) -> Totals:
         """Return hits by target (with COUNT), and lost hits by target (with RECORD)."""
+        if self.shared is None:
+            return self._totals
         found: dict[int, int] = {}
-        if self.shared is not None and self.layout is not None:
+        if self.layout is not None:
             data = self.shared.data
             for spot, at in zip(self.layout.spots, self._counters):
                 (value,) = struct.unpack_from("<Q", data, at)
@@ -281,7 +288,8 @@ class PatchEngine:
         return refusals
 
     def close(self) -> None:
-        """Give the memory back, except what threads may still be in."""
+        """Give the memory back, except what threads may still be in; what was counted stays known."""
+        self._totals = self.totals()
         if self.rings is not None and self.shared is not None:
             self.rings.close()
             self.shared.empty(self.rings.offset, code.RINGS * self.shape.stride)

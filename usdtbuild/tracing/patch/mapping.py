@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # (benchmarks/trace.py). So the first bytes of the rings that are used at once are mapped from the start: at most 8
 # rings, for which the program stands still some milliseconds more. We touch them before, because that counts as our
 # memory then.
-_WARM, _MOST_WARM = 1 << 20, 8
+WARM, _MOST_WARM = 1 << 20, 8
 
 
 class Mapping:
@@ -93,7 +93,7 @@ class Mapping:
         os.pwrite(shared.file, written, 0)
         os.pwrite(shared.file, contents, self.rings + self.rings_size)
         calls = (self.calls_again if again else self.calls)(shared.descriptor, rings_at, pid_cell, journal_at)
-        size = min(_WARM, first & -PAGE, self.rings_size // RINGS)
+        size = min(WARM, first & -PAGE, self.rings_size // RINGS)
         warm = [ring for ring in warm[:_MOST_WARM] if shared.give(self.rings + ring - rings_at, size)]
         calls += [Call(MADVISE, (ring, size, MADV_POPULATE_WRITE)) for ring in warm]
         try:

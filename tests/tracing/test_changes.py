@@ -1,0 +1,134 @@
+"""What is changed in a process is written down first, and put back byte by byte, whoever else has been there."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from typing import Any, cast
+
+import pytest
+
+from usdtbuild.tracing.model import PROBE, Module, Site, Target
+from usdtbuild.tracing.patch import journal
+from usdtbuild.tracing.patch.changes import Changes
+from usdtbuild.tracing.patch.forms import Form
+from usdtbuild.tracing.patch.spot import Spot
+from usdtbuild.tracing.trap.breakpoints import Breakpoints
+
+AT, SEMAPHORE = 0x1000, 0x2000
+BEFORE, AFTER = bytes.fromhex("900f1f4000"), bytes.fromhex("e90f1f4020")
+
+
+class Bytes:
+    """A process' memory: some bytes by address."""
+
+    def __init__(self) -> None:
+        self.bytes: dict[int, int] = {}
+        self.written: list[int] = []
+        self.before_write: Any = lambda address: None
+
+    def put(self, address: int, data: bytes) -> None:
+        self.bytes.update(enumerate(data, address))
+
+    def read(self, address: int, size: int) -> bytes:
+        return bytes(self.bytes.get(one, 0) for one in range(address, address + size))
+
+    def word(self, address: int, size: int = 8) -> int:
+        return int.from_bytes(self.read(address, size), "little")
+
+    def write(self, address: int, data: bytes) -> None:
+        self.before_write(address)
+        self.written.append(address)
+        self.put(address, data)
+
+
+def spots(count: int = 1) -> list[Spot]:
+    target = Target(0, PROBE, "p", "n", Module("/p", 0, "", 62), (), ())
+    form = Form(1, False, BEFORE[1:], (3,))
+    sites = [Site(AT + 16 * index, 0, (), semaphore=SEMAPHORE) for index in range(count)]
+    return [Spot(target, site, form, BEFORE, AFTER, 0x9000) for site in sites]
+
+
+def changed(count: int = 1) -> tuple[Bytes, Changes]:
+    memory = Bytes()
+    memory.put(SEMAPHORE, b"\x05\0")
+    changes = Changes(spots(count), cast("Any", memory))
+    changes.data = cast("Any", bytearray(changes.packed(journal.Places(0, 0, 0, ()))))
+    for spot in spots(count):
+        memory.put(spot.site.address, AFTER)
+    return memory, changes
+
+
+X86 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the bytes are x86-64's")
+
+
+@X86
+@pytest.mark.parametrize(
+    ("found", "left", "taken"),
+    [
+        ("e90f1f4020", "900f1f4000", False),
+        ("e9cc1f4020", "90cc1f4000", False),  # a breakpoint behind the NOP
+        ("e90f1f40cc", "900f1f40cc", False),
+        ("cc0f1f4020", "cc0f1f4000", True),  # a breakpoint at the site
+        ("900f1f4020", "900f1f4000", True),  # it has come and gone
+        ("e9aaaaaaaa", "e9aaaaaaaa", True),  # another's jump
+        ("900f1f4000", "900f1f4000", True),
+        ("c30f1f4020", "c30f1f4020", True),  # another's code
+    ],
+)
+def test_every_byte_of_a_jump_goes_back_that_is_still_ours(found: str, left: str, taken: bool) -> None:
+    memory, changes = changed()
+    memory.put(AT, bytes.fromhex(found))
+    refused = changes.put_back(cast("Any", memory))
+    assert memory.read(AT, 5).hex() == left
+    assert bool(refused) == taken
+
+
+@X86
+def test_the_first_byte_of_a_jump_goes_back_before_the_others() -> None:
+    memory, changes = changed()
+
+    def look(address: int) -> None:
+        if memory.written:
+            assert memory.read(AT, 1) == b"\x90"
+
+    memory.before_write = look
+    changes.put_back(cast("Any", memory))
+    assert memory.written == [AT, AT]
+
+
+def test_a_semaphore_is_in_the_journal_before_it_is_counted_up() -> None:
+    memory, changes = changed()
+    memory.put(SEMAPHORE, b"\x07\0")  # it has changed since it was looked up
+
+    def look(address: int) -> None:
+        entries = struct.iter_unpack("<QQ8s8sQ", bytes(changes.data or b"")[journal.START :])
+        (entry,) = [one for one in entries if one[0] == SEMAPHORE]
+        assert (entry[2][:2], entry[3][:2], entry[4]) == (b"\x07\0", b"\x08\0", journal.ARMED | journal.SEMAPHORE)
+
+    memory.before_write = look
+    changes.count_semaphores(cast("Any", memory))
+    assert memory.word(SEMAPHORE, 2) == 8
+
+
+def test_a_semaphore_is_counted_once_for_all_its_sites_and_goes_one_down_at_the_end() -> None:
+    """What others have counted meanwhile stays."""
+    memory, changes = changed(3)
+    changes.count_semaphores(cast("Any", memory))
+    assert memory.word(SEMAPHORE, 2) == 6
+    memory.put(SEMAPHORE, b"\x08\0")
+    changes.put_back(cast("Any", memory))
+    assert memory.word(SEMAPHORE, 2) == 7
+
+
+def test_what_somebody_else_has_put_in_the_place_of_a_breakpoint_stays() -> None:
+    code = ctypes.create_string_buffer(b"\x90" * 16, 16)
+    points = Breakpoints(os.getpid())
+    for offset in (0, 8):
+        points.arm_hook(ctypes.addressof(code) + offset, -1)
+    assert (code.raw[0], code.raw[8]) == (0xCC, 0xCC)
+    code[8] = b"\xe9"
+    points.disarm()
+    points.close()
+    assert (code.raw[0], code.raw[8]) == (0x90, 0xE9)
