@@ -8,13 +8,15 @@ BIN := .venv/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
 
-.PHONY: help demo test test-all test-projects test-machines machines bench lint docs manual pictures clean fuzz mutants pythons prepare-test prepare-all
+.PHONY: help demo check test test-all test-distributions test-projects test-machines machines bench lint docs manual pictures clean fuzz mutants pythons prepare-test prepare-all
 
 help:
 	@echo "make demo           build a sample with CMake and watch its probes fire"
+	@echo "make check          check the sources and run a few tests of every kind: two minutes"
 	@echo "make test           install what the tests need, check the sources, run the tests; of the other machines,"
 	@echo "                    one build each of those that clang, the linkers and qemu know by themselves"
-	@echo "make test-all       the same, with the slow tests and all machines (cross compilers are installed)"
+	@echo "make test-all       the same, with the slow tests and all machines (cross compilers are installed), and in bare Debians"
+	@echo "make test-distributions  make demo and make test in bare systems of Debian 12, 13 and testing (root, debootstrap)"
 	@echo "make test-machines  the other machines, whole: compilers and qemu are installed"
 	@echo "make test-projects  only the tests that build whole sample projects"
 	@echo "make machines       run every machine's tests and write the table of docs/architectures.md"
@@ -43,14 +45,21 @@ lint: prepare-test
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/mypy
 
+check: lint
+	$(PYTEST) --sample 3
+
 test: lint
 	$(PYTEST) -m "not slow"
 
 test-all: prepare-all lint
-	$(PYTEST)
+	$(PYTEST) --prepared all
+	$(PYTHON) tools/distributions.py
+
+test-distributions:
+	$(PYTHON) tools/distributions.py
 
 test-machines: prepare-all
-	$(PYTEST) tests/machines tests/machine_facts tests/inside/test_qemu.py
+	$(PYTEST) --prepared all tests/machines tests/machine_facts tests/inside/test_qemu.py
 
 test-projects: prepare-test
 	$(PYTEST) -m project

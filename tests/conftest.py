@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -78,11 +79,61 @@ def why_not_live() -> str:
     return ""
 
 
+# --- a selection, and what was skipped ------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--sample 3`: of each file at most three test functions, from all over it, each with one set of parameters."""
+    parser.addoption("--sample", type=int, default=0, metavar="N", help="at most N quick tests of each file")
+    parser.addoption("--prepared", default="test", help="what tools/prepare.py has prepared: test or all")
+
+
+def sample(items: list[pytest.Item], most: int) -> list[pytest.Item]:
+    """Return at most so many tests of each file, none of them slow, a whole project's, or alone on the machine."""
+    files: dict[Path, dict[str, pytest.Item]] = {}
+    for item in items:
+        if not any(map(item.get_closest_marker, ("slow", "project", "live"))):
+            files.setdefault(item.path, {}).setdefault(getattr(item, "originalname", item.name), item)
+    chosen = []
+    for found in files.values():
+        tests = list(found.values())
+        chosen += [tests[index * len(tests) // most] for index in range(most)] if len(tests) > most else tests
+    return chosen
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run by root that skipped tests for lack of what `make test` installs."""
+    if os.geteuid() == 0 and avoidable(session.config) and session.exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def skips(config: pytest.Config) -> Counter[str]:
+    """Return how many tests were skipped for each reason."""
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    reports = reporter.stats.get("skipped", ()) if reporter else ()
+    return Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
+
+
+def avoidable(config: pytest.Config) -> list[str]:
+    """Return the reasons of skips that name something which apt could install, as tools/prepare.py knows it."""
+    reasons = [reason for reason in skips(config) if re.search(r"\b(not installed|missing)\b", reason)]
+    if not reasons:
+        return []
+    words = [sys.executable, str(ROOT / "tools/prepare.py"), "missing", config.getoption("--prepared")]
+    missing = subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
+    return [reason for reason in reasons if any(re.search(rf"(?<!\S){re.escape(one)}\b", reason) for one in missing)]
+
+
 # --- the live marker ------------------------------------------------------------------------------------------
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the live tests that this machine can't run, and mark the reports of all live tests."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose a sample if one is asked for; skip the live tests that this machine can't run, and mark their reports."""
+    if most := config.getoption("--sample"):
+        chosen = sample(items, most)
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
     reason = why_not_live()
     for item in items:
         marker = item.get_closest_marker("live")
@@ -108,8 +159,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         os.close(folder)
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how many tests really attached a tracer: a run that skipped them all must not look like one that didn't."""
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say what was skipped and why, and how many tests attached a tracer: a run that skipped them all must not look
+    like one that didn't."""
+    for why, count in skips(config).most_common():
+        terminalreporter.write_line(f"{count:5} skipped: {why}")
+    for why in avoidable(config):
+        terminalreporter.write_line(f"`make test` as root installs what is missing here: {why}", red=True)
     ran = skipped = 0
     for outcome, reports in terminalreporter.stats.items():
         for report in reports:

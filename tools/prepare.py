@@ -3,6 +3,7 @@
     python3 tools/prepare.py demo     what the demonstration needs
     python3 tools/prepare.py test     what the tests need
     python3 tools/prepare.py all      what all tests need: also the other machines' compilers, and qemu
+    python3 tools/prepare.py missing test     print which of it apt has and is not installed
 
 Runs on a machine that has Python 3 and nothing else of ours, so it imports the standard library only. As root it
 installs missing Debian or Ubuntu packages with apt; as a user it names them in one line and goes on where the rest is
@@ -127,6 +128,8 @@ WHEELS = (
 
 def main(arguments: list[str]) -> int:
     """Prepare the machine for the purpose named on the command line; return the exit code."""
+    if len(arguments) == 2 and arguments[0] == "missing" and arguments[1] in NEEDS:
+        return print_missing(NEEDS[arguments[1]])
     if len(arguments) != 1 or arguments[0] not in NEEDS:
         print(__doc__, file=sys.stderr)
         return 2
@@ -155,6 +158,14 @@ def main(arguments: list[str]) -> int:
         fetch_wheels()
     if is_root:
         mount_tracefs()
+    return 0
+
+
+def print_missing(needs: tuple[Need, ...]) -> int:
+    """Print the names of what isn't there and apt could install; return 0."""
+    for need in needs:
+        if not is_there(need) and known([need.packages]):
+            print(Path(need.found).name if need.found.startswith("/") else need.found.removeprefix("include:"))
     return 0
 
 

@@ -96,6 +96,8 @@ def test_templates_of_two_objects_are_registered_once_with_all_sites(
     link: str, shape: str, linker: str, sources: Path, usdtbuild: Any, run: Any, watch: Any
 ) -> None:
     """One object is built with -O0 and one with -O2, so that they disagree on every function they share."""
+    if link == "-Wl,-r" and linker == "mold":
+        pytest.skip("what mold -r writes of groups, linkers refuse or lose")
     link_word, compile_word = shape.split()
     for name, level in (("first", "-O0"), ("second", "-O2")):
         usdtbuild(

@@ -91,7 +91,10 @@ class Watcher:
         self.read()
 
     def _said(self) -> str:
-        return self._errors.read_text("utf-8", "replace").strip()[-1000:] or "it said nothing"
+        # Newer ones warn of settings' old names and of limits, which is no reason to end.
+        lines = self._errors.read_text("utf-8", "replace").splitlines()
+        said = "\n".join(line for line in lines if not line.startswith("WARNING: "))
+        return said.strip()[-1000:] or "it said nothing"
 
     def read(self) -> None:
         """Take what it has printed. Raises TracerError if it has ended."""
