@@ -49,6 +49,25 @@ def test_standard_input_and_output(folder: Path, usdtbuild: Any) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["app.d", "stdin.h"]
 
 
+def test_check_tells_whether_a_committed_header_is_up_to_date(folder: Path, usdtbuild: Any) -> None:
+    missing = usdtbuild("header", "--check", "app.d", "-o", "app.h", code=1)
+    assert "usdtbuild: app.h: can't be compared: no such file or directory" in missing.stderr
+    usdtbuild("header", "app.d", "-o", "app.h")
+    before = Path("app.h").stat()
+    for way in ([], ["--provider", "app"]):
+        fresh = usdtbuild("header", "--check", "app.d", "-o", "app.h", "--stamp", "stamp", *way)
+        assert (fresh.stdout, fresh.stderr, Path("stamp").exists()) == ("", "", True)
+    Path("app.d").write_text(TEXT.replace("int fd", "long fd"))
+    stale = usdtbuild("header", "--check", "app.d", "-o", "app.h", code=1)
+    assert "-   APP_REQ_DONE(int fd, char *path)\n+   APP_REQ_DONE(long fd, char *path)\n" in stale.stdout
+    assert "app.h: is not what app.d makes; run usdtbuild header app.d with the same options" in stale.stderr
+    Path("app.h").write_text(Path("app.h").read_text().replace("(usdtbuild ", "(usdtbuild 0.0."))
+    other = usdtbuild("header", "--check", "app.d", "-o", "app.h", code=1)
+    assert "app.h: was written by usdtbuild 0.0." in other.stderr
+    assert Path("app.h").stat().st_mtime >= before.st_mtime
+    assert sorted(path.name for path in folder.iterdir()) == ["app.d", "app.h", "stamp"]
+
+
 def test_an_unchanged_header_is_not_written_again(folder: Path, usdtbuild: Any) -> None:
     usdtbuild("header", "app.d", "-o", "app.h")
     os.utime("app.h", (1, 1))
@@ -160,6 +179,7 @@ def test_a_wrong_file_is_reported_as_a_compiler_does_and_nothing_is_written(fold
         (["app.d", "-I", "x"], 2, "-I, -D and -U are for the C preprocessor; add -C"),
         (["app.d", "-C", "-DX", "-U", "X"], 2, "macro X is both defined (-D) and undefined (-U)"),
         (["app.d", "--formats", "sdt"], 2, "--formats: 'sdt' is no record format; take stapsdt, dof or usdt, with"),
+        (["app.d", "--check", "-o", "-"], 2, "--check compares the header with a file, named with -o"),
         (["app.d", "--nonsense"], 2, "No such option"),
         (["app.d", "app.d"], 2, "unexpected extra argument"),
         (["app.d", "-o"], 2, "requires an argument"),
@@ -186,7 +206,7 @@ def test_an_unreadable_file(folder: Path, usdtbuild: Any) -> None:
 
 def test_help(usdtbuild: Any) -> None:
     text = usdtbuild("header", "--help").stdout
-    words = "-o, --output --formats --none --doc --stamp --depfile -C -I -D -U USDT_DISABLED"
+    words = "-o, --output --formats --check --none --doc --stamp --depfile -C -I -D -U USDT_DISABLED"
     for word in words.replace(", ", ",").split():
         assert word.replace(",", ", ") in text
 
@@ -203,6 +223,7 @@ def test_help(usdtbuild: Any) -> None:
         (["a.d", "--output", "a.h", "--stamp", "s"], Request("a.d", "a.h", stamp="s")),
         (["--depfile", "d", "--doc", "m", "a.d"], Request("a.d", documentation="m", depfile="d")),
         (["--formats", "dof", "a.d"], Request("a.d", formats=("dof",))),
+        (["a.d", "--check"], Request("a.d", check=True)),
         (["a.d", "--formats=stapsdt,usdt"], Request("a.d", formats=("stapsdt", "usdt"))),
         (["a.d", "-C"], None), (["a.d", "--help"], None), (["a.d", "b.d"], None), (["a.d", "-o"], None),
         (["a.d", "-o", "-"], None), (["-"], None), ([], None), (["--none"], None),

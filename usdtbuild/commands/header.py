@@ -19,6 +19,7 @@ from ..provider.generate import Request, read_formats, run
 @click.option("--provider", "only", metavar="NAME", multiple=True, help="Only this provider of the file; repeatable.")
 @click.option("--formats", metavar="LIST", default="stapsdt", help="Records: stapsdt, dof, usdt; see below.")
 @click.option("--none", is_flag=True, help="Macros that do nothing, on any platform; arguments are type-checked.")
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1, and a diff, unless the header is up to date.")
 @click.option("--doc", "documentation", metavar="FILE.md", default="", help="Also write documentation in Markdown.")
 @click.option("--stamp", metavar="FILE", default="", help="Touch this file, also when the header stays as it is.")
 @click.option("--depfile", metavar="FILE", default="", help="Write what the header depends on, for Make and Ninja.")
@@ -34,6 +35,7 @@ def command(
     only: tuple[str, ...],
     formats: str,
     none: bool,
+    check: bool,
     documentation: str,
     stamp: str,
     depfile: str,
@@ -57,7 +59,7 @@ def command(
     given = {"-I": include, "-D": define, "-U": undefine}
     options = tuple(f"{letter}{word}" for letter, words in given.items() for word in words)
     text = partial(preprocessed, options) if preprocess else None
-    request = Request(source, output, none, documentation, stamp, depfile, text, only, read_formats(formats))
+    request = Request(source, output, none, documentation, stamp, depfile, text, only, read_formats(formats), check)
     ctx.exit(run(request))
 
 

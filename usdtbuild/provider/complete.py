@@ -256,6 +256,8 @@ _CHAR = """#if defined(USDTBUILD_CHAR)
 """
 _UNKNOWN = """#if defined(USDTBUILD_LINUX) && !defined(USDTBUILD_REGISTERS)
 #error "no probes on this machine: compile with -DUSDT_DISABLE"
+#elif defined(USDTBUILD_LINUX) && defined(USDT_ENABLED_BY_CALL)
+#error "this header's probes have SDT notes; for DOF or .note.usdt make it with usdtbuild header --formats"
 #endif
 """
 

@@ -1,7 +1,7 @@
 """The quick way into `usdtbuild header` for the plain command lines that builds use.
 
 Importing the command line's libraries would double the command's time, so the entry point asks here first. Whatever is
-not a plain `FILE`, `-o FILE`, `--none`, `--formats LIST`, `--stamp FILE`, `--depfile FILE` or `--doc FILE` is left to
+not a plain `FILE`, `-o FILE`, `--none`, `--check`, `--formats LIST`, `--stamp FILE`, `--depfile FILE` or `--doc FILE` is left to
 the command line proper (`usdtbuild.commands.header`), help and usage errors included; both end in `generate.run`.
 """
 
@@ -36,11 +36,11 @@ def main(arguments: list[str]) -> int | None:
 def read(arguments: list[str]) -> Request | None:
     """Return what a plain command line asks for, or None for one that isn't plain."""
     values: dict[str, Any] = {}
-    none = False
+    flags = {"--none": False, "--check": False}
     words = iter(arguments)
     for word in words:
-        if word == "--none":
-            none = True
+        if word in flags:
+            flags[word] = True
             continue
         name, value = "source", word
         if word.startswith("--formats="):
@@ -55,4 +55,4 @@ def read(arguments: list[str]) -> Request | None:
         return None
     if "formats" in values:
         values["formats"] = read_formats(values["formats"])
-    return Request(none=none, **values)
+    return Request(none=flags["--none"], check=flags["--check"], **values)

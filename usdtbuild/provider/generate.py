@@ -33,7 +33,8 @@ class Request(NamedTuple):
     `output` may be `-` for the standard output. `preprocess` is None without -C, else returns a file's text
     behind the C preprocessor, with its comments or without.
     `only` names the providers to take from the file; empty for all. `formats` are the records that probes shall have:
-    the header writes those of `options.BY_HEADER` itself, and for any other one, objects must be completed.
+    the header writes those of `options.BY_HEADER` itself, and for any other one, objects must be completed. With `check`
+    nothing is written but the stamp: the files must be there, as they would be written.
     """
 
     source: str
@@ -45,6 +46,7 @@ class Request(NamedTuple):
     preprocess: Callable[[str, bool], bytes] | None = None
     only: tuple[str, ...] = ()
     formats: tuple[str, ...] = BY_HEADER
+    check: bool = False
 
 
 def run(request: Request) -> int:
@@ -69,6 +71,15 @@ def generate(request: Request) -> None:
     by_itself = not request.none and all(word in BY_HEADER for word in request.formats)
     text = complete.write(providers, name) if by_itself else header.write(providers, name, request.none)
     documentation = _documentation(request, providers)
+    if request.check:
+        from .check import check
+
+        for path, wanted in ((output, text), (request.documentation, documentation)):
+            if path:
+                check(path, wanted, request.source)
+        if request.stamp:
+            _touch(request.stamp)
+        return
     with Outputs() as outputs:
         if output != "-":
             _write(outputs, output, text, keep=True)
@@ -103,6 +114,8 @@ def _check_outputs(request: Request, output: str) -> None:
     """Refuse to write two things to one file, or over the source. Raises UsageError."""
     if "-" in (request.documentation, request.stamp, request.depfile):
         raise UsageError("only the header can go to the standard output, with -o -")
+    if request.check and (output == "-" or request.depfile):
+        raise UsageError("--check compares the header with a file, named with -o, and writes no --depfile")
     if request.depfile and output == "-" and not request.stamp:
         raise UsageError("--depfile says what a file depends on; name that file with -o or --stamp")
     wanted = [request.source, output, request.documentation, request.stamp, request.depfile]
