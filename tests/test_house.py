@@ -38,7 +38,7 @@ FLOORS = (
     ("elf",),
     ("machines",),
     ("outputs",),
-    ("files", "folders", "ending", "vendored"),
+    ("files", "folders", "ending", "rights", "vendored"),
     ("model",),
     ("errors", "options", "_version", "cmake", "limits", "record", "text"),
 )

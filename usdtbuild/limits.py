@@ -20,3 +20,5 @@ JOURNAL_ENTRIES, JOURNAL_PARTS = 1 << 20, 1 << 16
 # registers, registers and their bytes. SVE has the widest registers, and SME's matrices 64 KB.
 PACKET, PACKET_SENT, STUB_OBJECT, STUB_FILE = 1 << 22, 1 << 20, 16 << 20, 256 << 20
 THREADS, ANNEXES, REGISTERS, REGISTER_SIZE = 1 << 16, 64, 1 << 14, 1 << 16
+# Bytes that a process without rights may answer when it has read files: a hundred thousand functions take 30 MB.
+ANSWER = 256 << 20

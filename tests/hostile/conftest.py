@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 SOURCES = Path(__file__).resolve().parent
+ROOT = SOURCES.parent.parent
 NOBODY = 65534
 
 
@@ -142,16 +144,44 @@ sys.exit(code if code >= 0 else 128 - code)
 """
 
 
+class Everybodys(NamedTuple):
+    """A Python that every user may run, with the environment in which it finds this checkout."""
+
+    path: str
+    environment: dict[str, str]
+
+
+@pytest.fixture
+def everybodys() -> Everybodys:
+    """Return /usr/bin/python3, if it is of the version that runs the tests: theirs may be in a folder of root's own."""
+    python = shutil.which("python3", path="/usr/bin") or "false"
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    asked = [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    if subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() != version:
+        pytest.skip(f"every user must be able to run this version of Python ({version}) as /usr/bin/python3")
+    environment = {
+        "HOME": "/nonexistent", "PATH": "/usr/bin:/bin:/usr/sbin", "LC_ALL": "C.UTF-8",
+        "PYTHONPATH": f"{ROOT}:{sysconfig.get_path('purelib')}",
+    }  # fmt: skip
+    as_nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    line = [python, "-c", "import usdtbuild.cli"]
+    if subprocess.run(line, env=environment, cwd="/", capture_output=True, check=False, **as_nobody).returncode:
+        pytest.skip("other users may not read this checkout")
+    return Everybodys(python, environment)
+
+
 @pytest.fixture
 def command() -> Callable[..., Said]:
     """Run a command line of usdtbuild as root: `command("list", path, timeout=10)`; `memory` limits its data."""
 
-    def execute(*words: str | Path, timeout: float = 60, memory: int = 0, **more: Any) -> Said:
+    def execute(
+        *words: str | Path, timeout: float = 60, memory: int = 0, python: str = sys.executable, **more: Any
+    ) -> Said:
         limit = ["prlimit", f"--as={memory}"] if memory else []
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as most:
             process = subprocess.Popen(
                 [sys.executable, "-S", "-c", _MEASURED, str(most.fileno()), *limit,
-                 sys.executable, "-m", "usdtbuild", *map(str, words)],
+                 python, "-m", "usdtbuild", *map(str, words)],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=[most.fileno()], start_new_session=True,
                 **more,
             )  # fmt: skip

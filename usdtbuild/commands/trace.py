@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import UsageError
+from ..errors import InputError, UsageError
 from ..tracing.tracer import AUTO, ENGINES
 from . import checked
 from .say import echo
@@ -93,6 +93,8 @@ class _Ordered(click.Command):
               help="At most, for each ring.  [default: 32]")  # fmt: skip
 @click.option("-o", "--output", "outputs", multiple=True, metavar="FILE",
               help="A file: .html (timeline), .svg (flame graph), .folded, .json (Perfetto), .jsonl, .csv")  # fmt: skip
+@click.option("--user", default="", metavar="NAME", callback=checked.text,
+              help="As root: run the command and write files as this user.")  # fmt: skip
 @click.option("-v", "--verbose", is_flag=True, help="Say which engine does what, and what it cost.")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ARGS...]")
 def command(
@@ -125,6 +127,7 @@ def command(
     string_size: int,
     buffer: int,
     outputs: tuple[str, ...],
+    user: str,
     verbose: bool,
     argv: tuple[str, ...],
 ) -> None:
@@ -132,11 +135,12 @@ def command(
 
     Without -P and -F all probes of the program and of its libraries are traced, until it ends or you press Ctrl-C.
     """
+    from .. import rights
     from ..outputs import Outputs
     from ..tracing.job import Job
     from ..tracing.model import COUNT, RECORD
     from ..tracing.outputs import COUNTS
-    from ..tracing.outputs.choose import Wishes, choose
+    from ..tracing.outputs.choose import Wishes, choose, needs
     from ..tracing.selection import Wanted
 
     words = _emulator(remote, emulator, sysroot)
@@ -148,17 +152,22 @@ def command(
     if returns and not calls and not functions:
         raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
     wanted = Wanted(probes, functions, exclude, modules, _providers(files), calls, returns, min_size, _order(probes))
-    job = Job(wanted, RECORD, engine, pid or 0, argv, str(Path.cwd()), dict(os.environ), remote=remote,
-              emulator=words, sysroot=sysroot)  # fmt: skip
+    whose = rights.chosen(user)
+    if whose is not None and user:
+        os.environ.update(whose.environment())
+    job = Job(wanted, RECORD, engine, pid or 0, argv, str(Path.cwd()), dict(os.environ), remote=remote, emulator=words,
+              sysroot=sysroot, string_size=string_size, buffer_size=buffer << 20, trap_functions=trap,
+              children=not no_children, user=whose, as_user=bool(user))  # fmt: skip
     if report or graph:
         _end(_show_calls(job, report, graph, duration))
-    with Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
-        # Whether a return passes may depend on its call, so a filter of both needs records.
-        counting = output.needs == COUNTS and not (sieve is not None and returns)
-        job = job._replace(what=COUNT if counting else RECORD, string_size=string_size, buffer_size=buffer << 20,
-                           trap_functions=trap, children=not no_children,
-                           where=sieve.filter if sieve is not None and counting else None)  # fmt: skip
-        code = _trace(job, output, sieve, duration, limit, verbose)
+    # Whether a return passes may depend on its call, so a filter of both needs records.
+    if needs(wishes) == COUNTS and not (sieve is not None and returns):
+        job = job._replace(what=COUNT, where=sieve.filter if sieve is not None else None)
+    try:
+        with _tracer(job) as session, Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
+            code = _trace(session, output, sieve, duration, limit, verbose)
+    except InputError as error:
+        raise (rights.with_way_out(error) if whose is not None else error) from None
     _end(code)
 
 
@@ -213,10 +222,17 @@ def _emulator(remote: str, emulator: str, sysroot: str) -> tuple[str, ...]:
 
 
 def _tracer(job: Job) -> Tracer:
-    """Return the tracer for a job, not started yet. Raises UsageError and NoTracerError."""
+    """Return the tracer for a job, not started yet, with fewer rights. Raises UsageError and NoTracerError."""
+    from ..rights import give_up
     from ..tracing.tracer import choose
 
-    return choose(job, lambda text: echo(f"usdtbuild: {text}", err=True))
+    def tell(text: str) -> None:
+        echo(f"usdtbuild: {text}", err=True)
+
+    tracer = choose(job, tell, lambda: give_up(job.user))
+    if job.user is not None and job.argv and not job.as_user and not job.remote:
+        tell(f"{job.argv[0]} runs as root; --user {job.user.name} runs it as {job.user.name}")
+    return tracer
 
 
 def _order(probes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -279,32 +295,34 @@ def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
     return tuple(provider for path in files for provider in parse_file(path))
 
 
-def _trace(job: Job, output: All, sieve: Sieve | None, duration: float | None, limit: int | None, verbose: bool) -> int:
+def _trace(
+    session: Tracer, output: All, sieve: Sieve | None, duration: float | None, limit: int | None, verbose: bool
+) -> int:
     """Do it; return the exit code: the program's own, if it was started here; minus a signal that asked for the end."""
     from ..tracing.model import COUNT
 
-    with _tracer(job) as session:
-        stopped = _stop_by_signals(session)
-        session.start()
-        if verbose:
-            echo(f"usdtbuild: tracing process {session.pid}", err=True)
-        _announce(session, output, sieve)
-        names = _ThreadNames(here=not job.remote)
-        _follow(session, output, sieve, names, duration, limit, counts=session.wish.what == COUNT)
-        output.counts(_totals(session, sieve))
-        report = session.report()
-        report = report._replace(threads={**report.threads, **names.known})
-        hits = sum(report.counts)
-        if sieve is not None:
-            report = report._replace(counts=sieve.counts(session.passed), refusals=(*report.refusals, *sieve.refused))
-        output.finish(report)
-        tell(report, output.notes, job, hits, session.stood_still, verbose)
-        for note in dict.fromkeys([*session.warnings, *(session.notes if verbose else ())]):
-            echo(f"usdtbuild: {note}", err=True)
-        tell_what_runs_on(job, session.pid, report)
-        if limit is None and session.left_out:
-            echo(f"usdtbuild: warning: {session.left_out} hits were seen and are left out", err=True)
-        return _code(stopped, report.exit_code if job.argv else None)
+    job = session.wish
+    stopped = _stop_by_signals(session)
+    session.start()
+    if verbose:
+        echo(f"usdtbuild: tracing process {session.pid}", err=True)
+    _announce(session, output, sieve)
+    names = _ThreadNames(here=not job.remote)
+    _follow(session, output, sieve, names, duration, limit, counts=session.wish.what == COUNT)
+    output.counts(_totals(session, sieve))
+    report = session.report()
+    report = report._replace(threads={**report.threads, **names.known})
+    hits = sum(report.counts)
+    if sieve is not None:
+        report = report._replace(counts=sieve.counts(session.passed), refusals=(*report.refusals, *sieve.refused))
+    output.finish(report)
+    tell(report, output.notes, job, hits, session.stood_still, verbose)
+    for note in dict.fromkeys([*session.warnings, *(session.notes if verbose else ())]):
+        echo(f"usdtbuild: {note}", err=True)
+    tell_what_runs_on(job, session.pid, report)
+    if limit is None and session.left_out:
+        echo(f"usdtbuild: warning: {session.left_out} hits were seen and are left out", err=True)
+    return _code(stopped, report.exit_code if job.argv else None)
 
 
 def _stop_by_signals(session: Tracer) -> list[int]:
@@ -338,8 +356,7 @@ def _ended_if_not_wanted(session: Tracer) -> Iterator[None]:
         yield
     except UsageError:
         if session.wish.argv:
-            with contextlib.suppress(OSError):
-                os.kill(session.pid, signal.SIGTERM)
+            session.terminate()
         raise
 
 

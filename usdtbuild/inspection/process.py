@@ -130,7 +130,24 @@ def _ways_to(pid: int, file: MappedFile) -> Iterator[str]:
 
 
 def open_mapped(pid: int, file: MappedFile) -> Opened:
-    """Open a mapped file, the very one and not another that took its name, for use in a `with`. Raises InputError.
+    """Open a mapped file as `descriptor_of` does it, for use in a `with`. Raises InputError."""
+    return read_mapped(descriptor_of(pid, file), file)
+
+
+def read_mapped(descriptor: int, file: MappedFile) -> Opened:
+    """Read a mapped file that is open. Raises InputError."""
+    try:
+        return Opened(descriptor, file.path)
+    except OSError as error:
+        os.close(descriptor)
+        raise InputError(file.path, (error.strerror or str(error)).lower()) from None
+    except InputError:
+        os.close(descriptor)
+        raise
+
+
+def descriptor_of(pid: int, file: MappedFile) -> int:
+    """Open a mapped file, the very one and not another that took its name. Raises InputError.
 
     The process can put anything in the file's place while we open it, a FIFO that nobody writes to for one. So it is
     opened once, without waiting, and what was opened is looked at before anything is read.
@@ -144,12 +161,9 @@ def open_mapped(pid: int, file: MappedFile) -> Opened:
             continue
         try:
             if _is_mapped(descriptor, file.mappings[0]):
-                return Opened(descriptor, file.path)
+                return descriptor
         except OSError:
             pass
-        except InputError:
-            os.close(descriptor)
-            raise
         os.close(descriptor)
         reason = "was replaced on disk since the process loaded it"
     raise InputError(file.path, reason, _CURE)

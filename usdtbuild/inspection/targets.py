@@ -19,11 +19,13 @@ from ..elf.image import MAGIC, Image
 from ..errors import InputError
 from ..files import open_input
 from ..record import NamedTuple
-from .process import load_biases, open_mapped, program_files
+from .process import descriptor_of, load_biases, program_files, read_mapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from mmap import mmap
+
+    from .process import MappedFile
 
     Data = bytes | mmap
     Trouble = Callable[[InputError], None]
@@ -178,22 +180,36 @@ def _looks_right(path: str, seen: set[tuple[int, int]]) -> bool:
     return True
 
 
-def loaded(pid: int, trouble: Trouble) -> Iterator[Loaded]:
+def loaded(pid: int, trouble: Trouble, opened: Callable[[], None] | None = None) -> Iterator[Loaded]:
     """Yield the ELF files that a process has loaded, once for each time, by address. Raises InputError.
 
-    `path` of the images is what the process calls them.
+    `path` of the images is what the process calls them. `opened` is called when all are open and none has been read.
     """
-    for file in program_files(pid):
+    found = _descriptors(pid, trouble)
+    if opened is not None:
+        found = iter(list(found))
+        opened()
+    for file, descriptor in found:
         try:
-            with open_mapped(pid, file) as opened:
-                if bytes(opened.view[:4]) != MAGIC:
+            with read_mapped(descriptor, file) as mapped:
+                if bytes(mapped.view[:4]) != MAGIC:
                     continue
-                image = Image(opened.view, file.path)
+                image = Image(mapped.view, file.path)
         except InputError as error:
             trouble(error)
             continue
         for bias in load_biases(image, file.mappings):
             yield Loaded(image, bias)
+
+
+def _descriptors(pid: int, trouble: Trouble) -> Iterator[tuple[MappedFile, int]]:
+    for file in program_files(pid):
+        try:
+            descriptor = descriptor_of(pid, file)
+        except InputError as error:
+            trouble(error)
+            continue
+        yield file, descriptor
 
 
 def process_number(target: str) -> int | None:

@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..rights import apart
 from . import hosts, job
 from .errors import ProgramGoneError, RoomTakenError, TracerError
 from .filters import FilterError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from .maps import Area
     from .model import Site
     from .others.bpftrace import Kernel
+    from .selection import Selection
     from .tracees import Tracees
     from .worker import Worker
 
@@ -193,7 +195,8 @@ class Arming:
         for key in gone:
             process.forget(*process.modules.pop(key))
         try:
-            found = select(process.pid, self.wish.wanted, 0, frozenset(process.modules))
+            found: Selection = apart(self.wish.user, lambda opened: select(
+                process.pid, self.wish.wanted, 0, frozenset(process.modules), opened))  # fmt: skip
         except InputError as error:
             raise TracerError(str(error)) from None
         if found.refusals and has_ended(process.pid):

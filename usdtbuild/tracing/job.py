@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .filters import Filter
+    from ..rights import User
     from .model import Event, Refusal, Target
     from .patch.code import Shape
     from .patch.rings import SiteSpec
@@ -31,7 +32,8 @@ class Job(NamedTuple):
     where a gdb stub listens, `emulator` the words that start one with a program, `sysroot` the folder that is the
     root of a program's system; only the engine `remote` asks for these. `tree`: only add up
     which functions call which. `where`: only hits that pass it are counted where that can be decided at once; of all
-    others records come, also when only counts are asked for.
+    others records come, also when only counts are asked for. `user` is whose rights suffice to read files, None if ours
+    must; `as_user`: the program that is started is that user's, too.
     """
 
     wanted: Wanted
@@ -52,6 +54,8 @@ class Job(NamedTuple):
     sysroot: str = ""
     tree: bool = False
     where: Filter | None = None
+    user: User | None = None
+    as_user: bool = False
 
 
 class Started(NamedTuple):
@@ -142,6 +146,8 @@ class Ended(NamedTuple):
 
 
 Message = Started | Targets | Refused | Noted | Processes | Sites | Raw | Mark | Seen | Counted | Failed | Ended
-STOP, KILL = "stop", "kill"
+# What the front may ask later, as plain bytes: who has no rights must not say anything that is unpickled by who has.
+STOP, KILL, TERM = b"stop", b"kill", b"term"
+SAID = 4  # bytes of each
 # Signals that are for the front; the worker ignores them.
 FRONTS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)

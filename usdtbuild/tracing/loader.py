@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..elf import layout as elf
 from ..elf.image import Image, code_address
 from ..errors import InputError
-from ..inspection.process import mapped_files, open_mapped
+from ..inspection.process import descriptor_of, mapped_files, read_mapped
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .maps import Memory
 
 _AT_BASE, _AT_ENTRY = 7, 9
@@ -49,8 +51,8 @@ def auxiliary(pid: int) -> dict[int, int]:
     return dict(struct.iter_unpack("<QQ", raw[: len(raw) // 16 * 16]))
 
 
-def find_loader(pid: int) -> Loader:
-    """Return what is known of a process' dynamic linker. Raises OSError."""
+def find_loader(pid: int, opened: Callable[[], None] | None = None) -> Loader:
+    """Return what is known of a process' dynamic linker; `opened` is called before its file is read. Raises OSError."""
     vector = auxiliary(pid)
     base, entry = vector.get(_AT_BASE, 0), vector.get(_AT_ENTRY, 0)
     if not base:
@@ -60,8 +62,11 @@ def find_loader(pid: int) -> Loader:
     try:
         for file in mapped_files(pid):
             if any(mapping.start == base for mapping in file.mappings):
-                with open_mapped(pid, file) as opened:
-                    image = Image(opened.view, file.path)
+                descriptor = descriptor_of(pid, file)
+                if opened is not None:
+                    opened()
+                with read_mapped(descriptor, file) as mapped:
+                    image = Image(mapped.view, file.path)
                 found = symbols_of_linker(image)
                 code = image.bytes_at(found.hook, _CODE) if found.hook else b""
                 hook = found.hook + base if found.hook else 0

@@ -11,6 +11,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..rights import apart
 from . import ptrace
 from .arming import HOOK, Arming, Process
 from .errors import ProgramGoneError, TracerError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from .job import Job
+    from .loader import Loader
     from .patch import engine as patch
     from .tracees import Thread, Tracees
     from .trap.breakpoints import Hit
@@ -54,7 +56,7 @@ class Processes:
         # A child that it had before we came isn't ours, and would die of a breakpoint in the memory that they share.
         self.tracees.wait_for_vforks(pid)
         process = self.known[pid] = Process(pid)
-        process.loader = find_loader(pid)
+        process.loader = self._loader(pid)
         # From here on nobody gets any farther who loads or unloads a library, until it is his turn: what is there now
         # is looked up while it runs.
         with self.arming.counted(), self.tracees.standing(pid):
@@ -62,6 +64,10 @@ class Processes:
         with contextlib.suppress(ProgramGoneError):  # `settle` sees what it is now
             self.arming.arm(process)
         self.arming.begin(self.main)
+
+    def _loader(self, pid: int) -> Loader:
+        loader: Loader = apart(self.wish.user, lambda opened: find_loader(pid, opened))
+        return loader
 
     @contextlib.contextmanager
     def _standing(self, process: Process) -> Iterator[None]:
@@ -157,7 +163,7 @@ class Processes:
         if not self.wish.children and pid != self.main:
             return
         try:
-            loader = process.loader = find_loader(pid)
+            loader = process.loader = self._loader(pid)
             if loader.hook:
                 process.points().arm_hook(loader.hook, HOOK)
             elif loader.dynamic and loader.entry:

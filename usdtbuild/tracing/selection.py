@@ -119,9 +119,13 @@ def _matches(names: Sequence[str], pattern: str) -> bool:
 
 
 def select(
-    pid: int, wanted: Wanted, first: int = 0, known_modules: frozenset[tuple[str, int]] = frozenset()
-) -> Selection:
-    """Return the targets in a process; `known_modules`, by path and load bias, are left out. Raises InputError."""
+    pid: int, wanted: Wanted, first: int = 0, known_modules: frozenset[tuple[str, int]] = frozenset(),
+    opened: Callable[[], None] | None = None,
+) -> Selection:  # fmt: skip
+    """Return the targets in a process; `known_modules`, by path and load bias, are left out. Raises InputError.
+
+    `opened` is called when all files are open and none has been read.
+    """
     from ..inspection.targets import loaded
 
     refusals: list[Refusal] = []
@@ -131,7 +135,7 @@ def select(
         if wanted.takes_module(error.where):
             refusals.append(Refusal(error.where, error.what, error.cure))
 
-    for one in loaded(pid, trouble):
+    for one in loaded(pid, trouble, opened):
         if wanted.takes_module(one.image.path) and (one.image.path, one.bias) not in known_modules:
             try:
                 found = list(targets_in(one, wanted, first + len(targets), refuse=refusals.append))

@@ -101,23 +101,33 @@ class Session(Tracer):
         self._worker: subprocess.Popen[bytes] | None = None
         self._link: Connection | None = None
         self._spool: Reader | None = None
+        self._number = -1  # of the spool's descriptor, in the worker
+        self._has_job = False
 
     # -- the worker --------------------------------------------------------------------------------------------------
 
     def start(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
         """Start the worker, and with it the trace; wait until everything is armed. Raises UsdtError."""
+        self.start_worker(stdin, stdout, stderr)
+        assert self._link is not None
         group = os.getpgrp() if self.wish.argv and stdin is None else 0
-        try:
-            self._spool = Reader()
-            self._worker, link, spool = _start_worker(self._spool, stdin, stdout, stderr)
-        except OSError as error:
-            raise TracerError(f"the process that traces can't be started: {error.strerror}") from None
-        _ask(link, self.wish._replace(spool=spool, group=group))
-        self._link = link
+        with contextlib.suppress(OSError):  # who hears of it finds out that the worker has ended
+            self._link.send(self.wish._replace(spool=self._number, group=group))
+        self._has_job = True
         if self._stop_early:
             self.stop()
         while not self.engines and self._ended is None and self.pid == 0:
             self._take(self._receive())
+
+    def start_worker(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
+        """Start the process that keeps our rights, if it hasn't been started; ours may be given up then."""
+        if self._link is not None:
+            return
+        try:
+            self._spool = Reader()
+            self._worker, self._link, self._number = _start_worker(self._spool, stdin, stdout, stderr)
+        except OSError as error:
+            raise TracerError(f"the process that traces can't be started: {error.strerror}") from None
 
     def _receive(self) -> job.Message:
         assert self._link is not None
@@ -129,9 +139,9 @@ class Session(Tracer):
 
     def stop(self) -> None:
         """Ask for the end: everything is put back, and the last events come."""
-        self._stop_early = self._link is None
+        self._stop_early = not self._has_job
         if self._ended is None:
-            _ask(self._link, job.STOP)
+            self._ask(job.STOP)
 
     def skip(self) -> None:
         """From now on only count records, which may be many that wait: `left_out` is how many there were."""
@@ -140,7 +150,17 @@ class Session(Tracer):
     def kill(self) -> None:
         """End the program that was started, with SIGKILL."""
         if self._ended is None and self.wish.argv:
-            _ask(self._link, job.KILL)
+            self._ask(job.KILL)
+
+    def terminate(self) -> None:
+        """Let the worker do it, which has the right."""
+        self._ask(job.TERM)
+
+    def _ask(self, what: bytes) -> None:
+        """Tell the worker something; that it has ended already is found out by who hears of it."""
+        if self._link is not None and self._has_job:
+            with contextlib.suppress(OSError):
+                self._link.send_bytes(what)
 
     def close(self) -> None:
         """Let go of the worker; it puts everything back if it hasn't yet."""
@@ -294,13 +314,6 @@ def python_running(module: str) -> list[str]:
     folders = [path for path in sys.path if path]
     code = f"import sys; sys.path[:] = {folders!r}; from usdtbuild.tracing.{module} import main; main(sys.argv[1:])"
     return [sys.executable, "-I", "-c", code]
-
-
-def _ask(link: Connection | None, what: job.Job | str) -> None:
-    """Tell the worker something; that it has ended already is found out by who hears of it."""
-    if link is not None:
-        with contextlib.suppress(OSError):
-            link.send(what)
 
 
 def thread_name(tid: int) -> str:

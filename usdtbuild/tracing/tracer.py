@@ -6,7 +6,10 @@ methods of `Tracer` and a row in `TRACERS`.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
+import signal
 import time
 from enum import Flag, auto
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
@@ -90,6 +93,9 @@ class Tracer(Protocol):
         The streams are those of the program that is started; None for each of ours.
         """
 
+    def start_worker(self) -> None:
+        """Start the process that touches the program, if it is another; it waits for `start`."""
+
     def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
         """Yield events, oldest first, as they come, until the program ends or the trace is stopped.
 
@@ -116,6 +122,11 @@ class Tracer(Protocol):
     def kill(self) -> None:
         """End the program that was started, with SIGKILL."""
 
+    def terminate(self) -> None:
+        """End the program that was started, with SIGTERM."""
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, signal.SIGTERM)
+
     def close(self) -> None:
         """Let go of everything."""
 
@@ -140,7 +151,8 @@ class Engine(NamedTuple):
     """A way to see hits: a class in a module of this folder, and what it can do.
 
     `asked` is the module whose `why_not(job)` tells why it can't be used here ('' if it can). `cost` is what a user
-    must know who gets it for want of a better one. `hidden`: it isn't chosen by name.
+    must know who gets it for want of a better one. `hidden`: it isn't chosen by name. `worker`: what touches the
+    program is a process of its own, which alone needs our rights.
     """
 
     module: str
@@ -149,6 +161,7 @@ class Engine(NamedTuple):
     asked: str
     cost: str = ""
     hidden: bool = False
+    worker: bool = False
 
 
 _ELSEWHERE = Ability.STUB | Ability.EMULATOR
@@ -156,15 +169,16 @@ _HERE = ~(_ELSEWHERE | Ability.TREE | Ability.WHERE)
 _ONLY_PROBES = Ability.START | Ability.ATTACH | Ability.RECORD
 # In the order in which "auto", patch and trap together, looks for one that can do what is asked and works here.
 TRACERS: dict[str, Engine] = {
-    "auto": Engine("session", "Session", _HERE | Ability.WHERE, "session"),
-    "patch": Engine("session", "Session", _HERE & ~Ability.CALL_RETURNS | Ability.WHERE, "session"),
-    "trap": Engine("session", "Session", _HERE, "session"),
+    "auto": Engine("session", "Session", _HERE | Ability.WHERE, "session", worker=True),
+    "patch": Engine("session", "Session", _HERE & ~Ability.CALL_RETURNS | Ability.WHERE, "session", worker=True),
+    "trap": Engine("session", "Session", _HERE, "session", worker=True),
     "inside": Engine("inside", "Inside", Ability.START | Ability.RECORD | Ability.FUNCTIONS | Ability.TREE, "inside"),
     "plugin": Engine("remote.counting", "Counting", Ability.EMULATOR | Ability.FUNCTIONS | Ability.CALLS,
                      "remote.counting", hidden=True),
     "remote": Engine("remote.session", "Remote", _HERE & ~Ability.START & ~Ability.ATTACH | _ELSEWHERE,
                      "remote.session", "counting through its gdb stub, which hangs when the program starts threads"),
-    "bpftrace": Engine("session", "Session", _ONLY_PROBES, "others.watching", "arguments are read as far as it can"),
+    "bpftrace": Engine("session", "Session", _ONLY_PROBES, "others.watching", "arguments are read as far as it can",
+                       worker=True),
     "gdb": Engine("others.gdb", "Gdb", _ONLY_PROBES, "others.gdb", "each hit stops the program for a millisecond"),
 }  # fmt: skip
 AUTO = "auto"
@@ -204,8 +218,13 @@ def _job_for(engine: Engine, wish: Job) -> Job:
     return wish._replace(what=RECORD, where=None)
 
 
-def choose(wish: Job, tell: Callable[[str], None] = lambda _: None) -> Tracer:
+def choose(
+    wish: Job, tell: Callable[[str], None] = lambda _: None, give_up: Callable[[], None] | None = None
+) -> Tracer:
     """Return a tracer for a job, not started yet: with the engine that is named, or the first that can do it here.
+
+    `give_up` gives up, for good, the rights that only a worker needs. Engines without one start programs from here,
+    which get what we have: there rights go before, and only if the program has none either.
 
     Raises UsageError where the engine that is named can't do what is asked, NoTracerError where none works here.
     """
@@ -224,7 +243,13 @@ def choose(wish: Job, tell: Callable[[str], None] = lambda _: None) -> Tracer:
             for one in reasons[-1:]:
                 tell(f"{one}: {engine.cost or f'the engine {name} does it'}")
             made: type[Tracer] = getattr(importlib.import_module(f".{engine.module}", __package__), engine.name)
-            return made(jobs[name]._replace(engine=name), tell)
+            if give_up is not None and not engine.worker and (wish.as_user or wish.remote):
+                give_up()
+            tracer = made(jobs[name]._replace(engine=name), tell)
+            if give_up is not None and engine.worker:
+                tracer.start_worker()
+                give_up()
+            return tracer
         if reason not in reasons:
             reasons.append(reason)
     if wish.engine != AUTO:

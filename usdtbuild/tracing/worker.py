@@ -170,7 +170,10 @@ class Worker:
     def _start(self) -> bool:
         """Start the program; return whether it has begun before somebody wanted it to end."""
         wish = self.wish
-        child = Spawned(wish.argv, wish.cwd, wish.env, group=wish.group, mask=self.mask, deaf=self.deaf)
+        become = wish.user.become if wish.user is not None and wish.as_user else int
+        child = Spawned(
+            wish.argv, wish.cwd, wish.env, group=wish.group, mask=self.mask, before=become, deaf=self.deaf
+        )  # fmt: skip
         self.processes.main = child.pid
         self.tracees.seize(child.pid, FOLLOW)
         self._listen()
@@ -223,11 +226,11 @@ class Worker:
     def _listen(self) -> None:
         try:
             while self.link.poll():
-                said = self.link.recv()
+                said = self.link.recv_bytes(job.SAID)
                 if said == job.STOP:
                     self.stopping = True
-                elif said == job.KILL and self.wish.argv:
-                    os.kill(self.processes.main, signal.SIGKILL)
+                elif self.wish.argv and self.processes.alive():
+                    os.kill(self.processes.main, signal.SIGKILL if said == job.KILL else signal.SIGTERM)
         except (EOFError, OSError):
             self.stopping = True
 
@@ -253,7 +256,10 @@ def serve(link: Connection, mask: set[int], deaf: Sequence[int]) -> None:
 
     A program that is started blocks the signals of `mask`, and doesn't ignore those of `deaf`, which we do.
     """
-    wish = link.recv()
+    try:
+        wish = link.recv()
+    except EOFError:  # the command line made no sense
+        return
     for descriptor in (link.fileno(), wish.spool):
         os.set_inheritable(descriptor, False)  # the program that is started has nothing to do with them
     worker = Worker(link, wish, mask, deaf)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 from pathlib import PurePath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -147,6 +148,16 @@ def choose(wishes: Wishes, files: Outputs, stdout: IO[str]) -> All:
 
     Tables, and lines where nothing else is asked for, go to `stdout`, or to a text file if one is named.
     """
+    return All([_InFile(name, files.stage(name), make) if name else make(stdout) for name, make in _makers(wishes)])
+
+
+def needs(wishes: Wishes) -> str:
+    """Return what the outputs will need, before any of them is there. Raises UsageError."""
+    return All([make(io.StringIO()) for _, make in _makers(wishes)]).needs
+
+
+def _makers(wishes: Wishes) -> list[tuple[str, Callable[[IO[str]], Output]]]:
+    """Return the names of files ('' for standard output), with what makes the output to each. Raises UsageError."""
     check(wishes)
     texts = [name for name in wishes.files if PurePath(name).suffix in TEXT]
     tables = _shown(wishes)
@@ -155,13 +166,10 @@ def choose(wishes: Wishes, files: Outputs, stdout: IO[str]) -> All:
     def text(stream: IO[str]) -> Output:
         return All([make(stream) for make in shown])
 
-    found: list[Output] = []
-    if not texts and (tables or not wishes.files):
-        found.append(text(stdout))
-    for name in wishes.files:
-        make = text if name in texts else _format(PurePath(name).suffix, wishes.heading)
-        found.append(_InFile(name, files.stage(name), make))
-    return All(found)
+    found = [("", text)] if not texts and (tables or not wishes.files) else []
+    return found + [
+        (name, text if name in texts else _format(PurePath(name).suffix, wishes.heading)) for name in wishes.files
+    ]
 
 
 def _shown(wishes: Wishes) -> tuple[Callable[[IO[str]], Output], ...]:

@@ -1,0 +1,186 @@
+"""The rights that a command works with: whom root works for, and how rights are given up for good.
+
+A trace has two processes. The worker keeps the right to trace. The front, and whatever else parses, formats or writes,
+gives its rights up first (docs/security.md).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import os
+import pickle
+import pwd
+import resource
+import struct
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .errors import InputError, UsageError
+from .limits import ANSWER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# <linux/prctl.h>, <linux/capability.h>
+_PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _CLEAR_ALL = 38, 47, 4
+_CAPABILITY_VERSION = 0x20080522
+_CURE = "--user root keeps root's rights"
+
+
+class User(NamedTuple):
+    """Whose rights suffice."""
+
+    uid: int
+    gid: int
+    name: str
+    home: str
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that say whose a program is."""
+        return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
+
+    def become(self) -> None:
+        """Let this process be the user's, with all groups of his. Raises OSError."""
+        os.initgroups(self.name, self.gid)
+        os.setresgid(self.gid, self.gid, self.gid)
+        os.setresuid(self.uid, self.uid, self.uid)
+
+
+def chosen(name: str) -> User | None:
+    """Return the user whose rights suffice: the one called `name`, else who has called sudo. Raises UsageError.
+
+    None: nobody is known, or it is root, so rights stay as they are.
+    """
+    if os.geteuid():
+        if name:
+            raise UsageError("--user: only root can give its rights up for another user's")
+        return None
+    sudo = os.environ.get("SUDO_UID", "")
+    if not (name or sudo):
+        return None
+    number = name or sudo
+    try:
+        entry = pwd.getpwuid(int(number)) if number.isdecimal() else pwd.getpwnam(number)
+    except (KeyError, OverflowError):
+        raise UsageError(f"{'--user' if name else 'SUDO_UID'}: there is no user {number}") from None
+    return User(entry.pw_uid, entry.pw_gid, entry.pw_name, entry.pw_dir) if entry.pw_uid else None
+
+
+def can_be_given_up(user: User | None) -> bool:
+    """Whether this process has rights that `give_up` takes from it."""
+    return user is not None or (os.geteuid() != 0 and bool(effective()))
+
+
+def effective() -> int:
+    """Return the capabilities of this process, a bit each."""
+    lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
+    return int(next((line.split()[1] for line in lines if line.startswith("CapEff:")), "0"), 16)
+
+
+def give_up(user: User | None) -> None:
+    """Give up, for good, what `user` hasn't got: root's user and groups, all capabilities, and those that programs
+    give. Without a user only capabilities of one who isn't root go. Raises InputError."""
+    if not can_be_given_up(user):
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        if user is not None:
+            _check_reach(user)
+            os.setgroups([])
+            os.setresgid(user.gid, user.gid, user.gid)
+            os.setresuid(user.uid, user.uid, user.uid)
+        _check(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        libc.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
+        header, none = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
+        _check(libc.capset(header, none))
+    except OSError as error:
+        raise InputError("rights", f"can't be given up: {(error.strerror or str(error)).lower()}", _CURE) from None
+
+
+def _check(result: int) -> None:
+    if result:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _check_reach(user: User) -> None:
+    """Raise InputError if the user can't read Python's files and ours, of which more are read later. Raises OSError."""
+    folders = [path for path in (str(Path(__file__).parent), *sys.path) if os.path.exists(path)]  # noqa: PTH110
+    own = os.geteuid(), os.getegid(), os.getgroups()
+    os.setgroups([])
+    os.setegid(user.gid)
+    os.seteuid(user.uid)
+    try:
+        closed = [path for path in folders if not os.access(path, os.R_OK, effective_ids=True)]
+    finally:
+        os.seteuid(own[0])
+        os.setegid(own[1])
+        os.setgroups(own[2])
+    if closed:
+        raise InputError(closed[0], f"can't be read by the user {user.name}, and usdtbuild needs it", _CURE)
+
+
+def with_way_out(error: InputError) -> InputError:
+    """Return an error of rights that were given up, with what keeps them."""
+    if "permission denied" in error.what and not error.cure:
+        return InputError(error.where, error.what, _CURE)
+    return error
+
+
+# -- reading apart -----------------------------------------------------------------------------------------------------
+
+
+class _Records(pickle.Unpickler):
+    """Reads records of ours and what Python has built in, and makes nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name) if module.startswith("usdtbuild.") and "." not in name else None
+        if not (isinstance(found, type) and issubclass(found, tuple)):
+            raise pickle.UnpicklingError(f"{module}.{name} is no record")
+        return found
+
+
+def apart(user: User | None, read: Callable[[Callable[[], None] | None], Any]) -> Any:
+    """Return what `read` returns: records. It runs in a child, whose rights end when it calls what it is given.
+
+    So it opens files with our rights, and reads them without. Where there are none to give up it runs here. Raises what
+    `read` raises of InputError and OSError.
+    """
+    if not can_be_given_up(user):
+        return read(None)
+    source, sink = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            os.close(source)
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a process may have a thousand libraries
+            with open(sink, "wb") as file:  # noqa: PTH123 - a descriptor
+                pickle.dump(_answer(lambda: read(lambda: give_up(user))), file, pickle.HIGHEST_PROTOCOL)
+        finally:
+            os._exit(0)
+    os.close(sink)
+    with open(source, "rb") as file:  # noqa: PTH123
+        said = file.read(ANSWER + 1)
+    os.waitpid(pid, 0)
+    try:
+        if len(said) > ANSWER:
+            raise pickle.UnpicklingError
+        kind, value = _Records(io.BytesIO(said)).load()
+    except Exception:  # whatever a damaged answer makes of it
+        raise InputError("the process that reads files", "has ended, or said too much") from None
+    if kind == "input":
+        raise InputError(*value)
+    if kind == "system":
+        raise OSError(*value)
+    return value
+
+
+def _answer(read: Callable[[], Any]) -> tuple[str, Any]:
+    try:
+        return "value", read()
+    except InputError as error:
+        return "input", (error.where, error.what, error.cure)
+    except OSError as error:
+        return "system", (error.errno, error.strerror, error.filename)
