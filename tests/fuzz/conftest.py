@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import random
 import shutil
 import subprocess
@@ -33,6 +34,7 @@ MACHINES = {
     "mips64el": ("mips64el-linux-gnuabi64", "mips64el-linux-gnuabi64-"),
     "sparc64": ("sparc64-linux-gnu", "sparc64-linux-gnu-"), "loongarch64": ("loongarch64-linux-gnu", ""),
 }  # fmt: skip
+HOST = "x86-64" if platform.machine() == "x86_64" else platform.machine()
 PROVIDER = "provider app { probe start(); probe req__done(int fd, char *name, int64_t n); };\n"
 SOURCE = """
 #include "app.h"
@@ -187,9 +189,18 @@ def cases(request: pytest.FixtureRequest) -> Callable[[int], Iterator[Case]]:
             name = f"{request.node.originalname} {begin} {number}"
             yield Case(name, random.Random(name))
             number += 1
-        print(f"{number} cases, FUZZ_SEED={begin}")
+        request.node.user_properties.append(("cases", f"{number} cases, FUZZ_SEED={begin}"))
 
     return each
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many cases each fuzzer has had."""
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, said in getattr(report, "user_properties", ()):
+                if name == "cases" and report.when == "call":
+                    terminalreporter.write_line(f"{report.nodeid.partition('::')[2]}: {said}")
 
 
 @pytest.fixture

@@ -140,6 +140,41 @@ def _cut(content: bytearray, _: Elf, source: random.Random) -> None:
 _ELF_CHANGES = (_header, _section_header, _section_header, _swap_headers, _segment, _record, _record, _bytes, _cut)
 
 
+# What a note may hold in the place of a name or an operand.
+_NOTE_WORDS = (
+    b"\0", b"victim\0", b"a" * 40, b"\x1b[2J\0", b"x\ny\0", b"\xff\xfe\0", b"-4@%edi 8@8(%rsp)\0", b" " * 30,
+    b"8@-0(%rsp,%rsp,9)\0", b"99999999@%rax\0", b"-4@$99999999999999999999999\0", b"8@sym+1(%rip)\0",
+    b"@@@@ 4@ @%\0", b"4@[x0, #99999]\0",
+)  # fmt: skip
+
+
+def notes(data: bytes, source: random.Random, kept: list[bytes]) -> bytes:
+    """Return an ELF file whose SDT notes are changed: their sizes, addresses, names and operands."""
+    content = bytearray(data)
+    whole = Elf.read(data)
+    sections = [s for s in whole.sections if s[1] == SHT_NOTE and s[5] and b"stapsdt" in data[s[4] : s[4] + s[5]]]
+    for _, _, _, _, start, size, *_ in sections:
+        if kept and source.random() < 0.2:
+            content[start : start + size] = source.choice(kept)[:size].ljust(size, b"\0")
+        for _ in range(source.choice((1, 2, 5))):
+            at = start + source.randrange(size)
+            if source.random() < 0.5:
+                _put(content, Field(at & -4, source.choice((4, 8))), whole, source)
+            else:
+                word = source.choice(_NOTE_WORDS)[: start + size - at]
+                content[at : at + len(word)] = word
+    return bytes(content)
+
+
+def with_notes(data: bytes, kept: bytes) -> bytes:
+    """Return an ELF file whose first SDT notes are these bytes."""
+    start, size = next((s[4], s[5]) for s in Elf.read(data).sections
+                       if s[1] == SHT_NOTE and b"stapsdt" in data[s[4] : s[4] + s[5]])  # fmt: skip
+    content = bytearray(data)
+    content[start : start + size] = kept[:size].ljust(size, b"\0")
+    return bytes(content)
+
+
 def dof(data: bytes, source: random.Random) -> bytes:
     """Return a DOF with one to four changes in its header, its sections' headers or its contents."""
     content = bytearray(data)

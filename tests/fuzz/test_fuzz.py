@@ -7,7 +7,6 @@ installed, their DOF, and the provider files of large projects. mutations.py say
 
 from __future__ import annotations
 
-import platform
 import re
 import shutil
 import subprocess
@@ -18,11 +17,10 @@ from typing import Any
 import pytest
 
 from . import mutations
-from .conftest import PROVIDER, pick, tool
+from .conftest import HOST, PROVIDER, pick, tool
 
 FORMATS = ("stapsdt", "stapsdt,dof", "dof", "usdt", "stapsdt,dof,usdt")
 FINISHED = ("instrumented", "library", "program")
-HOST = "x86-64" if platform.machine() == "x86_64" else platform.machine()
 FILES = sorted((Path(__file__).resolve().parent.parent / "provider/files").glob("*.d"))
 # What eu-elflint has against any file with such records, and against relocations that do nothing (R_386_NONE).
 OF_RECORDS = re.compile(

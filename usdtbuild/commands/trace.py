@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shlex
 import signal
@@ -157,7 +158,8 @@ def command(
         os.environ.update(whose.environment())
     job = Job(wanted, RECORD, engine, pid or 0, argv, str(Path.cwd()), dict(os.environ), remote=remote, emulator=words,
               sysroot=sysroot, string_size=string_size, buffer_size=buffer << 20, trap_functions=trap,
-              children=not no_children, user=whose, as_user=bool(user))  # fmt: skip
+              children=not no_children, duration=math.inf if duration is None else duration,
+              user=whose, as_user=bool(user))  # fmt: skip
     if report or graph:
         _end(_show_calls(job, report, graph, duration))
     # Whether a return passes may depend on its call, so a filter of both needs records.

@@ -6,6 +6,7 @@ nothing behind: the worker notices, puts everything back, and goes too.
 
 from __future__ import annotations
 
+import math
 import signal
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -54,6 +55,7 @@ class Job(NamedTuple):
     sysroot: str = ""
     tree: bool = False
     where: Filter | None = None
+    duration: float = math.inf  # seconds
     user: User | None = None
     as_user: bool = False
 

@@ -150,8 +150,10 @@ class Room:
         last = _LOWEST
         for start, end in zip(self._wide.starts, self._wide.ends):
             if start > last:
-                yield last, start
+                yield last, min(start, self._highest)
             last = max(last, end)
+            if last >= self._highest:
+                return
         if last < self._highest:
             yield last, self._highest
 

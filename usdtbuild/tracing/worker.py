@@ -222,6 +222,7 @@ class Worker:
             self.stopping |= self.outbox.closed
             if not busy:
                 signal.sigtimedwait({signal.SIGCHLD}, max(0.0, self._next_tick - time.monotonic()))
+        self._listen()  # to what the front said before it went
 
     def _listen(self) -> None:
         try:

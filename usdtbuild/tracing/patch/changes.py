@@ -6,6 +6,7 @@ that was killed can put it back too (`clean_up`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -130,52 +131,56 @@ def _restore(entries: Sequence[journal.Entry], memory: Memory, spots: dict[int, 
     """Put back what entries say; return sites that somebody else has changed meanwhile."""
     refusals = []
     for entry in entries:
-        if not entry.flags & journal.ARMED:
-            continue
-        if entry.flags & journal.SEMAPHORE:
-            value = memory.word(entry.address, 2)
-            if value:
-                memory.write(entry.address, struct.pack("<H", value - 1))
-            continue
-        if entry.flags & journal.PADDED:
-            refusals += _restore_padded(entry, memory, spots.get(entry.address))
-            continue
-        spot = spots.get(entry.address)
-        if not entry.flags & (journal.DISTANCE | journal.WORD):
-            taken = _restore_jump(entry, memory)
-        elif (found := memory.read(entry.address, 4)) == entry.after[:4]:
-            memory.write(entry.address, entry.before[:4])
-            # What stands before a distance may be a breakpoint by now.
-            taken = spot is not None and HOST.traps.stands(memory.read(spot.site.address, 4))
-        else:
-            taken = bool(found)
-        if spot is not None and taken:
-            refusals.append(_taken(spot))
+        if entry.flags & journal.ARMED:
+            spot = spots.get(entry.address)
+            try:
+                taken = _put_back(entry, memory, spot)
+            except ProcessLookupError:
+                raise
+            except OSError:  # no code, or no data, is there any more; or never was, in a journal that a process forged
+                continue
+            if spot is not None and taken:
+                reason = "another tracer took the site meanwhile; its count is not complete"
+                refusals.append(Refusal(spot.target.title, reason, "", spot.site.address))
     return refusals
 
 
-def _taken(spot: Spot) -> Refusal:
-    reason = "another tracer took the site meanwhile; its count is not complete"
-    return Refusal(spot.target.title, reason, "", spot.site.address)
+def _put_back(entry: journal.Entry, memory: Memory, spot: Spot | None) -> bool:
+    """Put one change back; return whether somebody else has changed the place. Raises OSError."""
+    if entry.flags & journal.SEMAPHORE:
+        value = memory.word(entry.address, 2)
+        if value:
+            memory.write(entry.address, struct.pack("<H", value - 1))
+        return False
+    if entry.flags & journal.PADDED:
+        return _put_back_padded(entry, memory)
+    if not entry.flags & (journal.DISTANCE | journal.WORD):
+        return _put_back_jump(entry, memory)
+    found = memory.read(entry.address, 4)
+    if found != entry.after[:4]:
+        return bool(found)
+    memory.write(entry.address, entry.before[:4])
+    # What stands before a distance may be a breakpoint by now.
+    return spot is not None and HOST.traps.stands(memory.read(spot.site.address, 4))
 
 
-def _restore_padded(entry: journal.Entry, memory: Memory, spot: Spot | None) -> list[Refusal]:
-    """Put back an entry, then its padding. The entry's first byte is somebody else's while a breakpoint is there, and
-    the file's when it is gone; the second is ours."""
+def _put_back_padded(entry: journal.Entry, memory: Memory) -> bool:
+    """Put back an entry, then its padding; return as `_put_back`. The entry's first byte is somebody else's while a
+    breakpoint is there, and the file's when it is gone; the second is ours."""
     before, after = entry.before[:PADDED], entry.after[:PADDED]
     found = memory.read(entry.address, PADDED)
     taken = found[:1] != after[:1]
     if found in {after, before[:1] + after[1:], HOST.traps.instruction + after[1:]}:
         memory.write(entry.address, before if not taken else found[:1] + before[1:])
     elif found != before:
-        return [_taken(spot)] if spot is not None else []
+        return True
     size = PADDED + JUMP_SIZE
     if memory.read(entry.mirror, JUMP_SIZE) == entry.after[PADDED:size]:
         memory.write(entry.mirror, entry.before[PADDED:size])
-    return [_taken(spot)] if spot is not None and taken else []
+    return taken
 
 
-def _restore_jump(entry: journal.Entry, memory: Memory) -> bool:
+def _put_back_jump(entry: journal.Entry, memory: Memory) -> bool:
     """Put back the five bytes of a jump; return whether somebody else has taken the site.
 
     Any of them may be somebody's breakpoint, and stays; the jump led to where it should nevertheless (`layout`). Where
@@ -212,4 +217,5 @@ def clean_up(tracees: Tracees, pid: int, memory: Memory) -> None:
             if found.owner:
                 raise TracerError(f"process {pid} is traced already, by `usdtbuild trace` (process {found.owner})")
             _restore(found.entries, memory, {})
-            journal.clear(memory, found)
+            with contextlib.suppress(OSError):  # a process can take the right to write there away, if it forged it
+                journal.clear(memory, found)

@@ -6,6 +6,7 @@ what packets mean.
 
 from __future__ import annotations
 
+import math
 import re
 import select
 import socket
@@ -16,6 +17,7 @@ from ..errors import TracerError
 
 _ESCAPE, _ESCAPED_BY, _REPEAT = 0x7D, 0x20, 0x2A
 _PATIENCE = 30.0  # seconds for an answer that doesn't depend on the program
+_LEAST, _GRACE = 2.0, 8.0  # when the trace should be over: seconds for one, and for all that are left
 _INTERRUPT = b"\x03"
 _STOP = re.compile(rb"[ST][0-9a-f]{2}")  # a stop reply, which nothing but to go on is answered by
 
@@ -26,6 +28,7 @@ class Link:
     def __init__(self, connection: socket.socket, name: str) -> None:
         """`name` is what messages call the other end."""
         self.name = name
+        self.end = math.inf  # when the trace should be over, in seconds of time.monotonic()
         self._socket = connection
         self._received = bytearray()
         self._acknowledges = True
@@ -38,12 +41,24 @@ class Link:
     def ask(self, text: str | bytes) -> bytes:
         """Send a packet, and return what is answered; b"" is what a stub says to packets that it doesn't know."""
         self.send(text)
-        answer = self.receive(_PATIENCE)
+        answer = self.receive(self.patience(_PATIENCE))
         while self._may_repeat and answer is not None and _STOP.match(answer) and text != "?":
-            answer = self.receive(_PATIENCE)
+            answer = self.receive(self.patience(_PATIENCE))
         if answer is None:
-            raise TracerError(f"{self.name} doesn't answer; is it a gdb stub (gdbserver, qemu -g)?")
+            raise self._silent()
         return answer
+
+    def patience(self, usual: float) -> float:
+        """Return how many seconds to wait for what takes up to `usual` ones: no longer than the trace may take."""
+        return min(usual, max(self.end - time.monotonic(), 0.0) + _LEAST)
+
+    def check_time(self) -> None:
+        """Raise TracerError if the trace should have been over for so long that the stub won't let it end."""
+        if time.monotonic() > self.end + _GRACE:
+            raise self._silent()
+
+    def _silent(self) -> TracerError:
+        return TracerError(f"{self.name} doesn't answer; is it a gdb stub (gdbserver, qemu -g)?")
 
     def send(self, text: str | bytes) -> None:
         """Send a packet."""

@@ -190,6 +190,7 @@ class Program:
             (ask or self.interrupts.ask)()
         deadline, told = time.monotonic() + _LOST, False
         while self.running:
+            self.stub.link.check_time()
             stop = self.stub.wait(0.1)
             lost = time.monotonic() > deadline
             if stop is None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..model import Event, Report
 
 _BATCH = 500  # events at once
+_LEAVING = 30.0  # seconds to leave a program in which the interrupt was lost: with its next hit
 _NONE = (
     "holds no program that runs. `gdbserver --multi` waits to be told one, which is not done here: "
     "start it as `gdbserver HOST:PORT PROGRAM`, or with `--attach PID`"
@@ -57,6 +58,7 @@ class Remote(Tracer):
             streams = (stdin, stdout, stderr)
             self._emulator = Emulator(wish.emulator, wish.argv, wish.cwd, wish.env, wish.sysroot, streams)
         link = self._emulator.link if self._emulator else connect(wish.remote)
+        link.end = time.monotonic() + wish.duration
         self._stub = Stub(link)
         if self._stub.first.exited is not None:
             raise TracerError(f"{link.name} {_NONE}")
@@ -67,6 +69,7 @@ class Remote(Tracer):
             self._own_threads = self._emulator.threads()
         self.pid = program.main.pid
         self.started = time.monotonic_ns()
+        link.end = time.monotonic() + wish.duration
         program.go_on()
 
     def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
@@ -133,6 +136,8 @@ class Remote(Tracer):
     def stop(self) -> None:
         """Ask for the end: everything is put back, and the program goes on without us."""
         self._stopped = True
+        if self._stub is not None:
+            self._stub.link.end = min(self._stub.link.end, time.monotonic() + _LEAVING)
 
     def kill(self) -> None:
         """End the program that was started, with SIGKILL."""

@@ -254,7 +254,8 @@ class Stub:
             self.link.send(how)
         deadline = time.monotonic() + patience
         while True:
-            stop = self.wait(max(0.0, deadline - time.monotonic()))
+            self.link.check_time()
+            stop = self.wait(min(1.0, max(0.0, deadline - time.monotonic())))
             if stop is not None or time.monotonic() >= deadline:
                 return stop
 
