@@ -94,7 +94,7 @@ SHAPE = rings.shape_for([2], [1], STRINGS, 8192)
 
 def read_rings(content: bytes) -> None:
     memory = mmap.mmap(-1, SHAPE.stride * RINGS)
-    reader = rings.Rings(memory, 0, SHAPE)
+    reader = rings.Rings(memory, 0, SHAPE, lambda start, size: True)
     spec = rings.SiteSpec(9, ARGUMENTS, ((4, True, False), (8, False, False)), rings.string_places(ARGUMENTS, STRINGS))
     decoder = rings.Decoder(SHAPE, [spec])
     writes = [WRITE.unpack_from(content, at) for at in range(0, len(content) // WRITE.size * WRITE.size, WRITE.size)]

@@ -15,8 +15,8 @@ from .model import RECORD
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .filters import Filter
     from ..rights import User
+    from .filters import Filter
     from .model import Event, Refusal, Target
     from .patch.code import Shape
     from .patch.rings import SiteSpec
