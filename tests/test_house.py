@@ -193,7 +193,8 @@ def test_such_names_are_found(line: str, names: set[str]) -> None:
 PRINTERS = {
     "commands.say", "commands.rich_table", "commands.progress", "cli", "dtrace", "ending", "meson_wrapper",
     "commands.functions", "commands.verify", "commands.dof", "commands.hook", "launch.native", "launcher",
-    "setuptools_ext", "compilers.preprocess", "instrument.fast", "provider.fast", "provider.generate",
+    "setuptools_ext", "compilers.preprocess", "instrument.fast", "provider.check", "provider.fast",
+    "provider.generate",
     "tracing.outputs.choose", "vendored.usdt_backend",
 }  # fmt: skip
 PRINTING = re.compile(r"click\.s?echo\(|click\.style\(|^ *print\(|sys\.std(out|err)\.write\(|\bConsole\(", re.MULTILINE)

@@ -25,7 +25,7 @@ def check(path: str, wanted: str, source: str) -> None:
     rest = len(lines) - _MOST_LINES
     sys.stdout.write(shown("".join(f"{line}\n" for line in lines[:_MOST_LINES])))
     if rest > 0:
-        sys.stdout.write(f"... and {rest} lines more\n")
+        sys.stdout.write(shown(f"... and {rest} lines more\n"))
     version = found.partition("(usdtbuild ")[2].partition(",")[0]
     if version and version != __version__ and len(version) < 40:
         raise InputError(path, f"was written by usdtbuild {version}, and this is {__version__}", _cure(source))

@@ -1,8 +1,9 @@
 """The quick way into `usdtbuild header` for the plain command lines that builds use.
 
 Importing the command line's libraries would double the command's time, so the entry point asks here first. Whatever is
-not a plain `FILE`, `-o FILE`, `--none`, `--check`, `--formats LIST`, `--stamp FILE`, `--depfile FILE` or `--doc FILE` is left to
-the command line proper (`usdtbuild.commands.header`), help and usage errors included; both end in `generate.run`.
+not a plain `FILE`, `-o FILE`, `--none`, `--check`, `--formats LIST`, `--stamp FILE`, `--depfile FILE` or `--doc FILE`
+is left to the command line proper (`usdtbuild.commands.header`), help and usage errors included; both end in
+`generate.run`.
 """
 
 from __future__ import annotations

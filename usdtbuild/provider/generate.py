@@ -33,8 +33,8 @@ class Request(NamedTuple):
     `output` may be `-` for the standard output. `preprocess` is None without -C, else returns a file's text
     behind the C preprocessor, with its comments or without.
     `only` names the providers to take from the file; empty for all. `formats` are the records that probes shall have:
-    the header writes those of `options.BY_HEADER` itself, and for any other one, objects must be completed. With `check`
-    nothing is written but the stamp: the files must be there, as they would be written.
+    the header writes those of `options.BY_HEADER` itself, and for any other one, objects must be completed. With
+    `check` nothing is written but the stamp: the files must be there, as they would be written.
     """
 
     source: str
