@@ -90,7 +90,12 @@ BEHIND = r"""
 static long sum;
 __attribute__((noipa, patchable_function_entry(7, 5))) int inner(int n) { return n + 1; }
 __attribute__((noipa)) int next(int n) { return n + 2; }
-__attribute__((noipa)) void both(int n) { DTRACE_PROBE(behind, one); DTRACE_PROBE1(behind, two, n); sum += n; }
+__attribute__((noipa)) void both(long n) {
+    DTRACE_PROBE(behind, one);
+    DTRACE_PROBE1(behind, two, n);
+    __asm__ volatile("first: movslq %%edi, %%rdi\n second: add %%rdi, %1\n .type first, @function\n"
+        " .type second, @function\n .size first, 3\n .size second, 7" : "+D"(n), "+m"(sum));
+}
 int main(void) {
     char line[8];
     puts("ready");
@@ -115,11 +120,13 @@ def functions(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def behind(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Path:
+def behind(tmp_path_factory: pytest.TempPathFactory, run: Any, request: pytest.FixtureRequest) -> Path:
     folder = tmp_path_factory.mktemp("behind")
     folder.chmod(0o755)
     (folder / "behind.c").write_text(BEHIND)
-    run("gcc", "-O2", "-falign-functions=1", "-fno-toplevel-reorder", "behind.c", "-o", "behind", cwd=folder)
+    shape = getattr(request, "param", "-pie")
+    options = ["-O2", "-falign-functions=1", "-fno-toplevel-reorder", "-fcf-protection=none", f"-f{shape[1:]}", shape]
+    run("gcc", *options, "behind.c", "-o", "behind", cwd=folder)
     return folder / "behind"
 
 
@@ -226,11 +233,15 @@ def test_only_what_gets_a_breakpoint_is_in_the_way_of_a_jump(behind: Path, trace
 
 @pytest.mark.live
 @pytest.mark.parametrize(
-    ("ours", "counted", "theirs"),
+    ("behind", "ours", "counted", "theirs"),
     [
-        (("-P", "behind:one"), "behind:one", "usdt:{}:behind:two"),
-        (("-F", "inner", "--returns"), "inner:return", "uprobe:{}:next"),
+        ("-pie", ("-P", "behind:one"), "behind:one", "usdt:{}:behind:two"),
+        ("-pie", ("-F", "inner", "--returns"), "inner:return", "uprobe:{}:next"),
+        ("-pie", ("-P", "behind:two"), "behind:two", "uprobe:{}:first"),  # the first instruction behind a single NOP
+        ("-pie", ("-P", "behind:two"), "behind:two", "uprobe:{}:second"),  # the second, at the jump's last byte
+        ("-no-pie", ("-P", "behind:two"), "behind:two", "uprobe:{}:second"),  # leads out of the address space
     ],
+    indirect=["behind"],
 )
 def test_somebody_else_comes_to_what_is_within_a_jump(
     behind: Path, bpftrace: str, ours: tuple[str, ...], counted: str, theirs: str

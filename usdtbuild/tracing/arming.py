@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..rights import apart
-from . import hosts, job
+from . import hosts, job, ptrace
 from .errors import ProgramGoneError, RoomTakenError, TracerError
 from .filters import FilterError
 from .maps import Memory, areas, has_ended
@@ -108,6 +108,17 @@ class Process:
         while owner is not None:
             yield from owner.engines
             owner = owner.parent
+
+    def bring_back(self, tid: int, at: int) -> bool:
+        """Let a thread go on that has faulted at an address where it was led by a jump of ours that holds somebody's
+        breakpoint; return whether it is one. Raises OSError."""
+        for one in self.all_engines():
+            if at in one.astray:
+                registers = ptrace.registers(tid)
+                registers[ptrace.PC] = one.astray[at]
+                ptrace.set_registers(tid, registers)
+                return True
+        return False
 
     def put_back(self) -> list[Refusal]:
         """Take breakpoints and jumps out, those too that it has from the process that forked it; all threads stand."""

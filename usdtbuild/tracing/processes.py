@@ -46,6 +46,7 @@ class Processes:
         self.known: dict[int, Process] = {}
         self.names: dict[int, str] = {}
         self.arming = Arming(tracees, wish, worker)
+        tracees.astray = self._bring_back
 
     def alive(self) -> bool:
         """Whether the traced program is there."""
@@ -183,6 +184,14 @@ class Processes:
         with contextlib.suppress(*_ENDED):
             self._take_hit(thread)
 
+    def _bring_back(self, thread: Thread, behind: int = 0) -> bool:
+        """Let a thread go on that a jump of ours has led to a fault, `behind` which it stands; whether it is one."""
+        process = self.known.get(thread.pid)
+        with contextlib.suppress(OSError):
+            at = ptrace.registers(thread.tid)[ptrace.PC] - behind
+            return process is not None and process.bring_back(thread.tid, at)
+        return False
+
     def _take_hit(self, thread: Thread) -> None:
         process = self.known.get(thread.pid)
         try:
@@ -190,6 +199,8 @@ class Processes:
         except OSError:
             return
         if hit is None or process is None or process.breakpoints is None:
+            if self._bring_back(thread, HOST.traps.behind):
+                return
             if not (process is not None and process.breakpoints and process.breakpoints.was_here(thread.tid)):
                 thread.owed = signal.SIGTRAP
             return

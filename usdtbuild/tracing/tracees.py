@@ -21,7 +21,7 @@ from .hosts import HOST
 from .maps import Memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _OPTIONS = ptrace.O_TRACESYSGOOD
 FOLLOW = ptrace.O_TRACEFORK | ptrace.O_TRACEVFORK | ptrace.O_TRACECLONE | ptrace.O_TRACEEXEC
@@ -71,6 +71,7 @@ class Tracees:
         self.processes: set[int] = set()  # all that ever were among them
         self.ended: dict[int, int] = {}  # processes that ended, and how
         self.unseen: list[ptrace.Stop] = []  # what happened while something else was waited for
+        self.astray: Callable[[Thread], bool] = lambda _: False  # whether a fault is due to us, and made good by now
         self.stood_still = 0.0  # seconds that processes stood for somebody's `standing`
         self._inner = 0
 
@@ -178,7 +179,7 @@ class Tracees:
         """Let a stopped thread go on, with the signal that it is owed."""
         if not thread.stopped:
             return
-        owed, thread.owed = thread.owed, 0
+        owed, thread.owed = self._owed(thread), 0
         thread.stopped = False
         with contextlib.suppress(OSError):
             if thread.listening and not owed:
@@ -186,12 +187,15 @@ class Tracees:
             else:
                 ptrace.call(request, thread.tid, 0, owed)
 
+    def _owed(self, thread: Thread) -> int:
+        return 0 if thread.owed == signal.SIGSEGV and self.astray(thread) else thread.owed
+
     def detach(self, pid: int) -> None:
         """Let go of all stopped threads of a process for good; the others are let go when they stop."""
         for thread in self.of(pid):
             if thread.stopped:
                 with contextlib.suppress(OSError):
-                    ptrace.call(ptrace.DETACH, thread.tid, 0, thread.owed)
+                    ptrace.call(ptrace.DETACH, thread.tid, 0, self._owed(thread))
                 del self.threads[thread.tid]
 
     def detach_late(self) -> None:

@@ -11,8 +11,8 @@ its first byte changes, a NOP's (or a return's), and it becomes `e9`, whose dist
 Where the jump then leads, the *mirror*, a page of ours stands before the site is touched, and stays for good. Bytes
 behind the first change only inside of NOPs, in places where any value is a NOP of the same length, or behind a return.
 So a thread, a signal frame or a kernel uprobe that is anywhere at the site goes on with right code, whatever happens,
-even if we are killed between two bytes. Where somebody else may put a breakpoint within the four bytes (at another
-probe, at a function), there are mirrors for the distances with it, too.
+even if we are killed between two bytes. Where somebody else may put a breakpoint within the four bytes, at any
+instruction that begins there, there are mirrors for the distances with it, too, or nothing that could be executed.
 
 Of a function's entry that has padding, and is safe to patch as `functions` says, two bytes become `eb`, back to the
 padding, and the padding a jump to the stub. Both change while all threads stand. Nobody runs the padding but by `eb`,

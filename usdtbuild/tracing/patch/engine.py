@@ -73,6 +73,7 @@ class PatchEngine:
         self.machine = machine.here()
         self.shared: Shared | None = None
         self.rings: Rings | None = None
+        self.astray: dict[int, int] = {}  # see `layout.Mirrors`
         self.layout: Layout | None = None
         self.changes: Changes | None = None
         self._counters: list[int] = []
@@ -99,7 +100,9 @@ class PatchEngine:
     def _attach(self, memory: Memory) -> list[Refusal]:
         mapped = areas(self.pid)
         room = Room(mapped)
-        mirrors = layout.Mirrors(room, earlier_mirrors(mapped, memory), again.code_areas(mapped))
+        code_areas = [(one.start, one.end) for one in mapped if "x" in one.flags]
+        mirrors = layout.Mirrors(room, earlier_mirrors(mapped, memory), again.code_areas(mapped), code_areas)
+        self.astray = mirrors.astray
         spots, refusals = self.machine.find_spots(self.plan, memory, mirrors, self.others)
         if not spots:
             return refusals

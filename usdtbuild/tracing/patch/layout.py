@@ -19,7 +19,7 @@ from .rings import SiteSpec, string_places
 from .slots import Load
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ...formats.operands import Operand
     from ..maps import Room
@@ -52,9 +52,14 @@ class Layout(NamedTuple):
 class Mirrors:
     """Pages with mirrors, as they are given out."""
 
-    def __init__(self, room: Room, earlier: Mapping[int, int], kept: Sequence[tuple[int, int]] = ()) -> None:
-        """`earlier` are mirrors of earlier traces of the process, by site, which stand on pages that it has: `kept`."""
-        self.room, self.earlier, self.kept = room, earlier, kept
+    def __init__(
+        self, room: Room, earlier: Mapping[int, int], kept: Sequence[tuple[int, int]] = (),
+        code: Sequence[tuple[int, int]] = (),
+    ) -> None:  # fmt: skip
+        """`earlier` are mirrors of earlier traces of the process, by site, which stand on pages that it has: `kept`.
+        `code` is where it has any."""
+        self.room, self.earlier, self.kept, self.code = room, earlier, kept, code
+        self.astray: dict[int, int] = {}  # where breakpoints may lead a jump, without a page of ours -> its mirror
         self.more: dict[int, tuple[int, ...]] = {}  # by site, where its jump leads under somebody's breakpoints
         self.pages: dict[int, bytearray] = {}
         self.taken: set[int] = set()
@@ -83,6 +88,29 @@ class Mirrors:
                     self._hint[kind] = tail
                     return address + 5 + distance, tail
         return None
+
+    def place_for_any(
+        self, address: int, form: Form, near: Collection[int], behind: Collection[int]
+    ) -> tuple[int, bytes] | None:
+        """Return as `place`, for breakpoints at all of `behind` too, which nobody knows to be wanted.
+
+        Where there is no memory for these, nothing may be there that can be executed: a thread that is led there
+        faults, and who traces it lets it go on (`astray`). None where it would not fault.
+        """
+        placed = self.place(address, form, sorted({*near, *behind}))
+        if placed is not None:
+            return placed
+        placed = self.place(address, form, sorted(near))
+        if placed is None:
+            return None
+        own = [placed[0], *self.more[address]]
+        leads = {*_others(address, placed[1], sorted({*near, *behind}))}.difference(own)
+        taken = {byte for one in leads for byte in range(one, one + 5)}
+        if not self.taken.isdisjoint(taken) or any(start <= one < end for start, end in self.code for one in leads):
+            return None
+        self.taken |= taken
+        self.astray.update({one & (1 << 64) - 1: placed[0] for one in leads})
+        return placed
 
     def _take(self, address: int, tail: bytes, near: Sequence[int], *, near_heap: bool = False) -> bool:
         """Take what the four bytes behind a site need, if it is free."""

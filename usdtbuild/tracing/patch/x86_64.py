@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...formats.operands import REGISTER
+from ...machines.numbers import EM_X86_64
 from ...machines.x86_64 import INT3
 from ..hosts.x86_64 import full_register
 from ..maps import PAGE, page_start
@@ -92,8 +93,10 @@ def find_spots(
         elif any(before[at - site.address] == INT3[0] for at in site.near):
             reason = "another tracer's breakpoint is so close behind it that a jump has no room"
         seen.add(site.address)
-        near = [at - site.address - 1 for at in site.near]
-        placed = mirrors.place(site.address, form, near) if form is not None and not reason else None
+        placed = None
+        if form is not None and not reason:
+            near = [at - site.address - 1 for at in site.near]
+            placed = mirrors.place_for_any(site.address, form, near, _begin_within(before, form))
         if placed is None:
             reason = reason or "there is no free memory where its bytes would make a jump lead"
             refusals.append(Refusal(target.title, reason, "", site.address))
@@ -102,6 +105,21 @@ def find_spots(
         assert form is not None
         spots.append(Spot(target, site, form, before[:JUMP_SIZE], after, placed[0]))
     return _whole_functions(plan, spots, refusals)
+
+
+def _begin_within(before: bytes, form: Form) -> list[int]:
+    """Return which of the four bytes behind the first begin instructions that run, where breakpoints may come."""
+    if form.returns or form.length >= JUMP_SIZE:
+        return []
+    from ...machines.disassembly import instructions  # loading capstone takes a while
+
+    found, at = [], form.length
+    for _, length, _, _ in instructions(EM_X86_64, before[at:], at_once=JUMP_SIZE - at):
+        found.append(at - 1)
+        at += length
+        if at >= JUMP_SIZE:
+            break
+    return found
 
 
 def _find_padded(jumps: Sequence[tuple[Target, Site]], taken: Collection[int], memory: Memory) -> dict[int, Spot]:
