@@ -16,7 +16,7 @@ function(_usdtbuild_define_live)
   add_library(usdtbuild-live STATIC EXCLUDE_FROM_ALL ${sources})
   target_include_directories(usdtbuild-live SYSTEM INTERFACE "$<BUILD_INTERFACE:${package}/runtime/live>")
   # Its assembly and its compiler's code are one piece, which link-time optimisation would take apart.
-  target_compile_options(usdtbuild-live PRIVATE -O2 -fno-lto)
+  target_compile_options(usdtbuild-live PRIVATE -O2 -fno-lto -fno-sanitize=thread)
   set_target_properties(usdtbuild-live PROPERTIES
     C_STANDARD 99 C_EXTENSIONS ON POSITION_INDEPENDENT_CODE ON INTERPROCEDURAL_OPTIMIZATION OFF UNITY_BUILD OFF
     EXPORT_COMPILE_COMMANDS OFF)  # compile_commands.json is about the project's own sources

@@ -48,6 +48,25 @@
 #include <sys/mman.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+/* In a unity build other files' headers came first, and _GNU_SOURCE too late: what it would have brought. */
+#if defined(__GLIBC__) && !defined(__USE_GNU)
+struct dl_phdr_info {
+	ElfW(Addr) dlpi_addr;
+	const char *dlpi_name;
+	const ElfW(Phdr) *dlpi_phdr;
+	ElfW(Half) dlpi_phnum; /* and what isn't asked for here */
+};
+extern int dl_iterate_phdr(int (*)(struct dl_phdr_info *, size_t, void *), void *);
+extern ssize_t readlink(const char *, char *, size_t);
+#endif
+#if defined(__linux__) && !defined(MAP_ANON)
+#include <linux/mman.h>
+#define MAP_ANON MAP_ANONYMOUS
+#endif
+#if !defined(O_CLOEXEC) && defined(__O_CLOEXEC)
+#define O_CLOEXEC __O_CLOEXEC
+#endif
 #if defined(__linux__)
 #include <sys/auxv.h>
 #endif

@@ -11,8 +11,8 @@
  * the real return address at a place that follows from the trampoline's address. Frames that longjmp or an exception left are found when
  * their place on the stack is used again.
  *
- * Each thread owns blocks of 64 frames. Only the owner takes frames from a block; whoever ends a frame of another thread's block says so in
- * an atomic mask. A signal handler that interrupts any of this sees `inside` set, and only counts.
+ * Each thread owns blocks of 8 frames. Only the owner takes frames from a block; whoever ends a frame of another thread's block says so in
+ * an atomic mask. A thread that comes back from a deep call keeps a few of its blocks for the next, while there are enough for other threads. A signal handler that interrupts any of this sees `inside` set, and only counts.
  */
 
 #include "internal.h"
@@ -26,14 +26,17 @@
 
 #include "frames.h"
 
-uint64_t live_skipped, live_too_deep, live_abandoned;
+uint64_t live_skipped, live_too_deep, live_abandoned, live_handlers_left;
 
 /* A thread's state, in one place: finding it costs as much as using it. */
 typedef struct thread {
-	int inside;      /* a handler is being called, or a frame taken or ended */
+	uintptr_t inside; /* a handler is being called, or a frame taken or ended: where the hit's registers are on the stack; else 0 */
 	int32_t top;     /* the newest frame, or -1 */
 	int32_t current; /* the block that frames are taken from, which is this thread's, or -1 */
-	uint8_t known;
+	int32_t spare[6]; /* blocks of this thread's that are all free */
+	uint8_t spares, known;
+	uint8_t skip;    /* as many calls more don't look for a frame, because there was none */
+	uint32_t takes, next_sweep;
 	uintptr_t stack, stack_end;
 } thread;
 
@@ -93,110 +96,7 @@ static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER void count_hit(live_point *point
 	LIVE_ADD_ONE(point->count);
 }
 
-/* -- probes ----------------------------------------------------------------------------------------------------- */
-
-LIVE_PLAIN USDT_LIVE_FAST_HANDLER void live_hit(live_point *point, uintptr_t *registers, int vectors)
-{
-	const live_actions *actions = __atomic_load_n(&point->actions, __ATOMIC_ACQUIRE);
-
-	if (LIVE_HIT_COUNTS)
-		count_hit(point);
-	if (!actions)
-		return; /* it has just gone off */
-	if (mine.inside || (actions->vectors && !vectors)) {
-		LIVE_ADD_ONE(&live_skipped);
-		return;
-	}
-	mine.inside = 1;
-	__asm__ volatile("" ::: "memory");
-	call_handlers(point, actions, registers, NULL);
-	__asm__ volatile("" ::: "memory");
-	mine.inside = 0;
-}
-
-#ifdef LIVE_FRAMES
-
-/* -- frames ----------------------------------------------------------------------------------------------------- */
-
-enum { BLOCK = 64, BLOCKS = LIVE_FRAME_COUNT / BLOCK };
-
-/*
- * A frame is in the chain of the thread that entered it (CHAINED) until that thread takes it out. Another thread that ends it, because a
- * coroutine moved, leaves it there (ENDED). What a thread leaves behind that wasn't on its own stack may still return (ORPHAN).
- */
-enum { CHAINED = 1, ENDED, ORPHAN };
-
-typedef struct frame {
-	live_point *point;
-	const live_actions *actions;
-	uintptr_t *slot; /* where the return address was, and the trampoline's is; with LIVE_LINK the stack pointer at the entry */
-	int32_t below;   /* the thread's frame before this one, or -1 */
-	uint32_t state;
-} frame;
-
-typedef struct block {
-	void *owner;         /* the thread, by the address of its `mine` */
-	uint64_t given_back; /* by other threads */
-	uint64_t free;       /* only the owner's */
-	uint64_t used;       /* whether `free` is set */
-} block;
-
-static frame frames[LIVE_FRAME_COUNT];
-static block blocks[BLOCKS];
-
-static pthread_key_t key;
-static int have_key;
-
-/* All frames of a block; the first of a page of trampolines is its header. */
-static inline USDT_LIVE_FAST_HANDLER uint64_t all_of(int32_t i)
-{
-	return i % (256 / BLOCK) ? ~(uint64_t)0 : ~(uint64_t)1;
-}
-
-/* A thread that comes back from a deep recursion doesn't keep what it took. */
-static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER void give_back(thread *self, int32_t k)
-{
-	int32_t i = (int32_t)((uint32_t)k / BLOCK), before = self->current;
-	block *b = &blocks[i];
-
-	if (b->owner != self) {
-		__atomic_fetch_or(&b->given_back, (uint64_t)1 << ((uint32_t)k % BLOCK), __ATOMIC_RELEASE);
-		return;
-	}
-	b->free |= (uint64_t)1 << ((uint32_t)k % BLOCK);
-	if (before == i)
-		return;
-	self->current = i;
-	if (before >= 0 && blocks[before].owner == self && blocks[before].free == all_of(before))
-		__atomic_store_n(&blocks[before].owner, NULL, __ATOMIC_RELEASE);
-}
-
-/* A thread ends: frames on its stack are free again, and its blocks anybody's. */
-static void thread_ends(void *data)
-{
-	thread *self = data;
-	int32_t k, next;
-	int i;
-
-	for (k = self->top; k >= 0; k = next) {
-		uint32_t state = CHAINED;
-		int own = (uintptr_t)frames[k].slot >= self->stack && (uintptr_t)frames[k].slot < self->stack_end;
-
-		next = frames[k].below;
-		if (own || !__atomic_compare_exchange_n(
-				&frames[k].state, &state, ORPHAN, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-			give_back(self, k);
-	}
-	self->top = self->current = -1;
-	for (i = 0; i < BLOCKS; i++)
-		if (blocks[i].owner == self)
-			__atomic_store_n(&blocks[i].owner, NULL, __ATOMIC_RELEASE);
-}
-
-static __attribute__((constructor)) void make_key(void)
-{
-	have_key = pthread_key_create(&key, thread_ends) == 0;
-}
+/* -- threads ------------------------------------------------------------------------------------------------------ */
 
 /*
  * The bounds of this thread's own stack, from /proc/self/maps without a buffer of libc's: the mapping named [stack], or the one
@@ -248,6 +148,162 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE void know(thread *self)
 	errno = saved;
 }
 
+/* -- handlers that are left ---------------------------------------------------------------------------------------- */
+
+/*
+ * Whether the handler that this thread was in when something is hit at `here` has been left by longjmp: what it hits itself, and what signals hit that
+ * interrupt it, is deeper on the thread's own stack. What is on another stack tells nothing.
+ */
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE int was_left(thread *self, uintptr_t here)
+{
+	uintptr_t inside = self->inside;
+	int saved = errno, left;
+	stack_t signals;
+
+	if (here < inside)
+		return 0;
+	if (!self->known)
+		know(self);
+	else if (inside < self->stack)
+		find_stack(self); /* it has grown */
+	left = inside >= self->stack && here < self->stack_end && sigaltstack(NULL, &signals) == 0 && !(signals.ss_flags & SS_ONSTACK);
+	errno = saved;
+	if (left) {
+		self->inside = 0;
+		__atomic_fetch_add(&live_handlers_left, 1, __ATOMIC_RELAXED);
+	}
+	return left;
+}
+
+static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER int is_inside(thread *self, const void *here)
+{
+	return __builtin_expect(self->inside != 0, 0) && !was_left(self, (uintptr_t)here);
+}
+
+/* -- probes ----------------------------------------------------------------------------------------------------- */
+
+LIVE_PLAIN USDT_LIVE_FAST_HANDLER void live_hit(live_point *point, uintptr_t *registers, int vectors)
+{
+	const live_actions *actions = __atomic_load_n(&point->actions, __ATOMIC_ACQUIRE);
+
+	if (LIVE_HIT_COUNTS)
+		count_hit(point);
+	if (!actions)
+		return; /* it has just gone off */
+	if (is_inside(&mine, registers) || (actions->vectors && !vectors)) {
+		LIVE_ADD_ONE(&live_skipped);
+		return;
+	}
+	mine.inside = (uintptr_t)registers;
+	__asm__ volatile("" ::: "memory");
+	call_handlers(point, actions, registers, NULL);
+	__asm__ volatile("" ::: "memory");
+	mine.inside = 0;
+}
+
+#ifdef LIVE_FRAMES
+
+/* -- frames ----------------------------------------------------------------------------------------------------- */
+
+enum { BLOCK = 8, BLOCKS = LIVE_FRAME_COUNT / BLOCK, SPARES = 6, SKIP = 255 };
+
+/*
+ * A frame is in the chain of the thread that entered it (CHAINED) until that thread takes it out. Another thread that ends it, because a
+ * coroutine moved, leaves it there (ENDED). What a thread leaves behind that wasn't on its own stack may still return (ORPHAN).
+ */
+enum { CHAINED = 1, ENDED, ORPHAN };
+
+typedef struct frame {
+	live_point *point;
+	const live_actions *actions;
+	uintptr_t *slot; /* where the return address was, and the trampoline's is; with LIVE_LINK the stack pointer at the entry */
+	int32_t below;   /* the thread's frame before this one, or -1 */
+	uint32_t state;
+} frame;
+
+typedef struct block {
+	void *owner;         /* the thread, by the address of its `mine` */
+	uint64_t given_back; /* by other threads */
+	uint64_t free;       /* only the owner's */
+	uint64_t used;       /* whether `free` is set */
+} block;
+
+static frame frames[LIVE_FRAME_COUNT];
+static block blocks[BLOCKS];
+static uint32_t owned; /* blocks that have an owner */
+
+static pthread_key_t key;
+static int have_key;
+
+/* All frames of a block; the first of a page of trampolines is its header. */
+static inline USDT_LIVE_FAST_HANDLER uint64_t all_of(int32_t i)
+{
+	return (((uint64_t)1 << BLOCK) - 1) ^ (i % (256 / BLOCK) ? 0 : 1);
+}
+
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void release(block *b)
+{
+	__atomic_store_n(&b->owner, NULL, __ATOMIC_RELEASE);
+	__atomic_fetch_sub(&owned, 1, __ATOMIC_RELAXED);
+}
+
+/* A thread that comes back from a deep recursion doesn't keep all that it took, and nothing where blocks are scarce. */
+static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER void give_back(thread *self, int32_t k)
+{
+	int32_t i = (int32_t)((uint32_t)k / BLOCK), before = self->current;
+	block *b = &blocks[i];
+
+	if (b->owner != self) {
+		__atomic_fetch_or(&b->given_back, (uint64_t)1 << ((uint32_t)k % BLOCK), __ATOMIC_RELEASE);
+		return;
+	}
+	b->free |= (uint64_t)1 << ((uint32_t)k % BLOCK);
+	self->skip = 0;
+	if (before == i)
+		return;
+	self->current = i;
+	if (before < 0 || blocks[before].owner != self || blocks[before].free != all_of(before))
+		return;
+	if (__builtin_expect(__atomic_load_n(&owned, __ATOMIC_RELAXED) < BLOCKS / 2, 1)) {
+		if (self->spares < SPARES) {
+			self->spare[self->spares++] = before;
+			return;
+		}
+	} else {
+		while (self->spares)
+			release(&blocks[self->spare[--self->spares]]);
+	}
+	release(&blocks[before]);
+}
+
+/* A thread ends: frames on its stack are free again, and its blocks anybody's. */
+static void thread_ends(void *data)
+{
+	thread *self = data;
+	int32_t k, next;
+	int i;
+
+	for (k = self->top; k >= 0; k = next) {
+		uint32_t state = CHAINED;
+		int own = (uintptr_t)frames[k].slot >= self->stack && (uintptr_t)frames[k].slot < self->stack_end;
+
+		next = frames[k].below;
+		if (own || !__atomic_compare_exchange_n(
+				&frames[k].state, &state, ORPHAN, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			give_back(self, k);
+	}
+	self->top = self->current = -1;
+	self->spares = 0;
+	for (i = 0; i < BLOCKS; i++)
+		if (blocks[i].owner == self)
+			release(&blocks[i]);
+}
+
+static __attribute__((constructor)) void make_key(void)
+{
+	have_key = pthread_key_create(&key, thread_ends) == 0;
+}
+
 /*
  * Take dead frames off the chain, seen from a call whose return address `back` stands at `slot`. Dead is what another thread has
  * ended; what stood at this same place, unless `back` is its trampoline (a tail call: the caller's frame still returns); and what is deeper
@@ -278,11 +334,12 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE void bury(thread *self, const
 /*
  * Take all dead frames off the chain. Of frames on a thread's own stack, one that was entered earlier and is deeper than another is dead: at the other's
  * entry nothing deeper was alive. So the chain is read from the newest, which is the call at `slot` that returns to `back`. Frames of a signal stack, which
- * may lie within the thread's own, are left out.
+ * may lie within the thread's own, are left out. Reading the chain costs as much as it is long, so the next time is when it may be twice as long.
  */
 static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void sweep(thread *self, const uintptr_t *slot, uintptr_t back)
 {
 	int32_t *from = &self->top, k;
+	uint32_t alive = 0;
 	uintptr_t highest = 0;
 	stack_t signals;
 
@@ -310,45 +367,75 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void sweep(thread *self, const uintptr_
 			highest = at;
 			back = live_returns[k].address;
 		}
+		alive++;
 		from = &frames[k].below;
 	}
+	self->next_sweep = self->takes + BLOCK + alive / BLOCK;
 }
 
-/* The slow way to a free frame: another block of this thread's, or a new one. -1: there is none. */
+static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER int32_t first_of(thread *self, int32_t i)
+{
+	unsigned bit = (unsigned)__builtin_ctzll(blocks[i].free);
+
+	blocks[i].free &= blocks[i].free - 1;
+	self->current = i;
+	return i * BLOCK + (int)bit;
+}
+
+/* A free frame in another block of this thread's, or in a new one. -1: there is none. */
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER int32_t find_free(thread *self)
+{
+	int32_t start = self->current, i, count;
+
+	if (start >= 0 && blocks[start].free)
+		return first_of(self, start);
+	if (self->spares)
+		return first_of(self, self->spare[--self->spares]);
+	for (count = 0; count < BLOCKS; count++) {
+		block *b = &blocks[i = (start + 1 + count) % BLOCKS];
+		void *nobody = NULL;
+
+		if (!b->owner && __atomic_compare_exchange_n(&b->owner, &nobody, self, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+			__atomic_fetch_add(&owned, 1, __ATOMIC_RELAXED);
+			if (!b->used) {
+				b->used = 1;
+				b->free = all_of(i);
+			}
+			if (have_key)
+				pthread_setspecific(key, self);
+		}
+		if (b->owner != self)
+			continue;
+		b->free |= __atomic_exchange_n(&b->given_back, 0, __ATOMIC_ACQUIRE);
+		if (b->free)
+			return first_of(self, i);
+	}
+	return -1;
+}
+
+/* The slow way to a free frame. -1: there is none, and the next calls needn't look, which takes as long as there are frames. */
 static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE int32_t take(thread *self, const uintptr_t *slot, uintptr_t back)
 {
-	int32_t i = self->current;
-	unsigned bit;
-	int tries, saved = errno;
+	int saved = errno, swept = 0;
+	int32_t k;
 
-	sweep(self, slot, back);
+	if (self->skip) {
+		self->skip--;
+		return -1;
+	}
+	if ((int32_t)(self->takes++ - self->next_sweep) >= 0) {
+		sweep(self, slot, back);
+		swept = 1;
+	}
+	k = find_free(self);
+	if (k < 0 && !swept) {
+		sweep(self, slot, back);
+		k = find_free(self);
+	}
+	if (k < 0)
+		self->skip = SKIP;
 	errno = saved;
-	for (tries = 0; tries < 2; tries++)
-		for (i = 0; i < BLOCKS; i++) {
-			block *b = &blocks[i];
-			void *nobody = NULL;
-
-			if (tries && !b->owner
-				&& __atomic_compare_exchange_n(
-					&b->owner, &nobody, self, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-				if (!b->used) {
-					b->used = 1;
-					b->free = all_of(i);
-				}
-				if (have_key)
-					pthread_setspecific(key, self);
-			}
-			if (b->owner != self)
-				continue;
-			b->free |= __atomic_exchange_n(&b->given_back, 0, __ATOMIC_ACQUIRE);
-			if (!b->free)
-				continue;
-			bit = (unsigned)__builtin_ctzll(b->free);
-			b->free &= b->free - 1;
-			self->current = i;
-			return i * BLOCK + (int)bit;
-		}
-	return -1;
+	return k;
 }
 
 /* A frame for the call whose return address is in `registers` or at `slot`, or -1. */
@@ -394,11 +481,11 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
 		count_hit(point);
 	if (!actions)
 		return 0;
-	if (self->inside || (actions->vectors && !vectors)) {
+	if (is_inside(self, slot) || (actions->vectors && !vectors)) {
 		__atomic_fetch_add(&live_skipped, 1, __ATOMIC_RELAXED);
 		return 0;
 	}
-	self->inside = 1;
+	self->inside = (uintptr_t)slot;
 	__asm__ volatile("" ::: "memory");
 	if (actions->leaves)
 		k = add_frame(self, point, actions, registers, slot);
@@ -447,11 +534,11 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER __attribute__((noinline)) uintptr_t lea
 	uint32_t k, const live_actions *actions, const uintptr_t *values, uintptr_t *slot)
 {
 	thread *self = &mine;
-	int was_inside = self->inside;
+	uintptr_t was_inside = is_inside(self, slot) ? self->inside : 0;
 	usdt_live_return ret;
 	uintptr_t back;
 
-	self->inside = 1;
+	self->inside = (uintptr_t)slot;
 	__asm__ volatile("" ::: "memory");
 	if (__builtin_expect(!self->known, 0))
 		know(self); /* a coroutine that was entered on another thread */

@@ -27,11 +27,22 @@
 #define _GNU_SOURCE
 #endif
 
+#if defined(__SANITIZE_THREAD__)
+#define LIVE_SANITIZES_THREADS 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define LIVE_SANITIZES_THREADS 1
+#endif
+#endif
+#ifdef LIVE_SANITIZES_THREADS
+#error "the files of usdt_live.h run in the middle of other code and write where ThreadSanitizer has no shadow: compile these files with -fno-sanitize=thread (the program itself may have it)"
+#endif
+
+#include "usdt_live.h" /* first: it may say that this can't be compiled */
+
 #include <link.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include "usdt_live.h"
 
 #define LIVE_HIDDEN __attribute__((visibility("hidden")))
 /* Code that hits run: it must hit nothing itself, and the compiler must not add calls to it. */
@@ -212,7 +223,7 @@ LIVE_HIDDEN size_t live_code_left(const live_module *module, unsigned segment, u
 
 /* -- modules.c -------------------------------------------------------------------------------------------------- */
 
-LIVE_HIDDEN int live_scan(void); /* 1 if something changed */
+LIVE_HIDDEN int live_scan(int (*try_lock)(void)); /* 1 if something changed; -1, and nothing done, without the lock */
 LIVE_HIDDEN void live_watch_linker(void);
 LIVE_HIDDEN void live_on_change(void (*heard)(void)); /* live.c: called after a library came or went */
 LIVE_HIDDEN void live_linker_changed(void); /* live.c: called by the dynamic linker's hook */
@@ -353,7 +364,7 @@ LIVE_HIDDEN const char *live_machine_entry_room(const live_point *point, const c
 
 /* -- frames.c --------------------------------------------------------------------------------------------------- */
 
-LIVE_HIDDEN extern uint64_t live_skipped, live_too_deep, live_abandoned;
+LIVE_HIDDEN extern uint64_t live_skipped, live_too_deep, live_abandoned, live_handlers_left;
 LIVE_HIDDEN __attribute__((used)) uintptr_t live_enter(live_point *point, uintptr_t *registers, uintptr_t *slot, int vectors);
 LIVE_HIDDEN __attribute__((used)) uintptr_t live_leave(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot);
 LIVE_HIDDEN __attribute__((used)) uintptr_t live_leave_fast(uintptr_t trampoline, uintptr_t *values, uintptr_t *slot);

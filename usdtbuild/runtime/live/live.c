@@ -31,17 +31,41 @@ static long self(void)
 	return syscall(SYS_gettid);
 }
 
-static int lock(void)
+static int try_lock(void)
+{
+	long nobody = 0;
+
+	return __atomic_compare_exchange_n(&owner, &nobody, self(), 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+/* Wait a moment for who has the lock; USDT_LIVE_BUSY if that is this thread. */
+static int wait_for_lock(void)
 {
 	const struct timespec moment = {0, 20000};
-	long me = self(), nobody = 0;
 
-	while (!__atomic_compare_exchange_n(&owner, &nobody, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-		if (nobody == me)
+	if (__atomic_load_n(&owner, __ATOMIC_RELAXED) == self())
+		return USDT_LIVE_BUSY;
+	nanosleep(&moment, NULL);
+	return 0;
+}
+
+static int lock(void)
+{
+	while (!try_lock())
+		if (wait_for_lock())
 			return USDT_LIVE_BUSY;
-		nobody = 0;
-		nanosleep(&moment, NULL);
-	}
+	return 0;
+}
+
+/*
+ * Take the lock, and look for modules that came or went. The dynamic linker's lock comes first, and nobody waits for ours with it, or for it with
+ * ours: a handler may run in a callback of dl_iterate_phdr.
+ */
+static int lock_and_scan(int *changed)
+{
+	while ((*changed = live_scan(try_lock)) < 0)
+		if (wait_for_lock())
+			return USDT_LIVE_BUSY;
 	return 0;
 }
 
@@ -291,20 +315,15 @@ static void mend(live_module *module)
 	live_free(&scratch);
 }
 
-/* Look at modules, and give new ones what the rules say. */
-static int look(void)
+/* Look at points, and give new ones what the rules say. */
+static int look(int changed)
 {
-	uint64_t start = now();
-	int changed = live_scan(), error = 0;
 	live_module *module;
 
 	for (module = live_modules; module; module = module->next)
 		mend(module);
 	live_watch_linker();
-	last.reading_nanoseconds += now() - start;
-	if (changed && live_rule_count)
-		error = apply(USDT_LIVE_PROBES | USDT_LIVE_FUNCTIONS);
-	return error;
+	return changed && live_rule_count ? apply(USDT_LIVE_PROBES | USDT_LIVE_FUNCTIONS) : 0;
 }
 
 static void (*on_change)(void);
@@ -317,9 +336,11 @@ void live_on_change(void (*heard)(void))
 /* Called in dlopen and dlclose, with the dynamic linker's lock. */
 void live_linker_changed(void)
 {
-	if (lock())
+	int changed;
+
+	if (lock_and_scan(&changed))
 		return; /* a dlopen of this library's own making, by way of a handler */
-	look();
+	look(changed);
 	unlock();
 	if (on_change)
 		on_change();
@@ -363,12 +384,13 @@ static void count_points(const rule *r, int decided, int *on)
 static int change(const rule *r)
 {
 	uint64_t start = now();
-	int error = lock(), added, applied = 0, on = 0;
+	int changed, error = lock_and_scan(&changed), added, applied = 0, on = 0;
 
 	if (error)
 		return error;
 	memset(&last, 0, sizeof last);
-	error = look(); /* what is wrong with another rule mustn't keep this one from what it says */
+	last.reading_nanoseconds = now() - start;
+	error = look(changed); /* what is wrong with another rule mustn't keep this one from what it says */
 	added = live_add_rule(r);
 	if (!added && r->on)
 		live_give_cells();
@@ -439,11 +461,11 @@ int usdt_live_function_off(const char *pattern)
 
 int usdt_live_refresh(void)
 {
-	int error = lock(), on = 0;
+	int changed, error = lock_and_scan(&changed), on = 0;
 
 	if (error)
 		return error;
-	error = look();
+	error = look(changed);
 	count_points(NULL, 0, &on);
 	unlock();
 	return error ? error : (int)last.points;
@@ -452,13 +474,13 @@ int usdt_live_refresh(void)
 int usdt_live_each(unsigned kinds, const char *pattern, usdt_live_visitor *each, void *data)
 {
 	live_pattern read;
-	int error = live_read_pattern(&read, pattern), count = 0, stop = 0;
+	int changed, error = live_read_pattern(&read, pattern), count = 0, stop = 0;
 	live_module *module;
 	uint32_t i;
 
-	if (error || (error = lock()))
+	if (error || (error = lock_and_scan(&changed)))
 		return error;
-	look();
+	look(changed);
 	for (module = live_modules; module && !stop; module = module->next)
 		for (i = 0; i < module->point_count && !stop; i++) {
 			const live_point *point = &module->points[i];
@@ -482,9 +504,9 @@ static int add_up(const usdt_live_point *point, unsigned long long count, void *
 unsigned long long usdt_live_count(unsigned kinds, const char *pattern)
 {
 	unsigned long long sum = 0;
+	int error = usdt_live_each(kinds, pattern, add_up, &sum);
 
-	usdt_live_each(kinds, pattern, add_up, &sum);
-	return sum;
+	return error < 0 ? (unsigned long long)error : sum;
 }
 
 void usdt_live_get_statistics(usdt_live_statistics *statistics)
@@ -495,6 +517,7 @@ void usdt_live_get_statistics(usdt_live_statistics *statistics)
 	statistics->skipped = live_skipped;
 	statistics->too_deep = live_too_deep;
 	statistics->abandoned = live_abandoned;
+	statistics->handlers_left = live_handlers_left;
 }
 
 const char *usdt_live_error(int error)

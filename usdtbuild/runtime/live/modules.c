@@ -351,10 +351,16 @@ static int is_fresh(const live_module *module)
 
 static const char itself[] = "/proc/self/exe";
 
+typedef struct scan {
+	int (*try_lock)(void);
+	int locked, changed;
+} scan;
+
 static int visit(struct dl_phdr_info *info, size_t size, void *data)
 {
+	scan *s = data;
 	/* The first is the program, which has no name, or with musl the one that it was started by. Others without one are the kernel's. */
-	const char *path = info->dlpi_name && *info->dlpi_name ? info->dlpi_name : live_modules ? "" : itself;
+	const char *path;
 	live_module *module, **end;
 	live_arena arena = {0};
 	char target[4096];
@@ -362,6 +368,14 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data)
 	ssize_t got;
 	uint32_t identity;
 
+	if (!s->locked) {
+		if (!s->try_lock())
+			return 1;
+		s->locked = 1;
+		for (module = live_modules; module; module = module->next)
+			module->seen = 0;
+	}
+	path = info->dlpi_name && *info->dlpi_name ? info->dlpi_name : live_modules ? "" : itself;
 	closed = size < offsetof(struct dl_phdr_info, dlpi_subs) + sizeof info->dlpi_subs ? closed_before + 1 : info->dlpi_subs;
 	identity = digest(info);
 	for (end = &live_modules; (module = *end); end = &module->next)
@@ -401,7 +415,7 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data)
 	module->path = live_copy(&arena, path, strlen(path));
 	module->arena = arena;
 	*end = module;
-	++*(int *)data;
+	s->changed = 1;
 	if (module->start == UINTPTR_MAX || !module->path)
 		return 0;
 	read_module(module);
@@ -421,25 +435,25 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data)
 	return 0;
 }
 
-/* Look for modules that came or went. Returns 1 if any did. */
-int live_scan(void)
+/* Look for modules that came or went, and keep the lock. Returns 1 if any did. */
+int live_scan(int (*try_lock)(void))
 {
 	live_module *module, **from;
-	int changed = 0;
+	scan s = {try_lock, 0, 0};
 
-	for (module = live_modules; module; module = module->next)
-		module->seen = 0;
-	dl_iterate_phdr(visit, &changed);
+	dl_iterate_phdr(visit, &s);
+	if (!s.locked)
+		return -1;
 	closed_before = closed;
 	for (from = &live_modules; (module = *from);)
 		if (!module->seen) {
 			*from = module->next;
 			forget(module);
-			changed = 1;
+			s.changed = 1;
 		} else {
 			from = &module->next;
 		}
-	return changed;
+	return s.changed;
 }
 
 /* -- the dynamic linker ----------------------------------------------------------------------------------------- */

@@ -43,16 +43,16 @@ static int matches(const char *pattern, const char *text)
 			fits = 1;
 		} else if (*pattern == '[') {
 			const char *p = pattern + 1;
-			int not = *p == '!' || *p == '^', found = 0;
+			int negated = *p == '!' || *p == '^', found = 0;
 
-			for (p += not; *p && (*p != ']' || p == pattern + 1 + not); p++)
+			for (p += negated; *p && (*p != ']' || p == pattern + 1 + negated); p++)
 				if (p[1] == '-' && p[2] && p[2] != ']') {
 					found |= p[0] <= *text && *text <= p[2];
 					p += 2;
 				} else {
 					found |= *p == *text;
 				}
-			fits = *p ? found != not : *text == '[';
+			fits = *p ? found != negated : *text == '[';
 			next = *p ? p + 1 : pattern + 1;
 		} else if (*pattern == '-' && text[0] == '_' && text[1] == '_') {
 			pattern++;

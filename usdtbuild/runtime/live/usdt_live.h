@@ -39,14 +39,15 @@
  * interrupted code may hold. errno and all registers are restored. A point that is hit while a handler of the same thread
  * runs is counted, and its handler isn't called (`skipped` of the statistics). With USDT_LIVE_FAST a handler promises not to touch vector
  * and floating-point registers or errno; it is declared USDT_LIVE_FAST_HANDLER, which makes the compiler keep the promise. Saving these
- * registers is most of what a call costs.
+ * registers is most of what a call costs. A handler that is left by longjmp has ended: the thread's handlers are called again from the next hit on that
+ * is not deeper on its stack (`handlers_left`). No exception may leave a handler: std::terminate() ends the program.
  *
  * FUNCTIONS. `enter` gets the arguments that were passed in integer registers, `leave` the return value. A frame that is left by longjmp or by a C++ exception
  * has no `leave` (`abandoned` of the statistics); exceptions, longjmp, setcontext, coroutines that move to other threads, tail calls, recursion and signals work
- * as without. More than 4,080 calls at a time (of all threads) are entered without `leave` (`too_deep`).
+ * as without. More than 4,080 calls at a time (of all threads), and calls in more than 500 threads at a time, are entered without `leave` (`too_deep`).
  *
  * THREADS AND SIGNALS. Every function here may be called from any thread, from constructors, after fork() in the child, and from handlers.
- * From a signal handler that interrupted one of these functions they return USDT_LIVE_BUSY.
+ * From a signal handler or a visitor that interrupted one of these functions they return USDT_LIVE_BUSY.
  *
  * COUNTS are exact: on x86-64 each thread counts in memory of its own, which it asks the system for (mmap, gettid) at its first hit and which the next
  * thread takes over with what it holds; elsewhere, or where a seccomp filter is, with an atomic addition for all (`locked` of the statistics).
@@ -63,6 +64,12 @@
 
 #ifndef USDT_LIVE_H
 #define USDT_LIVE_H
+
+#if defined(__i386__)
+#error "usdt_live.h: there is no protocol for 32-bit x86; compile without it, or for x86-64 (-m64)"
+#elif defined(__x86_64__) && defined(__ILP32__)
+#error "usdt_live.h: there is no protocol for x32 (-mx32); compile without it, or with -m64"
+#endif
 
 #ifdef __GNUC__ /* what a program is warned of is for its own code */
 #pragma GCC diagnostic push
@@ -154,7 +161,7 @@ typedef struct usdt_live_statistics {
 	uint32_t taken;              /* points that were found changed by somebody else, while they were on or when they were to be switched */
 	uint64_t nanoseconds;        /* that the last call took, of them: */
 	uint64_t reading_nanoseconds; /* for modules that were new */
-	uint64_t skipped, too_deep, abandoned;
+	uint64_t skipped, too_deep, abandoned, handlers_left;
 	uint32_t locked;             /* points known now whose hits are counted with a locked addition: exact, but several times as dear */
 } usdt_live_statistics;
 
@@ -172,7 +179,9 @@ int usdt_live_function_on_with(
 	uint32_t minimum);
 int usdt_live_function_off(const char *pattern);
 
-/* The sum of the counts of what matches, of `kinds`. A point keeps its count when it goes off. */
+/* The sum of the counts of what matches, of `kinds`, or an error, which USDT_LIVE_NO_COUNT tells, and usdt_live_error((int)count) puts in words. A point
+ * keeps its count when it goes off. */
+#define USDT_LIVE_NO_COUNT(count) ((count) > (unsigned long long)-4096)
 unsigned long long usdt_live_count(unsigned kinds, const char *pattern);
 
 /* Call `each` for every point that matches; it returns non-zero to stop. It must not switch anything. Returns the number of points. */
