@@ -34,8 +34,9 @@ demo:
 	@$(PYTHON) tools/prepare.py demo
 	@$(BIN)/python tools/demo.py
 
+FOR = test
 prepare-test:
-	@$(PYTHON) tools/prepare.py test
+	@$(PYTHON) tools/prepare.py $(FOR)
 
 prepare-all:
 	@$(PYTHON) tools/prepare.py all
@@ -45,8 +46,9 @@ lint: prepare-test
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/mypy
 
+check: FOR = check
 check: lint
-	$(PYTEST) --sample 3
+	$(PYTEST) --prepared check --sample 2
 
 test: lint
 	$(PYTEST) -m "not slow"

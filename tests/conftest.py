@@ -85,7 +85,7 @@ def why_not_live() -> str:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--sample 3`: of each file at most three test functions, from all over it, each with one set of parameters."""
     parser.addoption("--sample", type=int, default=0, metavar="N", help="at most N quick tests of each file")
-    parser.addoption("--prepared", default="test", help="what tools/prepare.py has prepared: test or all")
+    parser.addoption("--prepared", default="test", help="what tools/prepare.py has prepared")
 
 
 def sample(items: list[pytest.Item], most: int) -> list[pytest.Item]:

@@ -1,9 +1,10 @@
 """Get a machine ready for `make demo` and `make test`: system packages, the virtual environment, tracefs.
 
     python3 tools/prepare.py demo     what the demonstration needs
+    python3 tools/prepare.py check    what `make check` needs
     python3 tools/prepare.py test     what the tests need
     python3 tools/prepare.py all      what all tests need: also the other machines' compilers, and qemu
-    python3 tools/prepare.py missing test     print which of it apt has and is not installed
+    python3 tools/prepare.py missing test   print which of it apt has and is not installed
 
 Runs on a machine that has Python 3 and nothing else of ours, so it imports the standard library only. As root it
 installs missing Debian or Ubuntu packages with apt; as a user it names them in one line and goes on where the rest is
@@ -52,17 +53,26 @@ DEMO = (
     Need("bpftrace", ("bpftrace",), root=True),
 )
 # Package names are Debian's; the later ones of a row are Ubuntu's, or those of newer releases.
-TEST = (
-    *DEMO,
+CHECK = (
+    *(need for need in DEMO if need.must),
+    Need("gdb", ("gdb",)),
     Need("ld.gold", ("binutils-gold", "binutils")),
     Need("clang", ("clang",)),
     Need("ld.lld", ("lld",)),
     Need("llvm-objcopy", ("llvm",)),
     Need("ld.mold", ("mold",)),
     Need("make", ("make",), must=True),
+    Need("include:sys/sdt.h", ("systemtap-sdt-dev",)),
+    Need(str(Path(sysconfig.get_path("include"), "Python.h")), ("python3-dev",)),
+    Need("eu-strip", ("elfutils",)),
+    Need("patch", ("patch",)),
+    Need("strace", ("strace",)),
+)
+TEST = (
+    *CHECK,
+    *(need for need in DEMO if need not in CHECK),
     Need("perf", ("linux-perf", "linux-tools-generic"), root=True),
     Need("tplist-bpfcc", ("bpfcc-tools",), root=True),
-    Need("include:sys/sdt.h", ("systemtap-sdt-dev",)),
     Need("gdbserver", ("gdbserver",)),
     Need("valgrind", ("valgrind",)),
     Need("ccache", ("ccache",)),
@@ -71,11 +81,7 @@ TEST = (
     Need("automake", ("automake",)),
     Need("libtoolize", ("libtool",)),
     Need("scons", ("scons",)),
-    Need(str(Path(sysconfig.get_path("include"), "Python.h")), ("python3-dev",)),
     Need("pkg-config", ("pkg-config",)),
-    Need("eu-strip", ("elfutils",)),
-    Need("patch", ("patch",)),
-    Need("strace", ("strace",)),
     Need("uftrace", ("uftrace",)),
     Need("qemu-aarch64", ("qemu-user",)),
 )
@@ -110,7 +116,7 @@ ALL = (
     *(Need(f"{machine}-g++", (f"g++-{machine}",)) for machine in CXX_MACHINES),
     *(Need(f"/usr/{machine}/include/stdio.h", (f"libc6-dev-{port}-cross",)) for machine, port in MACHINES.items()),
 )
-NEEDS = {"demo": DEMO, "test": TEST, "all": ALL}
+NEEDS = {"demo": DEMO, "check": CHECK, "test": TEST, "all": ALL}
 # Build tools that the sample projects are built with beside the distribution's: the oldest we support, and the newest.
 TOOLS = {
     "cmake-oldest": ("cmake==3.16.*",),
@@ -153,7 +159,7 @@ def main(arguments: list[str]) -> int:
     if not (VENV / "bin/python").exists() and not can_make_venv():
         return fail("Python's venv module is missing (Debian and Ubuntu: python3-venv).")
     make_venv(purpose, [need.pip for need in missing if need.pip and not is_there(need)])
-    if purpose != "demo":
+    if purpose not in ("demo", "check"):
         fetch_tools()
         fetch_wheels()
     if is_root:
