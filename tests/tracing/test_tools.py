@@ -220,3 +220,31 @@ def _children(pid: int) -> list[int]:
             if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
                 found.append(int(path.parent.name))
     return found
+
+
+# A site at an instruction with a lock prefix, where the kernel sets no uprobe, and one at a NOP.
+UNREACHABLE = r"""
+#define SITE(name, instruction) __asm__ volatile("990: " instruction "\n" \
+    ".pushsection .note.stapsdt,\"?\",\"note\"\n .balign 4\n .4byte 992f-991f, 994f-993f, 3\n" \
+    "991: .asciz \"stapsdt\"\n992: .balign 4\n993: .8byte 990b, 0, 0\n" \
+    ".asciz \"own\", \"" name "\", \"\"\n994: .balign 4\n.popsection" : : "r"(&word) : "memory")
+static int word;
+int main(void) {
+    for (int i = 0; i < 3; i++) { SITE("locked", "lock incl (%0)"); SITE("plain", "nop"); }
+    return word - 3;
+}
+"""
+
+
+@pytest.mark.live
+def test_a_probe_that_bpftrace_cannot_attach_is_named_and_the_others_are_seen(
+    run: Any, bpftrace: str, tmp_path: Path
+) -> None:
+    version = re.findall(r"\d+", run(bpftrace, "--version").stdout)
+    if (int(version[0]), int(version[1])) < (0, 23):
+        pytest.skip("bpftrace attaches all or nothing before 0.23")
+    (tmp_path / "own.c").write_text(UNREACHABLE)
+    run("gcc", "-O1", "own.c", "-o", "own", cwd=tmp_path)
+    done = run(*MODULE, "trace", "-v", "--count", "--engine", "bpftrace", "-P", "own:*", "--", "./own", cwd=tmp_path)
+    assert re.search(r"^3  own:plain", done.stdout, re.MULTILINE), done
+    assert "own:locked: the kernel lets bpftrace attach nothing there" in done.stderr

@@ -85,6 +85,12 @@ class Watcher:
             if time.monotonic() > deadline:
                 raise TracerError(f"bpftrace took too long: {self._said()}")
             self._listen()
+        said = self._errors.read_text("utf-8", "replace")
+        self.missing = [
+            target
+            for file, target in zip(files, targets)
+            if f"Unable to attach probe: {watching.attached(paths[file], target)}." in said
+        ]
 
     def _listen(self) -> None:
         select.select([self._output], [], [], 0.1)
@@ -196,7 +202,9 @@ class Kernel:
                     refusals.append(Refusal(file.path, str(error)))
         seen = [one for one in new if one.module.path in opened]
         if seen:
-            self._watchers.append(Watcher(seen, [opened[one.module.path] for one in seen], self._wish, self._only))
+            watcher = Watcher(seen, [opened[one.module.path] for one in seen], self._wish, self._only)
+            self._watchers.append(watcher)
+            refusals += [Refusal(one.title, "the kernel lets bpftrace attach nothing there") for one in watcher.missing]
         return refusals
 
     def take(self) -> tuple[list[Event], int]:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +31,25 @@ MOST_ARGUMENTS = 6
 # <linux/capability.h>: to load BPF programs, and to attach them. bpftrace itself may ask for user 0 besides.
 _CAPABILITIES = {"CAP_BPF": 39, "CAP_PERFMON": 38}
 SEPARATOR = "\x1f"
+# The first version that can leave out a probe which the kernel refuses, and goes on with the others.
+_KNOWS_MISSING = (0, 23)
 _ESCAPE = re.compile(r"\\(?:uffffff([0-9a-f]{2})|.)")
 
 
 def find() -> str | None:
     """Return the path of bpftrace, or None."""
     return shutil.which("bpftrace", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
+
+
+def version() -> tuple[int, ...]:
+    """Return the version of bpftrace, (0,) if it doesn't say one."""
+    done = subprocess.run([find() or "bpftrace", "--version"], capture_output=True, check=False)
+    return tuple(map(int, re.findall(rb"\d+", done.stdout)[:2])) or (0,)
+
+
+def attached(file: Path, target: Target) -> str:
+    """Return what a probe of a file is called in the language, and in what bpftrace says of it."""
+    return f"usdt:{file}:{target.provider}:{target.name}"
 
 
 def why_not(_: Job) -> str:
@@ -104,7 +118,7 @@ def script(files: Sequence[Path], targets: Sequence[Target], what: str, only: in
     SEPARATOR. `t` with a processor and a time says that all before it from there is printed, `m` with a time that the
     counts which follow are of later. `only` is the one process of which hits are wanted, 0 for all.
     """
-    lines = []
+    lines = ['config = { missing_probes = "warn" }'] if version() >= _KNOWS_MISSING else []
     guard = f" /pid == {only}/" if only else ""
     for index, (file, target) in enumerate(zip(files, targets)):
         shown = ""
@@ -114,8 +128,7 @@ def script(files: Sequence[Path], targets: Sequence[Target], what: str, only: in
                        if one.kind == STRING and text]  # fmt: skip
             pattern = f"h {index} %llu %d %d" + " %lu" * len(values) + f"{SEPARATOR}%s" * len(strings)
             shown = f' printf("{pattern}", {", ".join(["nsecs", "pid", "tid", *values, *strings])});'
-        title = f"{target.provider}:{target.name}"
-        lines.append(f"usdt:{file}:{title}{guard} {{ @c[{index}, pid] = count();{shown} }}")
+        lines.append(f"{attached(file, target)}{guard} {{ @c[{index}, pid] = count();{shown} }}")
     if what != COUNT:
         lines.append('profile:hz:20 { printf("t %d %llu", cpu, nsecs); }')
     # Attached last, so that its first word says that all is in place.
