@@ -52,7 +52,7 @@ class Translated(NamedTuple):
 
 
 class Attribute(NamedTuple):
-    """Name stability, data stability and dependency class, as numbers of the DOF encoding (reference: dof.md)."""
+    """Name stability, data stability and dependency class, as numbers of the DOF encoding (docs/formats/dof.md)."""
 
     name: int
     data: int

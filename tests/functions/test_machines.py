@@ -410,6 +410,4 @@ def test_other_machines_say_that_prologues_are_not_known(
 ) -> None:
     built = tmp_path / "a.o"
     run(need("riscv64-linux-gnu-gcc"), "-O2", "-c", program_c, "-o", built)
-    assert by_name(built, "--explain")["leaf"]["explain"]["against"] == [
-        "prologue patches are known for x86 and aarch64, not for riscv64"
-    ]
+    assert by_name(built, "--explain")["leaf"]["explain"]["against"] == ["prologue patches are not known for riscv64"]

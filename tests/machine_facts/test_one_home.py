@@ -1,4 +1,4 @@
-"""What is known about a machine is in its own file in `machines/`; anything else asks there."""
+"""What is known about a machine is in its own folder in `machines/`; anything else asks there."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ NAME = re.compile(r"(?i)s390|riscv|loongarch|aarch64|sparc|(?<![a-z])ppc|powerpc
 ELSEWHERE = {
     "elf/relocations.py": "MIPS n64 has its own layout of r_info, which is a fact about the format",
     "elf/bare.py": "names of sections by which linkers compare objects",
-    "functions/explain.py": "prologue patches are another method on each machine",
     "compilers/flags.py": "options of compilers that have one for a machine",
     "inspection/source_lines.py": "DWARF has an attribute that bears a name of one",
     "commands/trace.py": "help has the name of an emulator as an example",
     "functions/pe.py": "COFF has machine numbers of its own",
-    "compilers/probe.py": "a defect of one compiler",
-    "functions/entry.py": "what the ABIs of two machines let a linker write",
 }
 
 

@@ -7,7 +7,7 @@ import random
 import capstone
 import pytest
 
-from usdtbuild.machines import x86_steps
+from usdtbuild.machines.x86_64 import steps as x86_steps
 
 # What capstone is wrong or overcautious about (`test` writes nothing; what is extended is read), and instructions that
 # no compiler writes.

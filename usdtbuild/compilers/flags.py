@@ -144,8 +144,7 @@ def _machine(macros: dict[str, str]) -> tuple[Machine | None, int]:
     machine = next((known for known in all_entries() if known.told_by(macros, little)), None)
     if machine is None:
         return None, 0
-    compressed = "__riscv" in macros and "__riscv_compressed" not in macros
-    return machine, 4 if compressed else machine.units[0]
+    return machine, machine.unit(macros) if machine.unit else machine.units[0]
 
 
 # -- everything together ---------------------------------------------------------------------------------------------

@@ -106,10 +106,8 @@ def _compile(target: Target, flags: Sequence[str], folder: str, name: str, sourc
     path.write_text(source)
     done = run([*target.command, *target.options, *_QUIET, *flags, "-c", str(path), "-o", built])
     if done.returncode:
-        cure = "; gcc can from version 13 on" if target.machine.name == "ppc64le" else ""
-        raise FlagsError(
-            f"{target.name} does not take {' '.join(flags)} for {target.machine.name}: {last_line(done.stderr)}{cure}"
-        )
+        what = f"{target.name} does not take {' '.join(flags)} for {target.machine.name}: {last_line(done.stderr)}"
+        raise FlagsError(what + target.machine.cure)
     return built
 
 

@@ -2,7 +2,7 @@
 
 A note is namesz 8, descsz, type 3, the owner `stapsdt\\0`, and a description of three addresses (pc, base,
 semaphore) followed by `provider\\0name\\0arguments\\0`, padded to four bytes. Source: SystemTap's `sys/sdt.h` and its
-wiki page "UserSpaceProbeImplementation"; limits of the readers: reference/sdt-notes.md.
+wiki page "UserSpaceProbeImplementation"; limits of the readers: docs/formats/stapsdt.md.
 
 This module turns notes into bytes and back. It doesn't know where the bytes go or who relocates the addresses.
 """

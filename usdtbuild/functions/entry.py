@@ -372,11 +372,8 @@ def may_be_alignment(found: Measured, promise: Promise) -> int:
 
 
 def may_be_relaxed(found: Measured, promise: Promise, machine: Machine) -> bool:
-    """Whether the one NOP too many may be the linker's: an `addis` or `adrp` that it found to be needless.
-
-    The Power ABIs and aarch64's let it replace these by a NOP, and they often come first in a function.
-    """
-    return machine.name in ("aarch64", "ppc64", "ppc64le") and found.nops == (promise.n - promise.m) * found.unit + 4
+    """Whether the one NOP too many may be the linker's, in place of an instruction that it found to be needless."""
+    return bool(machine.relaxed) and found.nops == (promise.n - promise.m) * found.unit + machine.relaxed
 
 
 def without_alignment(found: Measured, promise: Promise) -> Measured:

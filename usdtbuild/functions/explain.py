@@ -7,7 +7,6 @@ fixed up because they mean something relative to where they stand, and what forb
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from ..elf import layout as elf
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
     from ..elf.space import AddressSpace
     from ..machines.facts import Entries as Machine
     from .entry import Starts
-
-_RELATIVE_X86 = re.compile(r"\[[re]ip([^\]]*)\]")
-_TARGET = re.compile(r"#?(-?0x[0-9a-f]+|-?\d+)$")
-_TERMINAL_X86 = frozenset({"ret", "retf", "jmp", "ud2", "hlt", "int3", "iretq", "iretd"})
-_COUNTED = frozenset({"loop", "loope", "loopne", "jcxz", "jecxz", "jrcxz"})
-_TERMINAL_ARM = frozenset({"ret", "retaa", "retab", "br", "b", "braa", "brab", "udf", "brk"})
 
 
 class Instruction(NamedTuple):
@@ -54,12 +47,6 @@ class Explanation(NamedTuple):
     start: int = 0
 
 
-class _Verdict(NamedTuple):
-    fix: str = ""
-    against: str = ""
-    ends: bool = False
-
-
 class Subject(NamedTuple):
     """A function to explain; a `size` of 0 is unknown, and ends at the next function."""
 
@@ -71,9 +58,9 @@ class Subject(NamedTuple):
 def explain(space: AddressSpace, starts: Starts, subjects: Sequence[Subject]) -> list[Explanation]:
     """Judge the prologue of every function in `subjects`, in their order."""
     machine = nops.machine_for(space.machine, space.layout.is64, space.layout.little)
-    if machine is None or not machine.prologue:
+    if machine is None or machine.judge is None:
         name = machine.name if machine else f"ELF machine {space.machine}"
-        why = f"prologue patches are known for x86 and aarch64, not for {name}"
+        why = f"prologue patches are not known for {name}"
         return [Explanation(False, 0, 0, (), (why,)) for _ in subjects]
     relocated = _relocated(space)
     explained = [_prologue(space, starts, subject, machine, relocated) for subject in subjects]
@@ -104,7 +91,6 @@ def _prologue(
     following = starts.at_or_after(address + 1)
     end = address + subject.size if subject.size else (following.address if following else address + 4096)
     code = space.read(address, min(max(end - address, 0), 64))
-    is_x86 = nops.has_long_nops(machine)
     needed, covered = machine.prologue, 0
     against: list[str] = []
     instructions: list[Instruction] = []
@@ -119,10 +105,11 @@ def _prologue(
         if mnemonic.startswith("."):
             against.append(f"{text} at {at:#x} is no known instruction")
             break
-        if is_x86:
-            verdict = _judge_x86(space, at, length, mnemonic, operands)
-        else:
-            verdict = _judge_aarch64(at, mnemonic, operands)
+        assert machine.judge is not None
+        verdict = machine.judge(at, length, mnemonic, operands)
+        if verdict.relative_to is not None and _out_of_reach(space, verdict.relative_to):
+            what = f"the PC-relative operand at {at:#x} is out of a copy's reach ({verdict.relative_to:#x})"
+            verdict = verdict._replace(fix="", against=what)
         place = at - shown + address
         if not relocated.isdisjoint(range(place, place + length)):
             verdict = verdict._replace(fix="the linker fills it in: correct the copy's distance")
@@ -152,43 +139,7 @@ def _relocated(space: AddressSpace) -> set[int]:
     return found
 
 
-def _judge_x86(space: AddressSpace, at: int, length: int, mnemonic: str, operands: str) -> _Verdict:
-    bare = mnemonic.rsplit(maxsplit=1)[-1]
-    if bare in _COUNTED:
-        return _Verdict(against=f"{mnemonic} at {at:#x} reaches 127 bytes only, and has no longer form")
-    if bare == "call":
-        return _Verdict(against=f"call in the first bytes, at {at:#x}: its return address would be the copy's")
-    if bare.startswith("ret"):
-        return _Verdict(ends=True)
-    target = _TARGET.search(operands)
-    if bare.startswith("j") and target and "[" not in operands:
-        goal = int(target.group(1), 0)
-        return _Verdict(fix=f"branch to {goal:#x}: give the copy its 32-bit form", ends=bare == "jmp")
-    relative = _RELATIVE_X86.search(operands)
-    if relative:
-        distance = int(relative.group(1).replace(" ", "") or "0", 0)
-        goal = at + length + distance
-        if _out_of_reach(space, goal):
-            return _Verdict(against=f"the PC-relative operand at {at:#x} is out of a copy's reach ({goal:#x})")
-        return _Verdict(fix=f"PC-relative operand {goal:#x}: correct the copy's displacement")
-    return _Verdict(ends=bare in _TERMINAL_X86)
-
-
 def _out_of_reach(space: AddressSpace, goal: int) -> bool:
     """Whether neither the page after the image nor the one before it reaches `goal` with 32 bits."""
     low, high = space.spans[0].start, max(span.end for span in space.spans)
     return all(abs(goal - place) >= (1 << 31) - 0x2000 for place in (high + 0x1000, low - 0x1000))
-
-
-def _judge_aarch64(at: int, mnemonic: str, operands: str) -> _Verdict:
-    target = _TARGET.search(operands)
-    if mnemonic in ("adr", "adrp") and target:
-        goal = int(target.group(1), 0)
-        return _Verdict(fix=f"PC-relative address {goal:#x}: give the copy the whole address")
-    if mnemonic.startswith("ldr") and target and "[" not in operands:
-        return _Verdict(against=f"literal load at {at:#x}: the literal is out of a copy's reach")
-    if mnemonic in ("bl", "blr") or mnemonic.startswith("blra"):
-        return _Verdict(against=f"call in the first bytes, at {at:#x}: its return address would be the copy's")
-    if mnemonic == "b" or mnemonic.startswith(("b.", "cbz", "cbnz", "tbz", "tbnz")):
-        return _Verdict(against=f"branch at {at:#x}: {mnemonic} may be out of a copy's reach")
-    return _Verdict(ends=mnemonic in _TERMINAL_ARM)

@@ -139,7 +139,7 @@ def _edit(context: Context) -> Report:
         _record_section(context, section, members)
     for index in sorted(context.found.indirect):
         stubs.define(context, index)
-    # The one form of a leftover that every linker takes in every mode (call-sites.md, item 5).
+    # The one form of a leftover that every linker takes in every mode (docs/linkers.md).
     context.editor.leave_undefined(context.found.leftover - context.found.indirect)
     return Report(True, tuple(context.reports))
 

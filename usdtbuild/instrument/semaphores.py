@@ -63,7 +63,7 @@ def _anchor_symbol(context: Context) -> int:
     """Return a symbol whose section aligns the linked `.probes` to a page; every semaphore refers to it.
 
     Without it lld and mold put the semaphores on a file page that RELRO has too, and a tracer that starts before
-    the program increments the other mapping's copy (reference/sdt-notes.md). One anchor aligns them all.
+    the program increments the other mapping's copy (docs/formats/stapsdt.md). One anchor aligns them all.
     """
     if not context.anchor:
         context.anchor = context.symbol(ANCHOR_SYMBOL)  # the header of the classic tool brings one

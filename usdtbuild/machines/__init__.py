@@ -1,10 +1,10 @@
-"""Machines: one file each, with every fact about it that usdtbuild knows, and one row here.
+"""Machines: a folder each, with every fact about it that usdtbuild knows, and one row here.
 
-A machine's module offers three things. `machine()` returns its `Calls`: what a probe call looks like, what replaces it,
-and where its arguments are; `for_object` picks it by what an object says of itself, never by the host. `facts()` is
+A machine's package offers three things. `machine()` returns its `Calls`: what a probe call looks like, what replaces
+it, and where its arguments are; `for_object` picks it by what an object says of itself, never by the host. `facts()` is
 what everybody else asks, by machine number: NOPs, operands, relocations, branches, patchable entries. `stubs()` says
-how calls into libraries go through slots; where those that load a slot themselves must be followed, a module `*_steps`
-beside it has what instructions do. A machine knows bytes, relocation types and registers; it knows neither files
+how calls into libraries go through slots; where those that load a slot themselves must be followed, its module `steps`
+has what instructions do. A machine knows bytes, relocation types and registers; it knows neither files
 nor ELF containers. Only the module that is asked for is loaded.
 """
 

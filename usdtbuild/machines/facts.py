@@ -58,13 +58,28 @@ class Scheme(NamedTuple):
     what: str
 
 
+class Verdict(NamedTuple):
+    """What a patch that covers an instruction must do: what its copy must be changed into, or what forbids one.
+
+    `ends`: the function ends there. `relative_to` is an address that the copy must still reach with 32 bits.
+    """
+
+    fix: str = ""
+    against: str = ""
+    ends: bool = False
+    relative_to: int | None = None
+
+
 class Entries(NamedTuple):
     """What a checker of patchable entries must know about one instruction set. NOP bytes are in file order.
 
     `told_by` says of a compiler's macros, and whether it is for little-endian machines, if this is what it compiles
     for; `emulator` runs a program, and `hosts` are names that uname(1) has where it runs by itself. `long_nop`
     is a pattern for NOPs of any length, where there are many; `foreign_nops` are those of the machine's other
-    instruction set, which compilers wrongly put into padding.
+    instruction set, which compilers wrongly put into padding. `relaxed` is the length of the NOP that a linker may
+    write in place of a function's first instruction. `unit` returns how long the compiler's NOP is by its macros,
+    where that isn't the usual. `cure` is what to say of a compiler that doesn't take the option. `judge` says of an
+    instruction (address, length, mnemonic, operands) what a patch of an ordinary prologue that covers it must do.
     """
 
     name: str
@@ -80,6 +95,10 @@ class Entries(NamedTuple):
     hosts: tuple[str, ...] = ()
     long_nop: bytes = b""
     foreign_nops: tuple[tuple[bytes, str], ...] = ()
+    relaxed: int = 0
+    unit: Callable[[Macros], int] | None = None
+    cure: str = ""
+    judge: Callable[[int, int, str, str], Verdict] | None = None
 
 
 class Branches(NamedTuple):
@@ -161,7 +180,9 @@ class Facts(NamedTuple):
     descriptor of `.opd`, where function symbols name these (ppc64 ELFv1). `pairs`: the 32-bit ABI passes arguments of
     eight bytes in two registers. `page` is the largest page a kernel is built with, where that is more than 4096.
     `passing` is how functions get their arguments, where that is known.
-    `stopped` is how a stopped thread is seen through the gdb remote protocol.
+    `stopped` is how a stopped thread is seen through the gdb remote protocol. `overwritten` returns, given the code
+    from a function's beginning and a site's offset in it, whether a kernel that makes a call of the site's NOP
+    overwrites data of the function; None where no kernel does that.
     """
 
     name: str
@@ -185,3 +206,4 @@ class Facts(NamedTuple):
     page: int = 0
     passing: Passing | None = None
     stopped: Stopped = Stopped()
+    overwritten: Callable[[bytes, int], bool] | None = None

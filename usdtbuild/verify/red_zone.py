@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..machines import red_zone
+from ..machines import facts_of
 from .report import ERROR, Finding, Gathered, site_place
+from .sites import code_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +19,8 @@ _MOST = 1 << 12  # bytes of a function that are read behind a site
 def _red_zone(subject: Subject) -> Iterator[Finding]:
     """Sites that are a NOP of five bytes, in functions that keep data below the stack pointer."""
     image = subject.image
-    if image.machine != red_zone.MACHINE:
+    known = facts_of(image.machine)
+    if known is None or known.overwritten is None:
         return
     cure = "compile with -DUSDT_PROBES_BY_CALL (usdtbuild cc --nop=nop5 does), or write NOPs with --nop=safe"
     gathered = Gathered("red-zone", ERROR, cure)
@@ -29,23 +31,13 @@ def _red_zone(subject: Subject) -> Iterator[Finding]:
     for record in subject.notes:
         where = record.site
         value = where.offset if image.is_object else where.address
-        section = where.section_number if image.is_object else 0
-        if _bytes(subject, section, value, len(red_zone.NOP5)) != red_zone.NOP5:
-            continue
         function = image.function_at(value, where.section_number)
         if function is None:
             continue
-        code = _bytes(subject, section, value - function.offset, function.offset + _MOST)
-        if red_zone.uses_red_zone(code, function.offset):
+        code = code_at(image, where.section_number, value - function.offset, function.offset + _MOST)
+        if known.overwritten(code, function.offset):
             gathered.add(what, site_place(subject, record))
     yield from gathered
-
-
-def _bytes(subject: Subject, section: int, start: int, size: int) -> bytes:
-    image = subject.image
-    if image.is_object:
-        return bytes(image.content(image.sections[section])[start : start + size])
-    return image.bytes_at(start, size)
 
 
 CHECKS = (_red_zone,)

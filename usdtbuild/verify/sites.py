@@ -31,11 +31,11 @@ def _ghosts(subject: Subject) -> Iterator[Finding]:
 def _instruction(subject: Subject, record: Record) -> site_code.Instruction | None:
     image, where = subject.image, record.site
     start = where.offset if image.is_object else where.address
-    code = _code(image, where.section_number, start, site_code.LONGEST)
+    code = code_at(image, where.section_number, start, site_code.LONGEST)
     return site_code.at_site(code, image.machine, little=image.little, asks=record.is_enabled)
 
 
-def _code(image: Image, section: int, start: int, size: int) -> bytes:
+def code_at(image: Image, section: int, start: int, size: int) -> bytes:
     """Return up to `size` bytes at an address, or in an object at an offset of a section."""
     if image.is_object:
         return bytes(image.content(image.sections[section])[start : start + size])
@@ -94,7 +94,7 @@ def _inside_others(subject: Subject) -> dict[Location, str]:
             by_function.setdefault((section, value - function.offset), []).append(where)
     for (section, start), sites in by_function.items():
         offsets = {(site.offset if image.is_object else site.address) - start: site for site in sites}
-        code = _code(image, section, start, max(offsets) + site_code.LONGEST)
+        code = code_at(image, section, start, max(offsets) + site_code.LONGEST)
         for offset, text in site_code.inside_others(code, image.machine, offsets).items():
             found[offsets[offset]] = f"`{text}`"
     return found

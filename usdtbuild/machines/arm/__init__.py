@@ -21,17 +21,17 @@ ABI: https://github.com/ARM-software/abi-aa, aapcs32 6.5 (parameters), aaelf32 5
 
 from __future__ import annotations
 
-from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
-from .numbers import EM_ARM
+from ..arguments import Convention, spell
+from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
+from ..numbers import EM_ARM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterator
 
-    from .facts import Facts
-    from .stubs import Code, Site, Span, Stubs
+    from ..facts import Facts
+    from ..stubs import Code, Site, Span, Stubs
 
 # Relocation types (aaelf32 5.6).
 R_NONE, R_PC24, R_ABS32, R_REL32, R_THM_CALL, R_PLT32, R_CALL, R_JUMP24, R_THM_JUMP24 = 0, 1, 2, 3, 10, 27, 28, 29, 30
@@ -186,15 +186,15 @@ def branch(instruction: int) -> int | None:
 
 def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
     """See `Stopped.atomic`. Arm ARM A8.8.75: LDREX, LDAEX, STREX, STLEX. In Thumb code nothing but NOPs is stepped."""
-    from .exclusive import Exclusive
+    from ..exclusive import Exclusive
 
     return Exclusive(((0x0F900EF0, 0x01900E90),), ((0x0F900EF0, 0x01800E90),), branch).ends(code, address, little)
 
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .arm_steps import thumb_branch
-    from .facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
+    from ..facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
+    from .steps import thumb_branch
 
     names = r"(?:r\d|r10|fp|ip|sp|lr|pc)"
     written = Operands(
@@ -253,7 +253,7 @@ def stubs(code: Code) -> Stubs:
     A stub that Thumb code may branch to begins with `bx pc; nop` in Thumb; ARM code enters behind it. Code is
     little-endian in big-endian files with BE8. Source: AAELF32, "PLT", and the linkers' output.
     """
-    from .stubs import Form, Stubs, Word, pattern, word
+    from ..stubs import Form, Stubs, Word, pattern, word
 
     little = code.little or bool(code.flags & 0x00800000)  # EF_ARM_BE8
 
@@ -298,7 +298,7 @@ def stubs(code: Code) -> Stubs:
 
 
 def _arm_sites(span: Span, little: bool) -> Iterator[Site]:
-    from .stubs import CALL, JUMP, Site, units
+    from ..stubs import CALL, JUMP, Site, units
 
     for at, value in enumerate(units(span, 4, little)):
         if value >> 25 & 7 == 5:  # b, bl, blx
@@ -310,7 +310,7 @@ def _arm_sites(span: Span, little: bool) -> Iterator[Site]:
 
 def _thumb_sites(span: Span, little: bool) -> Iterator[Site]:
     """Yield bl and blx (armv7-m ARM, A7.7.18), and b.w, from code that may be ARM code as well."""
-    from .stubs import CALL, JUMP, Site, units
+    from ..stubs import CALL, JUMP, Site, units
 
     halves = units(span, 2, little)
     for at in range(len(halves) - 1):
@@ -336,9 +336,9 @@ _KEPT, _STACK = 0xFF0 | 1 << 13, 1 << 7 | 1 << 11 | 1 << 13  # r4 to r11, sp; fp
 
 def _slot_sites(span: Span, code: Code, little: bool) -> Iterator[Site]:
     """Yield the calls and jumps by a register that was loaded from a slot. Code is taken for ARM's and for Thumb's."""
-    from .arm_steps import steps, thumb_steps
-    from .stubs import CALL, JUMP, Site, units
-    from .values import Halves, loaded, slot_of, words_way
+    from ..stubs import CALL, JUMP, Site, units
+    from ..values import Halves, loaded, slot_of, words_way
+    from .steps import steps, thumb_steps
 
     words_, halves, start = units(span, 4, little), units(span, 2, little), span.address
     way = words_way(words_, start, steps(), _KEPT, _STACK)

@@ -11,18 +11,18 @@ ABI: https://gitlab.com/x86-psABIs/i386-ABI, 2.2.3 (parameters), table 4.9 (relo
 
 from __future__ import annotations
 
-from ..options import CLASSIC
-from . import x86_64
-from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation
-from .numbers import EM_386, EM_X86_64
+from ...options import CLASSIC
+from .. import x86_64
+from ..arguments import Convention, spell
+from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation
+from ..numbers import EM_386, EM_X86_64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-    from .facts import Facts
-    from .stubs import Code, Site, Span, Stubs
+    from ..facts import Facts
+    from ..stubs import Code, Site, Span, Stubs
 
 # Relocation types.
 R_NONE, R_32, R_PC32, R_GOT32, R_PLT32, R_GOT32X = 0, 1, 2, 3, 4, 43
@@ -112,7 +112,7 @@ def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str 
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Passing, Relocations, Stopped
+    from ..facts import Passing, Relocations, Stopped
 
     other = x86_64.facts()[EM_X86_64]
     usual = other.entries(True, True)
@@ -123,7 +123,8 @@ def facts() -> dict[int, Facts]:
     )  # fmt: skip
     return {
         EM_386: other._replace(
-            name="i386", relocations=Relocations(8, R_32, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 23: 1}),  # R_386_PC8
+            name="i386", overwritten=None,
+            relocations=Relocations(8, R_32, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 23: 1}),  # R_386_PC8
             passing=Passing((), stack="{}(%esp)", first=4, pushed=4, results=("%eax", "")),  # psABI, 2.2.3
             disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_32",)),
             entries=lambda is64, little: entries if little else None,
@@ -146,7 +147,7 @@ def stubs(code: Code) -> Stubs:
     """Return what library calls look like: the stub names its slot, or in PIC counts from the GOT's address in ebx."""
     import re
 
-    from .stubs import Form, Stubs
+    from ..stubs import Form, Stubs
 
     lead = rb"(?:\xf3\x0f\x1e\xfb)?\xf2?"  # endbr32, bnd
     numbered = rb"\xf3\x0f\x1e\xfb\xb9.{4}"  # mold's: the slot's number goes into ecx
@@ -171,7 +172,7 @@ def _carried(code: Code, slots: Container[int]) -> Iterator[Site]:
     """Yield calls by a register that was loaded from a slot: mov or cmov slot,%register, or distance(%register)."""
     import re
 
-    from .x86_loads import Load, Loads
+    from ..x86_64.loads import Load, Loads
 
     pattern = rb"(?:\xa1|(?:\x8b|\x0f[\x40-\x4f])([\x05\x0d\x15\x1d\x25\x2d\x35\x3d\x80-\xbf]))(.{4})"
     tables = {value for _, value in _bases(code)}
@@ -205,7 +206,7 @@ def _slot_sites(span: Span, tables: set[int]) -> Iterator[Site]:
     """Yield calls and jumps through a slot, which -fno-plt makes of a call: the slot's address, or GOT and distance."""
     import re
 
-    from .stubs import CALL, JUMP, Site
+    from ..stubs import CALL, JUMP, Site
 
     pattern = rb"\xff(?=[\x15\x25\x90-\x93\x95-\x97\xa0-\xa3\xa5-\xa7](.{4}))"
     for match in re.finditer(pattern, span.code, re.DOTALL):

@@ -5,8 +5,8 @@ Encodings: LoongArch reference manual, volume 1, 2. What writes a register in a 
 
 from __future__ import annotations
 
-from .calls import signed
-from .values import (
+from ..calls import signed
+from ..values import (
     BRANCH,
     CALL,
     CONSTANT,

@@ -13,17 +13,17 @@ ABI: https://github.com/loongson/la-abi-specs, lapcs (parameters), laelf (reloca
 
 from __future__ import annotations
 
-from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
-from .numbers import EM_LOONGARCH
+from ..arguments import Convention, spell
+from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
+from ..numbers import EM_LOONGARCH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterator
 
-    from .facts import Facts
-    from .stubs import Code, Site, Span, Stubs
+    from ..facts import Facts
+    from ..stubs import Code, Site, Span, Stubs
 
 # Relocation types.
 R_NONE, R_32, R_64, R_ADD32, R_SUB32, R_B26, R_PCALA_HI20, R_PCALA_LO12 = 0, 1, 2, 50, 55, 66, 71, 72
@@ -107,14 +107,14 @@ def _branch(instruction: int) -> int | None:
 
 def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
     """See `Stopped.atomic`. LoongArch volume 1, 2.2.8: ll.w, ll.d, sc.w, sc.d."""
-    from .exclusive import Exclusive
+    from ..exclusive import Exclusive
 
     return Exclusive(((0xFD000000, 0x20000000),), ((0xFD000000, 0x21000000),), _branch).ends(code, address, little)
 
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Facts, Operands, Relocations, Stopped
+    from ..facts import Facts, Operands, Relocations, Stopped
 
     names = r"(?:\$r(?:[12]?\d|3[01])|sp)"
     written = Operands(
@@ -146,7 +146,7 @@ def facts() -> dict[int, Facts]:
 
 def stubs(code: Code) -> Stubs:
     """Return what library calls look like: t3 is what the slot holds (ELF psABI, "Procedure Linkage Table")."""
-    from .stubs import CALL, JUMP, Form, Site, Stubs, Word, pattern, units, word
+    from ..stubs import CALL, JUMP, Form, Site, Stubs, Word, pattern, units, word
 
     form = pattern(
         True,
@@ -183,9 +183,9 @@ _KEPT = 1 << 3 | 0x3FF << 22  # sp, fp, s0 to s8
 
 def _slot_sites(span: Span, is64: bool) -> Iterator[Site]:
     """Yield the calls and jumps by a register that was loaded from a slot."""
-    from .loongarch_steps import steps
-    from .stubs import CALL, JUMP, Site, units
-    from .values import loaded, words_way
+    from ..stubs import CALL, JUMP, Site, units
+    from ..values import loaded, words_way
+    from .steps import steps
 
     words_, start = units(span, 4, True), span.address
     way = words_way(words_, start, steps(), _KEPT, 1 << 3 | 1 << 22)._replace(bits=64 if is64 else 32)

@@ -5,8 +5,8 @@ Encodings: unprivileged ISA 2, 16, 24. What writes a register in a way that isn'
 
 from __future__ import annotations
 
-from .calls import signed
-from .values import (
+from ..calls import signed
+from ..values import (
     BRANCH,
     CALL,
     CONSTANT,

@@ -17,17 +17,17 @@ ABI: https://github.com/riscv-non-isa/riscv-elf-psabi-doc, "Procedure calling co
 
 from __future__ import annotations
 
-from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
-from .numbers import EM_RISCV
+from ..arguments import Convention, spell
+from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
+from ..numbers import EM_RISCV
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterator
 
-    from .facts import Facts
-    from .stubs import Code, Site, Span, Stubs
+    from ..facts import Facts
+    from ..stubs import Code, Site, Span, Stubs
 
 # Relocation types.
 R_NONE, R_32, R_64, R_CALL, R_CALL_PLT, R_PCREL_HI20, R_PCREL_LO12_I = 0, 1, 2, 18, 19, 23, 24
@@ -95,8 +95,8 @@ def _make_stub(*body: int, relocations: tuple[StubRelocation, ...] = ()) -> Stub
 
 def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
     """See `Stopped.atomic`. RISC-V unprivileged ISA 8.2: LR and SC, of words and doublewords."""
-    from .exclusive import Exclusive
-    from .riscv_steps import branch
+    from ..exclusive import Exclusive
+    from .steps import branch
 
     del little
     forms = Exclusive(
@@ -108,8 +108,8 @@ def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
-    from .riscv_steps import branch
+    from ..facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
+    from .steps import branch
 
     names = r"(?:ra|sp|gp|tp|a[0-7]|s\d|s1[01]|t[0-6])"
     written = Operands(
@@ -121,6 +121,7 @@ def facts() -> dict[int, Facts]:
         "riscv64", 2, ((bytes.fromhex("0100"), "c.nop"), (bytes.fromhex("13000000"), "nop")), (), (2, 4), (5, 4),
         (Scheme(8, 2, "eight bytes of padding for auipc and jalr, one c.j to them"),), 0,
         lambda macros, little: "__riscv" in macros and macros.get("__riscv_xlen") == "64", "qemu-riscv64", ("riscv64",),
+        unit=lambda macros: 2 if "__riscv_compressed" in macros else 4,
     )  # fmt: skip
     entries_32 = entries._replace(name="riscv32", told_by=lambda macros, little: False, emulator="", hosts=())
     by_number = (
@@ -155,7 +156,7 @@ def facts() -> dict[int, Facts]:
 
 def stubs(code: Code) -> Stubs:
     """Return what library calls look like: t3 is what the slot holds (psABI, "Procedure Linkage Table")."""
-    from .stubs import Form, Stubs, Word, pattern, word
+    from ..stubs import Form, Stubs, Word, pattern, word
 
     form = pattern(
         True,
@@ -179,7 +180,7 @@ def stubs(code: Code) -> Stubs:
 
 def _sites(span: Span) -> Iterator[Site]:
     """Yield jal, and auipc with jalr behind it, from code in units of two bytes."""
-    from .stubs import CALL, JUMP, Site, units
+    from ..stubs import CALL, JUMP, Site, units
 
     halves = units(span, 2, True)
     last = len(halves) - 1
@@ -203,9 +204,9 @@ _KEPT, _STACK = 1 << 2 | 3 << 8 | 0x3FF << 18, 1 << 2 | 1 << 8  # sp, s0 to s11;
 
 def _slot_sites(span: Span, is64: bool) -> Iterator[Site]:
     """Yield the calls and jumps by a register that was loaded from a slot."""
-    from .riscv_steps import steps
-    from .stubs import CALL, JUMP, Site, units
-    from .values import Halves, Way, slot_of
+    from ..stubs import CALL, JUMP, Site, units
+    from ..values import Halves, Way, slot_of
+    from .steps import steps
 
     halves, start, step = units(span, 2, True), span.address, steps(is64)
     like = Way(lambda number: step(number, 0), 0, lambda number: number, _KEPT, _STACK, bits=64 if is64 else 32)

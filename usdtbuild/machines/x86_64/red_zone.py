@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
-from . import numbers
+from ..disassembly import instructions
+from ..numbers import EM_X86_64
 
-MACHINE = numbers.EM_X86_64
 NOP5 = bytes.fromhex("0f1f440000")  # nopl 0(%rax,%rax,1)
 _MEMORY = re.compile(r"\[(rsp|rbp)(?: \+ r\w+(?:\*\d)?)?(?: ([+-]) (0x[0-9a-f]+|\d+))?\]")
 _STEP = re.compile(r"rsp, (0x[0-9a-f]+|\d+)$")
@@ -23,10 +23,8 @@ def uses_red_zone(code: bytes, site: int) -> bool:
 
     `code` begins with it, `site` is the offset of a site; the function ends at the first return behind that.
     """
-    from .disassembly import instructions  # loading capstone takes a while
-
     depth = lowest = frame = used = 0  # all in bytes below the stack pointer at the function's entry
-    for offset, _, mnemonic, operands in instructions(MACHINE, code):
+    for offset, _, mnemonic, operands in instructions(EM_X86_64, code):
         step = _STEP.match(operands)
         if mnemonic == "push":
             depth += _WORD

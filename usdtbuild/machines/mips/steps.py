@@ -6,9 +6,9 @@ here is unsure.
 
 from __future__ import annotations
 
-from .calls import signed
-from .stubs import low16
-from .values import (
+from ..calls import signed
+from ..stubs import low16
+from ..values import (
     BRANCH,
     CALL,
     CONSTANT,

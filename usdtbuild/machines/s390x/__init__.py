@@ -11,16 +11,16 @@ ABI: https://github.com/IBM/s390x-abi, 1.2.3 (parameters), 2.5 (relocation types
 
 from __future__ import annotations
 
-from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed
-from .numbers import EM_S390
+from ..arguments import Convention, spell
+from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed
+from ..numbers import EM_S390
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .facts import Facts
-    from .stubs import Code, Site, Span, Stubs
+    from ..facts import Facts
+    from ..stubs import Code, Site, Span, Stubs
 
 # Relocation types.
 R_NONE, R_32, R_PC32DBL, R_PLT32DBL, R_64, R_PC64 = 0, 4, 19, 20, 22, 23
@@ -100,7 +100,7 @@ def _branch(half: int, following: int) -> int | None:
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Branches, Entries, Facts, Operands, Passing, Relocations, Stopped
+    from ..facts import Branches, Entries, Facts, Operands, Passing, Relocations, Stopped
 
     names = r"%r(?:\d|1[0-5])"
     written = Operands(
@@ -143,7 +143,7 @@ def stubs(code: Code) -> Stubs:
     """Return what library calls look like: r1 is the slot's address, then what it holds (ELF ABI supplement, PLT)."""
     import re
 
-    from .stubs import Form, Stubs
+    from ..stubs import Form, Stubs
 
     del code
     # larl %r1, slot; lg %r1, 0(%r1); mold's lgfi %r0, number; br %r1; and behind it GNU ld's lazy part, whose jump in
@@ -165,7 +165,7 @@ def _sites(span: Span) -> Iterator[Site]:
     """Yield brasl and brcl with 32 bits of halfwords, bras and brc with 16."""
     import re
 
-    from .stubs import CALL, JUMP, Site
+    from ..stubs import CALL, JUMP, Site
 
     for match in re.finditer(rb"\xc0(?=([\x04-\xf5])(.{4}))", span.code, re.DOTALL):
         if not match.start() & 1 and match[1][0] & 15 in {4, 5}:

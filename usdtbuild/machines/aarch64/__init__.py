@@ -14,19 +14,19 @@ ABI: https://github.com/ARM-software/abi-aa, aapcs64 6.8.2 (parameters), aaelf64
 
 from __future__ import annotations
 
-from ..record import NamedTuple
-from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
-from .numbers import EM_AARCH64
+from ...record import NamedTuple
+from ..arguments import Convention, spell
+from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
+from ..numbers import EM_AARCH64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterator
 
-    from .facts import Facts
-    from .stubs import Code, Site, Span, Stubs
-    from .values import Step
+    from ..facts import Facts, Verdict
+    from ..stubs import Code, Site, Span, Stubs
+    from ..values import Step
 
 # Instruction words.
 _BL, _B = 0x94000000, 0x14000000  # bl 0; b 0
@@ -126,7 +126,7 @@ def _branch(instruction: int) -> int | None:
 
 def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
     """See `Stopped.atomic`. Arm ARM C6.2: LDXR, LDAXR, STXR, STLXR; LDXP and STXP have bit 31, unlike CASP."""
-    from .exclusive import Exclusive
+    from ..exclusive import Exclusive
 
     del little  # code is little-endian in any case
     one, two = (0x3FE00000, 0x08400000), (0xBFE00000, 0x88600000)
@@ -136,7 +136,7 @@ def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
+    from ..facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
 
     names = r"(?:x(?:[12]?\d|30)|sp)"
     understood = rf"{names}|\[{names}\]|\[{names}, ?-?\d+\]|-?\d+"
@@ -155,6 +155,7 @@ def facts() -> dict[int, Facts]:
         (4,), (1, 0),
         (Scheme(0, 4, "one b at the entry, which reaches 128 MB"),), 4,
         lambda macros, little: "__aarch64__" in macros, "qemu-aarch64", ("aarch64",),
+        relaxed=4, judge=_judge,  # an adrp that the linker found to be needless often comes first
     )  # fmt: skip
     return {
         EM_AARCH64: Facts(
@@ -177,6 +178,12 @@ def facts() -> dict[int, Facts]:
     }  # fmt: skip
 
 
+def _judge(at: int, length: int, mnemonic: str, operands: str) -> Verdict:
+    from .prologue import judge
+
+    return judge(at, length, mnemonic, operands)
+
+
 # -- calls into libraries ---------------------------------------------------------------------------------------------
 
 
@@ -185,7 +192,7 @@ def stubs(code: Code) -> Stubs:
 
     With branch protection `bti c` stands before it, and `autia1716` or `braa` at its end.
     """
-    from .stubs import Form, Stubs, Word, branches, pattern, word
+    from ..stubs import Form, Stubs, Word, branches, pattern, word
 
     load, scale = (0xF9400211, 8) if code.is64 else (0xB9400211, 4)
     form = pattern(
@@ -224,8 +231,8 @@ def _page(adrp: int, address: int) -> int:
 
 def _slot_sites(span: Span, is64: bool) -> Iterator[Site]:
     """Yield the calls and jumps by a register that was loaded from a slot."""
-    from .stubs import CALL, JUMP, Site, units
-    from .values import loaded, words_way
+    from ..stubs import CALL, JUMP, Site, units
+    from ..values import loaded, words_way
 
     code, start = units(span, 4, True), span.address
     way = words_way(code, start, _steps(is64), _KEPT, _STACK)
@@ -238,7 +245,7 @@ def _slot_sites(span: Span, is64: bool) -> Iterator[Site]:
 
 def _steps(is64: bool) -> Callable[[int, int], Step]:
     """Return what says what an instruction does (Arm ARM for A-profile, C4.1). 31 is sp in what is named here."""
-    from .values import BRANCH, CALL, CONSTANT, JUMP, LOAD, OTHER, STORE, SUM, Form, Step, always, decoder
+    from ..values import BRANCH, CALL, CONSTANT, JUMP, LOAD, OTHER, STORE, SUM, Form, Step, always, decoder
 
     scale = 8 if is64 else 4
 

@@ -17,16 +17,16 @@ operand there stands a ModRM byte, which is 05, 0d, 15, ... 3d and none of these
 
 from __future__ import annotations
 
-from ..options import CLASSIC, NOP5
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed
-from .numbers import EM_X86_64
+from ...options import CLASSIC, NOP5
+from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed
+from ..numbers import EM_X86_64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-    from .facts import Facts
-    from .stubs import Code, Site, Span, Stubs
+    from ..facts import Facts, Verdict
+    from ..stubs import Code, Site, Span, Stubs
 
 # Relocation types (psABI table 4.9).
 R_NONE, R_64, R_PC32, R_PLT32, R_GOTPCREL, R_32, R_PC64, R_GOTPCRELX = 0, 1, 2, 4, 9, 10, 24, 41
@@ -214,7 +214,7 @@ def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str 
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
+    from ..facts import Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
 
     written = Operands(
         r"%[a-zA-Z][a-zA-Z0-9]*",
@@ -229,6 +229,7 @@ def facts() -> dict[int, Facts]:
         "x86-64", 1, ((b"\x90", "nop"),), ((bytes.fromhex("f30f1efa"), "endbr64"),), (1,), (7, 5),
         (Scheme(5, 2, "five bytes of padding for jmp rel32, two at the entry for a short jump to it"),), 5,
         lambda macros, little: "__x86_64__" in macros, "qemu-x86_64", ("x86_64",), any_nop,
+        judge=_judge,
     )  # fmt: skip
     # psABI 3.2.3
     passing = Passing(
@@ -240,13 +241,25 @@ def facts() -> dict[int, Facts]:
             "x86-64", 1, written, Relocations(8, R_64, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 15: 1}),
             decoded=True, disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_64",)),
             entries=lambda is64, little: entries,
-            passing=passing,
+            passing=passing, overwritten=_overwritten,
             stopped=Stopped(
                 "rip", parts("r"), {f"{letter}h": f"r{letter}x" for letter in "abcd"}, trap=lambda code: len(INT3),
                 stack="rsp", call=6, below=1,
             ),
         )
     }  # fmt: skip
+
+
+def _judge(at: int, length: int, mnemonic: str, operands: str) -> Verdict:
+    from .prologue import judge
+
+    return judge(at, length, mnemonic, operands)
+
+
+def _overwritten(code: bytes, site: int) -> bool:
+    from .red_zone import NOP5, uses_red_zone  # loading capstone takes a while
+
+    return code[site : site + len(NOP5)] == NOP5 and uses_red_zone(code, site)
 
 
 def parts(full: str) -> dict[str, str]:
@@ -276,7 +289,7 @@ def stubs(code: Code) -> Stubs:
     """Return what library calls look like. The stub is a jump through the slot; psABI, 5.2."""
     import re
 
-    from .stubs import Form, Lazy, Stubs
+    from ..stubs import Form, Lazy, Stubs
 
     def slot(match: re.Match[bytes], address: int, base: int) -> int:
         del base
@@ -301,7 +314,7 @@ def _carried(code: Code, slots: Container[int]) -> Iterator[Site]:
     """Yield calls by a register that was loaded from a slot: mov or cmov slot(%rip),%register."""
     import re
 
-    from .x86_loads import Load, Loads
+    from .loads import Load, Loads
 
     pattern = rb"([\x48\x4c])(?:\x8b|\x0f[\x40-\x4f])([\x05\x0d\x15\x1d\x25\x2d\x35\x3d])(.{4})"
     loads = []
@@ -318,7 +331,7 @@ def _slot_sites(span: Span) -> Iterator[Site]:
     """Yield calls and jumps through a slot, which -fno-plt makes of a call: ff 15 and ff 25, RIP-relative."""
     import re
 
-    from .stubs import CALL, JUMP, Site
+    from ..stubs import CALL, JUMP, Site
 
     for match in re.finditer(rb"\xff(?=[\x15\x25](.{4}))", span.code, re.DOTALL):
         at, kind = match.start(), CALL if span.code[match.start() + 1] == 0x15 else JUMP
@@ -330,7 +343,7 @@ def sites(span: Span) -> Iterator[Site]:
     """Yield direct calls and jumps. Bytes may look like one in the middle of another instruction."""
     import re
 
-    from .stubs import CALL, JUMP, Site
+    from ..stubs import CALL, JUMP, Site
 
     for match in re.finditer(rb"(?:[\xe8\xe9]|\x0f[\x80-\x8f])(?=(.{4}))", span.code, re.DOTALL):
         at = span.address + match.start()

@@ -23,9 +23,9 @@ ABI: "System V ABI MIPS Processor Supplement" 3 and 4; "64-bit ELF Object File S
 
 from __future__ import annotations
 
-from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
-from .numbers import EM_MIPS
+from ..arguments import Convention, spell
+from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
+from ..numbers import EM_MIPS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Literal
 
-    from .facts import Facts
-    from .stubs import Code, Site, Span, Stubs
-    from .values import Step
+    from ..facts import Facts
+    from ..stubs import Code, Site, Span, Stubs
+    from ..values import Step
 
 # Relocation types.
 R_NONE, R_32, R_26, R_64, R_JALR, R_PC32 = 0, 2, 4, 18, 37, 248
@@ -144,7 +144,7 @@ def _branch(instruction: int) -> int | None:
 
 def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
     """See `Stopped.atomic`. MIPS volume II: LL, LLD, SC, SCD; of release 6 with another opcode."""
-    from .exclusive import Exclusive
+    from ..exclusive import Exclusive
 
     loads = (0xFC000000, 48 << 26), (0xFC000000, 52 << 26), (0xFC00007E, 0x7C000036)
     stores = (0xFC000000, 56 << 26), (0xFC000000, 60 << 26), (0xFC00007E, 0x7C000026)
@@ -153,7 +153,7 @@ def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Facts, Operands, Relocations, Stopped
+    from ..facts import Facts, Operands, Relocations, Stopped
 
     # gdb's order, 73 words (gdb/mips-linux-tdep.h, and qemu's stub, which describes none)
     order = (
@@ -187,7 +187,7 @@ def stubs(code: Code) -> Stubs:
     behind DT_MIPS_LOCAL_GOTNO others (System V ABI MIPS supplement, 5-9). Other code jumps through slots of a PLT.
     Files too large for one table have more (`_further_tables`), whose slots relocations name.
     """
-    from .stubs import Form, Stubs, Word, low16, pattern, word
+    from ..stubs import Form, Stubs, Word, low16, pattern, word
 
     little, size = code.little, 8 if code.is64 else 4
     first, last = code.tags.get(0x70000013, 0), code.tags.get(0x70000011, 0)  # DT_MIPS_GOTSYM, DT_MIPS_SYMTABNO
@@ -235,7 +235,7 @@ def stubs(code: Code) -> Stubs:
 
 def _sites(span: Span, little: bool) -> Iterator[Site]:
     """Yield jal and j, by which code at fixed addresses calls stubs."""
-    from .stubs import CALL, JUMP, Site, units
+    from ..stubs import CALL, JUMP, Site, units
 
     for at, value in enumerate(units(span, 4, little)):
         if value >> 26 in {2, 3}:
@@ -271,7 +271,7 @@ def _further_tables(code: Code, at: int, size: int) -> tuple[int, ...]:
 def _named_tables(code: Code, first: int) -> tuple[int, ...]:
     """Return where tables from `first` on begin, as code says: lld's have no mark. Only o32 counts from the instruction
     itself (_gp_disp); with the other ABIs it counts from where its function begins, and nothing says where that is."""
-    from .stubs import Word, low16, pattern, word
+    from ..stubs import Word, low16, pattern, word
 
     add = (Word(0x24420000, 0xFFFF0000), Word(0x279C0000, 0xFFFF0000))  # addiu $2, $2 or $gp, $gp
     load = (Word(0x3C020000, 0xFFFF0000), Word(0x3C1C0000, 0xFFFF0000))  # lui $2 or $gp
@@ -286,7 +286,7 @@ def _named_tables(code: Code, first: int) -> tuple[int, ...]:
 
 def _missing(code: Code, further: tuple[int, ...]) -> str:
     """Return what code there is whose calls can't be found, and why; '' if none."""
-    from .stubs import units
+    from ..stubs import units
 
     for flag, name in ((0x04000000, "MIPS16"), (0x02000000, "microMIPS")):  # e_flags
         if code.flags & flag:
@@ -321,9 +321,9 @@ def _slot_sites(span: Span, code: Code, further: tuple[int, ...]) -> Iterator[Si
     """Yield the calls and jumps by a register that was loaded from the table: `lw t9, distance(gp)`, `jalr t9`."""
     from bisect import bisect_right
 
-    from .mips_steps import steps
-    from .stubs import CALL, JUMP, Site, units
-    from .values import CONSTANT, Step, loaded, words_way
+    from ..stubs import CALL, JUMP, Site, units
+    from ..values import CONSTANT, Step, loaded, words_way
+    from .steps import steps
 
     if 3 not in code.tags:  # DT_PLTGOT
         return
@@ -362,7 +362,7 @@ def _slot_sites(span: Span, code: Code, further: tuple[int, ...]) -> Iterator[Si
 
 def _tables(words_: Sequence[int], start: int, tables: Sequence[int]) -> list[tuple[int, int | None, int]]:
     """Return where code adds t9 to make gp, the sum (gp, or what lacks its low part), and gp; None: no table's."""
-    from .stubs import low16
+    from ..stubs import low16
 
     found: list[tuple[int, int | None, int]] = []
     for at, value in enumerate(words_):

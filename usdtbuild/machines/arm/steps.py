@@ -6,8 +6,8 @@ here is unsure, and where that isn't looked at closely so is whatever stands whe
 
 from __future__ import annotations
 
-from .calls import signed
-from .values import (
+from ..calls import signed
+from ..values import (
     BRANCH,
     CALL,
     CONSTANT,

@@ -19,15 +19,15 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import x86_steps as x86
+from ..stubs import CALL, JUMP, Site
+from . import steps as x86
 from .landing_pads import LandingPads
-from .stubs import CALL, JUMP, Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from .stubs import Code
-    from .x86_steps import Effect, Place
+    from ..stubs import Code
+    from .steps import Effect, Place
 
 # What a called function may change: rax, rcx, rdx, rsi, rdi, r8 to r11; of i386 eax, ecx, edx.
 _CHANGED = {8: 0b0000111111000111, 4: 0b111}
@@ -170,7 +170,7 @@ class Loads:
         """Return length, effect and text of the instruction at an address; None where there is no code."""
         found = self._known.get(address)
         if found is None:
-            from .disassembly import instructions  # loading capstone takes a while
+            from ..disassembly import instructions  # loading capstone takes a while
 
             is64, part = self._code.is64, self._bytes(address)
             there = instructions(self._machine, part, address, is64=is64, at_once=_AT_ONCE)

@@ -17,18 +17,18 @@ ABI: "System V ABI PowerPC Processor Supplement" 3-19; "64-bit PowerPC ELF ABI S
 
 from __future__ import annotations
 
-from ..record import NamedTuple
-from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, word_order, words
-from .numbers import EM_PPC, EM_PPC64
+from ...record import NamedTuple
+from ..arguments import Convention, spell
+from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, word_order, words
+from ..numbers import EM_PPC, EM_PPC64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterator, Sequence
 
-    from .facts import Facts
-    from .stubs import Code, Form, Lazy, Site, Span, Stubs
+    from ..facts import Facts
+    from ..stubs import Code, Form, Lazy, Site, Span, Stubs
 
 # Instruction words.
 _BL, _B = 0x48000001, 0x48000000
@@ -130,7 +130,7 @@ def _branch(instruction: int) -> int | None:
 
 def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
     """See `Stopped.atomic`. Power ISA 4.6: opcode 31, l[bhwdq]arx and st[bhwdq]cx."""
-    from .exclusive import Exclusive
+    from ..exclusive import Exclusive
 
     loads = tuple((0xFC0007FE, 31 << 26 | number << 1) for number in (20, 52, 84, 116, 276))
     stores = tuple((0xFC0007FE, 31 << 26 | number << 1) for number in (150, 182, 214, 694, 726))
@@ -139,7 +139,7 @@ def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
+    from ..facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
 
     names = r"(?:%r)?(?:[12]?\d|3[01])"
     written = Operands(
@@ -154,11 +154,11 @@ def facts() -> dict[int, Facts]:
     )  # fmt: skip
     entries_64 = entries._replace(
         name="ppc64", told_by=lambda macros, little: "__powerpc64__" in macros and not little,
-        emulator="qemu-ppc64", hosts=("ppc64",),
+        emulator="qemu-ppc64", hosts=("ppc64",), relaxed=4,  # an addis that the linker found to be needless
     )  # fmt: skip
-    entries_64le = entries._replace(
+    entries_64le = entries_64._replace(
         name="ppc64le", nops=((bytes.fromhex("00000060"), "nop"),), emulator="qemu-ppc64le", hosts=("ppc64le",),
-        told_by=lambda macros, little: "__powerpc64__" in macros and little,
+        told_by=lambda macros, little: "__powerpc64__" in macros and little, cure="; gcc can from version 13 on",
     )  # fmt: skip
     ppc = Facts(
         "ppc", 4, written, Relocations(22, R_ADDR32, R_REL32, branches={10: 0, 11: 0, 18: 0}),  # REL24, REL14, PLTREL24
@@ -196,7 +196,7 @@ _SEARCHED = 24  # words behind the one that takes the program counter, in which 
 
 def stubs(code: Code) -> Stubs:
     """Return what library calls look like."""
-    from .stubs import Lazy, Stubs, branches
+    from ..stubs import Lazy, Stubs, branches
 
     def sites(span: Span) -> Iterator[Site]:
         return branches(span, code.little, _BL, _B, 0xFC000003)
@@ -224,7 +224,7 @@ def stubs(code: Code) -> Stubs:
 
 def _lazy_64(code: Code, *, second: bool) -> Lazy | None:
     """Return where PLT entries are: binutils' bfd/elf64-ppc.c (`ppc64_elf_build_stubs`), glibc's dl-machine.h."""
-    from .stubs import Lazy
+    from ..stubs import Lazy
 
     if _DT_PPC_GOT not in code.tags or _DT_PLTGOT not in code.tags:  # the number is DT_PPC64_GLINK's here
         return None
@@ -241,7 +241,7 @@ def _lazy_64(code: Code, *, second: bool) -> Lazy | None:
 
 
 def _forms_32(code: Code) -> tuple[Form, ...]:
-    from .stubs import Form, Word, low16, pattern, word
+    from ..stubs import Form, Word, low16, pattern, word
 
     little = code.little
     end = (Word(_MTCTR_R11), Word(_BCTR))
@@ -267,7 +267,7 @@ def _forms_32(code: Code) -> tuple[Form, ...]:
 
 
 def _forms_64(code: Code) -> tuple[Form, ...]:
-    from .stubs import Form, Word, low16, pattern, word
+    from ..stubs import Form, Word, low16, pattern, word
 
     little = code.little
     saved = (Word(0xF8410018, optional=True), Word(0xF8410028))  # std r2, 24(r1) or 40(r1)
@@ -331,7 +331,7 @@ def _from_program_counter(code: Code) -> list[tuple[int, int]]:
 
     Stubs for code of -fpic count from what DT_PPC_GOT says.
     """
-    from .stubs import low16, units
+    from ..stubs import low16, units
 
     found = [(0, code.tags[_DT_PPC_GOT])] if _DT_PPC_GOT in code.tags else []
     for span in code.spans:
@@ -362,7 +362,7 @@ def _from_program_counter(code: Code) -> list[tuple[int, int]]:
 
 def _from_prologues(code: Code) -> list[tuple[int, int]]:
     """Return what r2 is in ELFv2's functions: made of r12, their address, or of an address; addis or lis, addi."""
-    from .stubs import low16, units
+    from ..stubs import low16, units
 
     found = []
     for span in code.spans:
@@ -424,7 +424,7 @@ def _inline_calls(code: Code, bases: Callable[[Code], list[tuple[int, int]]]) ->
     """Return a function that yields the calls in a span which load a slot themselves: their branches to CTR."""
     from bisect import bisect_right
 
-    from .stubs import CALL, JUMP, Site, units
+    from ..stubs import CALL, JUMP, Site, units
 
     known: list[tuple[int, int]] = []
 
@@ -446,7 +446,7 @@ def _inline_calls(code: Code, bases: Callable[[Code], list[tuple[int, int]]]) ->
 
 def _loaded(words_: Sequence[int], at: int, register: int, base: int, code: Code) -> int | None:
     """Return the address that the register before instruction `at` was loaded from; None where that isn't known."""
-    from .stubs import low16
+    from ..stubs import low16
 
     found = _writer(words_, at, register, _FROM_LOAD)
     if found is None or words_[found] >> 26 != (58 if code.is64 else 32) or (code.is64 and words_[found] & 3):
@@ -460,7 +460,7 @@ def _loaded(words_: Sequence[int], at: int, register: int, base: int, code: Code
 
 def _value(words_: Sequence[int], at: int, register: int, base: int, code: Code) -> int | None:
     """Return a register's value before instruction `at`, if it is made of the base or of constants."""
-    from .stubs import low16
+    from ..stubs import low16
 
     if register == (2 if code.is64 else 30):
         return base

@@ -18,16 +18,16 @@ ABI: "SPARC Compliance Definition 2.4", 3 and appendix (64 bits); "System V ABI 
 
 from __future__ import annotations
 
-from .arguments import Convention, spell
-from .calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
-from .numbers import EM_SPARC, EM_SPARC32PLUS, EM_SPARCV9
+from ..arguments import Convention, spell
+from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
+from ..numbers import EM_SPARC, EM_SPARC32PLUS, EM_SPARCV9
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
 
-    from .facts import Facts
-    from .stubs import Code, Stubs
+    from ..facts import Facts
+    from ..stubs import Code, Stubs
 
 # Relocation types. Addresses in notes are aligned to four bytes only, hence the unaligned ones.
 R_NONE, R_DISP32, R_WDISP30, R_PC10, R_PC22, R_WPLT30, R_UA32, R_DISP64, R_UA64 = 0, 6, 7, 16, 17, 18, 23, 46, 54
@@ -143,7 +143,7 @@ def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from .facts import Facts, Operands, Relocations, Stopped
+    from ..facts import Facts, Operands, Relocations, Stopped
 
     # A return is by %i7 (`ret`), by %o7 (`retl`), or by the register that a function without a window has saved %o7
     # in: any
@@ -186,7 +186,7 @@ def stubs(code: Code) -> Stubs:
 
     The table is code that can be written, and the relocation names the entry (SPARC Compliance Definition, P.6).
     """
-    from .stubs import Form, Stubs, Word, branches, pattern, word
+    from ..stubs import Form, Stubs, Word, branches, pattern, word
 
     # mold's, for slots that are filled at the start: the distance stands behind the code.
     near = pattern(
