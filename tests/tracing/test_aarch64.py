@@ -32,17 +32,18 @@ from usdtbuild.tracing.model import (
     Target,
     Unreadable,
 )
-from usdtbuild.tracing.patch import a64, aarch64, code_aarch64, filtered
+from usdtbuild.tracing.patch import a64, aarch64, code_aarch64, evaluated, tables
 from usdtbuild.tracing.patch.code import HEADER, READY, Instruction, Taken
 from usdtbuild.tracing.patch.code_aarch64 import Features
 from usdtbuild.tracing.patch.rings import Decoder, Rings, SiteSpec, shape_for, string_places
 from usdtbuild.tracing.patch.spot import Spot
 from usdtbuild.tracing.plan import Plan
-from usdtbuild.tracing.predicates import NotHereError, lower
+from usdtbuild.tracing.predicates import NotHereError
 
 SOURCE = Path(__file__).parent / "sources" / "stubs_aarch64.c"
 STUBS, RINGS, CELL, TEXTS = 0x5000000, 0x1000000000, 0x2000000000, 0x3000000000
 COUNTERS = STUBS + 0x80000
+TABLE = COUNTERS + 0x8000
 FEATURES = {
     "exclusive": (Features(False, False), "cortex-a57"),
     "atomic": (Features(True, False), "max"),
@@ -209,34 +210,39 @@ def test_threads_lose_no_count_and_no_record_while_a_site_comes_and_goes(
 
 
 @pytest.mark.parametrize("kind", FEATURES)
-def test_filters_say_the_same_where_the_hit_happens(program: Program, tmp_path: Path, kind: str) -> None:
+def test_arguments_are_evaluated_where_the_hit_happens(program: Program, tmp_path: Path, kind: str) -> None:
     """Many stubs, one behind the other; all registers, flags and vectors stay as they were."""
     features, cpu = FEATURES[kind]
     made = random.Random(kind)
     integers = [(text, value) for text, kind, value in OPERANDS if kind == INTEGER]
-    code, calls = code_aarch64.probe_routine(STUBS)
-    begin, expected = STUBS + len(code), []
+    code, calls = code_aarch64.counting_routines(STUBS, features)
+    begin, expected, keys = STUBS + len(code), [], Counter[int]()
     words, site = code_aarch64.words(features), program.symbols["site_all"]
     for _ in range(400):
         chosen = made.sample(integers, 3)
         operands = tuple(parse_one(text, EM_AARCH64) for text, _ in chosen)
         target = target_of(operands)
-        wanted = Filter(expression(made, [value for _, value in chosen]))
+        values = [value for _, value in chosen]
+        plan = Plan(COUNT, (target,), where=Filter(expression(made, values)), by=made.choice(("", "a")))
+        assert plan.where is not None
         try:
-            predicate = lower(wanted, target, operands)
+            predicate, key = evaluated.asked(plan, target, operands)
         except NotHereError:
             continue
-        expected.append(wanted.compile(target)([value for _, value in chosen]))
+        expected.append(plan.where.compile(target)(values))
+        if key is not None and expected[-1] and values[key] is not MISSING:
+            keys[values[key] & (1 << 64) - 1] += 1
+        action = evaluated.Action(predicate, key, operands, COUNTERS + 8 * (len(expected) - 1), TABLE)
         at = STUBS + len(code)
-        size = len(filtered.count_stub(words, at, predicate, operands, calls, COUNTERS, at))
-        assert size <= words.most(predicate)
-        code += filtered.count_stub(
-            words, at, predicate, operands, calls, COUNTERS + 8 * (len(expected) - 1), at + size
-        )
+        size = len(evaluated.stub(words, at, action, calls, at))
+        assert size <= words.most(plan, target, operands)
+        code += evaluated.stub(words, at, action, calls, at + size)
     code += struct.pack("<I", a64.branch(STUBS + len(code), site + 4))
+    assert len(code) < COUNTERS - STUBS
     assert 100 < sum(expected) < len(expected) - 100
     _, memory = program.run(tmp_path, code, {site: a64.branch(site, begin)}, cpu, "all")
     assert struct.unpack_from(f"<{len(expected)}Q", memory, COUNTERS - STUBS) == tuple(map(int, expected))
+    assert tables.read(memory, TABLE - STUBS) == tables.Keys(dict(keys), 0)
 
 
 def target_of(operands: Sequence[Operand]) -> Target:

@@ -10,9 +10,11 @@ import ctypes
 import mmap
 import platform
 import random
+import re
 import struct
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,9 +25,22 @@ from usdtbuild.formats.operands import CONSTANT, MEMORY, REGISTER, Operand, pars
 from usdtbuild.machines.numbers import EM_X86_64
 from usdtbuild.tracing.filters import Filter
 from usdtbuild.tracing.hosts.x86_64 import NUMBERS, full_register
-from usdtbuild.tracing.model import FLOAT, INTEGER, MISSING, POINTER, PROBE, STRING, Argument, Module, Target, Value
-from usdtbuild.tracing.patch import code, filtered, x86_64
-from usdtbuild.tracing.patch.code import Back, Routines, Shape, Through
+from usdtbuild.tracing.model import (
+    COUNT,
+    FLOAT,
+    INTEGER,
+    MISSING,
+    POINTER,
+    PROBE,
+    STRING,
+    Argument,
+    Module,
+    Target,
+    Value,
+)
+from usdtbuild.tracing.patch import code, evaluated, tables, x86_64
+from usdtbuild.tracing.patch.code import Back, Routines, Through
+from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.predicates import Compare, Joined, NotHereError, lower
 
 MODULE = Module("/bin/app", 0, "", EM_X86_64)
@@ -51,12 +66,13 @@ class Machine:
         loaded = ctypes.CDLL(str(library))
         self._run = loaded.run_code
         self._run.argtypes, self._run.restype = [ctypes.c_void_p] * 3, None
-        self._memory = mmap.mmap(-1, 4 * 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        self._memory = mmap.mmap(-1, 4 * 4096 + tables.SIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         self.at = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         back = ctypes.cast(loaded.code_is_back, ctypes.c_void_p).value or 0
         self.slot, self.counter, self.data = self.at + 8192, self.at + 8200, self.at + 12288
+        self.table = self.at + 16384
         self._memory[8192:8200] = struct.pack("<Q", back)
-        made, self.calls = code.routines(self.at, Shape(64, 64, 4096, 64), 0, 0, None)
+        made, self.calls = code.counting_routines(self.at)
         self._memory[: len(made)] = made
         self._free = 4096
         self.wild = 16  # nobody may map the first page
@@ -64,6 +80,12 @@ class Machine:
     def fill(self, offset: int, data: bytes) -> None:
         """Put data where operands may point to."""
         self._memory[12288 + offset : 12288 + offset + len(data)] = data
+
+    def keys(self) -> tables.Keys:
+        """Return what the table says, and empty it."""
+        found = tables.read(self._memory, 16384)
+        self._memory[16384:] = bytes(tables.SIZE)
+        return found
 
     def runs(self, stub: Callable[[int, Routines, int, Back], bytes], state: Sequence[int]) -> int:
         """Run a stub with registers, stack and red zone; return how often it has counted. All else stays as it was."""
@@ -119,8 +141,10 @@ def agrees(text: str, operands: Sequence[Operand], state: Sequence[int], machine
     predicate = lower(wanted, target, operands)
 
     def stub(at: int, calls: Routines, counter: int, back: Back) -> bytes:
-        made = filtered.count_stub(x86_64.WORDS, at, predicate, operands, calls, counter, back)
-        assert len(made) <= x86_64.WORDS.most(predicate)
+        action = evaluated.Action(predicate, None, tuple(operands), counter)
+        made = evaluated.stub(x86_64.WORDS, at, action, calls, back)
+        plan = Plan(COUNT, (target,), where=wanted)
+        assert len(made) <= x86_64.WORDS.most(plan, target, operands)
         return made
 
     assert machine.runs(stub, state) == expected, (text, [one.text for one in operands], predicate)
@@ -227,6 +251,63 @@ def test_each_register_of_each_size_is_compared_at_its_edges(size: int, sign: st
                 agrees(f"a {comparison} {constant}", operands, state, machine)
 
 
+def counts_keys(machine: Machine, operand: str, states: Sequence[Sequence[int]], text: str = "") -> tables.Keys:
+    """Count an operand's values by a stub; return what its table says."""
+    operands = operands_of(operand)
+    target = target_of(operands)
+    plan = Plan(COUNT, (target,), where=Filter(text) if text else None, by="a")
+    predicate, key = evaluated.asked(plan, target, operands)
+
+    def stub(at: int, calls: Routines, counter: int, back: Back) -> bytes:
+        action = evaluated.Action(predicate, key, operands, counter, machine.table)
+        made = evaluated.stub(x86_64.WORDS, at, action, calls, back)
+        assert len(made) <= x86_64.WORDS.most(plan, target, operands)
+        return made
+
+    for state in states:
+        machine.runs(stub, state)
+    return machine.keys()
+
+
+@pytest.mark.parametrize(
+    "operand", ["8@%rax", "8@%rdi", "-4@%esi", "1@%ah", "-1@%r9b", "2@2(%rsp)", "8@(%rbx)", "4@$5", "-2@$65535"]
+)
+def test_values_are_counted_each_in_its_place(operand: str, machine: Machine) -> None:
+    made = Generator(7, machine)
+    (parsed,) = operands_of(operand)
+    states = []
+    for number in range(600):
+        state = made.state()
+        machine.fill(0, made.random.randbytes(2100))
+        if number % 3:
+            state[:] = states[-1]
+        made.leads(parsed, state)
+        states.append(state)
+    machine.fill(0, bytes(range(256)) * 9)
+    values = [value_of(parsed, state, machine) for state in states]
+    expected = Counter(value for value in values if value is not MISSING)
+    found = counts_keys(machine, operand, states)
+    assert not found.others
+    signed = {key - (1 << 64) if parsed.signed and key >> 63 else key: count for key, count in found.counts.items()}
+    assert signed == expected
+
+
+def test_only_what_passes_is_counted_by_value(machine: Machine) -> None:
+    states = [[0] * NUMBERS["rdi"] + [number] + [0] * (WORDS - NUMBERS["rdi"] - 1) for number in range(100)]
+    found = counts_keys(machine, "8@%rdi", states, "a >= 90 or a == 0")
+    assert found.counts == dict.fromkeys((0, *range(90, 100)), 1)
+
+
+def test_a_full_table_counts_the_rest_together(machine: Machine) -> None:
+    made = random.Random(3)
+    numbers = [made.getrandbits(64) for _ in range(10_000)]
+    states = [[0] * NUMBERS["rdi"] + [number] + [0] * (WORDS - NUMBERS["rdi"] - 1) for number in numbers]
+    found = counts_keys(machine, "8@%rdi", states)
+    assert sum(found.counts.values()) + found.others == 10_000
+    assert 3900 < len(found.counts) <= 4096
+    assert set(found.counts) <= set(numbers)
+
+
 def test_what_can_not_be_read_passes_no_comparison(machine: Machine) -> None:
     operands = operands_of("8@(%rbx) 4@%edi")
     state = [0] * WORDS
@@ -239,7 +320,8 @@ def test_what_can_not_be_read_passes_no_comparison(machine: Machine) -> None:
 def test_a_register_against_a_constant_saves_nothing() -> None:
     operands = operands_of("-4@%edi 8@%rsi")
     predicate = lower(Filter("a < 2048 and b != NULL"), target_of(operands, (INTEGER, POINTER)), operands)
-    made = filtered.count_stub(x86_64.WORDS, 0x1000, predicate, operands, Routines(0, 0, 0), 0x2000, 0x3000)
+    action = evaluated.Action(predicate, None, operands, 0x2000)
+    made = evaluated.stub(x86_64.WORDS, 0x1000, action, Routines(0, 0, 0), 0x3000)
     assert len(made) == 6 + 6 + 7 + 6 + 8 + 5 + 5  # cmp, jcc, cmp, jcc, lock inc, jmp, jmp
 
 
@@ -322,7 +404,7 @@ def test_a_count_goes_on_with_what_only_the_tracer_can_try(scene: Any, counted: 
         sys.executable, "-m", "usdtbuild", "trace", "-v", "--count", "-P", "scene:text", "--filter", 'what == "hello"',
         "--", scene("pie"), 70, 2,
     )  # fmt: skip
-    assert "scene:text: the filter is evaluated after the hit: what is a string" in done.stderr
+    assert "scene:text: arguments are evaluated after the hit: what is a string" in done.stderr
 
 
 @pytest.mark.parametrize("engine", ["auto", "patch", "trap"])
@@ -335,3 +417,43 @@ def test_every_engine_counts_what_passes(engine: str, scene: Any, counted: Any) 
 def test_a_limit_counts_what_passes(scene: Any, counted: Any) -> None:
     counts, _ = counted("-P", "scene:ints", "--filter", "f >= 1000", "--limit", 5, "--", scene("pie"), 20_000_000, 1)
     assert 5 <= counts["scene:ints"] < 20_000_000 - 1000
+
+
+def by_value(text: str) -> dict[str, int]:
+    """Return the rows of a table of --by."""
+    return {shown: int(count) for count, shown in re.findall(r"^ +([0-9]+) +[0-9.]+%  (.*)$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize(
+    ("probe", "name", "value", "more"),
+    [
+        ("ints", "b", lambda i: i % 256, ()),
+        ("ints", "a", lambda i: (-i + 128) % 256 - 128, ("--filter", "b < 3")),
+        ("eight", "g", lambda i: -7, ()),
+        ("last", "sum", lambda i: 3, ()),
+        ("guarded", "round", lambda i: i, ("--filter", "round < 1000")),
+    ],
+)
+def test_counts_by_value_are_exact_at_full_speed(
+    probe: str, name: str, value: Callable[[int], int], more: tuple[str, ...], scene: Any, traced: Any, run: Any
+) -> None:
+    passes = {"b < 3": lambda i: i % 256 < 3, "round < 1000": lambda i: i < 1000}.get(more[-1] if more else "")
+    wanted = Counter(str(value(i)) for i in range(ROUNDS) if passes is None or passes(i))
+    words = sys.executable, "-m", "usdtbuild", "trace", "-P", f"scene:{probe}", "--by", name, "--top", 2000, *more
+    done = run(*words, "--", scene("pie"), ROUNDS, THREADS)
+    assert by_value(done.stdout) == {shown: THREADS * count for shown, count in wanted.items()}
+    assert "lost" not in done.stderr
+
+
+def test_more_values_than_the_table_has_room_for_are_told(scene: Any, run: Any) -> None:
+    words = sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:ints", "--by", "f", "--top", 1
+    done = run(*words, "--", scene("pie"), 10_000, 1)
+    assert re.search(r"^scene:ints f: [0-9]+ values in 10000 hits$", done.stdout, re.MULTILINE)
+    assert "in values that came when the table was full, and were not told apart" in done.stdout
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_strings_are_told_apart_by_the_tracer(engine: str, scene: Any, run: Any) -> None:
+    words = sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:text", "--by", "length", "--engine", engine
+    done = run(*words, "--filter", 'what == "hello" or length < 0', "--", scene("pie"), 70, 1)
+    assert by_value(done.stdout) == {"-1": 30, "5": 10}

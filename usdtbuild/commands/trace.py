@@ -140,7 +140,7 @@ def command(
     from ..outputs import Outputs
     from ..tracing.job import Job
     from ..tracing.model import COUNT, RECORD
-    from ..tracing.outputs import COUNTS
+    from ..tracing.outputs import EVENTS
     from ..tracing.outputs.choose import Wishes, choose, needs
     from ..tracing.selection import Wanted
 
@@ -163,8 +163,8 @@ def command(
     if report or graph:
         _end(_show_calls(job, report, graph, duration))
     # Whether a return passes may depend on its call, so a filter of both needs records.
-    if needs(wishes) == COUNTS and not (sieve is not None and returns):
-        job = job._replace(what=COUNT, where=sieve.filter if sieve is not None else None)
+    if needs(wishes) != EVENTS and not (sieve is not None and returns):
+        job = job._replace(what=COUNT, where=sieve.filter if sieve is not None else None, by=by or "")
     try:
         with _tracer(job) as session, Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
             code = _trace(session, output, sieve, duration, limit, verbose)
@@ -312,6 +312,7 @@ def _trace(
     names = _ThreadNames(here=not job.remote)
     _follow(session, output, sieve, names, duration, limit, counts=session.wish.what == COUNT)
     output.counts(_totals(session, sieve))
+    output.keys(session.keys, session.passed)
     report = session.report()
     report = report._replace(threads={**report.threads, **names.known})
     hits = sum(report.counts)

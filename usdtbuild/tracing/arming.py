@@ -20,16 +20,17 @@ from .model import COUNT, ENTER, RECORD, Refusal, Target, Totals
 from .numbering import Numbering
 from .own_returns import in_place
 from .patch import engine as patch
+from .patch import tables
+from .patch.evaluated import asked
 from .patch.rings import FIRST
 from .plan import Plan
-from .predicates import NotHereError, lower
+from .predicates import NotHereError
 from .selection import select
 from .trap.breakpoints import Breakpoints
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from .filters import Filter
     from .job import Job
     from .loader import Loader
     from .maps import Area
@@ -162,6 +163,14 @@ class Arming:
                     into[target] = into.get(target, 0) + count
         return totals
 
+    def keys(self) -> dict[int, tables.Keys]:
+        """Return hits by the value of an argument, of targets that are counted so."""
+        found: dict[int, list[tables.Keys]] = {}
+        for one in self._engines:
+            for target, keys in one.key_tables():
+                found.setdefault(target, []).append(keys)
+        return {target: tables.together(keys) for target, keys in found.items()}
+
     @property
     def used(self) -> tuple[str, ...]:
         """The engines that were at work."""
@@ -231,26 +240,32 @@ class Arming:
     def _arm_targets(self, process: Process, targets: Sequence[Target]) -> None:
         wish = self.wish
         plan = Plan(wish.what, tuple(targets), wish.string_size, wish.buffer_size, wish.wanted.returns)
-        if wish.where is None:
+        evaluating = plan._replace(where=wish.where, by=wish.by)
+        if not evaluating.evaluates:
             self._arm_plan(process, plan)
             return
-        here = tuple(target for target in targets if self._is_counted_in_place(target, wish.where))
+        here = tuple(target for target in targets if self._is_counted_in_place(target, evaluating))
         if here:
-            self._arm_plan(process, plan._replace(targets=here, where=wish.where))
+            self._arm_plan(process, evaluating._replace(targets=here))
         others = tuple(target for target in targets if target not in here)
         if others:
             self._arm_plan(process, plan._replace(what=RECORD, targets=others))
 
-    def _is_counted_in_place(self, target: Target, where: Filter) -> bool:
-        """Whether a filter can be evaluated where a target is hit; if not, records come, and the front tries them."""
+    def _is_counted_in_place(self, target: Target, plan: Plan) -> bool:
+        """Whether arguments can be evaluated where a target is hit; if not, records come, and the front does it."""
         if self.wish.engine not in {job.AUTO, job.PATCH}:
             return False
+        signs = set()
         try:
-            where.compile(target)
+            if plan.where is not None:
+                plan.where.compile(target)
             for site in target.sites:
-                lower(where, target, site.operands)
+                _, key = asked(plan, target, site.operands)
+                signs.add(key is not None and site.operands[key].signed)
+            if len(signs) > 1:
+                raise NotHereError(f"{plan.by} is signed at some places only")
         except NotHereError as error:
-            self.worker.tell(job.Noted(f"{target.title}: the filter is evaluated after the hit: {error}"))
+            self.worker.tell(job.Noted(f"{target.title}: arguments are evaluated after the hit: {error}"))
             return False
         except FilterError:
             return False  # said by the front

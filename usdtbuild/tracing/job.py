@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .model import Event, Refusal, Target
     from .patch.code import Shape
     from .patch.rings import SiteSpec
+    from .patch.tables import Keys
     from .selection import Wanted
 
 AUTO, PATCH, TRAP, BPFTRACE, GDB = "auto", "patch", "trap", "bpftrace", "gdb"
@@ -34,7 +35,8 @@ class Job(NamedTuple):
     root of a program's system; only the engine `remote` asks for these. `tree`: only add up
     which functions call which. `where`: only hits that pass it are counted where that can be decided at once; of all
     others records come, also when only counts are asked for. `user` is whose rights suffice to read files, None if ours
-    must; `as_user`: the program that is started is that user's, too.
+    must; `as_user`: the program that is started is that user's, too. `by`: like `where`, hits are counted by the value
+    of an argument.
     """
 
     wanted: Wanted
@@ -58,6 +60,7 @@ class Job(NamedTuple):
     duration: float = math.inf  # seconds
     user: User | None = None
     as_user: bool = False
+    by: str = ""
 
 
 class Started(NamedTuple):
@@ -130,6 +133,12 @@ class Counted(NamedTuple):
     lost: dict[int, int]
 
 
+class Tabled(NamedTuple):
+    """Hits by the value of an argument, by target: at the end, of those that were counted where they happened."""
+
+    tables: dict[int, Keys]
+
+
 class Failed(NamedTuple):
     """The worker can't go on; what the user reads, and the exit code."""
 
@@ -147,7 +156,8 @@ class Ended(NamedTuple):
     dropped: int = 0  # records in rings that the program has damaged
 
 
-Message = Started | Targets | Refused | Noted | Processes | Sites | Raw | Mark | Seen | Counted | Failed | Ended
+Told = Noted | Processes | Sites | Raw | Mark | Seen | Counted | Tabled
+Message = Started | Targets | Refused | Told | Failed | Ended
 # What the front may ask later, as plain bytes: who has no rights must not say anything that is unpickled by who has.
 STOP, KILL, TERM = b"stop", b"kill", b"term"
 SAID = 4  # bytes of each

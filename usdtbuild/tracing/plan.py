@@ -13,7 +13,8 @@ class Plan(NamedTuple):
     """What is asked of an engine: COUNT or RECORD, of which targets, with strings of at most `string_size` bytes.
 
     `buffer_size` is how many bytes each ring of an engine that has rings may hold. `returns`: returns are watched too,
-    so breakpoints may come where calls return to. `where`: only hits that pass it are counted.
+    so breakpoints may come where calls return to. `where`: only hits that pass it are counted. `by`: of
+    which argument hits are counted by value, too; '' for none.
     """
 
     what: str
@@ -22,3 +23,9 @@ class Plan(NamedTuple):
     buffer_size: int = 4 << 20
     returns: bool = False
     where: Filter | None = None
+    by: str = ""
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether a hit's arguments decide what is counted."""
+        return self.where is not None or bool(self.by)

@@ -60,6 +60,18 @@ def lower(wanted: Filter, target: Target, operands: Sequence[Operand]) -> Predic
     return _Lowering(target, operands).tree(wanted.tree, negated=False)
 
 
+def key_operand(name: str, target: Target, operands: Sequence[Operand]) -> int:
+    """Return which operand of a site the argument is by whose value hits are counted. Raises NotHereError."""
+    index = argument_index(target, name)
+    if index < 0:
+        raise NotHereError(f"it has no argument {name}")
+    lowering = _Lowering(target, operands)
+    lowering.check(index, name)
+    if lowering.is_missing(index):
+        raise NotHereError(f"{name} is nowhere where it could be read")
+    return index
+
+
 def value_range(operand: Operand) -> tuple[int, int]:
     """Return the least and the greatest integer that an operand can be."""
     bits = 8 * (operand.size or 8)
@@ -106,16 +118,20 @@ class _Lowering(NamedTuple):
         if not operand.name:
             return None
         index = argument_index(self.target, operand.name)
+        self.check(index, operand.name)
+        return index
+
+    def check(self, index: int, name: str) -> None:
+        """Refuse what is no integer."""
         argument = self.target.arguments[index]
         if argument.kind == STRING:
-            raise NotHereError(f"{operand.name} is a string")
+            raise NotHereError(f"{name} is a string")
         if index < len(self.operands):
             found = self.operands[index]
             if argument.kind == FLOAT or is_floating(argument, found):
-                raise NotHereError(f"{operand.name} is a floating-point number")
+                raise NotHereError(f"{name} is a floating-point number")
             if (found.size or 8) not in _SIZES:
-                raise NotHereError(f"{operand.name} has {found.size} bytes")
-        return index
+                raise NotHereError(f"{name} has {found.size} bytes")
 
     def is_missing(self, index: int) -> bool:
         """Whether a site says nothing of an argument that could be read: then no comparison with it is true."""
@@ -127,7 +143,7 @@ class _Lowering(NamedTuple):
         operand = self.operands[index]
         least, greatest = value_range(operand)
         if operand.place.kind == CONSTANT:
-            return _compared(_wrapped(operand.place.displacement, operand), sign, constant)
+            return _compared(wrapped(operand.place.displacement, operand), sign, constant)
         if not least <= constant <= greatest:
             always = _compared(least, sign, constant)
             # What lies in memory that can't be read isn't compared with anything.
@@ -139,16 +155,16 @@ class _Lowering(NamedTuple):
             return False
         one, other = self.operands[left], self.operands[right]
         if other.place.kind == CONSTANT:
-            return self.with_constant(left, sign, _wrapped(other.place.displacement, other))
+            return self.with_constant(left, sign, wrapped(other.place.displacement, other))
         if one.place.kind == CONSTANT:
-            return self.with_constant(right, _SWAPPED[sign], _wrapped(one.place.displacement, one))
+            return self.with_constant(right, _SWAPPED[sign], wrapped(one.place.displacement, one))
         (least, greatest), (other_least, other_greatest) = value_range(one), value_range(other)
         if min(least, other_least) < 0 and max(greatest, other_greatest) >= 1 << 63:
             raise NotHereError("a signed number is compared with an unsigned one of 8 bytes")
         return Compare(left, sign, other=right, signed=min(least, other_least) < 0)
 
 
-def _wrapped(value: int, operand: Operand) -> int:
+def wrapped(value: int, operand: Operand) -> int:
     """Return a number as an operand of its size and sign holds it."""
     least, greatest = value_range(operand)
     value &= (1 << 8 * (operand.size or 8)) - 1

@@ -228,8 +228,11 @@ class Session(Tracer):
 
     def _on_counted(self, message: job.Counted) -> None:
         self._counted = Totals(*message)
-        if self.wish.where is not None:
+        if self.wish.where is not None or self.wish.by:
             self.passed = message.counts
+
+    def _on_tabled(self, message: job.Tabled) -> None:
+        self.keys = message.tables
 
     def _on_failed(self, message: job.Failed) -> None:
         raise WorkerError(message.message, message.exit_code)
@@ -243,7 +246,7 @@ class Session(Tracer):
 
     _HANDLERS: dict[type, Callable[[Session, Any], None]] = {  # noqa: RUF012
         job.Started: _on_started, job.Targets: _on_targets, job.Refused: _on_refused, job.Sites: _on_sites,
-        job.Processes: _on_processes,
+        job.Processes: _on_processes, job.Tabled: _on_tabled,
         job.Noted: lambda self, message: (self.warnings if message.always else self.notes).append(message.text),
         job.Seen: _on_seen, job.Counted: _on_counted, job.Failed: _on_failed, job.Ended: _on_ended,
     }  # fmt: skip

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .call_tree import CallTree
     from .job import Job
     from .model import Event, Refusal, Target, Totals
+    from .patch.tables import Keys
 
 
 class Ability(Flag):
@@ -40,7 +41,7 @@ class Ability(Flag):
     CALLS = auto()  # of library functions
     CALL_RETURNS = auto()
     TREE = auto()  # add up which functions call which
-    WHERE = auto()  # count only hits that pass a filter; where an engine can't, hits are recorded, and tried afterwards
+    EVALUATE = auto()  # filter, and count by values; where an engine can't, hits are recorded, and evaluated afterwards
 
 
 _LACKING = {
@@ -74,14 +75,16 @@ class Tracer(Protocol):
     finished: int
     exit_code: int | None
     threads: dict[int, str]
-    passed: dict[int, int]  # with Ability.WHERE, hits by target that passed the filter and are only counted
+    passed: dict[int, int]  # with Ability.EVALUATE, hits by target that passed the filter and are only counted
+    keys: dict[int, Keys]  # at the end, of these hits by the value of an argument
     looked_up: bool  # what the program has
 
     def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
         """`tell` takes what a user should read while the trace runs."""
         self.wish, self.tell = wish, tell
         self.targets, self.refusals, self.warnings, self.notes = [], [], [], []
-        self.engines, self.pid, self.exit_code, self.threads, self.passed = (), 0, None, {}, {}
+        self.engines, self.pid, self.exit_code, self.threads = (), 0, None, {}
+        self.passed, self.keys = {}, {}
         self.stood_still, self.left_out, self.looked_up = 0.0, 0, False
         self.started = self.finished = time.monotonic_ns()
 
@@ -165,12 +168,12 @@ class Engine(NamedTuple):
 
 
 _ELSEWHERE = Ability.STUB | Ability.EMULATOR
-_HERE = ~(_ELSEWHERE | Ability.TREE | Ability.WHERE)
+_HERE = ~(_ELSEWHERE | Ability.TREE | Ability.EVALUATE)
 _ONLY_PROBES = Ability.START | Ability.ATTACH | Ability.RECORD
 # In the order in which "auto", patch and trap together, looks for one that can do what is asked and works here.
 TRACERS: dict[str, Engine] = {
-    "auto": Engine("session", "Session", _HERE | Ability.WHERE, "session", worker=True),
-    "patch": Engine("session", "Session", _HERE & ~Ability.CALL_RETURNS | Ability.WHERE, "session", worker=True),
+    "auto": Engine("session", "Session", _HERE | Ability.EVALUATE, "session", worker=True),
+    "patch": Engine("session", "Session", _HERE & ~Ability.CALL_RETURNS | Ability.EVALUATE, "session", worker=True),
     "trap": Engine("session", "Session", _HERE, "session", worker=True),
     "inside": Engine("inside", "Inside", Ability.START | Ability.RECORD | Ability.FUNCTIONS | Ability.TREE, "inside"),
     "plugin": Engine("remote.counting", "Counting", Ability.EMULATOR | Ability.FUNCTIONS | Ability.CALLS,
@@ -212,10 +215,10 @@ def needed(wish: Job) -> Ability:
 
 
 def _job_for(engine: Engine, wish: Job) -> Job:
-    """Return a job as an engine can do it: hits are recorded where it can't count those that pass a filter."""
-    if wish.where is None or Ability.WHERE in engine.can:
+    """Return a job as an engine can do it: hits are recorded where it can't evaluate their arguments."""
+    if (wish.where is None and not wish.by) or Ability.EVALUATE in engine.can:
         return wish
-    return wish._replace(what=RECORD, where=None)
+    return wish._replace(what=RECORD, where=None, by="")
 
 
 def choose(

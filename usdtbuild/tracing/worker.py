@@ -49,6 +49,7 @@ class Worker:
         self.events: list[Event] = []
         self._known: set[int] = set()  # processes that the front knows
         self.counts: dict[int, int] = {}
+        self._evaluates = wish.where is not None or bool(wish.by)  # so hits may be recorded to count them
         self.stopping = False
         self._next_tick = self._next_count = 0.0
         self._over_at = 0
@@ -63,7 +64,7 @@ class Worker:
 
     def hit(self, pid: int, tid: int, target: int, values: tuple[object, ...]) -> None:
         """Take a hit of a breakpoint."""
-        if self.wish.what == COUNT and self.wish.where is None:
+        if self.wish.what == COUNT and not self._evaluates:
             self.counts[target] = self.counts.get(target, 0) + 1
             return
         self.events.append(Event(time.monotonic_ns(), pid, tid, target, values))  # type: ignore[arg-type]
@@ -87,7 +88,7 @@ class Worker:
             self._count()
         if final or not self.spool.full:  # else there are older records to come
             self.tell(job.Mark(ticks if not final else 1 << 63, now, until))
-        if self.wish.what == COUNT and self.wish.where is None:
+        if self.wish.what == COUNT and not self._evaluates:
             self._pause = _COUNTING
         elif taken > _MUCH:
             self._pause = 0.0
@@ -140,6 +141,8 @@ class Worker:
             self.outbox.send_all()
             self._empty_rings(final=True)
         self.tick(final=True)
+        if self.wish.by:  # after what was counted in all: each hit is counted in its table first
+            self.tell(job.Tabled(self.processes.arming.keys()))
 
     # -- the way -----------------------------------------------------------------------------------------------------
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING
 
 from ..model import MISSING
-from . import EVENTS
+from . import KEYS
 from .histogram import find_argument
 from .values import table_headings, value_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..model import Event, Report, Target, Totals, Value
+    from ..patch.tables import Keys
 
 _MOST_VALUES = 1_000_000  # different values of one target; some 100 MB
 
@@ -20,7 +21,7 @@ _MOST_VALUES = 1_000_000  # different values of one target; some 100 MB
 class By:
     """Writes the values with the most hits at the end."""
 
-    needs = EVENTS
+    needs = KEYS
 
     def __init__(self, stream: IO[str], name: str, top: int = 20) -> None:
         self._stream, self._name, self._top = stream, name, top
@@ -38,15 +39,30 @@ class By:
         """Count their values."""
         for event in events:
             place = self._places.get(event.target, -1)
+            if place >= 0:
+                self._add(event.target, place, event.values[place] if place < len(event.values) else MISSING, 1)
+
+    def _add(self, number: int, place: int, value: Value, count: int) -> None:
+        shown = value_text(self._targets[number].arguments[place], value)
+        seen = self._seen.setdefault(number, {})
+        if shown in seen or len(seen) < _MOST_VALUES:
+            seen[shown] = seen.get(shown, 0) + count
+        else:
+            self._rest[number] = self._rest.get(number, 0) + count
+
+    def keys(self, tables: Mapping[int, Keys], passed: Mapping[int, int]) -> None:
+        """Take values that were counted where they came; what is in no table could not be read."""
+        for number, (counts, others) in tables.items():
+            place = self._places.get(number, -1)
             if place < 0:
                 continue
-            value: Value = event.values[place] if place < len(event.values) else MISSING
-            shown = value_text(self._targets[event.target].arguments[place], value)
-            seen = self._seen.setdefault(event.target, {})
-            if shown in seen or len(seen) < _MOST_VALUES:
-                seen[shown] = seen.get(shown, 0) + 1
-            else:
-                self._rest[event.target] = self._rest.get(event.target, 0) + 1
+            signed = self._targets[number].sites[0].operands[place].signed
+            for key, count in counts.items():
+                self._add(number, place, key - (1 << 64) if signed and key >> 63 else key, count)
+            self._rest[number] = self._rest.get(number, 0) + others
+            unread = passed.get(number, 0) - sum(counts.values()) - others
+            if unread > 0:
+                self._add(number, place, MISSING, unread)
 
     def counts(self, totals: Totals) -> None:
         """Nothing: hits have come as events."""
@@ -67,8 +83,10 @@ class By:
             if left:
                 self._stream.write(f"  {left:>{width}}  {left / total:>6.1%}  in {len(rows) - self._top} more values\n")
             if rest:
-                self._stream.write(f"  {rest:>{width}}  {rest / total:>6.1%}  in values that came after the first"
-                                   f" {_MOST_VALUES:,}, and were not told apart\n")  # fmt: skip
+                self._stream.write(
+                    f"  {rest:>{width}}  {rest / total:>6.1%}  in values that came when the table was full,"
+                    " and were not told apart\n"
+                )
         if not self._seen:
             self._stream.write(f"no values of {self._name} were seen\n")
         self._stream.flush()

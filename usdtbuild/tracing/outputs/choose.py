@@ -12,13 +12,14 @@ from pathlib import PurePath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import InputError, UsageError
-from . import COUNTS, EVENTS
+from . import COUNTS, EVENTS, KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ...outputs import Outputs
     from ..model import Event, Report, Target, Totals
+    from ..patch.tables import Keys
     from . import Output
 
 # ending -> (module here, class, what it is)
@@ -56,7 +57,8 @@ class All:
 
     def __init__(self, outputs: Sequence[Output]) -> None:
         self._outputs = outputs
-        self.needs = EVENTS if any(output.needs == EVENTS for output in outputs) else COUNTS
+        needs = {output.needs for output in outputs}
+        self.needs = next((one for one in (EVENTS, KEYS) if one in needs), COUNTS)
         self.notes: list[str] = []
 
     def __enter__(self) -> All:
@@ -74,8 +76,14 @@ class All:
     def events(self, events: Sequence[Event]) -> None:
         """Hand hits on to those that need them."""
         for output in self._outputs:
-            if output.needs == EVENTS:
+            if output.needs != COUNTS:
                 output.events(events)
+
+    def keys(self, tables: Mapping[int, Keys], passed: Mapping[int, int]) -> None:
+        """Hand hits by the value of an argument on; `passed` are all such hits of these targets."""
+        for output in self._outputs:
+            if output.needs == KEYS:
+                output.keys(tables, passed)
 
     def counts(self, totals: Totals) -> None:
         """Hand counts on to those that need them."""
@@ -117,6 +125,9 @@ class _InFile:
 
     def events(self, events: Sequence[Event]) -> None:
         self._do(self._output.events, events)
+
+    def keys(self, tables: Mapping[int, Keys], passed: Mapping[int, int]) -> None:
+        self._do(self._output.keys, tables, passed)
 
     def counts(self, totals: Totals) -> None:
         self._do(self._output.counts, totals)

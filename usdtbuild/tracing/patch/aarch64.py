@@ -24,19 +24,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..hosts.aarch64 import is_trap
 from ..maps import PAGE
 from ..model import CALL, COUNT, Refusal
-from ..predicates import lower
-from . import a64, code_aarch64, filtered
+from . import a64, code_aarch64, evaluated
 from .code import Instruction
 from .spot import Spot, Word
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from ...formats.operands import Operand
     from ..maps import Memory
     from ..plan import Plan
-    from ..predicates import Predicate
     from .code import Back, Routines, Shape, Taken
+    from .evaluated import Action
     from .layout import Mirrors
 
 # A branch reaches 128 MB; sites of 16 MB share their stubs, which may take another 12.
@@ -140,9 +138,9 @@ def place(spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
 def size(plan: Plan, spots: Sequence[Spot]) -> int:
     """Return how many bytes stubs need at most, whole pages."""
     sizes = [code_aarch64.COUNT_SIZE] * len(spots)
-    if plan.where is not None:
-        most = code_aarch64.words(features()).most
-        sizes = [256, *(most(lower(plan.where, spot.target, spot.site.operands)) for spot in spots)]
+    if plan.evaluates:
+        words = code_aarch64.words(features())
+        sizes = [code_aarch64.ROUTINES_SIZE, *(words.most(plan, spot.target, spot.site.operands) for spot in spots)]
     elif plan.what != COUNT:
         sizes = [code_aarch64.RECORD_SIZE + code_aarch64.ARGUMENT_SIZE * len(spot.site.operands) for spot in spots]
         sizes.append(code_aarch64.ROUTINES_SIZE)
@@ -172,13 +170,11 @@ def record_stub(at: int, site: int, arguments: Sequence[Taken], calls: Routines,
     return code_aarch64.record_stub(at, site, arguments, calls, lost, back, features())
 
 
-def probe_routine(at: int) -> tuple[bytes, Routines]:
-    """See `code.probe_routine`."""
-    return code_aarch64.probe_routine(at)
+def counting_routines(at: int) -> tuple[bytes, Routines]:
+    """See `code.counting_routines`."""
+    return code_aarch64.counting_routines(at, features())
 
 
-def filtered_stub(
-    at: int, predicate: Predicate, operands: Sequence[Operand], calls: Routines, counter: int, back: Back
-) -> bytes:
-    """See `filtered.count_stub`."""
-    return filtered.count_stub(code_aarch64.words(features()), at, predicate, operands, calls, counter, back)
+def evaluated_stub(at: int, action: Action, calls: Routines, back: Back) -> bytes:
+    """See `evaluated.stub`."""
+    return evaluated.stub(code_aarch64.words(features()), at, action, calls, back)

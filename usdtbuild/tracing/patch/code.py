@@ -94,11 +94,12 @@ def count_stub(at: int, counter: int, back: Back) -> bytes:
 
 
 class Routines(NamedTuple):
-    """Addresses of what stubs call: claim a slot, copy a string, try whether memory can be read."""
+    """Addresses of what stubs call: claim a slot, copy a string, try whether memory can be read, count a key."""
 
     claim: int
     copy: int
     probe: int
+    by: int = 0
 
 
 def routines(at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int | None) -> tuple[bytes, Routines]:
@@ -127,12 +128,15 @@ def routines(at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int |
     return made.packed(**HOST.kernel.numbers), Routines(at, copy, probe)
 
 
-def probe_routine(at: int) -> tuple[bytes, Routines]:
-    """Return the one routine that a stub needs which only counts: it tries whether memory can be read."""
+def counting_routines(at: int) -> tuple[bytes, Routines]:
+    """Return the routines that stubs need which record nothing."""
     made = Code(TEMPLATES, at)
     made.add("probe")
     made.pad(INT3, 16)
-    return made.packed(**HOST.kernel.numbers), Routines(0, 0, at)
+    by = made.here
+    made.add("by")
+    made.pad(INT3, 16)
+    return made.packed(**HOST.kernel.numbers), Routines(0, 0, at, by)
 
 
 # -- record stubs ------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from ...formats.operands import CONSTANT, MEMORY, REGISTER
 from ..hosts.aarch64 import HOST, float_register, full_register
 from ..templates import Code
 from ..templates.aarch64 import TEMPLATES
-from . import filtered
+from . import evaluated
 from .code import Instruction, Routines
 
 if TYPE_CHECKING:
@@ -142,9 +142,9 @@ def address(made: Code, place: Place) -> str:
     return "read" if base[0] == "sp" else "try"  # what lies on the stack is there; any other pointer may be wild
 
 
-def words(features: Features) -> filtered.Words:
+def words(features: Features) -> evaluated.Words:
     """Return what stubs need that try a hit. Flags are alive, so nothing is compared as it is."""
-    return filtered.Words(
+    return evaluated.Words(
         TEMPLATES,
         {"==": ("eq", "eq"), "!=": ("ne", "ne"), "<": ("lt", "lo"), "<=": ("le", "ls"), ">": ("gt", "hi"),
          ">=": ("ge", "hs")},
@@ -153,8 +153,10 @@ def words(features: Features) -> filtered.Words:
     )  # fmt: skip
 
 
-def probe_routine(at: int) -> tuple[bytes, Routines]:
-    """See `code.probe_routine`."""
+def counting_routines(at: int, features: Features) -> tuple[bytes, Routines]:
+    """See `code.counting_routines`."""
     made = Code(TEMPLATES, at)
     made.add("probe")
-    return made.packed(**HOST.kernel.numbers), Routines(0, 0, at)
+    by = made.here
+    made.add(f"by_{features.way}")
+    return made.packed(**HOST.kernel.numbers), Routines(0, 0, at, by)

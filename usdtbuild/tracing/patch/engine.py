@@ -19,7 +19,7 @@ from ..model import COUNT, STRING, Refusal, Totals
 from ..plan import Plan
 from ..spare import spare_memory
 from ..tracees import status_field
-from . import again, code, journal, layout, machine, way_back
+from . import again, code, journal, layout, machine, tables, way_back
 from .changes import Changes, Stretch, clean_up, earlier_mirrors, stretches_of
 from .injection import NAME_IN_MAPS, borrow
 from .mapping import WARM, Mapping
@@ -77,7 +77,7 @@ class PatchEngine:
         self.layout: Layout | None = None
         self.changes: Changes | None = None
         self._counters: list[int] = []
-        self._totals = Totals({}, {})  # once it is retired
+        self._totals, self._keys = Totals({}, {}), list[tuple[int, tables.Keys]]()  # once it is retired
         arguments = [len(target.arguments) for target in plan.targets]
         strings = [sum(one.kind == STRING for one in target.arguments) for target in plan.targets]
         self.buffer_size = _affordable(plan.buffer_size, pid) if plan.what != COUNT else plan.buffer_size
@@ -143,6 +143,7 @@ class PatchEngine:
                     raise TracerError("there is no memory for buffers; --count needs none")
         with self._all_standing():
             refusals += self._arm(prepared.stretches, memory)
+        self.mapping = prepared.mapping
         self._counters = [prepared.mapping.file_offset(address) for address in self.layout.counter_of]
         return refusals
 
@@ -267,6 +268,13 @@ class PatchEngine:
                 found[spot.target.number] = found.get(spot.target.number, 0) + value
         return Totals(found, {}) if self.plan.what == COUNT else Totals({}, found)
 
+    def key_tables(self) -> list[tuple[int, tables.Keys]]:
+        """Return what tables of keys say, by target."""
+        if self.shared is None or self.layout is None:
+            return self._keys
+        found = [(target, self.mapping.file_offset(address)) for target, address in self.layout.tables]
+        return [(target, tables.read(self.shared.data, at)) for target, at in found]
+
     # -- putting back ------------------------------------------------------------------------------------------------
 
     def detach(self, pid: int | None = None) -> list[Refusal]:
@@ -292,7 +300,7 @@ class PatchEngine:
 
     def close(self) -> None:
         """Give the memory back, except what threads may still be in; what was counted stays known."""
-        self._totals = self.totals()
+        self._totals, self._keys = self.totals(), self.key_tables()
         if self.rings is not None and self.shared is not None:
             self.rings.close()
             self.shared.empty(self.rings.offset, code.RINGS * self.shape.stride)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...machines.x86_64 import INT3
 from ..maps import PAGE, page_start
 from ..model import COUNT, STRING, Refusal
-from ..predicates import lower
-from . import code
+from . import code, tables
+from .evaluated import Action, asked
 from .forms import Form
 from .rings import SiteSpec, string_places
 from .slots import Load
@@ -39,7 +39,8 @@ class Part(NamedTuple):
 
 class Layout(NamedTuple):
     """Everything that is to be mapped and written. `pages` are mirrors' pages by address, `kept` mirrors on pages of an
-    earlier trace. `counter_of[i]` is the address of spot i's counter (of lost records, if records are written)."""
+    earlier trace. `counter_of[i]` is the address of spot i's counter (of lost records, if records are written),
+    `tables` are targets' numbers with the addresses of tables of their keys."""
 
     spots: tuple[Spot, ...]
     parts: tuple[Part, ...]
@@ -47,6 +48,7 @@ class Layout(NamedTuple):
     kept: Mapping[int, bytes]
     counter_of: tuple[int, ...]
     specs: tuple[SiteSpec, ...]
+    tables: tuple[tuple[int, int], ...] = ()
 
 
 class Mirrors:
@@ -159,11 +161,13 @@ def build(
     for spot in spots:
         groups.setdefault(spot.site.address >> machine.GROUP, []).append(spot)
     kept: list[Spot] = []
-    parts, counters, specs, refusals = [], [], [], []
+    parts, counters, specs, refusals, found = [], [], [], [], list[tuple[int, int]]()
     old: dict[int, bytes] = {}
     for number, group in enumerate(groups.values()):
         size = machine.size(plan, group)
-        counter_size = -(-8 * len(group) // PAGE) * PAGE
+        counter_size = tables_at = -(-8 * len(group) // PAGE) * PAGE
+        table_of = {target: tables_at + tables.SIZE * index for index, target in enumerate(_keyed(plan, group))}
+        counter_size += tables.SIZE * len(table_of)
         start = room.find(size + counter_size, group[0].site.address, machine.REACH) if not starts else None
         if number < len(starts):
             start = starts[number]
@@ -177,8 +181,8 @@ def build(
         if plan.what != COUNT:
             text += (made := machine.routines(start, shape, rings, pid_cell, tid_offset))[0]
             calls = made[1]
-        elif plan.where is not None:
-            text += (made := machine.probe_routine(start))[0]
+        elif plan.evaluates:
+            text += (made := machine.counting_routines(start))[0]
             calls = made[1]
         for index, spot in enumerate(group):
             placed = machine.place(spot, start + len(text))
@@ -189,27 +193,34 @@ def build(
             text += lead
             at, counter = start + len(text), start + size + 8 * index
             spec = _spec(plan, spot)
-            text += _stub(machine, plan, spot, spec, at, calls, counter, back, first_site + len(kept))
+            table = start + size + table_of.get(spot.target.number, 0)
+            text += _stub(machine, plan, spot, spec, at, calls, (counter, table), back, first_site + len(kept))
             if isinstance(spot.form, Form):
                 _lead(spot, at, mirrors, old)
             kept.append(spot)
             counters.append(counter)
             specs.append(spec)
+        found += [(target, start + size + at) for target, at in table_of.items()]
         parts.append(Part(start, bytes(text) + machine.FILL * ((size - len(text)) // len(machine.FILL)), counter_size))
-    return Layout(tuple(kept), tuple(parts), mirrors.pages, old, tuple(counters), tuple(specs)), refusals
+    return Layout(tuple(kept), tuple(parts), mirrors.pages, old, tuple(counters), tuple(specs), tuple(found)), refusals
+
+
+def _keyed(plan: Plan, group: Sequence[Spot]) -> list[int]:
+    """Return the targets among spots that need tables."""
+    return list(dict.fromkeys(spot.target.number for spot in group)) if plan.by else []
 
 
 def _stub(
-    machine: Machine, plan: Plan, spot: Spot, spec: SiteSpec, at: int, calls: Routines | None, counter: int,
+    machine: Machine, plan: Plan, spot: Spot, spec: SiteSpec, at: int, calls: Routines | None, counts: tuple[int, int],
     back: Back, site: int,
 ) -> bytes:  # fmt: skip
-    """Return a spot's stub, to stand at an address."""
+    """Return a spot's stub, to stand at an address; `counts` are the addresses of its counter and its table."""
     if calls is None:
-        return machine.count_stub(at, counter, back)
-    if plan.where is None:
-        return machine.record_stub(at, site, _taken(spot, spec), calls, counter, back)
-    operands = [_moved(operand, _pushed(spot)) for operand in spot.site.operands]
-    return machine.filtered_stub(at, lower(plan.where, spot.target, operands), operands, calls, counter, back)
+        return machine.count_stub(at, counts[0], back)
+    if not plan.evaluates:
+        return machine.record_stub(at, site, _taken(spot, spec), calls, counts[0], back)
+    operands = tuple(_moved(operand, _pushed(spot)) for operand in spot.site.operands)
+    return machine.evaluated_stub(at, Action(*asked(plan, spot.target, operands), operands, *counts), calls, back)
 
 
 def _lead(spot: Spot, stub: int, mirrors: Mirrors, old: dict[int, bytes]) -> None:

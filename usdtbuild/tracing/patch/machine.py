@@ -13,12 +13,11 @@ from ..hosts import HOST
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from ...formats.operands import Operand
     from ..maps import Memory
     from ..model import Refusal
     from ..plan import Plan
-    from ..predicates import Predicate
     from .code import Back, Routines, Shape, Taken
+    from .evaluated import Action
     from .layout import Mirrors
     from .spot import Spot
 
@@ -54,13 +53,11 @@ class Machine(Protocol):
     def count_stub(self, at: int, counter: int, back: Back) -> bytes:
         """See `code.count_stub`."""
 
-    def probe_routine(self, at: int) -> tuple[bytes, Routines]:
-        """See `code.probe_routine`."""
+    def counting_routines(self, at: int) -> tuple[bytes, Routines]:
+        """See `code.counting_routines`."""
 
-    def filtered_stub(
-        self, at: int, predicate: Predicate, operands: Sequence[Operand], calls: Routines, counter: int, back: Back
-    ) -> bytes:
-        """See `filtered.count_stub`."""
+    def evaluated_stub(self, at: int, action: Action, calls: Routines, back: Back) -> bytes:
+        """See `evaluated.stub`."""
 
     def record_stub(
         self, at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back

@@ -13,10 +13,9 @@ from ...machines.x86_64 import INT3
 from ..hosts.x86_64 import full_register
 from ..maps import PAGE, page_start
 from ..model import CALL, COUNT, Refusal
-from ..predicates import lower
 from ..templates.x86_64 import TEMPLATES
-from . import code, filtered, slots
-from .code import Through, count_stub, probe_routine, routines
+from . import code, evaluated, slots
+from .code import Through, count_stub, counting_routines, routines
 from .forms import JUMP, JUMP_SIZE, PADDED, SHORT_JUMP, Form, Padded, call_ends_within, form_of, is_padded
 from .slots import Load
 from .spot import Spot
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from ..maps import Memory
     from ..model import Site, Target
     from ..plan import Plan
-    from ..predicates import Predicate
     from .code import Back, Routines, Taken
+    from .evaluated import Action
     from .layout import Mirrors
 
 __all__ = [
@@ -37,10 +36,10 @@ __all__ = [
     "GROUP",
     "REACH",
     "count_stub",
-    "filtered_stub",
+    "counting_routines",
+    "evaluated_stub",
     "find_spots",
     "place",
-    "probe_routine",
     "record_stub",
     "routines",
     "size",
@@ -213,9 +212,9 @@ def place(spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
 
 def size(plan: Plan, spots: Sequence[Spot]) -> int:
     """Return how many bytes stubs need at most, with the routines, whole pages."""
-    if plan.where is not None:
-        sizes = [slots.SIZE + WORDS.most(lower(plan.where, spot.target, spot.site.operands)) for spot in spots]
-        return -(-(256 + sum(sizes)) // PAGE) * PAGE
+    if plan.evaluates:
+        sizes = [slots.SIZE + WORDS.most(plan, spot.target, spot.site.operands) for spot in spots]
+        return -(-(512 + sum(sizes)) // PAGE) * PAGE
     if plan.what == COUNT:
         sizes = [slots.SIZE if isinstance(spot.form, Load) else 16 for spot in spots]
         return -(-sum(sizes) // PAGE) * PAGE
@@ -236,7 +235,7 @@ def _as_it_is(operand: Operand, constant: int) -> str:
     return f"compare_{size}_{found[0]}" if has_room and found is not None and not found[1] else ""
 
 
-WORDS = filtered.Words(
+WORDS = evaluated.Words(
     TEMPLATES,
     {"==": ("e", "e"), "!=": ("ne", "ne"), "<": ("l", "b"), "<=": ("le", "be"), ">": ("g", "a"), ">=": ("ge", "ae")},
     "count", code.go_on, code.load_register, lambda made, place: code.address(made, place, {}), _as_it_is,
@@ -245,8 +244,6 @@ WORDS = filtered.Words(
 )  # fmt: skip
 
 
-def filtered_stub(
-    at: int, predicate: Predicate, operands: Sequence[Operand], calls: Routines, counter: int, back: Back
-) -> bytes:
-    """See `filtered.count_stub`."""
-    return filtered.count_stub(WORDS, at, predicate, operands, calls, counter, back)
+def evaluated_stub(at: int, action: Action, calls: Routines, back: Back) -> bytes:
+    """See `evaluated.stub`."""
+    return evaluated.stub(WORDS, at, action, calls, back)

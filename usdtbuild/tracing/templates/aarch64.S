@@ -414,6 +414,68 @@ template jump_\condition
 end jump_\condition
         .endr
 
+# -- tables of keys (see x86_64.S) --------------------------------------------------------------------------------------
+
+        SLOT_BITS = 12
+        MOST_STEPS = 256
+        NO_KEY = 16 << SLOT_BITS
+
+# Behind `save_all`, with the key in x0.
+template count_key
+        number_64 x1, table
+        bl      by
+end count_key
+
+        .macro  take_atomic taken, again
+        mov     x5, #0
+        casal   x5, x0, [x4]
+        cbz     x5, \taken
+        b       \again
+        .endm
+
+        .macro  take_exclusive taken, again
+        ldaxr   x5, [x4]
+        cbnz    x5, \again
+        stlxr   w8, x0, [x4]
+        cbz     w8, \taken
+        b       \again
+        .endm
+
+# Count the key in x0 in the table at x1. Changes x2 to x5, x8.
+        .macro  by way
+template by_\way
+        add     x1, x1, #NO_KEY
+        mov     x4, x1
+        cbz     x0, 5f
+        sub     x1, x1, #NO_KEY
+        movz    x2, #0x9e37, lsl #48
+        movk    x2, #0x79b9, lsl #32
+        movk    x2, #0x7f4a, lsl #16
+        movk    x2, #0x7c15
+        mul     x2, x2, x0
+        lsr     x2, x2, #64 - SLOT_BITS
+        mov     w3, #MOST_STEPS
+2:      and     x4, x2, #(1 << SLOT_BITS) - 1
+        add     x4, x1, x4, lsl #4
+3:      ldr     x5, [x4]
+        cmp     x5, x0
+        b.eq    5f
+        cbnz    x5, 4f
+        take_\way 5f, 3b
+4:      add     x2, x2, #1
+        subs    w3, w3, #1
+        b.ne    2b
+        add     x4, x1, #NO_KEY
+        add     x4, x4, #16
+5:      add     x4, x4, #8
+        count_\way x4, x5, w8
+        ret
+end by_\way
+        .endm
+
+        by      atomic
+        by      exclusive
+
 # -- a thread of the program that works for us (Kernel in ../hosts/record.py) --------------------------------------------
 
 # x19: table, x20: how many, x21: results, x22: the word that says that all is done.

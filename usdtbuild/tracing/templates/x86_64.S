@@ -403,6 +403,52 @@ template compare_two
         cmp     %rax, %rdi
 end compare_two
 
+# -- tables of keys (layout in ../patch/tables.py) ----------------------------------------------------------------------
+
+        SLOT_BITS = 12          # of the number of slots, each of them a key and its count
+        MOST_STEPS = 256        # that a search may take
+        NO_KEY = 16 << SLOT_BITS        # the count of the key 0 is in the slot behind them, that of others in the next
+        OTHERS = NO_KEY + 16
+
+# Behind `save_all`, with the key in rax.
+template count_key
+        movabs  $table, %rsi
+        call    by
+end count_key
+
+# Count the key in rax in the table at rsi. A free slot has the key 0, and gets its key by an exchange, once for good.
+# Changes rax, rcx, rdx, rdi.
+template by
+        lea     NO_KEY(%rsi), %rcx
+        test    %rax, %rax
+        jz      3f
+        movabs  $0x9e3779b97f4a7c15, %rdx       # 2^64 / golden ratio: neighbours get far from each other
+        imul    %rax, %rdx
+        shr     $64 - SLOT_BITS, %rdx
+1:      mov     %edx, %ecx
+        and     $(1 << SLOT_BITS) - 1, %ecx
+        shl     $4, %ecx
+        add     %rsi, %rcx
+        mov     (%rcx), %rdi
+        cmp     %rax, %rdi
+        je      3f
+        test    %rdi, %rdi
+        jnz     2f
+        mov     %rax, %rdi
+        xor     %eax, %eax
+        lock cmpxchg %rdi, (%rcx)
+        je      3f
+        cmp     %rdi, %rax
+        je      3f
+        mov     %rdi, %rax      # another key was quicker
+2:      add     $0x10001, %edx  # one slot, and one step, which the upper half counts
+        test    $MOST_STEPS << 16, %edx
+        jz      1b
+        lea     OTHERS(%rsi), %rcx
+3:      lock incq 8(%rcx)
+        ret
+end by
+
 # -- a thread of the program that works for us (Kernel in ../hosts/record.py) --------------------------------------------
 
 # r12: table, r13: how many, r14: results, r15: the word that says that all is done, rbx: the way back, ebp: the file.

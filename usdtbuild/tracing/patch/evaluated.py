@@ -1,4 +1,4 @@
-"""Stubs that try a hit before they count it: a predicate of the site's operands, as machine code.
+"""Stubs that count what a hit's arguments say: only hits that pass a predicate, and by the value of an argument.
 
 What a stub must leave as it was is told in `code`. It saves registers as a record's stub does, loads operands into the
 machine's first register, and compares there. Where a machine can compare all operands of a predicate as they are,
@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...formats.operands import REGISTER
-from ..predicates import Compare, Joined
+from ...formats.operands import CONSTANT, REGISTER
+from ..predicates import Compare, Joined, key_operand, lower, wrapped
 from ..templates import Code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ...formats.operands import Operand, Place
+    from ..model import Target
+    from ..plan import Plan
     from ..predicates import Predicate
     from ..templates import Template
     from .code import Back, Routines
@@ -44,33 +46,55 @@ class Words(NamedTuple):
     comparison_size: int
     size: int
 
-    def most(self, predicate: Predicate) -> int:
-        """Return how many bytes a stub with the predicate takes at most."""
-        return self.size + self.comparison_size * len(_comparisons(predicate))
+    def most(self, plan: Plan, target: Target, operands: Sequence[Operand]) -> int:
+        """Return how many bytes a site's stub takes at most."""
+        predicate, key = asked(plan, target, operands)
+        return self.size + self.comparison_size * (len(_comparisons(predicate)) + (key is not None))
 
 
-def count_stub(
-    words: Words, at: int, predicate: Predicate, operands: Sequence[Operand], calls: Routines, counter: int, back: Back
-) -> bytes:
-    """Return a stub that adds 1 to a counter if the predicate is true, and goes `back`."""
-    made = Code(words.templates, at)
-    if isinstance(predicate, bool):
+class Action(NamedTuple):
+    """What a stub does: if the predicate is true it counts the operand `key` in a table (None: not), and the hit."""
+
+    predicate: Predicate
+    key: int | None
+    operands: tuple[Operand, ...]
+    counter: int
+    table: int = 0
+
+
+def asked(plan: Plan, target: Target, operands: Sequence[Operand]) -> tuple[Predicate, int | None]:
+    """Return a plan's predicate for a site of a target, and which operand is the key. Raises NotHereError."""
+    predicate = lower(plan.where, target, operands) if plan.where is not None else True
+    return predicate, key_operand(plan.by, target, operands) if plan.by else None
+
+
+def stub(words: Words, at: int, action: Action, calls: Routines, back: Back) -> bytes:
+    """Return a stub that does something and goes `back`."""
+    made, predicate, key = Code(words.templates, at), action.predicate, action.key
+    if isinstance(predicate, bool) and (key is None or not predicate):
         if predicate:
-            made.add(words.counting, counter=counter)
+            made.add(words.counting, counter=action.counter)
         words.go_on(made, back)
         return made.packed()
-    plain = all(
-        one.other is None and words.as_it_is(operands[one.operand], one.constant) for one in _comparisons(predicate)
+    plain = key is None and all(
+        one.other is None and words.as_it_is(action.operands[one.operand], one.constant)
+        for one in _comparisons(predicate)
     )
+    writer = _Writer(words, made, action.operands, plain=plain)
     if not plain:
         made.add("save_all")
-    _Writer(words, made, operands, plain=plain).branch(predicate, "pass", "skip", "pass")
-    for end in ("pass", "skip"):
+    if predicate is not True:
+        writer.branch(predicate, "pass", "skip", "pass")
+    for end in ("pass", "skip") if predicate is not True else ("pass",):
         made.label(end)
+        if end == "pass" and key is not None:
+            if writer.load(key, "counted"):
+                made.add("count_key", table=action.table)
+            made.label("counted")
         if not plain:
             made.add("restore_all")
         if end == "pass":
-            made.add(words.counting, counter=counter)
+            made.add(words.counting, counter=action.counter)
         words.go_on(made, back)
     return made.packed(**calls._asdict())
 
@@ -115,21 +139,24 @@ class _Writer:
             constant = compare.constant if size == 8 else compare.constant & (1 << 8 * size) - 1
             self.made.add(self.words.as_it_is(operand, compare.constant), constant=constant)
             return True
-        if not self._load(compare.operand, unreadable):
+        if not self.load(compare.operand, unreadable):
             return False
         if compare.other is None:
             self.made.add("compare_constant", constant=compare.constant & 0xFFFFFFFFFFFFFFFF)
             return True
         self.made.add("keep_first")
-        if not self._load(compare.other, unreadable):
+        if not self.load(compare.other, unreadable):
             return False
         self.made.add("compare_two")
         return True
 
-    def _load(self, index: int, unreadable: str) -> bool:
+    def load(self, index: int, unreadable: str) -> bool:
         """Load an operand into the first register, as a number of 64 bits; False if there is no way."""
         operand = self.operands[index]
         size, sign = operand.size or 8, "signed" if operand.signed else "unsigned"
+        if operand.place.kind == CONSTANT:
+            self.made.add("constant", value=wrapped(operand.place.displacement, operand) & 0xFFFFFFFFFFFFFFFF)
+            return True
         if operand.place.kind == REGISTER:
             if not self.words.load_register(self.made, operand.place.register):
                 return False
