@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from usdtbuild.tracing.selection import Wanted, select
+
 from .conftest import PROBES, SHAPES, check_arguments, parse
 
 ALL = ("-P", "scene:*")
@@ -167,13 +169,20 @@ def test_hits_of_a_trace_in_what_another_has_left(scene: Any, what: str) -> None
 
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])
-def test_tracer_killed(scene: Any, engine: str) -> None:
+@pytest.mark.parametrize("killed", ["front", "worker", "both"])
+def test_tracer_killed(scene: Any, engine: str, killed: str) -> None:
     """Nothing is left in the program, which runs on unharmed; and it can be traced again."""
     running = Running(scene("pie"), 50, 2)
     before = code_of(running.process.pid)
     tracer = watch(running.process.pid, "--engine", engine)
-    tracer.kill()
-    tracer.communicate()
+    (worker,) = Path(f"/proc/{tracer.pid}/task/{tracer.pid}/children").read_text().split()
+    assert code_of(running.process.pid) != before
+    if killed != "worker":
+        tracer.kill()
+    if killed != "front":
+        os.kill(int(worker), signal.SIGKILL)
+    _, errors = tracer.communicate(timeout=60)
+    assert killed != "worker" or "has ended unexpectedly" in errors
     deadline = time.monotonic() + 30
     while code_of(running.process.pid) != before:
         assert time.monotonic() < deadline
@@ -185,12 +194,16 @@ def test_tracer_killed(scene: Any, engine: str) -> None:
 
 
 def code_of(pid: int) -> bytes:
-    """Return the program's code and data with semaphores, as they are in its memory."""
+    """Return the program's code, the dynamic linker's, and the semaphores, as they are in its memory."""
     found = b""
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb") as memory:  # noqa: PTH123
         for line in maps:
-            if line.rstrip().endswith("/scene") and "w" not in line.split()[1]:
+            if ("/ld-" in line or line.rstrip().endswith("/scene")) and "w" not in line.split()[1]:
                 start, end = (int(word, 16) for word in line.split()[0].split("-"))
                 memory.seek(start)
                 found += memory.read(end - start)
+        sites = [site for target in select(pid, Wanted(probes=("scene:*",))).targets for site in target.sites]
+        for address in sorted({site.semaphore for site in sites if site.semaphore}):
+            memory.seek(address)
+            found += memory.read(2)
     return found

@@ -15,6 +15,7 @@ from ..rights import apart
 from . import hosts, job, ptrace
 from .errors import ProgramGoneError, RoomTakenError, TracerError
 from .filters import FilterError
+from .keeper import KEEPER
 from .maps import Memory, areas, has_ended
 from .model import COUNT, ENTER, RECORD, Refusal, Target, Totals
 from .numbering import Numbering
@@ -50,6 +51,7 @@ class Process:
 
     def __init__(self, pid: int, parent: Process | None = None) -> None:
         self.pid = pid
+        KEEPER.process(pid)
         self.engines: list[patch.PatchEngine] = []
         self.breakpoints: Breakpoints | None = None
         self.modules: dict[tuple[str, int], tuple[int, int]] = {}

@@ -18,6 +18,7 @@ from ..errors import UsdtError
 from . import clock, job, ptrace
 from .arming import Process
 from .errors import TracerError
+from .keeper import KEEPER
 from .model import COUNT, Event
 from .outbox import Outbox
 from .processes import Processes
@@ -268,6 +269,7 @@ def serve(link: Connection, mask: set[int], deaf: Sequence[int]) -> None:
         os.set_inheritable(descriptor, False)  # the program that is started has nothing to do with them
     worker = Worker(link, wish, mask, deaf)
     try:
+        KEEPER.start()
         worker.run()
     except UsdtError as error:
         worker.outbox.put_last(job.Failed(str(error), error.exit_code))
@@ -281,6 +283,7 @@ def serve(link: Connection, mask: set[int], deaf: Sequence[int]) -> None:
     finally:
         with contextlib.suppress(OSError, UsdtError):
             worker.processes.release()
+        KEEPER.end()
         worker.outbox.send_all()
         if worker.processes.arming.kernel is not None:
             worker.processes.arming.kernel.close()

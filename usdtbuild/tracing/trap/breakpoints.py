@@ -18,6 +18,7 @@ from ...machines import facts_of
 from .. import ptrace
 from ..hosts import HOST
 from ..hosts.record import RETURN
+from ..keeper import KEEPER
 from ..maps import Memory
 from ..model import EXIT, Refusal
 from ..model import RETURN as RETURNS
@@ -99,6 +100,8 @@ class Breakpoints:
     def copy_for(self, pid: int) -> Breakpoints:
         """Return the same for a process that was forked from this one."""
         copy = Breakpoints(pid, self.armed, self.semaphores, self.returns)
+        for address in self.semaphores:
+            KEEPER.semaphore(pid, address, 1)
         copy.firsts = list(self.firsts)
         return copy
 
@@ -123,6 +126,7 @@ class Breakpoints:
                 refusals.append(Refusal(target.title, reason if before else "its code can't be read", "", site.address))
                 continue
             with contextlib.suppress(OSError):
+                KEEPER.breakpoint(self.pid, site.address, before[:_SIZE])
                 self.memory.write(site.address, _TRAP)
                 self.armed[site.address] = _breakpoint(target, site, before, plan.string_size)
                 if site.semaphore and site.semaphore not in self.semaphores:
@@ -155,6 +159,7 @@ class Breakpoints:
             before = own
         if address not in self.armed and before and not HOST.traps.stands(before):
             with contextlib.suppress(OSError):
+                KEEPER.breakpoint(self.pid, address, before[:_SIZE])
                 self.memory.write(address, _TRAP)
                 self.armed[address] = Breakpoint(number, before[:_SIZE], HOST.traps.skip(before), ())
 
@@ -265,6 +270,7 @@ class Breakpoints:
     def _add(self, address: int, change: int) -> None:
         value = self.memory.word(address, 2)
         if value is not None and value + change >= 0:
+            KEEPER.semaphore(self.pid, address, change)
             with contextlib.suppress(OSError):
                 self.memory.write(address, struct.pack("<H", value + change & 0xFFFF))
 
