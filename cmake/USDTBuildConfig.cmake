@@ -8,15 +8,17 @@
 #   USDTBuild::usdtbuild                          the command line tool, for COMMAND and DEPENDS
 #   USDTBuild::live                               a library that switches the program's own probes (USDTBuildLive.cmake)
 #
-# each described above its function in USDTBuildFunctions.cmake. Components: Build (headers and the compiler launcher)
+# each described above its function in USDTBuildFunctions.cmake. Components: Build (headers)
 # and Verify (reading finished binaries) are always there; PatchableFunctionEntry is there if the compilers of this
 # project know -fpatchable-function-entry. Settings a user may give with -D:
 #
 #   USDTBuild_PYTHON     the Python that runs usdtbuild; found by itself in most cases
-#   USDTBUILD_DISABLED   ON: all probes compile to nothing, and the build runs no tool beside the compiler
+#   USDTBUILD_DISABLED   ON: all probes compile to nothing
 #   USDTBUILD_FORMATS    the record formats of providers that name none themselves
 #   USDTBUILD_NOP        what takes a probe call's place: safe, nop5 or classic (usdtbuild cc --help)
 #   USDTBUILD_SITE_TABLE ON: a loaded table of the sites, for usdt_live.h where files can't be read (docs/live.md)
+#
+# The last two, and other formats than stapsdt, need post-processing (docs/post-processing.md).
 
 if(CMAKE_VERSION VERSION_LESS 3.16)
   set(USDTBuild_FOUND FALSE)
@@ -39,6 +41,8 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_usdtbuild_pac
 
 include("${CMAKE_CURRENT_LIST_DIR}/USDTBuildPython.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/USDTBuildFunctions.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/USDTBuildProcessing.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/USDTBuildPatchable.cmake")
 
 _usdtbuild_find_python("${USDTBuild_VERSION}")
 get_property(USDTBuild_NOT_FOUND_MESSAGE GLOBAL PROPERTY USDTBUILD_PYTHON_PROBLEM)
@@ -51,8 +55,6 @@ if(USDTBUILD_NOP AND NOT USDTBUILD_NOP MATCHES "^(safe|nop5|classic)$")
   message(FATAL_ERROR "USDTBUILD_NOP is safe, nop5 or classic, not '${USDTBUILD_NOP}'.")
 endif()
 _usdtbuild_define_tool()
-_usdtbuild_define_door()
 _usdtbuild_check_components()
-_usdtbuild_prepare_linking()
 include("${CMAKE_CURRENT_LIST_DIR}/USDTBuildLive.cmake")
 _usdtbuild_define_live()

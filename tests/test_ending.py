@@ -27,7 +27,7 @@ LINES = [
     "instrument main.o -o made.o -v", "instrument missing -o made.o",
     "cc --help", "cc --nonsense", "cc --native native",
     "hook --into hooks -- gcc", "hook --into hooks -- missing",
-    "vendor-meson", "vendor-cmake", "vendor-python", "vendor-autotools", "install-dtrace bin",
+    "vendor cmake", "vendor meson", "vendor autotools", "install-dtrace bin",
     "list app", "list missing",
     "dof dump app", "dof check app", "dof check missing",
     "verify app", "verify --json app", "verify missing",

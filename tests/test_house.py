@@ -38,7 +38,7 @@ FLOORS = (
     ("elf",),
     ("machines",),
     ("outputs",),
-    ("files", "folders", "ending", "rights", "vendored"),
+    ("files", "folders", "ending", "rights"),
     ("model",),
     ("errors", "options", "_version", "cmake", "limits", "record", "text"),
 )
@@ -194,8 +194,7 @@ PRINTERS = {
     "commands.say", "commands.rich_table", "commands.progress", "cli", "dtrace", "ending", "meson_wrapper",
     "commands.functions", "commands.verify", "commands.dof", "commands.hook", "launch.native", "launcher",
     "setuptools_ext", "compilers.preprocess", "instrument.fast", "provider.check", "provider.fast",
-    "provider.generate",
-    "tracing.outputs.choose", "vendored.usdt_backend",
+    "provider.generate", "tracing.outputs.choose",
 }  # fmt: skip
 PRINTING = re.compile(r"click\.s?echo\(|click\.style\(|^ *print\(|sys\.std(out|err)\.write\(|\bConsole\(", re.MULTILINE)
 
@@ -206,7 +205,7 @@ def test_text_for_people_goes_through_one_function() -> None:
     assert found - PRINTERS == set()
     unescaped = [
         f"{name}: {line.strip()}"
-        for name in found - {"commands.say", "commands.hook", "launch.native", "meson_wrapper", "vendored.usdt_backend"}
+        for name in found - {"commands.say", "commands.hook", "launch.native", "meson_wrapper"}
         for line in modules()[name].read_text().splitlines()
         if re.search(r"std(out|err)\.write\(f?\"[^\"]*\{", line)
         and "shown(" not in line

@@ -22,13 +22,7 @@ COMMANDS = {
     "init": ("init", "Write a new project with probes for CMake, Meson or a Python build backend."),
     "add": ("add", "Put a first probe into a project that exists, or show what that changes."),
     "header": ("header", "Turn a provider file (.d) into a C and C++ header."),
-    "instrument": ("instrument", "Turn an object's probe calls into NOPs and write the tracers' records."),
-    "cc": ("cc", "Run a compiler and instrument the objects it writes."),
-    "hook": ("hook", "Print options that make a compiler instrument its own objects."),
-    "vendor-meson": ("vendor_meson", "Put the Meson subproject into a project."),
-    "vendor-cmake": ("vendor_cmake", "Put a CMake file into a project that makes usdtbuild optional."),
-    "vendor-python": ("vendor_python", "Put a build backend that makes usdtbuild optional into a project."),
-    "vendor-autotools": ("vendor_autotools", "Put the Autoconf macro USDT_PROBES into a project."),
+    "vendor": ("vendor", "Put usdtbuild's files for CMake, Meson or Autotools into a project."),
     "install-dtrace": ("install_dtrace", "Put a program named dtrace into a folder, for builds that call one."),
     "list": ("list_", "Show the probes of a binary, object, folder or process."),
     "dof": ("dof", "Show and check DTrace's object format."),
@@ -37,6 +31,9 @@ COMMANDS = {
     "calls": ("calls", "Show the library functions that a binary or process calls, and through what."),
     "trace": ("trace", "See probes and functions of a program fire, with their arguments."),
     "flags": ("flags", "Print the compiler options for patchable function entries, checked for this compiler."),
+    "cc": ("cc", "For DOF and special cases: run a compiler, and post-process the objects it writes."),
+    "hook": ("hook", "For DOF and special cases: print options that make a compiler post-process its objects."),
+    "instrument": ("instrument", "For DOF and special cases: turn an object's probe calls into NOPs with records."),
 }
 
 

@@ -28,7 +28,7 @@ TARGETS = (
 # Keyword -> what its value must be; these are the options of the subproject.
 KEYWORDS = {
     "formats": str, "nop": str, "target_os": str, "patchable_function_entry": str, "patchable_table": str,
-    "site_table": bool, "disabled": bool, "language": str,
+    "site_table": bool, "live": bool, "disabled": bool, "language": str,
 }  # fmt: skip
 CHOICES = {
     "nop": NOPS,
@@ -155,11 +155,12 @@ class _Function:
                 f"--{'patchable' if name == 'patchable_function_entry' else name.replace('_', '-')}"
                 + ("" if value is True else f"={value}")
                 for name, value in sorted(wanted.items())
-                if name != "disabled" and value
+                if name not in ("disabled", "live") and value
             ]
             given = {
                 "program": _program(),
                 "probes": not wanted.get("disabled", False),
+                "live": wanted.get("live", False),
                 "languages": languages,
                 "hook_options": options,
             }

@@ -101,11 +101,7 @@ def check_name(name: str, kind: str) -> None:
 def plan(kind: str, name: str) -> dict[str, str]:
     """Return the new project's files: paths relative to its folder, and their texts. Raises InputError."""
     word = SAMPLES[kind].word
-    files = {_renamed(path, word, name): _renamed(text, word, name) for path, text in _files(SAMPLES[kind]).items()}
-    if kind == "meson":  # without the subproject it can't be configured
-        for path, text in _texts(folder_of("meson")).items():
-            files[f"subprojects/{path}" if path.endswith(".wrap") else f"subprojects/usdtbuild/{path}"] = text
-    return files
+    return {_renamed(path, word, name): _renamed(text, word, name) for path, text in _files(SAMPLES[kind]).items()}
 
 
 def write(files: Mapping[str, str], folder: Path) -> list[str]:
@@ -161,11 +157,6 @@ def _files(sample: Sample) -> dict[str, str]:
     if not root.is_dir():
         cure = "install it with `pip install usdtbuild`, or copy one from its source code"
         raise InputError(str(PACKAGE), f"this installation has no sample {sample.folder}", cure)
-    return _texts(root)
-
-
-def _texts(root: Path) -> dict[str, str]:
-    """Return the text files of a folder by path, without what building there leaves behind."""
     found: dict[str, str] = {}
     for parent, folders, names in os.walk(root):
         ignored = _LEFTOVERS(parent, [*folders, *names])

@@ -2,8 +2,9 @@
 
 A project asks with `setup(usdt_providers=...)`, with `[tool.usdtbuild]` in pyproject.toml, or with a `.d` file among
 the sources of an Extension. Then whatever `build_ext` the project has, setuptools' own, pybind11's or Cython's, is
-subclassed, and nothing else is touched: the subclass writes the headers before an extension is built, and puts our
-launcher in front of the compiler while it is. Where nothing asks, nothing happens.
+subclassed, and nothing else is touched: the subclass writes the headers before an extension is built. Only for what
+a header can't do (`formats = ["dof"]`) it also puts our launcher in front of the compiler. Where nothing asks, nothing
+happens.
 
 Not here: the checking of what was asked (`setuptools_options`), what an extension needs then (`setuptools_prepare`),
 and any work on objects (`launcher`).
@@ -172,8 +173,16 @@ class ProbesBuildExt:
             if not Path(path).is_file():
                 raise OptionsError(f"extension {extension.name}: there is no provider file {path} in {Path.cwd()}")
         if not self.plat_name.startswith(TRACED):
-            return Options(options.providers, disabled=True)
-        return with_environment(options, os.environ)
+            return Options(options.providers, disabled=True, committed=options.committed)
+        options = with_environment(options, os.environ)
+        if not options.formats and self.plat_name.startswith(tuple(TARGETS)):
+            options = options._replace(formats=("dof",))
+        if options.committed and options.processed:
+            raise OptionsError(
+                f"extension {extension.name}: a committed header makes SDT notes alone; leave out committed, or "
+                "formats, nop, live and site-table"
+            )
+        return options
 
     def get_source_files(self) -> list[str]:
         """Return the files that belong into a source distribution: the provider files, too."""

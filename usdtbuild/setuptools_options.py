@@ -13,10 +13,13 @@ from typing import Any, NamedTuple
 
 from .compilers.flags import parse_pair
 from .errors import UsageError, UsdtError
-from .options import FORMATS, NOPS, RELATIVE, TABLES
+from .options import BY_HEADER, FORMATS, NOPS, RELATIVE, TABLES
 
 EVERY = "*"  # what the keyword calls all extensions
-KEYS = ("providers", "formats", "nop", "disabled", "patchable-function-entry", "patchable-table", "live", "site-table")
+KEYS = (
+    "providers", "committed", "formats", "nop", "disabled", "patchable-function-entry", "patchable-table", "live",
+    "site-table",
+)  # fmt: skip
 TABLE_KEYS = (*KEYS, "extensions")
 
 
@@ -35,11 +38,18 @@ class Options(NamedTuple):
     table: str = ""  # of the patchable entries
     live: bool = False  # with the runtime of usdt_live.h
     site_table: bool = False  # a loaded table of the sites, for that
+    committed: bool = False  # app.h lies beside app.d; the build makes none
+
+    @property
+    def processed(self) -> bool:
+        """Whether what is asked of its probes is more than a header can do."""
+        more = bool(set(self.formats) - set(BY_HEADER)) or self.nop or self.live or self.site_table
+        return bool(self.providers and not self.disabled and more)
 
     @property
     def uses_launcher(self) -> bool:
         """Whether the extension's objects have anything to be worked on."""
-        return bool(self.providers and not self.disabled) or self.table == RELATIVE
+        return self.processed or self.table == RELATIVE
 
     @property
     def anything(self) -> bool:
@@ -156,6 +166,7 @@ def _patchable(where: str, value: Any) -> str:
 
 _CHECKS = {
     "providers": _providers,
+    "committed": _truth,
     "formats": _formats,
     "nop": _one_of(NOPS),
     "disabled": _truth,
@@ -187,7 +198,7 @@ def merge(requests: Iterable[Request], extension: str, sources: tuple[str, ...])
     _check_names(where, paths := tuple(reversed(unique.values())))
     return Options(
         paths, merged.get("formats", ()), merged.get("nop", ""), merged.get("disabled", False), patchable, table,
-        merged.get("live", False), merged.get("site-table", False),
+        merged.get("live", False), merged.get("site-table", False), merged.get("committed", False),
     )  # fmt: skip
 
 
@@ -212,4 +223,5 @@ def with_environment(options: Options, environment: Mapping[str, str]) -> Option
     if not nop and environment.get("USDTBUILD_NOP"):
         nop = _one_of(NOPS)("the environment's USDTBUILD_NOP", environment["USDTBUILD_NOP"])
     said = environment.get("USDTBUILD_DISABLED", "").lower()
-    return options._replace(formats=formats, nop=nop, disabled=disabled or said not in ("", "0", "no", "off", "false"))
+    disabled = disabled or said not in ("", "0", "no", "off", "false")
+    return options._replace(formats=formats, nop=nop, disabled=disabled)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
+from .options import BY_HEADER, FORMATS
 from .setuptools_options import Options, OptionsError
 
 LIVE = Path(__file__).absolute().parent / "runtime" / "live"
@@ -32,27 +33,45 @@ def prepare(
 ) -> list[str]:
     """Write the headers and the settings, on which the extension then depends: not on the provider files.
 
-    So an edited comment, which leaves the header as it is, compiles nothing. `launcher` are the options of ours that
-    its objects are compiled with, `compiler` is setuptools' compiler object. Return the options that the compiler now
-    gets from us. Raises UsdtError.
+    `launcher` are the options of ours that its objects are compiled with, `compiler` is setuptools' compiler object.
+    Return the options that the compiler now gets from us. Raises UsdtError.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    headers = {folder / f"{Path(path).stem}.h": path for path in options.providers}
-    for old in folder.glob("*.h"):
-        if old not in headers:
-            old.unlink()
-    for header, path in headers.items():
-        _write_changed(header, _header_text(path, header.name, options.disabled))
+    headers = _headers(extension.name, options, folder)
     flags = _patchable_flags(extension, options, folder, compiler, warn) if options.patchable else []
-    if options.uses_launcher and {"dof", "usdt"}.intersection(options.formats):
+    if options.committed and options.disabled:
+        flags.append("-DUSDT_DISABLE")
+    if options.processed and {"dof", "usdt"}.intersection(options.formats):
         flags.append("-DUSDT_ENABLED_BY_CALL")  # DTrace increments no semaphore, and can answer this
     # All options, so that none is forgotten whose effect is not in the command line, such as `live`.
     _write_changed(folder / SETTINGS, f"usdtbuild {__version__}\n{shlex.join([*launcher, *flags])}\n{options}\n")
 
-    extension.include_dirs = [str(folder), *(extension.include_dirs or []), *[str(LIVE)] * options.live]
+    folders = [str(path) for path in dict.fromkeys(header.parent for header in headers)]
+    extension.include_dirs = [*folders, *(extension.include_dirs or []), *[str(LIVE)] * options.live]
     extension.depends = [*(extension.depends or []), *map(str, headers), str(folder / SETTINGS)]
     extension.extra_compile_args = [*(extension.extra_compile_args or []), *flags]
     return flags
+
+
+def _headers(name: str, options: Options, folder: Path) -> list[Path]:
+    """Return the headers of an extension: those beside the provider files, or made in `folder`. Raises UsdtError."""
+    from .provider.generate import Request, generate
+
+    if options.committed:
+        headers = [Path(path).with_suffix(".h") for path in options.providers]
+        for header, path in zip(headers, options.providers):
+            if not header.is_file():
+                made = f"usdtbuild header {path} -o {header}"
+                raise OptionsError(f"extension {name}: there is no header {header}; make it, and commit it: {made}")
+        return headers
+    headers = [folder / f"{Path(path).stem}.h" for path in options.providers]
+    for old in folder.glob("*.h"):
+        if old not in headers:
+            old.unlink()
+    formats = FORMATS if options.processed else BY_HEADER
+    for header, path in zip(headers, options.providers):
+        generate(Request(path, str(header), none=options.disabled, formats=formats))
+    return headers
 
 
 def forget(extension: Any, folder: Path) -> None:
@@ -143,13 +162,6 @@ def _languages(extension: Any) -> list[str]:
         suffix = Path(source).suffix
         found.add("c++" if suffix in _CXX else cython if suffix in (".pyx", ".py", ".i") else "c")
     return sorted(found)
-
-
-def _header_text(path: str, name: str, disabled: bool) -> str:
-    from .provider import header
-    from .provider.parser import parse_bytes, read_file
-
-    return header.write(parse_bytes(read_file(path), path), name, disabled)
 
 
 def _write_changed(path: Path, text: str) -> None:

@@ -108,8 +108,7 @@ def test_meson_page(follow: Any, need: Any) -> None:
     need_meson()
     need("gdb")
     files = {**sources("docs/meson.md"), "meson.build": MESON + blocks("docs/meson.md", "meson")[0]}
-    build = "mkdir -p subprojects\n" + commands("docs/meson.md", "3. Tell Meson")
-    build += commands("docs/meson.md", "5. Build, and look")
+    build = commands("docs/meson.md", "5. Build, and look")
     hit = commands("docs/meson.md", "6. See a hit").split("gdb ", 1)[1]
     check(*follow(files, build, f"gdb {hit}"))
 
@@ -126,7 +125,7 @@ def test_readme_cmake_and_meson(follow: Any, need: Any) -> None:
     with_cmake, with_meson = follow(
         files,
         f"cmake -S . -B build -G Ninja && ninja -C build\n{look}rm -r build\n",
-        f"usdtbuild vendor-meson subprojects && meson setup build && ninja -C build\n{look}",
+        f"meson setup build && ninja -C build\n{look}",
     )
     assert re.search(r"2 probes, \d+ sites: nothing found", with_cmake)
     assert re.search(r"2 probes, \d+ sites: nothing found", with_meson)

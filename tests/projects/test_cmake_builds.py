@@ -97,15 +97,6 @@ def test_changed_type_in_the_other_provider_compiles_its_one_user(hello: Any) ->
     assert hello.compiled() == ["journal.cpp"]
 
 
-def test_comment_in_the_provider_compiles_nothing(hello: Any) -> None:
-    hello.edit("hello.d", "/* The program ends. */", "/* The program comes to its end. */")
-    hello.make()
-    hello.edit("hello.d", "/* The program comes to its end. */", "/* The program ends. */")
-    hello.make()
-    assert hello.compiled() == []
-    assert is_idle(hello.make())
-
-
 def test_touched_provider_compiles_nothing(hello: Any) -> None:
     time.sleep(0.05)
     (hello.source / "journal.d").touch()

@@ -21,6 +21,11 @@ WRONG = {
     "unknown format": ("usdt_add_provider(probes app.d FORMATS elf)", "there is no record format 'elf'"),
     "includes without the preprocessor": ("usdt_add_provider(p app.d INCLUDES .)", "add PREPROCESS"),
     "name taken": ("usdt_add_provider(app app.d)", "there is a target named app already"),
+    "committed header that isn't there": ("usdt_add_provider(p app.d COMMITTED app.h)", "usdtbuild header"),
+    "committed header for another format": (
+        "usdt_add_provider(p app.d COMMITTED app.h FORMATS dof)",
+        "a COMMITTED header is where it is and makes SDT notes",
+    ),
     "no provider": ("target_usdt_providers(app)", "needs a target and one or more providers"),
     "file for a provider": ("target_usdt_providers(app app.d)", "usdt_add_provider(NAME app.d) makes a target"),
     "unknown provider": ("target_usdt_providers(app probes)", "usdt_add_provider() must come first"),
@@ -54,13 +59,13 @@ WRONG = {
         "goes with PATCHABLE_FUNCTION_ENTRY",
     ),
     "launcher replaced afterwards": (
-        "usdt_add_provider(p app.d)\ntarget_usdt_providers(app p)\n"
+        "usdt_add_provider(p app.d FORMATS dof)\ntarget_usdt_providers(app p)\n"
         "set_target_properties(app PROPERTIES C_COMPILER_LAUNCHER time)",
         "C_COMPILER_LAUNCHER was changed afterwards, to 'time'",
     ),
     "generator that ignores launchers": (
-        "set(CMAKE_GENERATOR Xcode)\nusdt_add_provider(p app.d)",
-        'Configure with -G Ninja or -G "Unix Makefiles", or with -DUSDTBUILD_DISABLED=ON',
+        "set(CMAKE_GENERATOR Xcode)\nusdt_add_provider(p app.d FORMATS stapsdt dof)",
+        'ignores compiler launchers, which these formats or settings need. Configure with -G Ninja or -G "Unix',
     ),
     "verifying nothing": ("usdt_verify()", "usdt_verify needs a target"),
     "verifying an archive": (
@@ -93,17 +98,15 @@ def test_wrong_use_says_what_to_do(one_target: Any, name: str) -> None:
     assert message in said
 
 
-def test_unsuitable_generator_is_welcome_where_probes_are_disabled(one_target: Any) -> None:
-    said = one_target("set(CMAKE_GENERATOR Xcode)\nusdt_add_provider(p app.d)").configure(
-        "-DUSDTBUILD_DISABLED=ON", code=None
-    )
+def test_generator_without_launchers_is_welcome_for_sdt_notes(one_target: Any) -> None:
+    said = one_target("set(CMAKE_GENERATOR Xcode)\nusdt_add_provider(p app.d)").configure(code=None)
     assert "ignores compiler launchers" not in said
 
 
 def test_ccache_as_a_rule_launcher_is_warned_of(one_target: Any) -> None:
     said = one_target(
         "set_property(GLOBAL PROPERTY RULE_LAUNCH_COMPILE ccache)\n"
-        "usdt_add_provider(p app.d)\ntarget_usdt_providers(app p)"
+        "usdt_add_provider(p app.d FORMATS dof)\ntarget_usdt_providers(app p)"
     ).configure(code=None)
     assert "CMake Warning" in said
     assert "Use CMAKE_C_COMPILER_LAUNCHER and CMAKE_CXX_COMPILER_LAUNCHER instead" in said
@@ -123,32 +126,6 @@ def test_python_that_is_too_old_is_named(one_target: Any, tmp_path: Path) -> Non
     python.chmod(0o755)
     said = one_target("").configure(f"-DUSDTBuild_PYTHON={python}", code=1)
     assert f"{python}: is Python 3.8.10, and usdtbuild needs 3.10 or newer" in said
-
-
-@pytest.mark.parametrize("cmake", [pytest.param("oldest", marks=pytest.mark.slow), "system"])
-def test_linking_a_provider_before_cmake_3_30_says_what_to_write(
-    cmake: str, make_project: Any, run: Any, cmake_of: Any, tmp_path: Path
-) -> None:
-    version = run(cmake_of(cmake), "--version").stdout.split()[2]
-    if tuple(map(int, version.split(".")[:2])) >= (3, 30):
-        pytest.skip(f"CMake {version} makes probes for targets that link a provider")
-    project = make_project(tmp_path, cmake)
-    listed = (
-        "cmake_minimum_required(VERSION 3.16)\nproject(app C)\nfind_package(USDTBuild CONFIG REQUIRED)\n"
-        "usdt_add_provider(app-probes app.d HEADER app/probes.h)\nadd_executable(app main.c)\n"
-        "target_link_libraries(app PRIVATE app-probes)\n"
-    )
-    main = '#include "app/probes.h"\nint main(int argc, char **argv) { (void)argv; APP_GO(argc); return 0; }\n'
-    project.write(app__d=PROVIDER, main__c=main, CMakeLists__txt=listed)
-    project.configure()
-    said = " ".join(project.make(code=None).split())
-    assert "links app-probes, which makes no probes with CMake before 3.30" in said
-    assert "write target_usdt_providers(TARGET app-probes)" in said
-    project.write(CMakeLists__txt=listed + "target_usdt_providers(app app-probes)\n")
-    project.make()
-    project.configure("-DUSDTBUILD_DISABLED=ON")
-    project.write(CMakeLists__txt=listed)
-    project.make()
 
 
 def test_build_folder_that_cmake_allows_no_commands_in(make_project: Any, tmp_path: Path) -> None:

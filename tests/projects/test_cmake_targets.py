@@ -64,111 +64,104 @@ def parts(project: Any) -> Callable[..., Any]:
     return write
 
 
-def test_static_library_used_by_two_programs(parts: Any, notes: Notes, run: Any) -> None:
-    project = parts(
-        "add_library(parts STATIC one.c two.c)\ntarget_usdt_providers(parts probes)\n"
-        "add_executable(first main.c)\ntarget_link_libraries(first parts)\n"
-        "add_executable(second main.c)\ntarget_link_libraries(second parts)\n",
-        "one",
-        "two",
-    )
-    project.configure()
+KINDS = """
+add_library(parts STATIC one.c two.c)
+add_executable(first main.c)
+target_link_libraries(first parts)
+add_executable(second main.c)
+target_link_libraries(second parts)
+add_library(objects OBJECT one.c two.c)
+set_target_properties(objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
+add_executable(joined main.c $<TARGET_OBJECTS:objects>)
+add_library(shared SHARED $<TARGET_OBJECTS:objects>)
+add_library(module MODULE one.c)
+add_executable(unity main.c one.c two.c)
+set_target_properties(unity PROPERTIES UNITY_BUILD ON)
+add_executable(precompiled main.c one.c two.c)
+target_precompile_headers(precompiled PRIVATE <app.h>)
+add_executable(cpp main.cpp one.cpp two.cpp)
+foreach(target parts objects module unity precompiled cpp)
+  target_usdt_providers(${target} probes)
+endforeach()
+"""
+SHARED = '#include "app.h"\ninline __attribute__((noinline)) int shared(int n) { APP_OTHER(n); return n; }\n'
+
+
+@pytest.mark.parametrize("formats", ["", "stapsdt;dof"], ids=["header", "post-processed"])
+def test_every_kind_of_target(parts: Any, notes: Notes, run: Any, formats: str) -> None:
+    project = parts(KINDS, "one", "two", languages="C CXX")
+    for name in ("one", "two"):
+        text = PART.format(name=name).replace("app.h", "shared.h").replace("return n + 1", "return shared(n) + 1")
+        project.write(**{f"{name}__cpp": text})
+    project.write(shared__h=SHARED, main__cpp=(project.source / "main.c").read_text())
+    project.configure(f"-DUSDTBUILD_FORMATS={formats}", "-DCMAKE_C_FLAGS=-fno-inline")
     project.make()
-    for name in ("first", "second"):
+    for name in ("first", "second", "joined", "unity", "precompiled", "cpp"):
         run(project.binary(name), code=2)
-        assert notes(project.binary(name)) == {"app:go": 2}
-    assert project.compiled() == ["main.c", "main.c", "one.c", "two.c"]
-
-
-def test_object_library_in_a_program_and_a_shared_library(parts: Any, notes: Notes, run: Any) -> None:
-    project = parts(
-        "add_library(objects OBJECT one.c two.c)\ntarget_usdt_providers(objects probes)\n"
-        "set_target_properties(objects PROPERTIES POSITION_INDEPENDENT_CODE ON)\n"
-        "add_executable(program main.c $<TARGET_OBJECTS:objects>)\n"
-        "add_library(library SHARED $<TARGET_OBJECTS:objects>)\n",
-        "one",
-        "two",
-    )
-    project.configure()
-    project.make()
-    run(project.binary("program"), code=2)
-    assert notes(project.binary("program")) == notes(project.binary("liblibrary.so")) == {"app:go": 2}
-    assert project.compiled() == ["main.c", "one.c", "two.c"]
-
-
-def test_module_loaded_at_run_time(parts: Any, notes: Notes) -> None:
-    project = parts("add_library(module MODULE one.c)\ntarget_usdt_providers(module probes)\n", "one")
-    project.configure()
-    project.make()
+        more = {"app:other": 1} if name == "cpp" else {}
+        assert notes(project.binary(name)) == {"app:go": 2, **more}, name
+    assert notes(project.binary("libshared.so")) == {"app:go": 2}
     module = project.binary("libmodule.so")
     assert notes(module) == {"app:go": 1}
     assert ctypes.CDLL(str(module)).one(41) == 42
+    once = [*["main.c"] * 4, "main.cpp", *["one.c"] * 4, "one.cpp", *["two.c"] * 3, "two.cpp", "unity_0_c.c"]
+    assert [name for name in project.compiled() if "pch" not in name] == sorted(once)
 
 
-def test_unity_build(parts: Any, notes: Notes, run: Any) -> None:
-    project = parts(
-        "add_executable(program main.c one.c two.c)\ntarget_usdt_providers(program probes)\n"
-        "set_target_properties(program PROPERTIES UNITY_BUILD ON)\n",
-        "one",
-        "two",
-    )
-    project.configure()
-    project.make()
-    run(project.binary("program"), code=2)
-    # The compiler may have put the parts' code into main as well.
-    assert notes(project.binary("program"))["app:go"] >= 2
-    assert project.compiled() == ["unity_0_c.c"]
+def test_build_is_the_same_but_for_an_include_folder_and_the_rule_that_makes_the_header(parts: Any) -> None:
+    probes = "target_usdt_providers(one probes)\ntarget_usdt_providers(program probes)\n"
+    targets = "add_library(one STATIC one.c)\nadd_executable(program main.c)\ntarget_link_libraries(program one)\n"
+    edges = []
+    for commands in (targets, targets + probes):
+        project = parts(commands, "one")
+        project.configure()
+        text = (project.build / "build.ninja").read_text() + (project.build / "CMakeFiles/rules.ninja").read_text()
+        found = re.findall(r"^(?:build|rule) (?:.+\n)(?:  .*\n)*", text, re.M)
+        edges.append([edge for edge in found if re.search(r"_(COMPILER|LINKER)__", edge)])
+        shutil.rmtree(project.build)
+    plain, probed = edges
+    include = re.compile(r"  INCLUDES = -I\S+/usdt/probes\n| usdt-header-probes| cmake_object_order\S+| \|\|(?=[ \n])")
+    assert [include.sub("", edge) for edge in probed] == [include.sub("", edge) for edge in plain]
+    assert sum("  INCLUDES = " in edge for edge in probed) == 2
 
 
-@pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_probes_in_a_precompiled_header(parts: Any, notes: Notes, run: Any, need: Any, compiler: str) -> None:
-    project = parts(
-        "add_executable(program main.c one.c two.c)\ntarget_usdt_providers(program probes)\n"
-        'target_precompile_headers(program PRIVATE "<app.h>")\n',
-        "one",
-        "two",
-    )
-    project.configure(f"-DCMAKE_C_COMPILER={need(compiler)}")
-    project.make()
-    run(project.binary("program"), code=2)
-    assert notes(project.binary("program")) == {"app:go": 2}
-
-
-@pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_link_time_optimization(parts: Any, notes: Notes, run: Any, need: Any, compiler: str) -> None:
+@pytest.mark.parametrize("compiler", ["gcc", pytest.param("clang", marks=pytest.mark.slow)])
+def test_post_processing_with_link_time_optimization(
+    parts: Any, notes: Notes, run: Any, need: Any, compiler: str
+) -> None:
     project = parts(
         "add_executable(program main.c one.c two.c)\ntarget_usdt_providers(program probes)\n"
         "set_target_properties(program PROPERTIES INTERPROCEDURAL_OPTIMIZATION ON)\n",
         "one",
         "two",
     )
-    project.configure(f"-DCMAKE_C_COMPILER={need(compiler)}", "-DCMAKE_BUILD_TYPE=Release", count=False)
+    options = ("-DUSDTBUILD_FORMATS=stapsdt;dof", "-DCMAKE_BUILD_TYPE=Release")
+    project.configure(f"-DCMAKE_C_COMPILER={need(compiler)}", *options, count=False)
     project.make()
     run(project.binary("program"), code=2)
     assert notes(project.binary("program")) == {"app:go": 2}
 
 
-def test_cplusplus_with_an_inline_function_in_two_sources(parts: Any, notes: Notes, run: Any) -> None:
+def test_plain_linking_is_enough_but_not_for_post_processing(parts: Any, notes: Notes, run: Any) -> None:
     project = parts(
-        "add_executable(program main.cpp one.cpp two.cpp)\ntarget_usdt_providers(program probes)\n",
+        "add_library(parts STATIC one.c)\ntarget_link_libraries(parts PUBLIC probes)\n"
+        "add_executable(program main.c two.c)\ntarget_link_libraries(program PRIVATE parts)\n",
         "one",
         "two",
-        languages="CXX",
-        suffix="cpp",
     )
-    project.write(
-        shared__h='#include "app.h"\ninline __attribute__((noinline)) int shared(int n) { APP_OTHER(n); return n; }\n'
-    )
-    for name in ("one", "two"):
-        source = project.source / f"{name}.cpp"
-        source.write_text('#include "shared.h"\n' + source.read_text().replace("return n + 1", "return shared(n) + 1"))
     project.configure()
     project.make()
     run(project.binary("program"), code=2)
-    assert notes(project.binary("program")) == {"app:go": 2, "app:other": 1}
+    assert notes(project.binary("program")) == {"app:go": 2}
+    project.compiled()
+    project.edit("app.d", "probe other(long)", "probe other(short)")
+    project.make()
+    assert project.compiled() == ["one.c", "two.c"]
+    project.configure("-DUSDTBUILD_FORMATS=dof")
+    assert re.search(r"undefined .*__dtrace_app___go___is_made_by_\w*CMake_target_usdt_providers", project.make(code=1))
 
 
-def test_two_providers_for_one_target(parts: Any, notes: Notes, run: Any) -> None:
+def test_two_post_processed_providers_for_one_target(parts: Any, notes: Notes, run: Any) -> None:
     project = parts(
         "usdt_add_provider(more more.d)\nadd_executable(program main.c one.c)\n"
         "target_usdt_providers(program probes)\ntarget_usdt_providers(program more)\n",
@@ -177,7 +170,7 @@ def test_two_providers_for_one_target(parts: Any, notes: Notes, run: Any) -> Non
     project.write(more__d="provider more { probe step(int); };")
     project.edit("one.c", '#include "app.h"', '#include "app.h"\n#include "more.h"')
     project.edit("one.c", "return n + 1", "MORE_STEP(n); return n + 1")
-    project.configure()
+    project.configure("-DUSDTBUILD_FORMATS=stapsdt;dof")
     project.make()
     run(project.binary("program"), code=1)
     assert notes(project.binary("program")) == {"app:go": 1, "more:step": 1}
@@ -368,30 +361,49 @@ def test_options_of_verify_are_passed_on(parts: Any, run: Any) -> None:
     assert re.search(r"strict [ .*]*Failed", said)
 
 
-def test_forgotten_line_for_a_target_ends_with_what_the_documentation_explains(parts: Any) -> None:
-    project = parts("add_executable(program main.c one.c)\n", "one")
-    project.configure()
-    assert re.search(r"app\.h: No such file", project.make(code=1))
-    # The header alone, as by an include directory of its own, doesn't make a program without probes.
-    project.edit("CMakeLists.txt", "main.c one.c)", "main.c one.c)\nadd_dependencies(program usdt-header-probes)\n"
-                 "target_include_directories(program PRIVATE ${CMAKE_BINARY_DIR}/usdt/probes)")  # fmt: skip
-    assert re.search(r"undefined .*__dtrace_app___go___is_made_by_\w*CMake_target_usdt_providers", project.make(code=1))
+@pytest.fixture
+def committed(parts: Any, usdtbuild: Any) -> Any:
+    """A project whose header is in a folder of its sources."""
+    project = parts(
+        "enable_testing()\nusdt_add_provider(ours app.d COMMITTED include/app.h)\n"
+        "add_executable(program main.c one.c)\ntarget_usdt_providers(program ours)\nusdt_verify(program)\n",
+        "one",
+    )
+    project.edit("CMakeLists.txt", "usdt_add_provider(probes app.d)\n", "")
+    (project.source / "include").mkdir()
+    usdtbuild("header", project.source / "app.d", "-o", project.source / "include/app.h")
+    return project
+
+
+def test_committed_header_is_used_as_it_is(committed: Any, notes: Notes, run: Any) -> None:
+    committed.configure()
+    committed.make()
+    assert notes(committed.binary("program")) == {"app:go": 1}
+    ctest = Path(committed.cmake).with_name("ctest")
+    assert "100% tests passed" in run(ctest, cwd=committed.build).stdout
+    committed.edit("app.d", "probe other(long)", "probe other(short)")
+    assert "no work to do" in committed.make()
+    assert "usdt-header-ours (Failed)" in run(ctest, cwd=committed.build, code=8).stdout
+    committed.configure("-DUSDTBUILD_DISABLED=ON")
+    committed.make()
+    assert notes(committed.binary("program")) == {}
+
+
+def test_committed_header_is_enough_where_usdtbuild_is_not(committed: Any, notes: Notes, usdtbuild: Any) -> None:
+    usdtbuild("vendor", "cmake", committed.source / "cmake")
+    committed.edit("CMakeLists.txt", "find_package(USDTBuild REQUIRED)", "include(cmake/USDTBuild.cmake)")
+    absent = ["-DCMAKE_DISABLE_FIND_PACKAGE_USDTBuild=ON"]
+    committed.configure(*absent, find=False)
+    committed.make()
+    assert notes(committed.binary("program")) == {"app:go": 1}
+    committed.configure("-DUSDTBUILD_DISABLED=ON", find=False)
+    committed.make()
+    assert notes(committed.binary("program")) == {}
+    said = committed.configure("-DUSDTBUILD_FORMATS=dof", find=False, code=1)
+    assert "this needs usdtbuild, which wasn't found: python3 -m pip install usdtbuild" in said
 
 
 # --- what else is in front of a compiler, or changes what is built -------------------------------------------
-
-
-def test_ccache_behind_us_finds_what_it_cached(parts: Any, notes: Notes, need: Any, tmp_path: Path) -> None:
-    ccache = need("ccache")
-    project = parts("add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\n", "one")
-    project.configure(f"-DCMAKE_C_COMPILER_LAUNCHER={ccache}", count=False)
-    variables = {"PATH": "/usr/bin:/bin", "CCACHE_DIR": str(tmp_path / "cache"), "HOME": str(tmp_path)}
-    project.make(env=variables)
-    project.make("--target", "clean", env=variables)
-    project.make(env=variables)
-    hits = project.run(ccache, "--print-stats", env=variables).stdout
-    assert re.search(r"^(direct|preprocessed)_cache_hit\t2$", hits, re.M), hits
-    assert notes(project.binary("program")) == {"app:go": 1}
 
 
 @pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
@@ -413,21 +425,23 @@ def test_system_without_tracers_gets_probes_that_do_nothing(project: Any) -> Non
     assert "__dtrace" not in (project.build / "usdt/probes/app.h").read_text()
 
 
-@pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
-def test_new_version_of_the_tool_compiles_the_users_of_probes(parts: Any, tmp_path: Path, generator: str) -> None:
+@pytest.mark.parametrize(("formats", "users"), [("", ["one.c"]), ("dof", ["main.c", "one.c"])])
+def test_new_version_of_the_tool_compiles_the_users_of_probes(
+    parts: Any, tmp_path: Path, formats: str, users: list[str]
+) -> None:
     for name in ("usdtbuild", "cmake"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     project = parts(
         "add_executable(program main.c one.c)\ntarget_usdt_providers(program probes)\nadd_library(plain main.c)\n",
         "one",
     )
-    project.generator = generator
-    project.configure(f"-DUSDTBuild_DIR={tmp_path}/cmake")
+    project.generator = "Unix Makefiles"
+    project.configure(f"-DUSDTBuild_DIR={tmp_path}/cmake", f"-DUSDTBUILD_FORMATS={formats}")
     project.make()
     project.compiled()
     (tmp_path / "usdtbuild/_version.py").write_text('__version__ = "0.1.99"\n')
     project.make()
-    assert project.compiled() == ["main.c", "one.c"]
+    assert project.compiled() == users
 
 
 def test_settings_reach_the_launcher(parts: Any) -> None:
@@ -481,7 +495,7 @@ def test_no_verify_test_is_added_where_probes_are_disabled(parts: Any, run: Any)
 
 def test_compile_commands_show_the_compiler_alone(parts: Any) -> None:
     project = parts("add_library(one one.c)\ntarget_usdt_providers(one probes)\n", "one")
-    project.configure("-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+    project.configure("-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", "-DUSDTBUILD_FORMATS=stapsdt;dof")
     written = (project.build / "compile_commands.json").read_text()
     assert "launcher" not in written
     version = re.findall(r"\d+", project.run(project.cmake, "--version").stdout)
@@ -569,9 +583,8 @@ install(TARGETS program DESTINATION bin)
 """
 
 
-@pytest.mark.parametrize("strip", [False, True], ids=["plain", "stripped"])
 def test_installed_library_brings_its_probes_to_projects_that_know_nothing_of_us(
-    parts: Any, make_project: Any, notes: Notes, run: Any, tmp_path: Path, strip: bool
+    parts: Any, make_project: Any, notes: Notes, run: Any, tmp_path: Path
 ) -> None:
     library = parts(LIBRARY, "one")
     library.configure()
@@ -585,32 +598,7 @@ def test_installed_library_brings_its_probes_to_projects_that_know_nothing_of_us
     shutil.copy(library.source / "main.c", consumer.source)
     consumer.configure(f"-DCMAKE_PREFIX_PATH={tmp_path / 'prefix'}", find=False)
     consumer.make()
-    run(consumer.cmake, "--install", consumer.build, "--prefix", tmp_path / "out", *(["--strip"] if strip else []))
+    run(consumer.cmake, "--install", consumer.build, "--prefix", tmp_path / "out", "--strip")
     program = tmp_path / "out/bin/program"
     run(program, code=1)
     assert notes(program) == {"app:go": 1}
-
-
-@pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
-def test_plain_linking_does_it_from_cmake_3_30(
-    parts: Any, make_project: Any, notes: Notes, run: Any, generator: str, cmake_of: Any
-) -> None:
-    project = parts(
-        "add_library(parts STATIC one.c)\ntarget_link_libraries(parts PUBLIC probes)\n"
-        "add_executable(program main.c two.c)\ntarget_link_libraries(program PRIVATE parts)\n"
-        "add_library(plain STATIC main.c)\n"
-        "add_executable(both main.c one.c two.c)\ntarget_link_libraries(both PRIVATE probes)\n"
-        "target_usdt_providers(both probes)\n",
-        "one",
-        "two",
-    )
-    project.cmake, project.generator = cmake_of("newest"), generator
-    project.configure()
-    project.make()
-    for name in ("program", "both"):
-        run(project.binary(name), code=2)
-        assert notes(project.binary(name)) == {"app:go": 2}
-    assert project.compiled() == ["main.c", "main.c", "main.c", "one.c", "one.c", "two.c", "two.c"]
-    project.edit("app.d", "probe other(long)", "probe other(short)")
-    project.make()
-    assert project.compiled() == ["one.c", "one.c", "two.c", "two.c"]

@@ -21,7 +21,7 @@ pytestmark = [
 
 MESON = """
 project('live-metrics', 'c')
-usdt_provider = subproject('usdtbuild').get_variable('usdt_provider')
+usdt_provider = subproject('usdtbuild', default_options: 'live=true').get_variable('usdt_provider')
 shop = static_library('shop', 'shop.c', usdt_provider.process('shop_probes.d'), dependencies: dependency('usdtbuild'))
 live = dependency('usdtbuild-live')
 server = executable('server', 'server.c', 'metrics.c', link_with: shop, dependencies: live)
@@ -98,7 +98,7 @@ def test_meson_dependency(run: Any, need: Any, tmp_path: Path, environment: dict
     shutil.copytree(SAMPLE, project)
     (project / "shop.d").rename(project / "shop_probes.d")
     (project / "meson.build").write_text(MESON)
-    run(sys.executable, "-m", "usdtbuild", "vendor-meson", "subprojects", cwd=project, env=environment)
+    run(sys.executable, "-m", "usdtbuild", "vendor", "meson", cwd=project, env=environment)
     run(meson, "setup", "build", cwd=project, env=environment)
     out = run(meson, "test", "-C", "build", cwd=project, env=environment).stdout
     assert re.search(r"^Ok: +2 *$", out, re.MULTILINE)

@@ -11,11 +11,7 @@ import pytest
 ODD = "pä th #1 'q'"
 LISTED = "cmake_minimum_required(VERSION 3.16)\nproject(clock C)\nadd_executable(clock main.c)\n"
 BUILD_FILES = ["CMakeLists.txt", "meson.build", "pyproject.toml", "setup.py", "Makefile"]
-VENDOR = {
-    "vendor-cmake": ["USDTBuildOptional.cmake"],
-    "vendor-python": ["usdt_backend.py", "usdt_none_header.py"],
-    "vendor-autotools": ["usdtbuild.m4"],
-}
+VENDOR = {"cmake": "USDTBuild.cmake", "meson": "usdtbuild/meson.build", "autotools": "usdtbuild.m4"}
 
 
 def state(folder: Path) -> dict[str, bytes]:
@@ -50,24 +46,31 @@ def test_add_refuses_a_source_without_a_function(usdtbuild: Any, tmp_path: Path,
     assert state(tmp_path) == before
 
 
-@pytest.mark.parametrize("command", ["add", "init", *VENDOR, "vendor-meson"])
+@pytest.mark.parametrize("command", ["add", "init cmake", *(f"vendor {kind}" for kind in VENDOR)])
 @pytest.mark.parametrize("content", ["empty", "foreign"])
 def test_a_file_where_a_folder_should_be(usdtbuild: Any, tmp_path: Path, command: str, content: str) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"" if content == "empty" else b"\x7fELF" + bytes(100))
     before = state(tmp_path)
-    refused(usdtbuild(command, *(["cmake"] if command == "init" else []), file, code=1), "file")
+    refused(usdtbuild(*command.split(), file, code=1), "file")
     assert state(tmp_path) == before
 
 
 @pytest.mark.parametrize("content", ["empty", "foreign"])
-@pytest.mark.parametrize("command", VENDOR)
-def test_what_is_no_copy_of_ours_stays(usdtbuild: Any, tmp_path: Path, command: str, content: str) -> None:
-    name = VENDOR[command][0]
-    (tmp_path / name).write_bytes(b"" if content == "empty" else b"\x7fELF" + bytes(100))
+@pytest.mark.parametrize("kind", VENDOR)
+def test_a_copy_of_ours_is_replaced_and_anything_else_stays(
+    usdtbuild: Any, tmp_path: Path, kind: str, content: str
+) -> None:
+    target = tmp_path / VENDOR[kind]
+    assert str(target) in usdtbuild("vendor", kind, tmp_path).stdout.splitlines()
+    ours = state(tmp_path)
+    target.write_text(target.read_text().replace("0.1.0", "0.0.1"))
+    usdtbuild("vendor", kind, tmp_path)
+    assert state(tmp_path) == ours
+    target.write_bytes(b"" if content == "empty" else b"\x7fELF" + bytes(100))
     before = state(tmp_path)
-    done = usdtbuild(command, tmp_path, code=1)
-    refused(done, name)
+    done = usdtbuild("vendor", kind, tmp_path, code=1)
+    refused(done, target.name)
     assert "isn't a copy of ours" in done.stderr
     assert state(tmp_path) == before
 
@@ -81,11 +84,9 @@ def test_odd_names_of_folders_are_taken(usdtbuild: Any, tmp_path: Path) -> None:
     said = usdtbuild("add", "--write", cwd=folder).stderr
     assert "the probe pa_th_1_q:started in main.c" in said
     assert "usdt_add_provider(pa_th_1_q-probes pa_th_1_q.d)" in (folder / "CMakeLists.txt").read_text()
-    for command, names in VENDOR.items():
-        usdtbuild(command, folder / "vendored é")
-        assert all((folder / "vendored é" / name).read_text() for name in names)
-    usdtbuild("vendor-meson", folder / "vendored é")
-    assert (folder / "vendored é/usdtbuild/meson.build").exists()
+    for kind, name in VENDOR.items():
+        usdtbuild("vendor", kind, folder / "vendored é")
+        assert (folder / "vendored é" / name).read_text()
     made = usdtbuild("init", "cmake", "café-server", cwd=tmp_path).stdout
     assert made.startswith("café-server: the project is called cafe_server (--name calls it otherwise)")
     assert "provider cafe_server" in (tmp_path / "café-server/cafe_server.d").read_text()

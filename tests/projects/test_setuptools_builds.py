@@ -99,13 +99,14 @@ def test_the_modules_have_their_probes_and_work(demo: Any, usdtbuild: Any) -> No
     assert demo("-c", code, PYTHONPATH="src").split() == ["2", "3", "4"]
 
 
-def test_extensions_that_ask_for_nothing_are_built_as_before(demo: Any, usdtbuild: Any) -> None:
-    assert probes_of(usdtbuild, demo.module("plain")) == []
-    said = demo.setup(*INPLACE, "--force")
-    lines = {Path(m[1]).name: m[0] for m in re.finditer(r"^.* -c (\S+) .*$", said, re.MULTILINE)}
-    assert {name: "launcher.py" in line for name, line in lines.items()} == {
-        "one.c": True, "two.cpp": True, "plain.c": False,
-    }  # fmt: skip
+def test_launcher_is_there_for_post_processed_formats_alone(demo: Any, usdtbuild: Any) -> None:
+    for formats, launched in (("dof,stapsdt", {"one.c", "two.cpp"}), ("", set())):
+        said = demo.setup(*INPLACE, "--force", USDTBUILD_FORMATS=formats)
+        lines = {Path(m[1]).name: m[0] for m in re.finditer(r"^.* -c (\S+) .*$", said, re.MULTILINE)}
+        assert sorted(lines) == ALL
+        assert {name for name, line in lines.items() if "launcher.py" in line} == launched
+        assert probes_of(usdtbuild, demo.module("one")) == ["one:called"] * (2 if formats else 1)
+        assert probes_of(usdtbuild, demo.module("plain")) == []
     demo.compiled()
 
 
@@ -114,10 +115,8 @@ def test_nothing_changed_compiles_nothing(demo: Any) -> None:
     assert demo.compiled() == []
 
 
-def test_touching_or_commenting_a_provider_file_compiles_nothing(demo: Any) -> None:
+def test_touching_a_provider_file_compiles_nothing(demo: Any) -> None:
     os.utime(demo.source / "one.d")
-    demo.setup(*INPLACE)
-    demo.edit("one.d", "provider", "/* A comment. */ provider")
     demo.setup(*INPLACE)
     assert demo.compiled() == []
 

@@ -57,32 +57,17 @@ def subdirectories(text: str) -> list[str]:
 
 
 def with_provider(text: str, target: Target, stem: str) -> str:
-    """Return the text with a provider among the target's sources, and what makes its objects carry probes."""
-    masked = _masked(text)
-    keyword = None
-    for each in re.finditer(r"\bdependencies\s*:\s*", masked[target.arguments : target.end]):
-        if _depth(masked, target.arguments, target.arguments + each.start()) == 0:
-            keyword = target.arguments + each.end()
-    edits: list[tuple[int, str]] = []
-    if keyword is not None:
-        edits += [(keyword, "[usdt_dep, "), (_value_end(masked, keyword, target.end), "]")]
-    else:
-        last = len(masked[: target.end].rstrip())
-        comma = "" if masked[:last].endswith(",") else ","
-        edits.append((last, f"{comma} dependencies: usdt_dep"))
-    first = _value_end(masked, target.arguments, target.end)
-    edits.append((first, f", usdt_provider.process('{stem}.d')"))
+    """Return the text with a provider among the target's sources."""
+    first = _value_end(_masked(text), target.arguments, target.end)
+    text = f"{text[:first]}, usdt_provider.process('{stem}.d'){text[first:]}"
     indentation = re.match(r"[ \t]*", text[target.statement :])
     margin = indentation[0] if indentation else ""
     lines = (
         f"{margin}# {stem}.d declares the probes; {stem}.h is made from it when this is built.\n"
-        f"{margin}usdt_provider = subproject('usdtbuild').get_variable('usdt_provider')\n"
-        f"{margin}usdt_dep = dependency('usdtbuild')\n"
+        f"{margin}usdt_provider = generator(find_program('usdtbuild'), output: '@BASENAME@.h',\n"
+        f"{margin}  arguments: ['header', '@INPUT@', '-o', '@OUTPUT@'])\n"
     )
-    edits.append((target.statement, lines))
-    for at, words in sorted(edits, key=lambda edit: edit[0], reverse=True):
-        text = text[:at] + words + text[at:]
-    return text
+    return text[: target.statement] + lines + text[target.statement :]
 
 
 def _masked(text: str) -> str:

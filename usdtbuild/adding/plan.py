@@ -114,9 +114,7 @@ def _edit_build_files(changes: Changes, kind: str, best: Candidate, stem: str, p
     elif isinstance(best.target, meson_files.Target):
         changes.put(path, meson_files.with_provider(changes.text(path), best.target, stem))
     elif kind == "make":
-        changes.put(
-            path, make_files.with_provider(changes.text(path), provider, f"probes/{stem}.h", str(changes.root / path))
-        )
+        changes.put(path, make_files.with_provider(changes.text(path), provider, f"probes/{stem}.h"))
     if kind not in ("setuptools", "scikit-build-core", "meson-python"):
         return
     toml = "pyproject.toml"

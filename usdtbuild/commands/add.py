@@ -11,11 +11,9 @@ import click
 from ..adding.plan import KINDS, find_kind, plan
 from ..errors import InputError, UsageError
 from ..files import write_whole
-from ..folders import folder as folder_of
 from ..new_project import check_provider_name, name_of_folder
 from ..outputs import Outputs
 from .say import echo, raw
-from .vendor_meson import FILES, WRAP
 
 if TYPE_CHECKING:
     from ..adding.changes import Changes
@@ -50,10 +48,6 @@ def command(folder: Path, write: bool, kind: str | None, target: str | None, nam
         where, cure = ("--name " + name, "") if name is not None else (str(folder), "; name the provider with --name")
         raise UsageError(f"{where}: {error}{cure}") from None
     found = plan(folder, kind or find_kind(folder), chosen, target)
-    if found.kind in ("meson", "meson-python"):
-        for path in FILES:
-            found.changes.put(f"subprojects/usdtbuild/{path}", (folder_of("meson") / path).read_text(encoding="utf-8"))
-        found.changes.put(f"subprojects/{WRAP}", (folder_of("meson") / WRAP).read_text(encoding="utf-8"))
     if write:
         _write(found.changes)
         for path in found.changes.changed():

@@ -1,0 +1,97 @@
+"""`usdtbuild vendor`: copies files of ours into a project, for its build to name. Only copies of ours are replaced.
+
+A Python project needs none: its table [tool.usdtbuild] is read by nobody where usdtbuild isn't installed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from ..errors import InputError, UsageError
+from ..files import write_whole
+from ..folders import folder as folder_of
+from ..outputs import Outputs
+from .say import echo
+
+
+class Kind(NamedTuple):
+    """What is copied for a build system: where to if nothing is said; ours -> its path there; a text that ours has."""
+
+    folder: str
+    files: dict[str, str]
+    mark: str
+
+
+KINDS = {
+    "cmake": Kind("cmake", {"cmake/USDTBuild.cmake": "USDTBuild.cmake"}, "in place of find_package(USDTBuild)"),
+    "meson": Kind(
+        "subprojects",
+        {
+            **{f"meson/{name}": f"usdtbuild/{name}" for name in ("meson.build", "meson_options.txt")},
+            "meson/dependency/meson.build": "usdtbuild/dependency/meson.build",
+            "meson/usdtbuild.wrap": "usdtbuild.wrap",
+        },
+        "usdt",
+    ),
+    "autotools": Kind("m4", {"vendored/usdtbuild.m4": "usdtbuild.m4"}, "USDT_PROBES"),
+}
+
+
+def files_of(kind: str) -> dict[str, bytes]:
+    """Return what is copied for a build system, by the path that it gets below the folder."""
+    found = {}
+    for ours, path in KINDS[kind].files.items():
+        room, _, name = ours.partition("/")
+        found[path] = (folder_of(room) / name).read_bytes()
+    return found
+
+
+@click.command(name="vendor", short_help="Put files of usdtbuild into a project.")
+@click.argument("kind", metavar="|".join(KINDS), type=click.Choice(list(KINDS)))
+@click.argument("folder", metavar="[DIR]", default="")
+def command(kind: str, folder: str) -> None:
+    """Put the files for a build system into DIR of a project.
+
+    \b
+      cmake       USDTBuild.cmake, in place of find_package(USDTBuild): with committed
+                  headers, the project builds where usdtbuild isn't installed
+      meson       the subproject usdtbuild, for other formats than SDT notes
+      autotools   usdtbuild.m4, with the macro USDT_PROBES
+
+    DIR is cmake, subprojects or m4 by default. A copy of an earlier version is replaced, so run this again after an
+    update; anything else that stands there is left alone, with an error.
+    """
+    target = Path(folder or KINDS[kind].folder)
+    if kind == "meson" and target.name != "subprojects" and (target / "meson.build").exists():
+        raise UsageError(f"vendor meson: {folder} is a project; give its subprojects folder, {folder}/subprojects")
+    files = files_of(kind)
+    for path in files:
+        _check(target / path, KINDS[kind].mark)
+    with Outputs() as outputs:
+        for path, content in files.items():
+            _copy(outputs, content, target / path)
+    echo("\n".join(str(target / path) for path in files))
+
+
+def _check(path: Path, mark: str) -> None:
+    """Raise InputError if there is a file that isn't a copy of ours, which has the text `mark` in it."""
+    try:
+        foreign = path.exists() and not (path.is_file() and mark in path.read_text(errors="replace"))
+    except OSError as error:
+        raise InputError(str(path), f"can't be read: {(error.strerror or str(error)).lower()}") from None
+    if foreign:
+        raise InputError(str(path), "is there and isn't a copy of ours", "move it away, or choose another folder")
+
+
+def _copy(outputs: Outputs, content: bytes, target: Path) -> None:
+    """Write a file, and make the folders above it; one that is right already is left alone. Raises InputError."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(target.parent), f"can't be made: {(error.strerror or str(error)).lower()}") from None
+    # Build systems configure anew when a file has a new time.
+    if not target.is_file() or target.read_bytes() != content:
+        write_whole(outputs.stage(str(target)), content)
