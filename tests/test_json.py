@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.tracing.recorded import NUMBER, PATH, RATIO, WHERE
+from tests.tracing.test_files import LOOKALIKES
 from usdtbuild.folders import folder
+from usdtbuild.tracing.model import MISSING
+from usdtbuild.tracing.outputs.values import plain_value
 
 SCHEMAS = folder("schemas")
 PROVIDER = "provider app { probe go(int number, char *text); probe idle(); probe never(long); };\n"
@@ -43,6 +47,22 @@ def conforms(name: str, text: str) -> Any:
     jsonschema.Draft202012Validator(schema).validate(found)
     assert text.endswith("\n")
     return found
+
+
+def test_hits_and_counts_of_a_trace(built: Path, usdtbuild: Any, tmp_path: Path) -> None:
+    usdtbuild("trace", "-o", tmp_path / "hits.jsonl", "--", built / "app")
+    rows = [conforms("trace-hit", line) for line in (tmp_path / "hits.jsonl").read_text().splitlines(keepends=True)]
+    assert [(row["probe"], row["args"].get("number")) for row in rows if row["probe"] == "app:go"] == [
+        ("app:go", 1), ("app:go", -1)]  # fmt: skip
+    values = [value for value, _, _ in LOOKALIKES if value is not MISSING] + [1 << 53, -3, 2.5, float("inf"), None]
+    for argument in (PATH, NUMBER, WHERE, RATIO):
+        for value in values if argument is PATH else [0, 1 << 60]:
+            plain = plain_value(argument, value)
+            conforms("trace-hit", json.dumps({**rows[0], "args": {"x": plain}}) + "\n")
+    for option in ((), ("--filter", "number > 3")):
+        usdtbuild("trace", "-P", "app:go", "--count", *option, "-o", tmp_path / "n.json", "--", built / "app")
+        (row,) = conforms("trace-count", (tmp_path / "n.json").read_text())["counts"]
+        assert (row["probe"], row["hits"], row["exact"]) == ("app:go", 0 if option else 2, True)
 
 
 @pytest.fixture(scope="module")

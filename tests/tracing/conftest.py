@@ -18,7 +18,7 @@ import pytest
 SOURCES = Path(__file__).resolve().parent / "sources"
 PROBES = ("ints", "wide", "text", "eight", "guarded", "last")
 TEXTS = [
-    '""', '"hello"', '"a text of more than sixty-four bytes, which is what is copied of"',
+    '""', '"hello"', '"a text of more than sixty-four bytes, which is what is copied of"...',
     '"\\x01 café \\"quoted\\""', "NULL", "0x10", "0x123456789abcdef",
 ]  # fmt: skip
 # shape -> options of the compiler and of the linker
@@ -85,8 +85,8 @@ class Traced(NamedTuple):
         return Counter(name for name, _ in self.hits)
 
 
-_LINE = re.compile(r" *[0-9]+\.[0-9]{6} +[0-9]+ (\w+:\w+)((?: \w+=(?:\"(?:[^\"\\]|\\.)*\"|[^\" ]+))*)\n?")
-_VALUE = re.compile(r" (\w+)=(\"(?:[^\"\\]|\\.)*\"|[^\" ]+)")
+_LINE = re.compile(r" *[0-9]+\.[0-9]{6} +[0-9]+ (\w+:\w+)((?: \w+=(?:\"(?:[^\"\\]|\\.)*\"(?:\.\.\.)?|[^\" ]+))*)\n?")
+_VALUE = re.compile(r" (\w+)=(\"(?:[^\"\\]|\\.)*\"(?:\.\.\.)?|[^\" ]+)")
 
 
 def parse(text: str, errors: str = "") -> Traced:

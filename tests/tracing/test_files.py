@@ -15,7 +15,7 @@ import pytest
 
 from usdtbuild.errors import InputError, UsageError
 from usdtbuild.outputs import Outputs
-from usdtbuild.tracing.model import ENTER, EXIT, MISSING, Event, Unreadable
+from usdtbuild.tracing.model import ENTER, EXIT, MISSING, Cut, Event, Unreadable
 from usdtbuild.tracing.outputs.choose import ENDINGS, Wishes, choose
 from usdtbuild.tracing.outputs.count import Count
 from usdtbuild.tracing.outputs.csv_ import Csv
@@ -25,7 +25,7 @@ from usdtbuild.tracing.outputs.html import Html
 from usdtbuild.tracing.outputs.jsonl import JsonLines
 from usdtbuild.tracing.outputs.lines import Lines
 from usdtbuild.tracing.outputs.trace_events import TraceEvents
-from usdtbuild.tracing.outputs.values import value_text
+from usdtbuild.tracing.outputs.values import cell_value, plain_value, value_text
 
 from .recorded import EVENTS, NUMBER, PATH, REPORT, TARGETS, WILD, target, written
 
@@ -82,9 +82,54 @@ def test_json_lines() -> None:
     first = {"time": 1_000_000_000, "pid": 10, "tid": 10, "probe": "server:request__start"}
     assert rows[0] == {**first, "args": {"id": 1, "path": "/a"}}
     assert [rows[i]["args"] for i in (1, 3, 4, 5, 10, 11)] == [
-        {"arg0": 1 << 60}, {"id": 2, "path": SHOWN}, {}, {"where": "0x7f00", "ratio": "nan", "path": None},
-        {"id": 3, "path": "0x10"}, {"where": "0x0", "ratio": 0.25},
+        {"arg0": {"integer": str(1 << 60)}}, {"id": 2, "path": {"bytes": WILD.hex()}}, {},
+        {"where": {"pointer": "0x7f00"}, "ratio": {"float": "nan"}, "path": None},
+        {"id": 3, "path": {"unreadable": "0x10"}}, {"where": {"pointer": "0x0"}, "ratio": 0.25},
     ]  # fmt: skip
+
+
+LOOKALIKES: list[tuple[Any, Any, str]] = [
+    (b"0x10", "0x10", "0x10"),
+    (Unreadable(16), {"unreadable": "0x10"}, r"\?0x10"),
+    (MISSING, None, r"\?"),  # JSON leaves it out
+    (None, None, r"\N"),
+    (b"", "", r"\E"),
+    (b"NULL", "NULL", "NULL"),
+    (rb"\N", r"\N", r"\\N"),
+    (b"\xff", {"bytes": "ff"}, r"\xff"),
+    (rb"\xff", r"\xff", r"\\xff"),
+    (b"abc", "abc", "abc"),
+    (Cut(b"abc"), {"text": "abc", "cut": True}, r"abc\..."),
+    (rb"abc\...", r"abc\...", r"abc\\..."),
+    (Cut(b"caf\xc3"), {"text": "caf", "cut": True}, r"caf\xc3\..."),
+    (Cut(b"\xff"), {"bytes": "ff", "cut": True}, r"\xff\..."),
+    (b"caf\xc3", {"bytes": "636166c3"}, r"caf\xc3"),
+    (b"=1", "=1", "'=1"),
+    (b"'=1", "'=1", "''=1"),
+    (b"a\nb", "a\nb", r"a\nb"),
+    (b'{"text": "abc"}', '{"text": "abc"}', '{"text": "abc"}'),
+]
+
+
+def test_no_string_looks_like_another() -> None:
+    values = [value for value, _, _ in LOOKALIKES if value is not MISSING]
+    assert [plain_value(PATH, value) for value in values] == [p for v, p, _ in LOOKALIKES if v is not MISSING]
+    assert [cell_value(PATH, value) for value, _, _ in LOOKALIKES] == [shown for _, _, shown in LOOKALIKES]
+    for shown in (
+        (json.dumps(plain_value(PATH, value)) for value in values),
+        (cell_value(PATH, v) for v in values),
+        (value_text(PATH, value) for value, _, _ in LOOKALIKES),
+    ):
+        found = list(shown)
+        assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("number", [1 << 53, -1 << 53, (1 << 64) - 1])
+def test_integers_that_a_double_cannot_hold_are_told_apart(number: int) -> None:
+    assert plain_value(NUMBER, number) == {"integer": str(number)}
+    assert cell_value(NUMBER, number) == rf"\#{number}"
+    near = number - (1 if number > 0 else -1)
+    assert (plain_value(NUMBER, near) == near) == (abs(number) == 1 << 53)
 
 
 def test_two_arguments_of_one_name_are_told_apart() -> None:
@@ -98,7 +143,7 @@ def test_csv_has_a_column_for_each_argument_and_no_formulas() -> None:
     assert list(rows[0]) == ["time", "pid", "tid", "probe", "id", "path", "status", "arg0", "where", "ratio"]
     assert len(rows) == len(EVENTS)
     assert rows[3]["path"] == SHOWN.replace("\x1b", "\\x1b").replace("\n", "\\n")
-    assert (rows[5]["where"], rows[5]["ratio"], rows[5]["path"]) == ("0x7f00", "nan", "")
+    assert (rows[5]["where"], rows[5]["ratio"], rows[5]["path"], rows[5]["id"]) == ("0x7f00", "nan", r"\N", "")
     for start in "=+-@":
         event = Event(1, 1, 1, 0, (-1, f"{start}1+1".encode()))
         (row,) = csv.DictReader(io.StringIO(written(Csv, events=[event])))
@@ -116,7 +161,7 @@ def test_csv_columns_that_come_later_are_there_for_all_rows() -> None:
     rows = list(csv.reader(io.StringIO(stream.getvalue())))
     assert {len(row) for row in rows} == {10}
     assert rows[1][4:] == ["1", "/a", "", "", "", ""]
-    assert rows[2][4:] == ["", "", "", str(1 << 60), "", ""]
+    assert rows[2][4:] == ["", "", "", rf"\#{1 << 60}", "", ""]
 
 
 def test_trace_events() -> None:
@@ -136,7 +181,7 @@ def test_trace_events() -> None:
     ]
     events = whole["traceEvents"]
     assert events[2]["args"] == {"id": 1, "path": "/a", "status": 200}
-    assert events[0]["args"] == {"arg0": str(1 << 60)}
+    assert events[0]["args"] == {"arg0": {"integer": str(1 << 60)}}
     assert events[3]["id"] == events[4]["id"]
     assert events[-1]["args"] == {"name": "worker\\x1b[0m"}
 
@@ -273,6 +318,8 @@ def test_an_error_leaves_no_file_and_the_old_one(tmp_path: Path) -> None:
     ("wishes", "said"),
     [
         (Wishes(files=("a.pdf",)), "the ending .pdf is no format; there are .jsonl"),
+        (Wishes(counting=True, files=("a.html",)), "-o a.html: it shows hits one by one, which --count doesn't keep"),
+        (Wishes(top=3), "--top is about rows of the tables"),
         (Wishes(key="id"), "--key says which hits --latency pairs"),
     ],
 )

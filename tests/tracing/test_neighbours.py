@@ -173,7 +173,8 @@ def test_second_trace_of_a_process_says_that_there_is_one(scene: Any, engine: st
     words = [sys.executable, "-m", "usdtbuild", "trace", "--count", "-p", str(running.process.pid)]
     second = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode == 1
-    assert re.search(rf"process {running.process.pid} is traced already, by .*\d+; one tracer can", second.stderr)
+    said = rf"process {running.process.pid} is traced already, by process \d+ of user \w+, which has run for \d+ s: .*"
+    assert re.search(rf"{said} trace .*; one tracer can", second.stderr)
     assert running.end() == "wrong=0 guarded=40\n"
     output, errors = first.communicate(timeout=60)
     assert first.returncode == 0, errors

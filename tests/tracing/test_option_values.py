@@ -24,6 +24,8 @@ import pytest
         (("--remote", "localhost:99999"), "'--remote': the port 99999 is not in the range 1<=x<=65535"),
         (("--remote", "[::1]:0"), "'--remote': the port 0 is not in the range 1<=x<=65535"),
         (("--", ""), "the command's name is empty"),
+        (("-p", "1", "-p", "2"), "-p is given 2 times, and can have one value only"),
+        (("--by", "a", "--by", "b"), "--by is given 2 times, and can have one value only"),
         (("-p", "1"), "both a process (-p 1) and a command ("),
     ],
 )

@@ -78,6 +78,51 @@ def test_a_filter_for_an_argument_that_is_not_there_ends_what_was_started(trace:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-P", "request-strat"), ["-P request-strat; did you mean request__start", "There are server:cache__miss, "]),
+        (("-P", "server:*", "-P", "x:y"), ["-P x:y; there are server:cache__miss, "]),
+        (("-F", "mian"), ["-F mian; did you mean main?"]),
+        (("-P", "server:*", "-L", "q_1", "-F", "q_2"), ["nothing has matched -L q_1", "nothing has matched -F q_2"]),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_an_error(trace: Any, words: tuple[str, ...], said: list[str]) -> None:
+    done = trace(*words, code=1)
+    assert [text for text in said if text not in done.stderr] == []
+    assert f"nothing has matched {words[-2]} {words[-1]}\n" in done.stderr
+
+
+@pytest.mark.parametrize("options", [("--filter", "no > 3"), ("--by", "no"), ("--histogram", "no"),
+                                     ("--latency", "request-start", "no"), ("--histogram", "key")])  # fmt: skip
+def test_what_makes_no_sense_with_a_program_is_found_before_it_begins(
+    usdtbuild: Any, run: Any, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "app.d").write_text("provider app { probe request__start(int n, char *key); };\n")
+    (tmp_path / "app.c").write_text(
+        '#include <stdio.h>\n#include "app.h"\nint main(void) { APP_REQUEST_START(1, "k"); return !fopen("begun",'
+        ' "w"); }\n'
+    )
+    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    usdtbuild("cc", "--", "gcc", "-c", "app.c", cwd=tmp_path)
+    run("gcc", "app.o", "-o", "app", cwd=tmp_path)
+    assert usdtbuild("trace", *options, "--", "./app", cwd=tmp_path, code=2).stdout == ""
+    assert not (tmp_path / "begun").exists()
+    usdtbuild("trace", "--", "./app", cwd=tmp_path)
+    assert (tmp_path / "begun").exists()
+
+
+def test_children_that_run_already_are_told_of(usdtbuild: Any) -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 60 & echo; wait"], stdout=subprocess.PIPE) as shell:
+        assert shell.stdout is not None
+        shell.stdout.readline()
+        said = usdtbuild("trace", "-p", str(shell.pid), "--duration", "0.1").stderr
+        found = re.search(rf"process {shell.pid} has a child that runs already \((\d+)\)", said)
+        shell.kill()
+    assert found is not None, said
+    os.kill(int(found[1]), signal.SIGKILL)
+
+
 def test_a_filter_that_is_wrong_starts_nothing(usdtbuild: Any, tmp_path: Path) -> None:
     done = usdtbuild("trace", "--filter", "id >", "--", "touch", tmp_path / "started", code=2)
     assert "\n  id >\n      ^\n" in done.stderr

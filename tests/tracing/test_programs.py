@@ -270,20 +270,9 @@ def test_probes_that_nobody_asked_for(run: Any, need: Any, usdtbuild: Any, tmp_p
     assert re.search(rf"^\(and {left} probes? of libraries without a hit\)$", shown, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("-P", "no:such"), "none of the probes that were asked for (no:such); usdtbuild list FILE would show"),
-        (("-F", "no_such"), "none of the functions that were asked for (no_such); usdtbuild functions FILE would show"),
-        (
-            ("-F", "no_1", "-L", "no_2"),
-            "none of the functions or library calls that were asked for (no_1, no_2); usdtb",
-        ),
-        (("-x", "*"), "no probes that -x and --module leave; usdtbuild list FILE would show what a file has"),
-    ],
-)
-def test_what_a_program_has_not_is_called_by_its_name(usdtbuild: Any, words: tuple[str, ...], said: str) -> None:
-    assert f"warning: the program has {said}" in usdtbuild("trace", *words, "--", sys.executable, "-V").stderr
+def test_a_program_without_anything_that_may_be_traced(usdtbuild: Any) -> None:
+    said = usdtbuild("trace", "-x", "*", "--", sys.executable, "-V").stderr
+    assert "warning: the program has no probes that -x and --module leave; usdtbuild list FILE would show" in said
 
 
 @pytest.fixture

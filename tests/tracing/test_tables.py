@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from usdtbuild.errors import UsageError
-from usdtbuild.tracing.model import Event
+from usdtbuild.tracing.model import ENTER, EXIT, Event, Refusal, Report
 from usdtbuild.tracing.outputs.bars import Distribution, duration
 from usdtbuild.tracing.outputs.by import By
+from usdtbuild.tracing.outputs.count import Count, CountFile
 from usdtbuild.tracing.outputs.histogram import Histogram
 from usdtbuild.tracing.outputs.latency import Latency
 
@@ -27,7 +29,7 @@ def lines(text: str) -> list[str]:
 
 def test_histogram_by_powers_of_two() -> None:
     assert lines(written(Histogram, "id")) == [
-        "server:request__start id: 3 values from 1 to 3, mean 2",
+        "server:request__start id: 3 values from 1 to 3, mean 2; 1 more were lost",
         "[1, 2) 1 ####################",
         "[2, 4) 2 ########################################",
         "server:request__done id: 3 values from 1 to 9, mean 4",
@@ -94,7 +96,8 @@ def test_durations_have_three_digits(nanoseconds: float, shown: str) -> None:
 def test_by_shows_the_most_frequent_values_and_what_is_left() -> None:
     events = [Event(i, 1, 1, 0, (value, None)) for i, value in enumerate([7, 7, 7, 5, 5, 1, 2])]
     assert lines(written(By, "id", 2, events=events)) == [
-        "server:request__start id: 4 values in 7 hits", "3 42.9% 7", "2 28.6% 5", "2 28.6% in 2 more values",
+        "server:request__start id: 4 values in 7 hits; 1 more were lost",
+        "3 42.9% 7", "2 28.6% 5", "2 28.6% in 2 more values",
     ]  # fmt: skip
 
 
@@ -179,6 +182,71 @@ def test_the_slowest_are_the_slowest() -> None:
     slowest = [int(line.split()[0]) for line in text.splitlines() if " thread " in line]
     assert slowest == sorted(times, reverse=True)[:5]
     assert len(EVENTS) == 12
+
+
+def counted(output: Any, report: Report) -> list[str]:
+    output.finish(report)
+    return lines(output._stream.getvalue())
+
+
+def many(hits: Sequence[int], refused: Sequence[int] = ()) -> Report:
+    targets = tuple(target(number, f"t{number:02}") for number in range(len(hits)))
+    refusals = tuple(Refusal(targets[number].title, "no room") for number in refused)
+    return REPORT._replace(targets=targets, counts=tuple(hits), lost=(0,) * len(hits), refusals=refusals)
+
+
+def test_very_many_targets_without_a_hit_are_one_line() -> None:
+    assert len(counted(Count(io.StringIO()), many([5] + [0] * 20))) == 21
+    assert counted(Count(io.StringIO()), many([5] + [0] * 7600)) == ["5 server:t00", "(and 7600 more without a hit)"]
+    rows = counted(Count(io.StringIO()), many([5, 0] + [0] * 30, refused=range(2, 32)))
+    assert rows == ["5 server:t00", "0 server:t01", "(and 30 more that were not traced everywhere)"]
+    assert counted(Count(io.StringIO(), top=1), many([5, 6, 7])) == ["7 server:t02", "(and 2 more)"]
+
+
+def test_a_count_that_has_lost_hits_does_not_look_like_one() -> None:
+    """A filter wasn't asked about hits that were lost."""
+    report = many([10, 20])._replace(lost=(750, 0), unfiltered=(1000, 20))
+    assert counted(Count(io.StringIO()), report) == [
+        "20 server:t01", ">=10 server:t00 (about 40, if what was lost is like what was seen)",
+    ]  # fmt: skip
+    stream = io.StringIO()
+    CountFile(stream, ".json").finish(report)
+    assert [row["exact"] for row in json.loads(stream.getvalue())["counts"]] == [False, True]
+    assert counted(Count(io.StringIO()), report._replace(unfiltered=())) == ["20 server:t01", "10 server:t00"]
+
+
+@pytest.mark.parametrize(("ending", "rows"), [(".jsonl", 2), (".csv", 3)])
+def test_counts_as_rows(ending: str, rows: int) -> None:
+    stream = io.StringIO()
+    CountFile(stream, ending).finish(many([3, 0], refused=[1]))
+    lines_ = stream.getvalue().splitlines()
+    assert len(lines_) == rows
+    assert lines_[-1] in {
+        '{"probe": "server:t01", "kind": "probe", "module": "/opt/server", "hits": 0, "exact": false, "lost": 0}',
+        "server:t01,probe,/opt/server,0,0,0",
+    }
+
+
+def test_bounds_of_classes_are_exact_however_large() -> None:
+    bounds = [(1 << 62) + 10, (1 << 62) + 11]
+    seen = Distribution(10)
+    for value in bounds:
+        seen.add(value)
+    low = (1 << 62) // 10 * 10 + 10
+    assert [line.split("  ")[1] for line in seen.lines(str)] == [f"[{low}, {low + 10})"]
+    shown = written(Histogram, "arg0", events=[Event(1, 1, 1, 2, ((1 << 62) + 1,))])
+    assert f"[{1 << 62}, {1 << 63})" in shown
+
+
+def test_addresses_are_told_to_be_some() -> None:
+    assert "these are addresses" in written(By, "where")
+    assert "these are addresses" not in written(By, "id")
+
+
+def test_calls_that_an_exception_ended_may_not_have_returned() -> None:
+    pair = [target(0, "f", kind=ENTER, provider=""), target(1, "f", kind=EXIT, provider="")]
+    text = written(Latency, "f", "f:return", targets=pair, events=[Event(1, 1, 1, 0, ())])
+    assert "1 calls had not returned by the end of the trace: they go on, or an exception or longjmp" in text
 
 
 def test_targets_that_come_later_and_do_not_fit_are_left_out() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import shlex
 import signal
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,10 @@ from ..errors import InputError, UsageError
 from ..tracing.tracer import AUTO, ENGINES
 from . import checked
 from .say import echo
-from .trace_end import tell, tell_nothing, tell_what_runs_on
+from .trace_end import tell, tell_children, tell_nothing, tell_what_runs_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from ..model import Provider
     from ..tracing.job import Job
@@ -41,6 +41,9 @@ class _Ordered(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse once for the order, and again for all else."""
         given, _, order = self.make_parser(ctx).parse_args(list(args))
+        for one, times in Counter(order).items():
+            if isinstance(one, click.Option) and times > 1 and not one.multiple and not one.is_flag:
+                raise UsageError(f"{one.opts[0]} is given {times} times, and can have one value only")
         values = {name: iter(given.get(name) or ()) for name in _RULES}
         ctx.meta[__name__] = tuple(
             (_RULES[one.name], next(values[one.name])) for one in order if one.name is not None and one.name in _RULES
@@ -75,7 +78,7 @@ class _Ordered(click.Command):
 @click.option("--key", metavar="ARG", help="With --latency: pair hits by this argument, not by thread.")
 @click.option("--report", is_flag=True, help="Functions with their calls, total and own time; from inside.")
 @click.option("--graph", is_flag=True, help="Who calls whom, with the same numbers.")
-@click.option("--top", type=click.IntRange(1, 10000), metavar="N", help="Rows of --by and --latency.")
+@click.option("--top", type=click.IntRange(1, 10000), metavar="N", help="Rows of tables, at most.")
 @click.option("--duration", type=float, metavar="SECONDS", callback=checked.seconds, help="End after so many seconds.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="End after so many hits.")
 @click.option("--engine", type=click.Choice(ENGINES), default=AUTO, help="How hits are seen.  [default: auto]")
@@ -158,10 +161,10 @@ def command(
         os.environ.update(whose.environment())
     job = Job(wanted, RECORD, engine, pid or 0, argv, str(Path.cwd()), dict(os.environ), remote=remote, emulator=words,
               sysroot=sysroot, string_size=string_size, buffer_size=buffer << 20, trap_functions=trap,
-              children=not no_children, duration=math.inf if duration is None else duration,
+              children=not no_children, hold=True, duration=math.inf if duration is None else duration,
               user=whose, as_user=bool(user))  # fmt: skip
     if report or graph:
-        _end(_show_calls(job, report, graph, duration))
+        _end(_show_calls(job, report, graph, top, duration))
     # Whether a return passes may depend on its call, so a filter of both needs records.
     if needs(wishes) != EVENTS and not (sieve is not None and returns):
         job = job._replace(what=COUNT, where=sieve.filter if sieve is not None else None, by=by or "")
@@ -251,10 +254,13 @@ _NOT_WITH_CALLS = {
 }  # fmt: skip
 
 
-def _show_calls(job: Job, report: bool, graph: bool, duration: float | None) -> int:
+def _show_calls(job: Job, report: bool, graph: bool, top: int | None, duration: float | None) -> int:
     """Run a command and show which functions it called, for how long; return the code for `_end`."""
+    from ..tracing.absent import absent
     from ..tracing.call_tree import graph_lines, report_lines
 
+    if top and not report:
+        raise UsageError("--top is about rows of tables, and --graph is none; with --report it goes")
     others = [option for name, option in _NOT_WITH_CALLS.items() if click.get_current_context().params[name]]
     if others:
         cure = "; -F GLOB --returns -o FILE.svg draws who called whom" if others[0] == "-p" else ""
@@ -272,11 +278,15 @@ def _show_calls(job: Job, report: bool, graph: bool, duration: float | None) -> 
             if deadline is not None and time.monotonic() >= deadline:
                 session.stop()
         tree, found = session.tree(), session.report()
-    shown = [report_lines(tree)] * report + [graph_lines(tree)] * graph
+    shown = [report_lines(tree, top)] * report + [graph_lines(tree)] * graph
     echo("\n".join("".join(f"{line}\n" for line in lines) for lines in shown), nl=False)
     for refusal in found.refusals if not found.targets else ():
         echo(f"usdtbuild: not traced: {refusal}", err=True)
-    if not found.targets:
+    plain = found.looked_up and not any("!" in one for one in job.wanted.functions)  # such a pattern names a module
+    never = absent(job, found.targets, session.pid) if plain else []
+    for one in never:
+        echo(f"usdtbuild: {one}", err=True)
+    if not found.targets and not never:
         tell_nothing(found, "none of the functions that were asked for; compile it with -fpatchable-function-entry"
                      " (usdtbuild flags)")  # fmt: skip
     elif found.refusals:
@@ -288,7 +298,7 @@ def _show_calls(job: Job, report: bool, graph: bool, duration: float | None) -> 
     if tree.lost:
         echo(f"usdtbuild: warning: there was no room for {tree.lost} ways through the program", err=True)
     sys.stdout.flush()
-    return _code(stopped, found.exit_code)
+    return _code(stopped, found.exit_code) or bool(never)
 
 
 def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
@@ -301,6 +311,7 @@ def _trace(
     session: Tracer, output: All, sieve: Sieve | None, duration: float | None, limit: int | None, verbose: bool
 ) -> int:
     """Do it; return the exit code: the program's own, if it was started here; minus a signal that asked for the end."""
+    from ..tracing.absent import absent, unmatched
     from ..tracing.model import COUNT
 
     job = session.wish
@@ -308,24 +319,31 @@ def _trace(
     session.start()
     if verbose:
         echo(f"usdtbuild: tracing process {session.pid}", err=True)
-    _announce(session, output, sieve)
+    _announce(session, output, sieve, begun=False)
+    missing = absent(job, session.targets, session.pid)
+    for one in missing:
+        echo(f"usdtbuild: warning: {one} (libraries that are loaded later are looked at, too)", err=True)
+    if job.pid and job.children:
+        tell_children(job.pid)
+    session.go()
     names = _ThreadNames(here=not job.remote)
     _follow(session, output, sieve, names, duration, limit, counts=session.wish.what == COUNT)
     output.counts(_totals(session, sieve))
     output.keys(session.keys, session.passed)
     report = session.report()
     report = report._replace(threads={**report.threads, **names.known})
-    hits = sum(report.counts)
     if sieve is not None:
-        report = report._replace(counts=sieve.counts(session.passed), refusals=(*report.refusals, *sieve.refused))
+        refusals = (*report.refusals, *sieve.refused)
+        report = report._replace(counts=sieve.counts(session.passed), refusals=refusals, unfiltered=report.counts)
     output.finish(report)
-    tell(report, output.notes, job, hits, session.stood_still, verbose)
+    never = [one for one in missing if (one.rule, one.pattern) in unmatched(job.wanted, report.targets)]
+    tell(report, output.notes, job, session.stood_still, verbose, never)
     for note in dict.fromkeys([*session.warnings, *(session.notes if verbose else ())]):
         echo(f"usdtbuild: {note}", err=True)
     tell_what_runs_on(job, session.pid, report)
     if limit is None and session.left_out:
         echo(f"usdtbuild: warning: {session.left_out} hits were seen and are left out", err=True)
-    return _code(stopped, report.exit_code if job.argv else None)
+    return _code(stopped, report.exit_code if job.argv else None) or bool(never)
 
 
 def _stop_by_signals(session: Tracer) -> list[int]:
@@ -352,23 +370,19 @@ def _stop_by_signals(session: Tracer) -> list[int]:
     return came
 
 
-@contextlib.contextmanager
-def _ended_if_not_wanted(session: Tracer) -> Iterator[None]:
-    """End a program that was started only to be traced, where it turns out that what is asked for makes no sense."""
+def _announce(session: Tracer, output: All, sieve: Sieve | None, *, begun: bool = True) -> None:
+    """Tell of the targets that there are. Raises UsageError where what is asked for makes no sense with them.
+
+    A program that was started only to be traced ends then; if it is held, without having begun.
+    """
     try:
-        yield
-    except UsageError:
-        if session.wish.argv:
-            session.terminate()
-        raise
-
-
-def _announce(session: Tracer, output: All, sieve: Sieve | None) -> None:
-    """Tell of the targets that there are. Raises UsageError."""
-    with _ended_if_not_wanted(session):
         if sieve is not None:
             sieve.start(session.targets)
         output.start(session.targets)
+    except UsageError:
+        if session.wish.argv:
+            (session.terminate if begun else session.kill)()
+        raise
 
 
 def _follow(

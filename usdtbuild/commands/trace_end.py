@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from .say import echo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from ..tracing.absent import Absent
     from ..tracing.job import Job
     from ..tracing.model import Report
     from ..tracing.selection import Wanted
@@ -38,25 +39,34 @@ def tell_nothing(report: Report, what: str) -> None:
         echo(f"usdtbuild: warning: the program has {what}", err=True)
 
 
-def tell(report: Report, notes: Iterable[str], job: Job, hits: int, stood_still: float, verbose: bool) -> None:
-    """Say what a user must know beside what was seen. `hits` are all that there were, before any filter;
-    `stood_still` is in seconds."""
+def tell(
+    report: Report, notes: Iterable[str], job: Job, stood_still: float, verbose: bool,
+    never: Sequence[Absent] = (),
+) -> None:  # fmt: skip
+    """Say what a user must know beside what was seen.
+
+    `stood_still` is in seconds; `never` are patterns that nothing has matched, which was told before.
+    """
     for note in notes:
         echo(f"usdtbuild: {note}", err=True)
     told = verbose or not any(report.counts) or len(report.refusals) <= _FEW
     for refusal in report.refusals if told else ():
         echo(f"usdtbuild: not traced: {refusal}", err=True)
-    if not report.targets:
+    for one in never:
+        echo(f"usdtbuild: nothing has matched -{one.rule} {one.pattern}", err=True)
+    if not report.targets and not never:
         tell_nothing(report, _nothing_of(job.wanted))
     elif not told:
         echo(f"usdtbuild: {len(report.refusals)} places were not traced; -v says which and why", err=True)
     if any(report.lost):
+        filtered = ", and the filter didn't see them" if report.unfiltered else ""
+        cure = "makes more room" + ("" if report.unfiltered else ", --count needs none")
         echo(
-            f"usdtbuild: warning: {sum(report.lost)} of {hits} hits were lost, because they came"
-            " faster than they could be read; --buffer makes more room, --count needs none",
+            f"usdtbuild: warning: {sum(report.lost)} of {sum(report.hits)} hits were lost, because they came"
+            f" faster than they could be read{filtered}; --buffer {cure}",
             err=True,
         )
-    for target, count, lost in zip(report.targets, report.counts, report.lost) if verbose else ():
+    for target, count, lost in zip(report.targets, report.hits, report.lost) if verbose else ():
         if lost:
             echo(f"usdtbuild: lost: {lost} of {count} hits of {target.title}", err=True)
     if verbose:
@@ -72,3 +82,15 @@ def tell_what_runs_on(job: Job, pid: int, report: Report) -> None:
 
     if status_field(pid, "State")[:1] not in {"", "Z", "X"}:
         echo(f"usdtbuild: {job.argv[0]} (process {pid}) runs on, and isn't traced any more", err=True)
+
+
+def tell_children(pid: int) -> None:
+    """Say it if a process that is attached to has children: those that run already aren't traced."""
+    from ..tracing.tracees import children_of
+
+    children = children_of(pid)
+    if children:
+        few = ", ".join(map(str, children[:_FEW])) + (", ..." if len(children) > _FEW else "")
+        number = "a child that runs" if len(children) == 1 else f"{len(children)} children that run"
+        echo(f"usdtbuild: process {pid} has {number} already ({few}): that isn't traced, only what it starts"
+             " from now on; -p traces one process", err=True)  # fmt: skip

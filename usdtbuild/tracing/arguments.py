@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from .model import FLOAT, MISSING, STRING, Unreadable
+from .model import FLOAT, MISSING, STRING, Unreadable, string
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +65,6 @@ def reader(
         if not pointer:
             return None
         text = memory.text(pointer, string_size)
-        return Unreadable(pointer) if text is None else text
+        return Unreadable(pointer) if text is None else string(text, string_size)
 
     return read_string if argument.kind == STRING else read

@@ -191,6 +191,7 @@ class Arming:
         if not self._begun:
             self._begun = True
             self.worker.tell(job.Started(main, self.used, self.stood_still))
+            self.worker.hold()
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:

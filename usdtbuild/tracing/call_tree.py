@@ -101,11 +101,15 @@ def rows(tree: CallTree) -> list[Row]:
     return sorted(found.values(), key=lambda row: (-row.total, -row.own, row.name))
 
 
-def report_lines(tree: CallTree) -> Iterator[str]:
-    """Yield the lines of the report: a function a line."""
+def report_lines(tree: CallTree, top: int | None = None) -> Iterator[str]:
+    """Yield the lines of the report: a function a line, of the first `top`."""
     yield f"{'total':>12} {'self':>12} {'calls':>10}  function"
-    for row in rows(tree):
+    found = rows(tree)
+    for row in found[:top]:
         yield f"{_time(row.total):>12} {_time(row.own):>12} {row.times:>10}  {row.name}"
+    left = len(found[top:]) if top else 0
+    if left:
+        yield f"(and {left} more)"
 
 
 def graph_lines(tree: CallTree) -> Iterator[str]:

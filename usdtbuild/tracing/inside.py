@@ -38,6 +38,7 @@ from .model import (
     Target,
     Totals,
     Unreadable,
+    string,
 )
 from .selection import EXCLUDE_RULE, PROBE_RULE
 from .spawn import Spawned
@@ -53,6 +54,7 @@ _PAGE, _SLOT, _CELL = 4096, 256, 64
 _HEADER = struct.Struct("=QQQQQ")  # head, tail, lost, slots, quiet
 _RECORD = struct.Struct("=QQIIII12Q")  # sequence, time, pid, tid, point, bytes of text, values
 _TEXT = 128  # where a slot's strings begin: 16 + 16 + 12 * 8
+_LONGEST = 64  # bytes of a string, as far as there is room
 _WAIT = 30.0  # seconds for the library's first words
 _FUNCTION = "2"
 
@@ -275,12 +277,15 @@ def _values(arguments: Sequence[Argument], raw: Sequence[int], text: bytes) -> t
         if value is None:
             found.append(MISSING)
         elif argument.kind == STRING:
-            length = text[at] if at < len(text) else 255
+            if at >= len(text):  # there was no room for it
+                found.append(MISSING)
+                continue
+            length = text[at]
             at += 1
             if length == 255:
                 found.append(Unreadable(value) if value else None)
             else:
-                found.append(text[at : at + length])
+                found.append(string(text[at : at + length], min(_LONGEST, _SLOT - _TEXT - at)))
                 at += length
         elif argument.kind == FLOAT:
             size, form = (4, "=f") if argument.size == 4 else (8, "=d")

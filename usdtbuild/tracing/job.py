@@ -36,7 +36,8 @@ class Job(NamedTuple):
     which functions call which. `where`: only hits that pass it are counted where that can be decided at once; of all
     others records come, also when only counts are asked for. `user` is whose rights suffice to read files, None if ours
     must; `as_user`: the program that is started is that user's, too. `by`: like `where`, hits are counted by the value
-    of an argument.
+    of an argument. `hold`: a program that is started waits, armed and before its own first
+    instruction, until the front says GO.
     """
 
     wanted: Wanted
@@ -61,6 +62,7 @@ class Job(NamedTuple):
     user: User | None = None
     as_user: bool = False
     by: str = ""
+    hold: bool = False
 
 
 class Started(NamedTuple):
@@ -159,7 +161,7 @@ class Ended(NamedTuple):
 Told = Noted | Processes | Sites | Raw | Mark | Seen | Counted | Tabled
 Message = Started | Targets | Refused | Told | Failed | Ended
 # What the front may ask later, as plain bytes: who has no rights must not say anything that is unpickled by who has.
-STOP, KILL, TERM = b"stop", b"kill", b"term"
-SAID = 4  # bytes of each
+STOP, KILL, TERM, GO = b"stop", b"kill", b"term", b"go"
+SAID = 4  # bytes, at most
 # Signals that are for the front; the worker ignores them.
 FRONTS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)

@@ -27,8 +27,19 @@ class Unreadable(int):
     __slots__ = ()
 
 
+class Cut(bytes):
+    """The beginning of a string that may be longer: so many bytes were wanted, and none of them is its end."""
+
+    __slots__ = ()
+
+
+def string(raw: bytes, longest: int) -> bytes:
+    """Return the value of a string of which at most `longest` bytes were read."""
+    return Cut(raw) if len(raw) >= longest else raw
+
+
 # int for integers and pointers, float for floating point, bytes for strings (without the NUL; at most
-# `Plan.string_size` bytes, so one of exactly that length may have been cut), None for the string that NULL is,
+# `Plan.string_size` bytes, Cut where there may be more), None for the string that NULL is,
 # Unreadable for a string at an address that can't be read. A value that an engine can't get at all is MISSING.
 Value = int | float | bytes | None
 
@@ -184,6 +195,7 @@ class Report(NamedTuple):
     `exit_code` is how the program ended: its code, negative for a signal, None if it didn't end or isn't ours.
     `threads` are names of threads by number, as far as they were seen; `engines` names of what did the work.
     `looked_up`: what the program and its libraries have was looked up before the trace ended.
+    `unfiltered`: with a filter, `counts` are hits that passed, and these all hits, of which `lost` never got there.
     """
 
     targets: tuple[Target, ...]
@@ -197,3 +209,13 @@ class Report(NamedTuple):
     threads: dict[int, str]
     exit_code: int | None = None
     looked_up: bool = True
+    unfiltered: tuple[int, ...] = ()
+
+    @property
+    def hits(self) -> tuple[int, ...]:
+        """All hits of each target, whether or not they passed a filter."""
+        return self.unfiltered or self.counts
+
+    def is_exact(self, number: int) -> bool:
+        """Whether a target's count is one: a filter can't be asked about a hit that was lost."""
+        return not (self.unfiltered and self.lost[number])

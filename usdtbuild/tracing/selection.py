@@ -75,14 +75,14 @@ class Wanted(NamedTuple):
 
     def _takes(self, kind: str, names: Sequence[str], *, taken: bool = False) -> bool:
         for rule, pattern in self.ordered:
-            if rule in {kind, EXCLUDE_RULE} and _matches(names, pattern):
+            if rule in {kind, EXCLUDE_RULE} and matches(names, pattern):
                 taken = rule == kind
         return taken
 
     def takes_probe(self, provider: str, name: str) -> bool:
         """Whether a probe is wanted."""
         all_of_them = not self.probes and not self.functions and not self.calls
-        return self._takes(PROBE_RULE, _spellings(provider, name), taken=all_of_them)
+        return self._takes(PROBE_RULE, spellings(provider, name), taken=all_of_them)
 
     def takes_function(self, names: Sequence[str]) -> bool:
         """Whether a function is wanted."""
@@ -99,7 +99,7 @@ class Wanted(NamedTuple):
     def takes_module(self, path: str) -> bool:
         """Whether a file is wanted, by its path or its name."""
         names = (path, path.rpartition("/")[2])
-        return not self.modules or any(_matches(names, pattern) for pattern in self.modules)
+        return not self.modules or any(matches(names, pattern) for pattern in self.modules)
 
 
 class Selection(NamedTuple):
@@ -109,12 +109,14 @@ class Selection(NamedTuple):
     refusals: tuple[Refusal, ...]
 
 
-def _spellings(provider: str, name: str) -> tuple[str, ...]:
+def spellings(provider: str, name: str) -> tuple[str, ...]:
+    """Return the names that mean a probe."""
     dashed = declared.dashed(name)
     return tuple(dict.fromkeys((f"{provider}:{name}", name, f"{provider}:{dashed}", dashed)))
 
 
-def _matches(names: Sequence[str], pattern: str) -> bool:
+def matches(names: Sequence[str], pattern: str) -> bool:
+    """Whether a pattern matches one of these names."""
     return any(fnmatch.fnmatchcase(name, pattern) for name in names)
 
 

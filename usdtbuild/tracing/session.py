@@ -137,6 +137,10 @@ class Session(Tracer):
             raise TracerError("the process that traces has ended unexpectedly") from None
         return message
 
+    def go(self) -> None:
+        """Let the program that was started begin."""
+        self._ask(job.GO)
+
     def stop(self) -> None:
         """Ask for the end: everything is put back, and the last events come."""
         self._stop_early = not self._has_job

@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import pwd
 import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..text import one_line
 from . import ptrace
 from .errors import TracerError
 from .hosts import HOST
@@ -52,6 +54,17 @@ def thread_ids(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
         return [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
     return []
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the processes that a process has started and that haven't ended."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_bytes().rpartition(b")")[2].split()
+            if int(fields[1]) == pid and fields[0] != b"Z":
+                found.append(int(path.parent.name))
+    return sorted(found)
 
 
 def status_field(pid: int, field: str) -> str:
@@ -263,14 +276,30 @@ def _in_vfork(thread: Thread) -> bool:
     return number == _SYS_VFORK or (number == _SYS_CLONE and bool(first & _CLONE_VFORK))
 
 
+def _described(pid: int) -> str:
+    """Return what a process is, for people: its command, whose it is, and for how long it has run."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if any(b"usdtbuild.tracing.worker" in word for word in words):  # it was started by what the user knows
+            return _described(int(status_field(pid, "PPid")))
+        command = one_line(b" ".join(words).strip() or status_field(pid, "Name").encode())
+        started = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        ran = time.clock_gettime(time.CLOCK_BOOTTIME) - started
+        owner = int(status_field(pid, "Uid").split()[0])
+    except (OSError, ValueError, IndexError):
+        return f"process {pid}"
+    try:
+        user = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        user = str(owner)
+    return f"process {pid} of user {user}, which has run for {ran:.0f} s: {command[:80]}"
+
+
 def not_allowed(pid: int, error: OSError) -> TracerError:
     """Return the error that says why a process can't be traced, and what helps."""
     tracer = status_field(pid, "TracerPid")
     if tracer not in {"", "0"}:
-        name = status_field(int(tracer), "Name")
-        return TracerError(
-            f"process {pid} is traced already, by {name or 'process'} {tracer}; one tracer can, at a time"
-        )
+        return TracerError(f"process {pid} is traced already, by {_described(int(tracer))}; one tracer can, at a time")
     if error.errno != errno.EPERM:
         return TracerError(f"process {pid} can't be traced: {(error.strerror or str(error)).lower()}")
     if status_field(pid, "Kthread") == "1":  # Linux 6.4 and newer say so

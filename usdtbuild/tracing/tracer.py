@@ -99,6 +99,9 @@ class Tracer(Protocol):
     def start_worker(self) -> None:
         """Start the process that touches the program, if it is another; it waits for `start`."""
 
+    def go(self) -> None:
+        """Let a program begin that was started and is held for it (`Job.hold`); not every engine can hold one."""
+
     def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
         """Yield events, oldest first, as they come, until the program ends or the trace is stopped.
 

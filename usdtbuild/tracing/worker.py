@@ -228,16 +228,28 @@ class Worker:
                 signal.sigtimedwait({signal.SIGCHLD}, max(0.0, self._next_tick - time.monotonic()))
         self._listen()  # to what the front said before it went
 
+    def hold(self) -> None:
+        """Let a program that was started, and stands with everything armed, wait until the front lets it begin."""
+        if self.wish.hold and self.wish.argv and not self.stopping:
+            self.outbox.send_all()
+            while not self.stopping and self._heard() != job.GO:
+                pass
+
     def _listen(self) -> None:
+        while self.link.poll() and self._heard():
+            pass
+
+    def _heard(self) -> bytes:
+        """Take what the front says next, and do it; return it, nothing if it is gone."""
         try:
-            while self.link.poll():
-                said = self.link.recv_bytes(job.SAID)
-                if said == job.STOP:
-                    self.stopping = True
-                elif self.wish.argv and self.processes.alive():
-                    os.kill(self.processes.main, signal.SIGKILL if said == job.KILL else signal.SIGTERM)
+            said = self.link.recv_bytes(job.SAID)
         except (EOFError, OSError):
+            said = b""
+        if said in {job.STOP, b""}:
             self.stopping = True
+        elif said in {job.KILL, job.TERM} and self.wish.argv and self.processes.alive():
+            os.kill(self.processes.main, signal.SIGKILL if said == job.KILL else signal.SIGTERM)
+        return said
 
     def _stops(self) -> bool:
         """Handle everything that has stopped; return whether there was anything."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import select
 import subprocess
 import tempfile
@@ -47,6 +48,7 @@ class Watcher:
         """
         self.targets = targets
         self.hits: list[str] = []
+        self.separator = "\x1f" + secrets.token_hex(8)  # nobody can know it, and put it into a string
         self.counts: dict[tuple[int, int], int] = {}  # by index and process
         self.dropped = 0
         self._heard: dict[int, int] = {}  # processor -> time up to which all its hits are here
@@ -62,13 +64,14 @@ class Watcher:
             path.symlink_to(f"/proc/{os.getpid()}/fd/{file}")
         self._files = list(paths)
         self._errors = folder / "errors"
-        length = str(watching.string_length(targets, wish.string_size))
+        self.longest = watching.string_length(targets, wish.string_size) - 1  # without the NUL
+        length = str(self.longest + 1)
         pages = max(64, wish.buffer_size // 8 // 4096)  # for each processor, in memory that can't be swapped
         settings = {
             "BPFTRACE_STRLEN": length, "BPFTRACE_MAX_STRLEN": length, "BPFTRACE_MAP_KEYS_MAX": _KEYS,
             "BPFTRACE_PERF_RB_PAGES": str(1 << pages.bit_length() - 1), "BPFTRACE_MAX_PROBES": "65536",
         }  # fmt: skip
-        script = watching.script([paths[file] for file in files], targets, wish.what, only)
+        script = watching.script([paths[file] for file in files], targets, wish.what, only, self.separator)
         (folder / "script").write_text(script, encoding="utf-8")
         words = [watching.find() or "bpftrace", "-f", "json", "-B", "none", str(folder / "script")]
         with self._errors.open("wb") as errors:
@@ -215,18 +218,18 @@ class Kernel:
                 one.read()
             hits, one.hits = one.hits, []
             for hit in hits:
-                event = self._event(one.targets, hit)
+                event = self._event(one, hit)
                 if event is not None:
                     events.append(event)
                     self._recorded[event.target] = self._recorded.get(event.target, 0) + 1
         return events, min((one.safe() for one in self._watchers), default=1 << 63)
 
-    def _event(self, targets: Sequence[Target], hit: str) -> Event | None:
-        head, *texts = hit.split(watching.SEPARATOR)
+    def _event(self, watcher: Watcher, hit: str) -> Event | None:
+        head, *texts = hit.split(watcher.separator)
         _, index, when, pid, tid, *raw = map(_integer, head.split())
         if pid not in self._processes or when > self._until:
             return None
-        target = targets[index]
+        target = watcher.targets[index]
         values: list[Value] = []
         for text, argument, bits, *operands in zip(
             watching.expressions(target), target.arguments, raw, *(site.operands for site in target.sites)
@@ -235,7 +238,7 @@ class Kernel:
                 values.append(MISSING)
             elif argument.kind == STRING:
                 found = texts.pop(0).encode("utf-8", "surrogateescape") if texts else b""
-                values.append(self._texts.value(pid, bits, found))
+                values.append(self._texts.value(pid, bits, found, when, watcher.longest))
             else:
                 values.append(number(argument, operands[0], bits))
         return Event(when, pid, tid, target.number, tuple(values))

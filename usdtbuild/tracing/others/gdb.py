@@ -23,7 +23,7 @@ from ...errors import InputError
 from ..errors import TracerError
 from ..loader import find_loader
 from ..maps import Memory, areas
-from ..model import COUNT, MISSING, PROBE, STRING, Event, Refusal, Totals, Unreadable
+from ..model import COUNT, MISSING, PROBE, STRING, Event, Refusal, Totals, Unreadable, string
 from ..numbering import Numbering
 from ..selection import select as find
 from ..spawn import Spawned
@@ -238,7 +238,7 @@ class Gdb(Tracer):
             elif isinstance(bits, list):
                 values.append(Unreadable(bits[0]))
             elif argument.kind == STRING:
-                values.append(bits.encode("latin-1") if isinstance(bits, str) else None)
+                values.append(string(bits.encode("latin-1"), self.wish.string_size) if isinstance(bits, str) else None)
             else:
                 values.append(number(argument, operand, bits))
         self._events.append(Event(when, self.pid, tid, target.number, tuple(values)))

@@ -1,7 +1,8 @@
 """Strings that bpftrace shows as empty: they are, or their address can't be read, or their page wasn't at hand.
 
 The kernel reads only what is in memory when a probe fires. A page of constants that the program hasn't touched yet
-isn't; what it holds stands in the file. A page that the program has written to is, so there an empty string is one.
+isn't; what it holds stands in the file. That is read only where the same part of the same file was mapped there before
+the hit and after it; what can't be known so is said to be missing rather than guessed.
 """
 
 from __future__ import annotations
@@ -13,56 +14,89 @@ from typing import TYPE_CHECKING
 from ...errors import InputError
 from ...inspection.process import Mapping, mapped_file, open_mapped
 from ..maps import PAGE, areas, end_of
-from ..model import MISSING, Unreadable
+from ..model import MISSING, Unreadable, string
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..maps import Area
     from ..model import Value
 
-_STALE = 0.1  # seconds
+_KEPT = 16  # looks at one process that are remembered
+_MODULE = "x"  # a file with code stays mapped until the dynamic linker says so, which is when it is looked at again
 
 
 class Texts:
-    """Makes values of strings; remembers what processes had mapped, for those that have ended by now."""
+    """Makes values of strings; remembers what processes had mapped, and when that was looked up."""
 
     def __init__(self, longest: int) -> None:
         """`longest`: at most so many bytes of a string are wanted."""
         self._longest = longest
-        self._mapped: dict[int, list[Area]] = {}
-        self._learned: dict[int, float] = {}
+        self._looks: dict[int, list[tuple[int, list[Area]]]] = {}
 
     def learn(self, pid: int) -> bool:
         """Look at what a process has mapped; return whether it is there."""
-        now = time.monotonic()
-        if now - self._learned.get(pid, -1.0) < _STALE:
-            return True
+        looks = self._looks.setdefault(pid, [])
         try:
-            self._mapped[pid] = areas(pid) or self._mapped.get(pid, [])
+            mapped = areas(pid)
         except OSError:
             return False
-        self._learned[pid] = now
-        return True
+        if mapped:
+            looks.append((time.monotonic_ns(), mapped))
+            del looks[:-_KEPT]
+        return bool(mapped)
 
-    def value(self, pid: int, address: int, text: bytes) -> Value:
-        """Return the value of a string at an address of a process, of which bpftrace said `text`."""
-        if text or not address:
-            return text[: self._longest] if address else None
-        there = self.learn(pid)
-        if not PAGE <= address < end_of(self._mapped.get(pid, [])):
+    def value(self, pid: int, address: int, text: bytes, when: int, kept: int) -> Value:
+        """Return the value of a string at an address of a process, of which bpftrace, which keeps so many bytes of
+        one, said `text` at a time."""
+        if not address:
+            return None
+        if text:
+            return string(text[: self._longest], min(self._longest, kept))
+        there = bool(self._looks.get(pid) and self._looks[pid][-1][0] > when) or self.learn(pid)
+        looks = self._looks[pid]
+        before = next((mapped for at, mapped in reversed(looks) if at <= when), None)
+        if before is None:
+            return MISSING
+        after = looks[-1][1]
+        one, other = _area(before, address), _area(after, address)
+        if not PAGE <= address < end_of(after) or (there and one is None and other is None):
             return Unreadable(address)
-        area = next((one for one in self._mapped.get(pid, ()) if one.start <= address < one.end), None)
-        if area is None:
-            return Unreadable(address) if there else MISSING
-        if "w" in area.flags or not area.inode:
+        if one is None or other is None or _part(one) != _part(other) or not (there or _is_module(other, after)):
+            return MISSING
+        return self._unseen(pid, other, address)
+
+    def _unseen(self, pid: int, area: Area, address: int) -> Value:
+        """Return a string that the kernel didn't have at hand, or an empty one."""
+        if "r" not in area.flags:
+            return Unreadable(address)
+        if not area.inode:
             return b""
-        return _constant(pid, area, address, self._longest)
+        stored = _stored(pid, area, address, self._longest)
+        # Where the program may have written, only the file's empty string is one in any case.
+        return stored if "w" not in area.flags or stored == b"" else MISSING
 
 
-def _constant(pid: int, area: Area, address: int, longest: int) -> Value:
+def _area(mapped: Sequence[Area] | None, address: int) -> Area | None:
+    return next((one for one in mapped or () if one.start <= address < one.end), None)
+
+
+def _part(area: Area) -> tuple[object, ...]:
+    """Return what must be the same for an address to mean the same: the file, and where it lies in it."""
+    return area.inode, area.device, area.offset - area.start if area.inode else 0, area.flags
+
+
+def _is_module(area: Area, mapped: Sequence[Area]) -> bool:
+    return any(_MODULE in one.flags and (one.inode, one.device) == (area.inode, area.device) for one in mapped)
+
+
+def _stored(pid: int, area: Area, address: int, longest: int) -> Value:
     """Return a string that stands in a file."""
     mapping = Mapping(area.start, area.end, False, area.offset, area.inode, area.device)
+    size = min(longest, area.end - address)
     try:
         with open_mapped(pid, mapped_file(pid, area.name, [mapping])) as opened:
-            return os.pread(opened.descriptor, longest, area.offset + address - area.start).partition(b"\0")[0]
+            raw, end, _ = os.pread(opened.descriptor, size, area.offset + address - area.start).partition(b"\0")
     except (InputError, OSError):
         return MISSING
+    return raw if end else string(raw, longest)

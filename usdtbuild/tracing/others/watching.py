@@ -30,7 +30,6 @@ ALL_STRINGS, LONGEST = 400, 200
 MOST_ARGUMENTS = 6
 # <linux/capability.h>: to load BPF programs, and to attach them. bpftrace itself may ask for user 0 besides.
 _CAPABILITIES = {"CAP_BPF": 39, "CAP_PERFMON": 38}
-SEPARATOR = "\x1f"
 # The first version that can leave out a probe which the kernel refuses, and goes on with the others.
 _KNOWS_MISSING = (0, 23)
 _ESCAPE = re.compile(r"\\(?:uffffff([0-9a-f]{2})|.)")
@@ -111,12 +110,12 @@ def string_length(targets: Sequence[Target], wanted: int) -> int:
     return min(LONGEST, ALL_STRINGS // max(1, most), wanted + 8 & -8)
 
 
-def script(files: Sequence[Path], targets: Sequence[Target], what: str, only: int) -> str:
+def script(files: Sequence[Path], targets: Sequence[Target], what: str, only: int, separator: str) -> str:
     """Return a program that counts each hit by probe and process and, unless COUNT is asked, prints it.
 
-    It prints `h`, the probe's index, time, process, thread, and the arguments, strings behind all numbers, each after a
-    SEPARATOR. `t` with a processor and a time says that all before it from there is printed, `m` with a time that the
-    counts which follow are of later. `only` is the one process of which hits are wanted, 0 for all.
+    It prints `h`, the probe's index, time, process, thread, and the arguments, strings behind all numbers, each after
+    the separator. `t` with a processor and a time says that all before it from there is printed, `m` with a time that
+    the counts which follow are of later. `only` is the one process of which hits are wanted, 0 for all.
     """
     lines = ['config = { missing_probes = "warn" }'] if version() >= _KNOWS_MISSING else []
     guard = f" /pid == {only}/" if only else ""
@@ -126,7 +125,7 @@ def script(files: Sequence[Path], targets: Sequence[Target], what: str, only: in
             values = [text or "0" for text in expressions(target)]
             strings = [f"str({text})" for text, one in zip(expressions(target), target.arguments)
                        if one.kind == STRING and text]  # fmt: skip
-            pattern = f"h {index} %llu %d %d" + " %lu" * len(values) + f"{SEPARATOR}%s" * len(strings)
+            pattern = f"h {index} %llu %d %d" + " %lu" * len(values) + f"{separator}%s" * len(strings)
             shown = f' printf("{pattern}", {", ".join(["nsecs", "pid", "tid", *values, *strings])});'
         lines.append(f"{attached(file, target)}{guard} {{ @c[{index}, pid] = count();{shown} }}")
     if what != COUNT:

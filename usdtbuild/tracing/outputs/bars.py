@@ -31,7 +31,11 @@ class Distribution:
         """Count a value. NaN and infinite ones belong to no class, and are left out."""
         if not math.isfinite(value):
             return
-        number = math.floor(value / self._step) if self._step else (_decade if self._decimal else _power)(value)
+        if self._step:
+            whole = isinstance(value, int) and isinstance(self._step, int)  # whose quotient might be rounded
+            number = int(value // self._step) if whole else math.floor(value / self._step)
+        else:
+            number = (_decade if self._decimal else _power)(value)
         self._classes[number] = self._classes.get(number, 0) + 1
         self.count += 1
         self.total += value

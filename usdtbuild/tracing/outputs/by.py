@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
-from ..model import MISSING
+from ..model import MISSING, POINTER
 from . import KEYS
-from .histogram import find_argument
+from .histogram import find_argument, lost_too
 from .values import table_headings, value_text
 
 if TYPE_CHECKING:
@@ -75,13 +75,15 @@ class By:
             total = sum(seen.values()) + rest
             rows = sorted(seen.items(), key=lambda row: (-row[1], row[0]))
             values = f"{len(seen)} values" if len(seen) != 1 else "1 value"
-            self._stream.write(f"{heading}: {values} in {total} hits\n")
+            self._stream.write(f"{heading}: {values} in {total} hits{lost_too(report, number)}\n")
             width = len(str(rows[0][1]))
             for shown, count in rows[: self._top]:
                 self._stream.write(f"  {count:>{width}}  {count / total:>6.1%}  {shown}\n")
             left = sum(count for _, count in rows[self._top :])
             if left:
                 self._stream.write(f"  {left:>{width}}  {left / total:>6.1%}  in {len(rows) - self._top} more values\n")
+            if self._targets[number].arguments[self._places[number]].kind == POINTER:
+                self._stream.write("  (these are addresses; what stands there isn't read)\n")
             if rest:
                 self._stream.write(
                     f"  {rest:>{width}}  {rest / total:>6.1%}  in values that came when the table was full,"

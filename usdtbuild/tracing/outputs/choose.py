@@ -32,6 +32,7 @@ ENDINGS = {
     ".html": ("html", "Html", "a timeline"),
 }
 TEXT = ("", ".txt", ".log", ".out")  # what would be printed otherwise
+_COUNTS = (".json", ".jsonl", ".csv")  # what --count is written to for programs
 
 
 class Wishes(NamedTuple):
@@ -152,6 +153,10 @@ def check(wishes: Wishes) -> None:
         if ending not in ENDINGS and ending not in TEXT:
             known = ", ".join(f"{known} ({what})" for known, (_, _, what) in ENDINGS.items())
             raise UsageError(f"-o {name}: the ending {ending} is no format; there are {known}, and .txt")
+        if wishes.counting and ending not in (*TEXT, *_COUNTS):
+            raise UsageError(f"-o {name}: it shows hits one by one, which --count doesn't keep; leave out --count")
+    if wishes.top and not (wishes.counting or wishes.by or wishes.latency):
+        raise UsageError("--top is about rows of the tables of --count, --by and --latency; ask for one of them")
 
 
 def choose(wishes: Wishes, files: Outputs, stdout: IO[str]) -> All:
@@ -178,9 +183,7 @@ def _makers(wishes: Wishes) -> list[tuple[str, Callable[[IO[str]], Output]]]:
         return All([make(stream) for make in shown])
 
     found = [("", text)] if not texts and (tables or not wishes.files) else []
-    return found + [
-        (name, text if name in texts else _format(PurePath(name).suffix, wishes.heading)) for name in wishes.files
-    ]
+    return found + [(name, text if name in texts else _format(PurePath(name).suffix, wishes)) for name in wishes.files]
 
 
 def _shown(wishes: Wishes) -> tuple[Callable[[IO[str]], Output], ...]:
@@ -188,7 +191,7 @@ def _shown(wishes: Wishes) -> tuple[Callable[[IO[str]], Output], ...]:
     found: list[Callable[[IO[str]], Output]] = []
     top = {"top": wishes.top} if wishes.top else {}
     if wishes.counting:
-        found.append(lambda stream: _made("count", "Count", stream, wishes.live, wishes.folded))
+        found.append(lambda stream: _made("count", "Count", stream, wishes.live, wishes.folded, wishes.top))
     if wishes.histogram:
         found.append(lambda stream: _made("histogram", "Histogram", stream, wishes.histogram))
     if wishes.by:
@@ -203,9 +206,11 @@ def _lines(stream: IO[str]) -> Output:
     return _made("lines", "Lines", stream)
 
 
-def _format(ending: str, heading: str) -> Callable[[IO[str]], Output]:
+def _format(ending: str, wishes: Wishes) -> Callable[[IO[str]], Output]:
+    if wishes.counting:
+        return lambda stream: _made("count", "CountFile", stream, ending)
     module, name, _ = ENDINGS[ending]
-    more = (heading,) if ending == ".html" else ()
+    more = (wishes.heading,) if ending == ".html" else ()
     return lambda stream: _made(module, name, stream, *more)
 
 

@@ -1,27 +1,31 @@
-"""How often each target was hit: a table at the end, kept up to date meanwhile on a terminal.
+"""How often each target was hit: a table at the end, kept up to date meanwhile on a terminal; or a file for programs.
 
 Who asks for nothing in particular gets the probes of all libraries too, dozens that nobody has heard of and that never
-fire: those without a hit are one line then. A program's own are told one by one; that one isn't reached may be news.
-A line instead of a number says that it isn't known: something of the target was not traced, and nothing of it was seen.
+fire: those without a hit are one line then. A program's own are told one by one; that one isn't reached may be news,
+unless there are very many. A line instead of a number says that it isn't known: something of the target was not traced,
+and nothing of it was seen. `>=` before a number says that hits were lost before a filter could look at them.
 """
 
 from __future__ import annotations
 
+import csv
+import json
 import re
 import shutil
 import time
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ...text import one_line
 from . import COUNTS
-from .values import title
+from .values import cell, title
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ..model import Event, Report, Target, Totals
 
 
+_MOST_ZEROS = 20  # so many targets without a hit are told one by one
 _EVERY = 0.5  # seconds between two tables
 _LIBRARY = re.compile(r"\.so(\.[^/]*)?$")
 _UP, _CLEAR = "\x1b[{}A", "\x1b[J"  # ECMA-48: CUU, ED
@@ -32,8 +36,9 @@ class Count:
 
     needs = COUNTS
 
-    def __init__(self, stream: IO[str], live: bool = False, folded: bool = False) -> None:
-        self._stream = stream
+    def __init__(self, stream: IO[str], live: bool = False, folded: bool = False, top: int = 0) -> None:
+        """`top`: at most so many rows, 0 for all."""
+        self._stream, self._top = stream, top
         self._folded = folded
         self._live = live and stream.isatty()
         self._targets: Sequence[Target] = ()
@@ -54,8 +59,8 @@ class Count:
             return
         self._next = now + _EVERY
         size = shutil.get_terminal_size()
-        counts = [totals.counts.get(target.number, 0) for target in self._targets]
-        lines = [line[: size.columns - 1].rstrip("\n") + "\n" for line in self._table(counts, self._targets, set())]
+        rows = [_Row(totals.counts.get(target.number, 0), target, "") for target in self._targets]
+        lines = [line[: size.columns - 1].rstrip("\n") + "\n" for line in self._table(rows)]
         del lines[max(1, size.lines - 2) :]
         self._wipe()
         self._stream.writelines(lines)
@@ -71,18 +76,104 @@ class Count:
         """Write the table, the most hits first."""
         self._wipe()
         refused = {refusal.what for refusal in report.refusals}
-        self._stream.writelines(self._table(report.counts, report.targets, refused))
+        rows = []
+        for count, target in zip(report.counts, report.targets):
+            sign, about = "", 0
+            if not count and target.title in refused:
+                sign = "-"
+            elif not report.is_exact(target.number):
+                all_, lost = report.hits[target.number], report.lost[target.number]
+                sign, about = ">=", count * all_ // max(1, all_ - lost)
+            rows.append(_Row(count, target, sign, about))
+        self._stream.writelines(self._table(rows))
         self._stream.flush()
 
-    def _table(self, counts: Sequence[int], targets: Sequence[Target], refused: set[str]) -> list[str]:
-        rows = sorted(zip(counts, targets), key=lambda row: (-row[0], row[1].title))
-        shown = [row for row in rows if not self._folded or row[0] or not _LIBRARY.search(row[1].module.path)]
-        numbers = [str(count) if count or target.title not in refused else "-" for count, target in shown]
-        width = max(map(len, numbers), default=1)
-        several = len({target.module.path for target in targets}) > 1
+    def _table(self, rows: list[_Row]) -> list[str]:
+        rows.sort(key=lambda row: (-row.hits, row.target.title))
+        several = len({row.target.module.path for row in rows}) > 1
+        left: dict[str, int] = {}
+        if self._folded:
+            rows = _leave(rows, lambda row: row.is_zero and bool(_LIBRARY.search(row.target.module.path)), left,
+                          "{} probe{} of libraries without a hit")  # fmt: skip
+        if sum(row.is_zero for row in rows) > _MOST_ZEROS:
+            rows = _leave(rows, lambda row: row.is_zero, left, "{} more without a hit")
+        if sum(row.sign == "-" for row in rows) > _MOST_ZEROS:
+            rows = _leave(rows, lambda row: row.sign == "-", left, "{} more that were not traced everywhere")
+        if self._top and len(rows) > self._top:
+            left["{} more"] = len(rows) - self._top
+            rows = rows[: self._top]
+        width = max((len(row.number) for row in rows), default=1)
         lines = [
-            f"{number:>{width}}  {title(target)}" + (f"  ({one_line(target.module.path)})" if several else "") + "\n"
-            for number, (_, target) in zip(numbers, shown)
+            f"{row.number:>{width}}  {title(row.target)}"
+            + (f"  (about {row.about}, if what was lost is like what was seen)" if row.about else "")
+            + (f"  ({one_line(row.target.module.path)})" if several else "")
+            + "\n"
+            for row in rows
         ]
-        left = len(rows) - len(shown)
-        return lines + [f"(and {left} {'probe' if left == 1 else 'probes'} of libraries without a hit)\n"] * bool(left)
+        return lines + [f"(and {text.format(count, 's' if count > 1 else '')})\n" for text, count in left.items()]
+
+
+class _Row(NamedTuple):
+    """A target's count; `sign` is `-` where it isn't known, `>=` where there may have been more, `about` so many."""
+
+    hits: int
+    target: Target
+    sign: str
+    about: int = 0
+
+    @property
+    def number(self) -> str:
+        return "-" if self.sign == "-" else f"{self.sign}{self.hits}"
+
+    @property
+    def is_zero(self) -> bool:
+        return self.number == "0"
+
+
+def _leave(rows: list[_Row], those: Callable[[_Row], bool], left: dict[str, int], text: str) -> list[_Row]:
+    """Return the rows without those that are told by one line, whose number is put into `left`."""
+    kept = [row for row in rows if not those(row)]
+    if len(kept) < len(rows):
+        left[text] = len(rows) - len(kept)
+    return kept
+
+
+class CountFile:
+    """Writes the counts for programs: a JSON document, an object a line, or a table (docs/json.md)."""
+
+    needs = COUNTS
+
+    def __init__(self, stream: IO[str], ending: str) -> None:
+        self._stream, self._ending = stream, ending
+
+    def start(self, targets: Sequence[Target]) -> None:
+        """Nothing: the report has them."""
+
+    def events(self, events: Sequence[Event]) -> None:
+        """Nothing: engines count."""
+
+    def counts(self, totals: Totals) -> None:
+        """Nothing: what counts is the end."""
+
+    def finish(self, report: Report) -> None:
+        """Write it: all targets, in their order."""
+        refused = {refusal.what for refusal in report.refusals}
+        rows: list[dict[str, Any]] = [
+            {
+                "probe": title(target), "kind": target.kind, "module": one_line(target.module.path), "hits": count,
+                "exact": report.is_exact(target.number) and not (not count and target.title in refused),
+                "lost": report.lost[target.number],
+            }
+            for count, target in zip(report.counts, report.targets)
+        ]  # fmt: skip
+        if self._ending == ".json":
+            json.dump({"version": 1, "counts": rows}, self._stream, indent=1)
+            self._stream.write("\n")
+        elif self._ending == ".jsonl":
+            self._stream.writelines(json.dumps(row) + "\n" for row in rows)
+        else:
+            table = csv.writer(self._stream, lineterminator="\n")
+            table.writerow(("probe", "kind", "module", "hits", "exact", "lost"))
+            table.writerows(
+                [cell(value) if isinstance(value, str) else int(value) for value in row.values()] for row in rows
+            )

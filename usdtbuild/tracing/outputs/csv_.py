@@ -11,10 +11,8 @@ import io
 import tempfile
 from typing import IO, TYPE_CHECKING, Any
 
-from ...text import one_line
-from ..model import MISSING
 from . import EVENTS
-from .values import argument_names, plain_value, title
+from .values import argument_names, cell, cell_value, title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +20,13 @@ if TYPE_CHECKING:
     from ..model import Event, Report, Target, Totals
 
 _HEAD = ("time", "pid", "tid", "probe")
-# Spreadsheets take what begins with one of these for a formula, in a string's place too (CWE-1236).
-_FORMULA = ("=", "+", "-", "@")
 
 
 class Csv:
-    """Writes RFC 4180, but for the lines' ends, which are newlines only."""
+    """Writes RFC 4180, but for the lines' ends, which are newlines only.
+
+    In an empty cell's column the probe has no argument.
+    """
 
     needs = EVENTS
 
@@ -43,7 +42,7 @@ class Csv:
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets, and which columns there are."""
         self._targets = targets
-        self._titles = [_text(title(target)) for target in targets]
+        self._titles = [cell(title(target)) for target in targets]
         self._places = [
             [self._columns.setdefault(name, len(self._columns)) for name in argument_names(target)]
             for target in targets
@@ -59,10 +58,7 @@ class Csv:
         row: list[Any] = [""] * len(self._columns)
         arguments = self._targets[event.target].arguments
         for place, argument, value in zip(self._places[event.target], arguments, event.values):
-            if isinstance(value, bytes):
-                row[place] = _text(one_line(value))
-            elif value is not MISSING and value is not None:
-                row[place] = plain_value(argument, value)
+            row[place] = cell_value(argument, value)
         return [event.time, event.pid, event.tid, self._titles[event.target], *row]
 
     def counts(self, totals: Totals) -> None:
@@ -71,7 +67,7 @@ class Csv:
     def finish(self, report: Report) -> None:
         """Write the header, and the rows behind it, each with all columns."""
         head = io.StringIO()
-        csv.writer(head, lineterminator="\n").writerow([*_HEAD, *map(_text, self._columns)])
+        csv.writer(head, lineterminator="\n").writerow([*_HEAD, *map(cell, self._columns)])
         self._stream.write(head.getvalue())
         self._rows.seek(0)
         for rows, columns in self._parts:
@@ -84,7 +80,3 @@ class Csv:
         """Let go of the temporary file."""
         with contextlib.suppress(OSError):
             self._rows.close()
-
-
-def _text(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -28,6 +28,11 @@ def find_argument(option: str, name: str, targets: Sequence[Target]) -> dict[int
     return found
 
 
+def lost_too(report: Report, number: int) -> str:
+    """Return what a heading says of hits of a target that were lost."""
+    return f"; {report.lost[number]} more were lost" if report.lost[number] else ""
+
+
 class Histogram:
     """Writes the distributions at the end; ARG, or ARG,STEP for steps of one width."""
 
@@ -79,9 +84,14 @@ class Histogram:
             floating = self._targets[number].arguments[self._places[number]].kind == FLOAT
             least, most = (f"{value:g}" if floating else str(value) for value in (seen.least, seen.most))
             self._stream.write(
-                f"{heading}: {seen.count} values from {least} to {most}, mean {seen.total / seen.count:.6g}\n"
+                f"{heading}: {seen.count} values from {least} to {most}, mean {seen.total / seen.count:.6g}"
+                f"{lost_too(report, number)}\n"
             )
-            self._stream.writelines(f"{line}\n" for line in seen.lines(lambda bound: f"{bound:.15g}"))
+            self._stream.writelines(f"{line}\n" for line in seen.lines(_bound))
         if not hit:
             self._stream.write(f"no values of {self._name} were seen\n")
         self._stream.flush()
+
+
+def _bound(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.15g}"

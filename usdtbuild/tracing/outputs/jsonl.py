@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class JsonLines:
     """Writes `{"time": ns, "pid": n, "tid": n, "probe": "provider:probe", "args": {...}}`.
 
-    An argument that couldn't be had is left out; a NULL string is null.
+    An argument that couldn't be had is left out; for values see `plain_value`, and schemas/trace-hit.json.
     """
 
     needs = EVENTS

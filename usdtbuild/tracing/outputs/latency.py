@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 
 from ...errors import UsageError
 from ..filters import argument_index, said_arguments
-from ..model import MISSING
+from ..model import CALL, ENTER, MISSING
 from . import EVENTS
 from .bars import Distribution, duration, round_duration
 from .values import argument_names, title, value_text
@@ -159,8 +159,10 @@ class Latency:
         return " ".join([title(target), *(f"{name}={value_text(argument, value)}" for name, argument, value in pairs)])
 
     def _write_unpaired(self) -> None:
+        calls = all(self._targets[number].kind in (ENTER, CALL) for number in self._begins)
+        open_ = "calls had not returned by the end of the trace: they go on, or an exception or longjmp has ended them"
         for count, what in (
-            (self._is_waiting, "begins had no end by the end of the trace"),
+            (self._is_waiting, open_ if calls else "begins had no end by the end of the trace"),
             (self._without_begin, "ends had no begin"),
             (self._without_key, f"hits had no value of {self._key}"),
             (self._dropped, f"begins were not paired, because {_MOST_WAITING:,} were waiting for their end"),

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ..model import Event, Report, Target, Totals
 
-_EXACT = 1 << 53  # beyond it a reader that has doubles only would change the number
-
 
 class TraceEvents:
     """Writes spans as complete events ("X"), those that overlap others as asynchronous ones, and points as instants."""
@@ -77,8 +75,7 @@ class TraceEvents:
         number = event.target
         for name, argument, value in zip(self._names[number], self._targets[number].arguments, event.values):
             if value is not MISSING:
-                plain = plain_value(argument, value)
-                shown[name] = str(plain) if isinstance(plain, int) and abs(plain) > _EXACT else plain
+                shown[name] = plain_value(argument, value)
         return shown
 
     def _write(self, name: str, phase: str, event: Event, more: dict[str, Any]) -> None:

@@ -11,19 +11,29 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ...text import one_line
-from ..model import FLOAT, MISSING, POINTER, Unreadable
+from ..model import FLOAT, MISSING, POINTER, Cut, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ..model import Argument, Target, Value
 
-Plain = int | float | str | None
+# Spreadsheets take what begins with one of these for a formula, in a string's place too (CWE-1236).
+_FORMULA = ("=", "+", "-", "@", "'")
+
+Plain = int | float | str | dict[str, str | bool] | None
+_EXACT = 1 << 53  # from there on a reader that has doubles only takes two numbers for one
+_LONGEST_CHARACTER = 4  # bytes of UTF-8
 
 
 def title(target: Target) -> str:
     """Return a target's name, fit to be shown: `provider:probe`, or a function."""
     return one_line(target.title)
+
+
+def cell(text: str) -> str:
+    """Return a text as a table's cell has it: with a `'` before it where a spreadsheet would find a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def argument_names(target: Target) -> tuple[str, ...]:
@@ -50,17 +60,62 @@ def table_headings(targets: Sequence[Target], places: Iterable[tuple[int, int]])
 
 
 def plain_value(argument: Argument, value: Value) -> Plain:
-    """Return a value for a file: numbers as they are, strings as text, pointers as `0x...`, NULL strings as None.
+    """Return a value for JSON, so that none looks like another. Don't ask for MISSING ones.
 
-    What can't be said as a JSON number (infinity, NaN) is text. Don't ask for MISSING ones.
+    Numbers are numbers, a string is a text, NULL as a string is None. Everything else is an object that says what it
+    is: `bytes` (hexadecimal) for a string that is no UTF-8, `text` or `bytes` with `cut` for one that may be longer,
+    `unreadable` for the address of one, `pointer`, `integer` for one that a double can't hold, `float` for infinity
+    and NaN.
     """
     if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
+        return _plain_text(value)
+    if value is None:
+        return None
     if isinstance(value, float):
-        return value if math.isfinite(value) else repr(value)
-    if value is not None and (isinstance(value, Unreadable) or argument.kind == POINTER):
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, Unreadable):
+        return {"unreadable": f"{value:#x}"}
+    if argument.kind == POINTER:
+        return {"pointer": f"{value:#x}"}
+    return int(value) if abs(value) < _EXACT else {"integer": str(value)}
+
+
+def _plain_text(value: bytes) -> Plain:
+    cut = isinstance(value, Cut)
+    try:
+        text = value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if not cut or len(value) - error.start >= _LONGEST_CHARACTER or error.reason != "unexpected end of data":
+            return {"bytes": value.hex(), "cut": True} if cut else {"bytes": value.hex()}
+        text = value[: error.start].decode("utf-8")
+    return {"text": text, "cut": True} if cut else text
+
+
+def cell_value(argument: Argument, value: Value) -> str | int | float:
+    r"""Return a value for a table's cell, so that none looks like another of the same argument.
+
+    In a string a backslash is `\\`, and what isn't printable or no UTF-8 is spelled with one. So a cell that begins
+    with one may be something else: `\N` is NULL, `\E` the empty string, `\?` what could not be read, with the address
+    where that is known, and `\#` stands before an integer that a double can't hold. `\...` ends what may be longer.
+    """
+    if isinstance(value, bytes):
+        text = "".join(map(_in_cell, value.decode("utf-8", "surrogateescape")))
+        return cell(text + "\\..." * isinstance(value, Cut)) or "\\E"
+    if value is None:
+        return "\\N"
+    if value is MISSING:
+        return "\\?"
+    if isinstance(value, Unreadable):
+        return f"\\?{value:#x}"
+    if isinstance(value, float):
+        return value
+    if argument.kind == POINTER:
         return f"{value:#x}"
-    return None if value is None or value is MISSING else int(value)
+    return int(value) if abs(value) < _EXACT else f"\\#{value}"
+
+
+def _in_cell(character: str) -> str:
+    return character if character == '"' or (character.isprintable() and character != "\\") else _escaped(character)
 
 
 def value_text(argument: Argument, value: Value) -> str:
@@ -71,7 +126,8 @@ def value_text(argument: Argument, value: Value) -> str:
         return "NULL"
     if isinstance(value, bytes):
         text = value.decode("utf-8", "surrogateescape")
-        return '"' + "".join(c if c.isprintable() and c not in '"\\' else _escaped(c) for c in text) + '"'
+        shown = "".join(c if c.isprintable() and c not in '"\\' else _escaped(c) for c in text)
+        return f'"{shown}"' + "..." * isinstance(value, Cut)
     if isinstance(value, Unreadable) or argument.kind == POINTER:
         return f"{value:#x}"
     return f"{value:g}" if argument.kind == FLOAT else str(value)

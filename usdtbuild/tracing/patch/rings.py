@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import native
-from ..model import FLOAT, MISSING, STRING, Event, Unreadable
+from ..model import FLOAT, MISSING, STRING, Event, Unreadable, string
 from ..spare import spare_memory
 from .code import HEAD, HEADER, READY, RING_HEADER, RINGS, TAIL, Shape
 
@@ -299,7 +299,7 @@ def _reader(spec: SiteSpec, longest: int) -> Callable[[bytes, int], tuple[Value,
             elif length < 0:
                 values[index] = Unreadable(pointer)
             else:
-                values[index] = raw[at + place + 8 : at + place + 8 + length]
+                values[index] = string(raw[at + place + 8 : at + place + 8 + length], longest)
         return tuple(values)
 
     return with_strings if strings else plain

@@ -1,0 +1,121 @@
+"""Patterns that match nothing of a program: which they are, and which names that it has were perhaps meant.
+
+It looks at files anew, and only if there is such a pattern: what is traced doesn't say what else there is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import InputError
+from ..text import one_line
+from .model import CALL, ENTER, PROBE, Module
+from .selection import CALL_RULE, FUNCTION_RULE, PROBE_RULE, matches, spellings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..inspection.targets import Loaded
+    from .job import Job
+    from .model import Target
+    from .selection import Wanted
+
+_KINDS = {PROBE_RULE: PROBE, FUNCTION_RULE: ENTER, CALL_RULE: CALL}
+_WORDS = {PROBE_RULE: "probes", FUNCTION_RULE: "functions", CALL_RULE: "library calls"}
+_FEW = 10  # names that are told
+
+
+class Absent(NamedTuple):
+    """A pattern that nothing matches (`rule` is the letter of its option), and the names that there are instead."""
+
+    rule: str
+    pattern: str
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        shown = self.names if ":" in self.pattern else {name.rpartition(":")[2]: name for name in self.names}
+        near = difflib.get_close_matches(self.pattern, shown, 3)
+        text = f"nothing matches -{self.rule} {self.pattern}"
+        if near:
+            text += f"; did you mean {' or '.join(map(one_line, near))}?"
+        left = len(self.names) - _FEW
+        if not self.names:
+            return f"{text}; there are no {_WORDS[self.rule]}"
+        if near and left > 0:
+            return text
+        there = f"there are {', '.join(map(one_line, self.names[:_FEW]))}" + (f" and {left} more" if left > 0 else "")
+        return f"{text} T{there[1:]}" if near else f"{text}; {there}"
+
+
+def unmatched(wanted: Wanted, targets: Sequence[Target]) -> list[tuple[str, str]]:
+    """Return the patterns that match no target by the name that it is shown with; functions may have others."""
+    named = {
+        rule: [spellings(one.provider, one.name) for one in targets if one.kind == _KINDS[rule]] for rule in _KINDS
+    }
+    return [
+        (rule, pattern)
+        for rule, pattern in wanted.ordered
+        if rule in _KINDS and not any(matches(names, pattern) for names in named[rule])
+    ]
+
+
+def absent(wish: Job, targets: Sequence[Target], pid: int) -> list[Absent]:
+    """Return the patterns that match nothing of a process, or of the program that it was, if it has ended."""
+    found = []
+    for rule, pattern in unmatched(wish.wanted, targets):
+        names, others = set[str](), set[str]()
+        for image in _images(wish, pid):
+            with contextlib.suppress(InputError):
+                for title, more in _names(image, rule):
+                    names.add(title)
+                    others.update(more)
+        if not matches(tuple(names | others), pattern) and (
+            names or not any(one.kind == _KINDS[rule] for one in targets)
+        ):
+            found.append(Absent(rule, pattern, tuple(sorted(names))))
+    return found
+
+
+def _images(wish: Job, pid: int) -> Iterator[Loaded]:
+    """Yield the files of a process of this machine that are of interest; of one that has ended its program's."""
+    from ..inspection.targets import Loaded, files, loaded
+
+    mapped: list[Loaded] = []
+    if not wish.remote and not wish.emulator:
+        with contextlib.suppress(InputError, OSError):
+            mapped = list(loaded(pid, lambda error: None))
+    path = Path(wish.cwd, wish.argv[0]) if wish.argv else None
+    if path is not None and "/" not in wish.argv[0]:
+        path = Path(shutil.which(wish.argv[0]) or path)
+    if not mapped and path is not None:
+        with contextlib.suppress(InputError, OSError):
+            mapped = [Loaded(image, 0) for image in files(str(path), lambda error: None)]
+    yield from (one for one in mapped if wish.wanted.takes_module(one.image.path))
+
+
+def _names(one: Loaded, rule: str) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield what there is of a kind in a file: the name that is shown, and all that it has."""
+    if rule == PROBE_RULE:
+        from ..inspection.probes import inspect
+
+        for probe in inspect(one.image).probes:
+            yield f"{probe.provider}:{probe.name}", spellings(probe.provider, probe.name)
+    elif rule == FUNCTION_RULE:
+        from ..functions.read import FunctionReader
+
+        yield from ((function.name, function.names) for function in FunctionReader(one.image).report.functions)
+    else:
+        from .library_calls import call_targets
+
+        taken: list[Sequence[str]] = []
+
+        def note(names: Sequence[str]) -> bool:
+            taken.append(names)
+            return False
+
+        list(call_targets(one, Module(one.image.path, one.bias, "", one.image.machine), note, 0))
+        yield from ((names[0], names) for names in taken)
