@@ -20,6 +20,7 @@ from usdtbuild.tracing.errors import TracerError
 from usdtbuild.tracing.job import Job
 from usdtbuild.tracing.selection import Wanted
 from usdtbuild.tracing.session import Session
+from usdtbuild.tracing.tracees import status_field
 
 from .conftest import SOURCES
 
@@ -221,3 +222,56 @@ def test_a_worker_that_ends_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(subprocess, "Popen", Ended)
     with Session(Job(Wanted(), argv=("true",))) as session, pytest.raises(TracerError, match="ended unexpectedly"):
         session.start()
+
+
+# A worker whose front goes while it looks up what a process has.
+LOOKING = """
+import os, socket, sys, time
+from multiprocessing.connection import Connection
+from usdtbuild.tracing import arming, job, worker
+from usdtbuild.tracing.selection import Wanted
+
+def look(*_):
+    os.close(front)
+    time.sleep(600)
+
+arming.select = look
+ours, theirs = socket.socketpair()
+front = ours.detach()
+link = Connection(front)
+link.send(job.Job(Wanted(), pid=int(sys.argv[1]), spool=os.open("/dev/null", os.O_WRONLY)))
+link._handle = None
+worker.serve(Connection(theirs.detach()), set(), ())
+print("over")
+"""
+
+
+def test_the_worker_hears_that_the_front_is_gone_while_it_looks_things_up(scene: Callable[..., Path]) -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([scene("pie"), "5", "1", "wait"], stdin=pipe, stdout=pipe, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        words = [sys.executable, "-c", LOOKING, str(program.pid)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        output, _ = program.communicate("\n", timeout=60)
+    assert (done.stdout, done.stderr, output) == ("over\n", "", "wrong=0 guarded=0\n")
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_a_trace_ends_on_time_however_late_its_front_is(scene: Callable[..., Path], engine: str) -> None:
+    """The program is let go of while records wait to be taken."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([scene("pie"), "5", "1", "wait"], stdin=pipe, stdout=pipe, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        with Session(Job(Wanted(probes=("scene:*",)), engine=engine, pid=program.pid, duration=0.5)) as session:
+            session.start()
+            assert status_field(program.pid, "TracerPid") != "0"
+            deadline = time.monotonic() + 20
+            while status_field(program.pid, "TracerPid") != "0":
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            for _ in session.batches():
+                pass
+        output, _ = program.communicate("\n", timeout=60)
+    assert output == "wrong=0 guarded=0\n"

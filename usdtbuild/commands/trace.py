@@ -392,7 +392,7 @@ def _follow(
     """Hand over what comes until it is enough; `counts`: no hits come, only how many there were."""
     known, seen = len(session.targets), 0
     deadline = time.monotonic() + duration if duration is not None else None
-    batches = session.batches(0.1)
+    batches = session.batches(0.05)
     while True:
         batch: Sequence[Event] | None = next(batches, None)
         if batch is None:

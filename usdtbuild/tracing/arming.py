@@ -218,8 +218,9 @@ class Arming:
         for key in gone:
             process.forget(*process.modules.pop(key))
         try:
-            found: Selection = apart(self.wish.user, lambda opened: select(
-                process.pid, self.wish.wanted, 0, frozenset(process.modules), opened))  # fmt: skip
+            with self.tracees.calmly():
+                found: Selection = apart(self.wish.user, lambda opened: select(
+                    process.pid, self.wish.wanted, 0, frozenset(process.modules), opened))  # fmt: skip
         except InputError as error:
             raise TracerError(str(error)) from None
         if found.refusals and has_ended(process.pid):

@@ -9,6 +9,10 @@ class TracerError(UsdtError):
     """A tracer doesn't do its work here; the message says what happened and what helps."""
 
 
+class FrontGoneError(Exception):
+    """The front has ended, and with it what the trace was for."""
+
+
 class ProgramGoneError(TracerError):
     """The process has called exec meanwhile: what was to be done to its program needn't be done any more."""
 

@@ -86,6 +86,7 @@ class Tracees:
         self.unseen: list[ptrace.Stop] = []  # what happened while something else was waited for
         self.astray: Callable[[Thread], bool] = lambda _: False  # whether a fault is due to us, and made good by now
         self.stood_still = 0.0  # seconds that processes stood for somebody's `standing`
+        self.calm = False  # nothing is half done, so whoever hears that the front is gone may leave off
         self._inner = 0
 
     def of(self, pid: int) -> list[Thread]:
@@ -246,6 +247,7 @@ class Tracees:
     @contextlib.contextmanager
     def standing(self, pid: int) -> Iterator[list[Thread]]:
         """Stop all threads of a seized process for the body of the `with`; those that stood before stand after."""
+        calm, self.calm = self.calm, False
         started = time.monotonic()
         before = {thread.tid for thread in self.of(pid) if thread.stopped}
         stopped = self.stop(pid)
@@ -258,6 +260,16 @@ class Tracees:
             for thread in self.of(pid):
                 if thread.tid not in before and not thread.trapped:
                     self.resume(thread)
+            self.calm = calm
+
+    @contextlib.contextmanager
+    def calmly(self) -> Iterator[None]:
+        """Let the body of the `with` end by FrontGoneError if the front goes, except where processes stand."""
+        self.calm = True
+        try:
+            yield
+        finally:
+            self.calm = False
 
 
 def _in_vfork(thread: Thread) -> bool:

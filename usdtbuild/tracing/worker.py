@@ -6,7 +6,10 @@ It outlives a front that is killed just long enough to put everything back. Star
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import math
 import os
+import select
 import signal
 import sys
 import time
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING
 from ..errors import UsdtError
 from . import clock, job, ptrace
 from .arming import Process
-from .errors import TracerError
+from .errors import FrontGoneError, TracerError
 from .keeper import KEEPER
 from .model import COUNT, Event
 from .outbox import Outbox
@@ -55,12 +58,15 @@ class Worker:
         self._next_tick = self._next_count = 0.0
         self._over_at = 0
         self._pause = _TICK
+        self._deadline = math.inf
         self._told: tuple[dict[int, int], dict[int, int]] = ({}, {})
 
     # -- telling the front -------------------------------------------------------------------------------------------
 
     def tell(self, message: job.Message) -> None:
         """Say something to the front, once there is time."""
+        if isinstance(message, job.Started):
+            self._deadline = time.monotonic() + self.wish.duration
         self.outbox.put(message)
 
     def hit(self, pid: int, tid: int, target: int, values: tuple[object, ...]) -> None:
@@ -217,7 +223,7 @@ class Worker:
             self.processes.settle()
 
     def _loop(self) -> None:
-        while not self.stopping and self.processes.alive():
+        while not self.stopping and self.processes.alive() and time.monotonic() < self._deadline:
             busy = self._stops()
             if time.monotonic() >= self._next_tick:
                 self.tick()
@@ -225,7 +231,8 @@ class Worker:
             self.outbox.send()
             self.stopping |= self.outbox.closed
             if not busy:
-                signal.sigtimedwait({signal.SIGCHLD}, max(0.0, self._next_tick - time.monotonic()))
+                until = min(self._next_tick, self._deadline)
+                signal.sigtimedwait({signal.SIGCHLD}, max(0.0, until - time.monotonic()))
         self._listen()  # to what the front said before it went
 
     def hold(self) -> None:
@@ -256,11 +263,25 @@ class Worker:
         busy = False
         for _ in range(1000):
             stop = ptrace.look(-1, os.WNOHANG)
-            if stop is None:
+            if stop is None or time.monotonic() >= self._deadline:
                 break
             busy = True
             self.handle(stop)
         return busy
+
+    def watch_front(self) -> None:
+        """Hear at once that the front is gone, also while much is looked up: by a signal. Raises OSError."""
+        signal.signal(signal.SIGIO, self._front_is_heard)
+        number = self.link.fileno()
+        fcntl.fcntl(number, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(number, fcntl.F_SETFL, fcntl.fcntl(number, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def _front_is_heard(self, *_: object) -> None:
+        if self.tracees.calm:
+            poll = select.poll()
+            poll.register(self.link.fileno(), 0)
+            if any(events & select.POLLHUP for _, events in poll.poll(0)):
+                raise FrontGoneError
 
     def handle(self, stop: ptrace.Stop) -> None:
         """Handle one stop, and what else happened meanwhile."""
@@ -282,7 +303,10 @@ def serve(link: Connection, mask: set[int], deaf: Sequence[int]) -> None:
     worker = Worker(link, wish, mask, deaf)
     try:
         KEEPER.start()
+        worker.watch_front()
         worker.run()
+    except FrontGoneError:
+        worker.outbox.closed = True
     except UsdtError as error:
         worker.outbox.put_last(job.Failed(str(error), error.exit_code))
     except ProcessLookupError:

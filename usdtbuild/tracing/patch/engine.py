@@ -98,6 +98,28 @@ class PatchEngine:
             memory.close()
 
     def _attach(self, memory: Memory) -> list[Refusal]:
+        with self.tracees.calmly():
+            refusals, prepared = self._prepared(memory)
+        if prepared is None:
+            return refusals
+        with self._all_standing() as threads:
+            self._install(threads, prepared, memory)
+        if self.rings is not None:  # while the process runs on
+            for ring in range(code.RINGS):
+                if not self.rings.prepare(ring, self.first):
+                    raise TracerError("there is no memory for buffers; --count needs none")
+        with self._all_standing():
+            refusals += self._arm(prepared.stretches, memory)
+        assert self.layout is not None
+        self.mapping = prepared.mapping
+        self._counters = [prepared.mapping.file_offset(address) for address in self.layout.counter_of]
+        return refusals
+
+    def _prepared(self, memory: Memory) -> tuple[list[Refusal], _Prepared | None]:
+        """Look up and lay out everything; return what is refused, and what is ready, None if nothing is to be done.
+
+        Raises TracerError.
+        """
         mapped = areas(self.pid)
         room = Room(mapped)
         code_areas = [(one.start, one.end) for one in mapped if "x" in one.flags]
@@ -105,7 +127,7 @@ class PatchEngine:
         self.astray = mirrors.astray
         spots, refusals = self.machine.find_spots(self.plan, memory, mirrors, self.others)
         if not spots:
-            return refusals
+            return refusals, None
         record = self.plan.what != COUNT
         if record:
             self.first = min(FIRST, spare_memory() // 4 // code.RINGS)
@@ -132,20 +154,9 @@ class PatchEngine:
             self.layout, more = build(*where[:2])
             refusals += more
         if not self.layout.spots:
-            return refusals
+            return refusals, None
         self.changes = Changes(self.layout.spots, memory)
-        prepared = self._prepare(memory, room, where)
-        with self._all_standing() as threads:
-            self._install(threads, prepared, memory)
-        if self.rings is not None:  # while the process runs on
-            for ring in range(code.RINGS):
-                if not self.rings.prepare(ring, self.first):
-                    raise TracerError("there is no memory for buffers; --count needs none")
-        with self._all_standing():
-            refusals += self._arm(prepared.stretches, memory)
-        self.mapping = prepared.mapping
-        self._counters = [prepared.mapping.file_offset(address) for address in self.layout.counter_of]
-        return refusals
+        return refusals, self._prepare(memory, room, where)
 
     @contextlib.contextmanager
     def _all_standing(self) -> Iterator[Sequence[Thread]]:
