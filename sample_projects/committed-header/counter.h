@@ -107,8 +107,9 @@
 #endif
 #if defined(__x86_64__)
 #define USDTBUILD_INTEL "{|.ifndef .Lusdtbuild_place; .set .Lusdtbuild_place,1; .macro usdtbuild_place x; " \
-	".set .Lusdtbuild_first,1; .irpc c,\\x; .if .Lusdtbuild_first; .ifc \\c,r; .ascii \"%%\"; .else; " \
-	".ascii \"\\044\"; .endif; .endif; .set .Lusdtbuild_first,0; .endr; .ascii \"\\x\"; .endm; .endif;}"
+	".set .Lusdtbuild_name,0; .irp r,rax,rbx,rcx,rdx,rsi,rdi,rbp,r8,r9,r10,r11,r12,r13,r14,r15; .ifc \\r,\\x; " \
+	".set .Lusdtbuild_name,1; .endif; .endr; .if .Lusdtbuild_name; .ascii \"%%\"; .else; .ascii \"\\044\"; .endif; " \
+	".ascii \"\\x\"; .endm; .endif;}"
 #else
 #define USDTBUILD_INTEL
 #endif
@@ -164,7 +165,7 @@ USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
 /* What a statement says of memory: compilers may leave out or put off stores that it doesn't read. */
 #define USDTBUILD_MEMORY : "memory"
 #define USDTBUILD_NONE
-#define USDTBUILD_IN_CELL __attribute__((__aligned__(8)))
+#define USDTBUILD_IN_CELL(T) union { T value; double cell; }
 #if !defined(__cplusplus)
 #define USDTBUILD_VALUE(T, x) ((T){ (x) })
 #else
@@ -193,18 +194,17 @@ USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
 #define USDTBUILD_OPERAND_1(i, offset) USDTBUILD_CELL(offset)
 #if defined(__cplusplus)
 #define USDTBUILD_AT_1(text, memory, numbers, T0, x0) \
-	struct { T0 v0 USDTBUILD_IN_CELL; } const usdt_cells = { x0 }; \
+	struct { USDTBUILD_IN_CELL(T0) v0; } const usdt_cells = { { x0 } }; \
 	__asm__ __volatile__(text : : numbers [usdt_b] USDTBUILD_BASE(&usdt_cells) : "memory"); USDTBUILD_ONCE
 #else
 #define USDTBUILD_AT_1(text, memory, numbers, T0, x0) \
-	__asm__ __volatile__(text : : numbers [usdt_b] USDTBUILD_BASE(&(struct { T0 v0 USDTBUILD_IN_CELL; }){ x0 }) : "memory"); USDTBUILD_ONCE
+	__asm__ __volatile__(text : : numbers [usdt_b] USDTBUILD_BASE(&(struct { USDTBUILD_IN_CELL(T0) v0; }){ { x0 } }) : "memory"); USDTBUILD_ONCE
 #endif
 #endif
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
 /* provider counter */
 #ifndef USDTBUILD_PROVIDER_counter
 #define USDTBUILD_PROVIDER_counter 0xa798bdc

@@ -80,13 +80,19 @@ SHOWN = ["-1", '"one"', "200", "-3", str(-4 << 40), "4000000000", "-6", "-7", "6
 
 
 @pytest.mark.live("gdb")
+@pytest.mark.parametrize("made", ["dtrace -h", "header"])
 @pytest.mark.parametrize("line", ["gcc -O0", "gcc -O2 -fPIE -pie", "clang -O0", "clang -O2", "g++ -x c++ -O2"])
-def test_no_to_twelve_arguments_arrive(line: str, tmp_path: Path, dtrace: Any, run: Any, need: Any, gdb: str) -> None:
+def test_no_to_twelve_arguments_arrive(
+    line: str, made: str, tmp_path: Path, dtrace: Any, usdtbuild: Any, run: Any, need: Any, gdb: str
+) -> None:
     words = line.split()
     need(words[0])
     probes = "".join(f"  probe p{n}({', '.join(TYPES[:n])});\n" for n in range(13))
     (tmp_path / "count.d").write_text(f"provider count {{\n{probes}}};\n")
-    dtrace("-h", "-s", "count.d", cwd=tmp_path)
+    if made == "header":
+        usdtbuild("header", "count.d", cwd=tmp_path)
+    else:
+        dtrace("-h", "-s", "count.d", cwd=tmp_path)
     calls = "".join(f"\tCOUNT_P{n}({', '.join(f'v{i}' for i in range(n))});\n" for n in range(13))
     locals_ = "".join(
         f"\t{'const ' if '*' in t else ''}{t} v{i} = argc ? {v} : 0;\n" for i, (t, v) in enumerate(zip(TYPES, VALUES))
@@ -178,16 +184,18 @@ int main(int argc, char **argv)
 
 @pytest.mark.live
 @pytest.mark.parametrize(
-    "line", ["", "-G -s app.d -o app.o", "-C -G -s app.d -o app.o gone.o", "-G -s app.d -o app.o main.o"]
+    "line", ["", "header", "-G -s app.d -o app.o", "-C -G -s app.d -o app.o gone.o", "-G -s app.d -o app.o main.o"]
 )
 def test_bpftrace_sees_values_and_semaphores(
-    line: str, app: Path, dtrace: Any, run: Any, trace: Callable[..., list[str]]
+    line: str, app: Path, dtrace: Any, usdtbuild: Any, run: Any, trace: Callable[..., list[str]]
 ) -> None:
-    """Without -G, and with one that sees no objects, as GLib, libvirt, QEMU and PHP call it, or all of them."""
+    """Without -G, with the header of `usdtbuild header`, and with a -G that sees no objects, as in GLib, or all."""
+    if line == "header":
+        usdtbuild("header", "app.d", cwd=app)
     run("gcc", "-O2", "-c", "main.c", cwd=app)
-    if line:
+    if line.startswith("-"):
         dtrace(*line.split(), cwd=app)
-    run("gcc", "main.o", *(["app.o"] if line else []), "-o", "program", cwd=app)
+    run("gcc", "main.o", *(["app.o"] if line.startswith("-") else []), "-o", "program", cwd=app)
     script = "\n".join(
         f'usdt:{app}/program:app:{name} {{ printf("{name} %d %d\\n", {first}, {third}); }}'
         for name, first, third in (("req__start", "arg0", "0"), ("req__done", "arg0", "arg2"), ("idle", "0", "0"))

@@ -115,7 +115,7 @@ def test_a_provider_read_back_from_an_object_has_a_header_too() -> None:
 
 
 def test_an_empty_file_makes_a_header_that_can_be_included() -> None:
-    assert "Providers: none." in write("")
+    assert "Providers: none." in header.write((), "none.h")
 
 
 def test_the_command_makes_the_same_header_as_the_library(make_header: Callable[..., Path]) -> None:

@@ -51,8 +51,8 @@ class Machine(NamedTuple):
 _ROW = ("USDTBUILD_REGISTER(i)", "USDTBUILD_CELL(offset)", "USDTBUILD_BASE", "USDTBUILD_ANYWHERE")
 
 
-# Intel's dialect prints `rax` and `5`, to which the assembler puts the sign: % before an r. (Clang writes a line's end
-# in one dialect's text to the other, too; hence the semicolons.)
+# Intel's dialect prints `rax` and `5`, to which the assembler puts the sign. (Clang writes a line's end in one
+# dialect's text to the other's, too, hence the semicolons; and no $ at all.)
 _X86 = '"{%q[usdt_" #i "]|\\"; usdtbuild_place %q[usdt_" #i "]; .ascii \\"}"'
 _AARCH64 = '"[%[usdt_b], " #offset "]"'
 MACHINES = (
@@ -92,8 +92,9 @@ _COMMON = r"""
 #endif
 #if defined(__x86_64__)
 #define USDTBUILD_INTEL "{|.ifndef .Lusdtbuild_place; .set .Lusdtbuild_place,1; .macro usdtbuild_place x; " \
-	".set .Lusdtbuild_first,1; .irpc c,\\x; .if .Lusdtbuild_first; .ifc \\c,r; .ascii \"%%\"; .else; " \
-	".ascii \"\\044\"; .endif; .endif; .set .Lusdtbuild_first,0; .endr; .ascii \"\\x\"; .endm; .endif;}"
+	".set .Lusdtbuild_name,0; .irp r,rax,rbx,rcx,rdx,rsi,rdi,rbp,r8,r9,r10,r11,r12,r13,r14,r15; .ifc \\r,\\x; " \
+	".set .Lusdtbuild_name,1; .endif; .endr; .if .Lusdtbuild_name; .ascii \"%%\"; .else; .ascii \"\\044\"; .endif; " \
+	".ascii \"\\x\"; .endm; .endif;}"
 #else
 #define USDTBUILD_INTEL
 #endif
@@ -149,7 +150,7 @@ USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
 /* What a statement says of memory: compilers may leave out or put off stores that it doesn't read. */
 #define USDTBUILD_MEMORY : "memory"
 #define USDTBUILD_NONE
-#define USDTBUILD_IN_CELL __attribute__((__aligned__(8)))
+#define USDTBUILD_IN_CELL(T) union { T value; double cell; }
 #if !defined(__cplusplus)
 #define USDTBUILD_VALUE(T, x) ((T){ (x) })
 #else
@@ -310,8 +311,8 @@ def _body(count: int) -> str:
     plain = f"{head}\\\n\t__asm__ __volatile__(text : : numbers {operands} memory); USDTBUILD_ONCE\n"
     if not count:
         return f"#if !defined({name})\n{plain}#endif\n"
-    values = ", ".join(f"x{i}" for i in range(count))
-    cells = "struct { " + " ".join(f"T{i} v{i} USDTBUILD_IN_CELL;" for i in range(count)) + " }"
+    values = ", ".join(f"{{ x{i} }}" for i in range(count))
+    cells = "struct { " + " ".join(f"USDTBUILD_IN_CELL(T{i}) v{i};" for i in range(count)) + " }"
     site = '__asm__ __volatile__(text : : numbers [usdt_b] USDTBUILD_BASE({}) : "memory"); USDTBUILD_ONCE'
     return (
         f"#if defined({name})\n#elif defined(USDTBUILD_REGISTERS) && USDTBUILD_REGISTERS >= {count}\n"

@@ -295,7 +295,7 @@ def provider_block(provider: Provider, body: str) -> str:
     mark = f"USDTBUILD_PROVIDER_{provider.name}"
     version = f"0x{describe.digest(provider)[:7]}"
     return (
-        f"\n/* provider {provider.name} */\n#ifndef {mark}\n#define {mark} {version}\n{body}"
+        f"/* provider {provider.name} */\n#ifndef {mark}\n#define {mark} {version}\n{body}"
         f"#elif {mark} != {version}\n"
         f'#error "two headers describe provider {provider.name} differently; make both from the same provider file"\n'
         f"#endif\n"
