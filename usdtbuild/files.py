@@ -156,75 +156,150 @@ class Destination:
 def find_destination(target: str) -> Destination:
     """Return where an output named `target` goes. Raises InputError.
 
-    A symbolic link stays and what it leads to is replaced, also where that isn't there yet.
+    A symbolic link stays and what it leads to is replaced, also where that isn't there yet. Each folder on the way is
+    opened within the one before, so that nobody can put another in its place meanwhile; if somebody else could, the
+    destination's path leads through the descriptor of the last.
     """
-    path, descriptor, kind = target, -1, 0
+    if "\0" in target:
+        raise InputError(target, "can't be written: is no path")
+    walk = _Walk(target)
     try:
-        for _ in range(_MOST_LINKS):
-            _check_folders(path, target)
-            status = posix.lstat(path)
-            kind = status.st_mode & 0o170000
-            if kind != 0o120000:
-                _check_owner(path, status, target)
-                break
-            _check_owner(path, status, target)
-            kind = 0
-            descriptor = _own_descriptor(path)
-            if descriptor >= 0:
-                return Destination(target, path, False, descriptor)
-            leads_to = posix.readlink(path)
-            path = leads_to if leads_to[:1] == "/" else path[: path.rfind("/") + 1] + leads_to
-        kind = kind or posix.stat(path).st_mode & 0o170000
-    except FileNotFoundError:
-        return Destination(target, path, True, -1, False)
-    except (OSError, ValueError) as error:
-        reason = _reason(error) if isinstance(error, OSError) else "is no path"
-        raise InputError(target, f"can't be written: {reason}") from None
+        status = walk.last(target)
+        if walk.descriptor >= 0:
+            return Destination(target, walk.path, False, walk.descriptor)
+        kind = status.st_mode & 0o170000 or posix.stat(walk.path).st_mode & 0o170000
+        walk.check_owner(walk.name, status)
+        walk.check_links()
+        path = walk.kept()
+    except FileNotFoundError as error:
+        if not walk.is_last:
+            raise InputError(target, f"can't be written: {_reason(error)}") from None
+        walk.check_links()
+        return Destination(target, walk.kept(), True, -1, False)
+    except OSError as error:
+        raise InputError(target, f"can't be written: {_reason(error)}") from None
+    finally:
+        walk.close()
     if kind == 0o040000:
         raise InputError(target, "can't be written: is a directory")
     return Destination(target, path, kind == 0o100000 and _may_be_replaced(path), mode=status.st_mode & 0o777)
 
 
-def _check_folders(path: str, target: str) -> None:
-    """Raise InputError if a folder on the way to `path` is reached by a link that somebody else has put there.
+# Folders that others could swap while something is written there, by device and inode: open as long as we run.
+SHARED = "/proc/self/fd/"  # begins the path of what is written to one of them
+_KEPT: dict[tuple[int, int], int] = {}
+_FOLDER = posix.O_CLOEXEC | posix.O_DIRECTORY | getattr(posix, "O_PATH", posix.O_RDONLY)
 
-    A folder that can't be looked at is left to whoever opens the file.
+
+class _Walk:
+    """The way to an output: `at` is the last folder, open, and `path` what it is called, with the `name` in it.
+
+    `trusted`: nobody but root and us can change what the path leads to. `leader` is the user, neither root nor us, to
+    whom a link on the way belongs, -1 if there was none. `descriptor` is our own open file that the path means, or -1.
     """
-    at, rest, links = "/" if path[:1] == "/" else "", path.split("/")[-2::-1], 0
-    try:
-        while rest:
+
+    def __init__(self, target: str) -> None:
+        self.target, self.name, self.descriptor, self.leader = target, "", -1, -1
+        self.at, self.links, self.is_last = -1, 0, False
+        self._start(target)
+
+    @property
+    def path(self) -> str:
+        """The path so far."""
+        return self.folder + self.name
+
+    def _start(self, path: str) -> None:
+        self.close()
+        self.folder = "/" if path[:1] == "/" else ""
+        self.at = posix.open(self.folder or ".", _FOLDER)
+        self.trusted = self._is_trusted()
+
+    def _is_trusted(self) -> bool:
+        status = posix.fstat(self.at)
+        others = status.st_mode & (0o002 if posix.geteuid() else 0o022)
+        return status.st_uid in (0, posix.geteuid()) and (not others or bool(status.st_mode & 0o1000))
+
+    def _enter(self, name: str, flags: int = posix.O_NOFOLLOW) -> None:
+        inner = posix.open(name, _FOLDER | flags, dir_fd=self.at)
+        posix.close(self.at)
+        self.at, self.folder = inner, f"{self.folder}{name}/"
+        self.trusted = self._is_trusted() and self.trusted
+
+    def last(self, target: str) -> posix.stat_result:
+        """Go up to the last name, and return what is there. Raises InputError, OSError."""
+        rest = target.split("/")[::-1]
+        while True:
             name = rest.pop()
-            if name in ("", "."):
+            if rest and name in ("", "."):
                 continue
-            here = at + name
-            status = posix.lstat(here)
+            self.name, self.is_last = name, not rest
+            status = posix.lstat(name or ".", dir_fd=self.at)
             if status.st_mode & 0o170000 == 0o120000:
-                _check_owner(here, status, target)
-                leads_to, links = posix.readlink(here), links + 1
-                if links > _MOST_LINKS:
-                    return
-                at = "/" if leads_to[:1] == "/" else at
-                rest += leads_to.split("/")[::-1]
+                self.check_owner(name, status)
+                if not rest:
+                    self.descriptor = _own_descriptor(self.path)
+                    if self.descriptor >= 0:
+                        return status
+                if rest and self.folder.startswith("/proc/"):  # whose links lead where no text says
+                    self._enter(name, 0)
+                    continue
+                self._follow(name, status, rest)
+            elif rest:
+                self._enter(name)
             else:
-                at = here + "/"
-    except (OSError, ValueError):
-        return
+                return status
 
+    def _follow(self, name: str, status: posix.stat_result, rest: list[str]) -> None:
+        self.links += 1
+        if self.links > _MOST_LINKS:
+            raise OSError(40, "too many levels of symbolic links")
+        if status.st_uid not in (0, posix.geteuid()):
+            self.leader = status.st_uid
+        leads_to = posix.readlink(name, dir_fd=self.at)
+        if leads_to[:1] == "/":
+            trusted = self.trusted
+            self._start(leads_to)
+            self.trusted = trusted and self.trusted
+        rest += leads_to.split("/")[::-1]
 
-def _check_owner(path: str, status: posix.stat_result, target: str) -> None:
-    """Raise InputError if a link or file belongs to somebody else, in a folder where everybody may make one.
+    def check_owner(self, name: str, status: posix.stat_result) -> None:
+        """Raise InputError if a link or file is somebody else's, in a folder where everybody may make one.
 
-    That is the kernel's rule for links in sticky folders such as /tmp (`fs.protected_symlinks`). The kernel can't apply
-    it here, because a file is replaced by its name; and it applies it to the last link of a path only.
-    """
-    owner = status.st_uid
-    if owner == posix.geteuid():
-        return
-    folder = posix.stat(path[: path.rfind("/") + 1] or ".")
-    if folder.st_mode & 0o1002 == 0o1002 and owner != folder.st_uid:
-        kind = "link" if status.st_mode & 0o170000 == 0o120000 else "file"
-        what = f"can't be written: {path} is a {kind} of user {owner}, in a folder that everybody may write to"
-        raise InputError(target, what, "remove it, or choose another name")
+        That is the kernel's rule for links in sticky folders such as /tmp (`fs.protected_symlinks`). The kernel can't
+        apply it here, because a file is replaced by its name; and it applies it to the last link of a path only.
+        """
+        owner = status.st_uid
+        if owner == posix.geteuid():
+            return
+        folder = posix.fstat(self.at)
+        if folder.st_mode & 0o1002 == 0o1002 and owner != folder.st_uid:
+            kind = "link" if status.st_mode & 0o170000 == 0o120000 else "file"
+            what = f"can't be written: {self.folder}{name} is a {kind} of user {owner}"
+            cure = "remove it, or choose another name"
+            raise InputError(self.target, f"{what}, in a folder that everybody may write to", cure)
+
+    def check_links(self) -> None:
+        """Raise InputError if somebody else's link has led to a folder that isn't his: he may not write there."""
+        if self.leader not in (-1, posix.fstat(self.at).st_uid):
+            what = f"can't be written: a link of user {self.leader} leads to {self.path}, in a folder that isn't his"
+            raise InputError(self.target, what, "name that place itself, or choose another")
+
+    def kept(self) -> str:
+        """Return a path that leads to the same place whatever others do."""
+        if self.trusted or self.at < 0 or not self.name:
+            return self.path
+        status = posix.fstat(self.at)
+        known = _KEPT.get((status.st_dev, status.st_ino), -1)
+        if known < 0:
+            known = _KEPT[status.st_dev, status.st_ino] = self.at
+            self.at = -1
+        return f"{SHARED}{known}/{self.name}"
+
+    def close(self) -> None:
+        """Close what isn't kept."""
+        if self.at >= 0:
+            posix.close(self.at)
+            self.at = -1
 
 
 def _own_descriptor(link: str) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 
 from .errors import InputError, UsageError
-from .files import Destination, find_destination, keep_owner, temporary_beside, write_through
+from .files import SHARED, Destination, find_destination, keep_owner, temporary_beside, write_through
 from .record import NamedTuple
 
 TYPE_CHECKING = False
@@ -85,7 +85,7 @@ class Outputs:
                     if error.where == each.path:  # of which the user knows nothing
                         raise InputError(each.destination.named, error.what, error.cure) from None
             if kind is None:
-                self._commit([each for each in self._staged.values() if os.access(each.path, os.F_OK)])
+                self._commit([each for each in self._staged.values() if _is_written(each)])
                 if not self._folder:
                     self._staged.clear()  # each has been renamed
         finally:
@@ -108,6 +108,17 @@ class Outputs:
             _replace_all([each for each in written if each.destination.beside])
         finally:
             _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+
+
+def _is_written(each: _Staged) -> bool:
+    """Tell whether anything was written to a staged file. Raises InputError where that can't be told any more."""
+    try:
+        os.lstat(each.path)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise each.destination.failed(error) from None
+    return True
 
 
 def _replace_all(written: list[_Staged]) -> None:
@@ -139,7 +150,10 @@ def _keep_owner(each: _Staged) -> None:
     """
     descriptor = os.open(each.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        keep_owner(descriptor, each.destination.path, os.fstat(descriptor).st_mode)
+        status = os.fstat(descriptor)
+        if each.path.startswith(SHARED) and (status.st_uid != os.geteuid() or status.st_nlink != 1):
+            raise OSError(1, "somebody else has replaced it while it was written")  # and would have it given to him
+        keep_owner(descriptor, each.destination.path, status.st_mode)
     finally:
         os.close(descriptor)
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from usdtbuild.errors import InputError
+from usdtbuild.outputs import Outputs
+
 NOBODY = 65534
 SECRET = "root's own\n"
 
@@ -92,3 +95,81 @@ def test_own_links_are_followed_and_owner_and_mode_kept(name: str, folder: Path,
     status = secret.stat()
     assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (1234, 1235, 0o600)
     assert secret.read_text(errors="replace") != SECRET
+
+
+# -- a folder that is theirs -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def theirs(folder: Path) -> Path:
+    """A folder of somebody else's, in which only he may write; and root."""
+    path = folder / "theirs"
+    path.mkdir(0o755)
+    os.chown(path, NOBODY, NOBODY)
+    return path
+
+
+@pytest.mark.parametrize("name", ["header", "instrument", "trace"])
+@pytest.mark.parametrize("way", ["last", "folder"])
+def test_their_links_lead_to_their_own_folders_only(
+    way: str, name: str, theirs: Path, secret: Path, written: Any
+) -> None:
+    suffix = ".jsonl" if name == "trace" else ""
+    secret = secret.rename(secret.with_name("secret" + suffix))
+    link_of_theirs(theirs / f"link{suffix}", secret if way == "last" else secret.parent)
+    output = theirs / f"link{suffix}" if way == "last" else theirs / f"link{suffix}" / secret.name
+    said = written(name, output)
+    assert said.code == 1, said
+    assert f"a link of user {NOBODY} leads to {secret}, in a folder that isn't his" in said.err
+    assert secret.read_text() == SECRET
+    within = theirs / "within"
+    within.mkdir()
+    os.chown(within, NOBODY, NOBODY)
+    link_of_theirs(theirs / "good", within)
+    assert written(name, theirs / "good" / f"out{suffix}").code == 0
+    assert (within / f"out{suffix}").stat().st_size
+
+
+@pytest.mark.parametrize("when", ["before it is written", "before it is in its place"])
+def test_a_folder_that_is_swapped_leads_nowhere_else(when: str, theirs: Path, secret: Path) -> None:
+    inner = theirs / "inner"
+    inner.mkdir()
+    os.chown(inner, NOBODY, NOBODY)
+    before = set(secret.parent.iterdir())
+
+    def swap() -> None:
+        inner.rename(theirs / "moved")
+        link_of_theirs(inner, secret.parent)
+
+    with Outputs() as outputs:
+        staged = outputs.stage(str(inner / "secret"))
+        if when == "before it is written":
+            swap()
+        Path(staged).write_text("output")
+        if when != "before it is written":
+            swap()
+    assert secret.read_text() == SECRET
+    assert set(secret.parent.iterdir()) == before
+    assert (theirs / "moved/secret").read_text() == "output"
+
+
+def test_what_they_put_in_the_place_of_a_staged_file_keeps_its_owner(theirs: Path, secret: Path) -> None:
+    target = theirs / "out"
+    target.write_text("old")
+    os.chown(target, NOBODY, NOBODY)
+    with pytest.raises(InputError, match="somebody else has replaced it"), Outputs() as outputs:  # noqa: PT012
+        staged = Path(outputs.stage(str(target)))
+        staged.write_text("output")
+        staged.unlink()
+        os.link(secret, staged)
+    assert (secret.stat().st_uid, secret.read_text()) == (0, SECRET)
+    assert target.read_text() == "old"
+
+
+def test_what_can_t_be_found_again_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    with pytest.raises(InputError, match="can't be written: permission denied"), Outputs() as outputs:  # noqa: PT012
+        Path(outputs.stage(str(tmp_path / "out"))).write_text("output")
+        monkeypatch.setattr("usdtbuild.outputs.os.lstat", closed)
