@@ -1,8 +1,14 @@
-"""What a NOP is on x86-64: `functions` and `trace` say the same, and a disassembler agrees."""
+"""What a NOP is: `functions`, `trace` and usdt_live.h's runtime say the same, and on x86-64 a disassembler agrees."""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import random
+import runpy
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import capstone
 import pytest
@@ -49,3 +55,31 @@ def test_a_free_byte_leaves_a_nop_of_the_same_length(code: bytes) -> None:
 @pytest.mark.parametrize("code", [b"\xc3", b"\x0f\x1e\xfa", b"\x0f\x1f\xc8", b"\x66" * 15 + b"\x90", b"\x66", b""])
 def test_what_is_none(code: bytes) -> None:
     assert nop_length(code + b"\xcc" * 16) is None
+
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LIVE = ROOT / "usdtbuild" / "runtime" / "live"
+
+
+def test_the_runtime_s_table_is_what_the_facts_say() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "nops.py"))
+    assert (LIVE / "nops.h").read_text() == tool["table"]()
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="NOPs of x86-64")
+def test_the_runtime_takes_the_same(run: Any, need: Any, tmp_path: Path) -> None:
+    """The same bytes, and as many of them, also where they end within a NOP, and among others."""
+    function = "unsigned nop(const unsigned char *at, size_t left) { return live_machine_nop(at, left); }"
+    (tmp_path / "nop.c").write_text(f'#include "machines.c"\n{function}\n')
+    words = ("-shared", "-fPIC", "-ffunction-sections", "-Wl,--gc-sections", "-I", LIVE)
+    run(need("gcc"), *words, tmp_path / "nop.c", "-o", tmp_path / "nop.so")
+    theirs = ctypes.CDLL(str(tmp_path / "nop.so")).nop
+    theirs.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    machine = machine_for(EM_X86_64, is64=True, little=True)
+    assert machine is not None
+    choose = random.Random(1)
+    among = bytes([0x66, 0x2E, 0x0F, 0x1F, 0x90, 0x00, 0x40, 0x44, 0x80, 0x84, 0xCC])
+    wild = [bytes(choose.choices(among, k=20)) for _ in range(20000)]
+    cut = [nop[:size] for nop in NOPS for size in range(len(nop) + 1)]
+    for code in [*NOPS, *cut, *wild]:
+        assert theirs(code, len(code)) == nop_at(machine, code, 0), code.hex()

@@ -58,6 +58,15 @@ class Scheme(NamedTuple):
     what: str
 
 
+class LongNop(NamedTuple):
+    """A form of NOP: at most `most` of the prefix bytes, the bytes `code`, and behind these `more` of any value."""
+
+    prefixes: bytes
+    most: int
+    code: bytes
+    more: int
+
+
 class Verdict(NamedTuple):
     """What a patch that covers an instruction must do: what its copy must be changed into, or what forbids one.
 
@@ -74,8 +83,8 @@ class Entries(NamedTuple):
     """What a checker of patchable entries must know about one instruction set. NOP bytes are in file order.
 
     `told_by` says of a compiler's macros, and whether it is for little-endian machines, if this is what it compiles
-    for; `emulator` runs a program, and `hosts` are names that uname(1) has where it runs by itself. `long_nop`
-    is a pattern for NOPs of any length, where there are many; `foreign_nops` are those of the machine's other
+    for; `emulator` runs a program, and `hosts` are names that uname(1) has where it runs by itself. `long_nops`
+    are NOPs of any length, where there are many; `foreign_nops` are those of the machine's other
     instruction set, which compilers wrongly put into padding. `relaxed` is the length of the NOP that a linker may
     write in place of a function's first instruction. `unit` returns how long the compiler's NOP is by its macros,
     where that isn't the usual. `cure` is what to say of a compiler that doesn't take the option. `judge` says of an
@@ -93,7 +102,7 @@ class Entries(NamedTuple):
     told_by: Callable[[Macros, bool], bool] = lambda macros, little: False
     emulator: str = ""
     hosts: tuple[str, ...] = ()
-    long_nop: bytes = b""
+    long_nops: tuple[LongNop, ...] = ()
     foreign_nops: tuple[tuple[bytes, str], ...] = ()
     relaxed: int = 0
     unit: Callable[[Macros], int] | None = None

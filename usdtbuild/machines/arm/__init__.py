@@ -212,7 +212,7 @@ def facts() -> dict[int, Facts]:
         (), (2, 4), (3, 2),
         (Scheme(4, 2, "four bytes of padding for b.w, one narrow b to it"),), 0,
         lambda macros, little: "__arm__" in macros and "__thumb__" in macros and little, "qemu-arm", ("armv7l",),
-        b"", entries.nops,
+        (), entries.nops,
     )  # fmt: skip
     # R_ARM_PC24, THM_CALL, PLT32, CALL, JUMP24, THM_JUMP24, THM_JUMP19, THM_JUMP11, THM_JUMP8
     thumb_short, thumb_wide = {bytes.fromhex(code) for code in ("00bf", "c046", "7047")}, bytes.fromhex("aff30080")

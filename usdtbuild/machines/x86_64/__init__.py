@@ -214,7 +214,7 @@ def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str 
 
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
-    from ..facts import Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
+    from ..facts import Entries, Facts, LongNop, Operands, Passing, Relocations, Scheme, Stopped
 
     written = Operands(
         r"%[a-zA-Z][a-zA-Z0-9]*",
@@ -224,11 +224,13 @@ def facts() -> dict[int, Facts]:
     )
     # 66* 90, and 0f 1f /0 in its lengths (Intel SDM volume 2, NOP, table 4-12). gas and LLVM put 66 and 2e before it,
     # and clang's entries have a displacement, of 8 or 512, which makes no difference to a NOP.
-    any_nop = rb"(?s:\x66{0,14}\x90|[\x66\x2e]{0,12}\x0f\x1f(?:\x00|\x40.|\x44..|\x80.{4}|\x84.{5}))"
+    behind_modrm = {0x00: 0, 0x40: 1, 0x44: 2, 0x80: 4, 0x84: 5}
+    nopl = (LongNop(b"\x66\x2e", 12, bytes([0x0F, 0x1F, modrm]), more) for modrm, more in behind_modrm.items())
+    long_nops = (LongNop(b"\x66", 14, b"\x90", 0), *nopl)
     entries = Entries(
         "x86-64", 1, ((b"\x90", "nop"),), ((bytes.fromhex("f30f1efa"), "endbr64"),), (1,), (7, 5),
         (Scheme(5, 2, "five bytes of padding for jmp rel32, two at the entry for a short jump to it"),), 5,
-        lambda macros, little: "__x86_64__" in macros, "qemu-x86_64", ("x86_64",), any_nop,
+        lambda macros, little: "__x86_64__" in macros, "qemu-x86_64", ("x86_64",), long_nops,
         judge=_judge,
     )  # fmt: skip
     # psABI 3.2.3

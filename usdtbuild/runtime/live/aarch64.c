@@ -49,18 +49,6 @@ void live_machine_site(live_point *point)
 		live_refuse(point, "changed", "no NOP stands there");
 }
 
-unsigned live_machine_nop(const unsigned char *at, size_t left)
-{
-	return left >= 4 && live_word((uintptr_t)at) == NOP ? 4 : 0;
-}
-
-unsigned live_machine_pad(const unsigned char *at, size_t left)
-{
-	uint32_t word = left >= 4 ? live_word((uintptr_t)at) : 0;
-
-	return (word & 0xffffff3fu) == 0xd503241fu ? 4 : 0; /* bti, bti c, bti j, bti jc */
-}
-
 const char *live_machine_entry_room(const live_point *point, const char **detail)
 {
 	return live_word_room(point, detail);

@@ -102,15 +102,6 @@ void live_machine_site(live_point *point)
 	}
 }
 
-unsigned live_machine_nop(const unsigned char *at, size_t left)
-{
-	uint32_t half = left >= 2 ? half_at((uintptr_t)at) : 0, word = left >= 4 ? half | half_at((uintptr_t)at + 2) << 16 : 0;
-
-	if (half == T_NOP || half == T_OLD_NOP)
-		return 2;
-	return word == NOP || word == OLD_NOP || word == 0x8000f3afu /* nop.w */ ? 4 : 0;
-}
-
 const char *live_machine_entry_room(const live_point *point, const char **detail)
 {
 	uintptr_t at = point->shown.address;

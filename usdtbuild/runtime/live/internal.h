@@ -346,6 +346,10 @@ LIVE_HIDDEN int live_machine_prepare(live_module *module, char *room, size_t siz
 LIVE_HIDDEN void live_machine_stub(live_point *point, unsigned char *stub);
 /* Step `step` of switching a point on or off; 0 when there are no more. */
 LIVE_HIDDEN int live_machine_step(const live_point *point, int on, int step, live_store *store);
+/* A form of NOP or landing pad: at most `most` of the prefixes, `size` bytes of code, and `more` of any value. */
+typedef struct live_nop {
+	uint8_t prefixes[2], most, code[6], size, more;
+} live_nop;
 /* Length of the NOP at `at`, of at most `left` bytes; 0 if there is none. The length of a landing pad. */
 LIVE_HIDDEN unsigned live_machine_nop(const unsigned char *at, size_t left);
 LIVE_HIDDEN unsigned live_machine_pad(const unsigned char *at, size_t left);

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "nops.h"
+
 #define DEFAULT __attribute__((weak))
 #if defined(__x86_64__) && !defined(__ILP32__)
 #define SEPARATE 1 /* x86_64_mirrors.c, x86_64_jumps.c */
@@ -83,6 +85,30 @@ unsigned char *live_hook_stub(uintptr_t at, const void *code, size_t size, void 
 
 /* -- what a machine needn't have -------------------------------------------------------------------------------- */
 
+static unsigned length_of(const live_nop *form, const unsigned char *at, size_t left)
+{
+	for (; form->size; form++) {
+		size_t i = 0, end;
+
+		while (i < form->most && i < left && (at[i] == form->prefixes[0] || at[i] == form->prefixes[1]))
+			i++;
+		end = i + form->size + form->more;
+		if (end <= left && end <= LIVE_LONGEST_NOP && !memcmp(at + i, form->code, form->size))
+			return (unsigned)end;
+	}
+	return 0;
+}
+
+unsigned live_machine_nop(const unsigned char *at, size_t left)
+{
+	return length_of(live_nops, at, left);
+}
+
+unsigned live_machine_pad(const unsigned char *at, size_t left)
+{
+	return length_of(live_pads, at, left);
+}
+
 #if !SEPARATE
 DEFAULT size_t live_machine_room(live_module *module)
 {
@@ -96,13 +122,6 @@ DEFAULT int live_machine_prepare(live_module *module, char *room, size_t size)
 	(void)module;
 	(void)room;
 	(void)size;
-	return 0;
-}
-
-DEFAULT unsigned live_machine_pad(const unsigned char *at, size_t left)
-{
-	(void)at;
-	(void)left;
 	return 0;
 }
 

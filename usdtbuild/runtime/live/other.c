@@ -53,11 +53,4 @@ int live_machine_step(const live_point *point, int on, int step, live_store *sto
 	return 0;
 }
 
-unsigned live_machine_nop(const unsigned char *at, size_t left)
-{
-	(void)at;
-	(void)left;
-	return 0;
-}
-
 #endif

@@ -49,11 +49,6 @@ void live_machine_site(live_point *point)
 		live_refuse(point, "changed", "no NOP stands there");
 }
 
-unsigned live_machine_nop(const unsigned char *at, size_t left)
-{
-	return left >= 4 && live_word((uintptr_t)at) == NOP ? 4 : 0;
-}
-
 const char *live_machine_entry_room(const live_point *point, const char **detail)
 {
 	return live_word_room(point, detail);

@@ -99,13 +99,6 @@ void live_machine_site(live_point *point)
 	point->original[1] = point->original[2] = point->original[3] = 0;
 }
 
-unsigned live_machine_nop(const unsigned char *at, size_t left)
-{
-	if (left >= 2 && half_at((uintptr_t)at) == C_NOP)
-		return 2;
-	return left >= 4 && word_at((uintptr_t)at) == NOP ? 4 : 0;
-}
-
 const char *live_machine_entry_room(const live_point *point, const char **detail)
 {
 	if (point->padding >= 8 && point->padding < 200 && point->nops >= 2)

@@ -56,15 +56,6 @@ void live_machine_site(live_point *point)
 		live_refuse(point, "changed", "no NOP stands there");
 }
 
-unsigned live_machine_nop(const unsigned char *at, size_t left)
-{
-	if (left >= 2 && at[0] == 0x07 && (at[1] == 0x00 || at[1] == 0x07))
-		return 2;
-	if (left >= 4 && !memcmp(at, nop4, 4))
-		return 4;
-	return left >= 6 && !memcmp(at, nop6, 6) ? 6 : 0;
-}
-
 unsigned live_machine_hotpatch(const unsigned char *at)
 {
 	return !memcmp(at, nop4, 4) && !memcmp(at - 8, "\x07\x00\x07\x00\x07\x00\x07\x00", 8) ? 8 : 0;

@@ -80,34 +80,6 @@ void live_machine_site(live_point *point)
 		live_refuse(point, "changed", "no NOP stands there");
 }
 
-unsigned live_machine_nop(const unsigned char *at, size_t left)
-{
-	size_t i = 0, end;
-
-	while (i < left && i < 14 && at[i] == 0x66)
-		i++;
-	if (i < left && at[i] == 0x90)
-		return (unsigned)i + 1;
-	for (i = 0; i < left && i < 12 && (at[i] == 0x66 || at[i] == 0x2e); i++)
-		;
-	if (left < i + 3 || at[i] != 0x0f || at[i + 1] != 0x1f)
-		return 0;
-	switch (at[i + 2]) {
-	case 0x00: end = i + 3; break;
-	case 0x40: end = i + 4; break;
-	case 0x44: end = i + 5; break;
-	case 0x80: end = i + 7; break;
-	case 0x84: end = i + 8; break;
-	default: return 0;
-	}
-	return end <= left && end <= 15 ? (unsigned)end : 0;
-}
-
-unsigned live_machine_pad(const unsigned char *at, size_t left)
-{
-	return left >= 4 && !memcmp(at, "\xf3\x0f\x1e\xfa", 4) ? 4 : 0;
-}
-
 const char *live_machine_entry_room(const live_point *point, const char **detail)
 {
 	unsigned second = (unsigned)-(2 + point->landing_pad + point->padding) & 255;
