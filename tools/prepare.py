@@ -76,6 +76,7 @@ TEST = (
     Need("gdbserver", ("gdbserver",)),
     Need("valgrind", ("valgrind",)),
     Need("ccache", ("ccache",)),
+    Need("distcc", ("distcc",)),
     Need("musl-gcc", ("musl-tools",)),
     Need("autoreconf", ("autoconf",)),
     Need("automake", ("automake",)),
