@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from .job import Job
     from .model import Event
 
-_PIECE = 4 << 20
+_PIECE = 512 << 10
+_PORTION = 4096  # events at once: who has had enough is heard between two
 _SLACK = 10**9  # nanoseconds that two clocks may be apart
 
 
@@ -193,9 +194,9 @@ class Session(Tracer):
             elif not self._marks:
                 yield []
             if self._marks:
-                yield self._decoded()
+                yield from self._portions(self._decoded())
         while self._marks:
-            yield self._decoded()
+            yield from self._portions(self._decoded())
         dropped = self._ended.dropped + sum(one.dropped for one in self._decoders.values())
         if dropped:
             self.warnings.insert(0, f"warning: the program has damaged its buffers: {dropped} records were dropped")
@@ -254,6 +255,14 @@ class Session(Tracer):
         job.Noted: lambda self, message: (self.warnings if message.always else self.notes).append(message.text),
         job.Seen: _on_seen, job.Counted: _on_counted, job.Failed: _on_failed, job.Ended: _on_ended,
     }  # fmt: skip
+
+    def _portions(self, ready: Sequence[Event]) -> Iterator[Sequence[Event]]:
+        """Yield events some at a time, until nobody wants any more."""
+        for at in range(0, max(1, len(ready)), _PORTION):
+            if at and self._skipping:
+                self.left_out += len(ready) - at
+                return
+            yield ready[at : at + _PORTION]
 
     def _decoded(self) -> Sequence[Event]:
         """Return what is waiting, up to the first mark: what is younger may still have older company."""
