@@ -284,7 +284,8 @@ class Session(Tracer):
         """Make events of the next bytes of the spool."""
         assert self._spool is not None
         for piece in self._spool.take(size, max(1, _PIECE // decoder.slot) * decoder.slot):
-            piece = decoder.checked(piece, self._processes)  # noqa: PLW2901
+            if not self._skipping:
+                piece = decoder.checked(piece, self._processes)  # noqa: PLW2901
             counts = decoder.count(piece)
             for target, count in counts.items():
                 self._recorded[target] = self._recorded.get(target, 0) + count

@@ -6,6 +6,9 @@ same code at the same places, as one of the same probes does, gets new data unde
 the same addresses. Whoever were still in that code would go on in it, and write where the same is expected. Only a
 record that was half written could then be half in the new rings; so they are used only if no thread is in the code or
 has one of its addresses on its stack, which threads can't get into any more since no site leads there.
+
+Rings are by far the most of what a trace leaves, and hold no code: another trace puts its own in their place, under the
+same condition.
 """
 
 from __future__ import annotations
@@ -51,6 +54,17 @@ def candidates(mapped: Sequence[Area], memory: Memory, spots: Sequence[Spot], ri
         if cell and kept and _ours(mapped, *control, ""):
             found.append(one)
     return found
+
+
+def rings_left(mapped: Sequence[Area], memory: Memory, size: int) -> int:
+    """Return where an earlier trace, all of which is put back, has left rings of so many bytes; 0 for nowhere."""
+    for one in journal.find(mapped, memory):
+        own = next(area for area in mapped if area.start == one.address)
+        same = [area for area in mapped if (area.inode, area.device) == (own.inode, own.device)]
+        is_over = not any(entry.flags & journal.ARMED for entry in one.entries)
+        if is_over and one.places.rings and _ours(same, one.places.rings, size, "rw-s"):
+            return one.places.rings
+    return 0
 
 
 def _ours(mapped: Sequence[Area], start: int, size: int, flags: str) -> bool:

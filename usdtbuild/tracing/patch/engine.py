@@ -84,6 +84,7 @@ class PatchEngine:
         self.shape = shape_for(arguments, strings, plan.string_size, self.buffer_size)
         self.first, self.is_short = FIRST, False  # bytes of each ring with memory from the start; they should be more
         self._limited = False
+        self._over = False  # the rings take the place of an earlier trace's
         self.dropped = 0  # records in rings that the program has damaged
 
     # -- arming ------------------------------------------------------------------------------------------------------
@@ -150,7 +151,12 @@ class PatchEngine:
         if left is not None:
             self.layout, where = left
         else:
-            where = *_take_room(self.pid, room, rings_size, mapped), 0
+            rings = again.rings_left(mapped, memory, rings_size) if rings_size else 0
+            code_left = again.code_areas(mapped)
+            if rings and not again.nobody_is_in(self.tracees, self.pid, mapped, memory, code_left):
+                rings = 0
+            where = *_take_room(self.pid, room, 0 if rings else rings_size, mapped), 0
+            where, self._over = (rings or where[0], *where[1:]), bool(rings)
             self.layout, more = build(*where[:2])
             refusals += more
         if not self.layout.spots:
@@ -174,7 +180,8 @@ class PatchEngine:
         rings_at, pid_cell, left_at = places
         assert self.layout is not None
         assert self.changes is not None
-        mapping = Mapping(self.layout, len(self.changes.entries), code.RINGS * self.shape.stride if rings_at else 0)
+        mapping = Mapping(self.layout, len(self.changes.entries), code.RINGS * self.shape.stride if rings_at else 0,
+                          over=self._over)  # fmt: skip
         # Nothing is left to the kernel's choice, which might be a place that is needed for something else.
         journal_at = left_at or room.find(mapping.journal_size + mapping.control_size, pid_cell, 1 << 46)
         if journal_at is None:

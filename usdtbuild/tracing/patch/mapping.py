@@ -51,8 +51,9 @@ WARM, _MOST_WARM = 1 << 20, 8
 class Mapping:
     """Where in the shared file everything is, and the system calls that map it."""
 
-    def __init__(self, made: Layout, entries: int, rings_size: int) -> None:
-        self.layout, self.rings_size = made, rings_size
+    def __init__(self, made: Layout, entries: int, rings_size: int, *, over: bool = False) -> None:
+        """`over`: rings come in the place of those of an earlier trace."""
+        self.layout, self.rings_size, self._over = made, rings_size, over
         self.journal_size = -(-journal.size(entries, len(made.parts)) // PAGE) * PAGE
         self.rings = self.journal_size
         at = self.rings + rings_size
@@ -120,7 +121,8 @@ class Mapping:
         calls.append(map_call(pid_cell, PAGE, data, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
         calls.append(Call(MADVISE, (pid_cell, PAGE, MADV_WIPEONFORK)))
         if rings_at:
-            calls.append(map_call(rings_at, self.rings_size, data, MAP_SHARED, descriptor, self.rings))
+            flags = MAP_SHARED | (MAP_FIXED if self._over else 0)
+            calls.append(map_call(rings_at, self.rings_size, data, flags, descriptor, self.rings))
         for part, at in zip(self.layout.parts, self.parts):
             size = len(part.code)
             calls.append(map_call(part.address, size, text, MAP_PRIVATE, descriptor, at))

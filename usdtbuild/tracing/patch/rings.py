@@ -260,7 +260,8 @@ class Decoder:
         """Return how many events of each target a chunk holds, which takes a fraction of the time."""
         found: Counter[int] = Counter()
         for site, count in Counter(memoryview(raw).cast("I")[_SITE_AT // 4 :: self.slot // 4].tolist()).items():
-            found[self._sites[site][0]] += count
+            if site < len(self._sites):
+                found[self._sites[site][0]] += count
         return found
 
 
