@@ -59,7 +59,7 @@ _TRACING = {"-n", "-p", "-P", "-l", "-m", "-i", "-a", "-A", "-b", "-e", "-F", "-
 _MODELS = {"-32": 32, "-m32": 32, "-64": 64, "-m64": 64}
 
 
-class Request(NamedTuple):
+class DtraceRun(NamedTuple):
     """What a command line asks for; `mode` is "h", "G", "V" or "help", `bits` 0 where it says nothing of them."""
 
     mode: str
@@ -102,7 +102,7 @@ def _run(arguments: list[str]) -> int:
 # --- the command line -------------------------------------------------------------------------------------------
 
 
-def read(arguments: list[str]) -> Request:
+def read(arguments: list[str]) -> DtraceRun:
     """Return what a command line asks for. Raises UsageError."""
     values: dict[str, list[str]] = {"s": [], "o": [], "x": []}
     definitions: list[str] = []
@@ -118,7 +118,7 @@ def read(arguments: list[str]) -> Request:
         elif word in _MODELS:
             bits = _agreed(bits, _MODELS[word])
         elif word in ("-V", "--version", "--help"):
-            return Request("help" if word == "--help" else "V")
+            return DtraceRun("help" if word == "--help" else "V")
         elif word in ("--in-place", "--strict"):
             flags.add(word)
         elif _passed_over(word):
@@ -128,7 +128,7 @@ def read(arguments: list[str]) -> Request:
     if len(values["o"]) > 1:
         raise UsageError(f"-o is given {len(values['o'])} times; one file is written")
     return _checked(
-        Request(
+        DtraceRun(
             mode, tuple(values["s"]), "".join(values["o"]), tuple(objects), "-C" in flags, tuple(definitions), bits,
             "--in-place" in flags, "--strict" in flags,
         )
@@ -180,7 +180,7 @@ def _agreed(bits: int, wanted: int) -> int:
     return wanted
 
 
-def _checked(request: Request) -> Request:
+def _checked(request: DtraceRun) -> DtraceRun:
     if not request.mode:
         raise UsageError("give -h to make a header or -G to make an object; this dtrace does nothing else")
     if not request.sources:
@@ -199,7 +199,7 @@ def _checked(request: Request) -> Request:
 # --- the work ---------------------------------------------------------------------------------------------------
 
 
-def run(request: Request) -> None:
+def run(request: DtraceRun) -> None:
     """Do what is asked. Raises UsdtError."""
     if request.mode == "help":
         sys.stdout.write(_HELP)
@@ -211,11 +211,11 @@ def run(request: Request) -> None:
         output = request.output or _default_output(request.sources[0], ".h")
         write_whole(output, complete.write(_providers(request), os.path.basename(output), as_dtrace=True).encode())
     else:
-        from .classic.object import Wanted, make
+        from .classic.object import ClassicRun, make
         from .outputs import Outputs
 
         providers = _providers(request)
-        wanted = Wanted(providers, request.objects, request.bits, request.in_place, request.strict)
+        wanted = ClassicRun(providers, request.objects, request.bits, request.in_place, request.strict)
         output = request.output or _default_output(request.sources[0], ".o")
         with Outputs() as outputs:  # with --in-place the objects change as well
             write_whole(outputs.stage(output), make(wanted, outputs, _warn))
@@ -235,7 +235,7 @@ def _default_output(source: str, ending: str) -> str:
     return (base[:-2] if base.endswith(".d") else base) + ending
 
 
-def _providers(request: Request) -> tuple[Provider, ...]:
+def _providers(request: DtraceRun) -> tuple[Provider, ...]:
     """Return the providers of all files, each once. Raises UsdtError, also where two files differ about one."""
     from .provider.describe import digest
     from .provider.parser import parse_bytes
@@ -249,7 +249,7 @@ def _providers(request: Request) -> tuple[Provider, ...]:
     return tuple(provider for provider, _ in found.values())
 
 
-def _text(source: str, request: Request) -> bytes:
+def _text(source: str, request: DtraceRun) -> bytes:
     """Return a provider file's text. Raises UsdtError."""
     from .provider.parser import read_file
 

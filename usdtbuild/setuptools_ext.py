@@ -20,7 +20,15 @@ from typing import Any
 
 from . import __version__
 from .errors import UsdtError
-from .setuptools_options import Options, OptionsError, Request, merge, read_keyword, read_table, with_environment
+from .setuptools_options import (
+    ExtensionOptions,
+    OptionsError,
+    ProjectOptions,
+    merge,
+    read_keyword,
+    read_table,
+    with_environment,
+)
 from .setuptools_prepare import CHANGED, COMPILERS, LAUNCHER, compile_live, forget, prepare
 from .text import shown
 
@@ -95,7 +103,7 @@ def _pyproject(distribution: Any) -> Path:
     return Path(distribution.src_root or os.curdir, "pyproject.toml")
 
 
-def _table(distribution: Any) -> Request | None:
+def _table(distribution: Any) -> ProjectOptions | None:
     """Return what [tool.usdtbuild] asks for, if there is one. Raises OptionsError."""
     try:
         text = _pyproject(distribution).read_text(encoding="utf-8")
@@ -144,7 +152,7 @@ class ProbesBuildExt:
             self._usdt_options = self._plan()
         self._usdt_door: list[str] | None = None  # not asked for yet
 
-    def _plan(self) -> dict[str, Options]:
+    def _plan(self) -> dict[str, ExtensionOptions]:
         distribution = self.distribution
         value = getattr(distribution, "usdt_providers", None)
         requests = [read_keyword(value)] if value is not None else []
@@ -158,7 +166,7 @@ class ProbesBuildExt:
                     raise OptionsError(f"{request.where}: there is no extension {name}; {there}")
         return {extension.name: self._options_of(extension, requests) for extension in self.extensions}
 
-    def _options_of(self, extension: Any, requests: list[Request]) -> Options:
+    def _options_of(self, extension: Any, requests: list[ProjectOptions]) -> ExtensionOptions:
         found = _provider_sources(extension)
         if found:
             extension.sources = [source for source in extension.sources if not str(source).endswith(".d")]
@@ -166,14 +174,14 @@ class ProbesBuildExt:
             extension.usdt_providers = (*getattr(extension, "usdt_providers", ()), *found)
         options = merge(requests, extension.name, getattr(extension, "usdt_providers", ()))
         if not options.anything:
-            return Options()
+            return ExtensionOptions()
         if not extension.sources:
             raise OptionsError(f"extension {extension.name} has no source but provider files")
         for path in options.providers:
             if not Path(path).is_file():
                 raise OptionsError(f"extension {extension.name}: there is no provider file {path} in {Path.cwd()}")
         if not self.plat_name.startswith(TRACED):
-            return Options(options.providers, disabled=True, committed=options.committed)
+            return ExtensionOptions(options.providers, disabled=True, committed=options.committed)
         options = with_environment(options, os.environ)
         if not options.formats and self.plat_name.startswith(tuple(TARGETS)):
             options = options._replace(formats=("dof",))
@@ -222,7 +230,7 @@ class ProbesBuildExt:
         """
         groups: list[tuple[list[str], list[Any]]] = []
         for extension in self.extensions:
-            launcher = self._launcher_of(self._usdt_options.get(extension.name, Options()))
+            launcher = self._launcher_of(self._usdt_options.get(extension.name, ExtensionOptions()))
             candidates = groups if self.parallel else groups[-1:]
             group = next((members for words, members in candidates if words == launcher), None)
             if group is None:
@@ -231,7 +239,7 @@ class ProbesBuildExt:
                 group.append(extension)
         return groups or [([], [])]
 
-    def _launcher_of(self, options: Options) -> list[str]:
+    def _launcher_of(self, options: ExtensionOptions) -> list[str]:
         if not options.uses_launcher:
             return []
         return [*self._door(), *self._launcher_options(options), "--"]
@@ -241,7 +249,9 @@ class ProbesBuildExt:
         if self._usdt_door is None:
             # Isolated mode without site-packages starts in 9 ms.
             self._usdt_door = [sys.executable, "-I", "-S", LAUNCHER]
-            asking = [each for each in self.extensions if self._usdt_options.get(each.name, Options()).uses_launcher]
+            asking = [
+                each for each in self.extensions if self._usdt_options.get(each.name, ExtensionOptions()).uses_launcher
+            ]
             if sum(len(extension.sources) for extension in asking) >= MANY:
                 from .launch.native import build
 
@@ -250,7 +260,7 @@ class ProbesBuildExt:
                 self._usdt_door = [str(door)] if door else self._usdt_door
         return self._usdt_door
 
-    def _launcher_options(self, options: Options) -> list[str]:
+    def _launcher_options(self, options: ExtensionOptions) -> list[str]:
         words = [f"--tool-version={__version__}"]
         words += [f"--target-os={TARGETS[name]}" for name in TARGETS if self.plat_name.startswith(name)]
         words += [f"--nop={options.nop}"] if options.nop else []
@@ -261,7 +271,7 @@ class ProbesBuildExt:
 
     def build_extension(self, extension: Any) -> None:
         """Write the extension's headers, and build it with them in its include folders."""
-        options = self._usdt_options.get(extension.name, Options())
+        options = self._usdt_options.get(extension.name, ExtensionOptions())
         folder = Path(self.build_temp, "usdt", extension.name)
         kept = {name: getattr(extension, name) for name in (CHANGED if options.anything else ("depends",))}
         try:

@@ -27,7 +27,7 @@ class OptionsError(UsdtError):
     """Something in the keyword, the table or the environment is wrong; the text says what and where."""
 
 
-class Options(NamedTuple):
+class ExtensionOptions(NamedTuple):
     """What one extension asks for. Empty values leave the choice to others."""
 
     providers: tuple[str, ...] = ()  # paths of .d files, relative to the project
@@ -57,7 +57,7 @@ class Options(NamedTuple):
         return bool(self.providers or self.patchable or self.live)
 
 
-class Request(NamedTuple):
+class ProjectOptions(NamedTuple):
     """The options of all extensions, and of some by name. `where` is what messages call it."""
 
     where: str
@@ -65,7 +65,7 @@ class Request(NamedTuple):
     extensions: Mapping[str, Mapping[str, Any]]
 
 
-def read_keyword(value: Any) -> Request:
+def read_keyword(value: Any) -> ProjectOptions:
     """Return what setup(usdt_providers=...) asks for. Raises OptionsError.
 
     The value is a path or a list of paths, for all extensions; or it says for each extension by name (or `*` for all)
@@ -73,17 +73,17 @@ def read_keyword(value: Any) -> Request:
     """
     where = "setup(usdt_providers=...)"
     if not isinstance(value, Mapping):
-        return Request(where, _options(where, {"providers": value}), {})
+        return ProjectOptions(where, _options(where, {"providers": value}), {})
     given: dict[str, Mapping[str, Any]] = {}
     for name, options in value.items():
         if not isinstance(name, str):
             raise OptionsError(f"{where}: {name!r} is not the name of an extension")
         at = f"{where}, {name}"
         given[name] = _options(at, options if isinstance(options, Mapping) else {"providers": options})
-    return Request(where, given.pop(EVERY, {}), given)
+    return ProjectOptions(where, given.pop(EVERY, {}), given)
 
 
-def read_table(table: Any) -> Request:
+def read_table(table: Any) -> ProjectOptions:
     """Return what [tool.usdtbuild] of pyproject.toml asks for. Raises OptionsError."""
     where = "pyproject.toml, [tool.usdtbuild]"
     if not isinstance(table, Mapping):
@@ -100,7 +100,7 @@ def read_table(table: Any) -> Request:
         if not isinstance(options, Mapping):
             raise OptionsError(f'{at}: the options of an extension are a table, such as providers = ["app.d"]')
         extensions[name] = _options(at, options)
-    return Request(where, _options(where, common, TABLE_KEYS), extensions)
+    return ProjectOptions(where, _options(where, common, TABLE_KEYS), extensions)
 
 
 def _options(where: str, given: Mapping[str, Any], known: tuple[str, ...] = KEYS) -> Mapping[str, Any]:
@@ -177,7 +177,7 @@ _CHECKS = {
 }
 
 
-def merge(requests: Iterable[Request], extension: str, sources: tuple[str, ...]) -> Options:
+def merge(requests: Iterable[ProjectOptions], extension: str, sources: tuple[str, ...]) -> ExtensionOptions:
     """Return the options of one extension: those for all, then its own, which win; providers add up.
 
     `sources` are the provider files among its sources. Raises OptionsError.
@@ -196,7 +196,7 @@ def merge(requests: Iterable[Request], extension: str, sources: tuple[str, ...])
         raise OptionsError(f"{where}: patchable-table goes with patchable-function-entry")
     unique = {os.path.normpath(path): path for path in reversed(providers)}
     _check_names(where, paths := tuple(reversed(unique.values())))
-    return Options(
+    return ExtensionOptions(
         paths, merged.get("formats", ()), merged.get("nop", ""), merged.get("disabled", False), patchable, table,
         merged.get("live", False), merged.get("site-table", False), merged.get("committed", False),
     )  # fmt: skip
@@ -211,7 +211,7 @@ def _check_names(where: str, paths: tuple[str, ...]) -> None:
             raise OptionsError(f"{where}: {other} and {path} would be the same header; rename one of them")
 
 
-def with_environment(options: Options, environment: Mapping[str, str]) -> Options:
+def with_environment(options: ExtensionOptions, environment: Mapping[str, str]) -> ExtensionOptions:
     """Return the options with what the person who builds has set. Raises OptionsError.
 
     USDTBUILD_DISABLED wins; USDTBUILD_FORMATS and USDTBUILD_NOP count where the project says nothing.

@@ -17,7 +17,7 @@ from typing import Any
 
 from . import __version__
 from .options import BY_HEADER, FORMATS
-from .setuptools_options import Options, OptionsError
+from .setuptools_options import ExtensionOptions, OptionsError
 
 LIVE = Path(__file__).absolute().parent / "runtime" / "live"
 LAUNCHER = str(Path(__file__).absolute().parent / "launcher.py")
@@ -29,7 +29,12 @@ _CXX = (".cc", ".cpp", ".cxx", ".c++", ".C", ".CPP", ".mm")
 
 
 def prepare(
-    extension: Any, options: Options, folder: Path, launcher: list[str], compiler: Any, warn: Callable[[str], object]
+    extension: Any,
+    options: ExtensionOptions,
+    folder: Path,
+    launcher: list[str],
+    compiler: Any,
+    warn: Callable[[str], object],
 ) -> list[str]:
     """Write the headers and the settings, on which the extension then depends: not on the provider files.
 
@@ -53,9 +58,9 @@ def prepare(
     return flags
 
 
-def _headers(name: str, options: Options, folder: Path) -> list[Path]:
+def _headers(name: str, options: ExtensionOptions, folder: Path) -> list[Path]:
     """Return the headers of an extension: those beside the provider files, or made in `folder`. Raises UsdtError."""
-    from .provider.generate import Request, generate
+    from .provider.generate import HeaderRequest, generate
 
     if options.committed:
         headers = [Path(path).with_suffix(".h") for path in options.providers]
@@ -70,7 +75,7 @@ def _headers(name: str, options: Options, folder: Path) -> list[Path]:
             old.unlink()
     formats = FORMATS if options.processed else BY_HEADER
     for header, path in zip(headers, options.providers):
-        generate(Request(path, str(header), none=options.disabled, formats=formats))
+        generate(HeaderRequest(path, str(header), none=options.disabled, formats=formats))
     return headers
 
 
@@ -104,7 +109,7 @@ def _macros(extension: Any) -> list[tuple[str, ...]]:
 
 
 def _patchable_flags(
-    extension: Any, options: Options, folder: Path, compiler: Any, warn: Callable[[str], object]
+    extension: Any, options: ExtensionOptions, folder: Path, compiler: Any, warn: Callable[[str], object]
 ) -> list[str]:
     """Return the compiler's options for patchable entries, which it has shown to get right. Raises UsdtError.
 

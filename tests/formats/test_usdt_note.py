@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from usdtbuild.formats.usdt_note import (
     FUNCTION_FIELD,
     PC_FIELD,
-    DeclaredProbe,
+    NotedProbe,
     ProviderNote,
     SiteNote,
     UsdtNoteError,
@@ -30,18 +30,18 @@ SITES = st.builds(SiteNote, U64, U64, WORDS, WORDS, OPERANDS, st.booleans())
 ATTRIBUTE = st.builds(Attribute, st.integers(0, 7), st.integers(0, 7), st.integers(0, 5))
 
 
-def declared(name: str, native: tuple[str, ...]) -> st.SearchStrategy[DeclaredProbe]:
+def declared(name: str, native: tuple[str, ...]) -> st.SearchStrategy[NotedProbe]:
     """A declaration of a probe, each of whose translated arguments comes from one of its native ones."""
     one = st.tuples(st.sampled_from(["int", "string"]), st.integers(0, max(len(native) - 1, 0)))
     mapped = st.lists(one, max_size=3 if native else 0).map(tuple)
-    return st.builds(DeclaredProbe, st.just(name), st.just(native), mapped)
+    return st.builds(NotedProbe, st.just(name), st.just(native), mapped)
 
 
 DECLARED = st.lists(st.tuples(WORDS, TYPES).flatmap(lambda made: declared(*made)), max_size=4).map(tuple)
 PROVIDERS = st.builds(ProviderNote, WORDS, st.builds(Attributes, *[ATTRIBUTE] * 5), DECLARED)
 
 EXAMPLE = [
-    ProviderNote("app", Attributes(), (DeclaredProbe("req__done", ("int", "char *"), (("char *", 1),)),)),
+    ProviderNote("app", Attributes(), (NotedProbe("req__done", ("int", "char *"), (("char *", 1),)),)),
     SiteNote(0x1139, 0x2004, "app", "req__done", ("-4@%edi", "8@%rsi")),
     SiteNote(0x1149, 0x2004, "app", "req__done", ("8@%rdi",), enabled=True),
 ]
@@ -88,9 +88,9 @@ def test_every_changed_byte_and_every_cut_is_accepted_or_refused_by_our_own_erro
         (EXAMPLE[1]._replace(provider=""), "1 to 53 bytes"),
         (EXAMPLE[1]._replace(provider="x" * 54), "1 to 53 bytes"),
         (EXAMPLE[1]._replace(probe="a\0b"), "1 to 63 bytes"),
-        (ProviderNote("app", Attributes(), (DeclaredProbe("p", ("x" * 128,), ()),)), "1 to 127 bytes"),
-        (ProviderNote("app", Attributes(), (DeclaredProbe("p", ("int",), (("int", 1),)),)), "none of the native ones"),
-        (ProviderNote("app", Attributes(), (DeclaredProbe("p", ("int",) * 256, ()),)), "256 arguments"),
+        (ProviderNote("app", Attributes(), (NotedProbe("p", ("x" * 128,), ()),)), "1 to 127 bytes"),
+        (ProviderNote("app", Attributes(), (NotedProbe("p", ("int",), (("int", 1),)),)), "none of the native ones"),
+        (ProviderNote("app", Attributes(), (NotedProbe("p", ("int",) * 256, ()),)), "256 arguments"),
     ],
 )
 def test_what_dtrace_has_no_room_for_is_refused(note: SiteNote | ProviderNote, what: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from usdtbuild.functions.entry import LONGEST_PADDING, Starts, measure
 from usdtbuild.functions.nops import machine_for
-from usdtbuild.functions.symbols import Symbol
-from usdtbuild.functions.table import Entry
+from usdtbuild.functions.symbols import FunctionSymbol
+from usdtbuild.functions.table import TableEntry
 from usdtbuild.machines.numbers import EM_AARCH64
 
 from .conftest import SOUND
@@ -90,8 +90,8 @@ def test_the_longest_padding_is_taken_and_none_longer(more: int, problem: str) -
     aarch64 = machine_for(EM_AARCH64, True, True)
     assert aarch64 is not None
     start = LONGEST_PADDING + more
-    starts = Starts([Symbol(start, 8, "f", 0, "symtab")], ())
+    starts = Starts([FunctionSymbol(start, 8, "f", 0, "symtab")], ())
     code = bytes.fromhex("1f2003d5") * (start // 4 + 2)
-    found = measure(Entry(0, 0, 0), aarch64, starts, lambda at, size: code[at : at + size], complete=True)
+    found = measure(TableEntry(0, 0, 0), aarch64, starts, lambda at, size: code[at : at + size], complete=True)
     assert found.problem == problem
     assert found.padding == (0 if problem else start)

@@ -23,7 +23,7 @@ import pytest
 
 from usdtbuild.elf.image import Image
 from usdtbuild.errors import UsdtError
-from usdtbuild.inspection.process import Mapping, load_biases, mapped_file, maps_lines
+from usdtbuild.inspection.process import FileMapping, load_biases, mapped_file, maps_lines
 from usdtbuild.tracing import maps
 from usdtbuild.tracing.errors import TracerError
 from usdtbuild.tracing.job import Job
@@ -261,9 +261,9 @@ def test_maps(cases: Any, seeds: Any) -> None:
                 room.take(at, at + size)
         for line in lines:
             if line.inode and line.name:
-                mapping = Mapping(line.start, line.end, "x" in line.flags, line.offset, line.inode, line.device)
+                mapping = FileMapping(line.start, line.end, "x" in line.flags, line.offset, line.inode, line.device)
                 mapped_file(1, line.name, [mapping])
-        found = [Mapping(o.start, o.end, "x" in o.flags, o.offset, o.inode, o.device) for o in lines]
+        found = [FileMapping(o.start, o.end, "x" in o.flags, o.offset, o.inode, o.device) for o in lines]
         for image in images:
             load_biases(image, found)
 

@@ -110,7 +110,7 @@ int alive(int n) {{ HIDDEN_STEP(n); HIDDEN_STEP(n + 1); return n; }}
 """
 
 
-def read_table(path: Path, run: Any) -> list[site_table.Entry]:
+def read_table(path: Path, run: Any) -> list[site_table.TableRow]:
     """Return a linked file's table, with what readelf says of where it is."""
     text = run("readelf", "-SW", path).stdout
     match = re.search(r" \.usdtbuild\.sites +PROGBITS +([0-9a-f]+) ([0-9a-f]+) ([0-9a-f]+)", text)
@@ -185,11 +185,11 @@ def test_mips_has_no_such_table_and_says_so(run: Any, usdtbuild: Any, need: Any,
 
 
 def test_what_is_read_is_what_was_written_and_damage_is_named() -> None:
-    site = site_table.Entry(0, "p", "n", "4@%edi", "s4|int|x")
-    chunk = site_table.encode([site, site_table.Entry(0, "p", "n", is_semaphore=True), site], little=False)
+    site = site_table.TableRow(0, "p", "n", "4@%edi", "s4|int|x")
+    chunk = site_table.encode([site, site_table.TableRow(0, "p", "n", is_semaphore=True), site], little=False)
     first = 0x1000 + 4 + site_table.FIRST
     found = site_table.decode(bytes(4) + chunk + chunk, 0x1000, little=False)
-    assert found[:3] == [site._replace(place=first), site_table.Entry(first + 8, "p", "n", is_semaphore=True),
+    assert found[:3] == [site._replace(place=first), site_table.TableRow(first + 8, "p", "n", is_semaphore=True),
                          site._replace(place=first + 16)]  # fmt: skip
     assert len(found) == 6
     for damaged in (b"x" + chunk[1:], chunk[:-1] + b"x", chunk[:8] + b"\0\0\0\x63" + chunk[12:], chunk[:-8] + bytes(8)):

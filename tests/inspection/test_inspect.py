@@ -19,7 +19,7 @@ def look(path: Path) -> inspect.Inspection:
     return inspect.inspect(Image(path.read_bytes(), str(path)))
 
 
-def sites(path: Path) -> list[inspect.Site]:
+def sites(path: Path) -> list[inspect.SeenSite]:
     return [site for probe in look(path).probes for site in probe.sites]
 
 

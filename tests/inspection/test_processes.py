@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.inspection.process import Memory
+from usdtbuild.inspection.process import ProcessMemory
 
 
 @contextlib.contextmanager
@@ -51,7 +51,7 @@ def test_a_program_and_its_module_are_shown_where_they_are_loaded(
                 for site in probe["sites"]:
                     address = int(site["runtime_address"], 16)
                     assert address == bias + int(site["address"], 16)
-                    with Memory(pid) as memory:
+                    with ProcessMemory(pid) as memory:
                         assert memory.read(address, 1) == b"\x90"
 
 

@@ -69,7 +69,7 @@ def test_the_tables_say_what_the_bytes_mean(machine: int) -> None:
         shown = f"{decoded.mnemonic} {decoded.op_str}".strip()
         assert shown.replace("c.jr ra", "c.ret") in {expected, SAME.get(expected), expected.removesuffix(".w")}
         found = site_code.at_site(code, machine, little=mode == LITTLE, asks=digits in clears)
-        assert found == site_code.Instruction(mnemonic, True)
+        assert found == site_code.SiteInstruction(mnemonic, True)
     for digits in clears:  # only there is that no sign of a wrong address
         code = site_code._in_order(digits, mode == LITTLE, digits in known.halves)
         wrong = site_code.at_site(code, machine, little=mode == LITTLE)

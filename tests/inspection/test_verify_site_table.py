@@ -92,7 +92,7 @@ def test_an_object_without_a_table_leaves_sites_out(objects: Objects, run: Any, 
     assert "lacks" in found["what"]
 
 
-def table_of(path: Path) -> tuple[int, int, list[site_table.Entry]]:
+def table_of(path: Path) -> tuple[int, int, list[site_table.TableRow]]:
     """Return where the table is in the file and in memory, and what is in it."""
     image = Image(path.read_bytes(), str(path))
     (section,) = image.sections_named(site_table.SECTION)

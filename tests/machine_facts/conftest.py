@@ -12,7 +12,7 @@ import capstone as cs
 import pytest
 
 from usdtbuild import machines
-from usdtbuild.machines.calls import Calls
+from usdtbuild.machines.calls import ProbeCalls
 
 
 class Kind(NamedTuple):
@@ -61,10 +61,10 @@ def kinds() -> dict[str, Kind]:
 
 
 @pytest.fixture(scope="session")
-def machine() -> Callable[[str], Calls]:
+def machine() -> Callable[[str], ProbeCalls]:
     """Return a machine by name, as an object's header would choose it: `machine("s390x")`."""
 
-    def choose(name: str) -> Calls:
+    def choose(name: str) -> ProbeCalls:
         kind = KINDS[name]
         return machines.for_object(kind.number, is64=kind.is64, little=kind.little, flags=kind.flags, path="t.o")
 

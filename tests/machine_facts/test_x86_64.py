@@ -12,7 +12,7 @@ import capstone
 import pytest
 
 from usdtbuild.machines import for_object
-from usdtbuild.machines.calls import Calls, Replacement
+from usdtbuild.machines.calls import ProbeCalls, Replacement
 from usdtbuild.options import NOPS
 
 R_PC32, R_PLT32, R_GOTPCREL, R_GOTPCRELX, R_REX_GOTPCRELX = 2, 4, 9, 41, 42
@@ -36,7 +36,7 @@ class Instruction(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def machine() -> Calls:
+def machine() -> ProbeCalls:
     return for_object(62, is64=True, little=True, flags=0, path="x.o")
 
 
@@ -47,7 +47,7 @@ def disassemble(code: bytes) -> list[Instruction]:
     return found
 
 
-def replaced(machine: Calls, branch: str, enabled: bool, nop: str) -> tuple[Replacement, int]:
+def replaced(machine: ProbeCalls, branch: str, enabled: bool, nop: str) -> tuple[Replacement, int]:
     """Return what takes a branch's place between two NOPs, and the branch's length."""
     opcode = bytes.fromhex(BRANCHES[branch][0])
     code = b"\x90" + opcode + bytes(4) + b"\x90"
@@ -75,7 +75,9 @@ def follow(instructions: list[Instruction], start: int) -> tuple[list[int], str,
 
 
 @pytest.mark.parametrize(("branch", "enabled", "nop"), ROWS)
-def test_a_replacement_does_nothing_where_the_branch_was(machine: Calls, branch: str, enabled: bool, nop: str) -> None:
+def test_a_replacement_does_nothing_where_the_branch_was(
+    machine: ProbeCalls, branch: str, enabled: bool, nop: str
+) -> None:
     found, length = replaced(machine, branch, enabled, nop)
     assert (found.start, len(found.code)) == (1, length)
     instructions = disassemble(found.code)
@@ -101,7 +103,7 @@ def check_condition(jump: Instruction, opcode: int, length: int) -> None:
 
 
 @pytest.mark.parametrize(("branch", "enabled", "nop"), ROWS)
-def test_is_enabled_sites_come_after_the_zero(machine: Calls, branch: str, enabled: bool, nop: str) -> None:
+def test_is_enabled_sites_come_after_the_zero(machine: ProbeCalls, branch: str, enabled: bool, nop: str) -> None:
     """A tracer of DTrace's kind sets eax at the site; setting it to 0 afterwards would undo that."""
     if not enabled:
         return
@@ -111,14 +113,14 @@ def test_is_enabled_sites_come_after_the_zero(machine: Calls, branch: str, enabl
 
 
 @pytest.mark.parametrize("branch", ["call", "got call"])
-def test_nop_styles_at_a_call(machine: Calls, branch: str) -> None:
+def test_nop_styles_at_a_call(machine: ProbeCalls, branch: str) -> None:
     """safe: one byte first, which every kernel emulates. nop5: what Linux 6.18 turns into a call."""
     assert replaced(machine, branch, False, "safe")[0].code[:1] == b"\x90"
     assert replaced(machine, branch, False, "nop5")[0].code[:5] == bytes.fromhex("0f1f440000")
     assert set(replaced(machine, branch, False, "classic")[0].code) == {0x90}
 
 
-def test_no_site_is_a_ten_byte_nop(machine: Calls) -> None:
+def test_no_site_is_a_ten_byte_nop(machine: ProbeCalls) -> None:
     """perf_event_open refuses it, and uprobe_multi silently never fires."""
     for branch, enabled, nop in ROWS:
         found, _ = replaced(machine, branch, enabled, nop)
@@ -127,7 +129,7 @@ def test_no_site_is_a_ten_byte_nop(machine: Calls) -> None:
 
 
 @pytest.mark.parametrize("branch", BRANCHES)
-def test_every_relocation_type_of_a_branch_is_known(machine: Calls, branch: str) -> None:
+def test_every_relocation_type_of_a_branch_is_known(machine: ProbeCalls, branch: str) -> None:
     opcode = bytes.fromhex(BRANCHES[branch][0])
     code = memoryview(opcode + bytes(4))
     for type_ in BRANCHES[branch][1]:
@@ -153,7 +155,7 @@ NO_BRANCHES = {
 
 
 @pytest.mark.parametrize("name", NO_BRANCHES)
-def test_other_references_are_left_alone(machine: Calls, name: str) -> None:
+def test_other_references_are_left_alone(machine: ProbeCalls, name: str) -> None:
     opcode, type_, addend = NO_BRANCHES[name]
     start = bytes.fromhex(opcode)
     for enabled in (False, True):
@@ -162,14 +164,14 @@ def test_other_references_are_left_alone(machine: Calls, name: str) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 1, 4, 5, 100])
-def test_a_relocation_at_the_edge_of_the_section_is_no_branch(machine: Calls, offset: int) -> None:
+def test_a_relocation_at_the_edge_of_the_section_is_no_branch(machine: ProbeCalls, offset: int) -> None:
     code = memoryview(bytes.fromhex("e8000000"))
     assert machine.replace(code, offset, R_PLT32, -4, False, "safe") is None
 
 
 @pytest.mark.parametrize("nop", NOPS)
 @pytest.mark.parametrize(("enabled", "semaphore"), [(False, False), (False, True), (True, False), (True, True)])
-def test_stubs(machine: Calls, enabled: bool, semaphore: bool, nop: str) -> None:
+def test_stubs(machine: ProbeCalls, enabled: bool, semaphore: bool, nop: str) -> None:
     """A stub may be called through a pointer under CET; what it returns is 0 or the semaphore, read in place."""
     stub = machine.stub(enabled, semaphore, nop)
     instructions = disassemble(stub.code)
@@ -200,7 +202,7 @@ OPERANDS = [
 
 @pytest.mark.parametrize(("arguments", "tail", "expected"), OPERANDS)
 def test_operands(
-    machine: Calls, arguments: tuple[tuple[int, bool], ...], tail: bool, expected: tuple[str, ...]
+    machine: ProbeCalls, arguments: tuple[tuple[int, bool], ...], tail: bool, expected: tuple[str, ...]
 ) -> None:
     assert machine.operands(arguments, tail) == expected
 
@@ -222,7 +224,7 @@ ASSEMBLY = {
 
 
 @pytest.mark.parametrize("row", ASSEMBLY, ids=lambda row: "-".join(map(str, row)))
-def test_rows_are_what_an_assembler_makes_of_their_mnemonics(machine: Calls, row: tuple[str, bool, str]) -> None:
+def test_rows_are_what_an_assembler_makes_of_their_mnemonics(machine: ProbeCalls, row: tuple[str, bool, str]) -> None:
     keystone = pytest.importorskip("keystone", reason="keystone has wheels for x86-64 only")
     engine = keystone.Ks(keystone.KS_ARCH_X86, keystone.KS_MODE_64)
     # nopl 0(%rax) has two encodings, and compilers' four-byte NOP is the one with a displacement of zero.

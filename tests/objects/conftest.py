@@ -29,7 +29,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection, RelrRelocationSection
 from elftools.elf.sections import SymbolTableSection
 
-from usdtbuild.instrument.main import Options, Report, instrument_file
+from usdtbuild.instrument.main import Instrumented, Options, instrument_file
 from usdtbuild.provider.describe import plain_name
 
 SAMPLES = Path(__file__).resolve().parent / "samples"
@@ -407,7 +407,7 @@ class Bench:
         target, _ = self.instrument_report(source, options)
         return target
 
-    def instrument_report(self, source: Path, options: Options | None = None) -> tuple[Path, Report]:
+    def instrument_report(self, source: Path, options: Options | None = None) -> tuple[Path, Instrumented]:
         target = self.fresh("instrumented.o")
         report = instrument_file(str(source), str(target), options or Options())
         assert report.changed, report.reason

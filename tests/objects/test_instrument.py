@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from usdtbuild.instrument import fast
-from usdtbuild.instrument.several import Request
+from usdtbuild.instrument.several import InstrumentRequest
 
 PROBES = """
 int work(int n) { APP_START(); if (APP_REQ_ENABLED()) APP_REQ(n, "x"); APP_REQ_DONE(n, "y", 3); return n; }
@@ -369,18 +369,20 @@ def test_an_unknown_system_is_wrong_use(bench: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "request_"),
     [
-        (["a.o", "-o", "b.o"], Request(("a.o",), "b.o")),
-        (["--output", "b.o", "a.o"], Request(("a.o",), "b.o")),
-        (["a.o", "--output-dir", "out", "b.o"], Request(("a.o", "b.o"), output_dir="out")),
+        (["a.o", "-o", "b.o"], InstrumentRequest(("a.o",), "b.o")),
+        (["--output", "b.o", "a.o"], InstrumentRequest(("a.o",), "b.o")),
+        (["a.o", "--output-dir", "out", "b.o"], InstrumentRequest(("a.o", "b.o"), output_dir="out")),
         # What makes no sense is told by the same code that the proper command line has.
-        (["a.o", "b.o", "-o", "c.o"], Request(("a.o", "b.o"), "c.o")), (["a.o"], Request(("a.o",))),
+        (["a.o", "b.o", "-o", "c.o"], InstrumentRequest(("a.o", "b.o"), "c.o")), (["a.o"], InstrumentRequest(("a.o",))),
         (["a.o", "-v", "-o", "b.o"], None), (["a.o", "--help"], None), (["-o", "b.o"], None), ([], None),
         (["a.o", "-o"], None), (["a.o", "-o", ""], None), (["a.o", "-o", "-x"], None), (["", "-o", "b.o"], None),
         (["a.o", "-ob.o"], None), (["a.o", "--output=b.o"], None), (["--", "a.o", "-o", "b.o"], None),
         (["a.o", "-o", "x", "--output", "y"], None), (["a.o", "--nop", "safe", "-o", "b.o"], None),
     ],
 )  # fmt: skip
-def test_plain_command_lines_are_read_without_a_library(arguments: list[str], request_: Request | None) -> None:
+def test_plain_command_lines_are_read_without_a_library(
+    arguments: list[str], request_: InstrumentRequest | None
+) -> None:
     assert fast.read(arguments) == request_
 
 

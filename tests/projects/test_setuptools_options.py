@@ -14,7 +14,7 @@ import pytest
 
 from usdtbuild.errors import UsdtError
 from usdtbuild.setuptools_ext import MANY
-from usdtbuild.setuptools_options import Options, merge, read_keyword, read_table, with_environment
+from usdtbuild.setuptools_options import ExtensionOptions, merge, read_keyword, read_table, with_environment
 
 MODULE = """\
 #include <Python.h>
@@ -104,13 +104,13 @@ def test_the_keyword_has_short_and_long_forms(value: Any, common: tuple[str, ...
 def test_an_extensions_own_options_win_and_providers_add_up() -> None:
     own = {"providers": ["./a.d", "b.d"], "nop": "safe"}
     table = read_table({"providers": "a.d", "nop": "nop5", "formats": "dof", "extensions": {"x": own}})
-    assert merge([table], "x", ("c.d",)) == Options(("a.d", "b.d", "c.d"), ("dof",), "safe")
-    assert merge([table], "y", ()) == Options(("a.d",), ("dof",), "nop5")
+    assert merge([table], "x", ("c.d",)) == ExtensionOptions(("a.d", "b.d", "c.d"), ("dof",), "safe")
+    assert merge([table], "y", ()) == ExtensionOptions(("a.d",), ("dof",), "nop5")
 
 
 def test_underscores_do_in_python() -> None:
     request = read_keyword({"app": {"patchable_function_entry": "7,5", "patchable_table": "relative"}})
-    assert merge([request], "app", ()) == Options(patchable="7,5", table="relative")
+    assert merge([request], "app", ()) == ExtensionOptions(patchable="7,5", table="relative")
 
 
 def test_contradictions_are_errors() -> None:
@@ -121,10 +121,10 @@ def test_contradictions_are_errors() -> None:
 
 
 def test_who_builds_can_disable_and_choose_what_the_project_leaves_open() -> None:
-    project = Options(("a.d",), formats=("dof",))
+    project = ExtensionOptions(("a.d",), formats=("dof",))
     environment = {"USDTBUILD_FORMATS": "stapsdt,usdt", "USDTBUILD_NOP": "nop5", "USDTBUILD_DISABLED": "0"}
-    assert with_environment(project, environment) == Options(("a.d",), ("dof",), "nop5")
-    assert with_environment(Options(("a.d",)), environment).formats == ("stapsdt", "usdt")
+    assert with_environment(project, environment) == ExtensionOptions(("a.d",), ("dof",), "nop5")
+    assert with_environment(ExtensionOptions(("a.d",)), environment).formats == ("stapsdt", "usdt")
     assert with_environment(project, {"USDTBUILD_DISABLED": "1"}).disabled
     with pytest.raises(UsdtError, match="USDTBUILD_NOP is one of safe, nop5, classic, not 'best'"):
         with_environment(project, {"USDTBUILD_NOP": "best"})

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from usdtbuild.provider import fast
-from usdtbuild.provider.generate import Request
+from usdtbuild.provider.generate import HeaderRequest
 
 TEXT = "/* What it does. */\nprovider app {\n  probe req__done(int fd, char *path);\n};\n"
 
@@ -217,21 +217,21 @@ def test_help(usdtbuild: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "request_"),
     [
-        (["a.d"], Request("a.d")),
-        (["a.d", "-o", "a.h"], Request("a.d", "a.h")),
-        (["-o", "a.h", "--none", "a.d"], Request("a.d", "a.h", True)),
-        (["a.d", "--output", "a.h", "--stamp", "s"], Request("a.d", "a.h", stamp="s")),
-        (["--depfile", "d", "--doc", "m", "a.d"], Request("a.d", documentation="m", depfile="d")),
-        (["--formats", "dof", "a.d"], Request("a.d", formats=("dof",))),
-        (["a.d", "--check"], Request("a.d", check=True)),
-        (["a.d", "--formats=stapsdt,usdt"], Request("a.d", formats=("stapsdt", "usdt"))),
+        (["a.d"], HeaderRequest("a.d")),
+        (["a.d", "-o", "a.h"], HeaderRequest("a.d", "a.h")),
+        (["-o", "a.h", "--none", "a.d"], HeaderRequest("a.d", "a.h", True)),
+        (["a.d", "--output", "a.h", "--stamp", "s"], HeaderRequest("a.d", "a.h", stamp="s")),
+        (["--depfile", "d", "--doc", "m", "a.d"], HeaderRequest("a.d", documentation="m", depfile="d")),
+        (["--formats", "dof", "a.d"], HeaderRequest("a.d", formats=("dof",))),
+        (["a.d", "--check"], HeaderRequest("a.d", check=True)),
+        (["a.d", "--formats=stapsdt,usdt"], HeaderRequest("a.d", formats=("stapsdt", "usdt"))),
         (["a.d", "-C"], None), (["a.d", "--help"], None), (["a.d", "b.d"], None), (["a.d", "-o"], None),
         (["a.d", "-o", "-"], None), (["-"], None), ([], None), (["--none"], None),
         (["a.d", "-o", "x", "-o", "y"], None),
         (["a.d", "-oa.h"], None), (["a.d", "--output=a.h"], None), (["a.d", ""], None), (["--", "a.d"], None),
     ],
 )  # fmt: skip
-def test_plain_command_lines_are_read_without_a_library(arguments: list[str], request_: Request | None) -> None:
+def test_plain_command_lines_are_read_without_a_library(arguments: list[str], request_: HeaderRequest | None) -> None:
     assert fast.read(arguments) == request_
 
 

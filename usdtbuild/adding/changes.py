@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import InputError
 
 
-class Changes:
+class ProjectFiles:
     """The files of one project as they will be: `text` reads, `put` changes. Paths are relative to the project."""
 
     def __init__(self, root: Path) -> None:

@@ -15,7 +15,7 @@ _NO_TARGETS = {"INTERFACE", "IMPORTED", "ALIAS"}
 _QUOTED = re.compile(r"\[(=*)\[.*?\]\1\]|#[^\n]*|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 
 
-class Target(NamedTuple):
+class CMakeTarget(NamedTuple):
     """A target: its name as it is written, its sources, and the offset behind its line."""
 
     name: str
@@ -23,7 +23,7 @@ class Target(NamedTuple):
     end: int
 
 
-def targets(text: str) -> list[Target]:
+def targets(text: str) -> list[CMakeTarget]:
     """Return the targets with sources that a CMakeLists.txt makes, in order."""
     masked = _QUOTED.sub(
         lambda found: " " * len(found[0]) if found[0][0] == "#" else re.sub(r"[()\n#]", "_", found[0]), text
@@ -37,7 +37,7 @@ def targets(text: str) -> list[Target]:
         sources = [source for word in words[1:] for source in _expanded(word, masked) if source.endswith(SUFFIXES)]
         line = text.find("\n", end)
         behind = len(text) if line < 0 else line + 1
-        found.append(Target(words[0], sources, behind))
+        found.append(CMakeTarget(words[0], sources, behind))
     return found
 
 
@@ -56,7 +56,7 @@ def subdirectories(text: str) -> list[str]:
     return re.findall(r"^[ \t]*add_subdirectory\s*\(\s*\"?([\w./-]+)\"?", text, re.IGNORECASE | re.MULTILINE)
 
 
-def with_provider(text: str, target: Target, stem: str) -> str:
+def with_provider(text: str, target: CMakeTarget, stem: str) -> str:
     """Return the text with a provider for the target, behind it."""
     lines = (
         f"\n# {stem}.d declares the probes; {stem}.h is made from it when this is built.\n"

@@ -14,7 +14,7 @@ _CALL = re.compile(
 _QUOTED = re.compile(r"'''.*?'''|'(?:\\.|[^'\\\n])*'|#[^\n]*", re.DOTALL)
 
 
-class Target(NamedTuple):
+class MesonTarget(NamedTuple):
     """A target: its name, its sources, and the offsets of its statement and arguments."""
 
     name: str
@@ -24,7 +24,7 @@ class Target(NamedTuple):
     end: int  # the closing one
 
 
-def targets(text: str) -> list[Target]:
+def targets(text: str) -> list[MesonTarget]:
     """Return the targets that a meson.build makes, in order."""
     masked = _masked(text)
     found = []
@@ -36,7 +36,7 @@ def targets(text: str) -> list[Target]:
         names = re.findall(r"\b[a-z_]\w*\b", masked[each.end() : end])
         sources = [word for word in [*strings[1:], *_of_variables(names, text)] if word.endswith(SUFFIXES)]
         line = text.rfind("\n", 0, each.start()) + 1
-        found.append(Target(strings[0], sources, line, each.end(), end))
+        found.append(MesonTarget(strings[0], sources, line, each.end(), end))
     return found
 
 
@@ -56,7 +56,7 @@ def subdirectories(text: str) -> list[str]:
     return re.findall(r"^\s*subdir\(\s*'([\w./-]+)'", text, re.MULTILINE)
 
 
-def with_provider(text: str, target: Target, stem: str) -> str:
+def with_provider(text: str, target: MesonTarget, stem: str) -> str:
     """Return the text with a provider among the target's sources."""
     first = _value_end(_masked(text), target.arguments, target.end)
     text = f"{text[:first]}, usdt_provider.process('{stem}.d'){text[first:]}"

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from ..errors import InputError, UsageError
 from . import cmake_files, make_files, meson_files, python_files
-from .changes import Changes
-from .sources import SUFFIXES, Place, find_place, fired
+from .changes import ProjectFiles
+from .sources import SUFFIXES, InsertionPoint, find_place, fired
 
 KINDS = ("cmake", "meson", "setuptools", "scikit-build-core", "meson-python", "make")
 _PROVIDER = """\
@@ -39,12 +39,12 @@ class Candidate(NamedTuple):
     """A target that could have the probe, its source and the place in it; Make and setuptools know no target."""
 
     build_file: str
-    target: cmake_files.Target | meson_files.Target | None
+    target: cmake_files.CMakeTarget | meson_files.MesonTarget | None
     source: str
-    place: Place
+    place: InsertionPoint
 
 
-class Plan(NamedTuple):
+class ProbePlan(NamedTuple):
     """What `usdtbuild add` found, and what it changes."""
 
     kind: str
@@ -53,14 +53,14 @@ class Plan(NamedTuple):
     provider: str
     source: str
     probe: str
-    changes: Changes
+    changes: ProjectFiles
 
 
 def find_kind(root: Path) -> str:
     """Return what builds the project in a folder. Raises InputError."""
     there = {path.name for path in root.iterdir()} if root.is_dir() else set()
     if "pyproject.toml" in there:
-        backend = python_files.backend_of(Changes(root).text("pyproject.toml"), str(root / "pyproject.toml"))
+        backend = python_files.backend_of(ProjectFiles(root).text("pyproject.toml"), str(root / "pyproject.toml"))
         if backend and (
             backend != "setuptools" or not {"CMakeLists.txt", "meson.build"} & there or "setup.py" in there
         ):
@@ -81,9 +81,9 @@ def find_kind(root: Path) -> str:
     return found[0]
 
 
-def plan(root: Path, kind: str, name: str, target: str | None) -> Plan:
+def plan(root: Path, kind: str, name: str, target: str | None) -> ProbePlan:
     """Return what gives the project a first probe. Raises InputError and UsageError."""
-    changes = Changes(root)
+    changes = ProjectFiles(root)
     build_files = _build_files(changes, kind)
     for path in build_files:
         if any(mark in changes.text(path) for mark in _MARKS):
@@ -104,14 +104,14 @@ def plan(root: Path, kind: str, name: str, target: str | None) -> Plan:
     text = changes.text(best.source)
     changes.put(best.source, fired(text, best.place, header, f"{name}_{probe}".upper()))
     _edit_build_files(changes, kind, best, stem, provider)
-    return Plan(kind, name, best.target.name if best.target else "", provider, best.source, probe, changes)
+    return ProbePlan(kind, name, best.target.name if best.target else "", provider, best.source, probe, changes)
 
 
-def _edit_build_files(changes: Changes, kind: str, best: Candidate, stem: str, provider: str) -> None:
+def _edit_build_files(changes: ProjectFiles, kind: str, best: Candidate, stem: str, provider: str) -> None:
     path = best.build_file
-    if isinstance(best.target, cmake_files.Target):
+    if isinstance(best.target, cmake_files.CMakeTarget):
         changes.put(path, cmake_files.with_provider(changes.text(path), best.target, stem))
-    elif isinstance(best.target, meson_files.Target):
+    elif isinstance(best.target, meson_files.MesonTarget):
         changes.put(path, meson_files.with_provider(changes.text(path), best.target, stem))
     elif kind == "make":
         changes.put(path, make_files.with_provider(changes.text(path), provider, f"probes/{stem}.h"))
@@ -128,7 +128,7 @@ def _edit_build_files(changes: Changes, kind: str, best: Candidate, stem: str, p
 # --- targets and sources ----------------------------------------------------------------------------------------------
 
 
-def _build_files(changes: Changes, kind: str) -> list[str]:
+def _build_files(changes: ProjectFiles, kind: str) -> list[str]:
     """Return the build files that make targets, the top one first."""
     root = changes.root
     if kind == "make":
@@ -146,7 +146,7 @@ def _build_files(changes: Changes, kind: str) -> list[str]:
     return found
 
 
-def _candidates(changes: Changes, kind: str, build_files: list[str], wanted: str | None) -> list[Candidate]:
+def _candidates(changes: ProjectFiles, kind: str, build_files: list[str], wanted: str | None) -> list[Candidate]:
     """Return what could have the probe. Raises InputError where there is nothing, UsageError for a wrong --target."""
     if kind in ("make", "setuptools"):
         if wanted:
@@ -174,7 +174,7 @@ def _candidates(changes: Changes, kind: str, build_files: list[str], wanted: str
     return found
 
 
-def _places(changes: Changes, build_file: str, target: object, names: list[str]) -> list[Candidate]:
+def _places(changes: ProjectFiles, build_file: str, target: object, names: list[str]) -> list[Candidate]:
     """Return a candidate for each source that has a place; where none of the names is a file, of all in the folder."""
     folder = os.path.dirname(build_file)  # noqa: PTH120
     paths = [os.path.normpath(os.path.join(folder, name)) for name in names]  # noqa: PTH118

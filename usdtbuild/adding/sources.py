@@ -28,7 +28,7 @@ _PLACES = (
 )
 
 
-class Place(NamedTuple):
+class InsertionPoint(NamedTuple):
     """Where a probe goes: its name, how good the place is (0 is best), and the offset behind the body's brace."""
 
     probe: str
@@ -36,17 +36,17 @@ class Place(NamedTuple):
     offset: int
 
 
-def find_place(text: str) -> Place | None:
+def find_place(text: str) -> InsertionPoint | None:
     """Return where the first probe goes, or None if there is no function."""
     masked = blanked(text)
     for rank, (probe, expression) in enumerate(_PLACES):
         found = expression.search(masked)
         if found:
-            return Place(probe, rank, found.end())
+            return InsertionPoint(probe, rank, found.end())
     return None
 
 
-def fired(text: str, place: Place, header: str, macro: str) -> str:
+def fired(text: str, place: InsertionPoint, header: str, macro: str) -> str:
     """Return the text with `#include "header"` and the probe in it."""
     rest = text[place.offset :]
     line = rest.partition("\n")[0]

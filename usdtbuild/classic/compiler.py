@@ -18,7 +18,7 @@ from ..errors import UsdtError
 REGISTRATION = os.path.dirname(os.path.dirname(__file__)) + "/runtime/usdt_dof_register.c"
 
 
-class CompilerError(UsdtError):
+class NothingCompiledError(UsdtError):
     """The compiler could not be run, or failed; the text holds its command and what it printed."""
 
 
@@ -59,12 +59,12 @@ def _run(purpose: str, command: list[str]) -> None:
         done = ask.run(command)
     except ask.CannotStartError as error:
         reason = error.reason.lower()
-        raise CompilerError(f"can't run the compiler {command[0]}, to {purpose}: {reason}; set CC") from None
+        raise NothingCompiledError(f"can't run the compiler {command[0]}, to {purpose}: {reason}; set CC") from None
     except ask.CompilerError as error:
-        raise CompilerError(f"can't {purpose}: {error}") from None
+        raise NothingCompiledError(f"can't {purpose}: {error}") from None
     if done.returncode:
         said = "".join(f"\n  {line}" for line in done.stderr.splitlines())
-        raise CompilerError(
+        raise NothingCompiledError(
             f"can't {purpose}: {' '.join(command)} failed with exit code {done.returncode}; "
             f"set CC and CFLAGS to what the program is compiled with{said}"
         )

@@ -45,7 +45,7 @@ _LTO_SYMBOLS = b".gnu.lto_.symtab"
 _LIBTOOL = b"libtool object file"
 
 
-class Wanted(NamedTuple):
+class ClassicRun(NamedTuple):
     """What one run of -G is about. `bits` is 32, 64, or 0 for what the objects or the compiler say."""
 
     providers: tuple[Provider, ...]
@@ -58,7 +58,7 @@ class Wanted(NamedTuple):
 class _Scan:
     """What is known of the given objects so far."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: ClassicRun) -> None:
         self.providers = wanted.providers
         self.prefixes = tuple(
             f"{kind}{p.name}___" for kind in (sites.PROBE_PREFIX, sites.ENABLED_PREFIX) for p in wanted.providers
@@ -152,7 +152,7 @@ class _Scan:
             )  # fmt: skip
 
 
-def make(wanted: Wanted, outputs: Outputs, warn: Callable[[str], None]) -> bytes:
+def make(wanted: ClassicRun, outputs: Outputs, warn: Callable[[str], None]) -> bytes:
     """Return the object's bytes, and stage the given objects in `outputs` if they are to change.
 
     `warn` takes messages about what is odd, but no error. Raises UsdtError.
@@ -186,13 +186,13 @@ def make(wanted: Wanted, outputs: Outputs, warn: Callable[[str], None]) -> bytes
     return _registered(content, wanted, warn) if registers and any(p.probes for p in wanted.providers) else content
 
 
-def _registered(content: bytes, wanted: Wanted, warn: Callable[[str], None]) -> bytes:
+def _registered(content: bytes, wanted: ClassicRun, warn: Callable[[str], None]) -> bytes:
     """Return the object with the code that tells DTrace about the probes at start-up, as classic callers expect it."""
-    from .compiler import REGISTRATION, CompilerError, with_registration
+    from .compiler import REGISTRATION, NothingCompiledError, with_registration
 
     try:
         return with_registration(content, wanted.bits)
-    except CompilerError as error:
+    except NothingCompiledError as error:
         warn(f"the output won't register its probes with DTrace, so compile {REGISTRATION} and link it, too: {error}")
         return content
 
@@ -211,7 +211,7 @@ def _complete(template: ElfObject, scan: _Scan, providers: tuple[Provider, ...])
     return bytes(content + tail)
 
 
-def _report_missing(scan: _Scan, wanted: Wanted, warn: Callable[[str], None]) -> None:
+def _report_missing(scan: _Scan, wanted: ClassicRun, warn: Callable[[str], None]) -> None:
     """Say which providers no object has a site of: a misspelled file name, or a header from another file."""
     if scan.unknown:
         return

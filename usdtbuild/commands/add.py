@@ -16,8 +16,8 @@ from ..outputs import Outputs
 from .say import echo, raw
 
 if TYPE_CHECKING:
-    from ..adding.changes import Changes
-    from ..adding.plan import Plan
+    from ..adding.changes import ProjectFiles
+    from ..adding.plan import ProbePlan
 
 _NEXT = {
     "cmake": "cmake -S . -B build && cmake --build build",
@@ -57,7 +57,7 @@ def command(folder: Path, write: bool, kind: str | None, target: str | None, nam
     _say(found, write)
 
 
-def _say(found: Plan, written: bool) -> None:
+def _say(found: ProbePlan, written: bool) -> None:
     """Tell, beside the diff, what was found and what to do next."""
     where = f"{found.kind}, target {found.target}" if found.target else found.kind
     echo(f"{where}: the probe {found.name}:{found.probe} in {found.source}", err=True)
@@ -67,7 +67,7 @@ def _say(found: Plan, written: bool) -> None:
         echo(f"Next: {_NEXT[found.kind]}; then usdtbuild list shows the probe in what was built.", err=True)
 
 
-def _write(changes: Changes) -> None:
+def _write(changes: ProjectFiles) -> None:
     """Write all files or none. Raises InputError."""
     made: list[Path] = []
     try:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ..elf.image import Image
-    from ..functions.calls.bound import Held
-    from ..functions.calls.model import Call, Calls, CallSite
+    from ..functions.calls.bound import SlotContent
+    from ..functions.calls.model import Call, CallReport, CallSite
 
 # Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/commands/calls.md.
 JSON_VERSION = 1
@@ -35,11 +35,11 @@ _AT_ONCE = 1 << 18
 class _File(NamedTuple):
     """One file's calls, as far as they are wanted; of a process, where the file is and what each slot holds."""
 
-    report: Calls
+    report: CallReport
     calls: tuple[Call, ...]
     pid: int = 0
     bias: int = 0
-    held: tuple[Held, ...] = ()
+    held: tuple[SlotContent, ...] = ()
 
 
 class _Wanted(NamedTuple):
@@ -112,17 +112,17 @@ def _look(target: str, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator
             yield _File(report, _chosen(report, wanted))
 
 
-def _read(image: Image, wanted: _Wanted) -> Calls:
+def _read(image: Image, wanted: _Wanted) -> CallReport:
     report = read_calls(image, sites=wanted.sites)
     return report._replace(calls=with_libraries(image, report.calls, wanted.find))
 
 
 def _process(pid: int, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[_File]:
-    from ..functions.calls.bound import Places, held
-    from ..inspection.process import Memory, mapped_files
+    from ..functions.calls.bound import MappedFiles, held
+    from ..inspection.process import ProcessMemory, mapped_files
 
-    places = Places(mapped_files(pid))
-    with Memory(pid) as memory:
+    places = MappedFiles(mapped_files(pid))
+    with ProcessMemory(pid) as memory:
         for image, bias in loaded(pid, _trouble):
             tick(image.path)
             try:
@@ -134,7 +134,7 @@ def _process(pid: int, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator
             yield _File(report, chosen, pid, bias, tuple(held(report, call, bias, memory, places) for call in chosen))
 
 
-def _chosen(report: Calls, wanted: _Wanted) -> tuple[Call, ...]:
+def _chosen(report: CallReport, wanted: _Wanted) -> tuple[Call, ...]:
     return tuple(
         call
         for call in report.calls
@@ -232,7 +232,7 @@ def _site(site: CallSite, bias: int) -> str:
     return f"{site.address + bias:#x} {site.kind}{way}"
 
 
-def _held(held: Held) -> str:
+def _held(held: SlotContent) -> str:
     if held.value is None:
         return "?"
     if held.unresolved:

@@ -11,7 +11,7 @@ from ..elf.layout import ET_REL
 from ..errors import InputError, UsageError
 from ..files import open_input
 from ..formats.dof import layout
-from ..formats.dof.check import PLATFORMS, REJECTED, Finding, check, made_for
+from ..formats.dof.check import PLATFORMS, REJECTED, DofFinding, check, made_for
 from ..formats.dof.decode import decode, split
 from ..formats.dof.encode import encode
 from ..formats.dof.merge import merge, resolve
@@ -165,19 +165,19 @@ def _merged(path: str, pieces: Sequence[Piece]) -> Piece:
         raise InputError(path, str(error)) from None
 
 
-def _misfits(piece: Piece) -> list[Finding]:
+def _misfits(piece: Piece) -> list[DofFinding]:
     """Say where a DOF is not of the machine that its ELF file is for."""
     found = (8 if piece.data[4] == layout.MODEL_LP64 else 4, piece.data[5] == layout.ENCODING_LSB)
     if piece.machine is None or found == piece.machine:
         return []
     names = [f"{8 * size}-bit, {'little' if little else 'big'}-endian" for size, little in (found, piece.machine)]
-    return [Finding(REJECTED, f"it is {names[0]}, and the file is {names[1]}")]
+    return [DofFinding(REJECTED, f"it is {names[0]}, and the file is {names[1]}")]
 
 
 # -- showing -----------------------------------------------------------------------------------------------------------
 
 
-def _result(piece: Piece, platform: str, findings: list[Finding]) -> dict[str, object]:
+def _result(piece: Piece, platform: str, findings: list[DofFinding]) -> dict[str, object]:
     found = [{"effect": finding.effect, "what": one_line(finding.what)} for finding in findings]
     return {"offset": piece.offset, "platform": platform, "accepted": not findings, "findings": found}
 

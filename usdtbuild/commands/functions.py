@@ -15,8 +15,8 @@ from ..elf.image import Image
 from ..elf.space import FUNCTIONS
 from ..errors import InputError, UsageError
 from ..functions.entry import REASONS
-from ..functions.read import FunctionReader, Options, is_pe, read_functions
-from ..functions.report import WARNINGS, Function, Report
+from ..functions.read import FunctionReader, ReadOptions, is_pe, read_functions
+from ..functions.report import WARNINGS, Function, FunctionReport
 from ..inspection.records import site_places
 from ..inspection.targets import contents, in_folder, process_number
 from ..record import NamedTuple
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ..functions.explain import Explanation
     from ..functions.rows import ReadMemory
-    from ..inspection.process import Memory
+    from ..inspection.process import ProcessMemory
     from ..inspection.targets import Content
 
     Match = Callable[[str], bool]
@@ -41,7 +41,7 @@ _REGEX_ONLY = re.compile(r"[\^$|()+\\{}]|\.\*|\.\+")
 class _File(NamedTuple):
     """One file's report, with what the command line selected of it."""
 
-    report: Report
+    report: FunctionReport
     functions: list[Function]
     names: dict[str, str]  # mangled -> demangled
     explanations: list[Explanation | None]
@@ -59,7 +59,7 @@ class _Wanted(NamedTuple):
     only: str
     demangle: bool
     explain: bool
-    options: Options
+    options: ReadOptions
 
 
 @click.command(name="functions", short_help="Show which functions can be patched while the program runs, and why not.")
@@ -106,7 +106,7 @@ def command(
     """
     from ..compilers.flags import parse_pair
 
-    options = Options(parse_pair(patchable, "--patchable") if patchable else None)
+    options = ReadOptions(parse_pair(patchable, "--patchable") if patchable else None)
     if debug_dir:
         options = options._replace(debug_folder=debug_dir)
     wanted = _Wanted(
@@ -183,7 +183,7 @@ def _elf(image: Image, wanted: _Wanted, memory: ReadMemory | None = None) -> _Fi
     return _selected(reader.report, reader, wanted)
 
 
-def _selected(report: Report, reader: FunctionReader | None, wanted: _Wanted) -> _File:
+def _selected(report: FunctionReport, reader: FunctionReader | None, wanted: _Wanted) -> _File:
     """Return what is wanted of a report, explained by its reader where that is wanted."""
     names: dict[str, str] = {}
     if wanted.demangle:
@@ -201,10 +201,10 @@ def _selected(report: Report, reader: FunctionReader | None, wanted: _Wanted) ->
 
 def _process(pid: int, wanted: _Wanted, all_modules: bool) -> list[_File]:
     """Return a file for every module of a process, with the addresses and the bytes that the process has."""
-    from ..inspection.process import Memory, load_biases, open_mapped, program_files
+    from ..inspection.process import ProcessMemory, load_biases, open_mapped, program_files
 
     files = []
-    with Memory(pid) as memory:
+    with ProcessMemory(pid) as memory:
         for module in program_files(pid):
             try:
                 with open_mapped(pid, module) as opened:
@@ -225,7 +225,7 @@ def _process(pid: int, wanted: _Wanted, all_modules: bool) -> list[_File]:
     return files
 
 
-def _at_bias(memory: Memory, bias: int) -> Callable[[int, int], bytes | None]:
+def _at_bias(memory: ProcessMemory, bias: int) -> Callable[[int, int], bytes | None]:
     """Return a reader of the process's memory that takes the addresses of a file loaded at `bias`."""
     return lambda address, size: memory.read(address + bias, size)
 
@@ -321,7 +321,7 @@ def _print(file: _File, apart: bool) -> None:
     _print_totals(file)
 
 
-def _tables(name: str, report: Report) -> str:
+def _tables(name: str, report: FunctionReport) -> str:
     """Return the line about all sections called `name`; an object has one for each of its functions' sections."""
     tables = [table for table in report.tables if table.name == name]
     relocations = sum(table.relocations for table in tables)

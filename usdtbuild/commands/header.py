@@ -10,7 +10,7 @@ from functools import partial
 import click
 
 from ..errors import UsageError
-from ..provider.generate import Request, read_formats, run
+from ..provider.generate import HeaderRequest, read_formats, run
 
 
 @click.command()
@@ -59,7 +59,9 @@ def command(
     given = {"-I": include, "-D": define, "-U": undefine}
     options = tuple(f"{letter}{word}" for letter, words in given.items() for word in words)
     text = partial(preprocessed, options) if preprocess else None
-    request = Request(source, output, none, documentation, stamp, depfile, text, only, read_formats(formats), check)
+    request = HeaderRequest(
+        source, output, none, documentation, stamp, depfile, text, only, read_formats(formats), check
+    )
     ctx.exit(run(request))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from ..errors import UsageError
-from ..instrument.main import Options, Report
-from ..instrument.several import Request, run
+from ..instrument.main import Instrumented, Options
+from ..instrument.several import InstrumentRequest, run
 from ..model import Provider
 from ..options import ABSOLUTE, FORMATS, NOPS, RELATIVE, SAFE, SYSTEMS, TABLES, one_of
 from .say import echo
@@ -64,7 +64,7 @@ def command(
         raise UsageError(f"--target-os: {target_os} is an unknown system; there are {', '.join(SYSTEMS)}")
     options = Options(nop, _formats(formats), _parse(providers), target_os=target_os, site_table=site_table)
     afterwards = _convert if patchable_table == RELATIVE else None
-    reports = run(Request(objects, output or "", output_dir or "", options, afterwards))
+    reports = run(InstrumentRequest(objects, output or "", output_dir or "", options, afterwards))
     if verbose:
         for source, report in reports:
             _tell(source, report)
@@ -92,7 +92,7 @@ def _parse(paths: tuple[str, ...]) -> tuple[Provider, ...]:
     return tuple(provider for path in paths for provider in parse_file(path))
 
 
-def _tell(source: str, report: Report) -> None:
+def _tell(source: str, report: Instrumented) -> None:
     if not report.changed:
         echo(f"{source}: left alone: {report.reason}")
         return

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ..elf.image import Image
-    from ..inspection.probes import Argument, Inspection, Probe, Semaphore, Site
-    from ..inspection.process import Memory
+    from ..inspection.probes import Inspection, SeenArgument, SeenProbe, SeenSite, Semaphore
+    from ..inspection.process import ProcessMemory
     from ..inspection.source_lines import Frame
 
 # Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/commands/list.md.
@@ -126,7 +126,7 @@ def _with_sources(image: Image, seen: Inspection, wanted: _Wanted, tick: Callabl
         return seen
     from ..inspection.source_lines import find_lines  # what reads DWARF takes its time to load
 
-    def place(site: Site) -> tuple[int, int]:
+    def place(site: SeenSite) -> tuple[int, int]:
         where = site.location
         return (where.section_number, where.offset) if seen.in_object else (0, where.address)
 
@@ -142,9 +142,9 @@ def _with_sources(image: Image, seen: Inspection, wanted: _Wanted, tick: Callabl
 
 
 def _process(pid: int, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[Inspection]:
-    from ..inspection.process import Memory
+    from ..inspection.process import ProcessMemory
 
-    with Memory(pid) as memory:
+    with ProcessMemory(pid) as memory:
         for image, bias in loaded(pid, _trouble):
             tick(image.path)
             try:
@@ -156,7 +156,7 @@ def _process(pid: int, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator
             yield seen._replace(probes=probes, pid=pid, load_bias=bias)
 
 
-def _at_run_time(probe: Probe, bias: int, memory: Memory, little: bool) -> Probe:
+def _at_run_time(probe: SeenProbe, bias: int, memory: ProcessMemory, little: bool) -> SeenProbe:
     """Return the probe with its addresses in the process, and what its semaphores hold now."""
     sites = []
     for site in probe.sites:
@@ -200,7 +200,7 @@ def _why_none(target: str, any_at_all: bool) -> str:
     return ""
 
 
-def _matches(probe: Probe, patterns: Sequence[str]) -> bool:
+def _matches(probe: SeenProbe, patterns: Sequence[str]) -> bool:
     """Whether a probe is wanted; a pattern without a colon is about the probe's own name. `__` is also `-`."""
     if not patterns:
         return True
@@ -256,7 +256,7 @@ def _plural(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
-def _row(found: Inspection, probe: Probe, number: int, site: Site, names: dict[str, str]) -> tuple[str, ...]:
+def _row(found: Inspection, probe: SeenProbe, number: int, site: SeenSite, names: dict[str, str]) -> tuple[str, ...]:
     where = f"{site.runtime_address:#x}" if site.runtime_address is not None else site.location.text(found.in_object)
     function = ""
     if site.function is not None:
@@ -287,14 +287,14 @@ def _short(path: str) -> str:
     return path[len(here) :] if path.startswith(here) else path
 
 
-def _argument(argument: Argument) -> str:
+def _argument(argument: SeenArgument) -> str:
     """Return `int fd %edi`, or with nothing but the record to go by `int32_t %edi`."""
     spelling = argument.type or _width(argument)
     blank = "" if not argument.name or spelling.endswith("*") else " "
     return f"{spelling}{blank}{argument.name} {argument.operand.place.text}".strip()
 
 
-def _width(argument: Argument) -> str:
+def _width(argument: SeenArgument) -> str:
     operand = argument.operand
     if operand.floating:
         return _FLOATS.get(operand.size, f"float{8 * operand.size}")
@@ -366,7 +366,7 @@ def _declared(probe: Any) -> dict[str, Any]:
     return {"name": probe.stub, "arguments": arguments}
 
 
-def _probe_record(found: Inspection, probe: Probe, names: dict[str, str]) -> dict[str, Any]:
+def _probe_record(found: Inspection, probe: SeenProbe, names: dict[str, str]) -> dict[str, Any]:
     return {
         "provider": probe.provider,
         "name": probe.name,
@@ -375,7 +375,7 @@ def _probe_record(found: Inspection, probe: Probe, names: dict[str, str]) -> dic
     }
 
 
-def _site_record(found: Inspection, site: Site, names: dict[str, str]) -> dict[str, Any]:
+def _site_record(found: Inspection, site: SeenSite, names: dict[str, str]) -> dict[str, Any]:
     record: dict[str, Any] = {
         "address": None if found.in_object else f"{site.location.address:#x}",
         "section": site.location.section or None,
@@ -401,7 +401,7 @@ def _site_record(found: Inspection, site: Site, names: dict[str, str]) -> dict[s
     return record
 
 
-def _argument_record(argument: Argument) -> dict[str, Any]:
+def _argument_record(argument: SeenArgument) -> dict[str, Any]:
     operand, place = argument.operand, argument.operand.place
     where: dict[str, Any] = {"kind": place.kind, "text": place.text}
     if place.kind == "register":

@@ -12,7 +12,7 @@ import click
 from ..errors import UsageError, UsdtError
 from ..inspection.targets import files
 from ..text import shown
-from ..verify import ERROR, NAMES, NOTE, WARNING, Finding, Place, Report, missing_everywhere, verify
+from ..verify import ERROR, NAMES, NOTE, WARNING, Finding, FoundAt, Verified, missing_everywhere, verify
 from .progress import progress
 from .say import echo
 
@@ -42,7 +42,7 @@ def command(
     """
     _check_names(ignored)
     expected = _read_providers(provider_files)
-    reports: list[Report] = []
+    reports: list[Verified] = []
     failed = False
     with progress("Verified") as tick:
         for target in targets:
@@ -89,7 +89,7 @@ def _read_providers(paths: Sequence[str]) -> dict[str, Provider]:
     return read_providers(paths)
 
 
-def _look(target: str, expected: dict[str, Provider], tick: Callable[[str], None]) -> list[Report] | None:
+def _look(target: str, expected: dict[str, Provider], tick: Callable[[str], None]) -> list[Verified] | None:
     """Return the reports on a target's files, all of them or, with a line on stderr, None."""
     try:
         return list(_reports(target, expected, tick)) or [_nothing_in(target)]
@@ -98,7 +98,7 @@ def _look(target: str, expected: dict[str, Provider], tick: Callable[[str], None
         return None
 
 
-def _reports(target: str, expected: dict[str, Provider], tick: Callable[[str], None]) -> Iterator[Report]:
+def _reports(target: str, expected: dict[str, Provider], tick: Callable[[str], None]) -> Iterator[Verified]:
     """Yield a report on each file; in folders and archives only on those that have to do with probes."""
     for image in files(target, lambda error: echo(f"usdtbuild: {error}", err=True)):
         tick(image.path)
@@ -108,33 +108,33 @@ def _reports(target: str, expected: dict[str, Provider], tick: Callable[[str], N
             yield report
 
 
-def _nothing_in(target: str) -> Report:
+def _nothing_in(target: str) -> Verified:
     """Return the report on an archive or folder in which no file has to do with probes."""
     kind = "folder" if Path(target).is_dir() else "archive"
     cure = "see that the probe calls are compiled in; build it with `usdtbuild cc` as the compiler"
-    return Report(target, kind, 0, 0, (Finding("no-probes", WARNING, "none of its files has a probe", (), cure),))
+    return Verified(target, kind, 0, 0, (Finding("no-probes", WARNING, "none of its files has a probe", (), cure),))
 
 
-def _missing(reports: Sequence[Report], expected: dict[str, Provider], paths: Sequence[str]) -> list[Report]:
+def _missing(reports: Sequence[Verified], expected: dict[str, Provider], paths: Sequence[str]) -> list[Verified]:
     report = missing_everywhere(reports, expected, ", ".join(paths))
     return [report] if report else []
 
 
-def _without(report: Report, ignored: Sequence[str]) -> Report:
+def _without(report: Verified, ignored: Sequence[str]) -> Verified:
     return report._replace(findings=tuple(finding for finding in report.findings if finding.check not in ignored))
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
 
 
-def _print(reports: Sequence[Report]) -> None:
+def _print(reports: Sequence[Verified]) -> None:
     for report in reports:
         for finding in report.findings:
             _print_finding(report, finding)
         echo(_summary(report))
 
 
-def _print_finding(report: Report, finding: Finding) -> None:
+def _print_finding(report: Verified, finding: Finding) -> None:
     """Print a finding as compilers do, with its places and its cure below it."""
     severity = finding.severity
     if sys.stdout.isatty():
@@ -153,12 +153,12 @@ def _print_finding(report: Report, finding: Finding) -> None:
     echo(f"    cure: {finding.cure}")
 
 
-def _place(place: Place) -> str:
+def _place(place: FoundAt) -> str:
     function = f" in {place.function}" if place.function and place.function not in place.where else ""
     return f"{place.where}{function}" + (f", probe {place.probe}" if place.probe else "")
 
 
-def _summary(report: Report) -> str:
+def _summary(report: Verified) -> str:
     counts = [
         _plural(report.count(severity), severity) for severity in (ERROR, WARNING, NOTE) if report.count(severity)
     ]
@@ -177,7 +177,7 @@ def _plural(count: int, word: str) -> str:
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-def _as_record(report: Report) -> dict[str, Any]:
+def _as_record(report: Verified) -> dict[str, Any]:
     """Return one report as docs/commands/verify.md describes it."""
     return {
         "path": report.path,
@@ -200,7 +200,7 @@ def _as_record(report: Report) -> dict[str, Any]:
     }
 
 
-def _place_record(place: Place) -> dict[str, Any]:
+def _place_record(place: FoundAt) -> dict[str, Any]:
     return {
         "probe": place.probe or None,
         "address": f"{place.address:#x}" if place.address is not None else None,

@@ -16,7 +16,7 @@ from ..functions import nops
 from ..machines import all_entries
 from ..options import RELATIVE
 from .ask import last_line, macros, name_of, run
-from .target import FlagsError, Target
+from .target import CompilerTarget, FlagsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ def parse_pair(text: str, where: str) -> tuple[int, int]:
     return n, m
 
 
-def check_pair(pair: tuple[int, int], target: Target) -> None:
+def check_pair(pair: tuple[int, int], target: CompilerTarget) -> None:
     """Raise FlagsError if no safe patch fits N,M on the target's machine."""
     n, m = pair
     machine, unit = target.machine, target.unit
@@ -120,7 +120,7 @@ def without_outputs(options: Sequence[str]) -> tuple[str, ...]:
 # -- the compiler ----------------------------------------------------------------------------------------------------
 
 
-def identify(compiler: str, options: Sequence[str], language: str = "") -> Target:
+def identify(compiler: str, options: Sequence[str], language: str = "") -> CompilerTarget:
     """Ask the compiler what it builds for: its predefined macros. Raises FlagsError."""
     command = tuple(shlex.split(compiler))
     if not command:
@@ -135,7 +135,7 @@ def identify(compiler: str, options: Sequence[str], language: str = "") -> Targe
     if machine is None:
         raise FlagsError(f"{compiler} builds for a machine whose patchable entries are not known")
     pads = int(known.get("__CET__", "0")) & 1 or "__ARM_FEATURE_BTI_DEFAULT" in known
-    return Target(command, kept, language, name_of(known), machine, unit, bool(pads))
+    return CompilerTarget(command, kept, language, name_of(known), machine, unit, bool(pads))
 
 
 def _machine(macros: dict[str, str]) -> tuple[Machine | None, int]:

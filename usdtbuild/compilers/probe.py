@@ -21,7 +21,7 @@ from ..elf.relocations import words
 from ..elf.space import map_file
 from ..errors import InputError
 from ..functions.entry import REASONS
-from ..functions.read import Options, read_functions
+from ..functions.read import ReadOptions, read_functions
 from ..functions.table import STANDARD
 from .ask import CannotStartError, last_line, run
 from .target import FlagsError
@@ -29,7 +29,7 @@ from .target import FlagsError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .target import Target
+    from .target import CompilerTarget
 
 # Functions with and without use of globals, called through a pointer, whose address takes the global entry point.
 _SOURCE = """\
@@ -69,7 +69,7 @@ _QUIET = ("-fno-lto", "-w")
 
 
 def check_compiler(
-    target: Target, flags: Sequence[str], pair: tuple[int, int] | None, emulator: str, warnings: list[str]
+    target: CompilerTarget, flags: Sequence[str], pair: tuple[int, int] | None, emulator: str, warnings: list[str]
 ) -> bool:
     """Compile the probe, check its entries, and run it; return whether it was run. Raises FlagsError."""
     with tempfile.TemporaryDirectory(prefix="usdtbuild-") as folder:
@@ -99,7 +99,7 @@ def check_compiler(
     return True
 
 
-def _compile(target: Target, flags: Sequence[str], folder: str, name: str, source: str) -> str:
+def _compile(target: CompilerTarget, flags: Sequence[str], folder: str, name: str, source: str) -> str:
     """Return the path of the object that `source` is compiled to."""
     suffix = ".cc" if target.language == "c++" else ".c"
     path, built = Path(folder, name + suffix), str(Path(folder, name + ".o"))
@@ -111,9 +111,9 @@ def _compile(target: Target, flags: Sequence[str], folder: str, name: str, sourc
     return built
 
 
-def _check_entries(target: Target, flags: Sequence[str], built: str, pair: tuple[int, int] | None) -> None:
+def _check_entries(target: CompilerTarget, flags: Sequence[str], built: str, pair: tuple[int, int] | None) -> None:
     try:
-        report = read_functions(built, Options(pair))
+        report = read_functions(built, ReadOptions(pair))
     except InputError as error:
         raise FlagsError(f"{target.name} with {' '.join(flags)} wrote an object that {error.what}") from None
     functions = {name: function for function in report.functions for name in function.names}
@@ -129,7 +129,7 @@ def _check_entries(target: Target, flags: Sequence[str], built: str, pair: tuple
             raise FlagsError(f"{target.name} miscompiles {' '.join(flags)} on {target.machine.name}: {name}: {why}")
 
 
-def _runner(target: Target, emulator: str) -> list[str] | None:
+def _runner(target: CompilerTarget, emulator: str) -> list[str] | None:
     """Return what to put before a program of the target to run it here: nothing, an emulator; None if neither will."""
     if emulator:
         return shlex.split(emulator)
@@ -142,7 +142,9 @@ def _runner(target: Target, emulator: str) -> list[str] | None:
 # -- C++ inline functions --------------------------------------------------------------------------------------------
 
 
-def check_comdat(target: Target, flags: Sequence[str], pair: tuple[int, int] | None, warnings: list[str]) -> None:
+def check_comdat(
+    target: CompilerTarget, flags: Sequence[str], pair: tuple[int, int] | None, warnings: list[str]
+) -> None:
     """Warn if entries of functions in COMDAT groups are outside the groups, and say what the linker makes of it."""
     with tempfile.TemporaryDirectory(prefix="usdtbuild-") as folder:
         sources = {"one": _COMDAT % "one", "two": _COMDAT % "two", "main": _COMDAT_MAIN}
@@ -171,7 +173,7 @@ def _outside_groups(path: str) -> bool:
 
 
 def _lost(program: str, pair: tuple[int, int] | None) -> str:
-    report = read_functions(program, Options(pair))
+    report = read_functions(program, ReadOptions(pair))
     lost = [f.name for f in report.functions if f.reason in ("lost-entry", "null-entry")]
     if lost:
         return f"some lose their entries with this linker ({len(lost)} of 4 in a trial)"

@@ -15,7 +15,7 @@ class FlagsError(UsdtError):
     """The option can't be used with this compiler, machine, pair or other options; the text says why."""
 
 
-class Target(NamedTuple):
+class CompilerTarget(NamedTuple):
     """What a compiler with its options builds for. `unit` is the bytes of its one NOP."""
 
     command: tuple[str, ...]

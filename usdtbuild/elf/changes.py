@@ -57,7 +57,7 @@ class NewRelocations:
             column.extend(values)
 
 
-class Changes:
+class ObjectChanges:
     """The changes to one object, which is `source`. A symbol that is new has a negative handle (`edit`)."""
 
     __slots__ = (

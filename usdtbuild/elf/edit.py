@@ -14,7 +14,7 @@ look-ups.
 from __future__ import annotations
 
 from . import layout
-from .changes import ABSOLUTE, Changes, NewRelocation, NewRelocations
+from .changes import ABSOLUTE, NewRelocation, NewRelocations, ObjectChanges
 from .finish import Finisher
 from .layout import SectionIndex
 from .relocations import RepeatedRelocations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _LABEL = layout.STB_LOCAL << 4 | layout.STT_NOTYPE
 
 
-class ObjectEditor(Changes):
+class ObjectEditor(ObjectChanges):
     """Collects changes to one object; `finish` returns them as patches and a tail."""
 
     __slots__ = ()

@@ -15,7 +15,7 @@ from .uleb import decode_uleb, encode_uleb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .changes import Changes, NewRelocations
+    from .changes import NewRelocations, ObjectChanges
     from .headers import SectionHeader
     from .layout import SectionIndex
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Finisher(Tail):
     """One run of `ObjectEditor.finish`: numbers the symbols, lays out the tail, writes the headers."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: ObjectChanges) -> None:
         super().__init__(changes)
         self.symbols = NewSymbols(changes)
         self.names = SectionNames(changes.source, self.symbols)

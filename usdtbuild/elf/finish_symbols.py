@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .changes import Changes, NewSymbol
+    from .changes import NewSymbol, ObjectChanges
     from .layout import SectionIndex
     from .object import ElfObject
     from .tail import Tail
@@ -20,7 +20,7 @@ _NOT_LOCAL = bytes(range(1 << 4, 256))  # st_info of all bindings but STB_LOCAL
 class NewSymbols:
     """The table entries of new symbols, and their names in the order in which they go to the end of the strings."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: ObjectChanges) -> None:
         source = changes.source
         self.names = bytearray()
         base = source.sections[source.sections[source.symtab].link].size

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .relocations import Relocation
     from .symbols import Symbol, SymbolTable
 
-__all__ = ["MAGIC", "PROBES", "Function", "Image", "Purpose", "Segment"]
+__all__ = ["MAGIC", "PROBES", "FunctionAt", "Image", "Purpose", "Segment"]
 
 
 class Purpose(NamedTuple):
@@ -50,7 +50,7 @@ def _error(path: str, purpose: Purpose, what: str, cure: str | None = None) -> I
     return InputError(path, what, purpose.cure if cure is None else cure)
 
 
-class Function(NamedTuple):
+class FunctionAt(NamedTuple):
     """The function that contains an address, and how far into it the address is."""
 
     name: str
@@ -212,10 +212,10 @@ class Image:
         table = self.symbol_table(layout.SHT_SYMTAB)
         return table.symbol(number) if 0 <= number < table.count else None
 
-    def function_at(self, address: int, section: int = 0) -> Function | None:
+    def function_at(self, address: int, section: int = 0) -> FunctionAt | None:
         """Return the function around a run-time address; in an object, around an offset of section `section`."""
         found = self._functions.find(address, section) if self._functions is not None else None
-        return Function(*found) if found is not None else None
+        return FunctionAt(*found) if found is not None else None
 
     @cached_property
     def _functions(self) -> FunctionIndex | None:

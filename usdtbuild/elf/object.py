@@ -27,7 +27,7 @@ class ElfError(InputError):
     """The object is damaged, cut short, or no relocatable ELF object at all."""
 
 
-class Symbol(NamedTuple):
+class ObjectSymbol(NamedTuple):
     """One symbol table entry.
 
     `section` is the number of the section that it is in, an extended one (SHN_XINDEX) resolved; 0 where it is in none:
@@ -225,9 +225,9 @@ class ElfObject(ObjectSections):
         """Return the numbers of all symbols from one on."""
         return range(start, self.symbol_count)  # type: ignore[return-value]
 
-    def symbol(self, index: SymbolIndex) -> Symbol:
+    def symbol(self, index: SymbolIndex) -> ObjectSymbol:
         """Return symbol `index`, with an extended section index resolved."""
-        return Symbol._make(self.symbol_fields(index))
+        return ObjectSymbol._make(self.symbol_fields(index))
 
     def symbol_fields(self, index: SymbolIndex) -> tuple[int, int, int, SectionIndex, int, int, int]:
         """Return the fields of symbol `index` without names, which cost as much as the rest."""

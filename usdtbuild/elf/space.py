@@ -44,7 +44,7 @@ class Span(NamedTuple):
     executable: bool
 
 
-class Place(NamedTuple):
+class ShownAddress(NamedTuple):
     """Where an address is for a reader: the address itself, or in an object the section and the offset in it."""
 
     section: str
@@ -196,14 +196,14 @@ class AddressSpace:
         """Yield the entries of a SHT_RELA or SHT_REL section."""
         return decode(self.content(section), self.layout, self.machine, rela=section.type == layout.SHT_RELA)
 
-    def place(self, address: int) -> Place:
+    def place(self, address: int) -> ShownAddress:
         """Return what a reader calls `address`: in an object, an offset in a section."""
         if not self.relocatable:
-            return Place("", address)
+            return ShownAddress("", address)
         index = bisect_right(self._starts, address) - 1
         if index < 0 or address > self.spans[index].end:
-            return Place("", address)
-        return Place(self._names[self.spans[index].start], address - self.spans[index].start)
+            return ShownAddress("", address)
+        return ShownAddress(self._names[self.spans[index].start], address - self.spans[index].start)
 
 
 def map_file(path: str) -> Data:

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .changes import Changes
+    from .changes import ObjectChanges
     from .headers import SectionHeader
     from .layout import SymbolIndex
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Tail:
     """The end of one object: appended bytes, the headers that change or are new, and final symbol numbers."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: ObjectChanges) -> None:
         self.changes = changes
         self.source = changes.source
         self.layout = changes.layout

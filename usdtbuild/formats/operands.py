@@ -20,7 +20,7 @@ from ..record import NamedTuple
 REGISTER, MEMORY, CONSTANT, OTHER = "register", "memory", "constant", "other"
 
 
-class Place(NamedTuple):
+class OperandPlace(NamedTuple):
     """Where an argument is. `kind` says which of the other fields mean something.
 
     REGISTER: `register`. MEMORY: `base`, `index_register` and `symbol` ('' where absent), `scale` and `displacement` in
@@ -44,7 +44,7 @@ class Operand(NamedTuple):
     size: int
     signed: bool
     floating: bool
-    place: Place
+    place: OperandPlace
 
 
 _MOST = 255
@@ -55,7 +55,7 @@ _NAME = r"[A-Za-z_.][\w.@$]*"
 
 
 class _Grammar(NamedTuple):
-    """The three forms of one machine, with the groups that `Place` has fields for."""
+    """The three forms of one machine, with the groups that `OperandPlace` has fields for."""
 
     register: re.Pattern[str]
     memory: re.Pattern[str]
@@ -99,21 +99,21 @@ def parse_one(text: str, machine: int) -> Operand:
     return Operand(text, int(size), sign == "-", floating == "f", _place(place, machine))
 
 
-def _place(text: str, machine: int) -> Place:
+def _place(text: str, machine: int) -> OperandPlace:
     grammar = _grammar_of(machine)
     if grammar is None:
-        return Place(OTHER, text)
+        return OperandPlace(OTHER, text)
     found = grammar.register.fullmatch(text)
     if found:
-        return Place(REGISTER, text, register=found["register"].lstrip("%"))
+        return OperandPlace(REGISTER, text, register=found["register"].lstrip("%"))
     found = grammar.constant.fullmatch(text)
     if found:
-        return Place(CONSTANT, text, displacement=_number(found["constant"]))
+        return OperandPlace(CONSTANT, text, displacement=_number(found["constant"]))
     found = grammar.memory.fullmatch(text)
     if found is None:
-        return Place(OTHER, text)
+        return OperandPlace(OTHER, text)
     groups = found.groupdict(default="")
-    return Place(
+    return OperandPlace(
         MEMORY,
         text,
         base=groups["base"].lstrip("%"),

@@ -40,7 +40,7 @@ class SiteTableError(ValueError):
     """The bytes are no chunks of a table."""
 
 
-class Entry(NamedTuple):
+class TableRow(NamedTuple):
     """A site, or with `is_semaphore` a probe's semaphore, whose texts are the first two. `place` is its address."""
 
     place: int
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
     is_semaphore: bool = False
 
 
-def encode(entries: Sequence[Entry], *, little: bool) -> bytes:
+def encode(entries: Sequence[TableRow], *, little: bool) -> bytes:
     """Return a chunk. The entries' places are left 0; entry i has its at FIRST + ENTRY * i."""
     order: Literal["little", "big"] = "little" if little else "big"
     texts: dict[bytes, int] = {}
@@ -77,7 +77,7 @@ def encode_note(*, little: bool) -> bytes:
     return (numbers + NOTE_OWNER).ljust(NOTE_FIELD + 4, b"\0")
 
 
-def decode(data: bytes, address: int, *, little: bool) -> list[Entry]:
+def decode(data: bytes, address: int, *, little: bool) -> list[TableRow]:
     """Return the entries of a linked section that lies at `address`. Raises SiteTableError."""
     return [entry for start, size in _chunks(data, little) for entry in _entries(data, address, start, size, little)]
 
@@ -99,7 +99,7 @@ def _chunks(data: bytes, little: bool) -> Iterator[tuple[int, int]]:
         at += size
 
 
-def _entries(data: bytes, address: int, start: int, size: int, little: bool) -> Iterator[Entry]:
+def _entries(data: bytes, address: int, start: int, size: int, little: bool) -> Iterator[TableRow]:
     order: Literal["little", "big"] = "little" if little else "big"
     count = int.from_bytes(data[start + 8 : start + FIRST], order)
     if count > (size - FIRST - 8) // ENTRY:
@@ -113,4 +113,4 @@ def _entries(data: bytes, address: int, start: int, size: int, little: bool) -> 
             raise SiteTableError(f"the entry at {at:#x} has no texts")
         provider, name, *more = (word.decode("utf-8", "surrogateescape") for word in words)
         operands, arguments = more or ("", "")
-        yield Entry(address + at + distance, provider, name, operands, arguments, is_semaphore)
+        yield TableRow(address + at + distance, provider, name, operands, arguments, is_semaphore)

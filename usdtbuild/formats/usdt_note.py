@@ -54,7 +54,7 @@ class SiteNote(NamedTuple):
     enabled: bool = False
 
 
-class DeclaredProbe(NamedTuple):
+class NotedProbe(NamedTuple):
     """One probe of a provider note: native types, and (type, native index) of each translated argument."""
 
     name: str
@@ -67,7 +67,7 @@ class ProviderNote(NamedTuple):
 
     name: str
     attributes: Attributes
-    probes: tuple[DeclaredProbe, ...]
+    probes: tuple[NotedProbe, ...]
 
 
 if TYPE_CHECKING:
@@ -230,10 +230,10 @@ class _Reader:
         attributes = Attributes(*(Attribute(w >> 24, w >> 16 & 0xFF, w >> 8 & 0xFF) for w in words))
         return ProviderNote(name, attributes, tuple(self.probe() for _ in range(count)))
 
-    def probe(self) -> DeclaredProbe:
+    def probe(self) -> NotedProbe:
         self.align()
         name = self.string()
         (count,) = self.numbers("B")
         native = tuple(self.string() for _ in range(count))
         (count,) = self.numbers("B")
-        return DeclaredProbe(name, native, tuple((self.string(), self.numbers("B")[0]) for _ in range(count)))
+        return NotedProbe(name, native, tuple((self.string(), self.numbers("B")[0]) for _ in range(count)))

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..machines.facts import Entries as Machine
-    from .symbols import Symbol
-    from .table import Entry
+    from .symbols import FunctionSymbol
+    from .table import TableEntry
 
     Read = Callable[[int, int], bytes]
 
@@ -80,7 +80,7 @@ class Start(NamedTuple):
 class Starts:
     """The functions of a file by address."""
 
-    def __init__(self, symbols: Sequence[Symbol], unwind: Sequence[int]) -> None:
+    def __init__(self, symbols: Sequence[FunctionSymbol], unwind: Sequence[int]) -> None:
         """Join the `symbols` (sorted by address) of one address; add `unwind` starts that no symbol names."""
         self.by_address: dict[int, Start] = {}
         for s in symbols:
@@ -178,7 +178,7 @@ def all_nops(machine: Machine, code: bytes) -> int:
     return first if at == len(code) else 0
 
 
-def measure(entry: Entry, machine: Machine, starts: Starts, read: Read, complete: bool) -> Measured:
+def measure(entry: TableEntry, machine: Machine, starts: Starts, read: Read, complete: bool) -> Measured:
     """Find the function of a table entry and read its NOPs. `complete`: every function has a symbol."""
     address = entry.address
     around = starts.around(address)

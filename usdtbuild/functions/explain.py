@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .entry import Starts
 
 
-class Instruction(NamedTuple):
+class CoveredInstruction(NamedTuple):
     """One covered instruction; `fix` says what its copy must be changed into, "" if it can be copied as it is."""
 
     address: int
@@ -42,12 +42,12 @@ class Explanation(NamedTuple):
     possible: bool
     needed: int
     covered: int
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[CoveredInstruction, ...]
     against: tuple[str, ...]
     start: int = 0
 
 
-class Subject(NamedTuple):
+class ExplainedFunction(NamedTuple):
     """A function to explain; a `size` of 0 is unknown, and ends at the next function."""
 
     address: int
@@ -55,7 +55,7 @@ class Subject(NamedTuple):
     thumb: bool = False
 
 
-def explain(space: AddressSpace, starts: Starts, subjects: Sequence[Subject]) -> list[Explanation]:
+def explain(space: AddressSpace, starts: Starts, subjects: Sequence[ExplainedFunction]) -> list[Explanation]:
     """Judge the prologue of every function in `subjects`, in their order."""
     machine = nops.machine_for(space.machine, space.layout.is64, space.layout.little)
     if machine is None or machine.judge is None:
@@ -84,7 +84,7 @@ def _inside(explanation: Explanation) -> range:
 
 
 def _prologue(
-    space: AddressSpace, starts: Starts, subject: Subject, machine: Machine, relocated: set[int]
+    space: AddressSpace, starts: Starts, subject: ExplainedFunction, machine: Machine, relocated: set[int]
 ) -> Explanation:
     """Judge one prologue by its own instructions."""
     address = subject.address
@@ -93,7 +93,7 @@ def _prologue(
     code = space.read(address, min(max(end - address, 0), 64))
     needed, covered = machine.prologue, 0
     against: list[str] = []
-    instructions: list[Instruction] = []
+    instructions: list[CoveredInstruction] = []
     skip = nops.landing_pad(machine, code)[0]  # a patch goes behind it: indirect calls must still find it
     shown = space.place(address).address
     for at, length, mnemonic, operands in disassembled(
@@ -113,7 +113,7 @@ def _prologue(
         place = at - shown + address
         if not relocated.isdisjoint(range(place, place + length)):
             verdict = verdict._replace(fix="the linker fills it in: correct the copy's distance")
-        instructions.append(Instruction(at, code[at - shown : at - shown + length].hex(), text, verdict.fix))
+        instructions.append(CoveredInstruction(at, code[at - shown : at - shown + length].hex(), text, verdict.fix))
         covered += length
         if verdict.against:
             against.append(verdict.against)

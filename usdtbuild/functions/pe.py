@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..record import NamedTuple
-from .report import Function, Report
+from .report import Function, FunctionReport
 
 if TYPE_CHECKING:
     from ..elf.headers import Data
@@ -33,7 +33,7 @@ class _Headers(NamedTuple):
     linked: bool
 
 
-def read_pe(data: Data, path: str) -> Report:
+def read_pe(data: Data, path: str) -> FunctionReport:
     """Return the report about a PE or COFF file. Raises InputError if it is damaged."""
     try:
         headers = _headers(data)
@@ -42,7 +42,7 @@ def read_pe(data: Data, path: str) -> Report:
         raise InputError(path, "is a damaged PE or COFF file", "build it again") from None
     machine = _MACHINES.get(headers.machine, f"PE machine {headers.machine:#x}")
     kind = "PE program or library" if headers.linked else "object"
-    return Report(path, "PE" if headers.linked else "COFF", machine, kind, None, (), tuple(rows))
+    return FunctionReport(path, "PE" if headers.linked else "COFF", machine, kind, None, (), tuple(rows))
 
 
 def _headers(data: Data) -> _Headers:

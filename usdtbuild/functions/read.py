@@ -34,7 +34,7 @@ from .entry import (
     settle,
     without_alignment,
 )
-from .report import Report
+from .report import FunctionReport
 from .rows import Judged, Rows
 from .symbols import read_symbols, unwind_starts
 from .table import read_tables
@@ -56,7 +56,7 @@ _PE = {b"MZ", b"\x64\x86", b"\x4c\x01", b"\x64\xaa"}
 _TYPES = {elf.ET_REL: "object", elf.ET_EXEC: "executable", elf.ET_DYN: "PIE or shared library"}
 
 
-class Options(NamedTuple):
+class ReadOptions(NamedTuple):
     """How to read: the N,M to hold entries to (None: find it), and where debug files are.
 
     `taken` gives places whose NOPs are somebody else's, offsets by section number (of linked files: addresses, under
@@ -74,8 +74,8 @@ def is_pe(data: Data) -> bool:
 
 
 def read_functions(
-    path: str, options: Options | None = None, memory: ReadMemory | None = None, data: Data | None = None
-) -> Report:
+    path: str, options: ReadOptions | None = None, memory: ReadMemory | None = None, data: Data | None = None
+) -> FunctionReport:
     """Return the report about the file at `path`; `memory` reads a running process that has it loaded.
 
     `data` is the file's content, if the caller has it. Raises InputError if the file can't be read or is damaged.
@@ -100,10 +100,10 @@ def _damage_told(space: AddressSpace) -> Iterator[None]:
 class FunctionReader:
     """Reads one opened ELF file; each method is one step of the module's first sentence."""
 
-    def __init__(self, file: Image, options: Options | None = None, memory: ReadMemory | None = None) -> None:
+    def __init__(self, file: Image, options: ReadOptions | None = None, memory: ReadMemory | None = None) -> None:
         """Read the symbols and tables of `file`. Raises InputError if it is damaged, or has no code."""
         self.space = space = AddressSpace(file)
-        self.options, self._memory = options or Options(), memory
+        self.options, self._memory = options or ReadOptions(), memory
         self.facts = machines.facts_of(space.machine)
         self.machine = nops.machine_for(space.machine, space.layout.is64, space.layout.little)
         self.thumb = self.facts.thumb if self.facts and self.machine else None
@@ -120,13 +120,13 @@ class FunctionReader:
             self.taken = sorted(taken.get(0, ()))
 
     @cached_property
-    def report(self) -> Report:
+    def report(self) -> FunctionReport:
         """What the file says about its functions. Raises InputError if it is damaged."""
         with _damage_told(self.space):
             judged = self._judge() if self.machine is not None else []
             rows = Rows(self, self._memory).made_of(judged)
         name = self.machine.name if self.machine else f"ELF machine {self.space.machine}"
-        return Report(
+        return FunctionReport(
             self.space.path, "ELF", name, _TYPES.get(self.space.type, f"ELF type {self.space.type}"),
             self.promise if self.tables else None, tuple(self.tables), tuple(rows), self.symbols.debug_file,
         )  # fmt: skip
@@ -136,10 +136,10 @@ class FunctionReader:
 
         Raises InputError if the file is damaged.
         """
-        from .explain import Subject, explain
+        from .explain import ExplainedFunction, explain
 
         starts = self.starts.by_address
-        subjects = [Subject(f.entry, f.size, f.entry in starts and starts[f.entry].thumb) for f in functions]
+        subjects = [ExplainedFunction(f.entry, f.size, f.entry in starts and starts[f.entry].thumb) for f in functions]
         with _damage_told(self.space):
             return explain(self.space, self.starts, subjects)
 

@@ -36,7 +36,7 @@ _NONE = 0
 _CURE = "leave --patchable-table=relative away"
 
 
-class Entry(NamedTuple):
+class OldEntry(NamedTuple):
     """One entry of the compiler's table: the relocation that makes it, and the code it names."""
 
     reference: Reference
@@ -74,7 +74,7 @@ def convert(data: Data, path: str) -> tuple[list[tuple[int, bytes]], bytes | byt
     entries = [entry for index in tables for entry in _entries(source, index)]
     editor = ObjectEditor(source)
     groups = source.groups()
-    by_section: dict[SectionIndex, list[Entry]] = {}
+    by_section: dict[SectionIndex, list[OldEntry]] = {}
     for entry in sorted(entries, key=lambda entry: (entry.section, entry.offset)):
         by_section.setdefault(entry.section, []).append(entry)
     for section, members in by_section.items():
@@ -110,7 +110,7 @@ def _applied_to(source: ElfObject, index: SectionIndex) -> list[SectionIndex]:
     return [at for at in source.relocation_sections() if source.sections[at].info == index]
 
 
-def _entries(source: ElfObject, index: SectionIndex) -> list[Entry]:
+def _entries(source: ElfObject, index: SectionIndex) -> list[OldEntry]:
     """Return the entries of the compiler's table in section `index`; one that isn't understood is an error."""
     section = source.sections[index]
     size = source.layout.address_size
@@ -118,7 +118,7 @@ def _entries(source: ElfObject, index: SectionIndex) -> list[Entry]:
     absolute = types.address(is64=source.layout.is64) if types else -1
     if section.size % size:
         raise source.error(f"{STANDARD} has {section.size} bytes, which is no multiple of {size}", _CURE)
-    found: dict[int, Entry] = {}
+    found: dict[int, OldEntry] = {}
     for relocations in _applied_to(source, index):
         for number in range(source.sections[relocations].size // source.sections[relocations].entsize):
             reference = source.relocation(relocations, number)
@@ -135,13 +135,13 @@ def _entries(source: ElfObject, index: SectionIndex) -> list[Entry]:
                     f"entry {reference.offset // size} of {STANDARD} is relocated with type {reference.type} "
                     "against something that isn't code of this object", _CURE,
                 )  # fmt: skip
-            found[reference.offset] = Entry(reference, addend, symbol.section, symbol.value + addend)
+            found[reference.offset] = OldEntry(reference, addend, symbol.section, symbol.value + addend)
     if sorted(found) != list(range(0, section.size, size)):
         raise source.error(f"{STANDARD} has {section.size // size} entries and {len(found)} relocations", _CURE)
     return [found[offset] for offset in sorted(found)]
 
 
-def _write(editor: ObjectEditor, section: SectionIndex, members: list[Entry], group: int) -> None:
+def _write(editor: ObjectEditor, section: SectionIndex, members: list[OldEntry], group: int) -> None:
     """Append the table of one code section, and the relocation that keeps it with the code."""
     source = editor.source
     types = _types(source)

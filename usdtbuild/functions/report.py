@@ -54,7 +54,7 @@ class Function(NamedTuple):
         return (self.name, *self.aliases) if self.name else ()
 
 
-class Report(NamedTuple):
+class FunctionReport(NamedTuple):
     """Everything about one file."""
 
     path: str

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..machines.facts import Entries as Machine
     from ..machines.facts import Facts
     from .entry import Measured, Promise, Start, Starts
-    from .table import Entry, Table
+    from .table import Table, TableEntry
 
     ReadMemory = Callable[[int, int], "bytes | None"]
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Judged(NamedTuple):
     """One entry's way through the checks."""
 
-    entry: Entry
+    entry: TableEntry
     measured: Measured
     machine: Machine
     reason: str = ""

@@ -25,7 +25,7 @@ FUNCTION_TYPES = frozenset({elf.STT_FUNC, elf.STT_GNU_IFUNC})
 _BINDING_RANK = {1: 0, 10: 0, 2: 1, 0: 2}  # GLOBAL and GNU_UNIQUE, WEAK, LOCAL: whose name a row shows
 
 
-class Symbol(NamedTuple):
+class FunctionSymbol(NamedTuple):
     """One function symbol. `local_entry` is the distance of ppc64le's second entry point."""
 
     address: int
@@ -38,15 +38,15 @@ class Symbol(NamedTuple):
     local_entry: int = 0
 
 
-class Symbols(NamedTuple):
+class FunctionSymbols(NamedTuple):
     """All function symbols, by address and then by how well a name stands for the function."""
 
-    symbols: list[Symbol]
+    symbols: list[FunctionSymbol]
     complete: bool  # whether local functions are named too; False when only exported ones are
     debug_file: str
 
 
-def read_symbols(space: AddressSpace, debug_folder: str = DEBUG_FOLDER) -> Symbols:
+def read_symbols(space: AddressSpace, debug_folder: str = DEBUG_FOLDER) -> FunctionSymbols:
     """Return the function symbols of `space`, from its symbol table, or a debug file's, and the dynamic ones."""
     complete, debug_file = True, ""
     symbols = _table(space, elf.SHT_SYMTAB, "symtab")
@@ -60,17 +60,17 @@ def read_symbols(space: AddressSpace, debug_folder: str = DEBUG_FOLDER) -> Symbo
         known = {(s.address, s.name) for s in symbols}
         symbols += [s for s in _table(space, elf.SHT_DYNSYM, "dynsym") if (s.address, s.name) not in known]
     symbols.sort(key=lambda s: (s.address, s.rank, s.name.startswith("_GLOBAL_"), len(s.name), s.name))
-    return Symbols(symbols, complete, debug_file)
+    return FunctionSymbols(symbols, complete, debug_file)
 
 
 def _has_symtab(space: AddressSpace) -> bool:
     return any(section.type == elf.SHT_SYMTAB for section in space.sections)
 
 
-def _table(space: AddressSpace, kind: int, source: str, file: AddressSpace | None = None) -> list[Symbol]:
+def _table(space: AddressSpace, kind: int, source: str, file: AddressSpace | None = None) -> list[FunctionSymbol]:
     """Return the functions of every symbol table of type `kind` in `file`, whose addresses are those of `space`."""
     file = file or space
-    found: list[Symbol] = []
+    found: list[FunctionSymbol] = []
     for index, section in enumerate(file.sections):
         if section.type == kind:
             try:
@@ -80,7 +80,7 @@ def _table(space: AddressSpace, kind: int, source: str, file: AddressSpace | Non
     return found
 
 
-def _functions(space: AddressSpace, file: AddressSpace, table: int, source: str) -> list[Symbol]:
+def _functions(space: AddressSpace, file: AddressSpace, table: int, source: str) -> list[FunctionSymbol]:
     symbols = file.symbols(table)
     bases = [s.address for s in space.sections] if space.relocatable else []
     known = facts_of(space.machine)
@@ -101,7 +101,7 @@ def _functions(space: AddressSpace, file: AddressSpace, table: int, source: str)
             value = moved.get(value, value)
         info = symbols.infos[number]
         found.append(
-            Symbol(
+            FunctionSymbol(
                 value - thumb, symbols.sizes[number], symbols.name(number), _BINDING_RANK.get(info >> 4, 2), source,
                 thumb, info & 15 == elf.STT_GNU_IFUNC, _local_entry(symbols.others[number]) if elf_v2 else 0,
             )
@@ -153,7 +153,7 @@ def mapping_symbols(space: AddressSpace) -> tuple[list[int], list[str]]:
 # -- files that hold what was stripped -------------------------------------------------------------------------------
 
 
-def _from_debug_file(space: AddressSpace, folder: str) -> tuple[list[Symbol], str] | None:
+def _from_debug_file(space: AddressSpace, folder: str) -> tuple[list[FunctionSymbol], str] | None:
     """Return the symbols of the file's own debug file, and its path."""
     for debug in debug_files(space.file, folder):
         if _has_symtab(debug):
@@ -161,7 +161,7 @@ def _from_debug_file(space: AddressSpace, folder: str) -> tuple[list[Symbol], st
     return None
 
 
-def _from_debug_data(space: AddressSpace) -> list[Symbol]:
+def _from_debug_data(space: AddressSpace) -> list[FunctionSymbol]:
     """Return the symbols of .gnu_debugdata, an xz-compressed ELF file that some distributions leave in programs."""
     for section in space.named(".gnu_debugdata")[:1]:
         with contextlib.suppress(lzma.LZMAError, InputError):

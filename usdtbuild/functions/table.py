@@ -28,7 +28,7 @@ STANDARD = "__patchable_function_entries"
 RELATIVE = ".usdtbuild.functions"
 
 
-class Entry(NamedTuple):
+class TableEntry(NamedTuple):
     """One entry: the address it names, and what is wrong with the entry itself ("" if nothing)."""
 
     address: int
@@ -50,10 +50,10 @@ class Table(NamedTuple):
     detail: str = ""
 
 
-def read_tables(space: AddressSpace) -> tuple[list[Table], list[Entry]]:
+def read_tables(space: AddressSpace) -> tuple[list[Table], list[TableEntry]]:
     """Return every table of `space` and all their entries, in file order. Raises InputError for a damaged file."""
     tables: list[Table] = []
-    entries: list[Entry] = []
+    entries: list[TableEntry] = []
     dynamic: _Dynamic | None = None
     applied = _relocation_sections(space) if space.relocatable else {}
     for name in (STANDARD, RELATIVE):
@@ -73,7 +73,7 @@ def read_tables(space: AddressSpace) -> tuple[list[Table], list[Entry]]:
             number = len(tables)
             tables.append(Table(name, section.address, len(values), relative, relocations, problem, detail))
             entries += [
-                Entry(address, number, at, wrong, why)
+                TableEntry(address, number, at, wrong, why)
                 for at, (address, wrong, why) in enumerate(values)
             ]  # fmt: skip
     return tables, entries

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..elf.image import Function, Image
+from ..elf.image import FunctionAt, Image
 from ..elf.layout import PF_W
 from ..formats import operands
-from ..formats.operands import OTHER, Operand, Place
+from ..formats.operands import OTHER, Operand, OperandPlace
 from ..model import dashed
 from ..provider import describe
 from ..record import NamedTuple
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 # An argument of a format that leaves the place to the ABI.
-_NO_OPERAND = Operand("", 0, False, False, Place(OTHER, ""))
+_NO_OPERAND = Operand("", 0, False, False, OperandPlace(OTHER, ""))
 
 
-class Argument(NamedTuple):
+class SeenArgument(NamedTuple):
     """One argument of a site: how the record spells it, and its C type and name where the file still knows them."""
 
     operand: Operand
@@ -48,29 +48,29 @@ class Semaphore(NamedTuple):
     value: int | None = None
 
 
-class Site(NamedTuple):
+class SeenSite(NamedTuple):
     """One place in the code where a probe fires. `runtime_address` is set for a running process only.
 
     `source` is what the debug information says of it, if it was asked: the innermost line first.
     """
 
     location: Location
-    function: Function | None
+    function: FunctionAt | None
     operands: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[SeenArgument, ...]
     semaphore: Semaphore | None
     record: Record
     runtime_address: int | None = None
     source: tuple[Frame, ...] | None = None
 
 
-class Probe(NamedTuple):
+class SeenProbe(NamedTuple):
     """All sites of one probe in one format, by address."""
 
     provider: str
     name: str
     format: str
-    sites: tuple[Site, ...]
+    sites: tuple[SeenSite, ...]
 
 
 class Inspection(NamedTuple):
@@ -86,7 +86,7 @@ class Inspection(NamedTuple):
     address_size: int
     little: bool
     build_id: str
-    probes: tuple[Probe, ...]
+    probes: tuple[SeenProbe, ...]
     providers: dict[str, tuple[Provider, str]]
     problem: str = ""
     pid: int | None = None
@@ -121,7 +121,7 @@ def inspect(image: Image) -> Inspection:
 def summarise(image: Image, found: Sequence[Record]) -> Inspection:
     """Return the records of a file as probes and sites, with the types that the file's own description gives."""
     providers, problem = description(image)
-    grouped: dict[tuple[str, str, str], list[Site]] = {}
+    grouped: dict[tuple[str, str, str], list[SeenSite]] = {}
     by_name = {name: declarations(provider) for name, (provider, _) in providers.items()}
     for record in found:
         declared = None
@@ -132,14 +132,14 @@ def summarise(image: Image, found: Sequence[Record]) -> Inspection:
     probes = []
     for (provider, name, format_), sites in sorted(grouped.items()):
         sites.sort(key=lambda site: (site.location.section_number, site.location.address, site.location.offset))
-        probes.append(Probe(provider, name, format_, tuple(sites)))
+        probes.append(SeenProbe(provider, name, format_, tuple(sites)))
     return Inspection(
         image.path, image.kind, image.machine_name, image.address_size, image.little, image.build_id.hex(),
         tuple(probes), providers, problem,
     )  # fmt: skip
 
 
-def _site(image: Image, record: Record, declared: DeclaredProbe | None) -> Site:
+def _site(image: Image, record: Record, declared: DeclaredProbe | None) -> SeenSite:
     where = record.site
     function = image.function_at(where.offset if image.is_object else where.address, where.section_number)
     semaphore = None
@@ -153,13 +153,13 @@ def _site(image: Image, record: Record, declared: DeclaredProbe | None) -> Site:
         _argument(operand, known[index] if index < len(known) else None, record.types[index : index + 1])
         for index, operand in enumerate(parsed)
     )
-    return Site(where, function, record.operands, arguments, semaphore, record)
+    return SeenSite(where, function, record.operands, arguments, semaphore, record)
 
 
-def _argument(operand: Operand, declared: Declared | None, recorded: tuple[str, ...]) -> Argument:
+def _argument(operand: Operand, declared: Declared | None, recorded: tuple[str, ...]) -> SeenArgument:
     if declared is None:
-        return Argument(operand, recorded[0] if recorded else "", "")
-    return Argument(operand, declared.type.spelling, declared.name)
+        return SeenArgument(operand, recorded[0] if recorded else "", "")
+    return SeenArgument(operand, declared.type.spelling, declared.name)
 
 
 def is_backed(image: Image, address: int) -> bool:

@@ -39,7 +39,7 @@ class MapsLine(NamedTuple):
     name: str
 
 
-class Mapping(NamedTuple):
+class FileMapping(NamedTuple):
     """A part of a process's memory that has a file behind it."""
 
     start: int
@@ -55,7 +55,7 @@ class MappedFile(NamedTuple):
 
     path: str
     deleted: bool
-    mappings: tuple[Mapping, ...]
+    mappings: tuple[FileMapping, ...]
 
 
 def maps_lines(text: bytes) -> Iterator[MapsLine]:
@@ -79,10 +79,10 @@ def maps_lines(text: bytes) -> Iterator[MapsLine]:
 
 def mapped_files(pid: int) -> list[MappedFile]:
     """Return the files that a process has mapped as code, in order of address. Raises InputError."""
-    found: dict[tuple[str, int, int], list[Mapping]] = {}
+    found: dict[tuple[str, int, int], list[FileMapping]] = {}
     for line in maps_lines(_maps(pid)):
         if line.inode and line.name:
-            mapping = Mapping(line.start, line.end, "x" in line.flags, line.offset, line.inode, line.device)
+            mapping = FileMapping(line.start, line.end, "x" in line.flags, line.offset, line.inode, line.device)
             found.setdefault((line.name, line.device, line.inode), []).append(mapping)
     return [
         mapped_file(pid, name, mappings)
@@ -94,7 +94,7 @@ def mapped_files(pid: int) -> list[MappedFile]:
 _DELETED = " (deleted)"
 
 
-def mapped_file(pid: int, name: str, mappings: Sequence[Mapping]) -> MappedFile:
+def mapped_file(pid: int, name: str, mappings: Sequence[FileMapping]) -> MappedFile:
     """Return a mapped file by what maps calls it. A name can end like that of a deleted file without being one."""
     deleted = name.endswith(_DELETED)
     if deleted:
@@ -169,7 +169,7 @@ def descriptor_of(pid: int, file: MappedFile) -> int:
     raise InputError(file.path, reason, _CURE)
 
 
-def _is_mapped(descriptor: int, mapping: Mapping) -> bool:
+def _is_mapped(descriptor: int, mapping: FileMapping) -> bool:
     """Tell whether an open file is the regular file that is mapped. Raises OSError.
 
     Some file systems (btrfs, overlayfs) show another device in maps than to stat(2). There the file is mapped here,
@@ -199,12 +199,12 @@ def _may_be_program(pid: int, file: MappedFile) -> bool:
     """
     if not file.deleted:
         return True
-    with Memory(pid) as memory:
+    with ProcessMemory(pid) as memory:
         headers = [memory.read(mapping.start, len(MAGIC)) for mapping in file.mappings if mapping.offset == 0]
     return MAGIC in headers or None in headers or (not headers and not file.path.startswith("/memfd:"))
 
 
-def load_biases(image: Image, mappings: Sequence[Mapping]) -> list[int]:
+def load_biases(image: Image, mappings: Sequence[FileMapping]) -> list[int]:
     """Return what must be added to the addresses in `image` to get addresses of the process.
 
     One number for each time the file is loaded: usually one, more with dlmopen(3), none if it is mapped but not as a
@@ -232,11 +232,11 @@ def load_biases(image: Image, mappings: Sequence[Mapping]) -> list[int]:
     )
 
 
-def _length(mapping: Mapping) -> int:
+def _length(mapping: FileMapping) -> int:
     return mapping.end - mapping.start
 
 
-class Memory:
+class ProcessMemory:
     """The memory of a process, as far as it may be read."""
 
     def __init__(self, pid: int) -> None:
@@ -245,7 +245,7 @@ class Memory:
         with contextlib.suppress(OSError):
             self._descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
 
-    def __enter__(self) -> Memory:
+    def __enter__(self) -> ProcessMemory:
         return self
 
     def __exit__(self, *_: object) -> None:

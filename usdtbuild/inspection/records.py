@@ -75,7 +75,7 @@ class Record(NamedTuple):
     is_enabled: bool = False
 
 
-class Reader(NamedTuple):
+class RecordReader(NamedTuple):
     """One record format: its name, its section's name (for messages), and the function that reads it.
 
     `read` raises InputError, or for records that can't be taken apart another UsdtError.
@@ -299,14 +299,14 @@ def _by_offset(image: Image, section: ImageSection) -> dict[int, Relocation]:
     return {relocation.offset: relocation for relocation in image.relocations(section) if relocation.type}
 
 
-READERS: tuple[Reader, ...] = (
-    Reader("stapsdt", stapsdt.SECTION, _read_stapsdt),
-    Reader("dof", ".SUNW_dof", _read_dof),
-    Reader("usdt", _USDT_NOTES, _read_usdt_notes),
+READERS: tuple[RecordReader, ...] = (
+    RecordReader("stapsdt", stapsdt.SECTION, _read_stapsdt),
+    RecordReader("dof", ".SUNW_dof", _read_dof),
+    RecordReader("usdt", _USDT_NOTES, _read_usdt_notes),
 )
 
 
-def records(image: Image, reader: Reader) -> list[Record]:
+def records(image: Image, reader: RecordReader) -> list[Record]:
     """Return what one reader finds. Raises InputError where a record can't be taken apart."""
     try:
         return list(reader.read(image))

@@ -23,7 +23,7 @@ _REFUSED_PREFIXES = {0x26: "ES", 0x2E: "CS", 0x36: "SS", 0x3E: "DS", 0xF0: "LOCK
 _OTHER_PREFIXES = {0x64, 0x65, 0x66, 0x67, 0xF2, 0xF3, *range(0x40, 0x50)}
 
 
-class Instruction(NamedTuple):
+class SiteInstruction(NamedTuple):
     """What stands at a site. `quiet`: a NOP or a return. `refused`: why the kernel takes no probe there ('' if so).
 
     `valid`: whether the bytes are an instruction at all, as far as that is known.
@@ -35,7 +35,7 @@ class Instruction(NamedTuple):
     valid: bool = True
 
 
-def at_site(code: bytes, machine: int, *, little: bool, asks: bool = False) -> Instruction | None:
+def at_site(code: bytes, machine: int, *, little: bool, asks: bool = False) -> SiteInstruction | None:
     """Return the instruction at the start of `code`; None for a machine that isn't known here.
 
     `asks`: the site is one where DTrace answers whether a probe is enabled, which may be what answers no.
@@ -49,8 +49,8 @@ def at_site(code: bytes, machine: int, *, little: bool, asks: bool = False) -> I
     table = {**known.quiet, **known.clears} if asks else known.quiet
     for digits, mnemonic in table.items():
         if any(code.startswith(_in_order(digits, order, digits in known.halves)) for order in orders):
-            return Instruction(mnemonic, True)
-    return Instruction(f"bytes {code[:4].hex(' ')}", False, valid=_is_instruction(code, machine, orders[0]))
+            return SiteInstruction(mnemonic, True)
+    return SiteInstruction(f"bytes {code[:4].hex(' ')}", False, valid=_is_instruction(code, machine, orders[0]))
 
 
 def _is_instruction(code: bytes, machine: int, little: bool) -> bool:
@@ -129,13 +129,13 @@ def _decoder(machine: int) -> tuple[Callable[..., Iterator[Any]], frozenset[int]
     return decoder.disasm, frozenset((x86_const.X86_INS_NOP, x86_const.X86_INS_RET))
 
 
-def _x86(code: bytes, machine: int) -> Instruction:
+def _x86(code: bytes, machine: int) -> SiteInstruction:
     disassemble, quiet = _decoder(machine)
     decoded = next(disassemble(code[:LONGEST], 0, 1), None)
     if decoded is None:
-        return Instruction(f"bytes {code[:4].hex(' ')}" if code else "nothing", False, valid=False)
+        return SiteInstruction(f"bytes {code[:4].hex(' ')}" if code else "nothing", False, valid=False)
     text = f"{decoded.mnemonic} {decoded.op_str}".strip()
-    return Instruction(text, decoded.id in quiet, _refused(bytes(decoded.bytes)))
+    return SiteInstruction(text, decoded.id in quiet, _refused(bytes(decoded.bytes)))
 
 
 def _refused(code: bytes) -> str:

@@ -47,14 +47,16 @@ class Frame(NamedTuple):
     function: str
 
 
-class Lines(NamedTuple):
+class FoundLines(NamedTuple):
     """What was found: frames by place, the innermost first, and why there are none, in words for a message."""
 
     frames: dict[Place, tuple[Frame, ...]]
     trouble: str = ""
 
 
-def find_lines(image: Image, places: Iterable[Place], tick: Callable[[str], None], folder: str = DEBUG_FOLDER) -> Lines:
+def find_lines(
+    image: Image, places: Iterable[Place], tick: Callable[[str], None], folder: str = DEBUG_FOLDER
+) -> FoundLines:
     """Return the source lines of `places`, calls that were inlined there included.
 
     Separate debug files are looked for in `folder` and beside the file. `tick` is called with the path for each unit
@@ -64,7 +66,7 @@ def find_lines(image: Image, places: Iterable[Place], tick: Callable[[str], None
     if data is None:
         data = _separate(image, folder)
     if data is None:
-        return Lines({}, "has no debug information, and no debug file of its own was found: compile it with -g")
+        return FoundLines({}, "has no debug information, and no debug file of its own was found: compile it with -g")
     wanted = list(places)
     try:
         bases = _bases(image) if image.is_object else {}
@@ -76,8 +78,8 @@ def find_lines(image: Image, places: Iterable[Place], tick: Callable[[str], None
         found = _look_up(file.get_dwarf_info(), addresses, lambda: tick(image.path))
     except Exception as error:  # pyelftools raises anything on damaged input
         detail = (str(error) or type(error).__name__).splitlines()[0][:80]
-        return Lines({}, f"its debug information can't be read ({detail})")
-    return Lines({addresses[address]: frames for address, frames in found.items()})
+        return FoundLines({}, f"its debug information can't be read ({detail})")
+    return FoundLines({addresses[address]: frames for address, frames in found.items()})
 
 
 def _check_size(file: ELFFile) -> None:

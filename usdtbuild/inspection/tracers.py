@@ -17,7 +17,7 @@ from ..record import NamedTuple
 
 if TYPE_CHECKING:
     from ..elf.sections import ImageSection
-    from ..formats.operands import Operand, Place
+    from ..formats.operands import Operand, OperandPlace
 
 # libbpf's BPF_USDT_MAX_ARG_CNT, and the size of its table of distinct argument strings (BPF_USDT_MAX_SPEC_CNT).
 LIBBPF_ARGUMENTS, LIBBPF_SPECS = 12, 256
@@ -93,7 +93,7 @@ _LOW_BYTES = {f"{name}b" for name in _NUMBERED}
 _HIGH_BYTES = {"ah", "bh", "ch", "dh"}
 
 
-def _x86_troubles(place: Place, floating: bool) -> list[Trouble]:
+def _x86_troubles(place: OperandPlace, floating: bool) -> list[Trouble]:
     if place.kind == REGISTER:
         return _x86_register(place.register, floating)
     if place.kind == CONSTANT:
@@ -120,7 +120,7 @@ def _x86_register(name: str, floating: bool) -> list[Trouble]:
     return [_PERF_REFUSES, *([] if known_to_gdb else [_GDB_CANNOT]), _BCC_DROPS, _LIBBPF_REFUSES]
 
 
-def _x86_memory(place: Place) -> list[Trouble]:
+def _x86_memory(place: OperandPlace) -> list[Trouble]:
     if place.symbol:
         reads = Trouble("bcc", "bpftrace reads some other memory")
         return [PERF_LEAVES_OUT, _GDB_CANNOT, reads, _LIBBPF_REFUSES]

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from ..elf.layout import SectionIndex
     from ..elf.object import ElfObject
-    from ..machines.calls import Calls
+    from ..machines.calls import ProbeCalls
     from ..model import Probe
-    from .dof import Function, FunctionTable
-    from .sites import Found, Known, NoteForm, StubSymbol
+    from .dof import DofFunction, FunctionTable
+    from .sites import FoundProbes, Known, NoteForm, StubSymbol
     from .target import Options
 
 _DIGEST = "usdtbuild."  # how names begin that come from the object's content
@@ -41,7 +41,7 @@ class SiteReport(NamedTuple):
     in_stub: bool
 
 
-class Place(NamedTuple):
+class RecordedPlace(NamedTuple):
     """A site to record, by its offset in its section. `asks`: where an is-enabled stub of Oracle's kind asks, or 0."""
 
     stub: StubSymbol
@@ -53,7 +53,9 @@ class Place(NamedTuple):
 class Context:
     """One object on its way: what was found in it, and what has been added to it so far."""
 
-    def __init__(self, source: ElfObject, machine: Calls, options: Options, found: Found, known: Known) -> None:
+    def __init__(
+        self, source: ElfObject, machine: ProbeCalls, options: Options, found: FoundProbes, known: Known
+    ) -> None:
         self.source, self.machine, self.options, self.found = source, machine, options, found
         self.known, self.providers = known, known.providers
         self.editor = ObjectEditor(source)
@@ -94,12 +96,12 @@ class Context:
             return self.editor.add_label(section, offset), 0
         return self.alias(section, group), offset
 
-    def function(self, section: SectionIndex, stub: StubSymbol, offset: int) -> Function:
+    def function(self, section: SectionIndex, stub: StubSymbol, offset: int) -> DofFunction:
         """Return the function that a site is in; a stub that this object defines is one itself."""
-        from .dof import Function, FunctionTable
+        from .dof import DofFunction, FunctionTable
 
         if section >= self.source.section_count:
-            return Function(0, 0, describe.plain_name(stub.name))
+            return DofFunction(0, 0, describe.plain_name(stub.name))
         if self._functions is None:
             self._functions = FunctionTable(self.source, {site.section for site in self.found.sites})
         return self._functions.at(section, offset)
@@ -216,13 +218,20 @@ def _is_run_by_name(source: ElfObject, section: SectionIndex) -> bool:
     return name in {".init", ".fini"} or name.startswith((".ctors", ".dtors", ".init_array", ".fini_array"))
 
 
-def operand_text(path: str, machine: Calls, address_size: int, provider: str, probe: Probe, *, tail: bool) -> str:
+def operand_text(path: str, machine: ProbeCalls, address_size: int, provider: str, probe: Probe, *, tail: bool) -> str:
     """Return how SDT notes say where a probe's arguments are, the first twelve. Raises UsdtError where they can't."""
     return " ".join(operands_of(path, machine, address_size, provider, probe, tail=tail, most=stapsdt.MAX_ARGUMENTS))
 
 
 def operands_of(
-    path: str, machine: Calls, address_size: int, provider: str, probe: Probe, *, tail: bool, most: int | None = None
+    path: str,
+    machine: ProbeCalls,
+    address_size: int,
+    provider: str,
+    probe: Probe,
+    *,
+    tail: bool,
+    most: int | None = None,
 ) -> tuple[str, ...]:
     """Return where a probe's arguments are, one operand each, of at most `most`. Raises UsdtError."""
     arguments = probe.arguments[:most]

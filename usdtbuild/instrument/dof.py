@@ -38,7 +38,7 @@ _RANK = {elf.STB_GLOBAL: 0, elf.STB_WEAK: 1, elf.STB_LOCAL: 2}
 _FUNCTION_TYPES = {elf.STT_FUNC, elf.STT_GNU_IFUNC}
 
 
-class Function(NamedTuple):
+class DofFunction(NamedTuple):
     """A function of one text section: offset, size in bytes (0 if unknown), and name."""
 
     start: int
@@ -66,12 +66,12 @@ class FunctionTable:
             rank = (_RANK.get(symbol.binding, 3), symbol.size, index)
             if key[0] in sections and (key not in best or rank[0] < best[key][0]):
                 best[key] = rank
-        self._functions: dict[SectionIndex, list[Function]] = {section: [] for section in sections}
+        self._functions: dict[SectionIndex, list[DofFunction]] = {section: [] for section in sections}
         for (section, start), (_, size, index) in sorted(best.items()):
-            self._functions[section].append(Function(start, size, source.symbol_name(index)))
+            self._functions[section].append(DofFunction(start, size, source.symbol_name(index)))
         self._source = source
 
-    def at(self, section: SectionIndex, offset: int) -> Function:
+    def at(self, section: SectionIndex, offset: int) -> DofFunction:
         """Return the function that holds `offset`; one that begins the section and has its name, if there is none."""
         found = self._functions.get(section, [])
         place = bisect_right(found, (offset, 1 << 64, ""))
@@ -80,7 +80,7 @@ class FunctionTable:
             if not function.size or offset < function.start + function.size:
                 return function
             place -= 1
-        return Function(0, 0, self._source.section_name(section).lstrip(".") or "text")
+        return DofFunction(0, 0, self._source.section_name(section).lstrip(".") or "text")
 
 
 def _descriptors(source: ElfObject) -> dict[tuple[SectionIndex, int], tuple[SectionIndex, int]]:
@@ -104,13 +104,13 @@ class Described(NamedTuple):
     """A DOF, and which function each of its probes is in, by provider and probe number."""
 
     encoded: Encoded
-    functions: tuple[tuple[Function, ...], ...]
+    functions: tuple[tuple[DofFunction, ...], ...]
     places: tuple[tuple[int, int], ...]  # of each site given: its provider's and probe's number
 
 
 def describe(
     path: str,
-    members: Sequence[tuple[StubSymbol, int, Function]],
+    members: Sequence[tuple[StubSymbol, int, DofFunction]],
     providers: dict[str, Provider],
     system: str,
     address_size: int,
@@ -120,7 +120,7 @@ def describe(
 
     `path` is what errors call the object. Raises UsdtError where a limit of the format is broken.
     """
-    order: dict[str, dict[tuple[str, Function], tuple[Probe, set[int], set[int]]]] = {}
+    order: dict[str, dict[tuple[str, DofFunction], tuple[Probe, set[int], set[int]]]] = {}
     for stub, offset, function in members:
         probes = order.setdefault(stub.provider, {})
         _, sites, enabled = probes.setdefault((stub.probe.stub, function), (stub.probe, set(), set()))
@@ -154,7 +154,7 @@ def check_name(path: str, provider: str) -> None:
         raise InputError(path, what, "give it another name, or write SDT notes only (--formats=stapsdt)")
 
 
-def _entry(probe: Probe, function: Function, sites: set[int], enabled: set[int], longest: int) -> DofProbe:
+def _entry(probe: Probe, function: DofFunction, sites: set[int], enabled: set[int], longest: int) -> DofProbe:
     native = native_types(probe)
     translated, mapping = translated_types(probe)
     name = shortened(function.name, longest)

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..elf.layout import SectionIndex
-    from .context import Context, Place
+    from .context import Context, RecordedPlace
 
 SECTION = ".SUNW_dof"
 
 
 def write(
-    context: Context, section: SectionIndex, places: Sequence[Place], group: int, own: int, keep: int
+    context: Context, section: SectionIndex, places: Sequence[RecordedPlace], group: int, own: int, keep: int
 ) -> list[int]:
     """Append a `.SUNW_dof` for the sites of `section`; return a label on each site's entry.
 
@@ -26,7 +26,7 @@ def write(
     """
     del own
 
-    def offset_of(place: Place) -> int:
+    def offset_of(place: RecordedPlace) -> int:
         return place.asks if place.asks and context.dof_system == "oracle" else place.offset
 
     members = [(place.stub, offset_of(place), context.function(section, place.stub, place.offset)) for place in places]

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    from ..machines.calls import Calls
+    from ..machines.calls import ProbeCalls
     from .context import Context
 
     # A relocation of a note's owner: offset in the note, type, which symbol it is against, and addend.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CODE, ZERO, NO_SYMBOL = 0, 1, 2  # symbols: the code's, one whose value is 0 (`Context.zero_symbol`), none
 
 
-def void_if_dropped(machine: Calls, note: bytes, *, little: bool) -> list[Owner]:
+def void_if_dropped(machine: ProbeCalls, note: bytes, *, little: bool) -> list[Owner]:
     """Return relocations that give a note another owner if the linker drops the code that it describes.
 
     gold and mold keep notes that aren't loaded, whatever becomes of the code; the code's symbol is 0 then. A note

@@ -11,7 +11,7 @@ import sys
 
 from ..errors import UsdtError
 from ..text import shown
-from .several import Request, run
+from .several import InstrumentRequest, run
 
 _OUTPUTS = {"-o": "output", "--output": "output", "--output-dir": "output_dir"}
 
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int | None:
     return 0
 
 
-def read(arguments: list[str]) -> Request | None:
+def read(arguments: list[str]) -> InstrumentRequest | None:
     """Return what a plain command line asks for, or None for one that isn't plain."""
     objects: list[str] = []
     values: dict[str, str] = {}
@@ -45,4 +45,6 @@ def read(arguments: list[str]) -> Request | None:
         if name in values or not value or value.startswith("-"):
             return None
         values[name] = value
-    return Request(tuple(objects), values.get("output", ""), values.get("output_dir", "")) if objects else None
+    return (
+        InstrumentRequest(tuple(objects), values.get("output", ""), values.get("output_dir", "")) if objects else None
+    )

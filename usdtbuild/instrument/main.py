@@ -19,7 +19,7 @@ from ..files import open_input, write_edited
 from ..provider import describe
 from ..record import NamedTuple
 from . import semaphores, sites, stubs
-from .context import Context, Place, SiteReport
+from .context import Context, RecordedPlace, SiteReport
 from .records import write_records
 from .target import DEFAULTS, Options, known_providers, with_target
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from mmap import mmap
 
     from ..elf.object import Reference
-    from .sites import Site
+    from .sites import PatchedReference
 
     Data = bytes | mmap
 
-__all__ = ["Options", "Report", "SiteReport", "define", "instrument", "instrument_file", "mentions_probes"]
+__all__ = ["Instrumented", "Options", "SiteReport", "define", "instrument", "instrument_file", "mentions_probes"]
 
 _RECORDS = (".note.stapsdt", ".SUNW_dof", ".note.usdt")
 
 
-class Report(NamedTuple):
+class Instrumented(NamedTuple):
     """What happened to an object. With `changed` false nothing was written, for the `reason` given."""
 
     changed: bool
@@ -58,7 +58,7 @@ def mentions_probes(data: Data) -> bool:
     return data.find(b"_semaphore") >= 0 and data.find(describe.SECTION.encode()) >= 0
 
 
-def instrument_file(source: str, target: str, options: Options = DEFAULTS, *, staged: bool = False) -> Report:
+def instrument_file(source: str, target: str, options: Options = DEFAULTS, *, staged: bool = False) -> Instrumented:
     """Instrument the object `source` and write the result to `target`.
 
     `target` may be `source`: it is replaced at once, by renaming. With `staged` it is the name of a file that isn't
@@ -74,14 +74,14 @@ def instrument_file(source: str, target: str, options: Options = DEFAULTS, *, st
 
 def instrument(
     data: Data, path: str, options: Options = DEFAULTS
-) -> tuple[list[tuple[int, bytes]], bytes | bytearray, Report]:
+) -> tuple[list[tuple[int, bytes]], bytes | bytearray, Instrumented]:
     """Return (bytes to overwrite, bytes to append, report) for the object file content `data`.
 
     `path` is what errors call it. Raises UsdtError.
     """
     source = None if bytes(data[:4]) in BITCODE else ElfObject(data, path)
     if not mentions_probes(data):
-        return [], b"", Report(False, reason="no probe calls")
+        return [], b"", Instrumented(False, reason="no probe calls")
     if source is None:
         raise LtoObjectError(f"{path}: is LLVM bitcode, {NO_MACHINE_CODE}; compile this file with -fno-lto")
     fat_ir = refuse_slim_lto(source)
@@ -94,7 +94,7 @@ def instrument(
     patch_enabled = options.formats == ("dof",) and options.target_os in {"freebsd", "illumos"}
     found = sites.find(source, machine, known, options.nop, patch_enabled=patch_enabled, keep_calls=options.keep_calls)
     if not found:
-        return [], b"", Report(False, reason=_why_nothing(source, found))
+        return [], b"", Instrumented(False, reason=_why_nothing(source, found))
     _refuse_idle_semaphores(found, options, path)
     context = Context(source, machine, options, found, known)
     report = _edit(context)
@@ -125,10 +125,10 @@ def define(
     return context.editor.finish()
 
 
-def _edit(context: Context) -> Report:
+def _edit(context: Context) -> Instrumented:
     """Turn what `sites.find` found into edits, in the order in which they depend on each other."""
     semaphores.define_all(context)
-    by_section: dict[SectionIndex, list[Site]] = {}
+    by_section: dict[SectionIndex, list[PatchedReference]] = {}
     for site in context.found.sites:
         section = site[1]
         if section in by_section:
@@ -141,12 +141,12 @@ def _edit(context: Context) -> Report:
         stubs.define(context, index)
     # The one form of a leftover that every linker takes in every mode (docs/linkers.md).
     context.editor.leave_undefined(context.found.leftover - context.found.indirect)
-    return Report(True, tuple(context.reports))
+    return Instrumented(True, tuple(context.reports))
 
 
-def _record_section(context: Context, section: SectionIndex, members: Sequence[Site]) -> None:
+def _record_section(context: Context, section: SectionIndex, members: Sequence[PatchedReference]) -> None:
     """Write the records of one text section's sites, and tie each neutralised relocation to its record."""
-    make, name = Place._make, context.source.section_name(section)
+    make, name = RecordedPlace._make, context.source.section_name(section)
     places, patches, references, others = [], [], [], []
     for number, (stub, _, reference, (start, code, at, tail, moved, extra)) in enumerate(members):
         places.append(make((stub, at, tail, 0)))
@@ -163,7 +163,7 @@ def _record_section(context: Context, section: SectionIndex, members: Sequence[S
     context.editor.tie(references, context.machine.none, labels)
 
 
-def _move_others(context: Context, site: Site, label: int) -> Reference:
+def _move_others(context: Context, site: PatchedReference, label: int) -> Reference:
     """Deal with further relocations of a site's instructions; return the site's own, at its offset from now on."""
     reference = site.reference
     for old, new in site.replacement.moved_relocations:
@@ -176,14 +176,14 @@ def _move_others(context: Context, site: Site, label: int) -> Reference:
     return reference
 
 
-def _neutralise(context: Context, site: Site, offset: int, label: int) -> None:
+def _neutralise(context: Context, site: PatchedReference, offset: int, label: int) -> None:
     """Neutralise a further relocation of the same instruction (linker relaxation marks)."""
     for entry in context.source.relocations_at(site.reference.relocations, offset):
         if entry.entry != site.reference.entry:
             context.editor.retarget(entry, context.machine.none, label)
 
 
-def _refuse_idle_semaphores(found: sites.Found, options: Options, path: str) -> None:
+def _refuse_idle_semaphores(found: sites.FoundProbes, options: Options, path: str) -> None:
     """Raise where code tests a semaphore that nobody will ever increment: only readers of SDT notes do."""
     if found.undefined_semaphores and "stapsdt" not in options.formats:
         raise UsdtError(
@@ -193,7 +193,7 @@ def _refuse_idle_semaphores(found: sites.Found, options: Options, path: str) -> 
         )
 
 
-def _why_nothing(source: ElfObject, found: sites.Found) -> str:
+def _why_nothing(source: ElfObject, found: sites.FoundProbes) -> str:
     if any(source.sections_named(name) for name in _RECORDS):
         return "already instrumented"
     return "its probes are declared, but never called" if found.stubs else "no probe calls"

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..elf.layout import SectionIndex
-    from .context import Context, Place
+    from .context import Context, RecordedPlace
 
     # Takes the context, the section, its sites, their group and the section's own, and a label to keep.
-    Write = Callable[[Context, SectionIndex, Sequence[Place], int, int, int], Sequence[int]]
+    Write = Callable[[Context, SectionIndex, Sequence[RecordedPlace], int, int, int], Sequence[int]]
 
 TABLE = "site table"  # no format that tracers read: for the program itself, if it is wanted
 # Format -> the module that writes it, in the order in which they are written: what the next one must keep comes first.
@@ -23,7 +23,9 @@ _LOADED = {"usdt", "dof", TABLE}
 _chosen: dict[tuple[tuple[str, ...], bool], list[tuple[Write, bool]]] = {}  # by options' formats and site table
 
 
-def write_records(context: Context, section: SectionIndex, places: Sequence[Place], group: int) -> Sequence[int]:
+def write_records(
+    context: Context, section: SectionIndex, places: Sequence[RecordedPlace], group: int
+) -> Sequence[int]:
     """Append the records of the sites of `section` in every format; return a label on a record of each site.
 
     Record sections are linked to the code (SHF_LINK_ORDER) and members of its group, so that bfd and lld drop them

@@ -14,7 +14,7 @@ from ..errors import InputError, UsageError
 from ..files import open_input, write_edited
 from ..outputs import Outputs
 from ..record import NamedTuple
-from .main import Report, instrument_file
+from .main import Instrumented, instrument_file
 from .target import DEFAULTS, Options
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Request(NamedTuple):
+class InstrumentRequest(NamedTuple):
     """What one run shall do; of `output` (a file) and `output_dir` one is given, the other is ''.
 
     `afterwards` is called for each object with the path of what was written and with the object's own, for messages.
@@ -35,7 +35,7 @@ class Request(NamedTuple):
     afterwards: Callable[[str, str], object] | None = None
 
 
-def run(request: Request) -> list[tuple[str, Report]]:
+def run(request: InstrumentRequest) -> list[tuple[str, Instrumented]]:
     """Instrument all objects; return what happened to each. Raises UsdtError, and then nothing is written."""
     reports = []
     with Outputs() as outputs:
@@ -50,7 +50,7 @@ def run(request: Request) -> list[tuple[str, Report]]:
     return reports
 
 
-def _pairs(request: Request) -> list[tuple[str, str]]:
+def _pairs(request: InstrumentRequest) -> list[tuple[str, str]]:
     """Return each object and where it goes. Raises InputError and UsageError."""
     objects, output, folder = request.objects, request.output, request.output_dir
     if bool(output) == bool(folder):

@@ -6,7 +6,7 @@ from ..elf import layout as elf
 from ..elf.edit import NewRelocation
 from ..errors import UsdtError
 from ..formats import site_table
-from ..formats.site_table import Entry
+from ..formats.site_table import TableRow
 from ..machines import facts_of
 from ..provider.describe import arguments_text
 from .context import operand_text
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from ..elf.layout import SectionIndex
     from ..model import Probe
-    from .context import Context, Place
+    from .context import Context, RecordedPlace
 
 # The chunk without entries that the note leads to, and all others keep: hidden, and the same in every object.
 ANCHOR_SYMBOL = "usdtbuild.sites"
 
 
 def write(
-    context: Context, section: SectionIndex, places: Sequence[Place], group: int, own: int, keep: int
+    context: Context, section: SectionIndex, places: Sequence[RecordedPlace], group: int, own: int, keep: int
 ) -> list[int]:
     """Append a chunk for the sites of `section`; return a label on it for each. `keep` is as `dof_section.write` says.
 
@@ -39,7 +39,7 @@ def write(
             continue
         path = context.source.path
         operands = operand_text(path, context.machine, context.address_size, stub.provider, stub.probe, tail=place.tail)
-        entries.append(Entry(0, stub.provider, stub.probe.stub, operands, arguments_text(stub.probe)))
+        entries.append(TableRow(0, stub.provider, stub.probe.stub, operands, arguments_text(stub.probe)))
         targets.append(context.place(section, place.offset, group))
     index = _chunk(context, entries, targets, group, [_anchor(context), *kept])
     return [context.editor.add_label(index, 0)] * len(places)
@@ -47,13 +47,13 @@ def write(
 
 def add_semaphore(context: Context, provider: str, probe: Probe, symbol: int, group: int) -> int:
     """Append the chunk that says where a probe's semaphore is; return a label on it, which must keep it."""
-    entry = Entry(0, provider, probe.stub, is_semaphore=True)
+    entry = TableRow(0, provider, probe.stub, is_semaphore=True)
     index = _chunk(context, [entry], [(symbol, 0)], group, [_anchor(context)])
     return context.editor.add_label(index, 0)
 
 
 def _chunk(
-    context: Context, entries: Sequence[Entry], targets: Sequence[tuple[int, int]], group: int, kept: Sequence[int]
+    context: Context, entries: Sequence[TableRow], targets: Sequence[tuple[int, int]], group: int, kept: Sequence[int]
 ) -> SectionIndex:
     """Append a chunk whose entries' places are `targets`, symbols and addends; return its section."""
     data = site_table.encode(entries, little=context.source.layout.little)

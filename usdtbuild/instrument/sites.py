@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..elf.layout import SymbolIndex
     from ..elf.object import ElfObject, Reference
     from ..elf.relocations import RelocationForm
-    from ..machines.calls import Calls, Replacement
+    from ..machines.calls import ProbeCalls, Replacement
     from ..model import Probe, Provider
 
 PROBE_PREFIX = "__dtrace_"
@@ -46,7 +46,7 @@ class StubSymbol(NamedTuple):
     enabled: bool
 
 
-class Site(NamedTuple):
+class PatchedReference(NamedTuple):
     """A reference that becomes a probe site: where it is, what it calls, and what replaces it."""
 
     stub: StubSymbol
@@ -55,7 +55,7 @@ class Site(NamedTuple):
     replacement: Replacement
 
 
-class Found(NamedTuple):
+class FoundProbes(NamedTuple):
     """Everything of an object that concerns probes.
 
     `sites` are direct branches, `indirect` the stubs with a reference that no branch is: these must be defined.
@@ -65,7 +65,7 @@ class Found(NamedTuple):
     """
 
     stubs: dict[SymbolIndex, StubSymbol]
-    sites: list[Site]
+    sites: list[PatchedReference]
     indirect: set[SymbolIndex]
     leftover: set[SymbolIndex]
     semaphores: dict[str, SymbolIndex]
@@ -109,7 +109,9 @@ class Known:
             self.stubs[name] = identify(source, name, self.providers)
         return self.stubs[name]
 
-    def branched(self, source: ElfObject, machine: Calls, stubs: dict[SymbolIndex, StubSymbol]) -> set[SymbolIndex]:
+    def branched(
+        self, source: ElfObject, machine: ProbeCalls, stubs: dict[SymbolIndex, StubSymbol]
+    ) -> set[SymbolIndex]:
         """Return what `branched` does."""
         if not self.branches:
             return set()
@@ -141,8 +143,8 @@ def description(source: ElfObject) -> str:
 
 
 def find(
-    source: ElfObject, machine: Calls, known: Known, nop: str, *, patch_enabled: bool, keep_calls: bool = False
-) -> Found:
+    source: ElfObject, machine: ProbeCalls, known: Known, nop: str, *, patch_enabled: bool, keep_calls: bool = False
+) -> FoundProbes:
     """Find the stubs, sites and semaphores of an object.
 
     `patch_enabled` says whether an is-enabled call may become a NOP, which it
@@ -182,10 +184,10 @@ def find(
     if kept:
         indirect |= {site.reference.symbol for site in kept}
         places = [site for site in places if site not in kept]
-    return Found(stubs, places, indirect, leftover, found_semaphores, undefined)
+    return FoundProbes(stubs, places, indirect, leftover, found_semaphores, undefined)
 
 
-def branched(source: ElfObject, machine: Calls, stubs: dict[SymbolIndex, StubSymbol]) -> set[SymbolIndex]:
+def branched(source: ElfObject, machine: ProbeCalls, stubs: dict[SymbolIndex, StubSymbol]) -> set[SymbolIndex]:
     """Return which stubs the object only branches to, in inline assembly that says nothing of a call: its header did.
 
     The compiler has no other references to them, and must not find any: they are never called.
@@ -210,7 +212,7 @@ def _refuse_calls(source: ElfObject, names: set[str]) -> None:
     )
 
 
-def _stays(source: ElfObject, machine: Calls, site: Site, keep_calls: bool) -> bool:
+def _stays(source: ElfObject, machine: ProbeCalls, site: PatchedReference, keep_calls: bool) -> bool:
     """Whether a site must stay a call to its stub, because the code behind it finds out whether it was one."""
     if site.replacement.tail:
         return False
@@ -267,10 +269,10 @@ def _is_undefined(source: ElfObject, name: bytes) -> bool:
 
 
 def _classify(
-    source: ElfObject, machine: Calls, stubs: dict[SymbolIndex, StubSymbol], nop: str, patch_enabled: bool
-) -> tuple[list[Site], set[SymbolIndex], set[SymbolIndex]]:
+    source: ElfObject, machine: ProbeCalls, stubs: dict[SymbolIndex, StubSymbol], nop: str, patch_enabled: bool
+) -> tuple[list[PatchedReference], set[SymbolIndex], set[SymbolIndex]]:
     """Return the sites, the stubs with another reference, and of these the ones with a call that may be conditional."""
-    sites: list[Site] = []
+    sites: list[PatchedReference] = []
     indirect: set[SymbolIndex] = set()
     conditional: set[SymbolIndex] = set()
     if not stubs:
@@ -299,7 +301,7 @@ def _classify(
             if type_ in machine.conditional_calls:
                 conditional.add(symbol)
         else:
-            sites.append(Site._make((stub, target, reference, replacement)))
+            sites.append(PatchedReference._make((stub, target, reference, replacement)))
             at = replacement[2]
             in_order, last = in_order and last <= at, at
     if not in_order:  # compilers write them in order, and sorting costs more than looking
@@ -307,4 +309,4 @@ def _classify(
     return sites, indirect, conditional
 
 
-__all__ = ["Found", "Site", "StubSymbol", "description", "find", "semaphore_name"]
+__all__ = ["FoundProbes", "PatchedReference", "StubSymbol", "description", "find", "semaphore_name"]

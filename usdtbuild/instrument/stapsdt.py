@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from struct import Struct
 
     from ..elf.layout import SectionIndex
-    from .context import Context, Place
+    from .context import Context, RecordedPlace
     from .sites import StubSymbol
 
 
 def write(
-    context: Context, section: SectionIndex, places: Sequence[Place], group: int, own: int, keep: int
+    context: Context, section: SectionIndex, places: Sequence[RecordedPlace], group: int, own: int, keep: int
 ) -> Sequence[int]:
     """Append one `.note.stapsdt` for the sites of `section`, if it has any; return a label on each note."""
     del own, keep

@@ -10,7 +10,7 @@ from ..elf.edit import NewRelocation, NewRelocations
 from ..elf.object import find_symbols
 from ..errors import UsdtError
 from ..provider import describe
-from .context import Place, SiteReport
+from .context import RecordedPlace, SiteReport
 from .records import write_records
 from .semaphores import semaphore
 from .sites import semaphore_name
@@ -18,7 +18,7 @@ from .sites import semaphore_name
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..elf.layout import SectionIndex, SymbolIndex
-    from ..machines.calls import Stub
+    from ..machines.calls import StandIn
     from .context import Context
     from .sites import StubSymbol
 
@@ -59,13 +59,13 @@ def define(context: Context, symbol: SymbolIndex) -> None:
     context.editor.change_symbol(symbol, elf.STB_WEAK, elf.STT_FUNC, entry, value, len(code.code))
     if not recorded:
         return  # it reads the semaphore, and nobody patches it
-    labels = write_records(context, section, [Place(stub, code.site, code.tail, code.asks)], group)
+    labels = write_records(context, section, [RecordedPlace(stub, code.site, code.tail, code.asks)], group)
     if tied:
         columns.symbols[-1] = labels[0]
     context.reports.append(SiteReport(stub.provider, stub.probe.stub, stub.enabled, name, code.site, True))
 
 
-def _code(context: Context, stub: StubSymbol) -> Stub:
+def _code(context: Context, stub: StubSymbol) -> StandIn:
     """Return the code of a stub. Raises UsdtError where the machine has none that the formats' readers can use."""
     if stub.enabled and context.asks:
         if context.machine.asking_stub is None:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ..elf.layout import SectionIndex
     from ..formats.usdt_note import UsdtNote
     from ..model import Provider
-    from .context import Context, Place
+    from .context import Context, RecordedPlace
 
 
 def write(
-    context: Context, section: SectionIndex, places: Sequence[Place], group: int, own: int, keep: int
+    context: Context, section: SectionIndex, places: Sequence[RecordedPlace], group: int, own: int, keep: int
 ) -> list[int]:
     """Append one `.note.usdt` for the sites of `section`; return for each the label of its function's name.
 
@@ -56,7 +56,7 @@ def write(
     return [context.editor.add_label(names, offset) for offset in offsets]
 
 
-def _note(context: Context, place: Place) -> SiteNote:
+def _note(context: Context, place: RecordedPlace) -> SiteNote:
     """Return the note of a site. Its number of arguments must be the declared one, so none are left out."""
     stub = place.stub
     if stub.enabled:
@@ -78,7 +78,7 @@ def _encoded(context: Context, note: UsdtNote) -> bytes:
 
 
 def _function_names(
-    context: Context, section: SectionIndex, places: Sequence[Place], group: int, own: int
+    context: Context, section: SectionIndex, places: Sequence[RecordedPlace], group: int, own: int
 ) -> tuple[SectionIndex, int, list[int]]:
     """Append the names of the functions that the sites are in.
 
@@ -114,7 +114,7 @@ def _declare(context: Context, name: str, provider: Provider) -> int:
     probes = []
     for probe in provider.probes:
         translated, mapping = translated_types(probe)
-        probes.append(usdt_note.DeclaredProbe(probe.name, native_types(probe), tuple(zip(translated, mapping))))
+        probes.append(usdt_note.NotedProbe(probe.name, native_types(probe), tuple(zip(translated, mapping))))
     data = _encoded(context, usdt_note.ProviderNote(provider.name, provider.attributes, tuple(probes)))
     symbol = context.editor.add_global(name, elf.STB_WEAK, context.editor.section_after(1), 0)
     context.editor.add_section(

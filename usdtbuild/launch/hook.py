@@ -142,14 +142,14 @@ def _check(compiler: Compiler, flags: Sequence[str]) -> None:
     """Compile a probe with the options and look for it in the object. Raises HookError."""
     from ..elf.image import Image
     from ..inspection.probes import inspect
-    from ..provider.generate import Request, generate
+    from ..provider.generate import HeaderRequest, generate
 
     with TemporaryDirectory(prefix="usdtbuild-") as name:
         folder = Path(name)
         (folder / "check.d").write_text(_PROVIDER)
         source, target = folder / f"check{compiler.suffix}", folder / "check.o"
         source.write_text(_SOURCE)
-        generate(Request(str(folder / "check.d"), str(folder / "check.h"), formats=FORMATS))
+        generate(HeaderRequest(str(folder / "check.d"), str(folder / "check.h"), formats=FORMATS))
         _run(compiler.command, [*flags, "-c", "-o", str(target), str(source)])
         sites = inspect(Image(target.read_bytes(), str(target))).site_count if target.is_file() else 0
     if not sites:

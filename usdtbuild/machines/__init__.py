@@ -1,10 +1,10 @@
 """Machines: a folder each, with every fact about it that usdtbuild knows, and one row here.
 
-A machine's package offers three things. `machine()` returns its `Calls`: what a probe call looks like, what replaces
-it, and where its arguments are; `for_object` picks it by what an object says of itself, never by the host. `facts()` is
-what everybody else asks, by machine number: NOPs, operands, relocations, branches, patchable entries. `stubs()` says
-how calls into libraries go through slots; where those that load a slot themselves must be followed, its module `steps`
-has what instructions do. A machine knows bytes, relocation types and registers; it knows neither files
+A machine's package offers three things. `machine()` returns its `ProbeCalls`: what a probe call looks like, what
+replaces it, and where its arguments are; `for_object` picks it by what an object says of itself, never by the host.
+`facts()` is what everybody else asks, by machine number: NOPs, operands, relocations, branches, patchable entries.
+`stubs()` says how calls into libraries go through slots; where those that load a slot themselves must be followed, its
+module `steps` has what instructions do. A machine knows bytes, relocation types and registers; it knows neither files
 nor ELF containers. Only the module that is asked for is loaded.
 """
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from .calls import Calls
+    from .calls import ProbeCalls
     from .facts import Entries, Facts
-    from .stubs import Code, Stubs
+    from .stubs import FileCode, LibraryCalls
 
 # (e_machine, 64-bit ELF class) -> (module, name of its calls, byte orders)
 LITTLE, BIG = (True,), (False,)
@@ -45,7 +45,7 @@ _MODULES = {
 }
 _BY_NUMBER = {number: module for (number, _), (module, _, _) in _MODULES.items()}
 _MOST_CALLS = 16
-_calls: dict[tuple[int, bool, bool, int], Calls] = {}  # the latest, by what objects say of themselves
+_calls: dict[tuple[int, bool, bool, int], ProbeCalls] = {}  # the latest, by what objects say of themselves
 _facts: dict[int, Facts] = {}  # of the machines that were asked for
 
 
@@ -57,7 +57,7 @@ def _module(name: str) -> Any:
     return __import__(f"{__package__}.{name}", fromlist=["*"])  # importlib costs more than the module
 
 
-def for_object(machine: int, *, is64: bool, little: bool, flags: int, path: str) -> Calls:
+def for_object(machine: int, *, is64: bool, little: bool, flags: int, path: str) -> ProbeCalls:
     """Return the Calls for an object's ELF header fields. Raises UnsupportedMachineError, which lists all."""
     key = (machine, is64, little, flags)
     if key not in _calls:
@@ -67,7 +67,7 @@ def for_object(machine: int, *, is64: bool, little: bool, flags: int, path: str)
     return _calls[key]
 
 
-def _make_calls(machine: int, is64: bool, little: bool, flags: int, path: str) -> Calls:
+def _make_calls(machine: int, is64: bool, little: bool, flags: int, path: str) -> ProbeCalls:
     found = _MODULES.get((machine, is64))
     if found is None or little not in found[2]:
         order = f", {'little' if little else 'big'}-endian" if found else ""
@@ -77,7 +77,7 @@ def _make_calls(machine: int, is64: bool, little: bool, flags: int, path: str) -
             f"supported are {', '.join(sorted({known for _, known, _ in _MODULES.values()}))}; "
             "compile with -DUSDT_DISABLED to have no probes there"
         )
-    chosen: Calls = _module(found[0]).machine(is64=is64, little=little, flags=flags)
+    chosen: ProbeCalls = _module(found[0]).machine(is64=is64, little=little, flags=flags)
     return chosen
 
 
@@ -88,10 +88,10 @@ def facts_of(machine: int) -> Facts | None:
     return _facts.get(machine)
 
 
-def stubs_of(machine: int, code: Code) -> Stubs | None:
+def stubs_of(machine: int, code: FileCode) -> LibraryCalls | None:
     """Return what calls into libraries look like in a file; None where nobody knows."""
     module = _BY_NUMBER.get(machine)
-    found: Stubs | None = _module(module).stubs(code) if module else None
+    found: LibraryCalls | None = _module(module).stubs(code) if module else None
     return found
 
 

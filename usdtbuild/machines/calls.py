@@ -1,6 +1,6 @@
 """What a machine module offers about probe calls, as records: the vocabulary that the machines share.
 
-`instrument` asks `Calls` four things: may this reference be patched, and with what (`replace`); what does a stub
+`instrument` asks `ProbeCalls` four things: may this reference be patched, and with what (`replace`); what does a stub
 look like (`stub`); how does a tracer spell the arguments (`operands`); and which relocation types to write. Beside
 the records there are only the few lines of code that every machine would have written again.
 """
@@ -44,7 +44,7 @@ class StubRelocation(NamedTuple):
     label: int | None = None
 
 
-class Stub(NamedTuple):
+class StandIn(NamedTuple):
     """A function that stands in where a reference can't be patched: its code, its site's offset, its relocations.
 
     `mapping` are the mapping symbols that the ABI wants in code, as (name, offset); `entry` is what the function's
@@ -75,7 +75,7 @@ class PlaceRelocation(NamedTuple):
     place: bool = False
 
 
-class Calls(NamedTuple):
+class ProbeCalls(NamedTuple):
     """The probe calls of one machine, as functions and relocation numbers.
 
     - `replace(code, offset, type, addend, enabled, nop)` returns the Replacement for a branch whose relocation stands
@@ -112,17 +112,17 @@ class Calls(NamedTuple):
     none: int
     absolute: int
     replace: Callable[[memoryview, int, int, int | None, bool, str], Replacement | None]
-    stub: Callable[[bool, bool, str], Stub]
+    stub: Callable[[bool, bool, str], StandIn]
     operands: Callable[[tuple[tuple[int, bool], ...], bool], tuple[str | None, ...]]
     pc_relative: tuple[PlaceRelocation, ...] = ()
     pc_relative_bits: int = 64
     relaxes: bool = False
     difference: tuple[int, int] | None = None
     descriptor: tuple[int, int] | None = None
-    thumb_stub: Callable[[bool, bool, str], Stub] | None = None
+    thumb_stub: Callable[[bool, bool, str], StandIn] | None = None
     absolute32: int | None = None
     chains: bool = False
-    asking_stub: Callable[[bool, str], Stub] | None = None
+    asking_stub: Callable[[bool, str], StandIn] | None = None
     asking_operand: str = ""
     branched: int = -1
     wide_registers: bool = True

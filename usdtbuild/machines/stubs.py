@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 CALL, JUMP = "call", "jump"
 
 
-class Span(NamedTuple):
+class CodeSpan(NamedTuple):
     """A stretch of code: its address and its bytes."""
 
     address: int
     code: bytes
 
 
-class Code(NamedTuple):
+class FileCode(NamedTuple):
     """What a machine may ask of a file: its code, its dynamic tags, its header, and words of its data.
 
     `pointer(address)` returns the word there as the dynamic linker leaves it, before the load address is added; None
@@ -41,7 +41,7 @@ class Code(NamedTuple):
     flags: int
     entry: int
     tags: Mapping[int, int]
-    spans: Sequence[Span]
+    spans: Sequence[CodeSpan]
     pointer: Callable[[int], int | None]
     read: Callable[[int, int], bytes] = lambda address, size: b""
     unwind: int = 0
@@ -66,7 +66,7 @@ class Form(NamedTuple):
     entries: Callable[[re.Match[bytes]], tuple[int, ...]] = lambda match: ()
 
 
-class Site(NamedTuple):
+class Branch(NamedTuple):
     """A branch: where it is, where it goes (or with `slot` the slot that it goes through), whether CALL or JUMP.
 
     `place`: the slot's word was loaded before, and is there by now, spelled as records have operands (`%r14`). `size`
@@ -97,7 +97,7 @@ class Lazy(NamedTuple):
     loads: tuple[tuple[int, str], ...]
 
 
-class Stubs(NamedTuple):
+class LibraryCalls(NamedTuple):
     """What one file's slots, stubs and branches look like.
 
     `jump` is the relocation of a slot that may be filled lazily, `data` those of one that is filled at the start, that
@@ -116,14 +116,14 @@ class Stubs(NamedTuple):
     data: tuple[int, ...]
     ifunc: tuple[int, ...]
     forms: tuple[Form, ...]
-    sites: Callable[[Span], Iterator[Site]]
-    slot_sites: Callable[[Span], Iterator[Site]] = lambda span: iter(())
+    sites: Callable[[CodeSpan], Iterator[Branch]]
+    slot_sites: Callable[[CodeSpan], Iterator[Branch]] = lambda span: iter(())
     bases: Callable[[], list[tuple[int, int]]] = list
     in_place: int = 0
     first_call_only: bool = False
     slots: tuple[tuple[int, int], ...] = ()
     lazy: Lazy | None = None
-    carried: Callable[[Container[int]], Iterator[Site]] = lambda slots: iter(())
+    carried: Callable[[Container[int]], Iterator[Branch]] = lambda slots: iter(())
     missing: Callable[[], str] = lambda: ""
 
 
@@ -172,7 +172,7 @@ def low16(value: int) -> int:
     return signed(value & 0xFFFF, 16)
 
 
-def units(span: Span, size: int, little: bool) -> array[int]:
+def units(span: CodeSpan, size: int, little: bool) -> array[int]:
     """Return a span's code as numbers of 2 or 4 bytes each."""
     found: array[int] = array({2: "H", 4: "I"}[size])
     found.frombytes(span.code[: len(span.code) // size * size])
@@ -184,7 +184,7 @@ def units(span: Span, size: int, little: bool) -> array[int]:
 _NATIVE_LITTLE = array("H", b"\x01\x00")[0] == 1
 
 
-def branches(span: Span, little: bool, call: int, jump: int, mask: int) -> Iterator[Site]:
+def branches(span: CodeSpan, little: bool, call: int, jump: int, mask: int) -> Iterator[Branch]:
     """Yield the branches that have their distance, in bytes or words, in one instruction word.
 
     `call` and `jump` are the words without the distance, which the bits outside `mask` are: all the low ones, or all
@@ -196,4 +196,4 @@ def branches(span: Span, little: bool, call: int, jump: int, mask: int) -> Itera
         opcode = value & mask
         if opcode in (call, jump):
             distance = signed((value & ~mask & 0xFFFFFFFF) * scale, wide)
-            yield Site(span.address + 4 * at, span.address + 4 * at + distance, CALL if opcode == call else JUMP)
+            yield Branch(span.address + 4 * at, span.address + 4 * at + distance, CALL if opcode == call else JUMP)

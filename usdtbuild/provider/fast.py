@@ -12,7 +12,7 @@ import sys
 
 from ..errors import UsdtError
 from ..text import shown
-from .generate import Request, read_formats, run
+from .generate import HeaderRequest, read_formats, run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int | None:
         return error.exit_code
 
 
-def read(arguments: list[str]) -> Request | None:
+def read(arguments: list[str]) -> HeaderRequest | None:
     """Return what a plain command line asks for, or None for one that isn't plain."""
     values: dict[str, Any] = {}
     flags = {"--none": False, "--check": False}
@@ -56,4 +56,4 @@ def read(arguments: list[str]) -> Request | None:
         return None
     if "formats" in values:
         values["formats"] = read_formats(values["formats"])
-    return Request(none=flags["--none"], check=flags["--check"], **values)
+    return HeaderRequest(none=flags["--none"], check=flags["--check"], **values)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Request(NamedTuple):
+class HeaderRequest(NamedTuple):
     """What one run of `usdtbuild header` shall do; '' for a file that isn't wanted.
 
     `output` may be `-` for the standard output. `preprocess` is None without -C, else returns a file's text
@@ -49,7 +49,7 @@ class Request(NamedTuple):
     check: bool = False
 
 
-def run(request: Request) -> int:
+def run(request: HeaderRequest) -> int:
     """Do what is asked, print diagnostics as a compiler does, and return the exit code. Raises UsdtError."""
     try:
         generate(request)
@@ -59,7 +59,7 @@ def run(request: Request) -> int:
     return 0
 
 
-def generate(request: Request) -> None:
+def generate(request: HeaderRequest) -> None:
     """Write the header and whatever else is asked for. Raises UsdtError."""
     output = request.output or _default_output(request.source)
     _check_outputs(request, output)
@@ -110,7 +110,7 @@ def _default_output(source: str) -> str:
     return (base[:-2] if base.endswith(".d") else base) + ".h"
 
 
-def _check_outputs(request: Request, output: str) -> None:
+def _check_outputs(request: HeaderRequest, output: str) -> None:
     """Refuse to write two things to one file, or over the source. Raises UsageError."""
     if "-" in (request.documentation, request.stamp, request.depfile):
         raise UsageError("only the header can go to the standard output, with -o -")
@@ -128,7 +128,7 @@ def _check_outputs(request: Request, output: str) -> None:
         raise UsageError(f"-o {output}: the header is written there, and that is a provider file's name; {right}?")
 
 
-def _read(request: Request) -> tuple[bytes, list[str]]:
+def _read(request: HeaderRequest) -> tuple[bytes, list[str]]:
     """Return the text to parse, and the files it came from."""
     if request.preprocess is not None:
         if request.source == "-":
@@ -153,7 +153,7 @@ def _included_files(output: bytes) -> list[str]:
     return list(found)
 
 
-def _choose(providers: tuple[Provider, ...], request: Request) -> tuple[Provider, ...]:
+def _choose(providers: tuple[Provider, ...], request: HeaderRequest) -> tuple[Provider, ...]:
     """Return the providers that were asked for, in the file's order. Raises InputError if one isn't there."""
     there = [provider.name for provider in providers]
     for name in request.only:
@@ -162,7 +162,7 @@ def _choose(providers: tuple[Provider, ...], request: Request) -> tuple[Provider
     return tuple(provider for provider in providers if provider.name in request.only)
 
 
-def _documentation(request: Request, providers: tuple[Provider, ...]) -> str:
+def _documentation(request: HeaderRequest, providers: tuple[Provider, ...]) -> str:
     if not request.documentation:
         return ""
     from .documentation import write

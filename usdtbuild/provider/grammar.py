@@ -47,7 +47,7 @@ class DeclaredProvider(NamedTuple):
     comment: str
 
 
-class Reader:
+class FileReader:
     """Reads one file from its first token to its last; `providers` are those found so far."""
 
     def __init__(self, text: str, scan: Scan, resolver: Resolver, reports: Reports) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ..errors import InputError
 from .diagnostics import Diagnostic, ParseError, Reports, TooManyProblems, diagnostics
-from .grammar import Reader
+from .grammar import FileReader
 from .lexer import scan
 from .meaning import Meaning
 from .types import Resolver
@@ -33,7 +33,7 @@ def parse(text: str, path: str, warn: Callable[[Diagnostic], None] | None = None
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     found = scan(text)
     resolver, reports = Resolver(), Reports(found, forgiving=warn is not None)
-    reader = Reader(text, found, resolver, reports)
+    reader = FileReader(text, found, resolver, reports)
     try:
         reader.file()
         providers = Meaning(resolver, reports).providers(reader.providers, found.pragmas)

@@ -15,7 +15,7 @@ from . import describe
 _X86_64_LETTERS = "DSdc"
 
 
-class Machine(NamedTuple):
+class HeaderMachine(NamedTuple):
     """One machine's registers, as its compilers call them.
 
     `condition` is the preprocessor's. `registers` are those of the calling convention, in order, and `letters` the
@@ -43,16 +43,16 @@ _CALL = ".byte 0xe8\\n\\t.long {} - . - 4"
 # The conventions are those of `usdtbuild.machines`. A branch must be of a form that `Calls.replace` knows wherever
 # an assembler may put it: nothing says that the stub, if it were called, could change registers.
 MACHINES = (
-    Machine("defined(__x86_64__)", _X86_64, _X86_64_LETTERS, 6, _CALL),
-    Machine("defined(__i386__)", (), "", 0, "call {}", False),
-    Machine("defined(__aarch64__)", _numbered("x{}", 0, 8), "", 8, "bl {}"),
+    HeaderMachine("defined(__x86_64__)", _X86_64, _X86_64_LETTERS, 6, _CALL),
+    HeaderMachine("defined(__i386__)", (), "", 0, "call {}", False),
+    HeaderMachine("defined(__aarch64__)", _numbered("x{}", 0, 8), "", 8, "bl {}"),
     # In Thumb code what looks like an `it` block before a branch keeps it from being replaced.
-    Machine("defined(__arm__) && !defined(__thumb__)", _numbered("r{}", 0, 4), "", 4, "bl {}", False),
-    Machine("defined(__riscv) && defined(__LP64__)", _numbered("a{}", 0, 8), "", 8, "call {}"),
-    Machine("defined(__riscv)", _numbered("a{}", 0, 8), "", 8, "call {}", False),
-    Machine("defined(__s390x__)", _numbered("r{}", 2, 6), "", 5, "brasl %%r14,{}"),
-    Machine("defined(__powerpc64__)", _numbered("r{}", 3, 8), "", 8, "bl {}\\n\\tnop"),
-    Machine("defined(__loongarch64)", _numbered("$r{}", 4, 8), "", 8, "bl {}"),
+    HeaderMachine("defined(__arm__) && !defined(__thumb__)", _numbered("r{}", 0, 4), "", 4, "bl {}", False),
+    HeaderMachine("defined(__riscv) && defined(__LP64__)", _numbered("a{}", 0, 8), "", 8, "call {}"),
+    HeaderMachine("defined(__riscv)", _numbered("a{}", 0, 8), "", 8, "call {}", False),
+    HeaderMachine("defined(__s390x__)", _numbered("r{}", 2, 6), "", 5, "brasl %%r14,{}"),
+    HeaderMachine("defined(__powerpc64__)", _numbered("r{}", 3, 8), "", 8, "bl {}\\n\\tnop"),
+    HeaderMachine("defined(__loongarch64)", _numbered("$r{}", 4, 8), "", 8, "bl {}"),
 )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def common() -> str:
     return text.replace("{rows}", rows + "#endif\n")
 
 
-def _row(machine: Machine, keyword: str) -> str:
+def _row(machine: HeaderMachine, keyword: str) -> str:
     lines = [f"#{keyword} {machine.condition}"]
     if machine.branch:
         before, after = machine.branch.split("{}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..elf.image import Image
     from ..formats.operands import Operand
-    from ..functions.calls.model import Call, Calls, CallSite
+    from ..functions.calls.model import Call, CallReport, CallSite
     from ..inspection.targets import Loaded
     from ..machines.facts import Passing
 
@@ -110,7 +110,7 @@ def _of_c_library(call: Call, versions: bool) -> bool:
     return not versions or bool(call.resolver)
 
 
-def _unknown(passing: Passing | None, report: Calls) -> tuple[Argument, ...]:
+def _unknown(passing: Passing | None, report: CallReport) -> tuple[Argument, ...]:
     """Return the arguments of a function that isn't known."""
     count = len(passing.integers) if passing is not None else 0
     return tuple(Argument(f"arg{n}", "", report.address_size, False, POINTER) for n in range(1, count + 1))

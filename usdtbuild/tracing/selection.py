@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ..elf.image import Image
     from ..functions.exits import Exits
     from ..functions.report import Function
-    from ..inspection.probes import Argument as Shown
-    from ..inspection.probes import Inspection, Probe, Semaphore
+    from ..inspection.probes import Inspection, SeenProbe, Semaphore
+    from ..inspection.probes import SeenArgument as Shown
     from ..inspection.targets import Loaded
     from ..model import Provider
 
@@ -185,7 +185,7 @@ def targets_in(
 
 
 def probe_target(
-    number: int, seen: Inspection, probe: Probe, module: Module, providers: Sequence[Provider] = ()
+    number: int, seen: Inspection, probe: SeenProbe, module: Module, providers: Sequence[Provider] = ()
 ) -> Target:
     """Return a probe of an inspected file as a target."""
     types = _declared_types(seen, probe, providers)
@@ -220,7 +220,7 @@ def _may_count(image: Image, semaphore: Semaphore | None) -> bool:
     return writable and not any(one.type == elf.PT_GNU_RELRO for one in inside)
 
 
-def _declared_types(seen: Inspection, probe: Probe, providers: Sequence[Provider]) -> Sequence[declared.Argument]:
+def _declared_types(seen: Inspection, probe: SeenProbe, providers: Sequence[Provider]) -> Sequence[declared.Argument]:
     own = find_declared(seen.providers, probe.provider, probe.name)
     if own is not None:
         return own.arguments

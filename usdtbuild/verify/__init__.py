@@ -18,7 +18,7 @@ from ..inspection import probes as look
 from ..model import dashed
 from . import arguments, building, names, records, red_zone, semaphores, site_table, sites
 from .building import calls_stubs, traces_of_probes
-from .report import ERROR, NOTE, SEVERITIES, WARNING, Finding, Place, Report, Subject
+from .report import ERROR, NOTE, SEVERITIES, WARNING, Finding, FoundAt, Subject, Verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,8 +28,20 @@ if TYPE_CHECKING:
     from ..model import Provider
 
 __all__ = [
-    "CHECKS", "ERROR", "NAMES", "NOTE", "SEVERITIES", "WARNING", "Finding", "Place", "Report", "Subject",
-    "calls_stubs", "missing_everywhere", "traces_of_probes", "verify",
+    "CHECKS",
+    "ERROR",
+    "NAMES",
+    "NOTE",
+    "SEVERITIES",
+    "WARNING",
+    "Finding",
+    "FoundAt",
+    "Subject",
+    "Verified",
+    "calls_stubs",
+    "missing_everywhere",
+    "traces_of_probes",
+    "verify",
 ]  # fmt: skip
 
 CHECKS: tuple[Callable[[Subject], Iterable[Finding]], ...] = (
@@ -44,7 +56,7 @@ CHECKS: tuple[Callable[[Subject], Iterable[Finding]], ...] = (
 )
 
 
-def verify(image: Image, expected: dict[str, Provider] | None = None) -> Report:
+def verify(image: Image, expected: dict[str, Provider] | None = None) -> Verified:
     """Run every check on a file. Raises InputError for a file that can't be read at all."""
     notes, damage = records.read_notes(image)
     others = records.read_others(image, damage)
@@ -67,7 +79,7 @@ def verify(image: Image, expected: dict[str, Provider] | None = None) -> Report:
         findings = [finding for finding in findings if finding.check != "no-probes"]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     present = frozenset((probe.provider, dashed(probe.name)) for probe in seen.probes)
-    return Report(image.path, image.kind, seen.probe_count, seen.site_count, tuple(findings), present)
+    return Verified(image.path, image.kind, seen.probe_count, seen.site_count, tuple(findings), present)
 
 
 def _has_entries(image: Image) -> bool:
@@ -86,11 +98,11 @@ def _entries(image: Image, seen: Inspection) -> list[Finding]:
     return verify_entries(image, lambda: look.site_places(image.is_object, seen))
 
 
-def missing_everywhere(reports: Iterable[Report], expected: dict[str, Provider], path: str) -> Report | None:
+def missing_everywhere(reports: Iterable[Verified], expected: dict[str, Provider], path: str) -> Verified | None:
     """Return a report on the provider file itself: probes of it that none of the files has a site of."""
     present = {name for report in reports for name in report.names}
     missing = [
-        Place(f"{provider.name}:{probe.stub}", "no site", None, "", 0)
+        FoundAt(f"{provider.name}:{probe.stub}", "no site", None, "", 0)
         for provider in expected.values()
         for probe in provider.probes
         if (provider.name, probe.name) not in present
@@ -99,7 +111,7 @@ def missing_everywhere(reports: Iterable[Report], expected: dict[str, Provider],
         return None
     cure = "call them, or take them out of the provider file; an optimiser also drops calls that can't be reached"
     what = "declared, and nowhere called"
-    return Report(path, "provider file", 0, 0, (Finding("no-site", ERROR, what, tuple(missing), cure),))
+    return Verified(path, "provider file", 0, 0, (Finding("no-site", ERROR, what, tuple(missing), cure),))
 
 
 # Every finding's name, and what it is about; docs/commands/verify.md says more of each.

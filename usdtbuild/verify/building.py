@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..elf import layout as elf
 from ..formats import stapsdt
 from ..provider import describe
-from .report import ERROR, WARNING, Finding, Gathered, Place, section_place
+from .report import ERROR, WARNING, Finding, FoundAt, Gathered, section_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ def _stubs(subject: Subject) -> Iterator[Finding]:
         if match is None:
             continue
         probe = describe.plain_name(match["probe"])
-        place = Place(f"{match['provider']}:{probe}", symbol.name, None, "", 0)
+        place = FoundAt(f"{match['provider']}:{probe}", symbol.name, None, "", 0)
         if match["mangled"]:
             cure = "include the header that `usdtbuild header` made instead of declaring the probe by hand"
             gathered.add('calls probes that were declared without extern "C"', place, cure=cure)

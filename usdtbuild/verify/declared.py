@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ..model import Provider
-    from . import Finding, Report
+    from . import Finding, Verified
 
 # Findings of `verify` that a declaration decides, though they are no errors of the file as such.
 _ALSO = {"argument-mismatch", "declared-type", "semaphore-mixed", "semaphore-shared", "semaphore-value"}
@@ -60,7 +60,7 @@ def _add(lines: list[str], what: str, names: Sequence[str], cure: str) -> None:
         lines += [f"  {what}: {', '.join(names)}", f"      {cure}"]
 
 
-def _findings(report: Report) -> Iterator[str]:
+def _findings(report: Verified) -> Iterator[str]:
     """Yield what `verify` says of one file, as far as it makes a test fail."""
     for finding in report.findings:
         if finding.check not in _OURS and (finding.severity == ERROR or finding.check in _ALSO):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..functions.entry import REASONS
-from ..functions.read import FunctionReader, Options
+from ..functions.read import FunctionReader, ReadOptions
 from ..functions.report import HARMLESS, WARNINGS
-from .report import ERROR, NOTE, WARNING, Finding, Place
+from .report import ERROR, NOTE, WARNING, Finding, FoundAt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,12 +40,12 @@ def entry_checks() -> dict[str, str]:
 def verify_entries(file: Image, taken: Callable[[], dict[int, list[int]]] | None = None) -> list[Finding]:
     """Return what is wrong with the patchable entries of an opened file, one finding for each reason.
 
-    `taken` is as in `Options`. An entry that can't be patched safely is an error, one to be patched with care a
+    `taken` is as in `ReadOptions`. An entry that can't be patched safely is an error, one to be patched with care a
     warning, entries that were made for something else a note; functions without an entry are no finding. Raises
     InputError if the file is damaged.
     """
-    places: dict[str, list[Place]] = {}
-    report = FunctionReader(file, Options(taken=taken)).report
+    places: dict[str, list[FoundAt]] = {}
+    report = FunctionReader(file, ReadOptions(taken=taken)).report
     unasked = _OTHER_LENGTHS if report.promise and report.promise.origin == "usual" else set()
     for function in report.functions:
         if function.reason and function.reason not in HARMLESS:
@@ -59,7 +59,7 @@ def verify_entries(file: Image, taken: Callable[[], dict[int, list[int]]] | None
         detail = function.detail if function.detail not in ("", REASONS.get(code)) else ""
         where += f": {detail}" if detail else ""
         address = None if function.section else function.address
-        place = Place("", where, address, function.section, function.address, function.name)
+        place = FoundAt("", where, address, function.section, function.address, function.name)
         places.setdefault(code, []).append(place)
     return [
         Finding(

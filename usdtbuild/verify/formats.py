@@ -19,7 +19,7 @@ from ..formats.operands import parse
 from ..inspection.records import loaded_content
 from ..model import dashed
 from ..record import NamedTuple
-from .report import ERROR, WARNING, Gathered, Place, note_place, points_to_code, section_place, site_place
+from .report import ERROR, WARNING, FoundAt, Gathered, note_place, points_to_code, section_place, site_place
 from .sites import is_quiet
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _usdt_refused(subject: Subject) -> Iterator[Finding]:
     if len(sections) > 1:
         gathered.add("there are two sections of that name, and DTrace reads one", section_place(sections[1]))
     declared: dict[str, dict[str, int]] = {}
-    sites: list[tuple[usdt_note.SiteNote, Place]] = []
+    sites: list[tuple[usdt_note.SiteNote, FoundAt]] = []
     for section in sections:
         for offset, owner, note in _usdt_notes(subject, bytes(subject.image.content(section))):
             place = section_place(section, offset)._replace(where=f"{section.name}+{offset:#x}", address=None)
@@ -120,7 +120,7 @@ def _usdt_sites(
     subject: Subject,
     gathered: Gathered,
     declared: dict[str, dict[str, int]],
-    sites: Iterable[tuple[usdt_note.SiteNote, Place]],
+    sites: Iterable[tuple[usdt_note.SiteNote, FoundAt]],
 ) -> None:
     """Add what is wrong with sites, given the number of arguments of each declared probe."""
     names = next(iter(subject.image.sections_named(usdt_note.NAMES_SECTION)), None)
@@ -298,7 +298,7 @@ def _declarations(subject: Subject) -> Iterator[Finding]:
             if types != said[0][0]:
                 one, other = (f"({', '.join(each)[:100]})" for each in (said[0][0], types))
                 what = f"a probe takes {one} in {said[0][1]} and {other} in {where}"
-                gathered.add(what, Place(":".join(name), "its declaration", None, "", 0))
+                gathered.add(what, FoundAt(":".join(name), "its declaration", None, "", 0))
                 break
     yield from gathered
 

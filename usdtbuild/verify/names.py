@@ -9,7 +9,7 @@ from ..inspection import probes as look
 from ..inspection import tracers
 from ..model import dashed
 from ..provider import describe
-from .report import ERROR, NOTE, WARNING, Finding, Gathered, Place, section_place, site_place
+from .report import ERROR, NOTE, WARNING, Finding, FoundAt, Gathered, section_place, site_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ def _descriptions(subject: Subject) -> Iterator[Finding]:
         for probe in provider.probes:
             if (name, probe.name) not in present and name not in subject.expected:
                 gathered.add(
-                    "declared, and not called in this file", Place(f"{name}:{probe.stub}", "no site", None, "", 0)
+                    "declared, and not called in this file", FoundAt(f"{name}:{probe.stub}", "no site", None, "", 0)
                 )
     yield from gathered
 

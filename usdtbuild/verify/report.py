@@ -26,7 +26,7 @@ ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
 
 
-class Place(NamedTuple):
+class FoundAt(NamedTuple):
     """Where something was found: the probe, and an address of the file or a section and offset of an object."""
 
     probe: str
@@ -43,11 +43,11 @@ class Finding(NamedTuple):
     check: str
     severity: str
     what: str
-    places: tuple[Place, ...]
+    places: tuple[FoundAt, ...]
     cure: str
 
 
-class Report(NamedTuple):
+class Verified(NamedTuple):
     """All findings of one file; `names` are the provider and name of each probe that it has."""
 
     path: str
@@ -110,9 +110,9 @@ class Gathered:
 
     def __init__(self, check: str, severity: str, cure: str) -> None:
         self.check, self.severity, self.cure = check, severity, cure
-        self.found: dict[tuple[str, str, str], list[Place]] = {}
+        self.found: dict[tuple[str, str, str], list[FoundAt]] = {}
 
-    def add(self, what: str, place: Place | None = None, *, severity: str = "", cure: str = "") -> None:
+    def add(self, what: str, place: FoundAt | None = None, *, severity: str = "", cure: str = "") -> None:
         """Add a place to the finding that says `what`, or begin it."""
         places = self.found.setdefault((what, severity or self.severity, cure or self.cure), [])
         if place is not None and place not in places[-1:]:
@@ -123,10 +123,10 @@ class Gathered:
             yield Finding(self.check, severity, what, tuple(places), cure)
 
 
-def section_place(section: ImageSection, offset: int = 0) -> Place:
+def section_place(section: ImageSection, offset: int = 0) -> FoundAt:
     """Return a place in a section."""
     name = section.name or f"section {section.number}"
-    return Place("", name, section.address + offset if section.loaded else None, section.name, offset)
+    return FoundAt("", name, section.address + offset if section.loaded else None, section.name, offset)
 
 
 def name_of(record: Record) -> str:
@@ -134,13 +134,13 @@ def name_of(record: Record) -> str:
     return f"{record.provider}:{record.probe}"
 
 
-def site_place(subject: Subject, record: Record) -> Place:
+def site_place(subject: Subject, record: Record) -> FoundAt:
     """Return the place of a record's site."""
     image, where = subject.image, record.site
     address = None if image.is_object else where.address
     function = image.function_at(where.offset if image.is_object else where.address, where.section_number)
     shown = f"{function.name}+{function.offset:#x}" if function else ""
-    return Place(name_of(record), where.text(image.is_object), address, where.section, where.offset, shown)
+    return FoundAt(name_of(record), where.text(image.is_object), address, where.section, where.offset, shown)
 
 
 def points_to_code(image: Image, record: Record) -> bool:
@@ -155,7 +155,7 @@ def points_to_code(image: Image, record: Record) -> bool:
     return bool(segment and segment.flags & PF_X and inside)
 
 
-def note_place(record: Record) -> Place:
+def note_place(record: Record) -> FoundAt:
     """Return the place of a record itself."""
     where = record.place
-    return Place(name_of(record), where.text(True), None, where.section, where.offset)
+    return FoundAt(name_of(record), where.text(True), None, where.section, where.offset)

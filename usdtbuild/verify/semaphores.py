@@ -9,7 +9,7 @@ from ..formats import stapsdt
 from ..inspection import probes as look
 from ..inspection import tracers
 from ..machines import facts_of
-from .report import ERROR, WARNING, Finding, Gathered, Place, name_of, site_place
+from .report import ERROR, WARNING, Finding, FoundAt, Gathered, name_of, site_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _PAGE = 4096
 
 
-def _semaphore_place(subject: Subject, record: Record) -> Place:
+def _semaphore_place(subject: Subject, record: Record) -> FoundAt:
     where = record.semaphore
     assert where is not None
     address = None if subject.image.is_object else where.address
-    return Place(name_of(record), where.text(subject.image.is_object), address, where.section, where.offset)
+    return FoundAt(name_of(record), where.text(subject.image.is_object), address, where.section, where.offset)
 
 
 def _semaphores(subject: Subject) -> dict[Location, list[Record]]:
@@ -92,7 +92,7 @@ def _backing_trouble(subject: Subject, address: int) -> tuple[str, str, str] | N
     return None
 
 
-def _shared_pages(subject: Subject, address: int, place: Place) -> Iterator[Finding]:
+def _shared_pages(subject: Subject, address: int, place: FoundAt) -> Iterator[Finding]:
     """A file page that is mapped twice as writable: a tracer that starts first increments the first mapping."""
     image = subject.image
     own, offset = image.segment_at(address), image.file_offset(address)

@@ -12,7 +12,7 @@ from ..elf import layout as elf
 from ..formats import site_table
 from ..formats.site_table import NOTE_FIELD, SiteTableError
 from ..provider.describe import arguments_text
-from .report import ERROR, WARNING, Finding, Gathered, Place, name_of, section_place, site_place
+from .report import ERROR, WARNING, Finding, FoundAt, Gathered, name_of, section_place, site_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..elf.image import Image
     from ..elf.sections import ImageSection
-    from ..formats.site_table import Entry
+    from ..formats.site_table import TableRow
     from ..inspection.records import Record
     from .report import Subject
 
@@ -34,7 +34,7 @@ def _table(subject: Subject) -> Iterator[Finding]:
     if image.is_object or not sections:
         return
     damage = Gathered("site-table-damaged", ERROR, _AGAIN)
-    entries: list[Entry] = []
+    entries: list[TableRow] = []
     for section in sections:
         try:
             entries += site_table.decode(bytes(image.content(section)), section.address, little=image.little)
@@ -75,7 +75,7 @@ def _way_in(image: Image, table: ImageSection, damage: Gathered) -> None:
             damage.add("the note that leads to the table of sites leads elsewhere", section_place(note))
 
 
-def _compared(subject: Subject, entries: list[Entry]) -> Iterator[Finding]:
+def _compared(subject: Subject, entries: list[TableRow]) -> Iterator[Finding]:
     """Hold the entries against the notes."""
     gathered = Gathered("site-table", ERROR, _AGAIN)
     rebuild = "compile all objects with --site-table, or none"
@@ -96,11 +96,11 @@ def _compared(subject: Subject, entries: list[Entry]) -> Iterator[Finding]:
         if declared and record.provider not in subject.expected and probe and arguments_text(probe) != entry.arguments:
             gathered.add("the table of sites has other arguments than the description of the provider", place)
     for key in listed.keys() - noted.keys():
-        gathered.add("the table of sites has a site that no record has", Place(key[0], f"{key[1]:#x}", key[1], "", 0))
+        gathered.add("the table of sites has a site that no record has", FoundAt(key[0], f"{key[1]:#x}", key[1], "", 0))
     yield from _semaphores(subject, entries, gathered)
 
 
-def _semaphores(subject: Subject, entries: list[Entry], gathered: Gathered) -> Iterator[Finding]:
+def _semaphores(subject: Subject, entries: list[TableRow], gathered: Gathered) -> Iterator[Finding]:
     listed: dict[str, set[int]] = {}
     for entry in entries:
         if entry.is_semaphore:

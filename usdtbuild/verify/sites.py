@@ -28,7 +28,7 @@ def _ghosts(subject: Subject) -> Iterator[Finding]:
     yield from gathered
 
 
-def _instruction(subject: Subject, record: Record) -> site_code.Instruction | None:
+def _instruction(subject: Subject, record: Record) -> site_code.SiteInstruction | None:
     image, where = subject.image, record.site
     start = where.offset if image.is_object else where.address
     code = code_at(image, where.section_number, start, site_code.LONGEST)

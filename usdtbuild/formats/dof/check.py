@@ -21,21 +21,21 @@ PLATFORMS = ("freebsd", "illumos", "oracle")
 REJECTED, IGNORED = "rejected", "ignored"
 
 
-class Finding(NamedTuple):
+class DofFinding(NamedTuple):
     """One thing that a consumer will not take. `effect` is REJECTED (the whole DOF) or IGNORED (this part of it)."""
 
     effect: str
     what: str
 
 
-def check(data: bytes, platform: str) -> list[Finding]:
+def check(data: bytes, platform: str) -> list[DofFinding]:
     """Return what `platform` would reject or ignore in the DOF at the start of `data`; an empty list means nothing."""
     try:
         header = read_header(data[: layout.HEADER_SIZE], len(data))
         sections = read_sections(data, header)
         dof = decode(data)
     except DofError as error:
-        return [Finding(REJECTED, str(error))]
+        return [DofFinding(REJECTED, str(error))]
     return [
         *_header(data, header, platform),
         *_sections(data, sections),
@@ -58,11 +58,11 @@ def made_for(data: bytes) -> tuple[str, ...]:
     return ("freebsd", "illumos") if enabled else PLATFORMS
 
 
-def _reject(what: str) -> Finding:
-    return Finding(REJECTED, what)
+def _reject(what: str) -> DofFinding:
+    return DofFinding(REJECTED, what)
 
 
-def _header(data: bytes, header: Header, platform: str) -> Iterator[Finding]:
+def _header(data: bytes, header: Header, platform: str) -> Iterator[DofFinding]:
     fields = layout.structs(header.little).header.unpack_from(data, 16)
     expected = (layout.DIF_VERSION, layout.INTEGER_REGISTERS, layout.TUPLE_REGISTERS)
     if data[7] != layout.DIF_VERSION or data[8] > layout.INTEGER_REGISTERS or data[9] > layout.TUPLE_REGISTERS:
@@ -81,7 +81,7 @@ def _header(data: bytes, header: Header, platform: str) -> Iterator[Finding]:
         yield _reject("version 3 is Oracle's own")
 
 
-def _sections(data: bytes, sections: list[Section]) -> Iterator[Finding]:
+def _sections(data: bytes, sections: list[Section]) -> Iterator[DofFinding]:
     for index, section in enumerate(sections):
         name = f"section {index} ({layout.NAMES.get(section.type, section.type)})"
         if not section.flags & layout.FLAG_LOAD:
@@ -105,7 +105,7 @@ def _sections(data: bytes, sections: list[Section]) -> Iterator[Finding]:
                 yield _reject(f"{name}: offset {section.offset:#x} is no multiple of 8")
 
 
-def _relocations(data: bytes, header: Header, sections: list[Section], platform: str) -> Iterator[Finding]:
+def _relocations(data: bytes, header: Header, sections: list[Section], platform: str) -> Iterator[DofFinding]:
     structs = layout.structs(header.little)
 
     def is_loaded(index: int, type_: int | None = None) -> bool:
@@ -130,7 +130,7 @@ def _relocations(data: bytes, header: Header, sections: list[Section], platform:
 
 def _relocation_table(
     data: bytes, structs: layout.Structs, linked: tuple[Section, Section, Section], platform: str
-) -> Iterator[Finding]:
+) -> Iterator[DofFinding]:
     strings, table, target = linked
     if table.entsize < layout.RELOCATION_SIZE or table.align != 8:
         yield _reject(f"relocations of {table.entsize} bytes, aligned to {table.align}")
@@ -148,15 +148,15 @@ def _relocation_table(
             yield _reject(f"relocation {number}: {offset:#x} is no place in its section")
 
 
-def _providers(dof: Dof, platform: str) -> Iterator[Finding]:
+def _providers(dof: Dof, platform: str) -> Iterator[DofFinding]:
     if not dof.providers:
-        yield Finding(IGNORED, "it has no provider")
+        yield DofFinding(IGNORED, "it has no provider")
     for provider in dof.providers:
         size = len(layout.encode_text(provider.name))
         if size > 63:
             yield _reject(f"provider name of {size} bytes")
         elif not provider.name or provider.name == "pid" or size > layout.MAX_PROVIDER:
-            yield Finding(IGNORED, f"no provider comes of the name {provider.name!r}")
+            yield DofFinding(IGNORED, f"no provider comes of the name {provider.name!r}")
         seen: set[tuple[str, str]] = set()
         for probe in provider.probes:
             where = f"{provider.name}:{probe.name} in {probe.function[:40]}"
@@ -164,27 +164,29 @@ def _providers(dof: Dof, platform: str) -> Iterator[Finding]:
                 yield finding._replace(what=f"{where}: {finding.what}")
             key = (probe.function, probe.name)
             if key in seen and platform != "oracle":
-                yield Finding(IGNORED, f"{where}: the same probe and function stand there before")
+                yield DofFinding(IGNORED, f"{where}: the same probe and function stand there before")
             seen.add(key)
 
 
-def _probe(probe: DofProbe, version: int, platform: str) -> Iterator[Finding]:
+def _probe(probe: DofProbe, version: int, platform: str) -> Iterator[DofFinding]:
     oracle = platform == "oracle"
     longest = layout.MAX_FUNCTION if platform == "freebsd" else layout.MAX_FUNCTION_ELSEWHERE
     if len(layout.encode_text(probe.function)) > longest:
-        yield Finding(IGNORED if platform == "freebsd" else REJECTED, f"a function name of more than {longest} bytes")
+        yield DofFinding(
+            IGNORED if platform == "freebsd" else REJECTED, f"a function name of more than {longest} bytes"
+        )
     if len(layout.encode_text(probe.name)) > layout.MAX_PROBE:
         yield _reject(f"a probe name of more than {layout.MAX_PROBE} bytes")
     if not probe.offsets and (not probe.enabled_offsets or (oracle and version < 3)):
         yield _reject("it has no site")
     elif oracle and probe.enabled_offsets and version < 3:
-        yield Finding(IGNORED, "is-enabled sites, which Oracle's DTrace takes from version 3 on")
+        yield DofFinding(IGNORED, "is-enabled sites, which Oracle's DTrace takes from version 3 on")
     for offsets, kind in ((probe.offsets, "site"), (probe.enabled_offsets, "is-enabled site")):
         if len(set(offsets)) < len(offsets):
-            yield Finding(REJECTED if oracle else IGNORED, f"two {kind}s at one offset")
+            yield DofFinding(REJECTED if oracle else IGNORED, f"two {kind}s at one offset")
     if any(index > len(probe.native) for index in probe.mapping):
         yield _reject("a translated argument comes from none of the native ones")
     elif any(index == len(probe.native) for index in probe.mapping):  # the kernels' comparison is off by one
-        yield Finding(IGNORED, "a translated argument comes from one behind the last of the native ones")
+        yield DofFinding(IGNORED, "a translated argument comes from one behind the last of the native ones")
     if any(len(layout.encode_text(text)) > layout.MAX_TYPE for text in probe.native + probe.translated):
         yield _reject(f"a type of more than {layout.MAX_TYPE} bytes")

@@ -10,11 +10,11 @@ from ...record import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...inspection.process import MappedFile, Memory
-    from .model import Call, Calls
+    from ...inspection.process import MappedFile, ProcessMemory
+    from .model import Call, CallReport
 
 
-class Held(NamedTuple):
+class SlotContent(NamedTuple):
     """What a slot holds: the address, and the file that it is in with the address' offset in it.
 
     `unresolved`: the slot still leads to the dynamic linker, because the function was never called. `value` is None
@@ -27,7 +27,7 @@ class Held(NamedTuple):
     unresolved: bool = False
 
 
-class Places:
+class MappedFiles:
     """The files of a process, by address."""
 
     def __init__(self, files: Sequence[MappedFile]) -> None:
@@ -45,14 +45,14 @@ class Places:
         return path, address - start + offset
 
 
-def held(report: Calls, call: Call, bias: int, memory: Memory, places: Places) -> Held:
+def held(report: CallReport, call: Call, bias: int, memory: ProcessMemory, places: MappedFiles) -> SlotContent:
     """Return what a call's slot holds in a process that has the file loaded at `bias`."""
     raw = memory.read(call.slot + bias, report.address_size)
     if raw is None:
-        return Held(None)
+        return SlotContent(None)
     value = int.from_bytes(raw, "little" if report.little else "big")
     found = places.find(value)
     if found is None:
-        return Held(value, unresolved=value == 0)
+        return SlotContent(value, unresolved=value == 0)
     path, offset = found
-    return Held(value, path, offset, unresolved=call.kind == "lazy" and path == report.path)
+    return SlotContent(value, path, offset, unresolved=call.kind == "lazy" and path == report.path)

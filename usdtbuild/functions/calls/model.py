@@ -54,7 +54,7 @@ class Call(NamedTuple):
         return f"{name}@{self.version}" if self.version else name
 
 
-class Calls(NamedTuple):
+class CallReport(NamedTuple):
     """All calls of one file. `needed` are the names of DT_NEEDED; `lazy`: slots may be filled at the first call.
 
     `problem` says why nothing can be known, or is ''. `first_call_only`: stubs see no call but the first. `resolver` is

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from ...elf import layout as elf
 from ...elf.tags import DT_SONAME
-from .model import IFUNC, LAZY, Call, Calls, CallSite
-from .slots import STT_IFUNC, Slot, SlotMap
+from .model import IFUNC, LAZY, Call, CallReport, CallSite
+from .slots import STT_IFUNC, FilledSlot, SlotMap
 
 if TYPE_CHECKING:
     import re
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from ...elf.image import Image
     from ...elf.symbols import SymbolTable
-    from ...machines.stubs import Form, Site, Span
+    from ...machines.stubs import Branch, CodeSpan, Form
 
 _STB_WEAK = 2
 
 
-def read_calls(image: Image, *, sites: bool = False) -> Calls:
+def read_calls(image: Image, *, sites: bool = False) -> CallReport:
     """Return what an executable or library calls; with `sites`, also from where. Raises InputError."""
-    report = Calls(
+    report = CallReport(
         image.path, image.kind, image.machine_name, image.address_size, image.little, image.build_id.hex(), (), ()
     )
     if image.is_object:
@@ -115,7 +115,7 @@ class _Finder:
 
     # -- call sites --------------------------------------------------------------------------------------------------
 
-    def _branches(self) -> Iterator[Site]:
+    def _branches(self) -> Iterator[Branch]:
         for span in self.slots.code.spans:
             yield from self.stubs.sites(span)
 
@@ -133,7 +133,7 @@ class _Finder:
             if site.target in slot_of:
                 self._add_site(site, slot_of[site.target])
 
-    def _add_site(self, site: Site, slot: int) -> None:
+    def _add_site(self, site: Branch, slot: int) -> None:
         if site.address not in self._inside:
             self.sites.setdefault(slot, []).append(CallSite(site.address, site.kind, site.slot, site.place, site.size))
 
@@ -146,7 +146,7 @@ class _Finder:
             if slot.certain or stubs or sites:
                 yield self._call(slot, tuple(stubs), tuple(sites))
 
-    def _call(self, slot: Slot, stubs: tuple[int, ...], sites: tuple[CallSite, ...]) -> Call:
+    def _call(self, slot: FilledSlot, stubs: tuple[int, ...], sites: tuple[CallSite, ...]) -> Call:
         symbol, (version, library) = self.slots.symbol(slot), self.slots.version(slot)
         if symbol is None:
             # In a program at fixed addresses an IFUNC whose address is taken becomes a function, which is the stub.
@@ -204,7 +204,7 @@ class _Finder:
         return {value: name for _, name, value in named}
 
 
-def _matches(form: Form, span: Span) -> Iterator[tuple[re.Match[bytes], int]]:
+def _matches(form: Form, span: CodeSpan) -> Iterator[tuple[re.Match[bytes], int]]:
     """Yield every match of a form at an address that stubs can have, with the address."""
     search, at = form.pattern.search, 0
     while True:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...elf.dynamic import Dynamic
 from ...elf.relocations import Relocation
 from ...machines import stubs_of
-from ...machines.stubs import Code, Span
+from ...machines.stubs import CodeSpan, FileCode
 from ...record import NamedTuple
 from .model import BOUND, IFUNC, LAZY
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ...elf.image import Image
     from ...elf.symbols import Symbol
-    from ...machines.stubs import Stubs
+    from ...machines.stubs import LibraryCalls
 
 _PF_X, _PF_W = 1, 2
 _PT_GNU_EH_FRAME, _PT_GNU_RELRO = 0x6474E550, 0x6474E552
@@ -32,7 +32,7 @@ _DT_INIT, _DT_INIT_ARRAY, _PT_INTERP = 12, 25, 3
 _STT_NOTYPE, _STT_FUNC, STT_IFUNC = 0, 2, 10
 
 
-class Slot(NamedTuple):
+class FilledSlot(NamedTuple):
     """One slot: its address, what fills it, its symbol's number (0: none) and its relocation's addend.
 
     `certain`: whatever the code looks like, the slot is for calls. `entry` is the address of the PLT entry that a
@@ -57,11 +57,11 @@ class SlotMap:
         """Read the relocations; `stubs` is None where the machine isn't known."""
         self.image = image
         self.dynamic = Dynamic(image)
-        self.code = Code(
+        self.code = FileCode(
             image.layout.is64, image.little, image.flags, image.entry, self.dynamic.tags, _spans(image), self._pointer,
             image.bytes_at, next((one.address for one in image.segments if one.type == _PT_GNU_EH_FRAME), 0),
         )  # fmt: skip
-        self.stubs: Stubs | None = stubs_of(image.machine, self.code)
+        self.stubs: LibraryCalls | None = stubs_of(image.machine, self.code)
         self.static = not self.dynamic.tags
         self.lazy = not self.static and not self._binds_now()
 
@@ -71,19 +71,19 @@ class SlotMap:
         return bool(flags or _DT_BIND_NOW in tags)
 
     @cached_property
-    def slots(self) -> dict[int, Slot]:
+    def slots(self) -> dict[int, FilledSlot]:
         """All slots, by address."""
         found = {slot.address: slot for slot in self._found()}
         return {address: found[address] for address in sorted(found)}
 
-    def _found(self) -> Iterator[Slot]:
+    def _found(self) -> Iterator[FilledSlot]:
         stubs = self.stubs
         if stubs is None:
             return
         jumps: dict[int, int] = {}  # the order of slots: some relocations are there twice, in DT_RELA too
         for number, address in stubs.slots:
             if self._is_function(number):
-                yield Slot(address, BOUND, number, 0, certain=self._is_foreign_function(number))
+                yield FilledSlot(address, BOUND, number, 0, certain=self._is_foreign_function(number))
         data = (
             self.dynamic.relocations if not self.static else list(of_static_program(self.image, self.code, stubs.ifunc))
         )
@@ -92,13 +92,15 @@ class SlotMap:
                 order = jumps.setdefault(entry.offset, len(jumps))
                 in_place = order < stubs.in_place and self._runs(entry.offset)
                 kind, asks = LAZY if self.lazy else BOUND, self._plt_entry(number, entry.offset)
-                yield Slot(entry.offset, kind, entry.symbol, entry.addend or 0, True, in_place, asks)
+                yield FilledSlot(entry.offset, kind, entry.symbol, entry.addend or 0, True, in_place, asks)
             elif entry.type in stubs.data and self._is_function(entry.symbol):
                 variable = entry.type != stubs.data[0] and not self._stays(entry.offset)
-                yield Slot(entry.offset, BOUND, entry.symbol, entry.addend or 0, certain=False, variable=variable)
+                yield FilledSlot(entry.offset, BOUND, entry.symbol, entry.addend or 0, certain=False, variable=variable)
             elif entry.type in stubs.ifunc:
                 in_place = bool(stubs.in_place) and self._runs(entry.offset)
-                yield Slot(entry.offset, IFUNC, entry.symbol, self._addend(entry), certain=False, in_place=in_place)
+                yield FilledSlot(
+                    entry.offset, IFUNC, entry.symbol, self._addend(entry), certain=False, in_place=in_place
+                )
 
     def _plt_entry(self, number: int, slot: int) -> int:
         """Return where the PLT entry of relocation `number` of DT_JMPREL is; 0 where it has none of its own."""
@@ -153,11 +155,11 @@ class SlotMap:
 
     # -- names -------------------------------------------------------------------------------------------------------
 
-    def symbol(self, slot: Slot) -> Symbol | None:
+    def symbol(self, slot: FilledSlot) -> Symbol | None:
         """Return the slot's symbol; None where it has none."""
         return self.dynamic.symbol(slot.symbol) if slot.symbol else None
 
-    def version(self, slot: Slot) -> tuple[str, str]:
+    def version(self, slot: FilledSlot) -> tuple[str, str]:
         """Return the version of a slot's symbol and the library it is asked of; '' where there is none."""
         found = self.dynamic.version(slot.symbol) if slot.symbol else None
         return (found.name, found.library) if found else ("", "")
@@ -167,17 +169,17 @@ class SlotMap:
         return self.dynamic.texts(_DT_NEEDED)
 
 
-def _spans(image: Image) -> tuple[Span, ...]:
+def _spans(image: Image) -> tuple[CodeSpan, ...]:
     """Return the executable segments. One of a BSS PLT has no bytes in the file."""
     found = []
     for segment in image.loads:
         if segment.flags & _PF_X and segment.file_size:
             stop = min(segment.offset + segment.file_size, len(image.data))
-            found.append(Span(segment.address, bytes(image.data[segment.offset : stop])))
+            found.append(CodeSpan(segment.address, bytes(image.data[segment.offset : stop])))
     return tuple(found)
 
 
-def of_static_program(image: Image, code: Code, types: tuple[int, ...]) -> Iterator[Relocation]:
+def of_static_program(image: Image, code: FileCode, types: tuple[int, ...]) -> Iterator[Relocation]:
     """Yield the relocations of IFUNCs in a program without a dynamic segment, which its own start code applies.
 
     Symbols say where they begin and end, but stripped programs have none. So they are told by what they are: a word

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from ...record import NamedTuple
 from ..arguments import Convention, spell
-from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
+from ..calls import PlaceRelocation, ProbeCalls, Replacement, StandIn, StubRelocation, signed, word, words
 from ..numbers import EM_AARCH64
 
 TYPE_CHECKING = False
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ..facts import Facts, Verdict
-    from ..stubs import Code, Site, Span, Stubs
+    from ..stubs import Branch, CodeSpan, FileCode, LibraryCalls
     from ..values import Step
 
 # Instruction words.
@@ -59,7 +59,7 @@ _ILP32 = _Types(none=0, absolute=1, absolute32=None, prel64=3, call=21, jump=20,
 _REGISTERS = tuple(f"x{i}" for i in range(8))
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Calls:
+def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return aarch64 in one of its two data models and byte orders; `flags` say nothing."""
     del flags
     types = _LP64 if is64 else _ILP32
@@ -81,7 +81,7 @@ def machine(*, is64: bool, little: bool, flags: int) -> Calls:
 
     load = (StubRelocation(4, types.page, 0), StubRelocation(8, types.load16, 0))
 
-    def stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+    def stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
         del nop
         if not enabled:
             return _make_stub(words(True, _BTI))
@@ -89,14 +89,14 @@ def machine(*, is64: bool, little: bool, flags: int) -> Calls:
             return _make_stub(words(True, _BTI, _CLEAR))
         return _make_stub(words(True, _BTI, _ADRP, _LDRH), load)
 
-    def asking_stub(semaphore: bool, nop: str) -> Stub:
+    def asking_stub(semaphore: bool, nop: str) -> StandIn:
         del nop
         answer = words(True, _BTI, _ADRP, _LDRH) if semaphore else words(True, _BTI, _CLEAR)
         asking = answer + words(True, _PUSH, _POINT)
         made = _make_stub(asking + words(True, _NOP, _POP), load if semaphore else ())
         return made._replace(asks=len(asking))
 
-    return Calls(
+    return ProbeCalls(
         name="aarch64" if is64 else "aarch64 ilp32", none=types.none, absolute=types.absolute,
         absolute32=types.absolute32, chains=True, replace=replace, stub=stub,
         operands=lambda arguments, tail: spell(convention, arguments),
@@ -106,8 +106,8 @@ def machine(*, is64: bool, little: bool, flags: int) -> Calls:
     )  # fmt: skip
 
 
-def _make_stub(body: bytes, relocations: tuple[StubRelocation, ...] = ()) -> Stub:
-    return Stub(body + words(True, _NOP, _RET), len(body), 4, relocations, (("$x", 0),))
+def _make_stub(body: bytes, relocations: tuple[StubRelocation, ...] = ()) -> StandIn:
+    return StandIn(body + words(True, _NOP, _RET), len(body), 4, relocations, (("$x", 0),))
 
 
 # -- facts ------------------------------------------------------------------------------------------------------------
@@ -187,12 +187,12 @@ def _judge(at: int, length: int, mnemonic: str, operands: str) -> Verdict:
 # -- calls into libraries ---------------------------------------------------------------------------------------------
 
 
-def stubs(code: Code) -> Stubs:
+def stubs(code: FileCode) -> LibraryCalls:
     """Return what library calls look like: x16 is the slot's page, x17 what the slot holds (AAELF64, PLT).
 
     With branch protection `bti c` stands before it, and `autia1716` or `braa` at its end.
     """
-    from ..stubs import Form, Stubs, Word, branches, pattern, word
+    from ..stubs import Form, LibraryCalls, Word, branches, pattern, word
 
     load, scale = (0xF9400211, 8) if code.is64 else (0xB9400211, 4)
     form = pattern(
@@ -212,7 +212,7 @@ def stubs(code: Code) -> Stubs:
 
     # R_AARCH64_JUMP_SLOT; GLOB_DAT; IRELATIVE, and ILP32's
     numbers = (1026, (1025,), (1032,)) if code.is64 else (182, (181,), (188,))
-    return Stubs(
+    return LibraryCalls(
         *numbers, (Form(form, slot),), lambda span: branches(span, True, 0x94000000, 0x14000000, 0xFC000000),
         lambda span: _slot_sites(span, code.is64),
     )  # fmt: skip
@@ -229,9 +229,9 @@ def _page(adrp: int, address: int) -> int:
     return (address & ~0xFFF) + (signed((adrp >> 5 & 0x7FFFF) << 2 | adrp >> 29 & 3, 21) << 12)
 
 
-def _slot_sites(span: Span, is64: bool) -> Iterator[Site]:
+def _slot_sites(span: CodeSpan, is64: bool) -> Iterator[Branch]:
     """Yield the calls and jumps by a register that was loaded from a slot."""
-    from ..stubs import CALL, JUMP, Site, units
+    from ..stubs import CALL, JUMP, Branch, units
     from ..values import loaded, words_way
 
     code, start = units(span, 4, True), span.address
@@ -240,7 +240,7 @@ def _slot_sites(span: Span, is64: bool) -> Iterator[Site]:
         if value & 0xFFDFFC1F == _BR:
             slot = loaded(way, at, value >> 5 & 31)
             if slot is not None:
-                yield Site(start + 4 * at, slot, CALL if value & _BY_REGISTER == _BLR else JUMP, True)
+                yield Branch(start + 4 * at, slot, CALL if value & _BY_REGISTER == _BLR else JUMP, True)
 
 
 def _steps(is64: bool) -> Callable[[int, int], Step]:

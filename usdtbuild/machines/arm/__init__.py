@@ -22,7 +22,7 @@ ABI: https://github.com/ARM-software/abi-aa, aapcs32 6.5 (parameters), aaelf32 5
 from __future__ import annotations
 
 from ..arguments import Convention, spell
-from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
+from ..calls import PlaceRelocation, ProbeCalls, Replacement, StandIn, StubRelocation, signed, word, words
 from ..numbers import EM_ARM
 
 TYPE_CHECKING = False
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..facts import Facts
-    from ..stubs import Code, Site, Span, Stubs
+    from ..stubs import Branch, CodeSpan, FileCode, LibraryCalls
 
 # Relocation types (aaelf32 5.6).
 R_NONE, R_PC24, R_ABS32, R_REL32, R_THM_CALL, R_PLT32, R_CALL, R_JUMP24, R_THM_JUMP24 = 0, 1, 2, 3, 10, 27, 28, 29, 30
@@ -68,7 +68,7 @@ _SEMAPHORE_THUMB = (
 _CONVENTION = Convention(("r0", "r1", "r2", "r3"), "[sp, #{}]", "[sp]", -4 * 4, 4, even_registers=True)
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Calls:
+def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return ARM in either byte order. In big-endian objects instructions are too; the linker turns them for BE8."""
     del is64, flags
     convention = _CONVENTION._replace(big=not little)
@@ -85,15 +85,15 @@ def machine(*, is64: bool, little: bool, flags: int) -> Calls:
             return _replace_thumb(code, offset, little, enabled)
         return None
 
-    def stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+    def stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
         del nop
         return _stub_a32(enabled, semaphore, little)
 
-    def thumb_stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+    def thumb_stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
         del nop
         return _stub_thumb(enabled, semaphore, little)
 
-    return Calls(
+    return ProbeCalls(
         name="arm", none=R_NONE, absolute=R_ABS32, replace=replace, stub=stub, thumb_stub=thumb_stub,
         operands=lambda arguments, tail: spell(convention, arguments),
         pc_relative=(PlaceRelocation(R_REL32, 0 if little else 4, 0 if little else 4),), pc_relative_bits=32,
@@ -153,25 +153,25 @@ def _halves(little: bool, *values: int) -> bytes:
     return b"".join(value.to_bytes(2, "little" if little else "big") for value in values)
 
 
-def _stub_a32(enabled: bool, semaphore: bool, little: bool) -> Stub:
+def _stub_a32(enabled: bool, semaphore: bool, little: bool) -> StandIn:
     mapping = (("$a", 0),)
     if not enabled:
-        return Stub(words(little, _NOP, _RETURN), 0, 4, (), mapping)
+        return StandIn(words(little, _NOP, _RETURN), 0, 4, (), mapping)
     if not semaphore:
-        return Stub(words(little, _CLEAR, _NOP, _RETURN), 4, 4, (), mapping)
+        return StandIn(words(little, _CLEAR, _NOP, _RETURN), 4, 4, (), mapping)
     # The word at 20 is the distance from the pc that `add` sees, 4 + 8, to the semaphore.
     code = words(little, *_SEMAPHORE_A32, 0)
-    return Stub(code, 12, 4, (StubRelocation(20, R_REL32, 20 - 12),), (*mapping, ("$d", 20)))
+    return StandIn(code, 12, 4, (StubRelocation(20, R_REL32, 20 - 12),), (*mapping, ("$d", 20)))
 
 
-def _stub_thumb(enabled: bool, semaphore: bool, little: bool) -> Stub:
+def _stub_thumb(enabled: bool, semaphore: bool, little: bool) -> StandIn:
     mapping = (("$t", 0),)
     if not enabled:
-        return Stub(_halves(little, _T_NOP, _T_RETURN), 0, 4, (), mapping, entry=1)
+        return StandIn(_halves(little, _T_NOP, _T_RETURN), 0, 4, (), mapping, entry=1)
     if not semaphore:
-        return Stub(_halves(little, _T_CLEAR, _T_NOP, _T_RETURN), 2, 4, (), mapping, entry=1)
+        return StandIn(_halves(little, _T_CLEAR, _T_NOP, _T_RETURN), 2, 4, (), mapping, entry=1)
     code = _halves(little, *_SEMAPHORE_THUMB) + words(little, 0)  # as above: `add` at 2 sees pc 6
-    return Stub(code, 6, 4, (StubRelocation(12, R_REL32, 12 - 6),), (*mapping, ("$d", 12)), entry=1)
+    return StandIn(code, 6, 4, (StubRelocation(12, R_REL32, 12 - 6),), (*mapping, ("$d", 12)), entry=1)
 
 
 # -- facts ------------------------------------------------------------------------------------------------------------
@@ -247,13 +247,13 @@ def facts() -> dict[int, Facts]:
 # -- calls into libraries ---------------------------------------------------------------------------------------------
 
 
-def stubs(code: Code) -> Stubs:
+def stubs(code: FileCode) -> LibraryCalls:
     """Return what library calls look like: ip becomes the slot's address, in steps of 8 bits or by a word behind.
 
     A stub that Thumb code may branch to begins with `bx pc; nop` in Thumb; ARM code enters behind it. Code is
     little-endian in big-endian files with BE8. Source: AAELF32, "PLT", and the linkers' output.
     """
-    from ..stubs import Form, Stubs, Word, pattern, word
+    from ..stubs import Form, LibraryCalls, Word, pattern, word
 
     little = code.little or bool(code.flags & 0x00800000)  # EF_ARM_BE8
 
@@ -289,28 +289,28 @@ def stubs(code: Code) -> Stubs:
     )  # fmt: skip
     forms = (Form(steps, in_steps, 4, entries=entries), Form(words_, by_word, 4, entries=entries))
 
-    def sites(span: Span) -> Iterator[Site]:
+    def sites(span: CodeSpan) -> Iterator[Branch]:
         yield from _arm_sites(span, little)
         yield from _thumb_sites(span, little)
 
     # R_ARM_JUMP_SLOT; GLOB_DAT; IRELATIVE
-    return Stubs(22, (21,), (160,), forms, sites, lambda span: _slot_sites(span, code, little))
+    return LibraryCalls(22, (21,), (160,), forms, sites, lambda span: _slot_sites(span, code, little))
 
 
-def _arm_sites(span: Span, little: bool) -> Iterator[Site]:
-    from ..stubs import CALL, JUMP, Site, units
+def _arm_sites(span: CodeSpan, little: bool) -> Iterator[Branch]:
+    from ..stubs import CALL, JUMP, Branch, units
 
     for at, value in enumerate(units(span, 4, little)):
         if value >> 25 & 7 == 5:  # b, bl, blx
             place = span.address + 4 * at
             half = value >> 23 & 2 if value >> 28 == 15 else 0
             kind = CALL if value >> 24 & 1 or value >> 28 == 15 else JUMP
-            yield Site(place, place + 8 + signed(value & 0xFFFFFF, 24) * 4 + half, kind)
+            yield Branch(place, place + 8 + signed(value & 0xFFFFFF, 24) * 4 + half, kind)
 
 
-def _thumb_sites(span: Span, little: bool) -> Iterator[Site]:
+def _thumb_sites(span: CodeSpan, little: bool) -> Iterator[Branch]:
     """Yield bl and blx (armv7-m ARM, A7.7.18), and b.w, from code that may be ARM code as well."""
-    from ..stubs import CALL, JUMP, Site, units
+    from ..stubs import CALL, JUMP, Branch, units
 
     halves = units(span, 2, little)
     for at in range(len(halves) - 1):
@@ -325,7 +325,7 @@ def _thumb_sites(span: Span, little: bool) -> Iterator[Site]:
             target = place + 4 + distance
             if following & 0xD000 == 0xC000:
                 target &= ~3  # blx
-            yield Site(place, target, JUMP if following & 0xD000 == 0x9000 else CALL)
+            yield Branch(place, target, JUMP if following & 0xD000 == 0x9000 else CALL)
 
 
 # Position-independent code that is compiled with -mlong-calls: a literal leads from the program counter to the global
@@ -334,9 +334,9 @@ def _thumb_sites(span: Span, little: bool) -> Iterator[Site]:
 _KEPT, _STACK = 0xFF0 | 1 << 13, 1 << 7 | 1 << 11 | 1 << 13  # r4 to r11, sp; fp of either kind of code, sp
 
 
-def _slot_sites(span: Span, code: Code, little: bool) -> Iterator[Site]:
+def _slot_sites(span: CodeSpan, code: FileCode, little: bool) -> Iterator[Branch]:
     """Yield the calls and jumps by a register that was loaded from a slot. Code is taken for ARM's and for Thumb's."""
-    from ..stubs import CALL, JUMP, Site, units
+    from ..stubs import CALL, JUMP, Branch, units
     from ..values import Halves, loaded, slot_of, words_way
     from .steps import steps, thumb_steps
 
@@ -347,10 +347,10 @@ def _slot_sites(span: Span, code: Code, little: bool) -> Iterator[Site]:
         if value & 0x0FFFFFD0 == 0x012FFF10 and value >> 28 != 15 and value & 15 < 14:  # bx, blx
             slot = loaded(way, at, value & 15)
             if slot is not None:
-                yield Site(start + 4 * at, slot, CALL if value & 0x20 else JUMP, slot=True)
+                yield Branch(start + 4 * at, slot, CALL if value & 0x20 else JUMP, slot=True)
     thumb = Halves(halves, start, lambda half: 2 if half >= 0xE800 else 1, thumb_steps(), way)
     for at, half in enumerate(halves):
         if half & 0xFF07 == 0x4700 and half >> 3 & 15 < 14:  # bx, blx
             slot = slot_of(thumb, at, half >> 3 & 15)
             if slot is not None:
-                yield Site(start + 2 * at, slot, CALL if half & 0x80 else JUMP, slot=True)
+                yield Branch(start + 2 * at, slot, CALL if half & 0x80 else JUMP, slot=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from ...options import CLASSIC
 from .. import x86_64
 from ..arguments import Convention, spell
-from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation
+from ..calls import PlaceRelocation, ProbeCalls, Replacement, StandIn, StubRelocation
 from ..numbers import EM_386, EM_X86_64
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
     from ..facts import Facts
-    from ..stubs import Code, Site, Span, Stubs
+    from ..stubs import Branch, CodeSpan, FileCode, LibraryCalls
 
 # Relocation types.
 R_NONE, R_32, R_PC32, R_GOT32, R_PLT32, R_GOT32X = 0, 1, 2, 3, 4, 43
@@ -41,10 +41,10 @@ _ESP = Convention((), "{}(%esp)", "0(%esp)", 0, 4)
 _AT_CALL, _BEHIND_RETURN_ADDRESS = _ESP, _ESP._replace(stack=4)
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Calls:
+def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return i386; the parameters only exist for machines that come in several kinds."""
     del is64, little, flags
-    return Calls(
+    return ProbeCalls(
         name="i386", none=R_NONE, absolute=R_32, replace=_replace, stub=_stub, operands=_operands,
         pc_relative=(PlaceRelocation(R_PC32, 0, 0),), pc_relative_bits=32,
         branched=0, wide_registers=False,
@@ -83,7 +83,7 @@ def _with_short_xor(code: memoryview, found: Replacement) -> Replacement:
     return found._replace(code=classic, site=found.start + site)
 
 
-def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+def _stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
     """See `Calls.stub`.
 
     The semaphore's address is found by a call to the next instruction, which processors with a shadow stack take for
@@ -99,7 +99,7 @@ def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
     )
     end = bytes.fromhex("c3" if nop == CLASSIC else "90 c3")  # nop; ret
     relocation = StubRelocation(len(landing) + 9, R_PC32, 4)
-    return Stub(landing + body + end, len(landing + body), 16, (relocation,))
+    return StandIn(landing + body + end, len(landing + body), 16, (relocation,))
 
 
 def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str | None, ...]:
@@ -143,11 +143,11 @@ def facts() -> dict[int, Facts]:
 _TAKES_GOT = rb"\xe8.{4}[\x58-\x5f]?(?=(?:\x81[\xc0-\xc3\xc5-\xc7]|\x05)(.{4}))"
 
 
-def stubs(code: Code) -> Stubs:
+def stubs(code: FileCode) -> LibraryCalls:
     """Return what library calls look like: the stub names its slot, or in PIC counts from the GOT's address in ebx."""
     import re
 
-    from ..stubs import Form, Stubs
+    from ..stubs import Form, LibraryCalls
 
     lead = rb"(?:\xf3\x0f\x1e\xfb)?\xf2?"  # endbr32, bnd
     numbered = rb"\xf3\x0f\x1e\xfb\xb9.{4}"  # mold's: the slot's number goes into ecx
@@ -162,17 +162,17 @@ def stubs(code: Code) -> Stubs:
         for pattern in (lead + jump + x86_64.STUB_END, numbered + jump)
     )
     # R_386_JUMP_SLOT; GLOB_DAT; IRELATIVE
-    return Stubs(
+    return LibraryCalls(
         7, (6,), (42,), forms, x86_64.sites, lambda span: _slot_sites(span, {value for _, value in _bases(code)}),
         lambda: _bases(code), carried=lambda slots: _carried(code, slots),
     )  # fmt: skip
 
 
-def _carried(code: Code, slots: Container[int]) -> Iterator[Site]:
+def _carried(code: FileCode, slots: Container[int]) -> Iterator[Branch]:
     """Yield calls by a register that was loaded from a slot: mov or cmov slot,%register, or distance(%register)."""
     import re
 
-    from ..x86_64.loads import Load, Loads
+    from ..x86_64.loads import Loads, SlotLoad
 
     pattern = rb"(?:\xa1|(?:\x8b|\x0f[\x40-\x4f])([\x05\x0d\x15\x1d\x25\x2d\x35\x3d\x80-\xbf]))(.{4})"
     tables = {value for _, value in _bases(code)}
@@ -185,11 +185,11 @@ def _carried(code: Code, slots: Container[int]) -> Iterator[Site]:
             for base in tables if form >= 0x80 else (0,):
                 slot = base + int.from_bytes(match[2], "little") & 0xFFFFFFFF
                 if slot in slots:
-                    loads.append(Load(span.address + match.end(), form >> 3 & 7, slot))
+                    loads.append(SlotLoad(span.address + match.end(), form >> 3 & 7, slot))
     return Loads(code, EM_386).sites(loads)
 
 
-def _bases(code: Code) -> list[tuple[int, int]]:
+def _bases(code: FileCode) -> list[tuple[int, int]]:
     """Return where code takes the address of the global offset table, which for most linkers is DT_PLTGOT."""
     import re
 
@@ -202,11 +202,11 @@ def _bases(code: Code) -> list[tuple[int, int]]:
     return found
 
 
-def _slot_sites(span: Span, tables: set[int]) -> Iterator[Site]:
+def _slot_sites(span: CodeSpan, tables: set[int]) -> Iterator[Branch]:
     """Yield calls and jumps through a slot, which -fno-plt makes of a call: the slot's address, or GOT and distance."""
     import re
 
-    from ..stubs import CALL, JUMP, Site
+    from ..stubs import CALL, JUMP, Branch
 
     pattern = rb"\xff(?=[\x15\x25\x90-\x93\x95-\x97\xa0-\xa3\xa5-\xa7](.{4}))"
     for match in re.finditer(pattern, span.code, re.DOTALL):
@@ -214,4 +214,4 @@ def _slot_sites(span: Span, tables: set[int]) -> Iterator[Site]:
         kind = CALL if form & 0x38 == 0x10 else JUMP
         for base in (0,) if form in {0x15, 0x25} else tables:
             target = (base + int.from_bytes(match[1], "little")) & 0xFFFFFFFF
-            yield Site(span.address + match.start(), target, kind, slot=True)
+            yield Branch(span.address + match.start(), target, kind, slot=True)

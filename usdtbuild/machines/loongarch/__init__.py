@@ -14,7 +14,7 @@ ABI: https://github.com/loongson/la-abi-specs, lapcs (parameters), laelf (reloca
 from __future__ import annotations
 
 from ..arguments import Convention, spell
-from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
+from ..calls import PlaceRelocation, ProbeCalls, Replacement, StandIn, StubRelocation, signed, word, words
 from ..numbers import EM_LOONGARCH
 
 TYPE_CHECKING = False
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..facts import Facts
-    from ..stubs import Code, Site, Span, Stubs
+    from ..stubs import Branch, CodeSpan, FileCode, LibraryCalls
 
 # Relocation types.
 R_NONE, R_32, R_64, R_ADD32, R_SUB32, R_B26, R_PCALA_HI20, R_PCALA_LO12 = 0, 1, 2, 50, 55, 66, 71, 72
@@ -41,10 +41,10 @@ _LD_HU = 0x2A400084  # ld.hu $a0, $a0, %pc_lo12(semaphore)
 _CONVENTION = Convention(tuple(f"$r{i}" for i in range(4, 12)), "[$r3, {}]", "[$r3]", -8 * 8, 8)
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Calls:
+def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return LoongArch; the parameters only exist for machines that come in several kinds."""
     del is64, little, flags
-    return Calls(
+    return ProbeCalls(
         name="loongarch64", none=R_NONE, absolute=R_64, absolute32=R_32, replace=_replace, stub=_stub,
         operands=lambda arguments, tail: spell(_CONVENTION, arguments),
         pc_relative=(PlaceRelocation(R_64_PCREL, 0, 0),), relaxes=True, difference=(R_ADD32, R_SUB32), branched=8,
@@ -77,7 +77,7 @@ def _replace_pair(first: int, second: int, offset: int, enabled: bool) -> Replac
     return Replacement(offset, code, offset + 4 * enabled, link == 0, (offset,))
 
 
-def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+def _stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
     """See `Calls.stub`."""
     del nop
     if not enabled:
@@ -88,8 +88,8 @@ def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
     return _make_stub(_PCALAU12I, _LD_HU, relocations=relocations)
 
 
-def _make_stub(*body: int, relocations: tuple[StubRelocation, ...] = ()) -> Stub:
-    return Stub(words(True, *body, _NOP, _RETURN), 4 * len(body), 4, relocations)
+def _make_stub(*body: int, relocations: tuple[StubRelocation, ...] = ()) -> StandIn:
+    return StandIn(words(True, *body, _NOP, _RETURN), 4 * len(body), 4, relocations)
 
 
 # -- facts ------------------------------------------------------------------------------------------------------------
@@ -144,9 +144,9 @@ def facts() -> dict[int, Facts]:
 # -- calls into libraries ---------------------------------------------------------------------------------------------
 
 
-def stubs(code: Code) -> Stubs:
+def stubs(code: FileCode) -> LibraryCalls:
     """Return what library calls look like: t3 is what the slot holds (ELF psABI, "Procedure Linkage Table")."""
-    from ..stubs import CALL, JUMP, Form, Site, Stubs, Word, pattern, units, word
+    from ..stubs import CALL, JUMP, Branch, Form, LibraryCalls, Word, pattern, units, word
 
     form = pattern(
         True,
@@ -160,17 +160,17 @@ def stubs(code: Code) -> Stubs:
         high, low = word(match, 1, True) >> 5 & 0xFFFFF, word(match, 2, True) >> 10 & 0xFFF
         return address + (signed(high, 20) << 12) + signed(low, 12)
 
-    def sites(span: Span) -> list[Site]:
+    def sites(span: CodeSpan) -> list[Branch]:
         found = []
         for at, value in enumerate(units(span, 4, True)):
             if value >> 26 in {0x14, 0x15}:  # b, bl
                 distance = signed((value & 0x3FF) << 16 | value >> 10 & 0xFFFF, 26) * 4
                 place = span.address + 4 * at
-                found.append(Site(place, place + distance, CALL if value >> 26 == 0x15 else JUMP))
+                found.append(Branch(place, place + distance, CALL if value >> 26 == 0x15 else JUMP))
         return found
 
     # R_LARCH_JUMP_SLOT; none that is only for slots, R_LARCH_64 and _32 are; IRELATIVE
-    return Stubs(
+    return LibraryCalls(
         5, (-1, 2 if code.is64 else 1), (12,), (Form(form, slot),), lambda span: iter(sites(span)),
         lambda span: _slot_sites(span, code.is64),
     )  # fmt: skip
@@ -181,9 +181,9 @@ def stubs(code: Code) -> Stubs:
 _KEPT = 1 << 3 | 0x3FF << 22  # sp, fp, s0 to s8
 
 
-def _slot_sites(span: Span, is64: bool) -> Iterator[Site]:
+def _slot_sites(span: CodeSpan, is64: bool) -> Iterator[Branch]:
     """Yield the calls and jumps by a register that was loaded from a slot."""
-    from ..stubs import CALL, JUMP, Site, units
+    from ..stubs import CALL, JUMP, Branch, units
     from ..values import loaded, words_way
     from .steps import steps
 
@@ -195,4 +195,4 @@ def _slot_sites(span: Span, is64: bool) -> Iterator[Site]:
             continue
         slot = loaded(way, at, register)
         if slot is not None:
-            yield Site(start + 4 * at, slot, CALL if link else JUMP, slot=True)
+            yield Branch(start + 4 * at, slot, CALL if link else JUMP, slot=True)

@@ -24,7 +24,7 @@ ABI: "System V ABI MIPS Processor Supplement" 3 and 4; "64-bit ELF Object File S
 from __future__ import annotations
 
 from ..arguments import Convention, spell
-from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
+from ..calls import PlaceRelocation, ProbeCalls, Replacement, StandIn, StubRelocation, signed, word, words
 from ..numbers import EM_MIPS
 
 TYPE_CHECKING = False
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from ..facts import Facts
-    from ..stubs import Code, Site, Span, Stubs
+    from ..stubs import Branch, CodeSpan, FileCode, LibraryCalls
     from ..values import Step
 
 # Relocation types.
@@ -55,7 +55,7 @@ _JALR_0 = 0x00000009  # jalr $0, $0, the same in release 6
 _RA, _T8 = 31, 24
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Calls:
+def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return MIPS for the ABI that the object's class and flags say."""
     long_slots = is64 or bool(flags & EF_ABI2)
     if long_slots:
@@ -81,16 +81,16 @@ def machine(*, is64: bool, little: bool, flags: int) -> Calls:
             return Replacement(offset, words(little, jump | _RA << 21, _NOP), offset, True)
         return None
 
-    def stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+    def stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
         del nop
         back = words(little, _NOP, jump | _RA << 21, _NOP)
         if not enabled:
-            return Stub(back, 0, 4)
+            return StandIn(back, 0, 4)
         if not semaphore:
-            return Stub(words(little, _CLEAR) + back, 4, 4)
+            return StandIn(words(little, _CLEAR) + back, 4, 4)
         return _semaphore_stub(little, long_slots, jump)
 
-    return Calls(
+    return ProbeCalls(
         name="mips n64" if is64 else "mips n32" if long_slots else "mips o32", none=R_NONE,
         absolute=R_64 if is64 else R_32, replace=replace, stub=stub,
         operands=lambda arguments, tail: spell(convention, arguments),
@@ -113,7 +113,7 @@ def _may_move(instruction: int) -> bool:
     return _RA not in {rs, rt} and not (three_registers and rd == _RA)
 
 
-def _semaphore_stub(little: bool, long_registers: bool, jump: int) -> Stub:
+def _semaphore_stub(little: bool, long_registers: bool, jump: int) -> StandIn:
     """Return the stub that reads a semaphore by its distance from the code, since $gp may not be set up."""
     add = 0x005F102D if long_registers else 0x005F1021
     code = words(
@@ -130,7 +130,7 @@ def _semaphore_stub(little: bool, long_registers: bool, jump: int) -> Stub:
         _NOP,
         0,  # semaphore - 12: the distance from this word, + 40 - 12
     )
-    return Stub(code, 28, 4, (StubRelocation(40, R_PC32, 28),))
+    return StandIn(code, 28, 4, (StubRelocation(40, R_PC32, 28),))
 
 
 # -- facts ------------------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def facts() -> dict[int, Facts]:
 # -- calls into libraries ---------------------------------------------------------------------------------------------
 
 
-def stubs(code: Code) -> Stubs:
+def stubs(code: FileCode) -> LibraryCalls:
     """Return what library calls look like.
 
     Position-independent code calls what its slot of the global offset table holds. Until the function's address is
@@ -187,7 +187,7 @@ def stubs(code: Code) -> Stubs:
     behind DT_MIPS_LOCAL_GOTNO others (System V ABI MIPS supplement, 5-9). Other code jumps through slots of a PLT.
     Files too large for one table have more (`_further_tables`), whose slots relocations name.
     """
-    from ..stubs import Form, Stubs, Word, low16, pattern, word
+    from ..stubs import Form, LibraryCalls, Word, low16, pattern, word
 
     little, size = code.little, 8 if code.is64 else 4
     first, last = code.tags.get(0x70000013, 0), code.tags.get(0x70000011, 0)  # DT_MIPS_GOTSYM, DT_MIPS_SYMTABNO
@@ -227,21 +227,21 @@ def stubs(code: Code) -> Stubs:
     further = _further_tables(code, start + len(slots) * size if first else 0, size)
     slots += tuple(_of_relocations(code, further, size))
     # R_MIPS_JUMP_SLOT; GLOB_DAT; no IFUNCs
-    return Stubs(
+    return LibraryCalls(
         127, (51,), (), forms, lambda span: _sites(span, little), lambda span: _slot_sites(span, code, further),
         first_call_only=True, slots=slots, missing=lambda: _missing(code, further),
     )  # fmt: skip
 
 
-def _sites(span: Span, little: bool) -> Iterator[Site]:
+def _sites(span: CodeSpan, little: bool) -> Iterator[Branch]:
     """Yield jal and j, by which code at fixed addresses calls stubs."""
-    from ..stubs import CALL, JUMP, Site, units
+    from ..stubs import CALL, JUMP, Branch, units
 
     for at, value in enumerate(units(span, 4, little)):
         if value >> 26 in {2, 3}:
             place = span.address + 4 * at
             target = (place + 4 & ~0xFFFFFFF) | (value & 0x3FFFFFF) << 2
-            yield Site(place, target, CALL if value >> 26 == 3 else JUMP)
+            yield Branch(place, target, CALL if value >> 26 == 3 else JUMP)
 
 
 # Position-independent code makes gp, which points 0x7ff0 behind the table's beginning, of t9, its own address: lui,
@@ -254,7 +254,7 @@ _PROLOGUE = 24  # words in which all of that stands, and where the function begi
 _KEPT = 0xFF << 16 | 1 << 28 | 1 << 29 | 1 << 30  # s0 to s7, gp (o32 restores it), sp, s8
 
 
-def _further_tables(code: Code, at: int, size: int) -> tuple[int, ...]:
+def _further_tables(code: FileCode, at: int, size: int) -> tuple[int, ...]:
     """Return where the tables behind the first begin: with two words of the dynamic linker's, of which the second has
     its highest bit set and nothing else (bfd, _bfd_mips_elf_finish_dynamic_sections)."""
     data = code.read(at, _ALL_TABLES) if at else b""
@@ -268,7 +268,7 @@ def _further_tables(code: Code, at: int, size: int) -> tuple[int, ...]:
     return tuple(found) or (_named_tables(code, at) if at and size == 4 and not code.flags & EF_ABI2 else ())
 
 
-def _named_tables(code: Code, first: int) -> tuple[int, ...]:
+def _named_tables(code: FileCode, first: int) -> tuple[int, ...]:
     """Return where tables from `first` on begin, as code says: lld's have no mark. Only o32 counts from the instruction
     itself (_gp_disp); with the other ABIs it counts from where its function begins, and nothing says where that is."""
     from ..stubs import Word, low16, pattern, word
@@ -284,7 +284,7 @@ def _named_tables(code: Code, first: int) -> tuple[int, ...]:
     return tuple(sorted(one for one in found if first <= one < first + _ALL_TABLES and not one % 4))
 
 
-def _missing(code: Code, further: tuple[int, ...]) -> str:
+def _missing(code: FileCode, further: tuple[int, ...]) -> str:
     """Return what code there is whose calls can't be found, and why; '' if none."""
     from ..stubs import units
 
@@ -301,7 +301,7 @@ def _missing(code: Code, further: tuple[int, ...]) -> str:
     return f"{lost} functions use a table of slots that can't be found: calls from there are missing" if lost else ""
 
 
-def _of_relocations(code: Code, tables: tuple[int, ...], size: int) -> Iterator[tuple[int, int]]:
+def _of_relocations(code: FileCode, tables: tuple[int, ...], size: int) -> Iterator[tuple[int, int]]:
     """Yield symbols' numbers, and the slots in further tables that relocations (DT_REL, R_MIPS_REL32) fill so."""
     if not tables:
         return
@@ -317,11 +317,11 @@ def _of_relocations(code: Code, tables: tuple[int, ...], size: int) -> Iterator[
             yield number, place
 
 
-def _slot_sites(span: Span, code: Code, further: tuple[int, ...]) -> Iterator[Site]:
+def _slot_sites(span: CodeSpan, code: FileCode, further: tuple[int, ...]) -> Iterator[Branch]:
     """Yield the calls and jumps by a register that was loaded from the table: `lw t9, distance(gp)`, `jalr t9`."""
     from bisect import bisect_right
 
-    from ..stubs import CALL, JUMP, Site, units
+    from ..stubs import CALL, JUMP, Branch, units
     from ..values import CONSTANT, Step, loaded, words_way
     from .steps import steps
 
@@ -357,7 +357,7 @@ def _slot_sites(span: Span, code: Code, further: tuple[int, ...]) -> Iterator[Si
         table = tables[prologue][2] if prologue >= 0 else starts[0]
         slot = loaded(ways[table], at, register) if register != 31 else None
         if slot is not None:
-            yield Site(place, slot, kind, slot=True)
+            yield Branch(place, slot, kind, slot=True)
 
 
 def _tables(words_: Sequence[int], start: int, tables: Sequence[int]) -> list[tuple[int, int | None, int]]:

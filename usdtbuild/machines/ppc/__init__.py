@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from ...record import NamedTuple
 from ..arguments import Convention, spell
-from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, word_order, words
+from ..calls import PlaceRelocation, ProbeCalls, Replacement, StandIn, StubRelocation, signed, word, word_order, words
 from ..numbers import EM_PPC, EM_PPC64
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ..facts import Facts
-    from ..stubs import Code, Form, Lazy, Site, Span, Stubs
+    from ..stubs import Branch, CodeSpan, FileCode, Form, Lazy, LibraryCalls
 
 # Instruction words.
 _BL, _B = 0x48000001, 0x48000000
@@ -73,7 +73,7 @@ _ELF_V1 = _Kind("ppc64", R_ADDR64, _BRANCHES_64, Convention(_REGISTERS, "{}(1)",
 _ELF_V2 = _Kind("ppc64 elfv2", R_ADDR64, _BRANCHES_64, Convention(_REGISTERS, "{}(1)", "0(1)", 32, 8))
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Calls:
+def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return the PowerPC whose ABI the object's class, byte order and flags say."""
     kind = _PPC32
     if is64:
@@ -94,20 +94,20 @@ def machine(*, is64: bool, little: bool, flags: int) -> Calls:
             return Replacement(offset, words(little, _RETURN), offset, True)
         return None
 
-    def stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+    def stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
         del nop
         if not enabled:
-            return Stub(words(little, _NOP, _RETURN), 0, 4)
+            return StandIn(words(little, _NOP, _RETURN), 0, 4)
         if not semaphore:
-            return Stub(words(little, _CLEAR, _NOP, _RETURN), 4, 4)
+            return StandIn(words(little, _CLEAR, _NOP, _RETURN), 4, 4)
         half = 0 if little else 2  # where in an instruction the 16 bits are that the relocations fill
         relocations = (
             StubRelocation(16 + half, R_REL16_HA, 16 + half - 8),
             StubRelocation(20 + half, R_REL16_LO, 20 + half - 8),
         )
-        return Stub(words(little, *_SEMAPHORE, _NOP, _RETURN), 24, 4, relocations)
+        return StandIn(words(little, *_SEMAPHORE, _NOP, _RETURN), 24, 4, relocations)
 
-    return Calls(
+    return ProbeCalls(
         name=kind.name, none=R_NONE, absolute=kind.absolute, replace=replace, stub=stub,
         operands=lambda arguments, tail: spell(convention, arguments),
         pc_relative=(PlaceRelocation(R_REL64, 0, 0) if is64 else PlaceRelocation(R_REL32, 4, 4),),
@@ -194,35 +194,35 @@ _BCL, _BL_NEXT = 0x429F0005, 0x48000005  # bcl 20, 31, .+4; bl .+4
 _SEARCHED = 24  # words behind the one that takes the program counter, in which r30 is made of it
 
 
-def stubs(code: Code) -> Stubs:
+def stubs(code: FileCode) -> LibraryCalls:
     """Return what library calls look like."""
-    from ..stubs import Lazy, Stubs, branches
+    from ..stubs import Lazy, LibraryCalls, branches
 
-    def sites(span: Span) -> Iterator[Site]:
+    def sites(span: CodeSpan) -> Iterator[Branch]:
         return branches(span, code.little, _BL, _B, 0xFC000003)
 
     # R_PPC(64)_JMP_SLOT; GLOB_DAT and ADDR64; JMP_IREL and IRELATIVE
     if code.is64:
         second = code.little or code.flags & EF_ABI == ELF_V2
         bases = _from_prologues if second else _from_descriptors
-        return Stubs(
+        return LibraryCalls(
             21, (20, 38), (247, 248), _forms_64(code), sites, _inline_calls(code, bases), lambda: bases(code),
             lazy=_lazy_64(code, second=second),
         )  # fmt: skip
     if code.tags and _DT_PPC_GOT not in code.tags:  # BSS PLT
         made = _from_program_counter
-        return Stubs(21, (20,), (248,), _forms_32(code), sites, bases=lambda: made(code), in_place=1 << 32)
+        return LibraryCalls(21, (20,), (248,), _forms_32(code), sites, bases=lambda: made(code), in_place=1 << 32)
     # A slot holds the address of its PLT entry in the file, too; the second word of the GOT is the resolver's. The last
     # PLT entries are NOPs, which run into the next: whose turn it is r11 says, as it does to the resolver.
     table = code.tags.get(_DT_PPC_GOT, 0)  # a static program has none, and nothing that is bound lazily
     lazy = Lazy(lambda number, slot: code.pointer(slot) or 0, table + 4, ((0, "pc"), (0, "r11"))) if table else None
-    return Stubs(
+    return LibraryCalls(
         21, (20,), (248,), _forms_32(code), sites, _inline_calls(code, _from_program_counter),
         lambda: _from_program_counter(code), lazy=lazy,
     )  # fmt: skip
 
 
-def _lazy_64(code: Code, *, second: bool) -> Lazy | None:
+def _lazy_64(code: FileCode, *, second: bool) -> Lazy | None:
     """Return where PLT entries are: binutils' bfd/elf64-ppc.c (`ppc64_elf_build_stubs`), glibc's dl-machine.h."""
     from ..stubs import Lazy
 
@@ -240,7 +240,7 @@ def _lazy_64(code: Code, *, second: bool) -> Lazy | None:
     return Lazy(entry, resolver, ((0, "pc"), (1, "r2"), (2, "r11")))
 
 
-def _forms_32(code: Code) -> tuple[Form, ...]:
+def _forms_32(code: FileCode) -> tuple[Form, ...]:
     from ..stubs import Form, Word, low16, pattern, word
 
     little = code.little
@@ -266,7 +266,7 @@ def _forms_32(code: Code) -> tuple[Form, ...]:
     )
 
 
-def _forms_64(code: Code) -> tuple[Form, ...]:
+def _forms_64(code: FileCode) -> tuple[Form, ...]:
     from ..stubs import Form, Word, low16, pattern, word
 
     little = code.little
@@ -326,7 +326,7 @@ def _forms_64(code: Code) -> tuple[Form, ...]:
     )  # fmt: skip
 
 
-def _from_program_counter(code: Code) -> list[tuple[int, int]]:
+def _from_program_counter(code: FileCode) -> list[tuple[int, int]]:
     """Return what r30 is behind each place that makes it: bcl or bl to the next instruction, mflr, then additions.
 
     Stubs for code of -fpic count from what DT_PPC_GOT says.
@@ -360,7 +360,7 @@ def _from_program_counter(code: Code) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def _from_prologues(code: Code) -> list[tuple[int, int]]:
+def _from_prologues(code: FileCode) -> list[tuple[int, int]]:
     """Return what r2 is in ELFv2's functions: made of r12, their address, or of an address; addis or lis, addi."""
     from ..stubs import low16, units
 
@@ -375,7 +375,7 @@ def _from_prologues(code: Code) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def _from_descriptors(code: Code) -> list[tuple[int, int]]:
+def _from_descriptors(code: FileCode) -> list[tuple[int, int]]:
     """Return what r2 is in ELFv1's functions: their descriptors are code, TOC and 0, one behind the other."""
     starts = [code.entry, code.tags.get(12, 0), code.tags.get(13, 0)]  # DT_INIT, DT_FINI
     for array, size in ((25, 27), (26, 28), (32, 33)):  # DT_INIT_ARRAY, DT_FINI_ARRAY, DT_PREINIT_ARRAY
@@ -420,15 +420,17 @@ _LOGICAL = frozenset(
 _VOLATILE = frozenset((0, *range(3, 13)))
 
 
-def _inline_calls(code: Code, bases: Callable[[Code], list[tuple[int, int]]]) -> Callable[[Span], Iterator[Site]]:
+def _inline_calls(
+    code: FileCode, bases: Callable[[FileCode], list[tuple[int, int]]]
+) -> Callable[[CodeSpan], Iterator[Branch]]:
     """Return a function that yields the calls in a span which load a slot themselves: their branches to CTR."""
     from bisect import bisect_right
 
-    from ..stubs import CALL, JUMP, Site, units
+    from ..stubs import CALL, JUMP, Branch, units
 
     known: list[tuple[int, int]] = []
 
-    def sites(span: Span) -> Iterator[Site]:
+    def sites(span: CodeSpan) -> Iterator[Branch]:
         if not known:
             known.extend([(0, 0), *bases(code)])
         words_ = units(span, 4, code.little)
@@ -439,12 +441,12 @@ def _inline_calls(code: Code, bases: Callable[[Code], list[tuple[int, int]]]) ->
             base = known[bisect_right(known, (span.address + 4 * at, 1 << 64)) - 1][1]
             slot = _loaded(words_, at, value >> 21 & 31, base, code) if end else None
             if slot is not None:
-                yield Site(span.address + 4 * end, slot, CALL if words_[end] == _BCTRL else JUMP, slot=True)
+                yield Branch(span.address + 4 * end, slot, CALL if words_[end] == _BCTRL else JUMP, slot=True)
 
     return sites
 
 
-def _loaded(words_: Sequence[int], at: int, register: int, base: int, code: Code) -> int | None:
+def _loaded(words_: Sequence[int], at: int, register: int, base: int, code: FileCode) -> int | None:
     """Return the address that the register before instruction `at` was loaded from; None where that isn't known."""
     from ..stubs import low16
 
@@ -458,7 +460,7 @@ def _loaded(words_: Sequence[int], at: int, register: int, base: int, code: Code
     return None if address is None else address + distance & ((1 << (64 if code.is64 else 32)) - 1)
 
 
-def _value(words_: Sequence[int], at: int, register: int, base: int, code: Code) -> int | None:
+def _value(words_: Sequence[int], at: int, register: int, base: int, code: FileCode) -> int | None:
     """Return a register's value before instruction `at`, if it is made of the base or of constants."""
     from ..stubs import low16
 

@@ -18,7 +18,7 @@ ABI: https://github.com/riscv-non-isa/riscv-elf-psabi-doc, "Procedure calling co
 from __future__ import annotations
 
 from ..arguments import Convention, spell
-from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
+from ..calls import PlaceRelocation, ProbeCalls, Replacement, StandIn, StubRelocation, signed, word, words
 from ..numbers import EM_RISCV
 
 TYPE_CHECKING = False
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..facts import Facts
-    from ..stubs import Code, Site, Span, Stubs
+    from ..stubs import Branch, CodeSpan, FileCode, LibraryCalls
 
 # Relocation types.
 R_NONE, R_32, R_64, R_CALL, R_CALL_PLT, R_PCREL_HI20, R_PCREL_LO12_I = 0, 1, 2, 18, 19, 23, 24
@@ -43,12 +43,12 @@ _LHU_A0 = 0x00055503  # lhu a0, %pcrel_lo(auipc)(a0)
 _REGISTERS = tuple(f"a{i}" for i in range(8))
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Calls:
+def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return RISC-V with registers of 64 or 32 bits; byte order and flags change nothing here."""
     del little, flags
     slot = 8 if is64 else 4
     convention = Convention(_REGISTERS, "{}(sp)", "0(sp)", -8 * slot, slot, even_stack=True)
-    return Calls(
+    return ProbeCalls(
         name="riscv64" if is64 else "riscv32", none=R_NONE, absolute=R_64 if is64 else R_32,
         absolute32=R_32 if is64 else None, replace=_replace, stub=_stub,
         operands=lambda arguments, tail: spell(convention, arguments),
@@ -75,7 +75,7 @@ def _replace(
     return Replacement(offset, code_words, offset + 4 * enabled, link == 0, (offset,))
 
 
-def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+def _stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
     """See `Calls.stub`."""
     del nop
     if not enabled:
@@ -86,8 +86,8 @@ def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
     return _make_stub(_AUIPC_A0, _LHU_A0, relocations=relocations)
 
 
-def _make_stub(*body: int, relocations: tuple[StubRelocation, ...] = ()) -> Stub:
-    return Stub(words(True, *body, _NOP, _RETURN), 4 * len(body), 4, relocations, (("$x", 0),))
+def _make_stub(*body: int, relocations: tuple[StubRelocation, ...] = ()) -> StandIn:
+    return StandIn(words(True, *body, _NOP, _RETURN), 4 * len(body), 4, relocations, (("$x", 0),))
 
 
 # -- facts ------------------------------------------------------------------------------------------------------------
@@ -154,9 +154,9 @@ def facts() -> dict[int, Facts]:
 # -- calls into libraries ---------------------------------------------------------------------------------------------
 
 
-def stubs(code: Code) -> Stubs:
+def stubs(code: FileCode) -> LibraryCalls:
     """Return what library calls look like: t3 is what the slot holds (psABI, "Procedure Linkage Table")."""
-    from ..stubs import Form, Stubs, Word, pattern, word
+    from ..stubs import Form, LibraryCalls, Word, pattern, word
 
     form = pattern(
         True,
@@ -173,14 +173,14 @@ def stubs(code: Code) -> Stubs:
         )
 
     # R_RISCV_JUMP_SLOT; none that is only for slots, R_RISCV_64 and R_RISCV_32 are; IRELATIVE
-    return Stubs(
+    return LibraryCalls(
         5, (-1, 2 if code.is64 else 1), (58,), (Form(form, slot, 4),), _sites, lambda span: _slot_sites(span, code.is64)
     )
 
 
-def _sites(span: Span) -> Iterator[Site]:
+def _sites(span: CodeSpan) -> Iterator[Branch]:
     """Yield jal, and auipc with jalr behind it, from code in units of two bytes."""
-    from ..stubs import CALL, JUMP, Site, units
+    from ..stubs import CALL, JUMP, Branch, units
 
     halves = units(span, 2, True)
     last = len(halves) - 1
@@ -189,12 +189,12 @@ def _sites(span: Span) -> Iterator[Site]:
             value = half | halves[at + 1] << 16
             distance = (value >> 31) << 20 | (value >> 12 & 0xFF) << 12 | (value >> 20 & 1) << 11
             target = span.address + 2 * at + signed(distance | (value >> 21 & 0x3FF) << 1, 21)
-            yield Site(span.address + 2 * at, target, CALL if value >> 7 & 31 in {1, 5} else JUMP)
+            yield Branch(span.address + 2 * at, target, CALL if value >> 7 & 31 in {1, 5} else JUMP)
         elif half & 0x7F == 0x17 and at + 3 <= last and halves[at + 2] & 0x707F == 0x67:  # auipc, jalr
             high, low = half | halves[at + 1] << 16, halves[at + 2] | halves[at + 3] << 16
             if high >> 7 & 31 == low >> 15 & 31:
                 target = span.address + 2 * at + signed(high & 0xFFFFF000, 32) + signed(low >> 20, 12)
-                yield Site(span.address + 2 * at, target, CALL if low >> 7 & 31 in {1, 5} else JUMP)
+                yield Branch(span.address + 2 * at, target, CALL if low >> 7 & 31 in {1, 5} else JUMP)
 
 
 # What gcc's -mno-plt makes of calls (-fno-plt changes nothing, nor does clang 19 by it): auipc, ld, jalr; the loads
@@ -202,9 +202,9 @@ def _sites(span: Span) -> Iterator[Site]:
 _KEPT, _STACK = 1 << 2 | 3 << 8 | 0x3FF << 18, 1 << 2 | 1 << 8  # sp, s0 to s11; sp, s0
 
 
-def _slot_sites(span: Span, is64: bool) -> Iterator[Site]:
+def _slot_sites(span: CodeSpan, is64: bool) -> Iterator[Branch]:
     """Yield the calls and jumps by a register that was loaded from a slot."""
-    from ..stubs import CALL, JUMP, Site, units
+    from ..stubs import CALL, JUMP, Branch, units
     from ..values import Halves, Way, slot_of
     from .steps import steps
 
@@ -221,4 +221,4 @@ def _slot_sites(span: Span, is64: bool) -> Iterator[Site]:
             continue
         slot = slot_of(code, at, register) if link or register not in {0, 1, 5} else None
         if slot is not None:
-            yield Site(start + 2 * at, slot, CALL if link else JUMP, slot=True)
+            yield Branch(start + 2 * at, slot, CALL if link else JUMP, slot=True)

@@ -12,7 +12,7 @@ ABI: https://github.com/IBM/s390x-abi, 1.2.3 (parameters), 2.5 (relocation types
 from __future__ import annotations
 
 from ..arguments import Convention, spell
-from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed
+from ..calls import PlaceRelocation, ProbeCalls, Replacement, StandIn, StubRelocation, signed
 from ..numbers import EM_S390
 
 TYPE_CHECKING = False
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..facts import Facts
-    from ..stubs import Code, Site, Span, Stubs
+    from ..stubs import Branch, CodeSpan, FileCode, LibraryCalls
 
 # Relocation types.
 R_NONE, R_32, R_PC32DBL, R_PLT32DBL, R_64, R_PC64 = 0, 4, 19, 20, 22, 23
@@ -39,10 +39,10 @@ _REGISTERS = ("%r2", "%r3", "%r4", "%r5", "%r6")
 _CONVENTION = Convention(_REGISTERS, "{}(%r15)", "0(%r15)", 160 - 5 * 8, 8, big=True)
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Calls:
+def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return s390x; the parameters only exist for machines that come in several kinds."""
     del is64, little, flags
-    return Calls(
+    return ProbeCalls(
         name="s390x", none=R_NONE, absolute=R_64, absolute32=R_32, replace=_replace, stub=_stub,
         operands=lambda arguments, tail: spell(_CONVENTION, arguments), pc_relative=(PlaceRelocation(R_PC64, 0, 0),),
         branched=5,
@@ -74,7 +74,7 @@ def _replace(
     return None
 
 
-def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+def _stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
     """See `Calls.stub`."""
     del nop
     if enabled and semaphore:
@@ -82,8 +82,8 @@ def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
     return _make_stub(_CLEAR if enabled else b"")
 
 
-def _make_stub(body: bytes, relocations: tuple[StubRelocation, ...] = ()) -> Stub:
-    return Stub(body + _NOPR + _RETURN, len(body), 16, relocations)
+def _make_stub(body: bytes, relocations: tuple[StubRelocation, ...] = ()) -> StandIn:
+    return StandIn(body + _NOPR + _RETURN, len(body), 16, relocations)
 
 
 # -- facts ------------------------------------------------------------------------------------------------------------
@@ -139,11 +139,11 @@ def facts() -> dict[int, Facts]:
 # -- calls into libraries ---------------------------------------------------------------------------------------------
 
 
-def stubs(code: Code) -> Stubs:
+def stubs(code: FileCode) -> LibraryCalls:
     """Return what library calls look like: r1 is the slot's address, then what it holds (ELF ABI supplement, PLT)."""
     import re
 
-    from ..stubs import Form, Stubs
+    from ..stubs import Form, LibraryCalls
 
     del code
     # larl %r1, slot; lg %r1, 0(%r1); mold's lgfi %r0, number; br %r1; and behind it GNU ld's lazy part, whose jump in
@@ -158,17 +158,17 @@ def stubs(code: Code) -> Stubs:
         return address + 2 * signed(int.from_bytes(match[1], "big"), 32)
 
     # R_390_JMP_SLOT; GLOB_DAT; IRELATIVE
-    return Stubs(11, (10,), (61,), (Form(form, slot, 2),), _sites)
+    return LibraryCalls(11, (10,), (61,), (Form(form, slot, 2),), _sites)
 
 
-def _sites(span: Span) -> Iterator[Site]:
+def _sites(span: CodeSpan) -> Iterator[Branch]:
     """Yield brasl and brcl with 32 bits of halfwords, bras and brc with 16."""
     import re
 
-    from ..stubs import CALL, JUMP, Site
+    from ..stubs import CALL, JUMP, Branch
 
     for match in re.finditer(rb"\xc0(?=([\x04-\xf5])(.{4}))", span.code, re.DOTALL):
         if not match.start() & 1 and match[1][0] & 15 in {4, 5}:
             at = span.address + match.start()
             kind = CALL if match[1][0] & 15 == 5 else JUMP
-            yield Site(at, at + 2 * signed(int.from_bytes(match[2], "big"), 32), kind)
+            yield Branch(at, at + 2 * signed(int.from_bytes(match[2], "big"), 32), kind)

@@ -19,7 +19,7 @@ ABI: "SPARC Compliance Definition 2.4", 3 and appendix (64 bits); "System V ABI 
 from __future__ import annotations
 
 from ..arguments import Convention, spell
-from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed, word, words
+from ..calls import PlaceRelocation, ProbeCalls, Replacement, StandIn, StubRelocation, signed, word, words
 from ..numbers import EM_SPARC, EM_SPARC32PLUS, EM_SPARCV9
 
 TYPE_CHECKING = False
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import re
 
     from ..facts import Facts
-    from ..stubs import Code, Stubs
+    from ..stubs import FileCode, LibraryCalls
 
 # Relocation types. Addresses in notes are aligned to four bytes only, hence the unaligned ones.
 R_NONE, R_DISP32, R_WDISP30, R_PC10, R_PC22, R_WPLT30, R_UA32, R_DISP64, R_UA64 = 0, 6, 7, 16, 17, 18, 23, 46, 54
@@ -57,13 +57,13 @@ _V9 = Convention(_REGISTERS, "[%sp+{}]", "[%sp]", 2047 + 128, 8, big=True)
 _V8 = Convention(_REGISTERS, "[%sp+{}]", "[%sp]", 68, 4, big=True)
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Calls:
+def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return SPARC with registers of 64 or 32 bits; the other parameters change nothing here."""
     del little, flags
     convention = _V9 if is64 else _V8
     # Before a tail call's `restore` the arguments are still in the registers of the function's own window.
     own_window = convention._replace(registers=tuple(f"%i{i}" for i in range(6)), memory="[%fp+{}]", at_zero="[%fp]")
-    return Calls(
+    return ProbeCalls(
         name="sparc64" if is64 else "sparc", none=R_NONE, absolute=R_UA64 if is64 else R_UA32,
         absolute32=R_UA32 if is64 else None, replace=_replace, stub=_stub,
         operands=lambda arguments, tail: spell(own_window if tail else convention, arguments),
@@ -126,16 +126,16 @@ def _may_move(instruction: int) -> bool:
     return _O7 not in used
 
 
-def _stub(enabled: bool, semaphore: bool, nop: str) -> Stub:
+def _stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
     """See `Calls.stub`. A stub has no window of its own, so its arguments are in %o0...%o5."""
     del nop
     if not enabled:
-        return Stub(words(False, _NOP, _RETL, _NOP), 0, 4, tail=False)
+        return StandIn(words(False, _NOP, _RETL, _NOP), 0, 4, tail=False)
     if not semaphore:
-        return Stub(words(False, _CLEAR, _NOP, _RETL, _NOP), 4, 4, tail=False)
+        return StandIn(words(False, _CLEAR, _NOP, _RETL, _NOP), 4, 4, tail=False)
     # %o7 is the stub + 4, the two parts are counted from the instructions at +8 and +12.
     relocations = (StubRelocation(8, R_PC22, 4), StubRelocation(12, R_PC10, 8))
-    return Stub(words(False, *_SEMAPHORE), 24, 4, relocations, tail=False)
+    return StandIn(words(False, *_SEMAPHORE), 24, 4, relocations, tail=False)
 
 
 # -- facts ------------------------------------------------------------------------------------------------------------
@@ -181,12 +181,12 @@ def facts() -> dict[int, Facts]:
 _IN_PLACE = 32768 - 4
 
 
-def stubs(code: Code) -> Stubs:
+def stubs(code: FileCode) -> LibraryCalls:
     """Return what library calls look like: the dynamic linker writes the jump into the entry that is called.
 
     The table is code that can be written, and the relocation names the entry (SPARC Compliance Definition, P.6).
     """
-    from ..stubs import Form, Stubs, Word, branches, pattern, word
+    from ..stubs import Form, LibraryCalls, Word, branches, pattern, word
 
     # mold's, for slots that are filled at the start: the distance stands behind the code.
     near = pattern(
@@ -222,7 +222,7 @@ def stubs(code: Code) -> Stubs:
 
     # R_SPARC_JMP_SLOT; GLOB_DAT; JMP_IREL and IRELATIVE. The branch is call.
     forms = (Form(near, slot), Form(far, far_slot))
-    return Stubs(
+    return LibraryCalls(
         21, (20,), (248, 249), forms, lambda span: branches(span, False, 0x40000000, -1, 0xC0000000),
         in_place=_IN_PLACE if code.is64 else 1 << 32,
     )  # fmt: skip

@@ -18,7 +18,7 @@ operand there stands a ModRM byte, which is 05, 0d, 15, ... 3d and none of these
 from __future__ import annotations
 
 from ...options import CLASSIC, NOP5
-from ..calls import Calls, PlaceRelocation, Replacement, Stub, StubRelocation, signed
+from ..calls import PlaceRelocation, ProbeCalls, Replacement, StandIn, StubRelocation, signed
 from ..numbers import EM_X86_64
 
 TYPE_CHECKING = False
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
     from ..facts import Facts, Verdict
-    from ..stubs import Code, Site, Span, Stubs
+    from ..stubs import Branch, CodeSpan, FileCode, LibraryCalls
 
 # Relocation types (psABI table 4.9).
 R_NONE, R_64, R_PC32, R_PLT32, R_GOTPCREL, R_32, R_PC64, R_GOTPCRELX = 0, 1, 2, 4, 9, 10, 24, 41
@@ -103,10 +103,10 @@ _REGISTERS = {
 }
 
 
-def machine(*, is64: bool, little: bool, flags: int) -> Calls:
+def machine(*, is64: bool, little: bool, flags: int) -> ProbeCalls:
     """Return x86-64, or x32 for a 32-bit object; the other parameters only exist for other machines."""
     del little, flags
-    return Calls(
+    return ProbeCalls(
         name="x86-64" if is64 else "x32", none=R_NONE, absolute=R_64 if is64 else R_32,
         replace=replace, stub=stub, operands=_operands,
         pc_relative=(PlaceRelocation(R_PC64 if is64 else R_PC32, 0, 0),), pc_relative_bits=64 if is64 else 32,
@@ -165,7 +165,7 @@ def _conditional(condition: int, start: int, enabled: bool) -> Replacement:
     return Replacement(start, bytes((0x70 | condition ^ 1, 4)) + rest, start + site, True)
 
 
-def stub(enabled: bool, semaphore: bool, nop: str, pad: str = "f30f1efa") -> Stub:  # endbr64
+def stub(enabled: bool, semaphore: bool, nop: str, pad: str = "f30f1efa") -> StandIn:  # endbr64
     """See `Calls.stub`. Each begins with a landing pad, since its address may be called through a pointer."""
     landing = bytes.fromhex(pad)
     place = bytes.fromhex("0f1f440000") if nop == NOP5 else bytes.fromhex("90")  # nopl 0(%rax,%rax,1) / nop
@@ -173,16 +173,16 @@ def stub(enabled: bool, semaphore: bool, nop: str, pad: str = "f30f1efa") -> Stu
         place = b""  # the site is the ret itself
     end = bytes.fromhex("c3")  # ret
     if not enabled:
-        return Stub(landing + place + end, len(landing), 16)
+        return StandIn(landing + place + end, len(landing), 16)
     if semaphore:
         body = bytes.fromhex("0fb705 00000000")  # movzwl semaphore(%rip),%eax
         relocations = (StubRelocation(len(landing) + 3, R_PC32, -4),)
-        return Stub(landing + body + place + end, len(landing + body), 16, relocations)
+        return StandIn(landing + body + place + end, len(landing + body), 16, relocations)
     body = bytes.fromhex("31c0")  # xor %eax,%eax
-    return Stub(landing + body + place + end, len(landing + body), 16)
+    return StandIn(landing + body + place + end, len(landing + body), 16)
 
 
-def asking_stub(semaphore: bool, nop: str) -> Stub:
+def asking_stub(semaphore: bool, nop: str) -> StandIn:
     """See `Calls.asking_stub`: the answer's word is on the stack while the tracer is asked."""
     landing = bytes.fromhex("f30f1efa")  # endbr64
     relocations: tuple[StubRelocation, ...] = ()
@@ -194,7 +194,7 @@ def asking_stub(semaphore: bool, nop: str) -> Stub:
     place = bytes.fromhex("0f1f440000") if nop == NOP5 else bytes.fromhex("90")  # nopl 0(%rax,%rax,1) / nop
     answered = body + place + bytes.fromhex("58")  # pop %rax
     code = answered + place + bytes.fromhex("c3")  # ret
-    return Stub(code, len(answered), 16, relocations, asks=len(body))
+    return StandIn(code, len(answered), 16, relocations, asks=len(body))
 
 
 def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str | None, ...]:
@@ -287,11 +287,11 @@ _NUMBERED = rb"(?:\xf3\x0f\x1e\xfa\x41\xbb.{4}\xff\x25(.{4})|\x41\xbb.{4}\xff\x2
 _RETPOLINE = rb"\x4c\x8b\x1d(.{4})(?:\xe8.{4}\xe9.{4}\x68.{4}\xe9|\xe9.{4}\xcc)"
 
 
-def stubs(code: Code) -> Stubs:
+def stubs(code: FileCode) -> LibraryCalls:
     """Return what library calls look like. The stub is a jump through the slot; psABI, 5.2."""
     import re
 
-    from ..stubs import Form, Lazy, Stubs
+    from ..stubs import Form, Lazy, LibraryCalls
 
     def slot(match: re.Match[bytes], address: int, base: int) -> int:
         del base
@@ -306,17 +306,17 @@ def stubs(code: Code) -> Stubs:
     table = code.tags.get(3, 0)  # DT_PLTGOT: the dynamic segment, the dynamic linker's own pointer, its function
     lazy = Lazy(lambda number, slot: code.pointer(slot) or 0, table + 16, ((0, "rip"),))
     # R_X86_64_JUMP_SLOT; GLOB_DAT; IRELATIVE
-    return Stubs(
+    return LibraryCalls(
         7, (6,), (37,), forms, sites, _slot_sites, lazy=lazy if table and code.is64 else None,
         carried=lambda slots: _carried(code, slots),
     )  # fmt: skip
 
 
-def _carried(code: Code, slots: Container[int]) -> Iterator[Site]:
+def _carried(code: FileCode, slots: Container[int]) -> Iterator[Branch]:
     """Yield calls by a register that was loaded from a slot: mov or cmov slot(%rip),%register."""
     import re
 
-    from .loads import Load, Loads
+    from .loads import Loads, SlotLoad
 
     pattern = rb"([\x48\x4c])(?:\x8b|\x0f[\x40-\x4f])([\x05\x0d\x15\x1d\x25\x2d\x35\x3d])(.{4})"
     loads = []
@@ -325,29 +325,29 @@ def _carried(code: Code, slots: Container[int]) -> Iterator[Site]:
             behind = span.address + match.end()
             slot = behind + int.from_bytes(match[3], "little", signed=True)
             if slot in slots:
-                loads.append(Load(behind, match[2][0] >> 3 | (match[1][0] & 4) << 1, slot))
+                loads.append(SlotLoad(behind, match[2][0] >> 3 | (match[1][0] & 4) << 1, slot))
     return Loads(code, EM_X86_64).sites(loads)
 
 
-def _slot_sites(span: Span) -> Iterator[Site]:
+def _slot_sites(span: CodeSpan) -> Iterator[Branch]:
     """Yield calls and jumps through a slot, which -fno-plt makes of a call: ff 15 and ff 25, RIP-relative."""
     import re
 
-    from ..stubs import CALL, JUMP, Site
+    from ..stubs import CALL, JUMP, Branch
 
     for match in re.finditer(rb"\xff(?=[\x15\x25](.{4}))", span.code, re.DOTALL):
         at, kind = match.start(), CALL if span.code[match.start() + 1] == 0x15 else JUMP
         distance = signed(int.from_bytes(match[1], "little"), 32)
-        yield Site(span.address + at, span.address + at + 6 + distance, kind, slot=True)
+        yield Branch(span.address + at, span.address + at + 6 + distance, kind, slot=True)
 
 
-def sites(span: Span) -> Iterator[Site]:
+def sites(span: CodeSpan) -> Iterator[Branch]:
     """Yield direct calls and jumps. Bytes may look like one in the middle of another instruction."""
     import re
 
-    from ..stubs import CALL, JUMP, Site
+    from ..stubs import CALL, JUMP, Branch
 
     for match in re.finditer(rb"(?:[\xe8\xe9]|\x0f[\x80-\x8f])(?=(.{4}))", span.code, re.DOTALL):
         at = span.address + match.start()
         kind = CALL if match[0] == b"\xe8" else JUMP
-        yield Site(at, at + len(match[0]) + 4 + signed(int.from_bytes(match[1], "little"), 32), kind)
+        yield Branch(at, at + len(match[0]) + 4 + signed(int.from_bytes(match[1], "little"), 32), kind)

@@ -19,14 +19,14 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..stubs import CALL, JUMP, Site
+from ..stubs import CALL, JUMP, Branch
 from . import steps as x86
 from .landing_pads import LandingPads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..stubs import Code
+    from ..stubs import FileCode
     from .steps import Effect, Place
 
 # What a called function may change: rax, rcx, rdx, rsi, rdi, r8 to r11; of i386 eax, ecx, edx.
@@ -43,7 +43,7 @@ _COMPARED = re.compile(r"cmp .*, (0x[0-9a-f]+|\d+)$")
 _LOOK_BACK = 40  # instructions before a jump through a table in which its address and size are looked for
 
 
-class Load(NamedTuple):
+class SlotLoad(NamedTuple):
     """An instruction that loads a slot's word, or may (cmov): the address behind it, the register, the slot."""
 
     behind: int
@@ -84,14 +84,14 @@ class _State(NamedTuple):
 class Loads:
     """Follows what was loaded in one file."""
 
-    def __init__(self, code: Code, machine: int) -> None:
+    def __init__(self, code: FileCode, machine: int) -> None:
         self._code, self._machine = code, machine
         self._word = 8 if code.is64 else 4
         self._pads = LandingPads(code.read, code.unwind, self._word)
         self._known: dict[int, tuple[int, Effect, str]] = {}  # address -> length, effect, text
         self._tables: dict[int, tuple[int, ...]] = {}
 
-    def sites(self, loads: Iterable[Load]) -> Iterator[Site]:
+    def sites(self, loads: Iterable[SlotLoad]) -> Iterator[Branch]:
         """Yield the calls and jumps to where loads may lead, each once for each slot."""
         seen: set[tuple[int, int]] = set()
         for load in loads:
@@ -100,12 +100,12 @@ class Loads:
                     seen.add((site.address, site.target))
                     yield site
 
-    def _follow(self, load: Load) -> Iterator[Site]:
+    def _follow(self, load: SlotLoad) -> Iterator[Branch]:
         """Go all ways on from a load, for as long as anything may hold what was loaded."""
         known = _KNOWN.match(self._code.read(load.behind, 8)) if load.register == _AX and self._word == 8 else None
         if known:  # what every program begins and ends with, and needs no disassembler for
             at, kind = load.behind + known.start(1), CALL if known[1] == b"\xff\xd0" else JUMP
-            yield Site(at, load.slot, kind, slot=True, place="%rax", size=2)
+            yield Branch(at, load.slot, kind, slot=True, place="%rax", size=2)
             return
         waiting = [(load.behind, _State(1 << load.register))]
         met: dict[int, _State] = {}
@@ -126,7 +126,9 @@ class Loads:
             length, effect, _ = found
             if effect.kind in {x86.CALL, x86.JUMP} and state.holds(effect.source):
                 kind = CALL if effect.kind == x86.CALL else JUMP
-                yield Site(address, load.slot, kind, slot=True, place=_spelled(effect.source, self._word), size=length)
+                yield Branch(
+                    address, load.slot, kind, slot=True, place=_spelled(effect.source, self._word), size=length
+                )
             for target, after in self._ways(address, address + length, effect, state, ways):
                 if after.registers or after.stack:
                     ways.setdefault(target, address)

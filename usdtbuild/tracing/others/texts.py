@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from ...inspection.process import Mapping, mapped_file, open_mapped
+from ...inspection.process import FileMapping, mapped_file, open_mapped
 from ..maps import PAGE, areas, end_of
 from ..model import MISSING, Unreadable, string
 
@@ -92,7 +92,7 @@ def _is_module(area: Area, mapped: Sequence[Area]) -> bool:
 
 def _stored(pid: int, area: Area, address: int, longest: int) -> Value:
     """Return a string that stands in a file."""
-    mapping = Mapping(area.start, area.end, False, area.offset, area.inode, area.device)
+    mapping = FileMapping(area.start, area.end, False, area.offset, area.inode, area.device)
     size = min(longest, area.end - address)
     try:
         with open_mapped(pid, mapped_file(pid, area.name, [mapping])) as opened:

@@ -36,7 +36,7 @@ from ..templates.x86_64 import TEMPLATES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ...formats.operands import Operand, Place
+    from ...formats.operands import Operand, OperandPlace
 
 HEADER, HEAD, TAIL, READY, RING_HEADER = 32, 0, 64, 72, 4096
 RINGS = 16
@@ -206,7 +206,7 @@ def load_register(made: Code, name: str) -> bool:
     return found is not None
 
 
-def address(made: Code, place: Place, symbols: Mapping[str, int]) -> str:
+def address(made: Code, place: OperandPlace, symbols: Mapping[str, int]) -> str:
     """Put the address of a memory operand into rdx. Return which way it is read, "read" or "try"; "" if there is none.
 
     What lies on the stack or beside the code is there. Any other pointer may be wild, because the program itself may

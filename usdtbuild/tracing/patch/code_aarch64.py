@@ -28,7 +28,7 @@ from .code import Instruction, Routines
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...formats.operands import Place
+    from ...formats.operands import OperandPlace
     from .code import Back, Shape, Taken
 
 
@@ -131,7 +131,7 @@ def load_register(made: Code, name: str) -> bool:
     return template in TEMPLATES
 
 
-def address(made: Code, place: Place) -> str:
+def address(made: Code, place: OperandPlace) -> str:
     """Put the address of a memory operand into x4. Return how it is read, "read" or "try"; '' if there is no way."""
     base = full_register(place.base or "")
     if base is None or place.symbol or place.index_register:

@@ -17,7 +17,7 @@ from ..templates import Code
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ...formats.operands import Operand, Place
+    from ...formats.operands import Operand, OperandPlace
     from ..model import Target
     from ..plan import Plan
     from ..predicates import Predicate
@@ -41,7 +41,7 @@ class Words(NamedTuple):
     counting: str
     go_on: Callable[[Code, Back], None]
     load_register: Callable[[Code, str], bool]
-    address: Callable[[Code, Place], str]
+    address: Callable[[Code, OperandPlace], str]
     as_it_is: Callable[[Operand, int], str]
     comparison_size: int
     size: int

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ...elf.image import MAGIC, Image
 from ...errors import InputError, UsageError
 from ...folders import folder as folder_of
-from ...inspection.process import MappedFile, Mapping, mapped_file, maps_lines, open_mapped
+from ...inspection.process import FileMapping, MappedFile, mapped_file, maps_lines, open_mapped
 from ...inspection.targets import Loaded
 from ..compiled import compiled
 from ..errors import TracerError
@@ -301,7 +301,7 @@ def _open(pid: int, file: MappedFile, path: str) -> Image | None:
 def _mapped(pid: int, line: str) -> MappedFile:
     """Return the file of a line of maps, as the plugin has told it."""
     one = next(maps_lines(line.encode("utf-8", "surrogateescape")))
-    return mapped_file(pid, one.name, [Mapping(one.start, one.end, True, one.offset, one.inode, one.device)])
+    return mapped_file(pid, one.name, [FileMapping(one.start, one.end, True, one.offset, one.inode, one.device)])
 
 
 def _place(image: Image, address: int) -> int:
