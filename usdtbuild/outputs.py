@@ -38,6 +38,7 @@ class Outputs:
     def __init__(self) -> None:
         self._staged: dict[str, _Staged] = {}
         self._folders: dict[str, str] = {}  # as they were named -> real path, with a slash at its end
+        self._nameless: list[tuple[int, str]] = []  # descriptors of files without a name, and the names they will have
         self._folder = ""  # private, for what can't be staged beside its destination
 
     def __enter__(self) -> Outputs:
@@ -57,6 +58,24 @@ class Outputs:
             path = temporary_beside(destination.path) if destination.beside else self._elsewhere(destination.path)
             self._staged[key] = _Staged(destination, path)
         return self._staged[key].path
+
+    def open(self, target: str) -> int:
+        """Return a descriptor to write to for the output `target`, which may take long.
+
+        Its file has no name until the end, where the file system can do that, so nothing is left if we are killed.
+        Raises InputError.
+        """
+        path, mode = self.stage(target), 0o666
+        try:
+            descriptor = os.open(os.path.dirname(path) or ".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, mode)  # noqa: PTH120
+            self._nameless.append((os.dup(descriptor), path))
+        except OSError:
+            try:
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+                raise InputError(target, f"can't be written: {reason}") from None
+        return descriptor
 
     def _key(self, path: str) -> str:
         """Return the real path of what is no link itself; folders are looked up once."""
@@ -84,6 +103,8 @@ class Outputs:
                 for each in self._staged.values():
                     if error.where == each.path:  # of which the user knows nothing
                         raise InputError(each.destination.named, error.what, error.cure) from None
+            while self._nameless:
+                _give_name(*self._nameless.pop(), wanted=kind is None)
             if kind is None:
                 self._commit([each for each in self._staged.values() if _is_written(each)])
                 if not self._folder:
@@ -119,6 +140,18 @@ def _is_written(each: _Staged) -> bool:
     except OSError as error:
         raise each.destination.failed(error) from None
     return True
+
+
+def _give_name(descriptor: int, path: str, *, wanted: bool) -> None:
+    """Give a file a name, if that is still wanted, and close it. Raises InputError."""
+    own = f"/proc/self/fd/{descriptor}"
+    try:
+        if wanted:
+            os.link(own, path, src_dir_fd=descriptor)  # which makes it linkat(2), and that follows links
+    except OSError as error:
+        raise InputError(path, f"can't be written: {(error.strerror or str(error)).lower()}") from None
+    finally:
+        os.close(descriptor)
 
 
 def _replace_all(written: list[_Staged]) -> None:

@@ -275,3 +275,17 @@ def test_a_trace_ends_on_time_however_late_its_front_is(scene: Callable[..., Pat
                 pass
         output, _ = program.communicate("\n", timeout=60)
     assert output == "wrong=0 guarded=0\n"
+
+
+def test_a_killed_trace_leaves_no_file_beside_its_output(scene: Callable[..., Path], tmp_path: Path) -> None:
+    try:
+        os.close(os.open(tmp_path, os.O_TMPFILE | os.O_RDWR))
+    except OSError:
+        pytest.skip("this file system has no files without a name")
+    pipe = subprocess.PIPE
+    words = [sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:*", "-o", str(tmp_path / "out.jsonl"), "--"]
+    with subprocess.Popen([*words, scene("pie"), "5", "1", "wait"], stdin=pipe, stdout=pipe, text=True) as tracer:
+        assert tracer.stdout is not None
+        assert tracer.stdout.readline() == "ready\n"
+        tracer.kill()
+    assert list(tmp_path.iterdir()) == []

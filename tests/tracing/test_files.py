@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import tracemalloc
 import xml.etree.ElementTree as ET
@@ -358,5 +359,6 @@ def test_a_full_disk_is_said_with_the_files_name(ending: str) -> None:
 class _Full(Outputs):
     """Hands out the device that is always full."""
 
-    def stage(self, *_: object, **__: object) -> str:
-        return "/dev/full"
+    def open(self, target: str) -> int:
+        del target
+        return os.open("/dev/full", os.O_WRONLY)

@@ -102,12 +102,9 @@ class All:
 class _InFile:
     """An output that writes to a file; that the disk is full is an InputError with the file's name."""
 
-    def __init__(self, name: str, path: str, make: Callable[[IO[str]], Output]) -> None:
+    def __init__(self, name: str, descriptor: int, make: Callable[[IO[str]], Output]) -> None:
         self._name = name
-        try:
-            self._stream = open(path, "w", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: PTH123, SIM115
-        except OSError as error:
-            raise self._failed(error) from None
+        self._stream = open(descriptor, "w", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115
         self._output = make(self._stream)
         self.needs = self._output.needs
         self.notes: list[str] = []
@@ -164,7 +161,7 @@ def choose(wishes: Wishes, files: Outputs, stdout: IO[str]) -> All:
 
     Tables, and lines where nothing else is asked for, go to `stdout`, or to a text file if one is named.
     """
-    return All([_InFile(name, files.stage(name), make) if name else make(stdout) for name, make in _makers(wishes)])
+    return All([_InFile(name, files.open(name), make) if name else make(stdout) for name, make in _makers(wishes)])
 
 
 def needs(wishes: Wishes) -> str:
