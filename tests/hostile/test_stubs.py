@@ -18,6 +18,7 @@ ORDINARY = {
 }  # fmt: skip
 FOREVER = b"m" + b"x" * 1000
 REPEATED = b"x*~" * (1 << 18)  # stands for 25 MB
+MUTE = b"nothing is said"
 # What an attacker's stub answers in the place of the ordinary.
 LIES: dict[str, dict[bytes, bytes]] = {
     "thread": {b"?": b"T05thread:p1Tc0.;"},
@@ -50,6 +51,8 @@ def serve(connection: socket.socket, lies: dict[bytes, bytes]) -> None:
             lie = next((said for start, said in sorted(lies.items(), key=lambda one: -len(one[0]))
                         if asked.startswith(start)), None)  # fmt: skip
             said = lie if lie is not None else next((a for start, a in answers if asked.startswith(start)), b"")
+            if said == MUTE:
+                continue
             connection.sendall(b"+$%s#%02x" % (said, sum(said) & 0xFF))
 
 
@@ -89,3 +92,14 @@ def test_lies_of_a_stub_are_one_clear_error(name: str, stub: Any, command: Any) 
     assert len(said.err) < 400
     assert said.memory < 300 << 20
     assert time.monotonic() - before < 45
+
+
+@pytest.mark.parametrize("asked", [b"qSupported", b"?", b"vCont?", b"qXfer:exec-file", b"qXfer:features"])
+def test_a_stub_that_falls_silent_is_not_waited_for_longer_than_the_trace_may_take(
+    asked: bytes, stub: Any, command: Any
+) -> None:
+    before = time.monotonic()
+    said = command("trace", "--remote", stub({asked: MUTE}), "--duration", "1", "--", "/bin/true", timeout=60)
+    assert said.code == 1, said
+    assert "doesn't answer" in said.err or asked == b"qXfer:exec-file", said
+    assert time.monotonic() - before < 20  # not 30 s, an answer's usual time

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import struct
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +94,29 @@ def test_ten_thousand_functions_are_switched_a_thousand_times(
 ) -> None:
     found = switch_many(many_functions(tmp_path, 10000), 10000, 1000, run, runtime)
     assert (found["wrong"], found["failed"], found["counted"]) == (0, 0, 10000)
+
+
+def at_an_odd_place(content: bytes, name: bytes) -> bytes:
+    """Return an ELF file of 64 bits whose section of this name begins at an odd offset."""
+    (table,), (size, count, names) = struct.unpack_from("<Q", content, 40), struct.unpack_from("<HHH", content, 58)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", content, table + i * size) for i in range(count)]
+    for number, one in enumerate(headers):
+        start = headers[names][4] + one[0]
+        if content[start : start + len(name) + 1] == name + b"\0":
+            changed = bytearray(content) + bytes(1 - len(content) % 2)
+            struct.pack_into("<Q", changed, table + number * size + 24, len(changed))
+            return bytes(changed + content[one[4] : one[4] + one[5]])
+    raise AssertionError(name)
+
+
+@pytest.mark.parametrize("table", [b"", b".symtab"])
+def test_symbols_at_an_odd_place_are_not_undefined_behaviour(table: bytes, build: Any, tmp_path: Path) -> None:
+    checked = ("-fsanitize=undefined", "-fno-sanitize-recover=all")
+    program = build("refusals.c", "gcc", *checked, flags=("-O2", PATCHABLE), runtime_flags=("-O2", *checked))
+    changed = tmp_path / "changed"
+    content = program.read_bytes()
+    changed.write_bytes(at_an_odd_place(content, table) if table else content)
+    changed.chmod(0o755)
+    done = subprocess.run([changed], capture_output=True, text=True, check=False, timeout=60)
+    assert "runtime error" not in done.stderr, done.stderr
+    assert done.returncode >= 0, done

@@ -14,6 +14,7 @@ same condition.
 from __future__ import annotations
 
 import struct
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from .. import ptrace
@@ -40,13 +41,18 @@ def candidates(mapped: Sequence[Area], memory: Memory, spots: Sequence[Spot], ri
     wanted = [(spot.changed_at, spot.mirror) for spot in spots]
     found = []
     for one in journal.find(mapped, memory):
-        sites = [(e.address, e.mirror) for e in one.entries if not e.flags & journal.SEMAPHORE]
+        sites = ((e.address, e.mirror) for e in one.entries if not e.flags & journal.SEMAPHORE)
         armed = any(entry.flags & journal.ARMED for entry in one.entries)
         rings = one.places.rings
         data = [(address + size, counters) for address, size, counters in one.places.parts]
         data += [(one.address, _journal_size(one)), *([(rings, rings_size)] if rings else [])]
         code = [(address, size) for address, size, _ in one.places.parts]
-        if armed or sites != wanted or bool(rings) != bool(rings_size) or not one.places.parts:
+        if (
+            armed
+            or any(is_ != was for is_, was in zip_longest(wanted, sites))
+            or bool(rings) != bool(rings_size)
+            or not one.places.parts
+        ):
             continue
         control = one.address + _journal_size(one), one.places.control_size
         cell = any(a.start <= one.places.pid_cell < a.end and a.flags == "rw-p" and not a.inode for a in mapped)

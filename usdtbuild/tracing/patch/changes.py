@@ -21,7 +21,7 @@ from .slots import Load
 from .spot import Word
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from mmap import mmap
 
     from ..maps import Area, Memory
@@ -127,7 +127,7 @@ def _semaphore(address: int, value: int) -> journal.Entry:
     return journal.Entry(address, 0, before, after, journal.SEMAPHORE)
 
 
-def _restore(entries: Sequence[journal.Entry], memory: Memory, spots: dict[int, Spot]) -> list[Refusal]:
+def _restore(entries: Iterable[journal.Entry], memory: Memory, spots: dict[int, Spot]) -> list[Refusal]:
     """Put back what entries say; return sites that somebody else has changed meanwhile."""
     refusals = []
     for entry in entries:
@@ -201,7 +201,7 @@ def _put_back_jump(entry: journal.Entry, memory: Memory) -> bool:
 
 def earlier_mirrors(mapped: Sequence[Area], memory: Memory) -> dict[int, int]:
     """Return by site the mirrors that earlier traces have left in a process."""
-    entries = [entry for found in journal.find(mapped, memory) for entry in found.entries]
+    entries = (entry for found in journal.find(mapped, memory) for entry in found.entries)
     return {one.address: one.mirror for one in entries if one.mirror and not one.flags & journal.PADDED}
 
 

@@ -14,7 +14,7 @@ from ...limits import JOURNAL_ENTRIES, JOURNAL_PARTS
 from ..model import NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from mmap import mmap
 
     from ..maps import Area, Memory
@@ -86,32 +86,46 @@ def set_entry(data: mmap, index: int, entry: Entry) -> None:
     _ENTRY.pack_into(data, START + index * _ENTRY.size, *entry)
 
 
+class Entries:
+    """The entries of a journal that was found, made one at a time: there may be a million, forged ones."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+
+    def __len__(self) -> int:
+        return len(self._raw) // _ENTRY.size
+
+    def __iter__(self) -> Iterator[Entry]:
+        return map(Entry._make, _ENTRY.iter_unpack(self._raw))
+
+
 class Found(NamedTuple):
     """A journal that was found in a process; `owner` is the tracer's process, 0 if it is gone."""
 
     address: int
     owner: int
-    entries: tuple[Entry, ...]
+    entries: Entries
     places: Places
 
 
 def find(mapped: Sequence[Area], memory: Memory) -> list[Found]:
-    """Return the journals in a process."""
-    found = []
+    """Return the journals in a process, with no more entries than `JOURNAL_ENTRIES` in all of them."""
+    found, most = [], JOURNAL_ENTRIES
     for area in mapped:
         if area.name.startswith(f"/memfd:{NAME}") and area.offset == 0 and "w" in area.flags:
             header = memory.read(area.start, _HEADER.size)
             if len(header) < _HEADER.size or header[:8] != _MAGIC:
                 continue
             _, owner, count, started, rings, cell, control, parts = _HEADER.unpack(header)
-            if count > JOURNAL_ENTRIES or parts > JOURNAL_PARTS or size(count, parts) > area.end - area.start:
+            if count + parts > most or parts > JOURNAL_PARTS or size(count, parts) > area.end - area.start:
                 continue  # no journal of ours: the process can write there
             raw = memory.read(area.start + START, size(count, parts) - START)
             if len(raw) != size(count, parts) - START:
                 continue
-            entries = tuple(Entry(*fields) for fields in _ENTRY.iter_unpack(raw[: count * _ENTRY.size]))
+            most -= count + parts
             places = Places(rings, cell, control, tuple(_PART.iter_unpack(raw[count * _ENTRY.size :])))
             alive = started and start_time(owner) == started
+            entries = Entries(raw[: count * _ENTRY.size])
             found.append(Found(area.start, owner if alive else 0, entries, places))
     return found
 
