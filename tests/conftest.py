@@ -101,6 +101,28 @@ def sample(items: list[pytest.Item], most: int) -> list[pytest.Item]:
     return chosen
 
 
+def combinations_beyond(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield those of one function's tests without which each value of each of its parameters is still there once."""
+    # What pytest calls the values, one for each `parametrize`: a row of a table that somebody wrote is one value.
+    left = {item: set(enumerate(item.callspec._idlist)) for item in items if isinstance(item, pytest.Function)}
+    missing = set().union(*left.values())
+    while missing:
+        best = max(left, key=lambda item: len(left[item] & missing))
+        missing -= left.pop(best)
+    yield from left
+
+
+def mark_combinations(items: list[pytest.Item], most: int = 6) -> None:
+    """Mark as slow what repeats: of functions with many tests, combinations of values that others have, too."""
+    functions: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if hasattr(item, "callspec") and not item.get_closest_marker("slow"):
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for tests in functions.values():
+        for item in combinations_beyond(tests) if len(tests) > most else ():
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a run by root that skipped tests for lack of what `make test` installs."""
@@ -128,8 +150,10 @@ def avoidable(config: pytest.Config) -> list[str]:
 # --- the live marker ------------------------------------------------------------------------------------------
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses by the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Choose a sample if one is asked for; skip the live tests that this machine can't run, and mark their reports."""
+    """Choose what is quick; skip the live tests that this machine can't run, and mark their reports."""
+    mark_combinations(items)
     if most := config.getoption("--sample"):
         chosen = sample(items, most)
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])

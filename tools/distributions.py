@@ -80,7 +80,9 @@ def why_not(mirror: str, suite: str) -> str:
 
 def in_system(folder: Path, release: str, chosen: argparse.Namespace) -> list[tuple[str, int]]:
     """Make a system and run targets there; return a line and an exit code for each."""
-    made = run("debootstrap", "--variant=minbase", f"--include={BARE}", RELEASES[release], folder, chosen.mirror)
+    # What it mounts there it leaves when it is ended; so it has mounts of its own, too.
+    debootstrap = ("unshare", "--mount", "debootstrap", "--variant=minbase", f"--include={BARE}")
+    made = run(*debootstrap, RELEASES[release], folder, chosen.mirror)
     if made.returncode:
         return [(f"left out: debootstrap: {made.stdout.strip().splitlines()[-1]}", 0)]
     shutil.copy("/etc/resolv.conf", folder / "etc/resolv.conf")
