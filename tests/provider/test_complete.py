@@ -485,3 +485,32 @@ def test_the_first_screen_shows_the_probes(tmp_path: Path, usdtbuild: Any) -> No
     ):  # fmt: skip
         assert words in first
     assert len(text.splitlines()) <= 250
+
+
+# --- other machines -----------------------------------------------------------------------------------------------
+
+CELLS = r"{}\(%eax\)"
+TARGETS = {  # what an argument's place is written as; {} is the offset of a cell
+    "aarch64-linux-gnu": r"x\d+", "riscv64-linux-gnu": r"([ast]\d+|-?\d+)", "s390x-linux-gnu": r"(%r\d+|-?\d+)",
+    "powerpc64le-linux-gnu": r"(\d+|i-?\d+)", "armv7-linux-gnueabihf": r"\[r\d+, #{}\]", "i686-linux-gnu": CELLS,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("compiler", ["clang", "clang-19", "clang++"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_other_machines(target: str, compiler: str, app: Path, run: Any, need: Any) -> None:
+    """Zero is a constant of its own on some: a register that no tracer knows."""
+    need(compiler)
+    language = ["-x", "c++"] if "++" in compiler else []
+    (app / "use.c").write_text(USED.replace("APP_TYPES(number, 2,", "APP_TYPES(number, 0,"))
+    for options in (["-O0", "-fPIC"], ["-O2"]):
+        command = [f"--target={target}", *language, *options, "-c", "use.c", "-o", "use.o"]
+        run(compiler, *command, "-Wall", "-Wextra", "-Werror", cwd=app)
+        shown = re.findall("Arguments: ?(.*)", run("readelf", "-nW", "use.o", cwd=app).stdout)
+        assert len(shown) == 7
+        for line in filter(None, shown):
+            operands = re.findall(r"-?[1248]@(?:\[[^]]*\]|\S+)", line)
+            assert len(operands) in (4, 6, 12)
+            for i, operand in enumerate(operands):
+                places = TARGETS[target].format(8 * i), r"\d+\(%r\d+\)"  # s390x has cells from nine arguments on
+                assert any(re.fullmatch(rf"-?[1248]@{place}", operand) for place in places), line
