@@ -59,6 +59,8 @@ def open_input(path: str) -> Opened:
         descriptor = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except OSError as error:
         raise InputError(path, _reason(error)) from None
+    except ValueError:
+        raise InputError(path, "is no path") from None
     try:
         return Opened(descriptor, path)
     except OSError as error:

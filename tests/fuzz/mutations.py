@@ -180,6 +180,8 @@ def dof(data: bytes, source: random.Random) -> bytes:
     content = bytearray(data)
     whole = Elf(True, "<" if data[5] == 1 else ">", (), 0)
     for _ in range(source.choice((1, 1, 2, 4))):
+        if not content:
+            break
         count = max(len(content) // 32 - 2, 1)
         place = source.randrange(4)
         if place == 0:

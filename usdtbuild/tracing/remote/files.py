@@ -7,6 +7,7 @@ below a folder that stands for the program's root, through the stub where it can
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -166,6 +167,9 @@ class Files:
             if data[:4] != MAGIC:
                 raise InputError(path, f"{what} is no ELF file")
             return Image(data, path)
+        # The stub chose the path, and the mere opening of a device can do something.
+        if not os.path.isfile(path):  # noqa: PTH113 - not for bytes that are no path
+            raise InputError(path, f"{what} is no file here", "--sysroot names the folder that has it")
         return self._open_here(path)
 
     def _open_here(self, path: str, name: str = "") -> Image:
