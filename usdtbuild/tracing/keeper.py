@@ -13,6 +13,7 @@ import fcntl
 import os
 import struct
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from .errors import TracerError
@@ -72,37 +73,60 @@ class Keeper:
 KEEPER = Keeper()
 
 
+class _Said:
+    """What the worker has said, each place once."""
+
+    def __init__(self) -> None:
+        self.processes: set[int] = set()
+        self.breakpoints: dict[int, bytes] = {}
+        self.semaphores: Counter[tuple[int, int]] = Counter()
+        self.is_over = True  # as long as nothing has begun
+
+    def hear(self, pid: int, what: int, address: int, before: bytes) -> None:
+        """Take one record."""
+        self.is_over = what == _OVER
+        if what == _PROCESS:
+            self.processes.add(pid)
+        elif what == _TRAP:
+            self.breakpoints[address] = before
+        elif what in {_SEMAPHORE, _DOWN}:
+            self.semaphores[pid, address] += 1 if what == _SEMAPHORE else -1
+
+
 def _keep(source: int) -> None:
     """Wait for the worker's end. Nothing of the worker's stays open here, whose ends others wait for."""
     null = os.open(os.devnull, os.O_RDWR)
-    for number in range(3):
+    for number in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
+        if number not in {null, source}:
+            with contextlib.suppress(OSError):
+                os.close(number)
+    for number in {0, 1, 2} - {source}:
         os.dup2(null, number)
-    os.dup2(source, 3)
-    os.closerange(4, os.sysconf("SC_OPEN_MAX"))
-    said = b""
-    while piece := os.read(3, _ROOM):
-        said += piece
-    records = list(_RECORD.iter_unpack(said[: len(said) // _RECORD.size * _RECORD.size]))
-    if records and records[-1][1] != _OVER:
-        for pid in dict.fromkeys(pid for pid, what, _, _ in records if what == _PROCESS):
-            with contextlib.suppress(OSError, TracerError):
-                _put_back(pid, records)
+    said, left = _Said(), b""
+    while piece := os.read(source, _ROOM):
+        left += piece
+        whole = len(left) // _RECORD.size * _RECORD.size
+        for record in _RECORD.iter_unpack(left[:whole]):
+            said.hear(*record)
+        left = left[whole:]
+    for pid in () if said.is_over else sorted(said.processes):
+        with contextlib.suppress(OSError, TracerError):
+            _put_back(pid, said)
 
 
-def _put_back(pid: int, records: list[tuple[int, int, int, bytes]]) -> None:
+def _put_back(pid: int, said: _Said) -> None:
     """Put back what a killed worker has changed in a process. Raises TracerError, OSError."""
     trap = HOST.traps.instruction
     tracees = Tracees()
     with _seized(tracees, pid), contextlib.closing(Memory(pid)) as memory:
-        # Of a process that was forked, what the other has: an address says enough, because only a trap goes.
-        for address, before in {at: before for _, what, at, before in records if what == _TRAP}.items():
+        # A process that was forked has those of the other; an address says enough, because only a trap goes.
+        for address, before in said.breakpoints.items():
             if memory.read(address, len(trap)) == trap:
                 memory.write(address, before[: len(trap)])
-        up = [at for one, what, at, _ in records if (one, what) == (pid, _SEMAPHORE)]
-        for _, _, address, _ in (record for record in records if record[:2] == (pid, _DOWN)):
-            up.remove(address)
-        for address in up:
-            memory.write(address, struct.pack("<H", max(0, (memory.word(address, 2) or 0) - 1)))
+        for (_, address), count in ((one, count) for one, count in said.semaphores.items() if one[0] == pid):
+            value = memory.word(address, 2)
+            if value and count > 0:
+                memory.write(address, struct.pack("<H", value - 1))
         clean_up(tracees, pid, memory)
 
 
