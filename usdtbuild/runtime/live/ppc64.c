@@ -65,7 +65,7 @@ void live_machine_entry(live_point *point)
 const uint8_t live_parameters[] = {8, 0, 1, 2, 3, 4, 5, 6, 7};
 enum { SAVED_BYTES = 1088 - 128 + 640 };
 
-/* A register is a bare number, memory 8(9), a constant i5 (usdtbuild/machines/ppc.py). */
+/* A register is a bare number, memory 8(9), a constant i5 (usdtbuild/machines/ppc). */
 int live_machine_operand(const char *text, size_t length, usdt_live_argument_place *place)
 {
 	const char *at = text, *end = text + length;
