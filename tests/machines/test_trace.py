@@ -18,10 +18,11 @@ from .test_corpus import BROKEN, BUILDS, BY_CALL, NAMES
 
 def bits(value, size):
     """An argument of a trace as the reference has it: an unsigned number of the record's size."""
+    if isinstance(value, dict):  # a pointer, or a number that JSON can't hold
+        (text,) = value.values()
+        value = float(text) if "float" in value else int(text, 0)
     if isinstance(value, float):
         value = int.from_bytes(struct.pack("<f" if size == 4 else "<d", value), "little")
-    elif isinstance(value, str):  # a pointer
-        value = int(value, 16)
     return (value or 0) & (1 << 8 * size) - 1
 
 

@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 
 from usdtbuild.errors import UsageError
-from usdtbuild.tracing.model import ENTER, EXIT, Event, Refusal, Report
+from usdtbuild.tracing.job import Job, Stood
+from usdtbuild.tracing.model import ENTER, EXIT, Event, Refusal, Report, Stops
 from usdtbuild.tracing.outputs.bars import Distribution, duration
 from usdtbuild.tracing.outputs.by import By
 from usdtbuild.tracing.outputs.count import Count, CountFile
+from usdtbuild.tracing.outputs.folded import Folded
 from usdtbuild.tracing.outputs.histogram import Histogram
 from usdtbuild.tracing.outputs.latency import Latency
+from usdtbuild.tracing.selection import Wanted
+from usdtbuild.tracing.session import Session
 
 from .recorded import EVENTS, PATH, REPORT, TARGETS, target, written
 
@@ -247,6 +251,30 @@ def test_calls_that_an_exception_ended_may_not_have_returned() -> None:
     pair = [target(0, "f", kind=ENTER, provider=""), target(1, "f", kind=EXIT, provider="")]
     text = written(Latency, "f", "f:return", targets=pair, events=[Event(1, 1, 1, 0, ())])
     assert "1 calls had not returned by the end of the trace: they go on, or an exception or longjmp" in text
+
+
+def test_what_a_stop_takes_is_no_time_of_the_program() -> None:
+    pair = [target(0, "f", kind=ENTER, provider=""), target(1, "f", kind=EXIT, provider="")]
+    events = [Event(0, 1, 1, 0, ()), Event(90_000, 1, 1, 1, (), 80_000), Event(91_000, 1, 2, 0, ()),
+              Event(180_000, 1, 1, 0, (), 160_000), Event(190_000, 1, 2, 1, (), 98_000)]  # fmt: skip
+    report = REPORT._replace(targets=tuple(pair), lost=(0, 0), ended=200_000, stops=Stops(5, 9_000, 3_000))
+    stream, tree = io.StringIO(), io.StringIO()
+    for output in Latency(stream, "f", "f:return"), Folded(tree):
+        output.start(pair)
+        output.events(events)
+        output.finish(report)
+    found = lines(stream.getvalue())
+    assert found[1].startswith("min 1.00 us mean 5.50 us")
+    assert found[2].startswith("(without what stops at breakpoints took; good to 12 us for each stop")
+    assert tree.getvalue() == "f 31000\n"  # 10 and 1 us, and 20 of the one that is open
+
+
+def test_hits_know_how_long_their_thread_has_stood() -> None:
+    session = Session(Job(Wanted()))
+    session._on_stood(Stood([(7, 100, 50), (8, 100, 500), (7, 200, 100), (7, 400, 10)]))
+    times = [90, 100, 160, 200, 250, 300, 500]
+    assert [session._with_held(Event(time, 1, 7, 0, ())).held for time in times] == [0, 0, 50, 50, 100, 150, 160]
+    assert session._with_held(Event(300, 1, 8, 0, ())).own == 100
 
 
 def test_targets_that_come_later_and_do_not_fit_are_left_out() -> None:

@@ -69,6 +69,9 @@ def tell(
     for target, count, lost in zip(report.targets, report.hits, report.lost) if verbose else ():
         if lost:
             echo(f"usdtbuild: lost: {lost} of {count} hits of {target.title}", err=True)
+    if verbose and report.stops is not None:
+        cost = f", each for {report.stops.cost / 1000:.0f} us and what is done there" if report.stops.cost else ""
+        echo(f"usdtbuild: breakpoints have stopped threads {report.stops.times} times{cost}", err=True)
     if verbose:
         still = f"; the program stood still for {stood_still * 1000:.1f} ms" if stood_still else ""
         echo(f"usdtbuild: traced with {' and '.join(report.engines) or 'nothing'}{still}", err=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..rights import User
     from .filters import Filter
-    from .model import Event, Refusal, Target
+    from .model import Event, Refusal, Stops, Target
     from .patch.code import Shape
     from .patch.rings import SiteSpec
     from .patch.tables import Keys
@@ -128,6 +128,12 @@ class Seen(NamedTuple):
     events: Sequence[Event]
 
 
+class Stood(NamedTuple):
+    """Stops of threads that are over: the thread, since when, and for how long."""
+
+    stops: Sequence[tuple[int, int, int]]
+
+
 class Counted(NamedTuple):
     """Hits and lost hits so far, by target."""
 
@@ -156,9 +162,10 @@ class Ended(NamedTuple):
     stood_still: float
     threads: dict[int, str]
     dropped: int = 0  # records in rings that the program has damaged
+    stops: Stops | None = None
 
 
-Told = Noted | Processes | Sites | Raw | Mark | Seen | Counted | Tabled
+Told = Noted | Stood | Processes | Sites | Raw | Mark | Seen | Counted | Tabled
 Message = Started | Targets | Refused | Told | Failed | Ended
 # What the front may ask later, as plain bytes: who has no rights must not say anything that is unpickled by who has.
 STOP, KILL, TERM, GO = b"stop", b"kill", b"term", b"go"

@@ -158,13 +158,22 @@ class Target(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One hit. `target` is the number of its Target; `values` are its arguments in order."""
+    """One hit. `target` is the number of its Target; `values` are its arguments in order.
+
+    `held` is for how long, in nanoseconds, its thread has stood for the tracer before: `own` time goes on without that.
+    """
 
     time: int
     pid: int
     tid: int
     target: int
     values: tuple[Value, ...]
+    held: int = 0
+
+    @property
+    def own(self) -> int:
+        """The hit's time on a clock that stands while its thread stands for the tracer."""
+        return self.time - self.held
 
 
 class Refusal(NamedTuple):
@@ -187,6 +196,15 @@ class Totals(NamedTuple):
     lost: dict[int, int]
 
 
+class Stops(NamedTuple):
+    """How many stops of threads at breakpoints there were, what each took beyond what was seen of it, and by how much
+    that varies (nanoseconds)."""
+
+    times: int
+    cost: int
+    spread: int
+
+
 class Report(NamedTuple):
     """How a trace ended. `counts[number]` are all hits of a target, the lost ones too; `lost[number]` those of them
     whose event is missing. `refusals` are what was not traced at all or not to the end.
@@ -195,6 +213,7 @@ class Report(NamedTuple):
     `exit_code` is how the program ended: its code, negative for a signal, None if it didn't end or isn't ours.
     `threads` are names of threads by number, as far as they were seen; `engines` names of what did the work.
     `looked_up`: what the program and its libraries have was looked up before the trace ended.
+    `stops` says what breakpoints have taken, None where there were none; it isn't in `held` if its cost is 0.
     `unfiltered`: with a filter, `counts` are hits that passed, and these all hits, of which `lost` never got there.
     """
 
@@ -210,6 +229,7 @@ class Report(NamedTuple):
     exit_code: int | None = None
     looked_up: bool = True
     unfiltered: tuple[int, ...] = ()
+    stops: Stops | None = None
 
     @property
     def hits(self) -> tuple[int, ...]:

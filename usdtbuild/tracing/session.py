@@ -99,6 +99,8 @@ class Session(Tracer):
         self._skipping = self._stop_early = False
         self._marks = 0  # how many of these are marks
         self._held: list[Event] = []
+        self._stood: dict[int, deque[tuple[int, int]]] = {}  # by thread, stops that no hit came behind yet
+        self._held_for: dict[int, int] = {}  # by thread, how long those before have lasted
         self._worker: subprocess.Popen[bytes] | None = None
         self._link: Connection | None = None
         self._spool: Reader | None = None
@@ -231,6 +233,19 @@ class Session(Tracer):
         for event in message.events:
             self._recorded[event.target] = self._recorded.get(event.target, 0) + 1
 
+    def _on_stood(self, message: job.Stood) -> None:
+        for tid, since, lasted in message.stops:
+            self._stood.setdefault(tid, deque()).append((since, lasted))
+
+    def _with_held(self, event: Event) -> Event:
+        """Return a hit with how long its thread had stood; hits of a thread come in their order."""
+        stops = self._stood[event.tid]
+        held = self._held_for.get(event.tid, 0)
+        while stops and stops[0][0] + stops[0][1] <= event.time:
+            held += stops.popleft()[1]
+        self._held_for[event.tid] = held
+        return event._replace(held=held + (max(0, event.time - stops[0][0]) if stops else 0))
+
     def _on_counted(self, message: job.Counted) -> None:
         self._counted = Totals(*message)
         if self.wish.where is not None or self.wish.by:
@@ -245,13 +260,13 @@ class Session(Tracer):
     def _on_ended(self, message: job.Ended) -> None:
         self.engines = message.engines  # those too that came to work later, with libraries
         self._ended = message
-        self.exit_code, self.threads = message.exit_code, message.threads
+        self.exit_code, self.threads, self.stops = message.exit_code, message.threads, message.stops
         self.stood_still = message.stood_still
         self.finished = time.monotonic_ns()
 
     _HANDLERS: dict[type, Callable[[Session, Any], None]] = {  # noqa: RUF012
         job.Started: _on_started, job.Targets: _on_targets, job.Refused: _on_refused, job.Sites: _on_sites,
-        job.Processes: _on_processes, job.Tabled: _on_tabled,
+        job.Processes: _on_processes, job.Stood: _on_stood, job.Tabled: _on_tabled,
         job.Noted: lambda self, message: (self.warnings if message.always else self.notes).append(message.text),
         job.Seen: _on_seen, job.Counted: _on_counted, job.Failed: _on_failed, job.Ended: _on_ended,
     }  # fmt: skip
@@ -278,7 +293,7 @@ class Session(Tracer):
         self._held.sort(key=itemgetter(0))
         at = bisect_right(self._held, (1 << 63 if is_last else message.until,))
         ready, self._held = self._held[:at], self._held[at:]
-        return ready
+        return [self._with_held(one) if one.tid in self._stood else one for one in ready] if self._stood else ready
 
     def _decode(self, decoder: Decoder, size: int) -> None:
         """Make events of the next bytes of the spool."""

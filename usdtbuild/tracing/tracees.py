@@ -40,12 +40,13 @@ _GROUP_STOPS = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 class Thread:
     """A seized thread. `owed` is the signal that it gets when it goes on; `listening`: in a stop of job control."""
 
-    __slots__ = ("listening", "owed", "pid", "stopped", "tid", "trapped")
+    __slots__ = ("listening", "owed", "pid", "since", "stopped", "tid", "trapped")
 
     def __init__(self, tid: int, pid: int) -> None:
         self.tid, self.pid = tid, pid
         self.stopped = self.listening = False
         self.owed = 0
+        self.since = 0  # when it has stopped
         self.trapped = False  # it has run into a breakpoint that nobody has handled yet
 
 
@@ -85,6 +86,8 @@ class Tracees:
         self.ended: dict[int, int] = {}  # processes that ended, and how
         self.unseen: list[ptrace.Stop] = []  # what happened while something else was waited for
         self.astray: Callable[[Thread], bool] = lambda _: False  # whether a fault is due to us, and made good by now
+        self.stop_cost = 0  # nanoseconds that a stop takes beyond what we see of it, if it was measured
+        self.stood: list[tuple[int, int, int]] = []  # thread, since when, and for how long: stops that are over
         self.stood_still = 0.0  # seconds that processes stood for somebody's `standing`
         self.calm = False  # nothing is half done, so whoever hears that the front is gone may leave off
         self._inner = 0
@@ -169,6 +172,8 @@ class Tracees:
 
     def note(self, thread: Thread, stop: ptrace.Stop) -> None:
         """Remember that a thread has stopped, and what it is owed."""
+        if not thread.stopped:
+            thread.since = time.monotonic_ns()
         thread.stopped = True
         thread.listening = stop.event == ptrace.EVENT_STOP and stop.signal in _GROUP_STOPS
         if stop.event and stop.event != ptrace.EVENT_STOP:
@@ -195,6 +200,8 @@ class Tracees:
             return
         owed, thread.owed = self._owed(thread), 0
         thread.stopped = False
+        if self.stop_cost:
+            self.stood.append((thread.tid, thread.since, time.monotonic_ns() - thread.since + self.stop_cost))
         with contextlib.suppress(OSError):
             if thread.listening and not owed:
                 ptrace.call(ptrace.LISTEN, thread.tid)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .call_tree import CallTree
     from .job import Job
-    from .model import Event, Refusal, Target, Totals
+    from .model import Event, Refusal, Stops, Target, Totals
     from .patch.tables import Keys
 
 
@@ -78,6 +78,7 @@ class Tracer(Protocol):
     passed: dict[int, int]  # with Ability.EVALUATE, hits by target that passed the filter and are only counted
     keys: dict[int, Keys]  # at the end, of these hits by the value of an argument
     looked_up: bool  # what the program has
+    stops: Stops | None  # what breakpoints have taken
 
     def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
         """`tell` takes what a user should read while the trace runs."""
@@ -85,7 +86,7 @@ class Tracer(Protocol):
         self.targets, self.refusals, self.warnings, self.notes = [], [], [], []
         self.engines, self.pid, self.exit_code, self.threads = (), 0, None, {}
         self.passed, self.keys = {}, {}
-        self.stood_still, self.left_out, self.looked_up = 0.0, 0, False
+        self.stood_still, self.left_out, self.looked_up, self.stops = 0.0, 0, False, None
         self.started = self.finished = time.monotonic_ns()
 
     def start(
@@ -144,6 +145,7 @@ class Tracer(Protocol):
             tuple(self.targets), tuple(counts.get(one, 0) for one in numbers),
             tuple(lost.get(one, 0) for one in numbers), tuple(self.refusals), self.engines, self.started,
             self.finished, time.time_ns() - time.monotonic_ns(), self.threads, self.exit_code, self.looked_up,
+            stops=self.stops,
         )  # fmt: skip
 
     def __enter__(self) -> Tracer:

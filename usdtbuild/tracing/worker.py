@@ -18,11 +18,11 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from ..errors import UsdtError
-from . import clock, job, ptrace
+from . import clock, job, ptrace, stops
 from .arming import Process
 from .errors import FrontGoneError, TracerError
 from .keeper import KEEPER
-from .model import COUNT, Event
+from .model import COUNT, RECORD, Event, Stops
 from .outbox import Outbox
 from .processes import Processes
 from .spawn import Spawned
@@ -55,6 +55,7 @@ class Worker:
         self.counts: dict[int, int] = {}
         self._evaluates = wish.where is not None or bool(wish.by)  # so hits may be recorded to count them
         self.stopping = False
+        self.stops = self._spread = self._told_until = 0
         self._next_tick = self._next_count = 0.0
         self._over_at = 0
         self._pause = _TICK
@@ -74,7 +75,9 @@ class Worker:
         if self.wish.what == COUNT and not self._evaluates:
             self.counts[target] = self.counts.get(target, 0) + 1
             return
-        self.events.append(Event(time.monotonic_ns(), pid, tid, target, values))  # type: ignore[arg-type]
+        at = max(self.tracees.threads[tid].since, self._told_until)  # what is older has been told to be whole
+        self.stops += 1
+        self.events.append(Event(at, pid, tid, target, values))  # type: ignore[arg-type]
         if len(self.events) >= _BATCH:
             self._flush()
 
@@ -93,6 +96,10 @@ class Worker:
         if final or started >= self._next_count:
             self._next_count = started + _COUNTING
             self._count()
+        self._told_until = until
+        if self.tracees.stood:
+            self.tell(job.Stood(self.tracees.stood))
+            self.tracees.stood = []
         if final or not self.spool.full:  # else there are older records to come
             self.tell(job.Mark(ticks if not final else 1 << 63, now, until))
         if self.wish.what == COUNT and not self._evaluates:
@@ -155,6 +162,9 @@ class Worker:
 
     def run(self) -> None:
         """Trace until the program ends or the front has had enough."""
+        if self.wish.what == RECORD:
+            with contextlib.suppress(OSError):
+                self.tracees.stop_cost, self._spread = stops.measure()
         if self.wish.argv:
             if not self._start():
                 self.tell(job.Ended(-signal.SIGINT, (), 0.0, {}))
@@ -174,7 +184,8 @@ class Worker:
         for note in arming.fallen_back():
             self.tell(job.Noted(note, always=True))
         dropped = sum(one.dropped for _, one in arming.engines())
-        self.tell(job.Ended(code, arming.used, arming.stood_still, self.processes.names, dropped))
+        told = Stops(self.stops, self.tracees.stop_cost, self._spread) if self.stops else None
+        self.tell(job.Ended(code, arming.used, arming.stood_still, self.processes.names, dropped, told))
         self.outbox.send_all()
 
     def _start(self) -> bool:

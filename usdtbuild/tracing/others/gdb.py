@@ -23,7 +23,7 @@ from ...errors import InputError
 from ..errors import TracerError
 from ..loader import find_loader
 from ..maps import Memory, areas
-from ..model import COUNT, MISSING, PROBE, STRING, Event, Refusal, Totals, Unreadable, string
+from ..model import COUNT, MISSING, PROBE, STRING, Event, Refusal, Stops, Totals, Unreadable, string
 from ..numbering import Numbering
 from ..selection import select as find
 from ..spawn import Spawned
@@ -229,6 +229,7 @@ class Gdb(Tracer):
             return
         target, site = found
         self._counts[target.number] = self._counts.get(target.number, 0) + 1
+        self.stops = Stops(sum(self._counts.values()), 0, 0)
         if self.wish.what == COUNT:
             return
         values: list[Value] = []

@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import InputError, UsageError
+from ..stops import said_of
 from . import COUNTS, EVENTS, KEYS
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ ENDINGS = {
     ".html": ("html", "Html", "a timeline"),
 }
 TEXT = ("", ".txt", ".log", ".out")  # what would be printed otherwise
+_OWN_TIMES, _TIMES = (".svg", ".folded"), (".html", ".json")  # those that show how long something took
 _COUNTS = (".json", ".jsonl", ".csv")  # what --count is written to for programs
 
 
@@ -133,7 +135,12 @@ class _InFile:
     def finish(self, report: Report) -> None:
         self._do(self._output.finish, report)
         self._do(self._stream.flush)
-        self.notes = [f"{self._name}: {note}" for note in getattr(self._output, "notes", [])]
+        notes = [*getattr(self._output, "notes", [])]
+        if report.stops is not None and PurePath(self._name).suffix in _OWN_TIMES:
+            notes.append(said_of(report.stops))
+        elif report.stops is not None and PurePath(self._name).suffix in _TIMES and self.needs == EVENTS:
+            notes.append("the times include what stops at breakpoints took; --latency and .svg leave it out")
+        self.notes = [f"{self._name}: {note}" for note in notes]
 
     def close(self) -> None:
         getattr(self._output, "close", lambda: None)()

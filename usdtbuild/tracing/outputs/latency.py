@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING
 from ...errors import UsageError
 from ..filters import argument_index, said_arguments
 from ..model import CALL, ENTER, MISSING
+from ..stops import said_of
 from . import EVENTS
 from .bars import Distribution, duration, round_duration
 from .values import argument_names, title, value_text
@@ -109,7 +110,7 @@ class Latency:
         self._is_waiting -= 1
         if not waiting:
             del self._waiting[slot]
-        lasted = max(0, event.time - begin.time)
+        lasted = max(0, event.own - begin.own if event.tid == begin.tid else event.time - begin.time)
         self._seen.add(lasted)
         number = _class(lasted)
         self._classes[number] = self._classes.get(number, 0) + 1
@@ -134,6 +135,8 @@ class Latency:
             quantiles = "  ".join(f"p{100 * part:g} {duration(self._quantile(part))}" for part in _QUANTILES)
             write(f"  min {duration(self._seen.least)}  mean {duration(mean)}  {quantiles}"
                   f"  max {duration(self._seen.most)}\n")  # fmt: skip
+            if report.stops is not None:
+                write(f"  {said_of(report.stops)}\n")
             write("\n")
             self._stream.writelines(f"{line}\n" for line in self._seen.lines(round_duration))
             self._write_slowest()

@@ -58,6 +58,7 @@ class Stacks:
         self._hits = Node()
         self._nodes = 0
         self._last = 0
+        self._held: dict[int, int] = {}  # how long threads have stood
         self._any = False
 
     def start(self, targets: Sequence[Target]) -> None:
@@ -68,6 +69,7 @@ class Stacks:
         """Take hits, oldest first."""
         for event in events:
             role = self._roles[event.target]
+            self._held[event.tid] = event.held
             if role.kind == POINT:
                 self._hits.child(one_line(role.name)).own += 1
             elif role.kind == BEGIN:
@@ -87,12 +89,12 @@ class Stacks:
             self._nodes += 1
             if self._nodes > _MOST_NODES:
                 name = OTHERS
-        stack.append(_Frame(role, above.child(name), event.time))
+        stack.append(_Frame(role, above.child(name), event.own))
 
     def _end(self, event: Event, role: Role) -> None:
         stack = self._open.get(event.tid, [])
         if any(frame.role.key == role.key for frame in reversed(stack)):
-            while self._close(stack, event.time).key != role.key:
+            while self._close(stack, event.own).key != role.key:
                 pass
 
     def _close(self, stack: list[_Frame], time: int) -> Role:
@@ -105,9 +107,9 @@ class Stacks:
 
     def finish(self, ended: int) -> tuple[Node, str]:
         """Return the tree and the unit that it counts in, `ns` or `hits`. What is open lasts until the end."""
-        for _, stack in sorted(self._open.items()):
+        for tid, stack in sorted(self._open.items()):
             while stack:
-                self._close(stack, max(ended, self._last))
+                self._close(stack, max(ended, self._last) - self._held.get(tid, 0))
         return (self._times, "ns") if self._any else (self._hits, "hits")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UsdtError
 from ..errors import TracerError
-from ..model import Refusal, Totals
+from ..model import Refusal, Stops, Totals
 from ..tracer import Tracer
 from .emulator import Emulator, prefix_of
 from .packets import connect
@@ -152,6 +152,8 @@ class Remote(Tracer):
     def report(self) -> Report:
         """Return how the trace was."""
         self.looked_up = self._program is not None and self._program.found.looked_up
+        hits = sum(self.totals.counts.values())
+        self.stops = Stops(hits, 0, 0) if hits else None
         return super().report()
 
     def close(self) -> None:
