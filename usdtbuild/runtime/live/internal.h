@@ -153,6 +153,8 @@ typedef struct live_point {
 	uint8_t padding, landing_pad, nops, first_nop; /* of entries: bytes */
 	uint8_t n, m;                  /* of entries, in the compiler's NOPs */
 	uint8_t failed;                /* in the run that is going on */
+	uint32_t key;                  /* live_key() of its name */
+	uint32_t same;                 /* 1 + the next point of the module's in the same chain of `chains`, or 0 */
 } live_point;
 
 enum { LIVE_OFF, LIVE_ON };
@@ -178,6 +180,7 @@ typedef struct live_module {
 	unsigned code_count;
 	live_point *points;            /* an array; probes first */
 	uint32_t point_count, probe_count;
+	uint32_t *chains, chain_mask;  /* 1 + the first point with such a key, or 0; NULL until it is asked for */
 	uint32_t identity;             /* of its memory, to know it again */
 	uint8_t seen, prepared, from_memory;
 	char *region;                  /* stubs, then counts */
@@ -231,6 +234,7 @@ LIVE_HIDDEN void live_linker_changed(void); /* live.c: called by the dynamic lin
 /* -- live.c ----------------------------------------------------------------------------------------------------- */
 
 LIVE_HIDDEN int live_has_glibc(void); /* the C library that the process has */
+LIVE_HIDDEN uint32_t live_key(const char *name); /* rules.c: a number that names share seldom; not 0 */
 LIVE_HIDDEN int live_at_fork(void (*before)(void), void (*after)(void), void (*child)(void));
 
 /* -- text.c ----------------------------------------------------------------------------------------------------- */

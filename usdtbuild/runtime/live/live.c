@@ -220,22 +220,69 @@ static uint32_t switch_list(live_module *module, live_point **list, size_t count
 	return done;
 }
 
-static int apply_to(live_module *module, unsigned kinds)
+/* Chains of points whose names have the same key, so that switching one of many needn't look at all. 0 without memory. */
+static int make_chains(live_module *module)
+{
+	uint32_t size = 1, i;
+
+	while (size < module->point_count)
+		size *= 2;
+	if (!module->chains && (module->chains = live_allocate(&module->arena, size * sizeof *module->chains))) {
+		module->chain_mask = size - 1;
+		for (i = module->point_count; i-- > 0;) {
+			uint32_t *chain = &module->chains[module->points[i].key & module->chain_mask];
+
+			module->points[i].same = *chain;
+			*chain = i + 1;
+		}
+	}
+	return module->chains != NULL;
+}
+
+enum { FIRST = UINT32_MAX };
+
+/* The next point whose name may have this key, or any with 0; `at` begins as FIRST. */
+static live_point *next_point(live_module *module, uint32_t key, uint32_t *at)
+{
+	uint32_t index;
+
+	if (!key || !make_chains(module))
+		return ++*at < module->point_count ? &module->points[*at] : NULL;
+	index = *at == FIRST ? module->chains[key & module->chain_mask] : module->points[*at].same;
+	while (index && module->points[index - 1].key != key)
+		index = module->points[index - 1].same;
+	*at = index - 1;
+	return index ? &module->points[*at] : NULL;
+}
+
+static size_t count_of(live_module *module, uint32_t key)
+{
+	uint32_t at = FIRST;
+	size_t count = 0;
+
+	if (!key)
+		return module->point_count;
+	while (next_point(module, key, &at))
+		count++;
+	return count;
+}
+
+static int apply_to(live_module *module, unsigned kinds, uint32_t key)
 {
 	live_arena scratch = {0};
-	live_point **on = live_allocate(&scratch, 2 * module->point_count * sizeof *on + 32), **off;
-	size_t on_count = 0, off_count = 0, i;
+	size_t most = count_of(module, key), on_count = 0, off_count = 0;
+	live_point **on = most ? live_allocate(&scratch, 2 * most * sizeof *on + 32) : NULL, **off, *point;
+	uint32_t at = FIRST;
 	live_actions wanted;
 	live_decided decided[DECIDED];
 	int error = 0;
 
 	if (!on)
-		return USDT_LIVE_NO_MEMORY;
-	off = on + module->point_count + 1;
+		return most ? USDT_LIVE_NO_MEMORY : 0;
+	off = on + most + 1;
 	memset(&wanted, 0, sizeof wanted);
 	memset(decided, 0, sizeof decided);
-	for (i = 0; i < module->point_count; i++) {
-		live_point *point = &module->points[i];
+	while ((point = next_point(module, key, &at))) {
 		live_decided *now;
 
 		if (!(point->shown.kind & kinds))
@@ -269,13 +316,13 @@ static int apply_to(live_module *module, unsigned kinds)
 	return error;
 }
 
-static int apply(unsigned kinds)
+static int apply(unsigned kinds, uint32_t key)
 {
 	live_module *module;
 	int error = 0;
 
 	for (module = live_modules; module; module = module->next) {
-		int one = module->point_count ? apply_to(module, kinds) : 0;
+		int one = module->point_count ? apply_to(module, kinds, key) : 0;
 
 		error = error ? error : one;
 	}
@@ -286,14 +333,14 @@ static int apply(unsigned kinds)
  * Points that are on, and that others have changed since. While their breakpoint stands there, nothing is counted, and the point says so. When they
  * take it out they put back what the file has, which is the state of a point that is off: it is switched on again, as any that is off.
  */
-static void mend(live_module *module)
+static void mend(live_module *module, uint32_t key)
 {
 	live_arena scratch = {0};
-	live_point **list = NULL;
+	live_point **list = NULL, *point;
 	size_t count = 0, i;
+	uint32_t at = FIRST;
 
-	for (i = 0; i < module->point_count; i++) {
-		live_point *point = &module->points[i];
+	while (module->point_count && (point = next_point(module, key, &at))) {
 		int stands = point->state == LIVE_ON ? live_stands(point) : 1;
 
 		if (point->state != LIVE_ON || (stands == 1 && point->shown.is_on))
@@ -316,14 +363,14 @@ static void mend(live_module *module)
 }
 
 /* Look at points, and give new ones what the rules say. */
-static int look(int changed)
+static int look(int changed, uint32_t key)
 {
 	live_module *module;
 
 	for (module = live_modules; module; module = module->next)
-		mend(module);
+		mend(module, key);
 	live_watch_linker();
-	return changed && live_rule_count ? apply(USDT_LIVE_PROBES | USDT_LIVE_FUNCTIONS) : 0;
+	return changed && live_rule_count ? apply(USDT_LIVE_PROBES | USDT_LIVE_FUNCTIONS, 0) : 0;
 }
 
 static void (*on_change)(void);
@@ -340,32 +387,28 @@ void live_linker_changed(void)
 
 	if (lock_and_scan(&changed))
 		return; /* a dlopen of this library's own making, by way of a handler */
-	look(changed);
+	look(changed, 0);
 	unlock();
 	if (on_change)
 		on_change();
 }
 
 /* With `decided` all points were held against the rules just now; if this is the only one, `wanted` says which of them it matches. */
-static void count_points(const rule *r, int decided, int *on)
+static void count_matched(const rule *r, int decided, int *on)
 {
 	const int only = decided && r->on && live_rule_count == 1;
 	live_decided probes[DECIDED];
+	const live_point *point;
 	live_module *module;
-	uint32_t i;
 
-	last.modules = last.points = last.on = last.locked = 0;
 	for (module = live_modules; module; module = module->next) {
-		last.modules++;
+		uint32_t at = FIRST;
+
 		memset(probes, 0, sizeof probes);
-		for (i = 0; i < module->point_count; i++) {
-			const live_point *point = &module->points[i];
+		while (module->point_count && (point = next_point(module, r->key, &at))) {
 			live_decided *now;
 
-			last.points++;
-			last.on += point->shown.is_on;
-			last.locked += !point->cell;
-			if (!r || r->kind != point->shown.kind)
+			if (r->kind != point->shown.kind)
 				continue;
 			now = live_decided_of(probes, point);
 			if (!only && (point->shown.kind != USDT_LIVE_PROBES || now->name != point->shown.name)) {
@@ -381,6 +424,22 @@ static void count_points(const rule *r, int decided, int *on)
 	}
 }
 
+static void count_all(void)
+{
+	live_module *module;
+	uint32_t i;
+
+	last.modules = last.points = last.on = last.locked = 0;
+	for (module = live_modules; module; module = module->next) {
+		last.modules++;
+		last.points += module->point_count;
+		for (i = 0; i < module->point_count; i++) {
+			last.on += module->points[i].shown.is_on;
+			last.locked += !module->points[i].cell;
+		}
+	}
+}
+
 static int change(const rule *r)
 {
 	uint64_t start = now();
@@ -390,14 +449,14 @@ static int change(const rule *r)
 		return error;
 	memset(&last, 0, sizeof last);
 	last.reading_nanoseconds = now() - start;
-	error = look(changed); /* what is wrong with another rule mustn't keep this one from what it says */
+	error = look(changed, r->key); /* what is wrong with another rule mustn't keep this one from what it says */
 	added = live_add_rule(r);
 	if (!added && r->on)
 		live_give_cells();
 	if (!added)
-		applied = apply(r->kind);
+		applied = apply(r->kind, r->key);
 	error = added ? added : applied ? applied : error;
-	count_points(r, !error, &on);
+	count_matched(r, !error, &on);
 	last.nanoseconds = now() - start;
 	unlock();
 	return error ? error : r->on ? on : (int)last.switched;
@@ -423,6 +482,7 @@ static int new_rule(
 	r.data = data;
 	r.flags = flags;
 	r.minimum = minimum;
+	r.key = live_key_of(&r);
 	return change(&r);
 }
 
@@ -461,12 +521,12 @@ int usdt_live_function_off(const char *pattern)
 
 int usdt_live_refresh(void)
 {
-	int changed, error = lock_and_scan(&changed), on = 0;
+	int changed, error = lock_and_scan(&changed);
 
 	if (error)
 		return error;
-	error = look(changed);
-	count_points(NULL, 0, &on);
+	error = look(changed, 0);
+	count_all();
 	unlock();
 	return error ? error : (int)last.points;
 }
@@ -480,7 +540,7 @@ int usdt_live_each(unsigned kinds, const char *pattern, usdt_live_visitor *each,
 
 	if (error || (error = lock_and_scan(&changed)))
 		return error;
-	look(changed);
+	look(changed, 0);
 	for (module = live_modules; module && !stop; module = module->next)
 		for (i = 0; i < module->point_count && !stop; i++) {
 			const live_point *point = &module->points[i];
@@ -513,6 +573,10 @@ void usdt_live_get_statistics(usdt_live_statistics *statistics)
 {
 	if (!statistics)
 		return;
+	if (lock() == 0) {
+		count_all();
+		unlock();
+	}
 	*statistics = last;
 	statistics->skipped = live_skipped;
 	statistics->too_deep = live_too_deep;

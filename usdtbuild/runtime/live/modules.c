@@ -237,6 +237,7 @@ static void place_points(live_module *module, const live_list *list)
 		live_point *point = &module->points[i];
 
 		point->module = module;
+		point->key = live_key(point->shown.name);
 		if (!region) {
 			live_refuse(point, "no-memory", live_no_reach);
 			point->count = live_allocate(&module->arena, 64);

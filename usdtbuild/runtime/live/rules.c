@@ -116,6 +116,26 @@ int live_point_matches(unsigned kinds, const live_pattern *pattern, const live_p
 	return matches(pattern->text + pattern->probe, point->shown.name);
 }
 
+/* -- names -------------------------------------------------------------------------------------------------------- */
+
+uint32_t live_key(const char *name)
+{
+	uint32_t key = 2166136261u; /* FNV-1a */
+
+	while (*name)
+		key = (key ^ (unsigned char)*name++) * 16777619u;
+	return key ? key : 1;
+}
+
+/* Of each rule its key, which is all that most need be asked when there are thousands. */
+static uint32_t *keys;
+
+/* Whether two rules may have a point in common, or a rule and a point. */
+static int may_meet(uint32_t a, uint32_t b)
+{
+	return a == b || !a || !b;
+}
+
 /* -- what a point shall do ---------------------------------------------------------------------------------------- */
 
 int live_rule_applies(const rule *r, const live_point *point)
@@ -134,7 +154,7 @@ int live_decide(const live_point *point, live_actions *wanted, int *error)
 		const rule *r = &live_rules[i];
 		live_action *action;
 
-		if (!live_rule_applies(r, point))
+		if (!may_meet(keys[i], point->key) || !live_rule_applies(r, point))
 			continue;
 		if (!r->on) {
 			on = 0;
@@ -252,6 +272,13 @@ static const char *name_of(const rule *r)
 	return r->pattern.text + (r->kind == USDT_LIVE_PROBES ? r->pattern.probe : r->pattern.name);
 }
 
+uint32_t live_key_of(const rule *r)
+{
+	const char *name = name_of(r);
+
+	return strpbrk(name, "*?[-") ? 0 : live_key(name);
+}
+
 static int rule_covers(const rule *a, const rule *b)
 {
 	if (a->kind != b->kind)
@@ -279,6 +306,7 @@ static int is_same(const rule *a, const rule *b)
 static void drop_rule(unsigned index)
 {
 	memmove(&live_rules[index], &live_rules[index + 1], (live_rule_count - index - 1) * sizeof *live_rules);
+	memmove(&keys[index], &keys[index + 1], (live_rule_count - index - 1) * sizeof *keys);
 	live_rule_count--;
 }
 
@@ -286,7 +314,7 @@ static void drop_rule(unsigned index)
 static int any_meets(const rule *r, int on, unsigned first, unsigned end)
 {
 	for (; first < end; first++)
-		if (!live_rules[first].on == !on && rules_meet(r, &live_rules[first]))
+		if (may_meet(keys[first], r->key) && !live_rules[first].on == !on && rules_meet(r, &live_rules[first]))
 			return 1;
 	return 0;
 }
@@ -301,25 +329,29 @@ static int may_move(unsigned index, unsigned again)
 	unsigned i;
 
 	for (i = index + 1; i < again && (r->handler || r->leaver); i++)
-		if (live_rules[i].on && (live_rules[i].handler || live_rules[i].leaver) && rules_meet(r, &live_rules[i]))
+		if (may_meet(keys[i], r->key) && live_rules[i].on && (live_rules[i].handler || live_rules[i].leaver) && rules_meet(r, &live_rules[i]))
 			return 0;
 	return 1;
 }
 
 /*
  * Find a rule that has no effect, now or on a module that is loaded later: one that takes out what no earlier one may switch on, one
- * that switches on what an earlier one does with nothing taken out in between, or what a later one repeats.
+ * that switches on what an earlier one does with nothing taken out in between, or what a later one repeats. There was none before the last rule came and
+ * others went for it: so only those are looked at, from `first` on, that may meet it.
  */
-static int find_needless(unsigned *found)
+static int find_needless(unsigned first, unsigned *found)
 {
 	unsigned i, j;
+	uint32_t key = live_rule_count ? keys[live_rule_count - 1] : 0;
 
-	for (i = 0; i < live_rule_count; i++) {
+	for (i = first; i < live_rule_count; i++) {
+		if (!may_meet(keys[i], key))
+			continue;
 		*found = i;
 		if (!live_rules[i].on && !any_meets(&live_rules[i], 1, 0, i))
 			return 1;
 		for (j = 0; j < i; j++) {
-			if (!is_same(&live_rules[j], &live_rules[i]))
+			if (keys[j] != keys[i] || !is_same(&live_rules[j], &live_rules[i]))
 				continue;
 			if (!any_meets(&live_rules[i], 0, j + 1, i))
 				return 1;
@@ -342,11 +374,14 @@ static int make_room(const rule *added)
 
 	if (live_rule_count + (added->on ? 2u : 1u) <= rule_room)
 		return 1;
-	more = live_allocate(&larger, room * sizeof *more);
+	more = live_allocate(&larger, room * (sizeof *more + sizeof *keys));
 	if (!more)
 		return 0;
-	if (live_rule_count)
+	if (live_rule_count) {
 		memcpy(more, live_rules, live_rule_count * sizeof *more);
+		memcpy(more + room, keys, live_rule_count * sizeof *keys);
+	}
+	keys = (uint32_t *)(void *)(more + room);
 	live_free(&arena);
 	arena = larger;
 	live_rules = more;
@@ -357,15 +392,21 @@ static int make_room(const rule *added)
 /* Add a rule. One that takes points out makes earlier ones needless whose points are among them. */
 int live_add_rule(const rule *added)
 {
-	unsigned i;
+	unsigned i, first = live_rule_count;
 
 	for (i = live_rule_count; !added->on && i-- > 0;)
-		if (rule_covers(added, &live_rules[i]))
+		if (may_meet(keys[i], added->key) && rule_covers(added, &live_rules[i])) {
 			drop_rule(i);
+			first = 0;
+		}
+	first = first > live_rule_count ? live_rule_count : first;
 	if (!make_room(added))
 		return USDT_LIVE_NO_MEMORY;
+	keys[live_rule_count] = added->key;
 	live_rules[live_rule_count++] = *added;
-	while (find_needless(&i))
+	while (find_needless(first, &i)) {
 		drop_rule(i);
+		first = 0;
+	}
 	return 0;
 }

@@ -39,6 +39,7 @@ typedef struct rule {
 	unsigned kind, flags;
 	uint32_t minimum;
 	int on;
+	uint32_t key; /* live_key() of the only name that it matches; 0: it may match several */
 	usdt_live_handler *handler;
 	usdt_live_leaver *leaver;
 	void *data;
@@ -50,6 +51,7 @@ LIVE_HIDDEN extern unsigned live_rule_count;
 LIVE_HIDDEN int live_read_pattern(live_pattern *pattern, const char *text); /* 0 or an error */
 LIVE_HIDDEN int live_point_matches(unsigned kinds, const live_pattern *pattern, const live_point *point);
 LIVE_HIDDEN int live_rule_applies(const rule *r, const live_point *point);
+LIVE_HIDDEN uint32_t live_key_of(const rule *r);
 LIVE_HIDDEN int live_add_rule(const rule *added); /* 0 or an error */
 /* Handlers of a point by all rules, in `wanted`. Returns whether it shall be on. */
 LIVE_HIDDEN int live_decide(const live_point *point, live_actions *wanted, int *error);

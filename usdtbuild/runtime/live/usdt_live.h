@@ -28,7 +28,7 @@
  * RULES. Each _on() adds a rule and each _off() takes the points it matches out of all earlier rules, so their order is what
  * counts, as with uftrace's -P and -U. Rules also apply to libraries that are loaded later. The same handler with the same
  * data counts once. A rule that has no effect any more, since later ones take out all that it matches, takes no room; the number of others
- * isn't limited. Handlers and their data must stay valid for as long as the program runs, because a thread may still
+ * isn't limited; switching one name costs the same, however many points and rules there are. Handlers and their data must stay valid for as long as the program runs, because a thread may still
  * be on its way into them when _off() returns.
  *
  * RESULTS. Functions return a number of points that are on for this rule, 0 or more, or one of the negative errors below;
