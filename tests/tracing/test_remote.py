@@ -69,7 +69,7 @@ def test_every_argument_through_gdbserver(scene: Any, run: Any, served: Any) -> 
 
 @pytest.mark.parametrize("shape", ["exe", "static", "static-pie", "stripped"])
 def test_every_argument_under_an_emulator(scene: Any, run: Any, emulated: str, shape: str) -> None:
-    done = run(*TRACE, "--emulator", emulated, "--module", "scene", "--", scene(shape), 7)
+    done = run(*TRACE, "--emulator", emulated, "-P", "scene:*", "--", scene(shape), 7)  # not the C library's own
     seen = parse(done.stdout)
     assert seen.output == ["wrong=0 guarded=7"]
     check_arguments(seen.hits, 7)
