@@ -254,8 +254,9 @@ class Worker:
                 pass
 
     def _listen(self) -> None:
-        while self.link.poll() and self._heard():
-            pass
+        with contextlib.suppress(OSError):  # after a message that is none, nothing more is read
+            while self.link.poll() and self._heard():
+                pass
 
     def _heard(self) -> bytes:
         """Take what the front says next, and do it; return it, nothing if it is gone."""
