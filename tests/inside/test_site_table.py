@@ -65,6 +65,11 @@ hits 5
 """
 
 
+def begins_as_expected(out: str) -> bool:
+    """Whether it does, with at least the module's two sites: a compiler may make several of one in a loop."""
+    return re.sub(r"^(on|off) [2-9]\b", r"\1 2", out, flags=re.MULTILINE).startswith(EXPECTED)
+
+
 @pytest.mark.parametrize("how", ["deleted", "replaced", "chroot"])
 def test_probes_are_found_where_the_file_is_not(
     how: str, linker: str, run: Any, compiled: Any, runtime: Any, tmp_path: Path
@@ -78,7 +83,7 @@ def test_probes_are_found_where_the_file_is_not(
     out = run(program, how, library, *([other] if how != "deleted" else [])).stdout
     if out == "no chroot\n":
         pytest.skip("this user may not change the root")
-    assert out.startswith(EXPECTED)
+    assert begins_as_expected(out), out
     why = "isn't the one that is loaded" if how == "replaced" else "can't be read"
     assert f"{library}: the file {why}; its probes are known from memory, its functions aren't\n" in out
 
@@ -96,7 +101,8 @@ def test_a_file_without_section_headers_and_notes_has_its_probes(
     need("llvm-objcopy")
     program, library = build(tmp_path, "bfd", run, compiled, runtime)
     run("llvm-objcopy", "--strip-sections", library)
-    assert run(program, "chroot", library, tmp_path).stdout.startswith((EXPECTED, "no chroot"))
+    out = run(program, "chroot", library, tmp_path).stdout
+    assert begins_as_expected(out) or out.startswith("no chroot"), out
 
 
 # -- what is in the table --------------------------------------------------------------------------------------------
