@@ -160,7 +160,8 @@ def test_without_the_plugin_the_stub_counts_and_that_is_said(
     _, _, emulated = program("aarch64", "lazy")
     (tmp_path / "main.c").write_text("#include <stdlib.h>\nint main(void) { srand(1); srand(2); return 0; }\n")
     run("aarch64-linux-gnu-gcc", "-O1", "main.c", "-o", "main", cwd=tmp_path)
-    words = [*TRACE, "--count", *emulated, "--emulator", emulator, "--module", "main", "-L", "srand", "--", "./main"]
+    system = emulated[emulated.index("--sysroot") :]
+    words = [*TRACE, "--count", *system, "--emulator", emulator, "--module", "main", "-L", "srand", "--", "./main"]
     done = run(*words, cwd=tmp_path, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path), **environment})
     assert counts(done.stdout) == {"srand": 2}
     assert said in done.stderr
