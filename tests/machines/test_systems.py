@@ -42,6 +42,7 @@ SYSTEMS = {
 }
 # Way of linking -> options of lld. illumos' own linker needs none for addresses in .SUNW_dof.
 WAYS = {"static": ("-static",), "pie": ("-pie", "-z", "notext"), "shared": ("-shared", "-z", "notext")}
+R_X86_64_PC32, BRANCHES = 2, (0xE8, 0xE9)
 CALL = re.compile(
     r"R_(?:X86_64_PLT32|386_PC32|386_PLT32|AARCH64_(?:CALL|JUMP)26)\s.*\b__dtrace_corpus___(\w+?)"
     rf"(?:{describe.MADE_BY})?\b"
@@ -86,10 +87,25 @@ def records(usdtbuild, path):
     ]  # fmt: skip
 
 
+def written_branches(raw):
+    """Count branches to stubs that inline assembly writes on x86-64: the opcode of a call or jump, and a distance."""
+    with raw.open("rb") as file:
+        elf = ELFFile(file)
+        found = Counter()
+        for section in elf.iter_sections("SHT_RELA") if elf["e_machine"] == "EM_X86_64" else ():
+            code, symbols = elf.get_section(section["sh_info"]).data(), elf.get_section(section["sh_link"])
+            for entry in section.iter_relocations():
+                name = symbols.get_symbol(entry["r_info_sym"]).name
+                known = re.fullmatch(rf"__dtrace_corpus___(\w+?)(?:{describe.MADE_BY})?", name)
+                if known and entry["r_info_type"] == R_X86_64_PC32 and code[entry["r_offset"] - 1] in BRANCHES:
+                    found[known[1]] += 1
+    return found
+
+
 def test_the_object_says_which_records_it_gets(system, compiled, run, usdtbuild):
     """Nothing but DOF, in sections that are never written to; every call that the compiler wrote is a site."""
     raw, made, _ = compiled
-    calls = Counter(CALL.findall(run("readelf", "-rW", raw).stdout))
+    calls = Counter(CALL.findall(run("readelf", "-rW", raw).stdout)) + written_branches(raw)
     found = records(usdtbuild, made)
     sites = Counter(probe for probe, asks, _, _ in found if not asks)
     calls["by__pointer"] += 1  # its stub, since its address is taken too

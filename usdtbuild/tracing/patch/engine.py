@@ -272,7 +272,10 @@ class PatchEngine:
 
     def holds(self) -> bool:
         """Whether records are left in the rings."""
-        return self.rings is not None and self.rings.holds()
+        if self.rings is None:
+            return False
+        holds, self.dropped = self.rings.holds(), self.rings.dropped
+        return holds
 
     def totals(self) -> Totals:
         """Return hits by target (with COUNT), and lost hits by target (with RECORD)."""
