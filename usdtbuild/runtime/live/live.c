@@ -35,7 +35,12 @@ static int try_lock(void)
 {
 	long nobody = 0;
 
-	return __atomic_compare_exchange_n(&owner, &nobody, self(), 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+	return __atomic_compare_exchange_n(&owner, &nobody, self(), 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+
+static void unlock(void)
+{
+	__atomic_store_n(&owner, 0, __ATOMIC_RELEASE);
 }
 
 /* Wait a moment for who has the lock; USDT_LIVE_BUSY if that is this thread. */
@@ -58,28 +63,60 @@ static int lock(void)
 }
 
 /*
+ * How many threads look through the dynamic linker's list, and how often this one does: a child must not inherit the dynamic linker's lock, which
+ * nobody would give back. Each looks at the lock after it has said so, and who forks counts them after it has taken the lock.
+ */
+static int looking;
+static __thread int own_looks __attribute__((tls_model("initial-exec")));
+
+static int look_for_modules(void)
+{
+	long who;
+	int changed;
+
+	own_looks++; /* before and after the other: a handler that forks in between waits for nobody */
+	__atomic_add_fetch(&looking, 1, __ATOMIC_SEQ_CST);
+	who = __atomic_load_n(&owner, __ATOMIC_SEQ_CST);
+	changed = who && who != self() ? -1 : live_scan(try_lock);
+	__atomic_sub_fetch(&looking, 1, __ATOMIC_SEQ_CST);
+	own_looks--;
+	return changed;
+}
+
+/*
  * Take the lock, and look for modules that came or went. The dynamic linker's lock comes first, and nobody waits for ours with it, or for it with
  * ours: a handler may run in a callback of dl_iterate_phdr.
  */
 static int lock_and_scan(int *changed)
 {
-	while ((*changed = live_scan(try_lock)) < 0)
+	while ((*changed = look_for_modules()) < 0)
 		if (wait_for_lock())
 			return USDT_LIVE_BUSY;
 	return 0;
 }
 
-static void unlock(void)
-{
-	__atomic_store_n(&owner, 0, __ATOMIC_RELEASE);
-}
-
 /* A child must not inherit a lock whose owner it hasn't. The thread that forks may own it itself, in a handler of the dynamic linker's. */
 static __thread int fork_took __attribute__((tls_model("initial-exec")));
 
+static int others_look(void)
+{
+	return __atomic_load_n(&looking, __ATOMIC_SEQ_CST) > own_looks;
+}
+
+/* Who looks may wait for a thread with the dynamic linker's lock that waits for ours, so it is given back now and then. */
 static void before_fork(void)
 {
-	fork_took = lock() == 0;
+	const struct timespec moment = {0, 20000};
+	int tries;
+
+	while ((fork_took = lock() == 0) != 0) {
+		for (tries = 0; tries < 50 && others_look(); tries++)
+			nanosleep(&moment, NULL);
+		if (!others_look())
+			return;
+		unlock();
+		nanosleep(&moment, NULL);
+	}
 }
 
 static void after_fork(void)
@@ -92,6 +129,7 @@ static void after_fork(void)
 
 static void in_child(void)
 {
+	looking = own_looks;
 	live_cells_forked();
 	after_fork();
 }
