@@ -101,7 +101,7 @@ def test_cmake_with_a_toolchain_file(sources, run, usdtbuild, emulate):
     )
     (sources / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.16...4.0)\nproject(cross LANGUAGES C)\n"
-        "find_package(USDTBuild CONFIG REQUIRED)\nusdt_add_provider(cross-probes cross.d)\n"
+        "find_package(USDTBuild CONFIG REQUIRED)\nusdt_add_provider(cross-probes cross.d FORMATS stapsdt dof)\n"
         "add_library(cross SHARED library.c)\ntarget_usdt_providers(cross cross-probes)\n"
         "add_executable(program program.c)\ntarget_usdt_providers(program cross-probes)\n"
         "target_link_libraries(program PRIVATE cross)\n"
