@@ -54,14 +54,17 @@ def test_functions_keep_their_data_under_a_tracer(
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-@pytest.mark.parametrize(("engine", "nop"), [("patch", "safe"), ("patch", "classic"), ("inside", "safe")])
+@pytest.mark.parametrize(
+    ("engine", "nop", "calls"), [("patch", "safe", CALLS), ("auto", "classic", CALLS // 20), ("inside", "safe", CALLS)]
+)
 def test_functions_keep_their_data_under_our_own_tracer(
-    usdtbuild: Any, run: Any, need: Any, tmp_path: Path, compiler: str, engine: str, nop: str
+    usdtbuild: Any, run: Any, need: Any, tmp_path: Path, compiler: str, engine: str, nop: str, calls: int
 ) -> None:
-    """Sites are jumps then, whose code has to step over what lies below the stack pointer."""
+    """Sites are jumps then, whose code has to step over what lies below the stack pointer. Classic NOPs leave each jump
+    one distance, so two sites may want the same place; one of them gets a breakpoint."""
     need(compiler)
     tracee = build(run, tmp_path, compiler, f"--nop={nop}")
-    assert trace_ours(usdtbuild, tracee, engine, CALLS) == CALLS + 1
+    assert trace_ours(usdtbuild, tracee, engine, calls) == calls + 1
 
 
 @pytest.mark.parametrize("calls", [20_000, pytest.param(CALLS, marks=pytest.mark.slow)])
