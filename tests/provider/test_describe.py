@@ -59,7 +59,7 @@ def test_two_different_descriptions_of_a_provider_are_a_conflict() -> None:
     ("change", "differs"),
     [
         (("/* comment */", "// other words\n\n"), False),
-        (("probe none();", "probe none(void)"), False),
+        (("probe none();", "probe none(void);"), False),
         (("typedef unsigned Oid", "typedef unsigned int Oid"), False),
         (("int fd", "int f"), True),
         (("int x)", "unsigned x)"), True),
