@@ -159,7 +159,7 @@ int main(void) {
 
 
 def test_the_next_trace_cleans_up_behind_a_killed_one(run: Any, tmp_path: Path) -> None:
-    """Jumps, and the breakpoint in the dynamic linker, at which the program would end."""
+    """Jumps, and the breakpoint in the dynamic linker, at which the program would end. The keeper is killed, too."""
     (tmp_path / "loading.c").write_text(LOADING)
     shutil.copy(SOURCES / "stress.d", tmp_path)
     run(sys.executable, "-m", "usdtbuild", "header", "--formats=dof", "stress.d", "-o", "stress.h", cwd=tmp_path)
@@ -178,7 +178,11 @@ def test_the_next_trace_cleans_up_behind_a_killed_one(run: Any, tmp_path: Path) 
             assert tracer.stderr is not None
             assert "tracing process" in tracer.stderr.readline()
             if number < 2:
-                os.kill(worker_of(tracer), 9)
+                worker = worker_of(tracer)
+                keepers = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+                assert len(keepers) == 1
+                for one in (*map(int, keepers), worker):
+                    os.kill(one, 9)
                 tracer.kill()
                 tracer.communicate()
                 assert [memory.read(one.start, one.end - one.start) for one in code] != before
