@@ -258,7 +258,7 @@ def test_a_bpftrace_that_is_killed(scene: Any, bpftrace: Any) -> None:
     running = Running(scene("pie"), 20, 2)
     tracer = watch(running.process.pid, "--engine", "bpftrace")
     (worker,) = _children(tracer.pid)
-    (watcher,) = _children(worker)
+    (watcher,) = (one for one in _children(worker) if Path(f"/proc/{one}/comm").read_text() == "bpftrace\n")
     os.kill(watcher, signal.SIGKILL)
     _, errors = tracer.communicate(timeout=60)
     assert (tracer.returncode, "bpftrace has ended" in errors) == (1, True), errors
