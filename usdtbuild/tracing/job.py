@@ -64,6 +64,11 @@ class Job(NamedTuple):
     by: str = ""
     hold: bool = False
 
+    @property
+    def evaluates(self) -> bool:
+        """Whether a hit's arguments decide what is counted."""
+        return self.where is not None or bool(self.by)
+
 
 class Started(NamedTuple):
     """The process is there, and all that was there to be armed is armed. `stood_still`: seconds, so far."""

@@ -248,7 +248,7 @@ class Session(Tracer):
 
     def _on_counted(self, message: job.Counted) -> None:
         self._counted = Totals(*message)
-        if self.wish.where is not None or self.wish.by:
+        if self.wish.evaluates:
             self.passed = message.counts
 
     def _on_tabled(self, message: job.Tabled) -> None:

@@ -221,7 +221,7 @@ def needed(wish: Job) -> Ability:
 
 def _job_for(engine: Engine, wish: Job) -> Job:
     """Return a job as an engine can do it: hits are recorded where it can't evaluate their arguments."""
-    if (wish.where is None and not wish.by) or Ability.EVALUATE in engine.can:
+    if not wish.evaluates or Ability.EVALUATE in engine.can:
         return wish
     return wish._replace(what=RECORD, where=None, by="")
 

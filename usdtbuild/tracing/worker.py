@@ -53,7 +53,6 @@ class Worker:
         self.events: list[Event] = []
         self._known: set[int] = set()  # processes that the front knows
         self.counts: dict[int, int] = {}
-        self._evaluates = wish.where is not None or bool(wish.by)  # so hits may be recorded to count them
         self.stopping = False
         self.stops = self._spread = self._told_until = 0
         self._next_tick = self._next_count = 0.0
@@ -72,7 +71,7 @@ class Worker:
 
     def hit(self, pid: int, tid: int, target: int, values: tuple[object, ...]) -> None:
         """Take a hit of a breakpoint."""
-        if self.wish.what == COUNT and not self._evaluates:
+        if self.wish.what == COUNT and not self.wish.evaluates:
             self.counts[target] = self.counts.get(target, 0) + 1
             return
         at = max(self.tracees.threads[tid].since, self._told_until)  # what is older has been told to be whole
@@ -102,7 +101,7 @@ class Worker:
             self.tracees.stood = []
         if final or not self.spool.full:  # else there are older records to come
             self.tell(job.Mark(ticks if not final else 1 << 63, now, until))
-        if self.wish.what == COUNT and not self._evaluates:
+        if self.wish.what == COUNT and not self.wish.evaluates:
             self._pause = _COUNTING
         elif taken > _MUCH:
             self._pause = 0.0

@@ -228,7 +228,7 @@ def record_stub(at: int, site: int, arguments: Sequence[Taken], calls: Routines,
 
 
 def _as_it_is(operand: Operand, constant: int) -> str:
-    """See `filtered.Words`: any register, if the constant has room in the instruction."""
+    """See `evaluated.Words`: any register, if the constant has room in the instruction."""
     size = operand.size or 8
     found = full_register(operand.place.register) if operand.place.kind == REGISTER else None
     has_room = size < 8 or -(1 << 31) <= constant < 1 << 31
