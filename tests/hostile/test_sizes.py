@@ -78,6 +78,48 @@ def test_function_names_that_unpack_to_gigabytes(run: Any, command: Any, tmp_pat
     assert said.memory < MOST
 
 
+def name_that_is_written_long(doublings: int) -> str:
+    """Return the name of a function whose parameters are A, Q<A, A>, Q<Q<A, A>, Q<A, A>> and so on."""
+    digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    earlier = (f"S{digits[i // 36]}{digits[i % 36]}_" if i >= 36 else f"S{digits[i]}_" for i in range(1, doublings))
+    return "_Z1f1A1QIS_S_E" + "".join(f"S0_I{one}{one}E" for one in earlier)
+
+
+@pytest.mark.parametrize("words", [("list",), ("functions", "-C"), ("calls",), ("trace", "-F", "shop::*", "--")])
+def test_function_names_that_are_written_in_gigabytes(
+    words: tuple[str, ...], run: Any, command: Any, tmp_path: Path
+) -> None:
+    name = name_that_is_written_long(40)
+    (tmp_path / "main.s").write_text(f"""
+  .text
+  .globl {name}, main
+  .type {name}, @function
+  .type main, @function
+{name}:
+main: call {name}2@plt
+  nop
+  xor %eax, %eax
+  ret
+  .size main, .-main
+  .size {name}, .-{name}
+  .section .note.stapsdt,"",@note
+  .4byte 8,29,3
+  .asciz "stapsdt"
+  .8byte main+5,0,0
+  .asciz "a"
+  .asciz "b"
+  .asciz ""
+  .balign 4
+  .section .note.GNU-stack,"",@progbits
+""")
+    (tmp_path / "other.s").write_text(f"  .globl {name}2\n  .type {name}2, @function\n{name}2: ret\n")
+    run("gcc", "-shared", "other.s", "-o", "libother.so", cwd=tmp_path)
+    run("gcc", "main.s", "-o", "main", "-L.", "-lother", "-Wl,-rpath,$ORIGIN", cwd=tmp_path)
+    said = command(*words, tmp_path / "main", timeout=60)
+    assert said.code == (1 if words[0] == "trace" else 0), said
+    assert said.memory < MOST
+
+
 @pytest.mark.parametrize(
     "form", [pytest.param("gnu", marks=pytest.mark.slow), "gabi", pytest.param("lie", marks=pytest.mark.slow)]
 )

@@ -67,6 +67,7 @@ class _Ordered(click.Command):
 @click.option(
     "-x", "--exclude", multiple=True, metavar="GLOB", help="Not these; a later -P, -F or -L may take some back in."
 )
+@click.option("--mangled", is_flag=True, help="Show C++ and Rust functions as they are linked.")
 @click.option("--module", "modules", multiple=True, metavar="GLOB", help="Only in these files: by path or name.")
 @click.option("--provider", "files", multiple=True, metavar="FILE.d", help="Provider files that name arguments.")
 @click.option("--filter", "wanted_hits", metavar="TEST", callback=checked.text,
@@ -109,6 +110,7 @@ def command(
     returns: bool,
     min_size: int,
     exclude: tuple[str, ...],
+    mangled: bool,
     modules: tuple[str, ...],
     files: tuple[str, ...],
     wanted_hits: str | None,
@@ -155,7 +157,8 @@ def command(
     probes = probes or (latency if latency and not functions and not calls else ())
     if returns and not calls and not functions:
         raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
-    wanted = Wanted(probes, functions, exclude, modules, _providers(files), calls, returns, min_size, _order(probes))
+    wanted = Wanted(probes, functions, exclude, modules, _providers(files), calls, returns, min_size, _order(probes),
+                    mangled)  # fmt: skip
     whose = rights.chosen(user)
     if whose is not None and user:
         os.environ.update(whose.environment())

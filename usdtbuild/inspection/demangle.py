@@ -1,44 +1,73 @@
 """C++ and Rust names as their authors wrote them, through the demangler of binutils or LLVM; probes' stubs as DTrace
-spells them.
+spells them; and what may be left out of such a name.
 
 One process for all names. The demangler is the user's: none is carried along.
 """
 
 from __future__ import annotations
 
+import itertools
+import re
+import resource
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+import tempfile
+from typing import IO, TYPE_CHECKING
 
+from .. import limits
 from ..errors import UsdtError
 from ..provider.describe import plain_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
 PROGRAMS = ("c++filt", "llvm-cxxfilt")
 
+# What counts in a written name: operators whose signs are brackets, brackets, and spaces.
+_MARK = re.compile(r"\boperator(?:\(\)|\[\]|->\*?|<=>|<<=?|>>=?|[<>]=?)|[(<\[{]|[)>\]}]| ")
+_SIMPLE = re.compile(r"[\w:~]+(?=\()")
+_SIGNS = re.compile(r"\W+| .*")
+_ENCLOSING = re.compile(r"(?: const| volatile| ?&&?)*::")
+
 
 def demangle(names: Iterable[str]) -> dict[str, str]:
-    """Return mangled -> demangled for those of `names` that are mangled. Raises UsdtError if no demangler is there."""
-    mangled = sorted({name for name in names if name.startswith(("_Z", "_R", "__Z")) and "\n" not in name})
+    """Return mangled -> demangled for those of `names` that are mangled. Raises UsdtError if no demangler is there.
+
+    Names that nobody could read stay as they are: too long ones, and those that make more work than the limits allow.
+    """
+    mangled = sorted({name for name in names if _is_mangled(name)})
     if not mangled:
         return {}
     program = next((path for path in map(shutil.which, PROGRAMS) if path), None)
     if program is None:
         raise UsdtError(f"--demangle needs {' or '.join(PROGRAMS)}, and neither is installed; install binutils")
-    done = subprocess.run(
-        [program],
-        input="\n".join(mangled) + "\n",
-        capture_output=True,
-        text=True,
-        errors="surrogateescape",
-        check=False,
-    )
-    lines = done.stdout.split("\n")[:-1]
-    if done.returncode or len(lines) != len(mangled):
-        raise UsdtError(f"{program} failed with exit code {done.returncode}: {done.stderr.strip()}")
-    return {name: line for name, line in zip(mangled, lines) if name != line}
+    seconds = limits.DEMANGLER_SECONDS * (1 + len(mangled) // limits.DEMANGLED)
+    with tempfile.TemporaryFile() as asked:
+        asked.write("".join(f"{name}\n" for name in mangled).encode("utf-8", "surrogateescape"))
+        asked.seek(0)
+        with subprocess.Popen([program], stdin=asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (limits.DEMANGLER_MEMORY,) * 2)
+            resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds))
+            assert process.stdout is not None
+            lines = list(itertools.islice(_lines(process.stdout), len(mangled)))
+            process.kill()
+    written = zip(mangled, lines)
+    return {name: line.decode("utf-8", "surrogateescape") for name, line in written if line and line != name.encode()}
+
+
+def _is_mangled(name: str) -> bool:
+    return name.startswith(("_Z", "_R", "__Z")) and len(name) <= limits.MANGLED_NAME and "\n" not in name
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield lines without their ends; b"" for those that are too long."""
+    while line := stream.readline(limits.WRITTEN_NAME):
+        if line.endswith(b"\n"):
+            yield line[:-1]
+            continue
+        while line and not line.endswith(b"\n"):
+            line = stream.readline(1 << 20)
+        yield b""
 
 
 def demangle_if_possible(names: Iterable[str]) -> dict[str, str]:
@@ -49,3 +78,62 @@ def demangle_if_possible(names: Iterable[str]) -> dict[str, str]:
         return {**demangle(names), **plain}
     except UsdtError:
         return plain
+
+
+def without_parameters(written: str) -> str:
+    """Return `shop::sum<int>` of `int shop::sum<int>(int) const`; a name that has no list of parameters as it is."""
+    simple = _SIMPLE.match(written)
+    if simple and "operator" not in simple[0] and not _ENCLOSING.match(written, _closed(written, simple.end())):
+        return simple[0]
+    depth = begin = 0
+    past = 0  # of a list of parameters that only says in which function a name is
+    operator = -1  # where its signs end: a space may follow, as in `operator<< <int>`
+    for mark in _MARK.finditer(written):
+        sign, at = mark[0], mark.start()
+        if at < past:
+            continue
+        if len(sign) > 1:
+            operator = mark.end()
+        elif sign == " ":
+            if not depth and at != operator and not written.endswith("operator", 0, at):
+                begin = at + 1
+        elif sign in ")>]}":
+            depth -= 1
+        elif sign == "(" and not depth and _names(written, begin, at):
+            enclosing = _ENCLOSING.match(written, _closed(written, at))
+            if not enclosing:
+                return written[begin:at]
+            past = enclosing.end()
+        else:
+            depth += 1
+    return written
+
+
+def _names(written: str, begin: int, at: int) -> bool:
+    """Whether what stands between can be a function's name."""
+    last = written[at - 1 : at] if at > begin else ""
+    if last.isalnum() or last in {"_", ">", "]", "}"}:
+        return True
+    operator = written.rfind("operator", begin, at)
+    return operator >= 0 and _SIGNS.fullmatch(written, operator + len("operator"), at) is not None
+
+
+def _closed(written: str, at: int) -> int:
+    """Return the place behind the bracket that closes the one at `at`."""
+    depth = 0
+    for mark in _MARK.finditer(written, at):
+        if len(mark[0]) == 1 and mark[0] != " ":
+            depth += 1 if mark[0] in "(<[{" else -1
+            if not depth:
+                return mark.end()
+    return len(written)
+
+
+def all_spellings(names: Iterable[str], written: Mapping[str, str]) -> tuple[str, ...]:
+    """Return all that a user may call a function that is linked by these names: so, as it was written, and the latter
+    without parameters."""
+    found = dict.fromkeys(names)
+    for name in list(found):
+        if name in written:
+            found.update(dict.fromkeys((written[name], without_parameters(written[name]))))
+    return tuple(found)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
+from ..inspection.demangle import all_spellings, demangle_if_possible
 from ..text import one_line
 from .model import CALL, ENTER, PROBE, Module
-from .selection import CALL_RULE, FUNCTION_RULE, PROBE_RULE, matches, spellings
+from .selection import CALL_RULE, FUNCTION_RULE, PROBE_RULE, called, matches, spellings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,15 +31,20 @@ _FEW = 10  # names that are told
 
 
 class Absent(NamedTuple):
-    """A pattern that nothing matches (`rule` is the letter of its option), and the names that there are instead."""
+    """A pattern that nothing matches (`rule` is the letter of its option), and the names that there are instead, and
+    those of C++ functions without parameters."""
 
     rule: str
     pattern: str
     names: tuple[str, ...]
+    others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        shown = self.names if ":" in self.pattern else {name.rpartition(":")[2]: name for name in self.names}
-        near = difflib.get_close_matches(self.pattern, shown, 3)
+        meant = {name: name for name in (*self.others, *self.names)}
+        if ":" not in self.pattern:
+            meant = {name.rpartition(":")[2]: name for name in meant}
+        close = difflib.get_close_matches(self.pattern, meant, 3)
+        near = close if self.rule == PROBE_RULE else [*dict.fromkeys(meant[text] for text in close)]
         text = f"nothing matches -{self.rule} {self.pattern}"
         if near:
             text += f"; did you mean {' or '.join(map(one_line, near))}?"
@@ -53,9 +59,7 @@ class Absent(NamedTuple):
 
 def unmatched(wanted: Wanted, targets: Sequence[Target]) -> list[tuple[str, str]]:
     """Return the patterns that match no target by the name that it is shown with; functions may have others."""
-    named = {
-        rule: [spellings(one.provider, one.name) for one in targets if one.kind == _KINDS[rule]] for rule in _KINDS
-    }
+    named = {rule: [called(one) for one in targets if one.kind == _KINDS[rule]] for rule in _KINDS}
     return [
         (rule, pattern)
         for rule, pattern in wanted.ordered
@@ -76,8 +80,12 @@ def absent(wish: Job, targets: Sequence[Target], pid: int) -> list[Absent]:
         if not matches(tuple(names | others), pattern) and (
             names or not any(one.kind == _KINDS[rule] for one in targets)
         ):
-            found.append(Absent(rule, pattern, tuple(sorted(names))))
+            found.append(Absent(rule, pattern, tuple(sorted(names)), tuple(sorted(filter(_is_short, others)))))
     return found
+
+
+def _is_short(name: str) -> bool:
+    return "::" in name and not name.endswith(")")
 
 
 def _images(wish: Job, pid: int) -> Iterator[Loaded]:
@@ -107,7 +115,10 @@ def _names(one: Loaded, rule: str) -> Iterator[tuple[str, Sequence[str]]]:
     elif rule == FUNCTION_RULE:
         from ..functions.read import FunctionReader
 
-        yield from ((function.name, function.names) for function in FunctionReader(one.image).report.functions)
+        functions = FunctionReader(one.image).report.functions
+        written = demangle_if_possible(name for function in functions for name in function.names)
+        for function in functions:
+            yield written.get(function.name, function.name), all_spellings(function.names, written)
     else:
         from .library_calls import call_targets
 
@@ -118,4 +129,5 @@ def _names(one: Loaded, rule: str) -> Iterator[tuple[str, Sequence[str]]]:
             return False
 
         list(call_targets(one, Module(one.image.path, one.bias, "", one.image.machine), note, 0))
-        yield from ((names[0], names) for names in taken)
+        written = demangle_if_possible(names[0] for names in taken)
+        yield from ((written.get(names[0], names[0]), names) for names in taken)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import shutil
 import struct
 import tempfile
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..folders import folder as folder_of
+from ..inspection.demangle import demangle_if_possible
 from .call_tree import TREE_SIZE, CallTree, read_tree
 from .compiled import compiled
 from .model import (
@@ -40,12 +42,12 @@ from .model import (
     Unreadable,
     string,
 )
-from .selection import EXCLUDE_RULE, PROBE_RULE
+from .selection import EXCLUDE_RULE, FUNCTION_RULE, PROBE_RULE
 from .spawn import Spawned
 from .tracer import Tracer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from .job import Job
     from .model import Value
@@ -57,6 +59,9 @@ _TEXT = 128  # where a slot's strings begin: 16 + 16 + 12 * 8
 _LONGEST = 64  # bytes of a string, as far as there is room
 _WAIT = 30.0  # seconds for the library's first words
 _FUNCTION = "2"
+# A pattern that may be a C++ function's whole name without parameters; the length of a name that begins so.
+_PLAIN = re.compile(r"[A-Za-z_]\w*[*?\[\]\w]*$")
+_LENGTHS = ("[0-9]", "[0-9][0-9]")
 
 
 # -- the library -----------------------------------------------------------------------------------------------------
@@ -93,6 +98,7 @@ class Inside(Tracer):
         self._points: dict[int, int] = {}  # number in the counts file -> target
         self._numbers: dict[tuple[str, ...], int] = {}
         self._recorded: dict[int, int] = {}
+        self._written: dict[str, str] = {}  # functions by what they are linked as
         self._program: Spawned | None = None
         self._stopped = False
         self._rest = ""
@@ -118,7 +124,7 @@ class Inside(Tracer):
         modules = [f"{one}!" for one in wanted.modules] or [""]
         if not wanted.probes and not wanted.functions and not self.wish.tree:
             yield from (f"{PROBE_RULE} {module}*\n" for module in modules)
-        for letter, pattern in wanted.ordered:
+        for letter, pattern in _with_linked(wanted.ordered):
             if len(pattern) > 200 or not pattern.isprintable():
                 raise UsageError(f"the engine inside takes no pattern like {pattern[:40]!r}")
             here = modules if letter != EXCLUDE_RULE else ("",)
@@ -152,6 +158,9 @@ class Inside(Tracer):
 
     def _learn(self) -> None:
         *lines, self._rest = (self._rest + self._log.read().decode("utf-8", "replace")).split("\n")
+        if not self.wish.wanted.mangled:
+            fields = (line.split("\t") for line in lines)
+            self._written.update(demangle_if_possible(one[3] for one in fields if len(one) > 3 and one[1] == _FUNCTION))
         for line in lines:
             if line == "ready":
                 self.looked_up = True
@@ -178,7 +187,8 @@ class Inside(Tracer):
         is_function = kind == _FUNCTION
         shown = () if is_function else tuple(_argument(text) for text in arguments)
         module = Module(path, int(bias, 16), path, 0)
-        self.targets.append(Target(number, ENTER if is_function else PROBE, provider, name, module, shown, (site,)))
+        kind = ENTER if is_function else PROBE
+        self.targets.append(Target(number, kind, provider, name, module, shown, (site,), self._written.get(name, "")))
 
     def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
         """Yield events, as `Tracer.batches` says."""
@@ -219,7 +229,7 @@ class Inside(Tracer):
         """Return who called whom so far; the trace must have been asked for it."""
         assert self._nodes is not None
         self._learn()
-        names = {point: self.targets[number].name for point, number in self._points.items()}
+        names = {point: self.targets[number].shown for point, number in self._points.items()}
         return read_tree(bytes(self._nodes), names)
 
     @property
@@ -255,6 +265,17 @@ class Inside(Tracer):
         self._log.close()
         self._counts.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _with_linked(rules: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield rules, and behind one for `price` or `price*` those for C++'s `price(...)` as it is linked: the program may
+    have no library that can read such names."""
+    for letter, pattern in rules:
+        yield letter, pattern
+        if letter in {FUNCTION_RULE, EXCLUDE_RULE} and _PLAIN.match(pattern):
+            exact = pattern.isidentifier()
+            linked = [f"{len(pattern)}{pattern}[^I]"] if exact else [f"{digits}{pattern}" for digits in _LENGTHS]
+            yield from ((letter, f"_Z{static}{one}*") for static in ("", "L") for one in linked)
 
 
 def _argument(text: str) -> Argument:

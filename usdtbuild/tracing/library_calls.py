@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ..inspection.demangle import all_spellings, demangle_if_possible
 from ..machines import facts_of
 from .model import CALL, FLOAT, INTEGER, POINTER, RETURN, Argument, Held, Module, Site, Slot, Target
 from .prototypes import Prototype, prototype_of
@@ -29,7 +30,7 @@ _C_LIBRARIES = re.compile(r"(?:libc|libm|libpthread|libdl|librt|libcrypt|libreso
 
 def call_targets(
     one: Loaded, module: Module, takes: Callable[[Sequence[str]], bool], first: int, *, returns: bool = False,
-    slots: bool = False, missing: Callable[[str], None] = lambda why: None,
+    slots: bool = False, missing: Callable[[str], None] = lambda why: None, mangled: bool = False,
 ) -> Iterator[Target]:  # fmt: skip
     """Yield the library functions that a loaded file calls, if `takes` wants one of their names.
 
@@ -46,8 +47,9 @@ def call_targets(
         missing(report.missing)
     by_slot = report.by_slot if slots else frozenset()
     versions = any(call.version for call in report.calls)
+    written = demangle_if_possible(call.name for call in report.calls if call.name)
     for call in report.calls:
-        if not call.name or not takes((call.name, call.title)):
+        if not call.name or not takes((*all_spellings((call.name,), written), call.title)):
             continue
         found = prototype_of(call.name, report.address_size) if _of_c_library(call, versions) else None
         arguments = found.arguments if found is not None else _unknown(passing, report)
@@ -74,10 +76,12 @@ def call_targets(
             slot = Slot(call.slot + one.bias, report.resolver + one.bias, report.loads)
             sites.append(Site(call.entry + one.bias, call.entry, entered, slot=slot))
         if sites:
-            yield Target(first, CALL, "", call.name, module, arguments, tuple(sites))
+            shown = "" if mangled else written.get(call.name, "")
+            yield Target(first, CALL, "", call.name, module, arguments, tuple(sites), shown)
             first += 1
             if returns:
-                yield return_target(first, RETURN, call.name, module, sites, found, one.image)
+                target = return_target(first, RETURN, call.name, module, sites, found, one.image)
+                yield target._replace(written=shown)
                 first += 1
 
 

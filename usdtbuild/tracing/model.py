@@ -138,7 +138,8 @@ class Target(NamedTuple):
     """Something that can be traced: a probe of one module with all its sites, or a function.
 
     `number` is its place in lists of counts and what events call it, given by the session; `kind` is PROBE, ENTER
-    or another of these. For functions and calls `provider` is '' and `name` the function's.
+    or another of these. For functions and calls `provider` is '' and `name` the function's, as it is linked; `written`
+    is how its author wrote it and how it is shown, '' where that is the same.
     """
 
     number: int
@@ -148,13 +149,19 @@ class Target(NamedTuple):
     module: Module
     arguments: tuple[Argument, ...]
     sites: tuple[Site, ...]
+    written: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The name for people."""
+        return self.written or self.name
 
     @property
     def title(self) -> str:
         """`provider:probe`, or the function's name, with `:return` behind it for what it returns."""
         if self.kind in {EXIT, RETURN}:
-            return f"{self.name}:return"
-        return f"{self.provider}:{self.name}" if self.provider else self.name
+            return f"{self.shown}:return"
+        return f"{self.provider}:{self.name}" if self.provider else self.shown
 
 
 class Event(NamedTuple):

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from .. import model as declared
 from ..elf import layout as elf
 from ..errors import InputError
+from ..inspection.demangle import all_spellings, demangle_if_possible
 from ..inspection.probes import find_declared, inspect
 from .library_calls import call_targets, return_target
-from .model import ENTER, EXIT, FLOAT, INTEGER, POINTER, PROBE, STRING, Argument, Module, Refusal, Site, Target
+from .model import ENTER, EXIT, FLOAT, INTEGER, POINTER, PROBE, RETURN, STRING, Argument, Module, Refusal, Site, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
@@ -48,7 +49,8 @@ class Wanted(NamedTuple):
 
     `returns`: functions and calls are traced also when they return. Functions of fewer than `smallest` bytes are left
     out. `order`: all patterns as they were given, each with what it is for, where that matters: the last that matches
-    decides, but one of `exclude` before all others leaves out for good. Without it all of `exclude` do.
+    decides, but one of `exclude` before all others leaves out for good. Without it all of `exclude` do. Functions of
+    C++ and Rust are known by all that `demangle.all_spellings` says; `mangled`: they are shown as they are linked.
     """
 
     probes: tuple[str, ...] = ()
@@ -60,6 +62,7 @@ class Wanted(NamedTuple):
     returns: bool = False
     smallest: int = 0
     order: tuple[tuple[str, str], ...] = ()
+    mangled: bool = False
 
     @property
     def ordered(self) -> tuple[tuple[str, str], ...]:
@@ -115,9 +118,17 @@ def spellings(provider: str, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((f"{provider}:{name}", name, f"{provider}:{dashed}", dashed)))
 
 
+def called(target: Target) -> tuple[str, ...]:
+    """Return the names that mean a target, of a return those with `:return` behind them."""
+    if target.kind == PROBE:
+        return spellings(target.provider, target.name)
+    names = all_spellings((target.name,), {target.name: target.written} if target.written else {})
+    return tuple(f"{name}:return" for name in names) if target.kind in {EXIT, RETURN} else names
+
+
 def matches(names: Sequence[str], pattern: str) -> bool:
-    """Whether a pattern matches one of these names."""
-    return any(fnmatch.fnmatchcase(name, pattern) for name in names)
+    """Whether a pattern matches one of these names, or is one: `operator[]` is both."""
+    return pattern in names or any(fnmatch.fnmatchcase(name, pattern) for name in names)
 
 
 def select(
@@ -181,7 +192,8 @@ def targets_in(
             number += 1
     if wanted.calls:
         takes = wanted.takes_call
-        yield from call_targets(one, module, takes, number, returns=wanted.returns, slots=slots, missing=missing)
+        yield from call_targets(one, module, takes, number, returns=wanted.returns, slots=slots, missing=missing,
+                                mangled=wanted.mangled)  # fmt: skip
 
 
 def probe_target(
@@ -250,16 +262,20 @@ def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Itera
     report = reader.report
     exits = Exits(reader.space, reader.starts, reader.machine, report.functions) if wanted.returns else None
     starts = reader.starts.by_address
+    written = demangle_if_possible(name for function in report.functions for name in function.names)
     for function in report.functions:
-        if function.names and function.size >= wanted.smallest and wanted.takes_function(function.names):
-            if _is_no_function(function) and not wanted.names_function(function.names):
+        names = all_spellings(function.names, written)
+        if names and function.size >= wanted.smallest and wanted.takes_function(names):
+            if _is_no_function(function) and not wanted.names_function(names):
                 continue
             site = _entry(function, one.bias)
-            yield Target(first, ENTER, "", function.name, module, (), (site,))
+            shown = "" if wanted.mangled else written.get(function.name, "")
+            yield Target(first, ENTER, "", function.name, module, (), (site,), shown)
             first += 1
             if exits is not None:
                 target = return_target(first, EXIT, function.name, module, (site,), None, one.image)
-                yield target._replace(sites=(_with_returns(target.sites[0], exits, function, one.bias, starts),))
+                returns = _with_returns(target.sites[0], exits, function, one.bias, starts)
+                yield target._replace(sites=(returns,), written=shown)
                 first += 1
 
 

@@ -63,7 +63,7 @@ def _side(target: Target) -> tuple[str, tuple[str, str], str]:
     if target.kind != PROBE:
         kind = {ENTER: BEGIN, CALL: BEGIN, EXIT: END, RETURN: END}[target.kind]
         key = f"{target.kind in {CALL, RETURN}} {target.module.path}", target.name
-        return kind, key, target.name
+        return kind, key, target.shown
     for kind, pattern in ((BEGIN, _BEGINS), (END, _ENDS)):
         found = pattern.fullmatch(target.name)
         if found:

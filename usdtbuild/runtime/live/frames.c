@@ -170,7 +170,7 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE int was_left(thread *self, ui
 	errno = saved;
 	if (left) {
 		self->inside = 0;
-		__atomic_fetch_add(&live_handlers_left, 1, __ATOMIC_RELAXED);
+		LIVE_ADD_ONE(&live_handlers_left);
 	}
 	return left;
 }
@@ -324,7 +324,7 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER LIVE_RARE void bury(thread *self, const
 				&& ((uintptr_t)f->slot < self->stack || (uintptr_t)slot >= self->stack_end
 					|| live_may_return(f->slot, k)))
 				return;
-			__atomic_fetch_add(&live_abandoned, 1, __ATOMIC_RELAXED);
+			LIVE_ADD_ONE(&live_abandoned);
 		}
 		self->top = f->below;
 		give_back(self, k);
@@ -356,7 +356,7 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void sweep(thread *self, const uintptr_
 
 		if (!dead && own && (at < highest || (at == highest && back != live_trampoline(k)))) {
 			dead = 1;
-			__atomic_fetch_add(&live_abandoned, 1, __ATOMIC_RELAXED);
+			LIVE_ADD_ONE(&live_abandoned);
 		}
 		if (dead) {
 			*from = f->below;
@@ -455,7 +455,7 @@ static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER int32_t add_frame(
 		blocks[k].free = free & (free - 1);
 		k = k * BLOCK + __builtin_ctzll(free);
 	} else if ((k = take(self, slot, back)) < 0) {
-		__atomic_fetch_add(&live_too_deep, 1, __ATOMIC_RELAXED);
+		LIVE_ADD_ONE(&live_too_deep);
 		return k;
 	}
 	frames[k].point = point;
@@ -482,7 +482,7 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
 	if (!actions)
 		return 0;
 	if (is_inside(self, slot) || (actions->vectors && !vectors)) {
-		__atomic_fetch_add(&live_skipped, 1, __ATOMIC_RELAXED);
+		LIVE_ADD_ONE(&live_skipped);
 		return 0;
 	}
 	self->inside = (uintptr_t)slot;
@@ -543,7 +543,7 @@ static LIVE_PLAIN USDT_LIVE_FAST_HANDLER __attribute__((noinline)) uintptr_t lea
 	if (__builtin_expect(!self->known, 0))
 		know(self); /* a coroutine that was entered on another thread */
 	if (__builtin_expect(was_inside, 0)) {
-		__atomic_fetch_add(&live_skipped, 1, __ATOMIC_RELAXED);
+		LIVE_ADD_ONE(&live_skipped);
 	} else {
 		ret.point = &frames[k].point->shown;
 		ret.value = values[0];

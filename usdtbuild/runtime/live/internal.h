@@ -3,6 +3,7 @@
  *
  *     live.c      the functions of usdt_live.h, and applying rules
  *     rules.c     what is to be on, and with which handlers
+ *     written.c   functions as C++ programs' authors wrote them
  *     modules.c   which files are loaded, and when that changes
  *     notes.c     a module's probes, from its file's notes
  *     table.c     the same from its memory, where the file can't be read

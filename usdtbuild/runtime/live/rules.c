@@ -110,7 +110,8 @@ int live_point_matches(unsigned kinds, const live_pattern *pattern, const live_p
 	if (!(kinds & point->shown.kind) || (pattern->has_module && !module_matches(pattern->module, point)))
 		return 0;
 	if (point->shown.kind != USDT_LIVE_PROBES)
-		return matches(pattern->text + pattern->name, point->shown.name);
+		return matches(pattern->text + pattern->name, point->shown.name)
+			|| live_written_matches(pattern->text + pattern->name, point->shown.name, matches);
 	if (pattern->has_provider && !matches(pattern->provider, point->shown.provider))
 		return 0;
 	return matches(pattern->text + pattern->probe, point->shown.name);
@@ -276,7 +277,7 @@ uint32_t live_key_of(const rule *r)
 {
 	const char *name = name_of(r);
 
-	return strpbrk(name, "*?[-") ? 0 : live_key(name);
+	return strpbrk(name, "*?[-") || (r->kind != USDT_LIVE_PROBES && live_may_be_written(name)) ? 0 : live_key(name);
 }
 
 static int rule_covers(const rule *a, const rule *b)
@@ -292,6 +293,8 @@ static int rule_covers(const rule *a, const rule *b)
 /* Modules don't count: one pattern may be held against the file's name, the other against its path. */
 static int rules_meet(const rule *a, const rule *b)
 {
+	if (a->kind == b->kind && a->kind != USDT_LIVE_PROBES && (live_may_be_written(name_of(a)) || live_may_be_written(name_of(b))))
+		return 1; /* one by the name that was written, the other by the one that is linked */
 	return a->kind == b->kind && !(a->kind == USDT_LIVE_PROBES && apart(provider_of(a), provider_of(b))) && !apart(name_of(a), name_of(b));
 }
 

@@ -48,6 +48,11 @@ typedef struct rule {
 LIVE_HIDDEN extern rule *live_rules;
 LIVE_HIDDEN extern unsigned live_rule_count;
 
+typedef char *live_demangler(const char *name, char *to, size_t *room, int *status);
+LIVE_HIDDEN extern live_demangler *live_demangle; /* written.c: NULL where the program has none */
+/* Whether a pattern of functions matches one by what its author has written, and may at all. */
+LIVE_HIDDEN int live_written_matches(const char *pattern, const char *name, int (*matches)(const char *, const char *));
+LIVE_HIDDEN int live_may_be_written(const char *pattern);
 LIVE_HIDDEN int live_read_pattern(live_pattern *pattern, const char *text); /* 0 or an error */
 LIVE_HIDDEN int live_point_matches(unsigned kinds, const live_pattern *pattern, const live_point *point);
 LIVE_HIDDEN int live_rule_applies(const rule *r, const live_point *point);

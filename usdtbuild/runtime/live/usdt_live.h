@@ -21,8 +21,8 @@
  * libc (C99 with GNU extensions; files for other machines are empty after preprocessing). CMake: USDTBuild::live. Meson:
  * dependency('usdtbuild-live'). By hand: `cc -O2 -c` each .c file of the folder live in what `usdtbuild --include-dir` prints.
  *
- * PATTERNS. A probe is "provider:name", a function its symbol's name (C++: mangled). `*`, `?` and `[a-z]` match as in a
- * shell; a pattern of probes without a colon is one of names. "MODULE!PATTERN" keeps to one file: "libx.so*!app:*", and "!*" to
+ * PATTERNS. A probe is "provider:name", a function its symbol's name, or in a program with a C++ library what was written:
+ * "shop::price", "shop::*". `*`, `?` and `[a-z]` match as in a shell; a pattern of probes without a colon is one of names. "MODULE!PATTERN" keeps to one file: "libx.so*!app:*", and "!*" to
  * the program itself. A dash in a probe's name is what its source writes as two underscores; patterns may have either.
  *
  * RULES. Each _on() adds a rule and each _off() takes the points it matches out of all earlier rules, so their order is what

@@ -17,6 +17,7 @@
 #include "call_tree.h"
 #include "internal.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,6 +28,8 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "rules.h"
 
 enum { ARGUMENTS = 12, TEXT = 128, SLOT = 256 };
 
@@ -195,6 +198,19 @@ static void check(int error)
 		points_fd = -1;
 }
 
+/* Only C++ writes such patterns of functions, but not each C++ program has the library that can read its names. */
+static void know_written_names(const char *text)
+{
+	void *library;
+
+	for (; *text; text += strcspn(text, "\n"), text += *text == '\n')
+		if ((*text == 'F' || *text == 'X') && strcspn(text + 2, ":(<~ ") < strcspn(text + 2, "\n"))
+			break;
+	library = live_demangle || !*text ? NULL : dlopen("libstdc++.so.6", RTLD_NOW | RTLD_LOCAL);
+	if (library)
+		live_demangle = (live_demangler *)dlsym(library, "__cxa_demangle");
+}
+
 static void follow(char *text)
 {
 	char *line, *rest = NULL;
@@ -246,9 +262,10 @@ static __attribute__((constructor(65535))) void begin(void)
 	if (ring == MAP_FAILED || got < 0)
 		return;
 	slots = (char *)ring + 4096;
+	rules[got] = '\0';
+	know_written_names(rules);
 	live_share(counts);
 	live_on_change(changed);
-	rules[got] = '\0';
 	follow(rules);
 	tell_all();
 	if (write(points_fd, "ready\n", 6) < 0)

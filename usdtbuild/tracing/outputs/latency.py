@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING
 from ...errors import UsageError
 from ..filters import argument_index, said_arguments
 from ..model import CALL, ENTER, MISSING
+from ..selection import called
 from ..stops import said_of
 from . import EVENTS
 from .bars import Distribution, duration, round_duration
@@ -196,6 +197,6 @@ def _middle(number: int) -> float:
 
 
 def _is_meant(target: Target, pattern: str) -> bool:
-    whole = (target.title, target.name) if target.provider else (target.title,)
+    whole = (target.title, target.name) if target.provider else called(target)
     names = {*whole, *(name.replace("__", "-") for name in whole)}
     return any(fnmatch.fnmatchcase(name, pattern) for name in names)

@@ -1,0 +1,97 @@
+"""Functions of C++ are asked for and shown as they were written, whatever engine sees them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from usdtbuild.inspection.demangle import demangle
+
+SOURCE = Path(__file__).parent / "sources" / "shop.cc"
+PRICE, OOPS, TAX = "shop::price(int, char const*)", "oops(int)", "int shop::tax<int>(int)"
+CALL, ADD = "shop::Basket::operator()(int)", "shop::Basket::operator<<(int)"
+HALF = "double shop::tax<double>(double)"
+ALL = {PRICE, TAX, CALL, ADD, HALF}
+PATTERNS = {
+    "shop::*": ALL,
+    "shop::price": {PRICE},
+    "shop::price(int, *)": {PRICE},
+    PRICE: {PRICE},
+    "_ZN4shop5price*": {PRICE},
+    "oops": {OOPS},
+    "oops*": {OOPS},
+    "o?ps": {OOPS},
+    "shop::*::operator()": {CALL},
+    "shop::Basket::operator<<": {ADD},
+    "shop::tax<int>": {TAX},
+    "shop::tax<*": {TAX, HALF},
+}
+
+
+@pytest.fixture(scope="module")
+def shop(run: Any, need: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shop")
+    clones = ("-fno-ipa-sra", "-fno-ipa-cp")  # they have other names
+    run(need("g++"), "-O2", "-std=c++17", *clones, "-fpatchable-function-entry=7,5", SOURCE, "-o", folder / "shop")
+    return folder / "shop"
+
+
+def counted(text: str) -> dict[str, int]:
+    """Return the rows of `--count`."""
+    return {name: int(number) for number, name in re.findall(r"^ *(\d+)  (.+)$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap", "inside"])
+def test_what_is_asked_for_as_it_was_written(engine: str, shop: Path, usdtbuild: Any) -> None:
+    options = ("--engine", engine, *(["--trap"] if engine == "trap" else []), "--count")
+    found = {}
+    for pattern in PATTERNS if engine != "trap" else ["shop::*"]:
+        found[pattern] = counted(usdtbuild("trace", *options, "-F", pattern, "--", shop, 7).stdout)
+    assert found == {pattern: dict.fromkeys(PATTERNS[pattern], 7) for pattern in found}
+
+
+def test_what_is_left_out_as_it_was_written(shop: Path, usdtbuild: Any) -> None:
+    for engine in ("patch", "inside"):
+        words = ("--engine", engine, "--count", "-F", "shop::*", "-x", "shop::Basket::*", "-x", "*tax<double>")
+        assert counted(usdtbuild("trace", *words, "--", shop, 3).stdout) == {PRICE: 3, TAX: 3}
+
+
+def test_names_as_they_are_linked(shop: Path, usdtbuild: Any) -> None:
+    for engine in ("patch", "inside"):
+        shown = usdtbuild("trace", "--engine", engine, "--count", "--mangled", "-F", "shop::pr*", "--", shop, 3).stdout
+        assert counted(shown) == {"_ZN4shop5priceEiPKc": 3}
+
+
+def test_calls_and_their_returns(shop: Path, usdtbuild: Any, tmp_path: Path) -> None:
+    usdtbuild("trace", "-F", "shop::pr*", "--returns", "-o", tmp_path / "hits.jsonl", "--", shop, 2)
+    hits = [json.loads(line)["probe"] for line in (tmp_path / "hits.jsonl").read_text().splitlines()]
+    assert hits == [PRICE, f"{PRICE}:return"] * 2
+
+
+@pytest.mark.parametrize("name", [PRICE, "shop::price"])
+def test_how_long_a_call_takes(name: str, shop: Path, usdtbuild: Any) -> None:
+    shown = usdtbuild("trace", "-F", "shop::price", "--returns", "--latency", name, f"{name}:return", "--", shop, 50)
+    assert "50 pairs" in shown.stdout, shown
+
+
+def test_report_and_graph(shop: Path, usdtbuild: Any) -> None:
+    for option in ("--report", "--graph"):
+        shown = usdtbuild("trace", option, "-F", "shop::*", "--", shop, 5).stdout
+        assert {name for name in ALL if re.search(rf" 5  .*{re.escape(name)}\n", shown)} == ALL, shown
+
+
+def test_a_name_that_is_nearly_right(shop: Path, usdtbuild: Any) -> None:
+    for wrong in ("shop::prise", "shop::price(double)"):
+        said = usdtbuild("trace", "-F", wrong, "--", shop, code=1).stderr
+        assert re.search(r"did you mean (\S+ or )*shop::price", said), said
+    assert "shop::price" in usdtbuild("trace", "-F", "price", "--", shop, code=1).stderr
+
+
+def test_a_hundred_thousand_names() -> None:
+    """Not timed: they go through one process."""
+    names = {f"_ZN4shop5priceILi{number}EEEii": f"int shop::price<{number}>(int)" for number in range(100_000)}
+    assert demangle(names) == names
