@@ -21,6 +21,14 @@ SOURCE = r"""
 #include <sys/socket.h>
 int mine(long a, long b, long c, long d, long e, long f);
 char *index(const char *s, int c);
+#ifdef NUMBERED /* entries as mold 2.34 and newer write them: mov $number,%r11d; jmp *slot(%rip); int3, four times */
+#define ENTRY(name) ".p2align 4\n" name "_entry: mov $1, %r11d\njmp *" name "@GOTPCREL(%rip)\n.fill 4, 1, 0xcc\n"
+__asm__(ENTRY("rand") ENTRY("srand"));
+int rand_entry(void);
+void srand_entry(unsigned);
+#define rand rand_entry
+#define srand srand_entry
+#endif
 int main(int argc, char **argv)
 {
 	static const char *texts[] = {"plain", "", "a \"quote\"\n", 0};
@@ -49,6 +57,7 @@ char *index(const char *s, int c) { (void)c; return (char *)s; }
 """
 FORMS = [
     ("-Wl,-z,lazy",), ("-Wl,-z,now",), ("-fno-plt",), ("-fcf-protection=full", "-Wl,-z,ibtplt"), ("-no-pie", "-s"),
+    ("-DNUMBERED",),
 ]  # fmt: skip
 
 

@@ -28,7 +28,9 @@ from ..maps import page_start
 LONGEST = 20
 BY_REGISTER = "it calls by a register, in two or three bytes, where nothing has room but a breakpoint"
 SIZE = 48  # bytes of a cell and of a stub that counts, at most, with what aligns them
-_ENDBR64, _NUMBER, _BND = b"\xf3\x0f\x1e\xfa", b"\x41\xbb", b"\xf2"
+_ENDBR64 = b"\xf3\x0f\x1e\xfa"
+# What may stand before the load, in this order, and its size: endbr64; mold's mov $number,%r11d; bnd.
+_LEADS = ((_ENDBR64, 4), (b"\x41\xbb", 6), (b"\xf2", 1))
 _CALL, _JUMP, _LOAD = b"\xff\x15", b"\xff\x25", b"\x4c\x8b\x1d"  # through slot(%rip); mov slot(%rip),%r11
 
 
@@ -53,12 +55,8 @@ class Load(NamedTuple):
 def load_of(code: bytes, address: int) -> Load | None:
     """Return how the code at an address (LONGEST bytes) loads a slot; None if it isn't of a form that may change."""
     at = 0
-    if code.startswith(_ENDBR64):
-        at = len(_ENDBR64)
-        if code.startswith(_NUMBER, at):  # mold: mov $number,%r11d
-            at += 6
-    if code.startswith(_BND, at):
-        at += 1
+    for lead, size in _LEADS:
+        at += size * code.startswith(lead, at)
     for opcode in (_CALL, _JUMP, _LOAD):
         if code.startswith(opcode, at):
             place = at + len(opcode)
