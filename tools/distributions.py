@@ -26,6 +26,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RELEASES = {"12": "bookworm", "13": "trixie", "testing": "testing"}
 BARE = "python3,make,git,ca-certificates"
+UNSAFE = "DPKG_FORCE=unsafe-io"  # what is installed there needn't outlive a power failure
+_TIMEOUT = 124  # what timeout(1) exits with
 # The system is the root of a mount namespace of its own, not a chroot: there, no further namespaces could be made. The
 # namespace ends with its last process, and takes its mounts along.
 INSIDE = """
@@ -80,11 +82,13 @@ def why_not(mirror: str, suite: str) -> str:
 
 def in_system(folder: Path, release: str, chosen: argparse.Namespace) -> list[tuple[str, int]]:
     """Make a system and run targets there; return a line and an exit code for each."""
-    # What it mounts there it leaves when it is ended; so it has mounts of its own, too.
-    debootstrap = ("unshare", "--mount", "debootstrap", "--variant=minbase", f"--include={BARE}")
+    # What it mounts there it leaves when it is ended; so it has mounts of its own, too. A mirror may stop answering.
+    patient = ("timeout", "--kill-after=10", f"{chosen.minutes}m", "unshare", "--mount")
+    debootstrap = (*patient, "env", UNSAFE, "debootstrap", "--variant=minbase", f"--include={BARE}")
     made = run(*debootstrap, RELEASES[release], folder, chosen.mirror)
     if made.returncode:
-        return [(f"left out: debootstrap: {made.stdout.strip().splitlines()[-1]}", 0)]
+        last = "took too long" if made.returncode == _TIMEOUT else made.stdout.strip().splitlines()[-1]
+        return [(f"left out: debootstrap: {last}", 0)]
     shutil.copy("/etc/resolv.conf", folder / "etc/resolv.conf")
     kept = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
     certificates = os.environ.get("SSL_CERT_FILE", "")
@@ -95,8 +99,7 @@ def in_system(folder: Path, release: str, chosen: argparse.Namespace) -> list[tu
     if cloned.returncode:
         return [(f"git clone: {cloned.stdout.strip()}", 1)]
     path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    # What is installed there needn't outlive a power failure.
-    environment = {"PATH": path, "HOME": "/root", "LC_ALL": "C.UTF-8", "DPKG_FORCE": "unsafe-io", **kept}
+    environment = {"PATH": path, "HOME": "/root", "LC_ALL": "C.UTF-8", **dict([UNSAFE.split("=")]), **kept}
     outcomes = []
     for target in chosen.make:
         print(f"== Debian {release}: make {target}", flush=True)
@@ -120,7 +123,10 @@ def in_system(folder: Path, release: str, chosen: argparse.Namespace) -> list[tu
         took = time.monotonic() - started
         if process.returncode == -signal.SIGKILL and took >= 60 * chosen.minutes:
             last = "took too long"
-        outcomes.append((f"make {target}: {last} ({took:.0f} s)", process.returncode))
+        # What the target itself installs comes from the mirror, too.
+        problem = process.returncode and why_not(chosen.mirror, RELEASES[release])
+        why = f"left out: {problem}" if problem else f"{last} ({took:.0f} s)"
+        outcomes.append((f"make {target}: {why}", 0 if problem else process.returncode))
         if process.returncode:
             break
     return outcomes
