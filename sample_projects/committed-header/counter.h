@@ -150,13 +150,13 @@ USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
 	return __builtin_expect(semaphore, 0) != 0;
 }
 #endif
-/* A probe doesn't use what it points to, so compilers have nothing to warn of: freed memory may be shown, and a
-   variable without a value. */
+/* A probe doesn't use what it points to: freed memory may be shown, and a variable without a value. */
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
 #define USDTBUILD_SILENT _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wuse-after-free\"") \
 	_Pragma("GCC diagnostic ignored \"-Wmaybe-uninitialized\"")
 #define USDTBUILD_END_SILENT _Pragma("GCC diagnostic pop")
 #define USDTBUILD_SHOWN(number) __attribute__((__access__(__none__, number)))
+#define USDTBUILD_SILENT_CALL(call) (__extension__ ({ USDTBUILD_SILENT call; USDTBUILD_END_SILENT (void)0; }))
 #else
 #define USDTBUILD_SILENT
 #define USDTBUILD_END_SILENT
@@ -228,13 +228,11 @@ USDTBUILD_INLINE void usdtbuild_off_counter___done(long arg0) { (void)arg0; }
 	usdtbuild_on_counter___done(arg0)
 #define	COUNTER_DONE_ENABLED() \
 	USDTBUILD_TEST(counter_done_semaphore)
-
 extern volatile unsigned short counter_line_semaphore USDTBUILD_SEMAPHORE;
 #if defined(__cplusplus)
 USDTBUILD_SITE usdtbuild_on_counter___line(long arg0)
 {
-	USDTBUILD_SILENT
-	USDTBUILD_AT_1(USDTBUILD_NOTE("counter", "line", "counter_line_semaphore", "-" USDTBUILD_P USDTBUILD_OPERAND_1(0, 0)), USDTBUILD_NONE, USDTBUILD_NONE, long, arg0)
+	USDTBUILD_SILENT USDTBUILD_AT_1(USDTBUILD_NOTE("counter", "line", "counter_line_semaphore", "-" USDTBUILD_P USDTBUILD_OPERAND_1(0, 0)), USDTBUILD_NONE, USDTBUILD_NONE, long, arg0)
 	USDTBUILD_END_SILENT
 }
 #else
@@ -245,15 +243,13 @@ extern volatile unsigned short counter_done_semaphore USDTBUILD_SEMAPHORE;
 #if defined(__cplusplus)
 USDTBUILD_SITE usdtbuild_on_counter___done(long arg0)
 {
-	USDTBUILD_SILENT
-	USDTBUILD_AT_1(USDTBUILD_NOTE("counter", "done", "counter_done_semaphore", "-" USDTBUILD_P USDTBUILD_OPERAND_1(0, 0)), USDTBUILD_NONE, USDTBUILD_NONE, long, arg0)
+	USDTBUILD_SILENT USDTBUILD_AT_1(USDTBUILD_NOTE("counter", "done", "counter_done_semaphore", "-" USDTBUILD_P USDTBUILD_OPERAND_1(0, 0)), USDTBUILD_NONE, USDTBUILD_NONE, long, arg0)
 	USDTBUILD_END_SILENT
 }
 #else
 #define usdtbuild_on_counter___done(arg0) (__extension__ ({ USDTBUILD_SILENT \
 	USDTBUILD_AT_1(USDTBUILD_NOTE("counter", "done", "counter_done_semaphore", "-" USDTBUILD_P USDTBUILD_OPERAND_1(0, 0)), USDTBUILD_NONE, USDTBUILD_NONE, long, arg0) USDTBUILD_END_SILENT (void)0; }))
 #endif
-
 __extension__ __asm__(".pushsection .usdtbuild.provider,\"G\",%progbits,usdtbuild.provider.counter.a798bdcd6fe6705a,comdat\n"
 	"\t.ascii \"provider\\t1\\tcounter\\ta798bdcd6fe6705a\\t04040500,04040500,04040500,04040500,04040500\\n\"\n"
 	"\t.ascii \"probe\\tline\\ts8/4|long|number\\t-\\n\"\n"

@@ -135,13 +135,13 @@ USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
 	return __builtin_expect(semaphore, 0) != 0;
 }
 #endif
-/* A probe doesn't use what it points to, so compilers have nothing to warn of: freed memory may be shown, and a
-   variable without a value. */
+/* A probe doesn't use what it points to: freed memory may be shown, and a variable without a value. */
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
 #define USDTBUILD_SILENT _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wuse-after-free\"") \
 	_Pragma("GCC diagnostic ignored \"-Wmaybe-uninitialized\"")
 #define USDTBUILD_END_SILENT _Pragma("GCC diagnostic pop")
 #define USDTBUILD_SHOWN(number) __attribute__((__access__(__none__, number)))
+#define USDTBUILD_SILENT_CALL(call) (__extension__ ({ USDTBUILD_SILENT call; USDTBUILD_END_SILENT (void)0; }))
 #else
 #define USDTBUILD_SILENT
 #define USDTBUILD_END_SILENT
@@ -328,13 +328,13 @@ def _provider(provider: Provider, as_dtrace: bool) -> str:
         _macros(provider.name, probe, as_dtrace, "USDTBUILD_TEST({}_{}_semaphore)") for probe in provider.probes
     )
     off = _const_last("".join(header.disabled(provider.name, probe) for probe in provider.probes))
-    live = macros + "\n" + "".join(_complete(provider.name, probe, as_dtrace) for probe in provider.probes)
+    live = macros + "".join(_complete(provider.name, probe, as_dtrace) for probe in provider.probes)
     # `char *` in the description is text, which the assembler takes with its blank as a number.
     description = header.description(provider).replace(" *", r"\\040*")
     if as_dtrace:
         description = f"#if defined(__GNUC__)\n{description}#endif\n"
     if not as_dtrace:
-        body = f"#if !defined(USDTBUILD_REGISTERS)\n{off}#else\n{live}\n{description}#endif\n"
+        body = f"#if !defined(USDTBUILD_REGISTERS)\n{off}#else\n{live}{description}#endif\n"
         return header.provider_block(provider, body)
     called = "".join(_macros(provider.name, probe, True, "__dtraceenabled_{}___{}()") for probe in provider.probes)
     called += "\n" + "".join(_called(provider.name, probe) for probe in provider.probes)
@@ -425,13 +425,16 @@ def _complete(provider: str, probe: Probe, as_dtrace: bool) -> str:
     inside = "".join(f"\t{line}\n" for line in lines)
     statement = " \\\n".join(f"\t{line}" for line in lines)
     function = f"{pointers}USDTBUILD_SITE {inner}({', '.join(declarations) or 'void'})"
-    function = f"{template}{function}\n{{\n\tUSDTBUILD_SILENT\n{inside}\tUSDTBUILD_END_SILENT\n}}\n"
+    function = f"{template}{function}\n{{\n\tUSDTBUILD_SILENT {inside.lstrip()}\tUSDTBUILD_END_SILENT\n}}\n"
     if generic:
         function = f'extern "C++" {{\n{function}}}\n'
+    called = f"{inner}({', '.join(names)})"
+    if pointers:
+        function += f"#if defined(USDTBUILD_SILENT_CALL)\n#define {called} USDTBUILD_SILENT_CALL({called})\n#endif\n"
     return (
         f"extern volatile unsigned short {semaphore} USDTBUILD_SEMAPHORE;\n"
         f"#if defined(__cplusplus)\n{function}#else\n"
-        f"#define {inner}({', '.join(names)}) (__extension__ ({{ USDTBUILD_SILENT \\\n"
+        f"#define {called} (__extension__ ({{ USDTBUILD_SILENT \\\n"
         f"{statement} USDTBUILD_END_SILENT (void)0; }}))\n#endif\n"
     )
 

@@ -380,13 +380,17 @@ def _branch(provider: str, stub: str, probe: Probe) -> str:
     text = f'USDTBUILD_BRANCH("__dtrace_{stub}")'
     rest = f"{', '.join([reads, f'__dtrace_{stub}', *values])})"
     start = f"{held}{' ' if held else ''}USDTBUILD_TO_{len(types)}({text}"
+    called = f"{FIRING}{stub}({', '.join(names)})"
+    unused = placing.unused(types)
+    quiet = f"#if defined(USDTBUILD_QUIET_CALL)\n#define {called} USDTBUILD_QUIET_CALL({called})\n#endif\n"
     return (
         f"#if {branches}\n"
         "#if defined(__cplusplus)\nUSDTBUILD_QUIET\n"
-        f"USDTBUILD_INLINE USDTBUILD_UNSEEN{placing.unused(types)}\n"
+        f"USDTBUILD_INLINE USDTBUILD_UNSEEN{unused}\n"
         f"void {FIRING}{stub}({', '.join(map(declare, types, names)) or 'void'}) USDTBUILD_NOEXCEPT\n"
-        f'{{\n\t{start} USDTBUILD_MARK("%%", "{provider}"), {rest}\n}}\nUSDTBUILD_END_QUIET\n#else\n'
-        f"#define {FIRING}{stub}({', '.join(names)}) (__extension__ ({{ USDTBUILD_QUIET \\\n"
+        f'{{\n\t{start} USDTBUILD_MARK("%%", "{provider}"), {rest}\n}}\nUSDTBUILD_END_QUIET\n'
+        f"{unused and quiet}#else\n"
+        f"#define {called} (__extension__ ({{ USDTBUILD_QUIET \\\n"
         f"\t{start}, {rest} USDTBUILD_END_QUIET (void)0; }}))\n#endif\n"
         f"#else\n{by_call}#endif\n"
     )

@@ -61,8 +61,8 @@ MOST = max(machine.passed for machine in MACHINES)
 
 # A change of these macros' meaning changes the number in their guard.
 _COMMON = """\
-#ifndef USDTBUILD_MACHINE_1
-#define USDTBUILD_MACHINE_1
+#ifndef USDTBUILD_MACHINE_2
+#define USDTBUILD_MACHINE_2
 #if defined(__GNUC__) && defined(__ELF__) && !defined(USDT_PROBES_BY_CALL)
 {rows}#endif
 /* Otherwise a compiler takes each line of text for an instruction when it decides what to inline. */
@@ -78,6 +78,7 @@ _COMMON = """\
 	_Pragma("GCC diagnostic ignored \\"-Wmaybe-uninitialized\\"")
 #define USDTBUILD_END_QUIET _Pragma("GCC diagnostic pop")
 #define USDTBUILD_UNUSED(number) __attribute__((__access__(__none__, number)))
+#define USDTBUILD_QUIET_CALL(call) (__extension__ ({ USDTBUILD_QUIET call; USDTBUILD_END_QUIET (void)0; }))
 #else
 #define USDTBUILD_QUIET
 #define USDTBUILD_END_QUIET
