@@ -80,6 +80,9 @@ function(usdt_add_provider)
     INTERFACE_USDTBUILD_DISABLED ${disabled}
     INTERFACE_USDTBUILD_PROCESSED ${processed}
     INTERFACE_USDTBUILD_FORMATS "${formats}")
+  if(arg_LIVE AND NOT processed)
+    target_compile_definitions(${name} INTERFACE USDT_LIVE)
+  endif()
   if(processed AND formats MATCHES "dof|usdt") # DTrace increments no semaphore: the question must be one that it can answer
     target_compile_definitions(${name} INTERFACE USDT_ENABLED_BY_CALL)
   endif()

@@ -3,10 +3,11 @@
 # link time, so archives, object libraries, unity builds, caches and incremental builds need no special care.
 # Not here: how objects are changed; the launcher does that.
 
-# Whether probes with these formats need it: a header writes SDT notes, and NOPs of the smallest size.
+# Whether probes with these formats need it: a header writes SDT notes, and NOPs of the smallest size or, for x86-64, with
+# room for a jump (live).
 function(_usdtbuild_is_processed out formats live)
   set(${out} FALSE PARENT_SCOPE)
-  if(live OR formats MATCHES "dof|usdt" OR USDTBUILD_NOP OR USDTBUILD_SITE_TABLE)
+  if((live AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$") OR formats MATCHES "dof|usdt" OR USDTBUILD_NOP OR USDTBUILD_SITE_TABLE)
     set(${out} TRUE PARENT_SCOPE)
   elseif(NOT formats AND CMAKE_SYSTEM_NAME MATCHES "^(FreeBSD|SunOS)$") # whose DTrace reads DOF
     set(${out} TRUE PARENT_SCOPE)

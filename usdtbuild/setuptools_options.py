@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import platform
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -43,7 +44,8 @@ class ExtensionOptions(NamedTuple):
     @property
     def processed(self) -> bool:
         """Whether what is asked of its probes is more than a header can do."""
-        more = bool(set(self.formats) - set(BY_HEADER)) or self.nop or self.live or self.site_table
+        live = self.live and platform.machine() != "x86_64"  # for which the header has NOPs with room
+        more = bool(set(self.formats) - set(BY_HEADER)) or self.nop or live or self.site_table
         return bool(self.providers and not self.disabled and more)
 
     @property

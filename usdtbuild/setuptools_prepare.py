@@ -46,6 +46,8 @@ def prepare(
     flags = _patchable_flags(extension, options, folder, compiler, warn) if options.patchable else []
     if options.committed and options.disabled:
         flags.append("-DUSDT_DISABLE")
+    if options.live and not options.processed:
+        flags.append("-DUSDT_LIVE")
     if options.processed and {"dof", "usdt"}.intersection(options.formats):
         flags.append("-DUSDT_ENABLED_BY_CALL")  # DTrace increments no semaphore, and can answer this
     # All options, so that none is forgotten whose effect is not in the command line, such as `live`.

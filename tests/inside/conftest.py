@@ -71,7 +71,10 @@ def runtime(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
 
 @pytest.fixture(scope="session")
 def build(run: Any, runtime: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Build a program of this folder with the runtime, each once: `build("stress_probes.c", "gcc", "-no-pie")`."""
+    """Build a program of this folder with the runtime, each once: `build("stress_probes.c", "gcc", "-no-pie")`.
+
+    Its probes are complete by their header, or, for programs that write calls of stubs themselves, post-processed.
+    """
     made: dict[tuple[Any, ...], Path] = {}
 
     def build_program(
@@ -81,12 +84,15 @@ def build(run: Any, runtime: Any, usdtbuild: Any, tmp_path_factory: pytest.TempP
         key = (source, compiler, link, flags, runtime_flags)
         if key not in made:
             folder = tmp_path_factory.mktemp("program")
-            for provider in HERE.glob("*.d"):
-                usdtbuild("header", "--formats=dof", provider, "-o", folder / f"{provider.stem}.h")
             path = HERE / source
+            by_call = "__dtrace_" in path.read_text() and "-DUSDT_LIVE" not in flags
+            for provider in HERE.glob("*.d"):
+                formats = "dof" if by_call else "stapsdt"
+                usdtbuild("header", f"--formats={formats}", provider, "-o", folder / f"{provider.stem}.h")
             warnings = ("-Wno-infinite-recursion",) if "clang" not in compiler else ()
             compile_ = (compiler, "-g", *WARNINGS, *warnings, *flags, "-I", folder, "-I", RUNTIME)
-            usdtbuild("cc", "--", *compile_, "-c", path, "-o", folder / "program.o")
+            compile_ = (*compile_, *([] if by_call else ["-DUSDT_LIVE"]), "-c", path, "-o", folder / "program.o")
+            usdtbuild("cc", "--", *compile_) if by_call else run(*compile_)
             objects = runtime(cc or compiler, *runtime_flags)
             run(compiler, folder / "program.o", *objects, *link, "-lpthread", "-ldl", "-o", folder / "program")
             made[key] = folder / "program"

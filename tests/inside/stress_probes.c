@@ -26,7 +26,10 @@
 #define EACH8(F, b) F(b##0) F(b##1) F(b##2) F(b##3) F(b##4) F(b##5) F(b##6) F(b##7)
 #define EACH64(F) EACH8(F, 00) EACH8(F, 01) EACH8(F, 02) EACH8(F, 03) EACH8(F, 04) EACH8(F, 05) EACH8(F, 06) EACH8(F, 07)
 
-#if defined(__x86_64__)
+#if defined(USDT_LIVE) /* probes complete by their header */
+#define FIRE(a, b) STRESS_HIT(a, b)
+#define SKIP(k) __asm__ volatile(".rept " #k "\n\tnop\n\t.endr")
+#elif defined(__x86_64__)
 #define FIRE(a, b) \
 	do { \
 		register int a_ __asm__("edi") = (a); \
@@ -57,12 +60,17 @@
 		FIRE(k, x * 7 + k); \
 		return red[0] + red[1] + red[2] + red[3] + red[4] + red[5] + red[6] + red[7] + p + q + (long)(a + b + c + e); \
 	}
+#if defined(USDT_LIVE)
+#define TAIL_CALL STRESS_TAIL
+#else
+#define TAIL_CALL __dtrace_stress___tail /* the macro is no call, and so no tail call */
+#endif
 #define TAIL(k) \
 	static __attribute__((noinline, aligned(64))) void tail_##k(long x, long *out) \
 	{ \
 		SKIP(k); \
 		*out = x + k; \
-		__dtrace_stress___tail(k, x * 7 + k); /* the macro is no call, and so no tail call */ \
+		TAIL_CALL(k, x * 7 + k); \
 	}
 EACH64(LEAF)
 EACH64(TAIL)

@@ -17,12 +17,14 @@ def numbers(out: str) -> dict[str, int]:
     return {name: int(value) for name, value in re.findall(r"([a-z-]+) (\d+)", out)}
 
 
+@pytest.mark.parametrize("way", ["header", "post-processed"])
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_sites_at_all_offsets_of_a_cache_line_are_switched_under_threads_signals_and_forks(
-    compiler: str, build: Any, run: Any, need: Any
+    compiler: str, way: str, build: Any, run: Any, need: Any
 ) -> None:
     need(compiler)
-    found = numbers(run(build("stress_probes.c", compiler), 300, 6, "forks").stdout)
+    flags = ("-O2", *["-DUSDT_LIVE"] * (way == "header"))
+    found = numbers(run(build("stress_probes.c", compiler, flags=flags), 300, 6, "forks").stdout)
     assert (found["wrong-results"], found["wrong-arguments"], found["failed"]) == (0, 0, 0)
     assert found["counted"] == 12800
     assert found["handled"] > 1000

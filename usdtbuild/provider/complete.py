@@ -37,6 +37,7 @@ class Machine(NamedTuple):
     `condition` is the preprocessor's. A statement may ask for `registers` of them at once, each fit for 64 bits;
     argument `i` is then `register` in the text, and `constraint` may say that a constant is no operand. Arguments in
     cells are `cell`, with their `offset`; `base` is the constraint of the register that points to them.
+    `live` are other lines in the header, with -DUSDT_LIVE.
     """
 
     condition: str
@@ -45,6 +46,7 @@ class Machine(NamedTuple):
     cell: str = '#offset "(%[usdt_b])"'
     base: str = '"r"'
     constraint: str = '"nr"'
+    live: str = ""
 
 
 # What the last four of these are in the header.
@@ -52,11 +54,16 @@ _ROW = ("USDTBUILD_REGISTER(i)", "USDTBUILD_CELL(offset)", "USDTBUILD_BASE", "US
 
 
 # Intel's dialect prints `rax` and `5`, to which the assembler puts the sign. (Clang writes a line's end in one
-# dialect's text to the other's, too, hence the semicolons; and no $ at all.)
+# dialect's text to the other's, too, hence the semicolons; and no $ at all. Before 14 it prints signs as ever.)
 _X86 = '"{%q[usdt_" #i "]|\\"; usdtbuild_place %q[usdt_" #i "]; .ascii \\"}"'
+# Room for a jump, and arguments in the registers that a handler of usdt_live.h reads, or in cells.
+_LIVE = """#define USDTBUILD_REGISTERS 5
+#define USDTBUILD_ANYWHERE "acdSDn"
+#define USDTBUILD_NOP "nop; .byte 15,31,64,0"
+"""
 _AARCH64 = '"[%[usdt_b], " #offset "]"'
 MACHINES = (
-    Machine("defined(__x86_64__)", 10, _X86, '#offset "(%%rax)"', '"a"'),
+    Machine("defined(__x86_64__)", 10, _X86, '#offset "(%%rax)"', '"a"', live=_LIVE),
     Machine("defined(__i386__)", 0, cell='#offset "(%%eax)"', base='"a"'),
     # Clang prints `w0` without the x, and with it xzr for a constant 0; few tracers know either.
     Machine("defined(__aarch64__) && defined(__clang__)", 12, '"%x[usdt_" #i "]"', _AARCH64, constraint='"r"'),
@@ -73,7 +80,13 @@ _COMMON = r"""
 #define USDTBUILD_COMPLETE 1
 #if !defined(USDT_DISABLE) && !defined(USDT_DISABLED) && defined(__GNUC__) && defined(__ELF__) && defined(__linux__)
 #define USDTBUILD_LINUX
-{rows}#endif
+{rows}#define USDTBUILD_SEMAPHORE __attribute__((__visibility__("hidden"), __section__(".probes")))
+/* Unlike other expressions, a call may stand anywhere without effect and without a warning. */
+USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
+{
+	return __builtin_expect(semaphore, 0) != 0;
+}
+#endif
 #if defined(__LP64__)
 #define USDTBUILD_WORD ".8byte"
 #define USDTBUILD_P "8@"
@@ -82,15 +95,17 @@ _COMMON = r"""
 #define USDTBUILD_P "4@"
 #endif
 /* Assemblers that link a section to another (GNU's from 2.35 on, with retained sections from 2.36 on). */
-#if defined(USDT_LINKED_SECTIONS) ? USDT_LINKED_SECTIONS : \
-	defined(__clang__) ? __clang_major__ >= 13 : __GNUC__ >= 11
+#if defined(USDT_LINKED_SECTIONS) ? USDT_LINKED_SECTIONS : defined(__clang__) ? __clang_major__ >= 13 : __GNUC__ >= 11
 #define USDTBUILD_NOTE_SECTION ".note.stapsdt,\"?o\",\"note\",.Lusdt%="
 #define USDTBUILD_BASE_FLAGS "axGR"
 #else
 #define USDTBUILD_NOTE_SECTION ".note.stapsdt,\"?\",\"note\""
 #define USDTBUILD_BASE_FLAGS "axG"
 #endif
-#if defined(__x86_64__)
+#if defined(__x86_64__) && defined(__clang__) && __clang_major__ < 14
+#define USDTBUILD_INTEL "{|.ifndef .Lusdtbuild_place; .set .Lusdtbuild_place,1; .macro usdtbuild_place x:vararg; " \
+	".ascii \"\\x\"; .endm; .endif;}"
+#elif defined(__x86_64__)
 #define USDTBUILD_INTEL "{|.ifndef .Lusdtbuild_place; .set .Lusdtbuild_place,1; .macro usdtbuild_place x; " \
 	".set .Lusdtbuild_name,0; .irp r,rax,rbx,rcx,rdx,rsi,rdi,rbp,r8,r9,r10,r11,r12,r13,r14,r15; .ifc \\r,\\x; " \
 	".set .Lusdtbuild_name,1; .endif; .endr; .if .Lusdtbuild_name; .ascii \"%%\"; .else; .ascii \"\\044\"; .endif; " \
@@ -98,16 +113,18 @@ _COMMON = r"""
 #else
 #define USDTBUILD_INTEL
 #endif
-/* Compilers copy what they take for small. GCC counts lines, so some are empty; Clang counts statements. */
+/* Compilers copy what they take for small: GCC counts lines, Clang statements. Debuggers show the caller's line. */
 #if defined(__clang__)
 #define USDTBUILD_ONCE __asm__ __volatile__("");
 #define USDTBUILD_LINES
+#define USDTBUILD_SITE USDTBUILD_INLINE __attribute__((__nothrow__, __nodebug__)) void
 #else
 #define USDTBUILD_ONCE
 #define USDTBUILD_LINES "\n\n\n\n\n\n\n\n"
+#define USDTBUILD_SITE USDTBUILD_INLINE __attribute__((__nothrow__, __artificial__)) void
 #endif
 #define USDTBUILD_NOTE(provider, probe, semaphore, operands) USDTBUILD_INTEL \
-	".Lusdt%=:\tnop\n" \
+	".Lusdt%=:\t" USDTBUILD_NOP "\n" \
 	"\t.pushsection " USDTBUILD_NOTE_SECTION "\n\t.balign 4\n\t.4byte 992f-991f,994f-993f,3\n" \
 	"991:\t.asciz \"stapsdt\"\n992:\t.balign 4\n" \
 	"993:\t" USDTBUILD_WORD " .Lusdt%=,_.stapsdt.base," semaphore "\n" \
@@ -127,15 +144,7 @@ _COMMON = r"""
 	__asm__ __volatile__(USDTBUILD_OBJECT("usdtbuild.probes.page", "4096", "") \
 	USDTBUILD_OBJECT(#semaphore, "2", "\t.reloc .,BFD_RELOC_NONE,usdtbuild.probes.page\n") : :); \
 	usdtbuild_is_on(semaphore); }))
-#if defined(USDTBUILD_REGISTERS)
-#define USDTBUILD_SEMAPHORE __attribute__((__visibility__("hidden"), __section__(".probes")))
-/* Unlike other expressions, a call may stand anywhere without effect and without a warning. */
-USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
-{
-	return __builtin_expect(semaphore, 0) != 0;
-}
-#endif
-/* A probe doesn't use what it points to: freed memory may be shown, and a variable without a value. */
+/* A probe may show freed memory and variables without a value: compilers have nothing to warn of. */
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
 #define USDTBUILD_SILENT _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wuse-after-free\"") \
 	_Pragma("GCC diagnostic ignored \"-Wmaybe-uninitialized\"")
@@ -155,12 +164,6 @@ USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
 #define USDTBUILD_VALUE(T, x) ((T){ (x) })
 #else
 #define USDTBUILD_VALUE(T, x) (x)
-#endif
-/* Debuggers shall not stop in these functions: a site is in the caller's line. */
-#if defined(__clang__)
-#define USDTBUILD_SITE USDTBUILD_INLINE __attribute__((__nothrow__, __nodebug__)) void
-#else
-#define USDTBUILD_SITE USDTBUILD_INLINE __attribute__((__nothrow__, __artificial__)) void
 #endif
 #elif USDTBUILD_COMPLETE != 1
 #error "two headers were written by different versions of usdtbuild; write both with the same one"
@@ -277,23 +280,25 @@ def write(providers: tuple[Provider, ...], file_name: str, as_dtrace: bool = Fal
         _AS_PASSED if as_dtrace else _UNKNOWN,
         _CHAR if "char" in used else "",
         *map(_body, sorted(counts)),
-        "\n",
     ]
     first = first_screen.write(providers, as_dtrace)
     guard = header.guard(file_name) if as_dtrace else f"USDTBUILD_HEADER{header.guard(file_name)}"
     text = header.frame(first, guard, common, used, [_provider(provider, as_dtrace) for provider in providers])
-    return text if as_dtrace else text.replace("#ifndef", _NAMES + "#ifndef", 1) + _END_NAMES
+    return text if as_dtrace else text.replace("\n#ifndef", _NAMES + "#ifndef", 1) + _END_NAMES
 
 
 def _common() -> str:
     rows = ""
-    usual = Machine("", 0)[2:]
+    usual = Machine("", 0)[2:-1]
     for index, machine in enumerate(MACHINES):
-        rows += f"#{'elif' if index else 'if'} {machine.condition}\n#define USDTBUILD_REGISTERS {machine.registers}\n"
+        rows += f"#{'elif' if index else 'if'} {machine.condition}\n"
         rows += "".join(f"#define {n} {own}\n" for n, own, other in zip(_ROW, machine[2:], usual) if own != other)
+        registers = f"#define USDTBUILD_REGISTERS {machine.registers}\n"
+        rows += f"#if defined(USDT_LIVE)\n{machine.live}#else\n{registers}#endif\n" if machine.live else registers
     rows += "#endif\n"
     rows += "".join(
-        f"#ifndef {name.partition('(')[0]}\n#define {name} {value}\n#endif\n" for name, value in zip(_ROW, usual)
+        f"#ifndef {name.partition('(')[0]}\n#define {name} {value}\n#endif\n"
+        for name, value in zip((*_ROW, "USDTBUILD_NOP"), (*usual, '"nop"'))
     )
     return _COMMON.lstrip("\n").replace("{rows}", rows)
 

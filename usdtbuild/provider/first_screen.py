@@ -32,7 +32,7 @@ def write(providers: tuple[Provider, ...], as_dtrace: bool) -> str:
 
 
 def _provider(provider: Provider, as_dtrace: bool) -> list[str]:
-    lines = ["", *_comment(provider.comment)]
+    lines = ["", *_comment(provider.comment)] if provider.comment else []
     for probe in provider.probes:
         arguments = signature(probe.arguments)
         if as_dtrace and "*" in arguments:  # projects put a const before `char *` by sed

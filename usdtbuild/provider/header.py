@@ -195,14 +195,14 @@ def frame(
     `used` are the C types of all parameters, `assembly` is what assembler sources see.
     """
     pieces = [
-        f"{first_line}\n\n#ifndef\t{guard}\n#define\t{guard}\n#ifndef __ASSEMBLER__\n\n",
+        f"{first_line}\n\n#ifndef\t{guard}\n#define\t{guard}\n#ifndef __ASSEMBLER__\n",
         *common,
         '#ifdef __cplusplus\nextern "C" {\n#endif\n',
         "".join(f"{tag};\n" for tag in sorted(filter(None, map(_tag, used)))),
         *providers,
-        "\n#ifdef __cplusplus\n}\n#endif\n",
+        "#ifdef __cplusplus\n}\n#endif\n",
         f"#else /* __ASSEMBLER__ */\n\n{assembly}\n" if assembly else "",
-        "#endif /* __ASSEMBLER__ */\n\n",
+        "#endif /* __ASSEMBLER__ */\n",
         f"#endif /* {guard} */\n",
     ]
     return "".join(pieces)
