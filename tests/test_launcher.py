@@ -91,7 +91,8 @@ def work(tmp_path: Path, headers: Path) -> Callable[[str], Path]:
             (folder / name).write_text(text)
         shutil.copy(folder / "whole.c", folder / "program")
         (folder / "compile.rsp").write_text("-c @more.rsp")
-        (folder / "more.rsp").write_text('\'main.c\' -DX="a b" -o "sub/with\\ space.o"')
+        (folder / "more.rsp").write_text("'main.c' -DX=\"a b\" -o sub/with\\ space.o")
+        (folder / "quoted.rsp").write_text('-c main.c -o "sub/with\\ space.o"')
         (folder / "link.rsp").write_text("main.c util.c -o app")
         subprocess.run(["gcc", "-DUSDT_DISABLED", "-O1", "-S", "util.c", "-o", "plain.s"], cwd=folder, check=True)
         subprocess.run(["gcc", "-O1", "-S", "util.c", "-o", "util.s"], cwd=folder, check=True)
@@ -280,6 +281,13 @@ PROGRAMS = {
     "lld": ("CC -fuse-ld=lld main.c util.c -o app", 2),
     "mold": ("CC -fuse-ld=mold main.c util.c -o app", 2),
 }
+
+
+def test_a_backslash_within_quotes_is_what_this_compiler_takes_it_for(cc: str, work, tmp_path: Path) -> None:
+    """GCC 16 keeps it, as shells do."""
+    ours = execute(work("probes.h"), [*LAUNCHER, cc, "@quoted.rsp"])
+    (name,) = (name for name in ours.files if name.endswith("space.o"))
+    assert probes_of(ours.files[name], tmp_path) == 1
 
 
 @pytest.mark.parametrize(("form", "sites"), WITH_PROBES.values(), ids=WITH_PROBES)

@@ -255,19 +255,49 @@ def test_response_files_split_as_compilers_do(text: str, words: list[str]) -> No
     assert split_words(text.encode()) == words
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (r"'-DA=\n' '-DB=a\'", [r"-DA=\n", "-DB=a\\"]),
+        (r""""-DC=\$\`\"\\\q" \q\"""", [r"""-DC=$`"\\q""", 'q"']),
+        ("-DA=a\\\nb \"-DB=a\\\nb\" '-DC=a\\\nb'", ["-DA=ab", "-DB=ab", "-DC=a\\\nb"]),
+        ("a\\", ["a"]),
+    ],
+)
+def test_response_files_split_as_gcc_16_does(text: str, words: list[str]) -> None:
+    assert split_words(text.encode(), kept=True) == words
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_compiler_is_asked_what_becomes_of_backslashes(kept: bool, tmp_path: Path) -> None:
+    """It is asked only where that makes a difference."""
+    compiler, options = tmp_path / "gcc", tmp_path / "options"
+    answer = r"1\2" if kept else "12"
+    compiler.write_text(f"#!/bin/sh\nread line\nprintf '%s\\n' '{answer}'\necho >>{tmp_path}/asked\n")
+    compiler.chmod(0o755)
+    options.write_text(r"-c a.c -o 'b c.o' -Da=\"x\"")
+    words = ["-c", "a.c", "-o", "b c.o", '-Da="x"']
+    assert expand_response_files([str(compiler), f"@{options}"])[1:] == words
+    assert not (tmp_path / "asked").exists()
+    options.write_text(r"-c a.c -o 'b\ c.o'")
+    assert expand_response_files([str(compiler), f"@{options}"])[-1] == (r"b\ c.o" if kept else "b c.o")
+    assert (tmp_path / "asked").exists()
+
+
 def test_bytes_that_are_no_utf8_survive() -> None:
     assert split_words(b"-o \xff.o 'x'") == ["-o", "\udcff.o", "x"]
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_compilers_read_a_response_file_the_same_way(compiler: str, need, tmp_path: Path) -> None:
-    text = "-DA=\"x y\" '-DB=it\\'s' -DC=a\\ b \"-DE=q\\\"z\" -DF='a\\\\b'\n-DG=\"'\"'\"'"
+    text = '-DA="x y" \'-DB=it\\s\' -DC=a\\ b "-DE=q\\"z" -DF=\'a\\\\b\'\n-DG="\'"\'"\''
     (tmp_path / "options").write_text(text)
     (tmp_path / "a.c").write_text("A|B|C|E|F|G\n")
     done = subprocess.run(
         [need(compiler), "@options", "-E", "-P", "a.c"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    ours = dict(word[2:].split("=", 1) for word in split_words(text.encode()))
+    words = expand_response_files([compiler, f"@{tmp_path}/options"])[1:]
+    ours = dict(word[2:].split("=", 1) for word in words)
     assert done.stdout.strip() == "|".join(ours[name] for name in "ABCEFG")
 
 

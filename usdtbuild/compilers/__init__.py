@@ -346,17 +346,22 @@ def expand_response_files(words: list[str]) -> list[str]:
     """
     if not any(word[:1] == "@" for word in words):
         return words
-    return _expand(words, 100)
+    expanded, kept = _expand(words, 100, False), _expand(words, 100, True)
+    if expanded == kept:
+        return expanded
+    from .ask import keeps_backslashes  # only the compiler knows
+
+    return kept if keeps_backslashes(words[: compiler_position(words) + 1]) else expanded
 
 
-def _expand(words: list[str], depth: int) -> list[str]:
+def _expand(words: list[str], depth: int, kept: bool) -> list[str]:
     expanded: list[str] = []
     for word in words:
         text = _read_file(word[1:]) if word[:1] == "@" and depth else None
         if text is None:
             expanded.append(word)
         else:
-            expanded += _expand(split_words(text), depth - 1)
+            expanded += _expand(split_words(text, kept), depth - 1, kept)
     return expanded
 
 
@@ -376,10 +381,12 @@ def _read_file(path: str) -> bytes | None:
     return b"".join(pieces)
 
 
-def split_words(content: bytes) -> list[str]:
+def split_words(content: bytes, kept: bool = False) -> list[str]:
     """Split a response file: white space separates, either quote groups, a backslash takes the next character.
 
-    GCC's libiberty and LLVM's GNU-style splitter agree on this, also that a backslash works inside single quotes.
+    GCC's libiberty and LLVM's GNU-style splitter agreed on this, also that a backslash works inside single quotes. GCC
+    16 does as POSIX has it for shells (`kept`): there a backslash stays in single quotes, in double quotes too unless
+    $, `, ", \\ or a new line is behind it, and goes together with a new line.
     """
     if not (b"\\" in content or b"'" in content or b'"' in content):
         return [word.decode("utf-8", "surrogateescape") for word in content.split()]
@@ -390,8 +397,9 @@ def split_words(content: bytes) -> list[str]:
     while position < len(text):
         character = text[position]
         position += 1
-        if character == "\\":
-            word.append(text[position : position + 1])
+        if character == "\\" and not (kept and _stays(quote, text[position : position + 1])):
+            if not (kept and text[position : position + 1] == "\n"):
+                word.append(text[position : position + 1])
             position, started = position + 1, True
         elif quote:
             if character == quote:
@@ -410,3 +418,7 @@ def split_words(content: bytes) -> list[str]:
     if started:
         words.append("".join(word))
     return words
+
+
+def _stays(quote: str, following: str) -> bool:
+    return quote == "'" or (quote == '"' and following not in ("$", "`", '"', "\\", "\n"))

@@ -6,6 +6,7 @@ those who ask (`flags`, `preprocess`, `launch.hook`, `classic.compiler`).
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -49,6 +50,19 @@ def _run(command: Sequence[str], **more: Any) -> subprocess.CompletedProcess[Any
         raise CannotStartError(command[0], error.strerror or str(error)) from None
     except subprocess.TimeoutExpired:
         raise CompilerError(f"{shlex.join(command)} did not end within {TIMEOUT} s") from None
+
+
+def keeps_backslashes(compiler: Sequence[str]) -> bool:
+    """Tell whether a backslash within quotes stays when the compiler reads a response file, as since GCC 16."""
+    descriptor = os.memfd_create("usdtbuild-words", 0)
+    try:
+        os.write(descriptor, rb"'-DUSDTBUILD=1\2'")
+        words = [*compiler, "-E", "-P", "-x", "c", f"@/proc/self/fd/{descriptor}", "-"]
+        return b"1\\2" in _run(words, input=b"USDTBUILD\n", pass_fds=(descriptor,)).stdout
+    except CompilerError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def last_line(text: str) -> str:
