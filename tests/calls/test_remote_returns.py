@@ -118,7 +118,7 @@ def program(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def results(output: str, name: str) -> Counter[int]:
     """Count a function's returns by their results."""
-    return Counter(int(value, 16) for value in re.findall(rf"\b{name}:return result=0x(\w+)", output))
+    return Counter(int(value, 16) for value in re.findall(rf"\b{re.escape(name)}:return result=0x(\w+)", output))
 
 
 @pytest.mark.parametrize("what", ["calls", "functions"])
@@ -155,11 +155,11 @@ def test_every_function_of_a_program_that_throws(run: Any, served: Any, tmp_path
     done = run(sys.executable, "-m", "usdtbuild", "trace", "-v", *words)
     assert server.communicate(timeout=60)[0] == "121 3628800\n"
     even = Counter(n + 1 for n in range(0, 10, 2))
-    assert results(done.stdout, "_Z4deepi") == {}
-    assert results(done.stdout, "_Z5guardi") == even
-    assert sum(results(done.stdout, "_Z7catcheri").values()) == 10
-    assert sum(results(done.stdout, "_Z9rethroweri").values()) == 9
-    assert sum(results(done.stdout, "_Z4factl").values()) == 10
+    assert results(done.stdout, "deep(int)") == {}
+    assert results(done.stdout, "guard(int)") == even
+    assert sum(results(done.stdout, "catcher(int)").values()) == 10
+    assert sum(results(done.stdout, "rethrower(int)").values()) == 9
+    assert sum(results(done.stdout, "fact(long)").values()) == 10
 
 
 @pytest.mark.parametrize("segments", ["separate-code", "noseparate-code"])  # constants are executable without
