@@ -1,19 +1,42 @@
 """Static probes (USDT) for C and C++ programs, from one provider file.
 
-This package file is imported before everything else, the compiler launcher's hot path included, and therefore
-imports nothing; the version is read when it is asked for.
+What other programs may use is named here, and is `api`'s (docs/api.md). This package file is imported before
+everything else, the compiler launcher's hot path included, and therefore imports nothing before it is asked for.
 """
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._version import __version__
+    from .api import (
+        Argument,
+        Counts,
+        Finding,
+        Hit,
+        InputError,
+        Probe,
+        Trace,
+        TracerError,
+        Unreadable,
+        UsageError,
+        UsdtError,
+        check,
+        compile_provider,
+        probes,
+        trace,
+    )
 
-__all__ = ["__version__"]
+__all__ = ["Argument", "Counts", "Finding", "Hit", "InputError", "Probe", "Trace", "TracerError", "Unreadable",
+           "UsageError", "UsdtError", "__version__", "check", "compile_provider", "probes", "trace"]  # fmt: skip
 
 
-def __getattr__(name: str) -> str:
+def __getattr__(name: str) -> object:
     if name == "__version__":
         from ._version import __version__
 
         return __version__
-    raise AttributeError(name)
+    if name in __all__:
+        from importlib import import_module
+
+        found: object = getattr(import_module(".api", __name__), name)
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

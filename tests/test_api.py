@@ -1,0 +1,166 @@
+"""The public Python interface: what docs/api.md shows runs as it stands there, and says what the command line says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import usdtbuild as public
+
+ROOT = Path(__file__).resolve().parent.parent
+PROVIDER = "provider app { probe read(int bytes, char *name); probe idle(); };\n"
+PROGRAM = """
+#include <stdlib.h>
+#include <unistd.h>
+#include "app.h"
+int main(int argc, char **argv)
+{
+	int n = argc > 1 ? atoi(argv[1]) : 10;
+	do {
+		for (int i = 0; i < n; i++)
+			APP_READ(i * 1024, i == 7 ? NULL : "x.html");
+		if (argc > 2)
+			usleep(10000);
+	} while (argc > 2);
+	return 3;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def app(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("app")
+    (folder / "app.d").write_text(PROVIDER)
+    (folder / "app.c").write_text(PROGRAM)
+    public.compile_provider(folder / "app.d", folder / "app.h")
+    run("gcc", "-O1", "app.c", "-o", "app", cwd=folder)
+    return folder / "app"
+
+
+def examples() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/api.md").read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("number", "printed"),
+    [
+        (0, "app:read ['int bytes', 'char * name'] stapsdt\nwarning"),
+        (1, "app:read 5120 b'x.html'"),
+        (2, "5\n"),
+    ],
+)
+def test_each_example(number: int, printed: str, app: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", examples()[number]], cwd=app.parent, env=environment, text=True,
+                          capture_output=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert printed.partition("\n")[0] in done.stdout, done.stdout
+
+
+def test_all_examples_are_run() -> None:
+    assert len(examples()) == 3
+
+
+def test_names_are_there_and_documented() -> None:
+    page = (ROOT / "docs/api.md").read_text()
+    assert {name for name in public.__all__ if not hasattr(public, name)} == set()
+    functions = [name for name in public.__all__ if name[0].islower()]
+    assert [name for name in functions if f"{name}(" not in page] == []
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = public.nothing
+
+
+def test_values(app: Path) -> None:
+    with public.trace(command=[app, "9"]) as hits:
+        seen = list(hits)
+    assert [hit.args for hit in seen] == [(i * 1024, None if i == 7 else b"x.html") for i in range(9)]
+    assert (hits.exit_code, hits.lost, hits.refusals) == (3, 0, [])
+    first = seen[0]
+    assert (first.probe, first["bytes"], first.name, first.named) == ("app:read", 0, b"x.html",
+                                                                      {"bytes": 0, "name": b"x.html"})  # fmt: skip
+    assert abs(first.time - time.time_ns()) < 600 * 10**9
+    assert [hit.time for hit in seen] == sorted(hit.time for hit in seen)
+    with pytest.raises(AttributeError, match=r"app:read has no argument size; it has bytes, name"):
+        _ = first.size
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap", "bpftrace", "gdb"])
+def test_engines_say_the_same(engine: str, app: Path, need: Any) -> None:
+    if engine in {"bpftrace", "gdb"}:
+        need(engine)
+    with public.trace(command=[app, "5"], engine=engine, where="bytes >= 2048") as hits:
+        assert [hit.bytes for hit in hits] == [2048, 3072, 4096]
+
+
+def test_counts(app: Path) -> None:
+    assert public.trace(command=[app, "100000"]).count().counts == {"app:read": 100_000}
+    found = public.trace(command=[app, "100000"], where="bytes < 101376000").count()
+    assert found == public.Counts({"app:read": 99_000}, 0)
+
+
+def test_a_process_goes_on(app: Path) -> None:
+    with subprocess.Popen([app, "4", "on"]) as process:
+        with public.trace(pid=process.pid, limit=6) as hits:
+            assert len(list(hits)) == 6
+        with pytest.raises(ZeroDivisionError), public.trace(pid=process.pid):
+            raise ZeroDivisionError
+        begun = time.monotonic()
+        assert public.trace(pid=process.pid, duration=0.3).count().counts["app:read"] > 4
+        assert 0.3 <= time.monotonic() - begun < 60
+        assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "said"),
+    [
+        ({}, public.UsageError, "say what to trace"),
+        ({"pid": 1, "command": ["true"]}, public.UsageError, "say what to trace"),
+        ({"command": ["true"], "duration": 0}, public.UsageError, "more than 0"),
+        ({"command": ["true"], "returns": True}, public.UsageError, "say which"),
+        ({"command": ["true"], "engine": "magic"}, public.UsageError, "there is no tracer magic"),
+        ({"command": ["true"], "where": "bytes >"}, public.UsageError, "bytes >"),
+        ({"command": ["./not-there"]}, public.UsdtError, "not-there"),
+        ({"pid": 1 << 29}, public.UsdtError, "there is no process"),
+    ],
+)
+def test_errors(options: dict[str, Any], kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said):
+        public.trace(**options).count()
+
+
+def test_a_filter_for_what_is_not_there_starts_nothing(app: Path, tmp_path: Path) -> None:
+    command = ["sh", "-c", f"touch {tmp_path}/begun; exec {app}"]
+    with pytest.raises(public.UsageError, match="no argument size"):
+        public.trace(command=[app], where="size > 3").count()
+    with pytest.raises(public.UsageError), public.trace(command=command, where="size >"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_is_for_one_run(app: Path) -> None:
+    with public.trace(command=[app]) as hits:
+        list(hits)
+        with pytest.raises(public.UsageError, match="one run"):
+            hits.__enter__()
+    with pytest.raises(public.UsageError, match="is over"):
+        list(hits)
+
+
+def test_files(app: Path) -> None:
+    (probe,) = public.probes(app)
+    assert (probe.provider, probe.name, probe.format, len(probe.sites)) == ("app", "read", "stapsdt", 1)
+    assert probe.arguments == (public.Argument("bytes", "int", 4, True), public.Argument("name", "char *", 8, False))
+    assert [one.probes[0] for one in public.check(app, [app.parent / "app.d"])] == ["app:idle"]
+    with pytest.raises(public.InputError, match="not-there"):
+        public.probes(app.parent / "not-there")
+    with pytest.raises(public.UsdtError, match="xyz"):
+        public.compile_provider(app.parent / "app.d", app.parent / "b.h", ["xyz"])
