@@ -167,6 +167,10 @@ int main(int argc, char **argv) {
 """
 # One that rejects each hit and one that lets each pass compare a register; the last compares two, and saves some.
 FILTERS = {"rejects": "a < -1", "passes": "a >= 0", "of two": "a > b"}
+ADDED_UP = {"by 100 keys": ["--by", "a"], "sum": ["--sum", "b"], "sum by 100 keys": ["--sum", "b", "--by", "a"],
+            "histogram": ["--histogram", "b"], "by thread": ["--by", "thread"]}  # fmt: skip
+BPFTRACE = {"by 100 keys": "@[arg0] = count();", "sum by 100 keys": "@[arg0] = sum(arg1);",
+            "histogram": "@ = hist(arg1);"}  # fmt: skip
 SCRIPT = "usdt:./bench:bench:six {{ {six} }} usdt:./bench:bench:text {{ {text} }}"
 
 
@@ -194,7 +198,10 @@ def variants(folder: Path, hits: int) -> dict[str, Callable[[], str]]:
             )
             for name, text in FILTERS.items()
         },
-        "patch, by 100 keys": words(*trace, "-x", "*:text", "--by", "a", "--", "./bench", str(10 * hits)),
+        **{
+            f"patch, {name}": words(*trace, "-x", "*:text", *options, "--", "./bench", str(10 * hits))
+            for name, options in ADDED_UP.items()
+        },
         "patch": words(*trace, "--", "./bench", str(hits)),
         "trap --count": words(*trace, "--engine", "trap", "--count", "--", "./bench", str(hits // 100)),
     }
@@ -203,8 +210,9 @@ def variants(folder: Path, hits: int) -> dict[str, Callable[[], str]]:
         found["bpftrace count()"] = words("bpftrace", "-e", count, "-c", f"./bench {hits}")
         reject = "usdt:./bench:bench:six / arg0 < -1 / { @a = count(); }"
         found["bpftrace, filter rejects"] = words("bpftrace", "-e", reject, "-c", f"./bench {hits}")
-        keys = "usdt:./bench:bench:six { @[arg0] = count(); }"
-        found["bpftrace, by 100 keys"] = words("bpftrace", "-e", keys, "-c", f"./bench {hits}")
+        for name, action in BPFTRACE.items():
+            script = f"usdt:./bench:bench:six {{ {action} }}"
+            found[f"bpftrace, {name}"] = words("bpftrace", "-e", script, "-c", f"./bench {hits}")
     if have("perf") and not os.geteuid():
         found["perf stat"] = lambda: under_perf(folder, hits)
     if have("gdb"):
@@ -264,7 +272,7 @@ def hits(folder: Path) -> None:
     base = best["not traced"]
     rows = [[name, *(f"{got[what] - base[what]:,.1f}" for what in ("six", "text"))] for name, got in best.items()]
     cold = (f"{best['patch']['all' + what] - base[what]:,.1f}" for what in ("six", "text"))
-    rows.insert(4 + len(FILTERS), ["patch, of all hits", *cold])
+    rows.insert(3 + len(FILTERS) + len(ADDED_UP), ["patch, of all hits", *cold])
     rows.append(["pwrite of 64 bytes", "", f"{min(got['pwrite'] for got in best.values()):,.1f}"])
     report("ns a hit, over the untraced probe", ("", "six integers", "a string"), rows)
 

@@ -17,6 +17,7 @@ from elftools.elf.elffile import ELFFile
 from usdtbuild.formats.operands import Operand, parse_one
 from usdtbuild.machines.numbers import EM_AARCH64
 from usdtbuild.tracing.filters import Filter
+from usdtbuild.tracing.measures import Cell, Measure, Table, class_of
 from usdtbuild.tracing.model import (
     COUNT,
     FLOAT,
@@ -38,12 +39,13 @@ from usdtbuild.tracing.patch.code_aarch64 import Features
 from usdtbuild.tracing.patch.rings import Decoder, Rings, SiteSpec, shape_for, string_places
 from usdtbuild.tracing.patch.spot import Spot
 from usdtbuild.tracing.plan import Plan
-from usdtbuild.tracing.predicates import NotHereError
+from usdtbuild.tracing.predicates import NotHereError, Tally
 
 SOURCE = Path(__file__).parent / "sources" / "stubs_aarch64.c"
 STUBS, RINGS, CELL, TEXTS = 0x5000000, 0x1000000000, 0x2000000000, 0x3000000000
 COUNTERS = STUBS + 0x80000
 TABLE = COUNTERS + 0x8000
+MEASURES = [Measure("a"), Measure("b"), Measure("", "b"), Measure("", "b", classes=True), Measure("b", "b", 1000)]
 FEATURES = {
     "exclusive": (Features(False, False), "cortex-a57"),
     "atomic": (Features(True, False), "max"),
@@ -97,7 +99,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], Any]
 def events_of(memory: bytearray, shape: Any, specs: list[SiteSpec]) -> list[Event]:
     """Return the records in the rings that the program has written behind its stubs."""
     with mmap.mmap(-1, 16 * shape.stride) as data:
-        data[:] = bytes(memory[1 << 20 : (1 << 20) + 16 * shape.stride])
+        data[:] = bytes(memory[1 << 21 : (1 << 21) + 16 * shape.stride])
         rings, found = Rings(data, 0, shape, lambda start, size: True), bytearray()
         rings.collect(found.extend, final=True)
         assert not rings.holes
@@ -215,24 +217,43 @@ def test_arguments_are_evaluated_where_the_hit_happens(program: Program, tmp_pat
     features, cpu = FEATURES[kind]
     made = random.Random(kind)
     integers = [(text, value) for text, kind, value in OPERANDS if kind == INTEGER]
-    code, calls = code_aarch64.counting_routines(STUBS, features)
-    begin, expected, keys = STUBS + len(code), [], Counter[int]()
-    words, site = code_aarch64.words(features), program.symbols["site_all"]
+    words = code_aarch64.words(features)
+    code, calls = evaluated.routines(words, STUBS, CELL, None)
+    assert len(code) <= evaluated.ROUTINES_SIZE
+    begin, expected, site = STUBS + len(code), [], program.symbols["site_all"]
+    places: dict[Measure, tables.Place] = {}
+    added: dict[Measure, Table] = {}
+    free = TABLE
     for _ in range(400):
         chosen = made.sample(integers, 3)
         operands = tuple(parse_one(text, EM_AARCH64) for text, _ in chosen)
         target = target_of(operands)
         values = [value for _, value in chosen]
-        plan = Plan(COUNT, (target,), where=Filter(expression(made, values)), by=made.choice(("", "a")))
+        plan = Plan(
+            COUNT,
+            (target,),
+            where=Filter(expression(made, values)),
+            measures=made.choice(((), (made.choice(MEASURES),))),
+        )
         assert plan.where is not None
         try:
-            predicate, key = evaluated.asked(plan, target, operands)
+            predicate, found = evaluated.asked(plan, target, operands)
         except NotHereError:
             continue
         expected.append(plan.where.compile(target)(values))
-        if key is not None and expected[-1] and values[key] is not MISSING:
-            keys[values[key] & (1 << 64) - 1] += 1
-        action = evaluated.Action(predicate, key, operands, COUNTERS + 8 * (len(expected) - 1), TABLE)
+        chosen_tables = []
+        for tally in found:
+            signs = tally.signs(operands)
+            if tally.measure not in places:
+                places[tally.measure] = tables.Place(0, tally.measure, free, *signs)
+                free += tables.size(tally.measure)
+            place = places[tally.measure]
+            if signs != (place.keys_signed, place.values_signed):  # it would have a table of its own
+                continue
+            chosen_tables.append((tally, place.address))
+            if expected[-1]:
+                add(added.setdefault(tally.measure, Table({}, Cell())), tally, values)
+        action = evaluated.Action(predicate, operands, COUNTERS + 8 * (len(expected) - 1), chosen_tables)
         at = STUBS + len(code)
         size = len(evaluated.stub(words, at, action, calls, at))
         assert size <= words.most(plan, target, operands)
@@ -242,7 +263,19 @@ def test_arguments_are_evaluated_where_the_hit_happens(program: Program, tmp_pat
     assert 100 < sum(expected) < len(expected) - 100
     _, memory = program.run(tmp_path, code, {site: a64.branch(site, begin)}, cpu, "all")
     assert struct.unpack_from(f"<{len(expected)}Q", memory, COUNTERS - STUBS) == tuple(map(int, expected))
-    assert tables.read(memory, TABLE - STUBS) == tables.Keys(dict(keys), 0)
+    assert len(added) == len(MEASURES)
+    for measure, table in added.items():
+        assert tables.read(memory, places[measure].address - STUBS, places[measure]) == table
+
+
+def add(table: Table, tally: Tally, values: Sequence[Any]) -> None:
+    """Add a hit up as the tracer would."""
+    key, value = (0 if one is None else values[one] for one in (tally.key, tally.of))
+    if key is MISSING or value is MISSING:
+        return
+    cell = table.cells.setdefault(key // int(tally.measure.step) if tally.measure.step else key, Cell())
+    cell.add(value)
+    cell.classes.update([class_of(value)] if tally.measure.classes else [])
 
 
 def target_of(operands: Sequence[Operand]) -> Target:

@@ -1,7 +1,8 @@
 """Filters that are evaluated where the hit happens give the same answers as those that the tracer evaluates.
 
-One corpus of expressions and operands runs through both: `filters` on the values that a record would have, and the
-machine code, which this process calls with registers, stack and memory as a site would have them.
+One corpus of expressions, measures and operands runs through both: `filters` and `measures` on the values that a
+record would have, and the machine code, which this process calls with registers, stack and memory as a site would have
+them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from usdtbuild.formats.operands import CONSTANT, MEMORY, REGISTER, Operand, pars
 from usdtbuild.machines.numbers import EM_X86_64
 from usdtbuild.tracing.filters import Filter
 from usdtbuild.tracing.hosts.x86_64 import NUMBERS, full_register
+from usdtbuild.tracing.measures import Cell, Measure, Table, class_of
 from usdtbuild.tracing.model import (
     COUNT,
     FLOAT,
@@ -38,13 +40,14 @@ from usdtbuild.tracing.model import (
     Target,
     Value,
 )
-from usdtbuild.tracing.patch import code, evaluated, tables, x86_64
+from usdtbuild.tracing.patch import evaluated, tables, x86_64
 from usdtbuild.tracing.patch.code import Back, Routines, Through
 from usdtbuild.tracing.plan import Plan
-from usdtbuild.tracing.predicates import Compare, Joined, NotHereError, lower
+from usdtbuild.tracing.predicates import Compare, Joined, NotHereError, Tally, lower
 
 MODULE = Module("/bin/app", 0, "", EM_X86_64)
 WORDS, STACK, RED_ZONE = 48, 16, 32
+TABLE_SIZE = 3 << 20
 
 
 def operands_of(text: str) -> tuple[Operand, ...]:
@@ -66,13 +69,14 @@ class Machine:
         loaded = ctypes.CDLL(str(library))
         self._run = loaded.run_code
         self._run.argtypes, self._run.restype = [ctypes.c_void_p] * 3, None
-        self._memory = mmap.mmap(-1, 4 * 4096 + tables.SIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        self._memory = mmap.mmap(-1, 4 * 4096 + TABLE_SIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         self.at = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         back = ctypes.cast(loaded.code_is_back, ctypes.c_void_p).value or 0
         self.slot, self.counter, self.data = self.at + 8192, self.at + 8200, self.at + 12288
         self.table = self.at + 16384
         self._memory[8192:8200] = struct.pack("<Q", back)
-        made, self.calls = code.counting_routines(self.at)
+        made, self.calls = x86_64.counting_routines(self.at, 0, None)
+        assert len(made) <= evaluated.ROUTINES_SIZE
         self._memory[: len(made)] = made
         self._free = 4096
         self.wild = 16  # nobody may map the first page
@@ -81,10 +85,10 @@ class Machine:
         """Put data where operands may point to."""
         self._memory[12288 + offset : 12288 + offset + len(data)] = data
 
-    def keys(self) -> tables.Keys:
+    def read(self, tally: Tally, operands: Sequence[Operand]) -> Table:
         """Return what the table says, and empty it."""
-        found = tables.read(self._memory, 16384)
-        self._memory[16384:] = bytes(tables.SIZE)
+        found = tables.read(self._memory, 16384, tables.Place(0, tally.measure, 0, *tally.signs(operands)))
+        self._memory[16384:] = bytes(TABLE_SIZE)
         return found
 
     def runs(self, stub: Callable[[int, Routines, int, Back], bytes], state: Sequence[int]) -> int:
@@ -141,7 +145,7 @@ def agrees(text: str, operands: Sequence[Operand], state: Sequence[int], machine
     predicate = lower(wanted, target, operands)
 
     def stub(at: int, calls: Routines, counter: int, back: Back) -> bytes:
-        action = evaluated.Action(predicate, None, tuple(operands), counter)
+        action = evaluated.Action(predicate, tuple(operands), counter)
         made = evaluated.stub(x86_64.WORDS, at, action, calls, back)
         plan = Plan(COUNT, (target,), where=wanted)
         assert len(made) <= x86_64.WORDS.most(plan, target, operands)
@@ -251,22 +255,67 @@ def test_each_register_of_each_size_is_compared_at_its_edges(size: int, sign: st
                 agrees(f"a {comparison} {constant}", operands, state, machine)
 
 
-def counts_keys(machine: Machine, operand: str, states: Sequence[Sequence[int]], text: str = "") -> tables.Keys:
-    """Count an operand's values by a stub; return what its table says."""
-    operands = operands_of(operand)
+def adds_up(
+    machine: Machine, measure: Measure, operands: Sequence[Operand], states: Sequence[Sequence[int]], text: str = ""
+) -> Table:
+    """Add hits up by a stub; return what its table says."""
     target = target_of(operands)
-    plan = Plan(COUNT, (target,), where=Filter(text) if text else None, by="a")
-    predicate, key = evaluated.asked(plan, target, operands)
+    plan = Plan(COUNT, (target,), where=Filter(text) if text else None, measures=(measure,))
+    predicate, (tally,) = evaluated.asked(plan, target, operands)
 
     def stub(at: int, calls: Routines, counter: int, back: Back) -> bytes:
-        action = evaluated.Action(predicate, key, operands, counter, machine.table)
+        action = evaluated.Action(predicate, tuple(operands), counter, [(tally, machine.table)])
         made = evaluated.stub(x86_64.WORDS, at, action, calls, back)
         assert len(made) <= x86_64.WORDS.most(plan, target, operands)
         return made
 
     for state in states:
         machine.runs(stub, state)
-    return machine.keys()
+    return machine.read(tally, operands)
+
+
+def reference(measure: Measure, hits: Sequence[Sequence[Value]]) -> Table:
+    """Add up the values of a and b as the tracer would."""
+    found = Table({}, Cell())
+    for values in hits:
+        by, of = ("ab".index(name) if name else None for name in (measure.by, measure.of))
+        key, value = (values[one] if one is not None else 0 for one in (by, of))
+        if key is MISSING or value is MISSING:
+            continue
+        assert isinstance(key, int)
+        assert isinstance(value, int)
+        cell = found.cells.setdefault(int(key // measure.step) if measure.step else key, Cell())
+        cell.add(value)
+        cell.classes.update([class_of(value)] if measure.classes else [])
+    return found
+
+
+MEASURES = [Measure("a"), Measure("a", "b"), Measure("", "b"), Measure("", "b", classes=True),
+            Measure("a", "b", classes=True), Measure("b", "b", 1000), Measure("b", "b", (1 << 63) - 1)]  # fmt: skip
+
+
+@pytest.mark.parametrize("measure", MEASURES, ids=str)
+def test_random_hits_add_up_to_the_same(measure: Measure, machine: Machine) -> None:
+    made = Generator(11, machine)
+    kept = 0
+    for _ in range(40):
+        operands = operands_of(" ".join(made.operand() for _ in range(2)))
+        machine.fill(0, made.random.randbytes(4096))
+        states = [made.state() for _ in range(12)]
+        states += states[:4]
+        for state in states:
+            for operand in operands:
+                made.leads(operand, state)
+        text = made.random.choice(("", "a >= 0", made.expression("ab")))
+        hits = [[value_of(one, state, machine) for one in operands] for state in states]
+        passes = Filter(text).compile(target_of(operands)) if text else bool
+        try:
+            found = adds_up(machine, measure, operands, states, text)
+        except NotHereError:
+            continue
+        assert found == reference(measure, [hit for hit in hits if passes(hit)]), [one.text for one in operands]
+        kept += len(found.cells)
+    assert kept > 30
 
 
 @pytest.mark.parametrize(
@@ -286,26 +335,62 @@ def test_values_are_counted_each_in_its_place(operand: str, machine: Machine) ->
     machine.fill(0, bytes(range(256)) * 9)
     values = [value_of(parsed, state, machine) for state in states]
     expected = Counter(value for value in values if value is not MISSING)
-    found = counts_keys(machine, operand, states)
-    assert not found.others
-    signed = {key - (1 << 64) if parsed.signed and key >> 63 else key: count for key, count in found.counts.items()}
-    assert signed == expected
+    found = adds_up(machine, Measure("a"), [parsed], states)
+    assert not found.others.count
+    assert {key: cell.count for key, cell in found.cells.items()} == expected
+
+
+def numbers_in_rdi(numbers: Sequence[int]) -> list[list[int]]:
+    """Return states with these numbers in rdi, and 0 elsewhere."""
+    return [[0] * NUMBERS["rdi"] + [number] + [0] * (WORDS - NUMBERS["rdi"] - 1) for number in numbers]
 
 
 def test_only_what_passes_is_counted_by_value(machine: Machine) -> None:
-    states = [[0] * NUMBERS["rdi"] + [number] + [0] * (WORDS - NUMBERS["rdi"] - 1) for number in range(100)]
-    found = counts_keys(machine, "8@%rdi", states, "a >= 90 or a == 0")
-    assert found.counts == dict.fromkeys((0, *range(90, 100)), 1)
+    found = adds_up(machine, Measure("a"), operands_of("8@%rdi"), numbers_in_rdi(range(100)), "a >= 90 or a == 0")
+    assert {key: cell.count for key, cell in found.cells.items()} == dict.fromkeys((0, *range(90, 100)), 1)
 
 
-def test_a_full_table_counts_the_rest_together(machine: Machine) -> None:
+@pytest.mark.parametrize(("classes", "room"), [(False, 4096), (True, 256)])
+def test_a_full_table_counts_the_rest_together(classes: bool, room: int, machine: Machine) -> None:
     made = random.Random(3)
-    numbers = [made.getrandbits(64) for _ in range(10_000)]
-    states = [[0] * NUMBERS["rdi"] + [number] + [0] * (WORDS - NUMBERS["rdi"] - 1) for number in numbers]
-    found = counts_keys(machine, "8@%rdi", states)
-    assert sum(found.counts.values()) + found.others == 10_000
-    assert 3900 < len(found.counts) <= 4096
-    assert set(found.counts) <= set(numbers)
+    numbers = [made.getrandbits(63) for _ in range(10_000)]
+    measure = Measure("a", "a", classes=classes)
+    found = adds_up(machine, measure, operands_of("8@%rdi"), numbers_in_rdi(numbers))
+    cells = [*found.cells.values(), found.others]
+    assert sum(cell.count for cell in cells) == 10_000
+    assert sum(cell.total for cell in cells) == sum(numbers)
+    assert 0.95 * room < len(found.cells) <= room
+    assert set(found.cells) <= set(numbers)
+
+
+@pytest.mark.parametrize(("operand", "number"), [("8@%rdi", (1 << 64) - 1), ("-8@%rdi", 1 << 63), ("-8@%rdi", 1)])
+def test_a_sum_does_not_overflow(operand: str, number: int, machine: Machine) -> None:
+    (parsed,) = operands_of(operand)
+    states = numbers_in_rdi([number] * 300)
+    value = value_of(parsed, states[0], machine)
+    assert isinstance(value, int)
+    (cell,) = adds_up(machine, Measure("", "a"), [parsed], states).cells.values()
+    assert (cell.count, cell.total, cell.least, cell.most) == (300, 300 * value, value, value)
+
+
+def test_each_value_at_an_edge_of_a_class_is_in_it(machine: Machine) -> None:
+    edges = {(sign * ((eighth << power) + near)) & (1 << 64) - 1
+             for power in range(60) for eighth in range(8, 16) for near in (-1, 0) for sign in (1, -1)}  # fmt: skip
+    states = numbers_in_rdi(sorted(edges))
+    for operand in ("8@%rdi", "-8@%rdi"):
+        (parsed,) = operands_of(operand)
+        (cell,) = adds_up(machine, Measure("", "a", classes=True), [parsed], states).cells.values()
+        values = [value_of(parsed, state, machine) for state in states]
+        assert cell.classes == Counter(class_of(value) for value in values if isinstance(value, int))
+
+
+@pytest.mark.parametrize("measure", MEASURES, ids=str)
+def test_a_table_that_the_program_has_written_over_is_read(measure: Measure) -> None:
+    size = tables.size(measure)
+    for data in (random.Random(5).randbytes(size), b"\xff" * size):
+        found = tables.read(bytearray(data), 0, tables.Place(0, measure, 0, True, True))
+        assert len(found.cells) <= 4097
+        assert all(0 < cell.count < 1 << 77 and abs(cell.total) < 1 << 140 for cell in found.cells.values())
 
 
 def test_what_can_not_be_read_passes_no_comparison(machine: Machine) -> None:
@@ -320,8 +405,8 @@ def test_what_can_not_be_read_passes_no_comparison(machine: Machine) -> None:
 def test_a_register_against_a_constant_saves_nothing() -> None:
     operands = operands_of("-4@%edi 8@%rsi")
     predicate = lower(Filter("a < 2048 and b != NULL"), target_of(operands, (INTEGER, POINTER)), operands)
-    action = evaluated.Action(predicate, None, operands, 0x2000)
-    made = evaluated.stub(x86_64.WORDS, 0x1000, action, Routines(0, 0, 0), 0x3000)
+    action = evaluated.Action(predicate, operands, 0x2000)
+    made = evaluated.stub(x86_64.WORDS, 0x1000, action, {}, 0x3000)
     assert len(made) == 6 + 6 + 7 + 6 + 8 + 5 + 5  # cmp, jcc, cmp, jcc, lock inc, jmp, jmp
 
 
@@ -417,6 +502,78 @@ def test_every_engine_counts_what_passes(engine: str, scene: Any, counted: Any) 
 def test_a_limit_counts_what_passes(scene: Any, counted: Any) -> None:
     counts, _ = counted("-P", "scene:ints", "--filter", "f >= 1000", "--limit", 5, "--", scene("pie"), 20_000_000, 1)
     assert 5 <= counts["scene:ints"] < 20_000_000 - 1000
+
+
+def columns(text: str) -> dict[str, tuple[int, ...]]:
+    """Return the rows of a table of --by --sum: hits, sum, least and greatest by key."""
+    rows = re.findall(r"^ +([0-9]+) +(-?[0-9]+) +\S+ +(-?[0-9]+) +(-?[0-9]+)  (\S+)$", text, re.MULTILINE)
+    return {shown: tuple(map(int, numbers)) for *numbers, shown in rows}
+
+
+@pytest.mark.parametrize(
+    ("of", "by", "value", "key"),
+    [
+        ("f", "b", lambda i: i, lambda i: i % 256),
+        ("a", "b", lambda i: (-i + 128) % 256 - 128, lambda i: i % 256),
+        ("d", "a", lambda i: i % 65536, lambda i: (-i + 128) % 256 - 128),
+    ],
+)
+def test_sums_by_key_are_exact_at_full_speed(
+    of: str, by: str, value: Callable[[int], int], key: Callable[[int], int], scene: Any, run: Any,
+    unprivileged: list[str],
+) -> None:  # fmt: skip
+    wanted: dict[str, list[int]] = {}
+    for i in range(ROUNDS):
+        wanted.setdefault(str(key(i)), []).append(value(i))
+    words = *unprivileged, sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:ints"
+    done = run(*words, "--top", 2000, "--by", by, "--sum", of, "--", scene("pie"), ROUNDS, THREADS)
+    assert columns(done.stdout) == {
+        shown: (THREADS * len(values), THREADS * sum(values), min(values), max(values))
+        for shown, values in wanted.items()
+    }
+    assert "lost" not in done.stderr
+    done = run(*words, "--sum", of, "--by", "thread", "--", scene("pie"), ROUNDS, THREADS)
+    values = [value(i) for i in range(ROUNDS)]
+    assert list(columns(done.stdout).values()) == [(ROUNDS, sum(values), min(values), max(values))] * THREADS
+    done = run(*words, "--sum", of, "--", scene("pie"), ROUNDS, THREADS)
+    assert f"{THREADS * ROUNDS} hits, sum {THREADS * sum(values)}, mean" in done.stdout
+    assert f"min {min(values)}, max {max(values)}\n" in done.stdout
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_every_engine_adds_up(engine: str, scene: Any, run: Any) -> None:
+    words = sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:eight", "--engine", engine
+    done = run(*words, "--sum", "h", "--by", "g", "--histogram", "a", "--", scene("pie"), 40, 2)
+    assert columns(done.stdout) == {"-7": (80, 2 * sum(range(40)) << 33, 0, 39 << 33)}
+    assert "p50 18  p90 33  p99 37  max 39\n" in done.stdout
+    assert re.search(r"^ +\[8, 16\) +16  #", done.stdout, re.MULTILINE)
+    done = run(*words, "--by", "process", "--", scene("pie"), 40, 2)
+    assert list(by_value(done.stdout).values()) == [80]
+
+
+@pytest.mark.parametrize("wanted", ["f", "a", "f,1000", "a,7"])
+def test_distributions_are_exact_at_full_speed(wanted: str, scene: Any, run: Any, unprivileged: list[str]) -> None:
+    name, _, step = wanted.partition(",")
+    values = [i if name == "f" else (-i + 128) % 256 - 128 for i in range(ROUNDS)]
+    words = *unprivileged, sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:ints", "--histogram", wanted
+    done = run(*words, "--", scene("pie"), ROUNDS, THREADS)
+    rows = re.findall(r"^ +[\[(](-?[0-9]+), (-?[0-9]+)[\])] +([0-9]+)", done.stdout, re.MULTILINE)
+    found = {(int(low), int(high)): int(count) for low, high, count in rows if count != "0"}
+    if step:
+        expected = Counter((value // int(step) * int(step), (value // int(step) + 1) * int(step)) for value in values)
+    else:
+        bounds = {bits: (1 << bits >> 1, 1 << bits) for bits in range(20)}
+        classes = Counter((value >= 0, abs(value).bit_length()) for value in values)
+        expected = Counter({
+            bounds[bits] if positive else (-bounds[bits][1], -bounds[bits][0]): count
+            for (positive, bits), count in classes.items()
+        })  # fmt: skip
+    assert found == {interval: THREADS * count for interval, count in expected.items()}
+    assert f"{THREADS * ROUNDS} values from {min(values)} to {max(values)}" in done.stdout
+    quantiles = {int(part): int(value) for part, value in re.findall(r"p([0-9]+) (-?[0-9]+)", done.stdout)}
+    for part, value in quantiles.items():
+        exact = sorted(values)[max(0, -(-part * len(values) // 100) - 1)]
+        assert abs(value - exact) <= (int(step) if step else 0.06 * abs(exact))
 
 
 def by_value(text: str) -> dict[str, int]:

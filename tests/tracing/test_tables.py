@@ -34,9 +34,11 @@ def lines(text: str) -> list[str]:
 def test_histogram_by_powers_of_two() -> None:
     assert lines(written(Histogram, "id")) == [
         "server:request__start id: 3 values from 1 to 3, mean 2; 1 more were lost",
+        "p50 2 p90 3 p99 3 max 3",
         "[1, 2) 1 ####################",
         "[2, 4) 2 ########################################",
         "server:request__done id: 3 values from 1 to 9, mean 4",
+        "p50 2 p90 9 p99 9 max 9",
         "[1, 2) 1 ########################################",
         "[2, 4) 1 ########################################",
         "[4, 8) 0",
@@ -47,6 +49,7 @@ def test_histogram_by_powers_of_two() -> None:
 def test_histogram_by_steps_leaves_long_gaps_out() -> None:
     assert lines(written(Histogram, "status,10")) == [
         "server:request__done status: 3 values from 200 to 500, mean 368",
+        "p50 405 p90 500 p99 500 max 500",
         "[200, 210) 1 ########################################",
         "...",
         "[400, 410) 1 ########################################",
@@ -105,6 +108,26 @@ def test_by_shows_the_most_frequent_values_and_what_is_left() -> None:
     ]  # fmt: skip
 
 
+def test_sums_are_shown_with_and_without_a_key() -> None:
+    events = [Event(i, 7, 9 - i % 2, 1, (i % 2, 100 * i)) for i in range(5)]
+    assert lines(written(By, "", of="status", events=events)) == [
+        "server:request__done status: 5 hits, sum 1000, mean 200, min 0, max 400",
+    ]  # fmt: skip
+    assert lines(written(By, "id", 1, "status", events=events)) == [
+        "server:request__done status by id: 2 values in 5 hits",
+        "hits sum mean min max id",
+        "3 600 200 0 400 0",
+        "2 400 200 100 300 in 1 more values",
+    ]
+    assert lines(written(By, "thread", of="status", events=events))[2:] == ["3 600 200 0 400 9", "2 400 200 100 300 8"]
+    assert lines(written(By, "process", events=events[:3])) == [
+        "server:request__done process: 1 value in 3 hits",
+        "3 100.0% 7",
+    ]
+    text = written(By, "", of="ratio", events=[Event(1, 1, 1, 4, (0, ratio, b"")) for ratio in (0.5, 0.25)])
+    assert text == "server:mark ratio: 2 hits, sum 0.75, mean 0.375, min 0.25, max 0.5\n"
+
+
 def test_by_shows_strings_harmlessly() -> None:
     text = written(By, "path")
     assert text.isprintable() or set(text) - {"\n"} == {c for c in text if c.isprintable()}
@@ -119,6 +142,10 @@ def test_by_shows_strings_harmlessly() -> None:
     [
         (Histogram, ("size",), "--histogram: server:mark has no argument size; it has where, ratio, path"),
         (By, ("size",), "--by: server:mark has no argument size"),
+        (By, ("ratio",), "--by: ratio of server:mark is a floating-point number, of which no two are alike"),
+        (By, ("", 20, "path"), "--sum: path of server:request__start is a string"),
+        (By, ("status", 20, "size"), "--sum: server:mark has no argument size"),
+        (By, ("status", 20, "ratio"), "no probe has both status (--by) and ratio (--sum)"),
         (Histogram, ("path",), "path of server:request__start is a string; --by counts"),
         (Histogram, ("id,0",), "'0' is no width"),
         (Histogram, ("id,-3",), "'-3' is no width"),

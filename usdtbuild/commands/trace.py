@@ -74,7 +74,10 @@ class _Ordered(click.Command):
               help="Only hits like this: 'size > 4096 and name == \"x\"'.")  # fmt: skip
 @click.option("--count", is_flag=True, help="Count hits instead of showing them.")
 @click.option("--histogram", metavar="ARG[,STEP]", help="How an argument's values are distributed.")
-@click.option("--by", metavar="ARG", help="Which values an argument has most often.")
+@click.option("--by", metavar="KEY", help="Which values an argument has most often; or thread, or process.")
+@click.option(
+    "--sum", "sum_of", metavar="ARG", help="Sum, mean, least and greatest of an argument; with --by for each key."
+)
 @click.option("--latency", nargs=2, metavar="BEGIN END", help="How long it takes from one probe to another.")
 @click.option("--key", metavar="ARG", help="With --latency: pair hits by this argument, not by thread.")
 @click.option("--report", is_flag=True, help="Functions with their calls, total and own time; from inside.")
@@ -117,6 +120,7 @@ def command(
     count: bool,
     histogram: str | None,
     by: str | None,
+    sum_of: str | None,
     latency: tuple[str, str] | None,
     key: str | None,
     report: bool,
@@ -146,11 +150,11 @@ def command(
     from ..tracing.job import Job
     from ..tracing.model import COUNT, RECORD
     from ..tracing.outputs import EVENTS
-    from ..tracing.outputs.choose import Wishes, choose, needs
+    from ..tracing.outputs.choose import Wishes, choose, measures, needs
     from ..tracing.selection import Wanted
 
     words = _emulator(remote, emulator, sysroot)
-    wishes = Wishes(count, histogram or "", by or "", latency, key or "", top or 0, outputs,
+    wishes = Wishes(count, histogram or "", by or "", sum_of or "", latency, key or "", top or 0, outputs,
                     _heading(pid, argv, remote, words)[:200], live=not argv,
                     folded=not (probes or functions or calls or exclude or modules))  # fmt: skip
     sieve = _sieve(wanted_hits, string_size)
@@ -170,7 +174,8 @@ def command(
         _end(_show_calls(job, report, graph, top, duration))
     # Whether a return passes may depend on its call, so a filter of both needs records.
     if needs(wishes) != EVENTS and not (sieve is not None and returns):
-        job = job._replace(what=COUNT, where=sieve.filter if sieve is not None else None, by=by or "")
+        job = job._replace(what=COUNT, where=sieve.filter if sieve is not None else None,
+                           measures=measures(wishes))  # fmt: skip
     try:
         with _tracer(job) as session, Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
             code = _trace(session, output, sieve, duration, limit, verbose)
@@ -252,7 +257,7 @@ def _order(probes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 # What --report and --graph, which add up calls, have no use for.
 _NOT_WITH_CALLS = {
     "pid": "-p", "probes": "-P", "calls": "-L", "wanted_hits": "--filter", "count": "--count", "by": "--by",
-    "histogram": "--histogram", "latency": "--latency", "limit": "--limit", "outputs": "-o",
+    "sum_of": "--sum", "histogram": "--histogram", "latency": "--latency", "limit": "--limit", "outputs": "-o",
     "remote": "--remote", "emulator": "--emulator",
 }  # fmt: skip
 
@@ -332,7 +337,7 @@ def _trace(
     names = _ThreadNames(here=not job.remote)
     _follow(session, output, sieve, names, duration, limit, counts=session.wish.what == COUNT)
     output.counts(_totals(session, sieve))
-    output.keys(session.keys, session.passed)
+    output.tables(session.tables, session.passed)
     report = session.report()
     report = report._replace(threads={**report.threads, **names.known})
     if sieve is not None:

@@ -17,11 +17,11 @@ from .errors import ProgramGoneError, RoomTakenError, TracerError
 from .filters import FilterError
 from .keeper import KEEPER
 from .maps import Memory, areas, has_ended
+from .measures import Cell, Table
 from .model import COUNT, ENTER, RECORD, Refusal, Target, Totals
 from .numbering import Numbering
 from .own_returns import in_place
 from .patch import engine as patch
-from .patch import tables
 from .patch.evaluated import asked
 from .patch.rings import FIRST
 from .plan import Plan
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .job import Job
     from .loader import Loader
     from .maps import Area
+    from .measures import Tables
     from .model import Site
     from .others.bpftrace import Kernel
     from .selection import Selection
@@ -165,13 +166,13 @@ class Arming:
                     into[target] = into.get(target, 0) + count
         return totals
 
-    def keys(self) -> dict[int, tables.Keys]:
-        """Return hits by the value of an argument, of targets that are counted so."""
-        found: dict[int, list[tables.Keys]] = {}
+    def tables(self) -> Tables:
+        """Return what was added up of hits where they happened."""
+        found: Tables = {}
         for one in self._engines:
-            for target, keys in one.key_tables():
-                found.setdefault(target, []).append(keys)
-        return {target: tables.together(keys) for target, keys in found.items()}
+            for key, table in one.tables().items():
+                found.setdefault(key, Table({}, Cell())).plus(table)
+        return found
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -244,7 +245,7 @@ class Arming:
     def _arm_targets(self, process: Process, targets: Sequence[Target]) -> None:
         wish = self.wish
         plan = Plan(wish.what, tuple(targets), wish.string_size, wish.buffer_size, wish.wanted.returns)
-        evaluating = plan._replace(where=wish.where, by=wish.by)
+        evaluating = plan._replace(where=wish.where, measures=wish.measures)
         if not evaluating.evaluates:
             self._arm_plan(process, plan)
             return
@@ -259,15 +260,12 @@ class Arming:
         """Whether arguments can be evaluated where a target is hit; if not, records come, and the front does it."""
         if self.wish.engine not in {job.AUTO, job.PATCH}:
             return False
-        signs = set()
         try:
             if plan.where is not None:
                 plan.where.compile(target)
-            for site in target.sites:
-                _, key = asked(plan, target, site.operands)
-                signs.add(key is not None and site.operands[key].signed)
-            if len(signs) > 1:
-                raise NotHereError(f"{plan.by} is signed at some places only")
+            found = [(asked(plan, target, site.operands)[1], site.operands) for site in target.sites]
+            if len({tuple(one.signs(operands) for one in tallies) for tallies, operands in found}) > 1:
+                raise NotHereError("an argument is signed at some places only")
         except NotHereError as error:
             self.worker.tell(job.Noted(f"{target.title}: arguments are evaluated after the hit: {error}"))
             return False

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from ..rights import User
     from .filters import Filter
+    from .measures import Measure, Tables
     from .model import Event, Refusal, Stops, Target
     from .patch.code import Shape
     from .patch.rings import SiteSpec
-    from .patch.tables import Keys
     from .selection import Wanted
 
 AUTO, PATCH, TRAP, BPFTRACE, GDB = "auto", "patch", "trap", "bpftrace", "gdb"
@@ -35,8 +35,8 @@ class Job(NamedTuple):
     root of a program's system; only the engine `remote` asks for these. `tree`: only add up
     which functions call which. `where`: only hits that pass it are counted where that can be decided at once; of all
     others records come, also when only counts are asked for. `user` is whose rights suffice to read files, None if ours
-    must; `as_user`: the program that is started is that user's, too. `by`: like `where`, hits are counted by the value
-    of an argument. `hold`: a program that is started waits, armed and before its own first
+    must; `as_user`: the program that is started is that user's, too. `measures`: like `where`, what of hits is added
+    up. `hold`: a program that is started waits, armed and before its own first
     instruction, until the front says GO.
     """
 
@@ -61,13 +61,13 @@ class Job(NamedTuple):
     duration: float = math.inf  # seconds
     user: User | None = None
     as_user: bool = False
-    by: str = ""
+    measures: tuple[Measure, ...] = ()
     hold: bool = False
 
     @property
     def evaluates(self) -> bool:
         """Whether a hit's arguments decide what is counted."""
-        return self.where is not None or bool(self.by)
+        return self.where is not None or bool(self.measures)
 
 
 class Started(NamedTuple):
@@ -147,9 +147,9 @@ class Counted(NamedTuple):
 
 
 class Tabled(NamedTuple):
-    """Hits by the value of an argument, by target: at the end, of those that were counted where they happened."""
+    """What was added up of hits where they happened."""
 
-    tables: dict[int, Keys]
+    tables: Tables
 
 
 class Failed(NamedTuple):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from .filters import Filter
+    from .measures import Measure
     from .model import Target
 
 
@@ -13,8 +14,8 @@ class Plan(NamedTuple):
     """What is asked of an engine: COUNT or RECORD, of which targets, with strings of at most `string_size` bytes.
 
     `buffer_size` is how many bytes each ring of an engine that has rings may hold. `returns`: returns are watched too,
-    so breakpoints may come where calls return to. `where`: only hits that pass it are counted. `by`: of
-    which argument hits are counted by value, too; '' for none.
+    so breakpoints may come where calls return to. `where`: only hits that pass it are counted. `measures`: what is
+    added up of them, too.
     """
 
     what: str
@@ -23,9 +24,9 @@ class Plan(NamedTuple):
     buffer_size: int = 4 << 20
     returns: bool = False
     where: Filter | None = None
-    by: str = ""
+    measures: tuple[Measure, ...] = ()
 
     @property
     def evaluates(self) -> bool:
         """Whether a hit's arguments decide what is counted."""
-        return self.where is not None or bool(self.by)
+        return self.where is not None or bool(self.measures)

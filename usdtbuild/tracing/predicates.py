@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..formats.operands import CONSTANT, MEMORY, REGISTER
+from . import measures
 from .arguments import is_floating
 from .filters import OPPOSITES, Comparison, argument_index
 from .model import FLOAT, STRING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from ..formats.operands import Operand
     from .filters import Filter, FilterOperand, Tree
+    from .measures import Measure
     from .model import Target
 
 _SWAPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -60,16 +62,38 @@ def lower(wanted: Filter, target: Target, operands: Sequence[Operand]) -> Predic
     return _Lowering(target, operands).tree(wanted.tree, negated=False)
 
 
-def key_operand(name: str, target: Target, operands: Sequence[Operand]) -> int:
-    """Return which operand of a site the argument is by whose value hits are counted. Raises NotHereError."""
-    index = argument_index(target, name)
-    if index < 0:
-        raise NotHereError(f"it has no argument {name}")
-    lowering = _Lowering(target, operands)
-    lowering.check(index, name)
-    if lowering.is_missing(index):
-        raise NotHereError(f"{name} is nowhere where it could be read")
-    return index
+class Tally(NamedTuple):
+    """A measure at a site: the index of the operand that is the key (None: no key; `THREAD`, `PROCESS`: their number),
+    and of that which is added up (None: hits are only counted)."""
+
+    measure: Measure
+    key: int | None
+    of: int | None
+
+    def signs(self, operands: Sequence[Operand]) -> tuple[bool, bool]:
+        """Return whether the key and the value are signed."""
+        key, of = (number is not None and number >= 0 and operands[number].signed for number in (self.key, self.of))
+        return key, of
+
+
+THREAD, PROCESS = -1, -2
+_OWN = {measures.THREAD: THREAD, measures.PROCESS: PROCESS}
+
+
+def tallies(wanted: Sequence[Measure], target: Target, operands: Sequence[Operand]) -> list[Tally]:
+    """Return measures at a site of a target, those of which it has the arguments. Raises NotHereError."""
+    lowering, found = _Lowering(target, operands), []
+    for measure in wanted:
+        key = lowering.measured(measure.by)
+        if key is None and measure.by in _OWN:
+            key = _OWN[measure.by]
+        of = lowering.measured(measure.of)
+        if (measure.by and key is None) or (measure.of and of is None):
+            continue
+        if not isinstance(measure.step, int) or measure.step >= 1 << 63:
+            raise NotHereError("steps are no integers")
+        found.append(Tally(measure, key, of))
+    return found
 
 
 def value_range(operand: Operand) -> tuple[int, int]:
@@ -119,6 +143,16 @@ class _Lowering(NamedTuple):
             return None
         index = argument_index(self.target, operand.name)
         self.check(index, operand.name)
+        return index
+
+    def measured(self, name: str) -> int | None:
+        """Return which operand an argument is; None if there is none of this name."""
+        index = argument_index(self.target, name) if name else -1
+        if index < 0:
+            return None
+        self.check(index, name)
+        if self.is_missing(index):
+            raise NotHereError(f"{name} is nowhere where it could be read")
         return index
 
     def check(self, index: int, name: str) -> None:

@@ -252,7 +252,7 @@ class Session(Tracer):
             self.passed = message.counts
 
     def _on_tabled(self, message: job.Tabled) -> None:
-        self.keys = message.tables
+        self.tables = message.tables
 
     def _on_failed(self, message: job.Failed) -> None:
         raise WorkerError(message.message, message.exit_code)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from .call_tree import CallTree
     from .job import Job
+    from .measures import Tables
     from .model import Event, Refusal, Stops, Target, Totals
-    from .patch.tables import Keys
 
 
 class Ability(Flag):
@@ -41,7 +41,7 @@ class Ability(Flag):
     CALLS = auto()  # of library functions
     CALL_RETURNS = auto()
     TREE = auto()  # add up which functions call which
-    EVALUATE = auto()  # filter, and count by values; where an engine can't, hits are recorded, and evaluated afterwards
+    EVALUATE = auto()  # filter, and add up; where an engine can't, hits are recorded, and evaluated afterwards
 
 
 _LACKING = {
@@ -76,7 +76,7 @@ class Tracer(Protocol):
     exit_code: int | None
     threads: dict[int, str]
     passed: dict[int, int]  # with Ability.EVALUATE, hits by target that passed the filter and are only counted
-    keys: dict[int, Keys]  # at the end, of these hits by the value of an argument
+    tables: Tables  # at the end, what was added up of these hits
     looked_up: bool  # what the program has
     stops: Stops | None  # what breakpoints have taken
 
@@ -85,7 +85,7 @@ class Tracer(Protocol):
         self.wish, self.tell = wish, tell
         self.targets, self.refusals, self.warnings, self.notes = [], [], [], []
         self.engines, self.pid, self.exit_code, self.threads = (), 0, None, {}
-        self.passed, self.keys = {}, {}
+        self.passed, self.tables = {}, {}
         self.stood_still, self.left_out, self.looked_up, self.stops = 0.0, 0, False, None
         self.started = self.finished = time.monotonic_ns()
 
@@ -223,7 +223,7 @@ def _job_for(engine: Engine, wish: Job) -> Job:
     """Return a job as an engine can do it: hits are recorded where it can't evaluate their arguments."""
     if not wish.evaluates or Ability.EVALUATE in engine.can:
         return wish
-    return wish._replace(what=RECORD, where=None, by="")
+    return wish._replace(what=RECORD, where=None, measures=())
 
 
 def choose(

@@ -154,8 +154,8 @@ class Worker:
             self.outbox.send_all()
             self._empty_rings(final=True)
         self.tick(final=True)
-        if self.wish.by:  # after what was counted in all: each hit is counted in its table first
-            self.tell(job.Tabled(self.processes.arming.keys()))
+        if self.wish.measures:  # after what was counted in all: each hit is in its table first
+            self.tell(job.Tabled(self.processes.arming.tables()))
 
     # -- the way -----------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 
 A session calls `start` once, `events` with each batch (an Output that needs `EVENTS`), `counts` about ten times a
 second (one that needs `COUNTS`, and where nothing needs events the engine only counts), `finish` once. One that needs
-`KEYS` is satisfied with how often each value of an argument came: `keys` tells it before the end, of those hits that
-did not come as events.
+`KEYS` is satisfied with what hits add up to (`measures`): `tables` tells it before the end, of those hits that did not
+come as events.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ..measures import Tables
     from ..model import Event, Report, Target, Totals
-    from ..patch.tables import Keys
 
 EVENTS, KEYS, COUNTS = "events", "keys", "counts"
 
@@ -33,8 +33,8 @@ class Output(Protocol):
     def counts(self, totals: Totals) -> None:
         """Take the hits so far."""
 
-    def keys(self, tables: Mapping[int, Keys], passed: Mapping[int, int]) -> None:
-        """Take hits by the value of an argument, and how many there were of each of these targets."""
+    def tables(self, tables: Tables, passed: Mapping[int, int]) -> None:
+        """Take what hits have added up to, and how many there were of each of these targets."""
 
     def finish(self, report: Report) -> None:
         """End: write what is written at the end."""

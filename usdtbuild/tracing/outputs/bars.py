@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from ..measures import Cell, bounds, class_of
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _WIDTH = 40
 _MOST_EMPTY = 3  # so many classes without a value are shown one by one, more as one line of dots
@@ -16,16 +18,16 @@ _MOST_EMPTY = 3  # so many classes without a value are shown one by one, more as
 class Distribution:
     """Counts values by class. Exact about the extremes.
 
-    Classes are bounded by powers of two; with `step` by its multiples; if `decimal` by 1, 2, 5, 10, 20, ...
+    Classes are bounded by powers of two, and told apart 8 times more finely for quantiles; with `step` by its
+    multiples; if `decimal` by 1, 2, 5, 10, 20, ... `all` is what the values add up to; `unsorted`
+    are those whose class isn't known.
     """
 
     def __init__(self, step: float = 0, decimal: bool = False) -> None:
         self._step, self._decimal = step, decimal
-        self._classes: dict[int, int] = {}
-        self.count = 0
-        self.total: float = 0
-        self.least: float = math.inf
-        self.most: float = -math.inf
+        self._fine: Counter[int] = Counter()
+        self.all = Cell()
+        self.unsorted = 0
 
     def add(self, value: float) -> None:
         """Count a value. NaN and infinite ones belong to no class, and are left out."""
@@ -35,17 +37,44 @@ class Distribution:
             whole = isinstance(value, int) and isinstance(self._step, int)  # whose quotient might be rounded
             number = int(value // self._step) if whole else math.floor(value / self._step)
         else:
-            number = (_decade if self._decimal else _power)(value)
-        self._classes[number] = self._classes.get(number, 0) + 1
-        self.count += 1
-        self.total += value
-        self.least = min(self.least, value)
-        self.most = max(self.most, value)
+            number = (_decade if self._decimal else class_of)(value)
+        self._fine[number] += 1
+        self.all.add(value)
+
+    def take(self, cell: Cell, classes: Mapping[int, int]) -> None:
+        """Take values that were counted elsewhere, by the same classes."""
+        self._fine.update(classes)
+        self.all.plus(cell)
+        self.unsorted += max(0, cell.count - sum(classes.values()))
+
+    def quantile(self, part: float) -> int:
+        """Return what so many of the values don't exceed: within 6 %, or within a step."""
+        wanted, seen = part * sum(self._fine.values()), 0
+        for number in sorted(self._fine):
+            seen += self._fine[number]
+            if seen >= wanted:
+                low, high = bounds(number)
+                middle = 2 * low * high // (low + high or 1)  # as far from both in proportion
+                found = (2 * number + 1) * self._step // 2 if self._step else middle if number >= 0 else -middle
+                return int(min(max(found, self.all.least), self.all.most))
+        return int(self.all.most)
+
+    @property
+    def _classes(self) -> Counter[int]:
+        """The classes that are drawn."""
+        if self._step or self._decimal:
+            return self._fine
+        found: Counter[int] = Counter()
+        for number, count in self._fine.items():
+            power = bounds(number)[1].bit_length()
+            found[power if number >= 0 else -power] += count
+        return found
 
     def lines(self, shown: Callable[[float], str] = str) -> Iterator[str]:
         """Yield a line for each class from the lowest to the highest; `shown` writes a bound."""
-        most = max(self._classes.values(), default=1)
-        rows = [(self._interval(number, shown), self._classes.get(number, 0), number) for number in self._shown()]
+        classes = self._classes
+        most = max(classes.values(), default=1)
+        rows = [(self._interval(number, shown), classes[number], number) for number in _shown(classes)]
         width = max((len(interval) for interval, _, _ in rows), default=0)
         digits = len(str(most))
         before = None
@@ -54,14 +83,6 @@ class Distribution:
                 yield f"  {'...':>{width}}"
             bar = "#" * (count * _WIDTH // most or (1 if count else 0))
             yield f"  {interval:>{width}}  {count:>{digits}}  {bar}".rstrip()
-            before = number
-
-    def _shown(self) -> Iterator[int]:
-        before = None
-        for number in sorted(self._classes):
-            if before is not None and number - before - 1 <= _MOST_EMPTY:
-                yield from range(before + 1, number)
-            yield number
             before = number
 
     def _interval(self, number: int, shown: Callable[[float], str]) -> str:
@@ -74,14 +95,17 @@ class Distribution:
         return f"[{shown(low)}, {shown(high)})" if number > 0 else f"(-{shown(high)}, -{shown(low)}]"
 
 
-def _power(value: float) -> int:
-    """Return the class of a value: 0 below 1 (and above -1), n for [2^(n-1), 2^n), and -n for the same below 0."""
-    whole = int(abs(value)).bit_length()
-    return whole if value >= 0 else -whole
+def _shown(classes: Iterable[int]) -> Iterator[int]:
+    before = None
+    for number in sorted(classes):
+        if before is not None and number - before - 1 <= _MOST_EMPTY:
+            yield from range(before + 1, number)
+        yield number
+        before = number
 
 
 def _decade(value: float) -> int:
-    """Return the same for bounds 1, 2, 5, 10, 20, ..."""
+    """Return the class of a value: 0 below 1 (and above -1), then 1 to 2, 2 to 5, 5 to 10, ...; minus it below 0."""
     whole, number = int(abs(value)), 0
     while whole >= _decade_bound(number):
         number += 1

@@ -12,15 +12,17 @@ from pathlib import PurePath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import InputError, UsageError
+from ..measures import Measure
 from ..stops import said_of
 from . import COUNTS, EVENTS, KEYS
+from .histogram import histogram_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ...outputs import Outputs
+    from ..measures import Tables
     from ..model import Event, Report, Target, Totals
-    from ..patch.tables import Keys
     from . import Output
 
 # ending -> (module here, class, what it is)
@@ -46,6 +48,7 @@ class Wishes(NamedTuple):
     counting: bool = False
     histogram: str = ""
     by: str = ""
+    sum: str = ""
     latency: tuple[str, str] | None = None
     key: str = ""
     top: int = 0
@@ -82,11 +85,11 @@ class All:
             if output.needs != COUNTS:
                 output.events(events)
 
-    def keys(self, tables: Mapping[int, Keys], passed: Mapping[int, int]) -> None:
-        """Hand hits by the value of an argument on; `passed` are all such hits of these targets."""
+    def tables(self, tables: Tables, passed: Mapping[int, int]) -> None:
+        """Hand on what hits have added up to; `passed` are all such hits of these targets."""
         for output in self._outputs:
             if output.needs == KEYS:
-                output.keys(tables, passed)
+                output.tables(tables, passed)
 
     def counts(self, totals: Totals) -> None:
         """Hand counts on to those that need them."""
@@ -126,8 +129,8 @@ class _InFile:
     def events(self, events: Sequence[Event]) -> None:
         self._do(self._output.events, events)
 
-    def keys(self, tables: Mapping[int, Keys], passed: Mapping[int, int]) -> None:
-        self._do(self._output.keys, tables, passed)
+    def tables(self, tables: Tables, passed: Mapping[int, int]) -> None:
+        self._do(self._output.tables, tables, passed)
 
     def counts(self, totals: Totals) -> None:
         self._do(self._output.counts, totals)
@@ -176,6 +179,12 @@ def needs(wishes: Wishes) -> str:
     return All([make(io.StringIO()) for _, make in _makers(wishes)]).needs
 
 
+def measures(wishes: Wishes) -> tuple[Measure, ...]:
+    """Return what the tables need of hits, if no output needs more. Raises UsageError."""
+    found = [Measure(wishes.by, wishes.sum)] if wishes.by or wishes.sum else []
+    return (*found, *([histogram_of(wishes.histogram)] if wishes.histogram else []))
+
+
 def _makers(wishes: Wishes) -> list[tuple[str, Callable[[IO[str]], Output]]]:
     """Return the names of files ('' for standard output), with what makes the output to each. Raises UsageError."""
     check(wishes)
@@ -198,8 +207,8 @@ def _shown(wishes: Wishes) -> tuple[Callable[[IO[str]], Output], ...]:
         found.append(lambda stream: _made("count", "Count", stream, wishes.live, wishes.folded, wishes.top))
     if wishes.histogram:
         found.append(lambda stream: _made("histogram", "Histogram", stream, wishes.histogram))
-    if wishes.by:
-        found.append(lambda stream: _made("by", "By", stream, wishes.by, **top))
+    if wishes.by or wishes.sum:
+        found.append(lambda stream: _made("by", "By", stream, wishes.by, of=wishes.sum, **top))
     if wishes.latency:
         begin, end = wishes.latency
         found.append(lambda stream: _made("latency", "Latency", stream, begin, end, wishes.key, **top))

@@ -129,13 +129,13 @@ class Latency:
         """Write it all."""
         write = self._stream.write
         by = f" by {self._key}" if self._key else ""
-        pairs = f"{self._seen.count} pairs" if self._seen.count != 1 else "1 pair"
+        pairs = f"{self._seen.all.count} pairs" if self._seen.all.count != 1 else "1 pair"
         write(f"{self._begin} to {self._end}{by}: {pairs}\n")
-        if self._seen.count:
-            mean = self._seen.total / self._seen.count
+        if self._seen.all.count:
+            mean = self._seen.all.total / self._seen.all.count
             quantiles = "  ".join(f"p{100 * part:g} {duration(self._quantile(part))}" for part in _QUANTILES)
-            write(f"  min {duration(self._seen.least)}  mean {duration(mean)}  {quantiles}"
-                  f"  max {duration(self._seen.most)}\n")  # fmt: skip
+            write(f"  min {duration(self._seen.all.least)}  mean {duration(mean)}  {quantiles}"
+                  f"  max {duration(self._seen.all.most)}\n")  # fmt: skip
             if report.stops is not None:
                 write(f"  {said_of(report.stops)}\n")
             write("\n")
@@ -176,12 +176,12 @@ class Latency:
 
     def _quantile(self, part: float) -> float:
         """Return the least duration that so many pairs don't exceed, to 1 part in 1024, and within the extremes."""
-        wanted, seen = part * self._seen.count, 0
+        wanted, seen = part * self._seen.all.count, 0
         for number in sorted(self._classes):
             seen += self._classes[number]
             if seen >= wanted:
-                return min(max(_middle(number), self._seen.least), self._seen.most)
-        return self._seen.most
+                return min(max(_middle(number), self._seen.all.least), self._seen.all.most)
+        return self._seen.all.most
 
 
 def _class(value: int) -> int:

@@ -45,13 +45,17 @@ def argument_names(target: Target) -> tuple[str, ...]:
     return tuple(names)
 
 
-def table_headings(targets: Sequence[Target], places: Iterable[tuple[int, int]]) -> dict[int, str]:
-    """Return what the tables of some targets' arguments are called: a target's number and the argument's index each.
+def table_headings(targets: Sequence[Target], places: Iterable[tuple[int, int]], other: str = "") -> dict[int, str]:
+    """Return what the tables of some targets' arguments are called: a target's number and the argument's index each;
+    `other` is what one is called where the index is below 0.
 
     Several files may have a probe of one name, or call one function: where two tables would be called the same, each
     says its file.
     """
-    names = {number: f"{title(targets[number])} {argument_names(targets[number])[place]}" for number, place in places}
+    names = {
+        number: f"{title(targets[number])} {argument_names(targets[number])[place] if place >= 0 else other}"
+        for number, place in places
+    }
     times = Counter(names.values())
     return {
         number: name if times[name] == 1 else f"{name} ({one_line(targets[number].module.path)})"

@@ -140,7 +140,7 @@ def size(plan: Plan, spots: Sequence[Spot]) -> int:
     sizes = [code_aarch64.COUNT_SIZE] * len(spots)
     if plan.evaluates:
         words = code_aarch64.words(features())
-        sizes = [code_aarch64.ROUTINES_SIZE, *(words.most(plan, spot.target, spot.site.operands) for spot in spots)]
+        sizes = [evaluated.ROUTINES_SIZE, *(words.most(plan, spot.target, spot.site.operands) for spot in spots)]
     elif plan.what != COUNT:
         sizes = [code_aarch64.RECORD_SIZE + code_aarch64.ARGUMENT_SIZE * len(spot.site.operands) for spot in spots]
         sizes.append(code_aarch64.ROUTINES_SIZE)
@@ -170,9 +170,9 @@ def record_stub(at: int, site: int, arguments: Sequence[Taken], calls: Routines,
     return code_aarch64.record_stub(at, site, arguments, calls, lost, back, features())
 
 
-def counting_routines(at: int) -> tuple[bytes, Routines]:
-    """See `code.counting_routines`."""
-    return code_aarch64.counting_routines(at, features())
+def counting_routines(at: int, pid_cell: int, tid_offset: int | None) -> tuple[bytes, Routines]:
+    """See `evaluated.routines`."""
+    return evaluated.routines(code_aarch64.words(features()), at, pid_cell, tid_offset)
 
 
 def evaluated_stub(at: int, action: Action, calls: Routines, back: Back) -> bytes:

@@ -93,13 +93,8 @@ def count_stub(at: int, counter: int, back: Back) -> bytes:
     return made.packed()
 
 
-class Routines(NamedTuple):
-    """Addresses of what stubs call: claim a slot, copy a string, try whether memory can be read, count a key."""
-
-    claim: int
-    copy: int
-    probe: int
-    by: int = 0
+# Addresses of what stubs call, by name.
+Routines = dict[str, int]
 
 
 def routines(at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int | None) -> tuple[bytes, Routines]:
@@ -125,18 +120,7 @@ def routines(at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int |
     made.pad(INT3, 16)
     probe = made.here
     made.add("probe")
-    return made.packed(**HOST.kernel.numbers), Routines(at, copy, probe)
-
-
-def counting_routines(at: int) -> tuple[bytes, Routines]:
-    """Return the routines that stubs need which record nothing."""
-    made = Code(TEMPLATES, at)
-    made.add("probe")
-    made.pad(INT3, 16)
-    by = made.here
-    made.add("by")
-    made.pad(INT3, 16)
-    return made.packed(**HOST.kernel.numbers), Routines(0, 0, at, by)
+    return made.packed(**HOST.kernel.numbers), {"claim": at, "copy": copy, "probe": probe}
 
 
 # -- record stubs ------------------------------------------------------------------------------------------------------
@@ -174,7 +158,7 @@ def record_stub(
     made.add("count", counter=lost)
     made.add("restore_all")
     go_on(made, back)
-    return made.packed(**calls._asdict())
+    return made.packed(**calls)
 
 
 def _take(made: Code, index: int, argument: Taken, symbols: Mapping[str, int]) -> None:

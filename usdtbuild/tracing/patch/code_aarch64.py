@@ -23,13 +23,14 @@ from ..hosts.aarch64 import HOST, float_register, full_register
 from ..templates import Code
 from ..templates.aarch64 import TEMPLATES
 from . import evaluated
-from .code import Instruction, Routines
+from .a64 import NOP
+from .code import Instruction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...formats.operands import OperandPlace
-    from .code import Back, Shape, Taken
+    from .code import Back, Routines, Shape, Taken
 
 
 class Features(NamedTuple):
@@ -84,7 +85,7 @@ def routines(
     made.add("copy_tagged" if features.tags else "copy", string_size=shape.string_size)
     probe = made.here
     made.add("probe")
-    return made.packed(**HOST.kernel.numbers), Routines(at, copy, probe)
+    return made.packed(**HOST.kernel.numbers), {"claim": at, "copy": copy, "probe": probe}
 
 
 def record_stub(
@@ -102,7 +103,7 @@ def record_stub(
     go_on(made, back)
     made.label("full")
     made.add(f"record_lost_{features.way}", counter=lost)
-    return made.packed(**calls._asdict())
+    return made.packed(**calls)
 
 
 def _take(made: Code, index: int, argument: Taken) -> None:
@@ -145,18 +146,9 @@ def address(made: Code, place: OperandPlace) -> str:
 def words(features: Features) -> evaluated.Words:
     """Return what stubs need that try a hit. Flags are alive, so nothing is compared as it is."""
     return evaluated.Words(
-        TEMPLATES,
+        TEMPLATES, features.way,
         {"==": ("eq", "eq"), "!=": ("ne", "ne"), "<": ("lt", "lo"), "<=": ("le", "ls"), ">": ("gt", "hi"),
          ">=": ("ge", "hs")},
-        f"count_{features.way}", go_on, load_register, address, lambda operand, constant: "",
+        go_on, load_register, address, lambda operand, constant: "", HOST.kernel.numbers, struct.pack("<I", NOP),
         comparison_size=128, size=192,
     )  # fmt: skip
-
-
-def counting_routines(at: int, features: Features) -> tuple[bytes, Routines]:
-    """See `code.counting_routines`."""
-    made = Code(TEMPLATES, at)
-    made.add("probe")
-    by = made.here
-    made.add(f"by_{features.way}")
-    return made.packed(**HOST.kernel.numbers), Routines(0, 0, at, by)

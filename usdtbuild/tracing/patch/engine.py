@@ -15,6 +15,7 @@ from .. import hosts, ptrace
 from ..errors import ProgramGoneError, TracerError
 from ..hosts import HOST
 from ..maps import PAGE, Memory, Room, areas, far_from_code, spare_addresses
+from ..measures import Cell, Table, Tables
 from ..model import COUNT, STRING, Refusal, Totals
 from ..plan import Plan
 from ..spare import spare_memory
@@ -77,7 +78,7 @@ class PatchEngine:
         self.layout: Layout | None = None
         self.changes: Changes | None = None
         self._counters: list[int] = []
-        self._totals, self._keys = Totals({}, {}), list[tuple[int, tables.Keys]]()  # once it is retired
+        self._totals, self._tables = Totals({}, {}), Tables()  # once it is retired
         arguments = [len(target.arguments) for target in plan.targets]
         strings = [sum(one.kind == STRING for one in target.arguments) for target in plan.targets]
         self.buffer_size = _affordable(plan.buffer_size, pid) if plan.what != COUNT else plan.buffer_size
@@ -139,7 +140,7 @@ class PatchEngine:
             if not self._limited:  # it may take some itself, should we be late
                 self.first = min(self.first, WARM)
         rings_size = code.RINGS * self.shape.stride if record else 0
-        tid_offset = _tid_offset(self.tracees, self.pid, memory) if record else None
+        tid_offset = _tid_offset(self.tracees, self.pid, memory) if record or self.plan.measures else None
 
         def build(rings: int, cell: int, starts: Sequence[int] = ()) -> tuple[Layout, list[Refusal]]:
             return layout.build(
@@ -289,12 +290,15 @@ class PatchEngine:
                 found[spot.target.number] = found.get(spot.target.number, 0) + value
         return Totals(found, {}) if self.plan.what == COUNT else Totals({}, found)
 
-    def key_tables(self) -> list[tuple[int, tables.Keys]]:
-        """Return what tables of keys say, by target."""
+    def tables(self) -> Tables:
+        """Return what was added up so far."""
         if self.shared is None or self.layout is None:
-            return self._keys
-        found = [(target, self.mapping.file_offset(address)) for target, address in self.layout.tables]
-        return [(target, tables.read(self.shared.data, at)) for target, at in found]
+            return self._tables
+        found: Tables = {}
+        for place in self.layout.tables:  # of one target there may be several, in code that is far apart
+            table = tables.read(self.shared.data, self.mapping.file_offset(place.address), place)
+            found.setdefault((place.target, place.measure), Table({}, Cell())).plus(table)
+        return found
 
     # -- putting back ------------------------------------------------------------------------------------------------
 
@@ -321,7 +325,7 @@ class PatchEngine:
 
     def close(self) -> None:
         """Give the memory back, except what threads may still be in; what was counted stays known."""
-        self._totals, self._keys = self.totals(), self.key_tables()
+        self._totals, self._tables = self.totals(), self.tables()
         if self.rings is not None and self.shared is not None:
             self.rings.close()
             self.shared.empty(self.rings.offset, code.RINGS * self.shape.stride)

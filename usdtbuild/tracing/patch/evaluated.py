@@ -1,4 +1,4 @@
-"""Stubs that count what a hit's arguments say: only hits that pass a predicate, and by the value of an argument.
+"""Stubs that add up what a hit's arguments say: only hits that pass a predicate, by the value of an argument, and sums.
 
 What a stub must leave as it was is told in `code`. It saves registers as a record's stub does, loads operands into the
 machine's first register, and compares there. Where a machine can compare all operands of a predicate as they are,
@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...formats.operands import CONSTANT, REGISTER
-from ..predicates import Compare, Joined, key_operand, lower, wrapped
+from ..predicates import PROCESS, THREAD, Compare, Joined, lower, tallies, wrapped
 from ..templates import Code
+from . import tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,63 +21,90 @@ if TYPE_CHECKING:
     from ...formats.operands import Operand, OperandPlace
     from ..model import Target
     from ..plan import Plan
-    from ..predicates import Predicate
+    from ..predicates import Predicate, Tally
     from ..templates import Template
     from .code import Back, Routines
 
+_NUMBERS = {THREAD: "own_thread", PROCESS: "own_process"}
 _OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
 class Words(NamedTuple):
     """What a machine's code needs besides its templates.
 
-    `conditions` are those of a jump by sign, for signed and for unsigned numbers; `counting` is a template, too.
-    `load_register` loads a register into the first one, `address` the address of a memory operand and says how that is
-    read (see `code`). `as_it_is` returns the template that compares an operand with a constant and changes nothing but
-    flags, '' if there is none. `comparison_size` are the most bytes of a comparison, `size` those around all.
+    `way` is behind the name of a template of which there are several. `conditions` are those of a jump by sign, for
+    signed and for unsigned numbers. `load_register` loads a register into the first one, `address` the address of a
+    memory operand and says how that is read (see `code`). `as_it_is` returns the template that compares an operand with
+    a constant and changes nothing but flags, '' if there is none. `fill` is what stands between routines.
+    `comparison_size` are the most bytes of a comparison, `size` those around all.
     """
 
     templates: Mapping[str, Template]
+    way: str
     conditions: Mapping[str, tuple[str, str]]
-    counting: str
     go_on: Callable[[Code, Back], None]
     load_register: Callable[[Code, str], bool]
     address: Callable[[Code, OperandPlace], str]
     as_it_is: Callable[[Operand, int], str]
+    numbers: Mapping[str, int]
+    fill: bytes
     comparison_size: int
     size: int
 
+    def named(self, template: str) -> str:
+        """Return the name of a template, of which there may be several."""
+        return template if template in self.templates else f"{template}_{self.way}"
+
     def most(self, plan: Plan, target: Target, operands: Sequence[Operand]) -> int:
         """Return how many bytes a site's stub takes at most."""
-        predicate, key = asked(plan, target, operands)
-        return self.size + self.comparison_size * (len(_comparisons(predicate)) + (key is not None))
+        predicate, found = asked(plan, target, operands)
+        return self.size + self.comparison_size * (len(_comparisons(predicate)) + 2 * len(found))
 
 
 class Action(NamedTuple):
-    """What a stub does: if the predicate is true it counts the operand `key` in a table (None: not), and the hit."""
+    """What a stub does: if the predicate is true it counts the hit, and adds it up, each tally in a table."""
 
     predicate: Predicate
-    key: int | None
     operands: tuple[Operand, ...]
     counter: int
-    table: int = 0
+    tallies: Sequence[tuple[Tally, int]] = ()
 
 
-def asked(plan: Plan, target: Target, operands: Sequence[Operand]) -> tuple[Predicate, int | None]:
-    """Return a plan's predicate for a site of a target, and which operand is the key. Raises NotHereError."""
+def asked(plan: Plan, target: Target, operands: Sequence[Operand]) -> tuple[Predicate, list[Tally]]:
+    """Return a plan's predicate for a site of a target, and what is added up there. Raises NotHereError."""
     predicate = lower(plan.where, target, operands) if plan.where is not None else True
-    return predicate, key_operand(plan.by, target, operands) if plan.by else None
+    return predicate, tallies(plan.measures, target, operands)
+
+
+ROUTINES_SIZE = 1024  # at most
+
+
+def routines(words: Words, at: int, pid_cell: int, tid_offset: int | None) -> tuple[bytes, Routines]:
+    """Return the routines that stubs need which record nothing; see `code.routines`."""
+    made, calls = Code(words.templates, at), {}
+    alone = ("probe", "count_in_cell", *(f"find_{bits}" for bits in (8, 12)))
+    alone += tuple(f"{what}_{sign}" for what in ("tally", "count_class", "divide") for sign in ("signed", "unsigned"))
+    thread = "thread_by_call" if tid_offset is None else "thread_at_offset"
+    parts = {**{name: (name,) for name in alone if words.named(name) in words.templates},
+             "own_process": ("claim_process", "own_process"), "own_thread": (thread, "own_thread")}  # fmt: skip
+    for name, templates in parts.items():
+        calls[name] = made.here
+        for template in templates:
+            made.add(words.named(template), pid_cell=pid_cell, tid_offset=tid_offset or 0)
+        made.pad(words.fill, 16)
+    return made.packed(**words.numbers), calls
 
 
 def stub(words: Words, at: int, action: Action, calls: Routines, back: Back) -> bytes:
     """Return a stub that does something and goes `back`."""
-    made, predicate, key = Code(words.templates, at), action.predicate, action.key
-    if isinstance(predicate, bool) and (key is None or not predicate):
+    made, predicate = Code(words.templates, at), action.predicate
+    counting = words.named("count")
+    if isinstance(predicate, bool) and (not action.tallies or not predicate):
         if predicate:
-            made.add(words.counting, counter=action.counter)
+            made.add(counting, counter=action.counter)
         words.go_on(made, back)
         return made.packed()
-    plain = key is None and all(
+    plain = not action.tallies and all(
         one.other is None and words.as_it_is(action.operands[one.operand], one.constant)
         for one in _comparisons(predicate)
     )
@@ -87,16 +115,14 @@ def stub(words: Words, at: int, action: Action, calls: Routines, back: Back) -> 
         writer.branch(predicate, "pass", "skip", "pass")
     for end in ("pass", "skip") if predicate is not True else ("pass",):
         made.label(end)
-        if end == "pass" and key is not None:
-            if writer.load(key, "counted"):
-                made.add("count_key", table=action.table)
-            made.label("counted")
+        for number, (tally, table) in enumerate(action.tallies if end == "pass" else ()):
+            writer.tally(tally, table, f"tallied {number}")
         if not plain:
             made.add("restore_all")
         if end == "pass":
-            made.add(words.counting, counter=action.counter)
+            made.add(counting, counter=action.counter)
         words.go_on(made, back)
-    return made.packed(**calls._asdict())
+    return made.packed(**calls)
 
 
 def _comparisons(predicate: Predicate) -> list[Compare]:
@@ -149,6 +175,30 @@ class _Writer:
             return False
         self.made.add("compare_two")
         return True
+
+    def tally(self, tally: Tally, table: int, end: str) -> None:
+        """Add a hit up in a table, or go to a label, which is behind that, if an operand can't be read."""
+        measure, made = tally.measure, self.made
+        key_signed, signed = ("signed" if one else "unsigned" for one in tally.signs(self.operands))
+        can = True
+        if tally.key is None:
+            made.add("cell", table=table)
+        else:
+            if tally.key in _NUMBERS:
+                made.add("number_key", number=_NUMBERS[tally.key])
+            else:
+                can = self.load(tally.key, end)
+            if measure.step:
+                made.add("step_key", step=int(measure.step), divide=f"divide_{key_signed}")
+            made.add("key_cell", table=table, find=f"find_{tables.bits(measure)}")
+        if tally.of is None:
+            made.add("count_cell")
+        elif can and self.load(tally.of, end):
+            if measure.classes:
+                classes = tables.classes_from(measure, table)
+                made.add("class_cell", classes=classes, count_class=f"count_class_{signed}")
+            made.add("tally_cell", tally=f"tally_{signed}")
+        made.label(end)
 
     def load(self, index: int, unreadable: str) -> bool:
         """Load an operand into the first register, as a number of 64 bits; False if there is no way."""

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...machines.x86_64 import INT3
 from ..maps import PAGE, page_start
+from ..measures import Measure
 from ..model import COUNT, STRING, Refusal
 from . import code, tables
 from .evaluated import Action, asked
 from .forms import Form
 from .rings import SiteSpec, string_places
 from .slots import Load
+from .tables import Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -40,7 +42,7 @@ class Part(NamedTuple):
 class Layout(NamedTuple):
     """Everything that is to be mapped and written. `pages` are mirrors' pages by address, `kept` mirrors on pages of an
     earlier trace. `counter_of[i]` is the address of spot i's counter (of lost records, if records are written),
-    `tables` are targets' numbers with the addresses of tables of their keys."""
+    `tables` are those of targets."""
 
     spots: tuple[Spot, ...]
     parts: tuple[Part, ...]
@@ -48,7 +50,7 @@ class Layout(NamedTuple):
     kept: Mapping[int, bytes]
     counter_of: tuple[int, ...]
     specs: tuple[SiteSpec, ...]
-    tables: tuple[tuple[int, int], ...] = ()
+    tables: tuple[Place, ...] = ()
 
 
 class Mirrors:
@@ -161,13 +163,11 @@ def build(
     for spot in spots:
         groups.setdefault(spot.site.address >> machine.GROUP, []).append(spot)
     kept: list[Spot] = []
-    parts, counters, specs, refusals, found = [], [], [], [], list[tuple[int, int]]()
+    parts, counters, specs, refusals, places = [], [], [], [], list[Place]()
     old: dict[int, bytes] = {}
     for number, group in enumerate(groups.values()):
         size = machine.size(plan, group)
-        counter_size = tables_at = -(-8 * len(group) // PAGE) * PAGE
-        table_of = {target: tables_at + tables.SIZE * index for index, target in enumerate(_keyed(plan, group))}
-        counter_size += tables.SIZE * len(table_of)
+        own, counter_size = _tables(plan, group)
         start = room.find(size + counter_size, group[0].site.address, machine.REACH) if not starts else None
         if number < len(starts):
             start = starts[number]
@@ -182,7 +182,7 @@ def build(
             text += (made := machine.routines(start, shape, rings, pid_cell, tid_offset))[0]
             calls = made[1]
         elif plan.evaluates:
-            text += (made := machine.counting_routines(start))[0]
+            text += (made := machine.counting_routines(start, pid_cell, tid_offset))[0]
             calls = made[1]
         for index, spot in enumerate(group):
             placed = machine.place(spot, start + len(text))
@@ -193,34 +193,45 @@ def build(
             text += lead
             at, counter = start + len(text), start + size + 8 * index
             spec = _spec(plan, spot)
-            table = start + size + table_of.get(spot.target.number, 0)
-            text += _stub(machine, plan, spot, spec, at, calls, (counter, table), back, first_site + len(kept))
+            table_of = {one.measure: start + size + one.address for one in own if one.target == spot.target.number}
+            text += _stub(machine, plan, spot, spec, at, calls, (counter, table_of), back, first_site + len(kept))
             if isinstance(spot.form, Form):
                 _lead(spot, at, mirrors, old)
             kept.append(spot)
             counters.append(counter)
             specs.append(spec)
-        found += [(target, start + size + at) for target, at in table_of.items()]
+        places += [one._replace(address=start + size + one.address) for one in own]
         parts.append(Part(start, bytes(text) + machine.FILL * ((size - len(text)) // len(machine.FILL)), counter_size))
-    return Layout(tuple(kept), tuple(parts), mirrors.pages, old, tuple(counters), tuple(specs), tuple(found)), refusals
+    return Layout(tuple(kept), tuple(parts), mirrors.pages, old, tuple(counters), tuple(specs), tuple(places)), refusals
 
 
-def _keyed(plan: Plan, group: Sequence[Spot]) -> list[int]:
-    """Return the targets among spots that need tables."""
-    return list(dict.fromkeys(spot.target.number for spot in group)) if plan.by else []
+def _tables(plan: Plan, group: Sequence[Spot]) -> tuple[list[Place], int]:
+    """Return the tables of targets among spots, which begin behind the spots' counters, at addresses from these on; and
+    how many bytes all of it has."""
+    found, at = dict[tuple[int, Measure], Place](), -(-8 * len(group) // 64) * 64
+    for spot in group if plan.measures else ():
+        operands = spot.site.operands
+        for tally in asked(plan, spot.target, operands)[1]:
+            if (spot.target.number, tally.measure) not in found:
+                place = Place(spot.target.number, tally.measure, at, *tally.signs(operands))
+                found[spot.target.number, tally.measure] = place
+                at += tables.size(tally.measure)
+    return list(found.values()), -(-at // PAGE) * PAGE
 
 
 def _stub(
-    machine: Machine, plan: Plan, spot: Spot, spec: SiteSpec, at: int, calls: Routines | None, counts: tuple[int, int],
-    back: Back, site: int,
+    machine: Machine, plan: Plan, spot: Spot, spec: SiteSpec, at: int, calls: Routines | None,
+    counts: tuple[int, Mapping[Measure, int]], back: Back, site: int,
 ) -> bytes:  # fmt: skip
-    """Return a spot's stub, to stand at an address; `counts` are the addresses of its counter and its table."""
+    """Return a spot's stub, to stand at an address; `counts` are the addresses of its counter and its tables."""
     if calls is None:
         return machine.count_stub(at, counts[0], back)
     if not plan.evaluates:
         return machine.record_stub(at, site, _taken(spot, spec), calls, counts[0], back)
     operands = tuple(_moved(operand, _pushed(spot)) for operand in spot.site.operands)
-    return machine.evaluated_stub(at, Action(*asked(plan, spot.target, operands), operands, *counts), calls, back)
+    predicate, found = asked(plan, spot.target, operands)
+    action = Action(predicate, operands, counts[0], [(tally, counts[1][tally.measure]) for tally in found])
+    return machine.evaluated_stub(at, action, calls, back)
 
 
 def _lead(spot: Spot, stub: int, mirrors: Mirrors, old: dict[int, bytes]) -> None:

@@ -53,8 +53,8 @@ class Machine(Protocol):
     def count_stub(self, at: int, counter: int, back: Back) -> bytes:
         """See `code.count_stub`."""
 
-    def counting_routines(self, at: int) -> tuple[bytes, Routines]:
-        """See `code.counting_routines`."""
+    def counting_routines(self, at: int, pid_cell: int, tid_offset: int | None) -> tuple[bytes, Routines]:
+        """See `evaluated.routines`."""
 
     def evaluated_stub(self, at: int, action: Action, calls: Routines, back: Back) -> bytes:
         """See `evaluated.stub`."""

@@ -1,11 +1,14 @@
-"""Tables in memory shared with the program, in which stubs count hits by the value of an argument.
+"""Tables in memory shared with the program, in which stubs add hits up.
 
-A table has slots of 16 bytes, a key and its count, behind them one for the key 0 and one for all keys that found no
-place. A slot is free while its key is 0. A key is looked for from the slot on that its hash says, and keeps its place,
-so a reader may look at any time, and sees counts that were true a moment ago. The code is `by` in `templates`.
+A table is made of cells of 64 bytes: a key, a count, a sum of 128 bits, and the greatest and the least value, as
+`templates` writes them. With a key there are 2^12 of them, 2^8 if each has classes, behind them one for the key 0 and
+one for all keys that found no place. Without a key there is one. Behind all cells are their classes, if they have some:
+counters of 512 for values from 0 up, and of 512 for negative ones. A cell is free while its key is 0. A key is looked
+for from the cell on that its hash says, and keeps its place, so a reader may look at any time, and sees numbers that
+were true a moment ago; after the last hit they are exact.
 
-The program can write here whatever it likes. It can't do more than lie about itself: all that is read are 64-bit
-numbers, of a fixed number of slots.
+The program can write here whatever it likes. It can't do more than lie about itself: all that is read are numbers of a
+fixed size, of a fixed number of cells.
 """
 
 from __future__ import annotations
@@ -13,43 +16,71 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..maps import PAGE
+from ..measures import Cell, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from mmap import mmap
 
-_SLOTS = 1 << 12
-_SLOT = struct.Struct("<QQ")
-SIZE = -(-(_SLOTS + 2) * _SLOT.size // PAGE) * PAGE
+    from ..measures import Measure
+
+_BITS, _BITS_WITH_CLASSES = 12, 8
+_CELL = struct.Struct("<QQQQQQ16x")
+_CLASSES = struct.Struct("<1024Q")
+_TOP = 1 << 63
 
 
-class Keys(NamedTuple):
-    """How often each value came: the low 64 bits of a value, and its count. `others` came when the table was full."""
+class Place(NamedTuple):
+    """A table of a target: its address, and whether keys and values are signed."""
 
-    counts: dict[int, int]
-    others: int
+    target: int
+    measure: Measure
+    address: int
+    keys_signed: bool = False
+    values_signed: bool = False
 
 
-def read(data: mmap | bytearray, at: int) -> Keys:
+def bits(measure: Measure) -> int:
+    """Return of how many bits the number of a key's cell is."""
+    return _BITS_WITH_CLASSES if measure.classes else _BITS
+
+
+def _cells(measure: Measure) -> int:
+    return (1 << bits(measure)) + 2 if measure.by else 1
+
+
+def size(measure: Measure) -> int:
+    """Return the bytes of a table."""
+    return _cells(measure) * (_CELL.size + (_CLASSES.size if measure.classes else 0))
+
+
+def classes_from(measure: Measure, table: int) -> int:
+    """Return what the code is told of where the classes are: 2^7 times a cell's address is added to it."""
+    shift = (_CLASSES.size // _CELL.size).bit_length() - 1
+    return table + _CELL.size * _cells(measure) - (table << shift) & (1 << 64) - 1
+
+
+def read(data: mmap | bytearray, at: int, place: Place) -> Table:
     """Return what a table says that is at an offset."""
-    size = _SLOT.size * _SLOTS
-    counts: dict[int, int] = {}
-    for key, count in _SLOT.iter_unpack(data[at : at + size]):
-        if key and count:
-            counts[key] = counts.get(key, 0) + count
-    (_, zeros), (_, others) = _SLOT.iter_unpack(data[at + size : at + size + 2 * _SLOT.size])
-    if zeros:
-        counts[0] = zeros
-    return Keys(counts, others)
-
-
-def together(tables: Iterable[Keys]) -> Keys:
-    """Return the sums of tables."""
-    counts: dict[int, int] = {}
-    others = 0
-    for table in tables:
-        others += table.others
-        for key, count in table.counts.items():
-            counts[key] = counts.get(key, 0) + count
-    return Keys(counts, others)
+    measure, found = place.measure, Table({}, Cell())
+    number = _cells(measure)
+    cells = list(_CELL.iter_unpack(data[at : at + number * _CELL.size]))
+    for index, (key, count, low, high, most, least) in enumerate(cells):
+        if not count:
+            continue
+        cell = Cell(count)
+        if measure.of:
+            turned = _TOP if place.values_signed else 0
+            total = low | high << 64
+            cell = Cell(
+                count, total - (1 << 128) if high >> 63 else total, (least ^ (1 << 64) - 1) - turned, most - turned
+            )
+        if measure.classes:
+            counts = _CLASSES.unpack_from(data, at + number * _CELL.size + index * _CLASSES.size)
+            cell.classes.update({one if one < 512 else 512 - one: count for one, count in enumerate(counts) if count})
+        if measure.by and index == number - 1:
+            found.others.plus(cell)
+            continue
+        value = 0 if index >= number - 2 else key
+        signed = value - (1 << 64) if place.keys_signed and value & _TOP else value
+        found.cells.setdefault(signed, Cell()).plus(cell)
+    return found

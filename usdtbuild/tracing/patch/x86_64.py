@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from ...formats.operands import REGISTER
 from ...machines.numbers import EM_X86_64
 from ...machines.x86_64 import INT3
-from ..hosts.x86_64 import full_register
+from ..hosts.x86_64 import HOST, full_register
 from ..maps import PAGE, page_start
 from ..model import CALL, COUNT, Refusal
 from ..templates.x86_64 import TEMPLATES
 from . import code, evaluated, slots
-from .code import Through, count_stub, counting_routines, routines
+from .code import Through, count_stub, routines
 from .forms import JUMP, JUMP_SIZE, PADDED, SHORT_JUMP, Form, Padded, call_ends_within, form_of, is_padded
 from .slots import Load
 from .spot import Spot
@@ -214,7 +214,7 @@ def size(plan: Plan, spots: Sequence[Spot]) -> int:
     """Return how many bytes stubs need at most, with the routines, whole pages."""
     if plan.evaluates:
         sizes = [slots.SIZE + WORDS.most(plan, spot.target, spot.site.operands) for spot in spots]
-        return -(-(512 + sum(sizes)) // PAGE) * PAGE
+        return -(-(evaluated.ROUTINES_SIZE + sum(sizes)) // PAGE) * PAGE
     if plan.what == COUNT:
         sizes = [slots.SIZE if isinstance(spot.form, Load) else 16 for spot in spots]
         return -(-sum(sizes) // PAGE) * PAGE
@@ -236,12 +236,18 @@ def _as_it_is(operand: Operand, constant: int) -> str:
 
 
 WORDS = evaluated.Words(
-    TEMPLATES,
+    TEMPLATES, "",
     {"==": ("e", "e"), "!=": ("ne", "ne"), "<": ("l", "b"), "<=": ("le", "be"), ">": ("g", "a"), ">=": ("ge", "ae")},
-    "count", code.go_on, code.load_register, lambda made, place: code.address(made, place, {}), _as_it_is,
+    code.go_on, code.load_register, lambda made, place: code.address(made, place, {}), _as_it_is,
+    HOST.kernel.numbers, INT3,
     comparison_size=128,  # an indexed operand in memory that is tried, twice
     size=96,
 )  # fmt: skip
+
+
+def counting_routines(at: int, pid_cell: int, tid_offset: int | None) -> tuple[bytes, Routines]:
+    """See `evaluated.routines`."""
+    return evaluated.routines(WORDS, at, pid_cell, tid_offset)
 
 
 def evaluated_stub(at: int, action: Action, calls: Routines, back: Back) -> bytes:

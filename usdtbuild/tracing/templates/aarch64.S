@@ -414,17 +414,48 @@ template jump_\condition
 end jump_\condition
         .endr
 
-# -- tables of keys (see x86_64.S) --------------------------------------------------------------------------------------
+# -- tables (see x86_64.S) ----------------------------------------------------------------------------------------------
 
-        SLOT_BITS = 12
+        COUNT = 8
+        SUM = 16
+        MOST = 32
+        LEAST = 40
+        CELL_BITS = 6
         MOST_STEPS = 256
-        NO_KEY = 16 << SLOT_BITS
+        CLASSES_BITS = 13
+        NEGATIVE = 4096
 
-# Behind `save_all`, with the key in x0.
-template count_key
+# Behind `save_all`: x6 = the cell that a hit is added to.
+template cell
+        number_64 x6, table
+end cell
+
+template key_cell               // of the key in x0
         number_64 x1, table
-        bl      by
-end count_key
+        bl      find
+end key_cell
+
+template step_key               // the key becomes its quotient
+        number_64 x1, step
+        bl      divide
+end step_key
+
+template number_key             // of the thread, or of the process
+        bl      number
+end number_key
+
+template count_cell
+        bl      count_in_cell
+end count_cell
+
+template tally_cell             // the value is in x0
+        bl      tally
+end tally_cell
+
+template class_cell
+        number_64 x7, classes
+        bl      count_class
+end class_cell
 
         .macro  take_atomic taken, again
         mov     x5, #0
@@ -441,40 +472,169 @@ end count_key
         b       \again
         .endm
 
-# Count the key in x0 in the table at x1. Changes x2 to x5, x8.
-        .macro  by way
-template by_\way
-        add     x1, x1, #NO_KEY
-        mov     x4, x1
+# Find the cell of the key in x0 in the table at x1: x6 = the cell. Changes x1 to x5, x8.
+        .macro  find bits, way
+template find_\bits\()_\way
+        add     x6, x1, #1 << (CELL_BITS + \bits)
         cbz     x0, 5f
-        sub     x1, x1, #NO_KEY
         movz    x2, #0x9e37, lsl #48
         movk    x2, #0x79b9, lsl #32
         movk    x2, #0x7f4a, lsl #16
         movk    x2, #0x7c15
         mul     x2, x2, x0
-        lsr     x2, x2, #64 - SLOT_BITS
+        lsr     x2, x2, #64 - \bits
         mov     w3, #MOST_STEPS
-2:      and     x4, x2, #(1 << SLOT_BITS) - 1
-        add     x4, x1, x4, lsl #4
+2:      and     x4, x2, #(1 << \bits) - 1
+        add     x4, x1, x4, lsl #CELL_BITS
 3:      ldr     x5, [x4]
         cmp     x5, x0
-        b.eq    5f
+        b.eq    6f
         cbnz    x5, 4f
-        take_\way 5f, 3b
+        take_\way 6f, 3b
 4:      add     x2, x2, #1
         subs    w3, w3, #1
         b.ne    2b
-        add     x4, x1, #NO_KEY
-        add     x4, x4, #16
-5:      add     x4, x4, #8
-        count_\way x4, x5, w8
+        add     x6, x6, #1 << CELL_BITS
+5:      ret
+6:      mov     x6, x4
         ret
-end by_\way
+end find_\bits\()_\way
         .endm
 
-        by      atomic
-        by      exclusive
+# Keep the greatest of x0 and what is at a place of the cell at x6. Changes x4, x5, x8.
+        .macro  keep_most place, way
+        add     x4, x6, #\place
+        keep_most_\way
+        .endm
+
+        .macro  keep_most_atomic
+        ldr     x5, [x4]
+2:      cmp     x5, x0
+        b.hs    3f
+        mov     x8, x5
+        casal   x8, x0, [x4]
+        cmp     x8, x5
+        mov     x5, x8
+        b.ne    2b
+3:
+        .endm
+
+        .macro  keep_most_exclusive
+2:      ldxr    x5, [x4]
+        cmp     x5, x0
+        b.hs    3f
+        stxr    w8, x0, [x4]
+        cbnz    w8, 2b
+3:      clrex
+        .endm
+
+# Add a number to what is at x4; x5 = what was there. Changes x3, x8.
+        .macro  add_atomic number
+        ldadd   \number, x5, [x4]
+        .endm
+
+        .macro  add_exclusive number
+4:      ldxr    x5, [x4]
+        add     x3, x5, \number
+        stxr    w8, x3, [x4]
+        cbnz    w8, 4b
+        .endm
+
+# Count in the cell at x6, behind all else that was written there. Changes x4, x5, x8.
+        .macro  count_last way
+        dmb     ishst
+        add     x4, x6, #COUNT
+        count_\way x4, x5, w8
+        .endm
+
+# Add the value in x0 to the cell at x6. Changes x0, x2 to x5, x8.
+        .macro  tally sign, way, high:vararg
+template tally_\sign\()_\way
+        \high
+        add     x4, x6, #SUM
+        add_\way x0
+        adds    x3, x5, x0
+        adc     x2, x2, xzr
+        cbz     x2, 1f
+        add     x4, x6, #SUM + 8
+        add_\way x2
+1:
+        .ifc    \sign, signed
+        eor     x0, x0, #1 << 63
+        .endif
+        keep_most MOST, \way
+        mvn     x0, x0
+        keep_most LEAST, \way
+        count_last \way
+        ret
+end tally_\sign\()_\way
+        .endm
+
+# Count the value in x0 in its class; x7 + 2^7 x6 is where the classes of the cell at x6 are. Changes x2 to x5, x7, x8.
+        .macro  count_class sign, way
+template count_class_\sign\()_\way
+        mov     x2, x0
+        .ifc    \sign, signed
+        tbz     x0, #63, 5f
+        neg     x2, x0
+        add     x7, x7, #NEGATIVE
+5:
+        .endif
+        cmp     x2, #8
+        b.lo    6f
+        clz     x3, x2
+        mov     x4, #60
+        sub     x3, x4, x3
+        lsr     x2, x2, x3
+        add     x2, x2, x3, lsl #3
+6:      add     x7, x7, x6, lsl #CLASSES_BITS - CELL_BITS
+        add     x4, x7, x2, lsl #3
+        count_\way x4, x5, w8
+        ret
+end count_class_\sign\()_\way
+        .endm
+
+        .macro  count_in_cell way
+template count_in_cell_\way
+        add     x4, x6, #COUNT
+        count_\way x4, x5, w8
+        ret
+end count_in_cell_\way
+        .endm
+
+        .irp    way, atomic, exclusive
+        find    12, \way
+        find    8, \way
+        tally   signed, \way, asr x2, x0, #63
+        tally   unsigned, \way, mov x2, #0
+        count_class signed, \way
+        count_class unsigned, \way
+        count_in_cell \way
+        .endr
+
+# Divide x0 by x1, and round down. Changes x2, x3.
+template divide_signed
+        sdiv    x2, x0, x1
+        msub    x3, x2, x1, x0
+        add     x0, x2, x3, asr #63
+        ret
+end divide_signed
+
+template divide_unsigned
+        udiv    x0, x0, x1
+        ret
+end divide_unsigned
+
+# Behind `claim_process`, and behind what brings the thread's number.
+template own_process
+        mov     w0, w5
+        ret
+end own_process
+
+template own_thread
+        mov     w0, w3
+        ret
+end own_thread
 
 # -- a thread of the program that works for us (Kernel in ../hosts/record.py) --------------------------------------------
 

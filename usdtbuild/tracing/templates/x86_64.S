@@ -403,31 +403,63 @@ template compare_two
         cmp     %rax, %rdi
 end compare_two
 
-# -- tables of keys (layout in ../patch/tables.py) ----------------------------------------------------------------------
+# -- tables (layout in ../patch/tables.py) ------------------------------------------------------------------------------
 
-        SLOT_BITS = 12          # of the number of slots, each of them a key and its count
-        MOST_STEPS = 256        # that a search may take
-        NO_KEY = 16 << SLOT_BITS        # the count of the key 0 is in the slot behind them, that of others in the next
-        OTHERS = NO_KEY + 16
+        COUNT = 8               # in a cell; its key is at 0
+        SUM = 16                # of 128 bits
+        MOST = 32               # the greatest value, its sign turned round where it has one: so 0 is the least of all
+        LEAST = 40              # the least, likewise, all its bits turned round
+        CELL_BITS = 6
+        MOST_STEPS = 256        # that a search for a key may take
+        CLASSES_BITS = 13       # bytes of a cell's classes
+        NEGATIVE = 4096         # where those of negative values begin
 
-# Behind `save_all`, with the key in rax.
-template count_key
+# Behind `save_all`: rsi = the cell that a hit is added to.
+template cell
         movabs  $table, %rsi
-        call    by
-end count_key
+end cell
 
-# Count the key in rax in the table at rsi. A free slot has the key 0, and gets its key by an exchange, once for good.
-# Changes rax, rcx, rdx, rdi.
-template by
-        lea     NO_KEY(%rsi), %rcx
+template key_cell               # of the key in rax
+        movabs  $table, %rsi
+        call    find
+end key_cell
+
+template step_key               # the key becomes its quotient
+        movabs  $step, %rcx
+        call    divide
+end step_key
+
+template number_key             # of the thread, or of the process
+        call    number
+end number_key
+
+template count_cell
+        lock incq COUNT(%rsi)
+end count_cell
+
+template tally_cell             # the value is in rax
+        call    tally
+end tally_cell
+
+template class_cell
+        movabs  $classes, %rdi
+        call    count_class
+end class_cell
+
+# Find the cell of the key in rax in the table at rsi: rsi = the cell. A free one has the key 0, and gets its key by an
+# exchange, once for good. Behind all cells is that of the key 0, and then one for all keys that find no place. Changes
+# rax, rcx, rdx, rdi.
+        .macro  find bits
+template find_\bits
+        lea     1 << (CELL_BITS + \bits)(%rsi), %rcx
         test    %rax, %rax
         jz      3f
         movabs  $0x9e3779b97f4a7c15, %rdx       # 2^64 / golden ratio: neighbours get far from each other
         imul    %rax, %rdx
-        shr     $64 - SLOT_BITS, %rdx
+        shr     $64 - \bits, %rdx
 1:      mov     %edx, %ecx
-        and     $(1 << SLOT_BITS) - 1, %ecx
-        shl     $4, %ecx
+        and     $(1 << \bits) - 1, %ecx
+        shl     $CELL_BITS, %ecx
         add     %rsi, %rcx
         mov     (%rcx), %rdi
         cmp     %rax, %rdi
@@ -441,13 +473,107 @@ template by
         cmp     %rdi, %rax
         je      3f
         mov     %rdi, %rax      # another key was quicker
-2:      add     $0x10001, %edx  # one slot, and one step, which the upper half counts
+2:      add     $0x10001, %edx  # one cell, and one step, which the upper half counts
         test    $MOST_STEPS << 16, %edx
         jz      1b
-        lea     OTHERS(%rsi), %rcx
-3:      lock incq 8(%rcx)
+        lea     (1 << (CELL_BITS + \bits)) + (1 << CELL_BITS)(%rsi), %rcx
+3:      mov     %rcx, %rsi
         ret
-end by
+end find_\bits
+        .endm
+
+        find    12
+        find    8
+
+# Keep the greatest of rcx and what is at a place of the cell at rsi. Changes rax.
+        .macro  keep_most place
+        mov     \place(%rsi), %rax
+2:      cmp     %rcx, %rax
+        jae     3f
+        lock cmpxchg %rcx, \place(%rsi)
+        jne     2b
+3:
+        .endm
+
+# Add the value in rax to the cell at rsi: to the sum first, to the count last, so who sees the count sees the rest.
+# Changes rax, rcx, rdx.
+        .macro  tally sign, high:vararg
+template tally_\sign
+        mov     %rax, %rcx
+        \high
+        lock add %rax, SUM(%rsi)
+        adc     $0, %rdx
+        jz      1f
+        lock add %rdx, SUM + 8(%rsi)
+1:
+        .ifc    \sign, signed
+        btc     $63, %rcx
+        .endif
+        keep_most MOST
+        not     %rcx
+        keep_most LEAST
+        lock incq COUNT(%rsi)
+        ret
+end tally_\sign
+        .endm
+
+        tally   signed, cqo
+        tally   unsigned, xor %edx, %edx
+
+# Count the value in rax in its class; rdi + 2^7 rsi is where the classes of the cell at rsi are. Classes are 8 for each
+# power of two (`measures.class_of`). Changes rcx, rdx, rdi.
+        .macro  count_class sign
+template count_class_\sign
+        mov     %rax, %rdx
+        .ifc    \sign, signed
+        test    %rax, %rax
+        jns     1f
+        neg     %rdx
+        add     $NEGATIVE, %rdi
+1:
+        .endif
+        cmp     $8, %rdx
+        jb      2f
+        bsr     %rdx, %rcx
+        sub     $3, %ecx
+        shr     %cl, %rdx
+        lea     (%rdx,%rcx,8), %rdx
+2:      mov     %rsi, %rcx
+        shl     $CLASSES_BITS - CELL_BITS, %rcx
+        add     %rcx, %rdi
+        lock incq (%rdi,%rdx,8)
+        ret
+end count_class_\sign
+        .endm
+
+        count_class signed
+        count_class unsigned
+
+# Divide rax by rcx, and round down. Changes rdx.
+template divide_signed
+        cqo
+        idiv    %rcx
+        sar     $63, %rdx
+        add     %rdx, %rax
+        ret
+end divide_signed
+
+template divide_unsigned
+        xor     %edx, %edx
+        div     %rcx
+        ret
+end divide_unsigned
+
+# Behind `claim_process`, and behind what brings the thread's number.
+template own_process
+        mov     %edi, %eax
+        ret
+end own_process
+
+template own_thread
+        mov     %edx, %eax
+        ret
+end own_thread
 
 # -- a thread of the program that works for us (Kernel in ../hosts/record.py) --------------------------------------------
 

@@ -1,0 +1,96 @@
+"""What is added up of hits instead of keeping them: counts by value, sums, extremes, distributions.
+
+The same whether hits are added up where they happen (`patch.tables`) or, as events, by the tracer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+THREAD, PROCESS = "thread", "process"  # keys that every hit has, where no argument is called so
+_CLASS_BITS = 3  # 2^3 classes for each power of two: whatever stands for one is at most 6 % wrong
+
+
+class Measure(NamedTuple):
+    """What is added up: hits by the key `by` ('': all together), and of them the argument `of` ('': only counts).
+
+    `step`: keys are told apart by their quotient only. `classes`: values are counted by class, too.
+    """
+
+    by: str = ""
+    of: str = ""
+    step: float = 0
+    classes: bool = False
+
+
+class Cell:
+    """What has been added up. `total` is exact; `least` and `most` mean nothing while `count` is 0."""
+
+    __slots__ = ("classes", "count", "least", "most", "total")
+
+    def __init__(self, count: int = 0, total: float = 0, least: float = 0, most: float = 0) -> None:
+        self.count, self.total, self.least, self.most = count, total, least, most
+        self.classes: Counter[int] = Counter()
+
+    def add(self, value: float) -> None:
+        """Add a value of a hit."""
+        if not self.count:
+            self.least = self.most = value
+        elif value < self.least:
+            self.least = value
+        elif value > self.most:
+            self.most = value
+        self.count += 1
+        self.total += value
+
+    def plus(self, other: Cell) -> None:
+        """Add what has been added up elsewhere."""
+        if other.count:
+            self.least = min(self.least, other.least) if self.count else other.least
+            self.most = max(self.most, other.most) if self.count else other.most
+        self.count += other.count
+        self.total += other.total
+        self.classes.update(other.classes)
+
+    def __repr__(self) -> str:
+        return f"Cell({self.count}, {self.total}, {self.least}, {self.most}, {sorted(self.classes.items())})"
+
+    def __eq__(self, other: object) -> bool:
+        return repr(self) == repr(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Table(NamedTuple):
+    """Cells by key (0 where there is none); `others` are all hits whose key came when the table was full."""
+
+    cells: dict[int, Cell]
+    others: Cell
+
+    def plus(self, other: Table) -> None:
+        """Add another table."""
+        for key, cell in other.cells.items():
+            self.cells.setdefault(key, Cell()).plus(cell)
+        self.others.plus(other.others)
+
+
+# By target's number and measure.
+Tables = dict[tuple[int, Measure], Table]
+
+
+def class_of(value: float, bits: int = _CLASS_BITS) -> int:
+    """Return the class of a number: itself below 2^(bits+1), then 2^bits classes for each power of two; negative ones
+    likewise, with a sign. What is behind the point doesn't count."""
+    whole = int(abs(value))
+    shift = max(0, whole.bit_length() - bits - 1)
+    number = (shift << bits) + (whole >> shift)
+    return number if value >= 0 else -number
+
+
+def bounds(number: int, bits: int = _CLASS_BITS) -> tuple[int, int]:
+    """Return the least and the greatest integer of a class, by their absolute values."""
+    number = abs(number)
+    shift = max(0, (number >> bits) - 1)
+    low = (number - (shift << bits)) << shift
+    return low, low + (1 << shift) - 1
