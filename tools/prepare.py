@@ -77,6 +77,8 @@ TEST = (
     Need("valgrind", ("valgrind",)),
     Need("ccache", ("ccache",)),
     Need("distcc", ("distcc",)),
+    Need("sccache", ("sccache",)),
+    Need("bazel", ("bazel-bootstrap",)),
     Need("musl-gcc", ("musl-tools",)),
     Need("autoreconf", ("autoconf",)),
     Need("automake", ("automake",)),

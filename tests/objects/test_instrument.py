@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,6 +114,28 @@ def test_an_instrumented_object_is_copied_as_it_is(bench: Any) -> None:
     done, twice = instrument(bench, once, "-v")
     assert "already instrumented" in done.stdout
     assert twice.read_bytes() == once.read_bytes()
+
+
+@pytest.mark.parametrize("way", ["instrument", "cc"])
+@pytest.mark.parametrize("format_", ["dof", "usdt", "stapsdt,dof"])
+def test_a_format_that_a_complete_object_lacks_is_refused(
+    way: str, format_: str, tmp_path: Path, run: Any, usdtbuild: Any
+) -> None:
+    (tmp_path / "app.d").write_text("provider app { probe go(int); };\n")
+    (tmp_path / "main.c").write_text('#include "app.h"\nint main(int n, char **v) { (void)v; APP_GO(n); return 0; }\n')
+    usdtbuild("header", "app.d", cwd=tmp_path)
+    compile_ = ("gcc", "-O2", "-c", "main.c", "-o", "main.o")
+    if way == "instrument":
+        run(*compile_, cwd=tmp_path)
+        compile_ = ("main.o", "-o", "other.o")
+    options = (f"--formats={format_}", *["--"] * (way == "cc"))
+    said = usdtbuild(way, *options, *compile_, cwd=tmp_path, code=1).stderr
+    lacking = format_.rsplit(",", maxsplit=1)[-1]
+    assert f"main.o: the probes of provider app are complete and have SDT notes, so {lacking} can't be added" in said
+    assert f"usdtbuild header --formats={lacking}" in said
+    assert not (tmp_path / ("other.o" if way == "instrument" else "main.o")).exists()
+    if way == "cc":  # SDT notes are there
+        usdtbuild("cc", "--", *compile_, cwd=tmp_path)
 
 
 def test_instrumenting_what_an_instrumented_and_a_plain_object_were_joined_to(bench: Any, check: Any) -> None:

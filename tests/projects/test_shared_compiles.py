@@ -1,4 +1,4 @@
-"""Compiles that others have done, or do: ccache shared by two checkouts, and distcc, which compiles elsewhere.
+"""Compiles that others have done, or do: ccache, sccache and Bazel's cache, and distcc, which compiles elsewhere.
 
 With a header alone nothing of ours is in the command, so both work as they do without probes. The launcher stands
 before them, for formats that need it.
@@ -98,3 +98,59 @@ def test_distcc_compiles_on_another_machine(
     assert "COMPILE_OK" in Path(distcc["LOG"]).read_text()
     run("gcc", "-shared", "-o", "f0.so", "f0.o", cwd=folder)
     assert formats_of(usdtbuild, folder / "f0.so") == found
+
+
+def test_sccache_needs_nothing(run: Any, need: Any, usdtbuild: Any, tmp_path: Path) -> None:
+    sccache = need("sccache")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {**os.environ, "SCCACHE_DIR": str(tmp_path / "cache"), "SCCACHE_SERVER_PORT": str(port)}
+    folder = write_checkout(tmp_path / "source", usdtbuild, "stapsdt")
+    run(sccache, "--start-server", env=environment)
+    try:
+        for _ in range(2):
+            for n in range(FILES):
+                run(sccache, "gcc", "-O2", "-c", f"f{n}.c", "-o", f"f{n}.o", cwd=folder, env=environment)
+        stats = run(sccache, "--show-stats", env=environment).stdout
+    finally:
+        run(sccache, "--stop-server", env=environment, code=None)
+    assert re.search(rf"^Cache hits +{FILES}$", stats, re.M), stats
+    run("gcc", "-shared", "-o", "all.so", *(f"f{n}.o" for n in range(FILES)), cwd=folder)
+    assert formats_of(usdtbuild, folder / "all.so") == {"stapsdt"}
+
+
+def bazel_rules(folder: Path) -> list[str]:
+    """Write the repositories of rules that Bazel would fetch; return the options that name them."""
+    rules = {
+        "cc": "cc_library cc_binary cc_test cc_import cc_toolchain cc_toolchain_suite cc_toolchain_alias",
+        "java": "java_library java_binary java_import java_test java_toolchain java_runtime java_package_configuration "
+        "java_plugin",
+        "proto": "proto_library proto_lang_toolchain",
+    }
+    for name, words in rules.items():
+        package = folder / f"rules_{name}" / name
+        package.mkdir(parents=True)
+        for file in (package / "BUILD", package.parent / "BUILD", package.parent / "WORKSPACE"):
+            file.touch()
+        for file in ("defs.bzl", "toolchain_utils.bzl"):
+            (package / file).write_text("".join(f"{word} = native.{word}\n" for word in words.split()))
+    return [f"--override_repository=rules_{name}={folder / f'rules_{name}'}" for name in rules]
+
+
+def test_bazel_compiles_in_its_sandbox_and_shares_what_it_made(
+    run: Any, need: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    bazel = need("bazel")
+    options = [f"--disk_cache={tmp_path / 'cache'}", *bazel_rules(tmp_path)]
+    sources = ", ".join(f'"f{n}.c"' for n in range(FILES))
+    for number, name in enumerate(("one", "two")):
+        folder = write_checkout(tmp_path / name, usdtbuild, "stapsdt")
+        (folder / "WORKSPACE").touch()
+        (folder / "BUILD").write_text(f'cc_binary(name = "all.so", linkshared = 1, srcs = [{sources}, "app.h"])\n')
+        said = run(
+            bazel, f"--output_user_root={tmp_path / 'out'}", "--batch", "build", *options, ":all.so", cwd=folder
+        ).stderr
+        assert bool(re.search(rf"{FILES + 1} (disk|remote) cache hit", said)) == bool(number), said
+        assert formats_of(usdtbuild, folder / "bazel-bin/all.so") == {"stapsdt"}
+    run("chmod", "-R", "u+w", tmp_path / "out")

@@ -298,6 +298,7 @@ MISTAKES = {
     "an integer for a pointer": ("APP_TYPES(1, 2, 3, 4, 5, 6);", "-Werror", "makes pointer from integer"),
     "an unknown machine": (";", "-U__x86_64__", "no probes on this machine: compile with -DUSDT_DISABLE"),
     "DOF is asked for": (";", "-DUSDT_ENABLED_BY_CALL", "make it with usdtbuild header --formats"),
+    "a provider that isn't included": ("OTHER_GO(1);", "-Werror", "implicit declaration of function .OTHER_GO"),
     "another version": (";", "-DUSDTBUILD_COMPLETE=0", "two headers were written by different versions of usdtbuild"),
     "two providers of one name": (
         ";",

@@ -20,7 +20,7 @@ from ..provider import describe
 from ..record import NamedTuple
 from . import semaphores, sites, stubs
 from .context import Context, RecordedPlace, SiteReport
-from .records import write_records
+from .records import refuse_complete, write_records
 from .target import DEFAULTS, Options, known_providers, with_target
 
 TYPE_CHECKING = False
@@ -90,6 +90,7 @@ def instrument(
     )
     known = known_providers(source, options)
     options = with_target(source, options)
+    refuse_complete(source, options, known.providers)
     # FreeBSD's and illumos' tracers change what an is-enabled site returns; no other can.
     patch_enabled = options.formats == ("dof",) and options.target_os in {"freebsd", "illumos"}
     found = sites.find(source, machine, known, options.nop, patch_enabled=patch_enabled, keep_calls=options.keep_calls)

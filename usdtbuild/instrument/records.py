@@ -6,10 +6,12 @@ from ..errors import UsdtError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from ..elf.layout import SectionIndex
+    from ..elf.object import ElfObject
     from .context import Context, RecordedPlace
+    from .target import Options
 
     # Takes the context, the section, its sites, their group and the section's own, and a label to keep.
     Write = Callable[[Context, SectionIndex, Sequence[RecordedPlace], int, int, int], Sequence[int]]
@@ -20,6 +22,7 @@ TABLE = "site table"  # no format that tracers read: for the program itself, if 
 WRITERS = {"stapsdt": "stapsdt", "usdt": "usdt_note", "dof": "dof_section", TABLE: "site_table"}
 # Formats whose labels are in loaded sections, so that what refers to one keeps it.
 _LOADED = {"usdt", "dof", TABLE}
+_SECTIONS = {"usdt": ".note.usdt", "dof": ".SUNW_dof"}
 _chosen: dict[tuple[tuple[str, ...], bool], list[tuple[Write, bool]]] = {}  # by options' formats and site table
 
 
@@ -43,6 +46,27 @@ def write_records(
         labels = write(context, section, places, group, own, keep)
         keep = labels[0] if loaded else 0
     return labels
+
+
+def refuse_complete(source: ElfObject, options: Options, providers: Container[str]) -> None:
+    """Raise UsdtError where a format is asked for, and the object's probes were completed by a header without it.
+
+    Only `providers` count, those that the object describes: probes of sys/sdt.h are somebody else's.
+    """
+    from ..formats import stapsdt
+
+    lacking = [name for name in _SECTIONS if name in options.formats and not source.sections_named(_SECTIONS[name])]
+    if not lacking:
+        return
+    size, little = 8 if source.layout.is64 else 4, source.layout.little
+    for index in source.sections_named(stapsdt.SECTION):
+        for note in stapsdt.decode(bytes(source.content(index)), size, little=little):
+            if note.provider in providers:
+                raise UsdtError(
+                    f"{source.path}: the probes of provider {note.provider} are complete and have SDT notes, so "
+                    f"{lacking[0]} can't be added; make their header with `usdtbuild header --formats={lacking[0]}` "
+                    "and compile again"
+                )
 
 
 def _writers(context: Context) -> list[tuple[Write, bool]]:
