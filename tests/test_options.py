@@ -15,7 +15,7 @@ import click
 import pytest
 
 from usdtbuild import meson_wrapper, options, setuptools_options
-from usdtbuild.commands import cc, hook, instrument
+from usdtbuild.commands import cc, hook, instrument, trace
 from usdtbuild.inspection.records import READERS
 from usdtbuild.instrument.records import TABLE, WRITERS
 from usdtbuild.instrument.target import Options
@@ -168,3 +168,12 @@ def test_every_format_has_a_writer_a_reader_and_a_name() -> None:
     assert tuple(reader.format for reader in READERS) == options.FORMATS
     assert tuple(_NAMES) == options.FORMATS
     assert {name for formats in options.SYSTEMS.values() for name in formats} <= set(options.FORMATS)
+
+
+def test_headings_of_the_help_are_about_options_that_exist(usdtbuild: Any) -> None:
+    options_of = {one.name: one.opts[-1] for one in trace.command.params if isinstance(one, click.Option)}
+    grouped = {name for names in trace._GROUPS.values() for name in names}
+    assert grouped - set(options_of) == set()
+    shown = usdtbuild("trace", "--help").stdout
+    assert [one for one in options_of.values() if not re.search(rf"^  (-\w, )?{one}\b", shown, re.MULTILINE)] == []
+    assert all(f"\n{heading}:\n" in shown for heading in trace._GROUPS)

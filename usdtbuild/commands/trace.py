@@ -35,8 +35,30 @@ if TYPE_CHECKING:
 _RULES = {"probes": "P", "functions": "F", "calls": "L", "exclude": "X"}
 
 
+# Under which heading the help has an option; all others are about what is shown.
+_SHOWN = "What to show"
+_GROUPS = {
+    "What to trace": ("pid", "probes", "functions", "calls", "returns", "min_size", "exclude", "modules", "files",
+                      "no_children", "remote", "emulator", "sysroot"),
+    "What to keep": ("wanted_hits", "duration", "limit", "string_size", "buffer"),
+    _SHOWN: (),
+    "How": ("engine", "trap", "user"),
+}  # fmt: skip
+
+
 class _Ordered(click.Command):
-    """A command that remembers in which order patterns were given, for `command`."""
+    """A command that remembers in which order patterns were given, for `command`, and whose help has headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options below the headings of `_GROUPS`."""
+        headings = {name: heading for heading, names in _GROUPS.items() for name in names}
+        groups: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _GROUPS}
+        for one in self.get_params(ctx):
+            if isinstance(one, click.Option) and (record := one.get_help_record(ctx)):
+                groups[headings.get(one.name or "", _SHOWN)].append(record)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse once for the order, and again for all else."""
