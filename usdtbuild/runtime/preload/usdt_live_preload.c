@@ -211,6 +211,16 @@ static void know_written_names(const char *text)
 		live_demangle = (live_demangler *)dlsym(library, "__cxa_demangle");
 }
 
+/* Read digits. What strtoul is called for glibc's newer headers (__isoc23_strtoul), no other C library has. */
+static uint32_t number(const char *text)
+{
+	uint32_t value = 0;
+
+	while (*text >= '0' && *text <= '9')
+		value = value * 10 + (uint32_t)(*text++ - '0');
+	return value;
+}
+
 static void follow(char *text)
 {
 	char *line, *rest = NULL;
@@ -224,7 +234,7 @@ static void follow(char *text)
 			check(usdt_live_function_on_with(
 				line + 2, tree ? live_tree_enter : record ? hit : NULL, tree ? live_tree_leave : NULL, NULL, 0, smallest));
 		else if (*line == 'Z')
-			smallest = (uint32_t)strtoul(line + 2, NULL, 10);
+			smallest = number(line + 2);
 		else if (*line == 'T')
 			tree = live_tree_begin(open_in("tree", O_RDWR));
 		else if (*line == 'X') {
