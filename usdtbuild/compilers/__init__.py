@@ -30,14 +30,15 @@ def _set(text: str) -> frozenset[str]:
 TAKES_VALUE = _set(
     """
     -A -B -D -F -G -Hd -Hf -I -J -L -MF -MJ -MQ -MT -R -T -Tbss -Tdata -Ttext -U -V -arch -aux-info -b -ccbin
-    -arcmt-migrate-report-output -ccc-arcmt-migrate -ccc-gcc-name -ccc-install-dir -ccc-objcmt-migrate -cxx-isystem
-    -dependency-dot -dependency-file -dsym-dir -dumpbase -dumpbase-ext -dumpdir -e -fdebug-compilation-dir -filelist
-    -fintrinsic-modules-path -fmodules-user-build-path -fnew-alignment -framework -ftrapv-handler
+    -arcmt-migrate-report-output -ccc-arcmt-migrate -ccc-gcc-name -ccc-install-dir -ccc-objcmt-migrate -copyext
+    -cxx-isystem -dependency-dot -dependency-file -dialect -dsym-dir -dumpbase -dumpbase-ext -dumpdir -e
+    -fcobol-exceptions -fdebug-compilation-dir -fdefaultbyte -filelist -findicator-column -fintrinsic-modules-path
+    -fmodules-map -fmodules-map-file -fmodules-user-build-path -fnew-alignment -framework -ftrapv-handler
     -fxray-instruction-threshold -gcc-toolchain -gen-cdb-fragment-path -gnatO -h -idirafter -iframework
     -iframeworkwithsysroot -imacros -imultiarch -imultilib -include -include-pch -iprefix -iquote -isysroot -isystem
     -isystem-after -ivfsoverlay -iwithprefix -iwithprefixbefore -iwithsysroot -l -meabi -mllvm
-    -module-dependency-dir -mmlir -mthread-model -o -object-file-name -resource-dir -rpath -serialize-diagnostics
-    -specs -stdlib++-isystem -target -u -undefined -working-directory -wrapper -x -z --output-pch
+    -module-dependency-dir -mmlir -mthread-model -o -object-file-name -preprocess -resource-dir -rpath
+    -serialize-diagnostics -specs -stdlib++-isystem -target -u -undefined -working-directory -wrapper -x -z --output-pch
     -Xanalyzer -Xassembler -Xclang -Xclangas -Xcuda-fatbinary -Xcuda-ptxas -Xf -Xflang -Xlinker -Xoffload-linker
     -Xopenmp-target -Xpreprocessor -Xthinlto
     --analyzer-output --assert --config --define-macro --dump --dumpbase --dumpbase-ext --dumpdir --dyld-prefix --entry
