@@ -9,6 +9,7 @@ import pytest
 
 from usdtbuild.formats import operands
 from usdtbuild.inspection import tracers
+from usdtbuild.tracing.others import watching
 
 X86 = 62
 # The program has 5 in di, 7 in si, 9 at -4(%rbp).
@@ -83,6 +84,8 @@ def test_bpftrace_reads_the_operands_it_is_said_to(program: Any, note: Any, bpft
     values = {"-4@%edi": 5, "8@%rdi": 5, "2@%di": 5, "1@%dil": 5, "8@%rsi": 7, "4@-4(%rbp)": 9, "4@$71": 71,
               "8@$-1": -1, "%edi": 5, "8@$0x10": 16, "4@-24(%rbp,%rdi,4)": 9}  # fmt: skip
     assert not any(troubles(text, "bcc") + troubles(text, "bpftrace") for text in values)
+    if watching.version() >= (0, 27):  # it reads records with libbpf
+        values = {text: value for text, value in values.items() if not troubles(text, "libbpf")}
     notes = (note(text, site=f".Lsite{i}", probe=f"p{i}") for i, text in enumerate(values))
     path = program(*notes, sites=("nop",) * len(values))
     script = "".join(f'usdt:{path}:pv:p{i} {{ printf("p{i}=%lld;", arg0) }} ' for i in range(len(values)))

@@ -1,7 +1,7 @@
 """What each tracer makes of a record: which operands it understands, and where it looks for sites and semaphores.
 
-Measured with bpftrace 0.17, bcc 0.26, perf 6.1, libbpf 1.1 and gdb 13 on x86-64, by giving each of them every form of
-operand; later versions of libbpf, and other machines, by reading libbpf's `src/usdt.c` and bcc's
+Measured with bpftrace 0.17 and 0.27, bcc 0.26, perf 6.1, libbpf 1.1 and gdb 13 on x86-64, by giving each of them every
+form of operand; later versions of libbpf, and other machines, by reading libbpf's `src/usdt.c` and bcc's
 `src/cc/usdt/usdt_args.cc`. tests/inspection/test_tracers.py measures again. `verify` turns this into findings; nothing
 here reads a file.
 """
@@ -43,7 +43,7 @@ class Trouble(NamedTuple):
 PERF_LEAVES_OUT = Trouble("perf", _LEFT_OUT, mild=True)
 _PERF_REFUSES = Trouble("perf", "perf can't add the probe")
 _PERF_SHOWS_NONE = Trouble("perf", "perf shows no probe of the file")
-_LIBBPF_REFUSES = Trouble("libbpf", "libbpf refuses the probe")
+_LIBBPF_REFUSES = Trouble("libbpf", "libbpf refuses the probe, and with it bpftrace (0.27)")
 _LIBBPF_OLD = Trouble("libbpf", "libbpf before 1.7 refuses the probe")
 _GDB_CANNOT = Trouble("gdb", "gdb can't read the argument")
 _GDB_NONE = Trouble("gdb", "gdb shows no argument of the probe")
