@@ -21,8 +21,8 @@
 #define KEEP extern "C" __attribute__((noinline))
 #endif
 
-/* Called through a pointer, or compilers compute the result themselves. */
-#define CALL(f) ([] { decltype(&f) volatile pointer = f; return pointer; }())
+/* Called through a pointer, or compilers compute the result themselves. What stands in f_tail is f_tail(int)::..., if it's compiled apart. */
+#define CALL(f) ([]() __attribute__((patchable_function_entry(0, 0))) { decltype(&f) volatile pointer = f; return pointer; }())
 
 static long enters, leaves;
 static char trail[100000];
