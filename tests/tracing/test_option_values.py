@@ -17,6 +17,10 @@ import pytest
         (("--duration", "0"), "'--duration': 0 is not in the range 0<x<=1000000000"),
         (("--duration", "nan"), "'--duration': nan is not in the range 0<x<=1000000000"),
         (("--duration", "inf"), "'--duration': inf is not in the range 0<x<=1000000000"),
+        (("--duration", "5x"), "'--duration': '5x' is no time; one is a number of seconds, or has a unit: 200ms"),
+        (("--duration", "m"), "'--duration': 'm' is no time"),
+        (("--duration", "1e9h"), "'--duration': 3.6e+12 is not in the range"),
+        (("--quiet", "-v"), "--quiet and --verbose contradict each other"),
         (("--emulator", ""), "'--emulator': it is empty"),
         (("--remote", " "), "'--remote': it is empty"),
         (("--sysroot", ""), "'--sysroot': it is empty"),
@@ -40,3 +44,27 @@ def test_value_that_is_missing_before_the_command(usdtbuild: Any, option: str) -
     done = usdtbuild("trace", option, "--", sys.executable, "-c", "print('started')", code=2)
     assert f"'{option}': its value is missing: '--', which stands there, begins the command" in done.stderr
     assert "started" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "rounds", "code", "said"),
+    [
+        ((), 3, 0, ""),
+        (("--filter", "f > 5"), 3, 4, "usdtbuild: nothing was hit (--require-hits)"),
+        (("-P", "scene:none"), 3, 1, "usdtbuild: nothing has matched -P scene:none"),
+    ],
+)
+def test_a_script_can_require_hits(
+    scene: Any, usdtbuild: Any, more: tuple[str, ...], rounds: int, code: int, said: str
+) -> None:
+    words = "trace", "--count", "--require-hits", "-P", "scene:ints", *more
+    done = usdtbuild(*words, "--", scene("pie"), rounds, 1, code=code)
+    assert said in done.stderr
+    quiet = usdtbuild(*words, "-q", "--", scene("pie"), rounds, 1, code=code)
+    assert quiet.stdout == done.stdout
+    assert quiet.stderr == (f"{said}\n" if said else "")
+
+
+def test_a_duration_has_a_unit(usdtbuild: Any) -> None:
+    done = usdtbuild("trace", "--count", "--duration", "200ms", "--", "sleep", "2")
+    assert "runs on, and isn't traced any more" in done.stderr

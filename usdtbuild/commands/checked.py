@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -14,14 +15,24 @@ if TYPE_CHECKING:
     Text = TypeVar("Text", str, "str | None")
 
 _LONGEST = 1e9  # seconds: more than thirty years; what adds more to a clock is no time any more
+_UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
 _PORTS = 65535
 
 
-def seconds(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    """Return a time of more than nothing. Raises BadParameter: that is also for nan, which no range excludes."""
-    if value is not None and (math.isnan(value) or not 0 < value <= _LONGEST):
-        raise click.BadParameter(f"{value:g} is not in the range 0<x<={_LONGEST:.0f}.", ctx, param)
-    return value
+def seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Return a time of more than nothing, given in seconds or with a unit. Raises BadParameter."""
+    if value is None:
+        return None
+    number, unit = re.fullmatch(r"(.*?)(ms|s|m|h|)", value, re.DOTALL).groups()  # type: ignore[union-attr]
+    try:
+        found = float(number) * _UNITS[unit]
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is no time; one is a number of seconds, or has a unit: 200ms, 30s, 5m, 1.5h.", ctx, param
+        ) from None
+    if math.isnan(found) or not 0 < found <= _LONGEST:
+        raise click.BadParameter(f"{found:g} is not in the range 0<x<={_LONGEST:.0f}.", ctx, param)
+    return found
 
 
 def text(ctx: click.Context, param: click.Parameter, value: Text) -> Text:

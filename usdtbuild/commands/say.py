@@ -14,6 +14,13 @@ def echo(text: str = "", *, err: bool = False, nl: bool = True, styled: bool = F
     click.echo(text if styled else shown(text), err=err, nl=nl)
 
 
+def remark(text: str) -> None:
+    """Print a message for people to standard error, unless the command's --quiet is given."""
+    context = click.get_current_context(silent=True)
+    if context is None or not context.params.get("quiet"):
+        echo(f"usdtbuild: {text}", err=True)
+
+
 def raw(data: bytes) -> None:
     """Write what is no text for people but for another program, such as a diff."""
     click.echo(data, nl=False)

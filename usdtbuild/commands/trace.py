@@ -17,7 +17,7 @@ import click
 from ..errors import InputError, UsageError
 from ..tracing.tracer import AUTO, ENGINES
 from . import checked
-from .say import echo
+from .say import echo, remark
 from .trace_end import tell, tell_children, tell_nothing, tell_what_runs_on
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..tracing.tracer import Tracer
 
 
+_NO_HITS = 4  # the exit code of --require-hits
 # Of options whose order counts, the letter that `tracing.selection.Wanted.order` has for each.
 _RULES = {"probes": "P", "functions": "F", "calls": "L", "exclude": "X"}
 
@@ -105,7 +106,8 @@ class _Ordered(click.Command):
 @click.option("--report", is_flag=True, help="Functions with their calls, total and own time; from inside.")
 @click.option("--graph", is_flag=True, help="Who calls whom, with the same numbers.")
 @click.option("--top", type=click.IntRange(1, 10000), metavar="N", help="Rows of tables, at most.")
-@click.option("--duration", type=float, metavar="SECONDS", callback=checked.seconds, help="End after so many seconds.")
+@click.option("--duration", metavar="TIME", callback=checked.seconds,
+              help="End after so long: 10 (seconds), 200ms, 5m, 1h.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="End after so many hits.")
 @click.option("--engine", type=click.Choice(ENGINES), default=AUTO, help="How hits are seen.  [default: auto]")
 @click.option("--remote", default="", metavar="HOST:PORT", callback=checked.address,
@@ -125,6 +127,8 @@ class _Ordered(click.Command):
               help="A file: .html (timeline), .svg (flame graph), .folded, .json (Perfetto), .jsonl, .csv")  # fmt: skip
 @click.option("--user", default="", metavar="NAME", callback=checked.text,
               help="As root: run the command and write files as this user.")  # fmt: skip
+@click.option("--require-hits", is_flag=True, help="Exit with 4 if there was no hit, or some were lost.")
+@click.option("-q", "--quiet", is_flag=True, help="Show what was asked for, and no messages but errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Say which engine does what, and what it cost.")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ARGS...]")
 def command(
@@ -160,6 +164,8 @@ def command(
     buffer: int,
     outputs: tuple[str, ...],
     user: str,
+    require_hits: bool,
+    quiet: bool,
     verbose: bool,
     argv: tuple[str, ...],
 ) -> None:
@@ -175,6 +181,8 @@ def command(
     from ..tracing.outputs.choose import Wishes, choose, measures, needs
     from ..tracing.selection import Wanted
 
+    if quiet and verbose:
+        raise UsageError("--quiet and --verbose contradict each other: leave one of them out")
     words = _emulator(remote, emulator, sysroot)
     wishes = Wishes(count, histogram or "", by or "", sum_of or "", latency, key or "", top or 0, outputs,
                     _heading(pid, argv, remote, words)[:200], live=not argv,
@@ -200,7 +208,7 @@ def command(
                            measures=measures(wishes))  # fmt: skip
     try:
         with _tracer(job) as session, Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
-            code = _trace(session, output, sieve, duration, limit, verbose)
+            code = _trace(session, output, sieve, duration, limit, verbose, require_hits)
     except InputError as error:
         raise (rights.with_way_out(error) if whose is not None else error) from None
     _end(code)
@@ -262,7 +270,7 @@ def _tracer(job: Job) -> Tracer:
     from ..tracing.tracer import choose
 
     def tell(text: str) -> None:
-        echo(f"usdtbuild: {text}", err=True)
+        remark(text)
 
     tracer = choose(job, tell, lambda: give_up(job.user))
     if job.user is not None and job.argv and not job.as_user and not job.remote:
@@ -279,7 +287,8 @@ def _order(probes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 # What --report and --graph, which add up calls, have no use for.
 _NOT_WITH_CALLS = {
     "pid": "-p", "probes": "-P", "calls": "-L", "wanted_hits": "--filter", "count": "--count", "by": "--by",
-    "sum_of": "--sum", "histogram": "--histogram", "latency": "--latency", "limit": "--limit", "outputs": "-o",
+    "sum_of": "--sum", "require_hits": "--require-hits",
+    "histogram": "--histogram", "latency": "--latency", "limit": "--limit", "outputs": "-o",
     "remote": "--remote", "emulator": "--emulator",
 }  # fmt: skip
 
@@ -311,22 +320,22 @@ def _show_calls(job: Job, report: bool, graph: bool, top: int | None, duration: 
     shown = [report_lines(tree, top)] * report + [graph_lines(tree)] * graph
     echo("\n".join("".join(f"{line}\n" for line in lines) for lines in shown), nl=False)
     for refusal in found.refusals if not found.targets else ():
-        echo(f"usdtbuild: not traced: {refusal}", err=True)
+        remark(f"not traced: {refusal}")
     plain = found.looked_up and not any("!" in one for one in job.wanted.functions)  # such a pattern names a module
     never = absent(job, found.targets, session.pid) if plain else []
     for one in never:
-        echo(f"usdtbuild: {one}", err=True)
+        remark(str(one))
     if not found.targets and not never:
         tell_nothing(found, "none of the functions that were asked for; compile it with -fpatchable-function-entry"
                      " (usdtbuild flags)")  # fmt: skip
     elif found.refusals:
         number = "1 function was" if len(found.refusals) == 1 else f"{len(found.refusals)} functions were"
-        echo(f"usdtbuild: {number} not traced; usdtbuild functions says why", err=True)
+        remark(f"{number} not traced; usdtbuild functions says why")
     if tree.deep:
-        echo(f"usdtbuild: warning: {tree.deep} calls were too deep (more than {tree.most:,} open at a time): they"
-                   " are counted, and their time is their callers'", err=True)  # fmt: skip
+        remark(f"warning: {tree.deep} calls were too deep (more than {tree.most:,} open at a time): they"
+                   " are counted, and their time is their callers'")  # fmt: skip
     if tree.lost:
-        echo(f"usdtbuild: warning: there was no room for {tree.lost} ways through the program", err=True)
+        remark(f"warning: there was no room for {tree.lost} ways through the program")
     sys.stdout.flush()
     return _code(stopped, found.exit_code) or bool(never)
 
@@ -338,7 +347,13 @@ def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
 
 
 def _trace(
-    session: Tracer, output: All, sieve: Sieve | None, duration: float | None, limit: int | None, verbose: bool
+    session: Tracer,
+    output: All,
+    sieve: Sieve | None,
+    duration: float | None,
+    limit: int | None,
+    verbose: bool,
+    require_hits: bool,
 ) -> int:
     """Do it; return the exit code: the program's own, if it was started here; minus a signal that asked for the end."""
     from ..tracing.absent import absent, unmatched
@@ -348,11 +363,11 @@ def _trace(
     stopped = _stop_by_signals(session)
     session.start()
     if verbose:
-        echo(f"usdtbuild: tracing process {session.pid}", err=True)
+        remark(f"tracing process {session.pid}")
     _announce(session, output, sieve, begun=False)
     missing = absent(job, session.targets, session.pid)
     for one in missing:
-        echo(f"usdtbuild: warning: {one} (libraries that are loaded later are looked at, too)", err=True)
+        remark(f"warning: {one} (libraries that are loaded later are looked at, too)")
     if job.pid and job.children:
         tell_children(job.pid)
     session.go()
@@ -369,11 +384,15 @@ def _trace(
     never = [one for one in missing if (one.rule, one.pattern) in unmatched(job.wanted, report.targets)]
     tell(report, output.notes, job, session.stood_still, verbose, never)
     for note in dict.fromkeys([*session.warnings, *(session.notes if verbose else ())]):
-        echo(f"usdtbuild: {note}", err=True)
+        remark(note)
     tell_what_runs_on(job, session.pid, report)
     if limit is None and session.left_out:
-        echo(f"usdtbuild: warning: {session.left_out} hits were seen and are left out", err=True)
-    return _code(stopped, report.exit_code if job.argv else None) or bool(never)
+        remark(f"warning: {session.left_out} hits were seen and are left out")
+    code = _code(stopped, report.exit_code if job.argv else None) or bool(never)
+    if require_hits and not code and (any(report.lost) or not any(report.counts)):
+        echo(f"usdtbuild: {'hits were lost' if any(report.lost) else 'nothing was hit'} (--require-hits)", err=True)
+        return _NO_HITS
+    return code
 
 
 def _stop_by_signals(session: Tracer) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .say import echo
+from .say import echo, remark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,9 +34,9 @@ def _nothing_of(wanted: Wanted) -> str:
 def tell_nothing(report: Report, what: str) -> None:
     """Say `what` a program hasn't got, of which nothing was traced, if that is known: of all files, and looked up."""
     if not report.looked_up:
-        echo("usdtbuild: the trace ended before it was looked up what the program has", err=True)
+        remark("the trace ended before it was looked up what the program has")
     elif not report.refusals:
-        echo(f"usdtbuild: warning: the program has {what}", err=True)
+        remark(f"warning: the program has {what}")
 
 
 def tell(
@@ -48,33 +48,32 @@ def tell(
     `stood_still` is in seconds; `never` are patterns that nothing has matched, which was told before.
     """
     for note in notes:
-        echo(f"usdtbuild: {note}", err=True)
+        remark(note)
     told = verbose or not any(report.counts) or len(report.refusals) <= _FEW
     for refusal in report.refusals if told else ():
-        echo(f"usdtbuild: not traced: {refusal}", err=True)
+        remark(f"not traced: {refusal}")
     for one in never:
         echo(f"usdtbuild: nothing has matched -{one.rule} {one.pattern}", err=True)
     if not report.targets and not never:
         tell_nothing(report, _nothing_of(job.wanted))
     elif not told:
-        echo(f"usdtbuild: {len(report.refusals)} places were not traced; -v says which and why", err=True)
+        remark(f"{len(report.refusals)} places were not traced; -v says which and why")
     if any(report.lost):
         filtered = ", and the filter didn't see them" if report.unfiltered else ""
         cure = "makes more room" + ("" if report.unfiltered else ", --count needs none")
-        echo(
-            f"usdtbuild: warning: {sum(report.lost)} of {sum(report.hits)} hits were lost, because they came"
-            f" faster than they could be read{filtered}; --buffer {cure}",
-            err=True,
+        remark(
+            f"warning: {sum(report.lost)} of {sum(report.hits)} hits were lost, because they came"
+            f" faster than they could be read{filtered}; --buffer {cure}"
         )
     for target, count, lost in zip(report.targets, report.hits, report.lost) if verbose else ():
         if lost:
-            echo(f"usdtbuild: lost: {lost} of {count} hits of {target.title}", err=True)
+            remark(f"lost: {lost} of {count} hits of {target.title}")
     if verbose and report.stops is not None:
         cost = f", each for {report.stops.cost / 1000:.0f} us and what is done there" if report.stops.cost else ""
-        echo(f"usdtbuild: breakpoints have stopped threads {report.stops.times} times{cost}", err=True)
+        remark(f"breakpoints have stopped threads {report.stops.times} times{cost}")
     if verbose:
         still = f"; the program stood still for {stood_still * 1000:.1f} ms" if stood_still else ""
-        echo(f"usdtbuild: traced with {' and '.join(report.engines) or 'nothing'}{still}", err=True)
+        remark(f"traced with {' and '.join(report.engines) or 'nothing'}{still}")
 
 
 def tell_what_runs_on(job: Job, pid: int, report: Report) -> None:
@@ -84,7 +83,7 @@ def tell_what_runs_on(job: Job, pid: int, report: Report) -> None:
     from ..tracing.tracees import status_field
 
     if status_field(pid, "State")[:1] not in {"", "Z", "X"}:
-        echo(f"usdtbuild: {job.argv[0]} (process {pid}) runs on, and isn't traced any more", err=True)
+        remark(f"{job.argv[0]} (process {pid}) runs on, and isn't traced any more")
 
 
 def tell_children(pid: int) -> None:
@@ -95,5 +94,5 @@ def tell_children(pid: int) -> None:
     if children:
         few = ", ".join(map(str, children[:_FEW])) + (", ..." if len(children) > _FEW else "")
         number = "a child that runs" if len(children) == 1 else f"{len(children)} children that run"
-        echo(f"usdtbuild: process {pid} has {number} already ({few}): that isn't traced, only what it starts"
-             " from now on; -p traces one process", err=True)  # fmt: skip
+        remark(f"process {pid} has {number} already ({few}): that isn't traced, only what it starts"
+             " from now on; -p traces one process")  # fmt: skip
