@@ -24,8 +24,9 @@ FINISHED = ("instrumented", "library", "program")
 FILES = sorted((Path(__file__).resolve().parent.parent / "provider/files").glob("*.d"))
 # What eu-elflint has against any file with such records, and against relocations that do nothing (R_386_NONE).
 OF_RECORDS = re.compile(
-    r"unknown object file note type N with owner name '(stapsdt|usdt|dver|prov)'|'\.SUNW_dof' has unsupported type N"
-    r"|'\.rela?\.SUNW_dof': invalid destination section type|relocation type invalid for the file type"
+    r"(unknown|malformed) object file note type N with owner name '(stapsdt|usdt|dver|prov)'"
+    r"|'\.SUNW_dof' has unsupported type N|'\.rela?\.SUNW_dof': invalid destination section type"
+    r"|relocation type invalid for the file type"
 )
 COMPLAINT = re.compile(r"error|warning|corrupt|invalid|malformed|unrecognized|out of range|bad ", re.IGNORECASE)
 
