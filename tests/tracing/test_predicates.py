@@ -614,3 +614,113 @@ def test_strings_are_told_apart_by_the_tracer(engine: str, scene: Any, run: Any)
     words = sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:text", "--by", "length", "--engine", engine
     done = run(*words, "--filter", 'what == "hello" or length < 0', "--", scene("pie"), 70, 1)
     assert by_value(done.stdout) == {"-1": 30, "5": 10}
+
+
+# Threads that come and go, in a program and in children that it forks, one of which is killed while it only hits.
+FORKING = r"""
+#include "scene.h"
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void *work(void *start) {
+    for (long i = 0; i < 20000; i++) { SCENE_LAST((int)(i % 50), (int)(i + (long)start)); }
+    return 0;
+}
+static void threads(void) {
+    for (int round = 0; round < 10; round++) {
+        pthread_t made[4];
+        for (long i = 0; i < 4; i++) pthread_create(&made[i], 0, work, (void *)i);
+        for (int i = 0; i < 4; i++) pthread_join(made[i], 0);
+    }
+}
+int main(void) {
+    int children[3];
+    for (int i = 0; i < 3; i++)
+        if (!(children[i] = fork())) { threads(); if (i) _exit(0); for (;;) { SCENE_LAST(99, 1); } }
+    threads();
+    waitpid(children[1], 0, 0);
+    waitpid(children[2], 0, 0);
+    sleep(1);
+    kill(children[0], SIGKILL);
+    waitpid(children[0], 0, 0);
+    return 0;
+}
+"""
+
+
+def test_sums_are_exact_over_threads_and_forked_processes_of_which_one_is_killed(
+    scene: Any, run: Any, unprivileged: list[str], tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "scene.h").write_bytes((scene("pie").parent / "scene.h").read_bytes())
+    (tmp_path / "forking.c").write_text(FORKING)
+    run(sys.executable, "-m", "usdtbuild", "cc", "--", "gcc", "-O2", "-c", "forking.c", cwd=tmp_path)
+    run("gcc", "forking.o", "-pthread", "-o", "forking", cwd=tmp_path)
+    words = (
+        *unprivileged,
+        sys.executable,
+        "-m",
+        "usdtbuild",
+        "trace",
+        "-P",
+        "scene:last",
+        "--top",
+        1000,
+        "--filter",
+        "arg0 < 99",
+    )
+    total = sum(i + start for i in range(20000) for start in range(4))
+    done = run(*words, "--sum", "arg1", "--by", "process", "--", tmp_path / "forking")
+    assert list(columns(done.stdout).values()) == [(800_000, 10 * total, 0, 20002)] * 4
+    done = run(*words, "--sum", "arg1", "--by", "thread", "--", tmp_path / "forking")
+    rows = columns(done.stdout)
+    assert sum(hits for hits, *_ in rows.values()) == 3_200_000
+    assert sum(one for _, one, *_ in rows.values()) == 40 * total
+    done = run(*words, "--sum", "arg1", "--by", "arg0", "--", tmp_path / "forking")
+    wanted = {str(key): sum(i + start for i in range(key, 20000, 50) for start in range(4)) for key in range(50)}
+    assert {key: row[:2] for key, row in columns(done.stdout).items()} == {
+        key: (64_000, 40 * one) for key, one in wanted.items()
+    }
+
+
+def test_what_a_program_writes_into_its_tables_does_no_harm_to_the_tracer(
+    scene: Any, run: Any, unprivileged: list[str], tmp_path: Path
+) -> None:
+    """It overwrites all that it shares with us, but for the code, again and again while it hits."""
+    tmp_path.chmod(0o755)
+    (tmp_path / "scene.h").write_bytes((scene("pie").parent / "scene.h").read_bytes())
+    (tmp_path / "hostile.c").write_text(HOSTILE)
+    run(sys.executable, "-m", "usdtbuild", "cc", "--", "gcc", "-O2", "-c", "hostile.c", cwd=tmp_path)
+    run("gcc", "hostile.o", "-o", "hostile", cwd=tmp_path)
+    words = *unprivileged, sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:last"
+    for options in (("--sum", "arg1", "--by", "arg0"), ("--histogram", "arg1"), ("--histogram", "arg1,10")):
+        done = run(*words, *options, "--", tmp_path / "hostile")
+        assert "written" in done.stdout
+        assert "scene:last" in done.stdout
+        assert "Traceback" not in done.stderr
+
+
+HOSTILE = r"""
+#include "scene.h"
+#include <stdio.h>
+#include <string.h>
+int main(void) {
+    char line[512];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    unsigned long start, end, starts[64], ends[64];
+    int count = 0, first = 1;
+    while (fgets(line, sizeof line, maps))
+        if (strstr(line, "usdtbuild-trace") && strstr(line, "rw-s") && count < 64) {
+            sscanf(line, "%lx-%lx", &start, &end);
+            if (!first) { starts[count] = start; ends[count++] = end; }
+            first = 0;
+        }
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < count; i++) memset((void *)starts[i], round * 37 | 1, ends[i] - starts[i]);
+        for (int i = 0; i < 1000; i++) { SCENE_LAST(i, -i); }
+    }
+    puts(count ? "written" : "nothing to write to");
+    return 0;
+}
+"""
