@@ -305,10 +305,12 @@ def test_what_was_there_comes_back_when_a_later_file_cannot_be_renamed(tmp_path:
     assert content_of(tmp_path) == {"one": b"old"}
 
 
+@pytest.mark.parametrize("flag", [os.O_TMPFILE, os.O_DIRECTORY], ids=["nameless", "named"])
 @pytest.mark.parametrize("planted", ["file", "link"])
 def test_a_file_that_somebody_put_at_the_temporary_name_is_left_alone(
-    planted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    planted: str, flag: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(files.posix, "O_TMPFILE", flag)  # a folder, opened to write to, fails as where there is none
     monkeypatch.setattr(files, "temporary_beside", lambda path: f"{path}.tmp")
     theirs = tmp_path / "out.tmp"
     if planted == "link":
@@ -346,3 +348,29 @@ def test_a_private_file_is_private_while_it_is_written(
     assert seen == [0o600]
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert target.read_bytes() == b"old and more"
+
+
+KILLED = """
+import os, sys
+from usdtbuild import files
+files.%s = lambda *_: os.kill(os.getpid(), 9)
+if sys.argv[1] == "whole":
+    files.write_whole("new", b"content")
+else:
+    with files.open_input("source") as source:
+        files.write_edited(source, [(0, b"C")], b"", "new")
+"""
+
+
+@pytest.mark.parametrize("how", ["whole", "edited"])
+@pytest.mark.parametrize("before", ["_write_all", "keep_owner", "give_name"])
+def test_a_killed_command_leaves_no_file_beside_its_output(how: str, before: str, tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(b"content")
+    try:
+        os.close(os.open(tmp_path, os.O_TMPFILE | os.O_WRONLY))
+    except OSError:
+        pytest.skip("the file system has no files without names")
+    words = [sys.executable, "-c", KILLED % before, how]
+    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parent.parent)}
+    assert subprocess.run(words, cwd=tmp_path, env=environment, check=False).returncode == -9
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]

@@ -354,9 +354,8 @@ class _Replacing:
     def __enter__(self) -> int:
         # Until it is complete, nobody may read it who may not read it then, or could not read what it replaces.
         mode = self.mode & self.destination.mode if self.exactly is None else 0o600
-        flags = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC
         try:
-            self.descriptor = posix.open(self.temporary, flags, mode)
+            self.descriptor, self._is_nameless = open_new(self.temporary, mode)
         except OSError as error:
             raise self.destination.failed(error) from None
         return self.descriptor
@@ -378,12 +377,17 @@ class _Replacing:
                 keep_owner(self.descriptor, self.destination.path, self.mode if self.exactly is None else -1)
                 if self.exactly is not None:
                     posix.fchmod(self.descriptor, self.exactly)
+                if self._is_nameless:
+                    give_name(self.descriptor, self.temporary)
+                    self._is_nameless = False
         finally:
             posix.close(self.descriptor)
         if error is None and self.temporary != self.destination.path:
             posix.replace(self.temporary, self.destination.path)
 
     def _remove(self) -> None:
+        if self._is_nameless:
+            return
         try:
             posix.unlink(self.temporary)
         except OSError:
@@ -433,6 +437,27 @@ def temporary_beside(path: str) -> str:
     slash = path.rfind("/") + 1
     start = path[slash:].encode("utf-8", "surrogateescape")[:80]  # names may have 255 bytes
     return f"{path[:slash]}.{start.decode('utf-8', 'surrogateescape')}.{posix.urandom(8).hex()}.tmp"
+
+
+def open_new(path: str, mode: int) -> tuple[int, bool]:
+    """Return a descriptor for a new file that will be at `path`, and whether that is for `give_name` to see to: where
+    the file system can do that it has no name until then, so nothing is left if we are killed. Raises OSError."""
+    slash, flags = path.rfind("/") + 1, posix.O_WRONLY | posix.O_CLOEXEC
+    try:
+        descriptor = posix.open(path[:slash] or ".", posix.O_TMPFILE | flags, mode)
+    except OSError:
+        descriptor = -1
+    if posix.access(f"/proc/self/fd/{descriptor}", posix.F_OK):
+        return descriptor, True
+    if descriptor >= 0:
+        posix.close(descriptor)
+    return posix.open(path, posix.O_CREAT | posix.O_EXCL | flags, mode), False
+
+
+def give_name(descriptor: int, path: str) -> None:
+    """Give a file that has no name yet one. Raises OSError."""
+    # A folder's descriptor makes it linkat(2), which follows links; as the path is absolute, it isn't looked at.
+    posix.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor)
 
 
 def _copy_mapped(descriptor: int, source: Opened) -> None:

@@ -12,7 +12,16 @@ from __future__ import annotations
 import os
 
 from .errors import InputError, UsageError
-from .files import SHARED, Destination, find_destination, keep_owner, temporary_beside, write_through
+from .files import (
+    SHARED,
+    Destination,
+    find_destination,
+    give_name,
+    keep_owner,
+    open_new,
+    temporary_beside,
+    write_through,
+)
 from .record import NamedTuple
 
 TYPE_CHECKING = False
@@ -65,16 +74,14 @@ class Outputs:
         Its file has no name until the end, where the file system can do that, so nothing is left if we are killed.
         Raises InputError.
         """
-        path, mode = self.stage(target), 0o666
+        path = self.stage(target)
         try:
-            descriptor = os.open(os.path.dirname(path) or ".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, mode)  # noqa: PTH120
-            self._nameless.append((os.dup(descriptor), path))
-        except OSError:
-            try:
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-            except OSError as error:
-                reason = (error.strerror or str(error)).lower()
-                raise InputError(target, f"can't be written: {reason}") from None
+            descriptor, is_nameless = open_new(path, 0o666)
+            if is_nameless:
+                self._nameless.append((os.dup(descriptor), path))
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise InputError(target, f"can't be written: {reason}") from None
         return descriptor
 
     def _key(self, path: str) -> str:
@@ -144,10 +151,9 @@ def _is_written(each: _Staged) -> bool:
 
 def _give_name(descriptor: int, path: str, *, wanted: bool) -> None:
     """Give a file a name, if that is still wanted, and close it. Raises InputError."""
-    own = f"/proc/self/fd/{descriptor}"
     try:
         if wanted:
-            os.link(own, path, src_dir_fd=descriptor)  # which makes it linkat(2), and that follows links
+            give_name(descriptor, path)
     except OSError as error:
         raise InputError(path, f"can't be written: {(error.strerror or str(error)).lower()}") from None
     finally:

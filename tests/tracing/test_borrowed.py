@@ -139,6 +139,17 @@ def test_a_restartable_sequence_is_begun_again(run: Any, need: Any, tmp_path: Pa
     assert re.fullmatch(r"wrong=0 done=[1-9]\d* again=[1-9]\d*\n", output), output
 
 
+def end_all(tracer: subprocess.Popen[Any]) -> None:
+    """Kill a command, what traces for it, and what would put things back for that one."""
+    worker = worker_of(tracer)
+    keepers = Path(f"/proc/{worker}/task/{worker}/children").read_text().split() if worker else []
+    for one in (*map(int, keepers), worker):
+        if one:
+            os.kill(one, 9)
+    tracer.kill()
+    tracer.communicate()
+
+
 LOADING = r"""
 #include <dlfcn.h>
 #include <stdio.h>
@@ -158,8 +169,97 @@ int main(void) {
 """
 
 
+RELOADING = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+static volatile int over, handled, wrong;
+static void urgent(int number) { (void)number; handled++; }
+static void *load(void *mask) {
+    pthread_sigmask(SIG_BLOCK, mask, NULL);
+    while (!over) {
+        void *library = dlopen("libm.so.6", RTLD_NOW);
+        double (*root)(double) = library ? (double (*)(double))dlsym(library, "sqrt") : NULL;
+        if (!root || root(16.0) != 4.0 || dlclose(library)) wrong++;
+        usleep(500);
+    }
+    return NULL;
+}
+int main(int argc, char **argv) {
+    char line[8];
+    sigset_t none, some;
+    pthread_t threads[2];
+    sigemptyset(&none);
+    sigemptyset(&some);
+    sigaddset(&some, SIGURG);
+    if (argc > 1) signal(SIGURG, urgent);
+    pthread_create(&threads[0], NULL, load, &none);
+    pthread_create(&threads[1], NULL, load, argc > 2 ? &some : &none);
+    printf("ready %s\n", argv[0]);
+    fflush(stdout);
+    if (!fgets(line, sizeof line, stdin)) return 1;
+    over = 1;
+    pthread_join(threads[0], NULL);
+    pthread_join(threads[1], NULL);
+    printf("wrong=%d handled=%d\n", wrong, handled);
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def reloading(run: Any, tmp_path_factory: Any) -> Path:
+    folder: Path = tmp_path_factory.mktemp("reloading")
+    (folder / "reloading.c").write_text(RELOADING)
+    run("gcc", "-O2", "-fno-builtin", "-pthread", "reloading.c", "-o", "reloading", "-ldl", cwd=folder)
+    return folder / "reloading"
+
+
+@pytest.mark.parametrize("times", [6, pytest.param(100, marks=pytest.mark.slow)])
+def test_all_killed_at_any_moment_while_libraries_come_and_go(reloading: Path, usdtbuild: Any, times: int) -> None:
+    chance = random.Random(times)
+    pipe = subprocess.PIPE
+    with subprocess.Popen([reloading], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        pid = str(process.pid)
+        memory = Memory(process.pid)
+        (linker,) = [one for one in areas(process.pid) if "ld-" in one.name and one.flags == "r-xp"]
+        before = memory.read(linker.start, linker.end - linker.start)
+        words = [sys.executable, "-m", "usdtbuild", "trace", "-v", "--count", "-F", "*root", "-p", pid]
+        for number in range(times):
+            tracer = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            if number % 2:
+                time.sleep(chance.uniform(0.1, 0.6))
+            else:
+                assert tracer.stderr is not None
+                tracer.stderr.readline()
+            end_all(tracer)
+        usdtbuild("trace", "--count", "-F", "*root", "--duration", "0.2", "-p", pid, code=None)
+        assert memory.read(linker.start, linker.end - linker.start) == before
+        memory.close()
+        output, _ = process.communicate("\n", timeout=60)
+    assert (process.returncode, output) == (0, "wrong=0 handled=0\n")
+
+
+@pytest.mark.parametrize("options", [["handles"], ["handles", "blocks"]], ids=lambda words: words[-1])
+def test_the_signal_that_tells_of_libraries_never_gets_to_the_program(
+    reloading: Path, usdtbuild: Any, options: list[str]
+) -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([reloading, *options], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        usdtbuild("trace", "--count", "-F", "*root", "--duration", "0.5", "-p", process.pid, code=None)
+        output, _ = process.communicate("\n", timeout=60)
+    assert (process.returncode, output) == (0, "wrong=0 handled=0\n")
+
+
 def test_the_next_trace_cleans_up_behind_a_killed_one(run: Any, tmp_path: Path) -> None:
-    """Jumps, and the breakpoint in the dynamic linker, at which the program would end. The keeper is killed, too."""
+    """Jumps, that in the dynamic linker too. The keeper is killed, too, so until then the program runs on with them."""
     (tmp_path / "loading.c").write_text(LOADING)
     shutil.copy(SOURCES / "stress.d", tmp_path)
     run(sys.executable, "-m", "usdtbuild", "header", "--formats=dof", "stress.d", "-o", "stress.h", cwd=tmp_path)
@@ -177,19 +277,14 @@ def test_the_next_trace_cleans_up_behind_a_killed_one(run: Any, tmp_path: Path) 
             tracer = subprocess.Popen([*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             assert tracer.stderr is not None
             assert "tracing process" in tracer.stderr.readline()
-            if number < 2:
-                worker = worker_of(tracer)
-                keepers = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
-                assert len(keepers) == 1
-                for one in (*map(int, keepers), worker):
-                    os.kill(one, 9)
-                tracer.kill()
-                tracer.communicate()
+            if number < 2:  # the jump in the dynamic linker, and those that the probe has, lead nobody astray
+                end_all(tracer)
                 assert [memory.read(one.start, one.end - one.start) for one in code] != before
-                continue
             process.stdin.write("\n")
             process.stdin.flush()
             assert process.stdout.readline() == "loaded\n"
+            if number < 2:
+                continue
             tracer.terminate()
             assert "1  stress:pass" in tracer.communicate(timeout=60)[0]
         assert [memory.read(one.start, one.end - one.start) for one in code] == before

@@ -15,10 +15,12 @@ from ..rights import apart
 from . import hosts, job, ptrace
 from .errors import ProgramGoneError, RoomTakenError, TracerError
 from .filters import FilterError
+from .hosts import HOST
 from .keeper import KEEPER
 from .maps import Memory, areas, has_ended
 from .measures import Cell, Table
 from .model import COUNT, ENTER, RECORD, Refusal, Target, Totals
+from .notice import Notice, plan_for
 from .numbering import Numbering
 from .own_returns import in_place
 from .patch import engine as patch
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from .tracees import Tracees
     from .worker import Worker
 
-HOOK = -1  # the target number of the breakpoint in the dynamic linker
+HOOK = -1  # the target number of what is set in the dynamic linker
 _FEW = 3  # reasons that are told
 _TRIES = 4  # to patch a process that maps memory meanwhile; it stands from the beginning for the last of them
 
@@ -57,10 +59,11 @@ class Process:
         self.breakpoints: Breakpoints | None = None
         self.modules: dict[tuple[str, int], tuple[int, int]] = {}
         self.loader: Loader | None = None
+        self.notice: Notice | None = None
         self.shares_memory = False  # a child of vfork, until its exec
         self.parent = parent
         if parent is not None:  # forked: it has a copy of everything, armed like the first
-            self.loader = parent.loader
+            self.loader, self.notice = parent.loader, parent.notice
             self.modules = dict(parent.modules)
             if parent.breakpoints is not None:
                 self.breakpoints = parent.breakpoints.copy_for(pid)
@@ -77,10 +80,13 @@ class Process:
             self.breakpoints = Breakpoints(self.pid)
         return self.breakpoints
 
-    def watch_loader(self) -> None:
-        """Keep a breakpoint where the dynamic linker tells that libraries have come or gone."""
-        if self.loader is not None and self.loader.hook:
-            self.points().arm_hook(self.loader.hook, HOOK, self.loader.code)
+    def tells(self, tid: int) -> bool:
+        """Whether a thread has stopped to tell that libraries have come or gone; it goes on behind that. Raises
+        OSError."""
+        if self.notice is None or not self.notice.is_given(tid):
+            return False
+        self.notice.take(tid)
+        return True
 
     def has_libraries(self) -> bool:
         """Whether the list of its libraries is whole at the moment. Raises OSError.
@@ -163,7 +169,8 @@ class Arming:
         for one in self._engines:
             for into, found in zip(totals, one.totals()):
                 for target, count in found.items():
-                    into[target] = into.get(target, 0) + count
+                    if target != HOOK:
+                        into[target] = into.get(target, 0) + count
         return totals
 
     def tables(self) -> Tables:
@@ -202,6 +209,23 @@ class Arming:
             yield
         finally:
             self.stood_still += self.tracees.stood_still - before
+
+    def watch_loader(self, process: Process) -> None:
+        """Hear from now on when libraries come or go in a process that has a dynamic linker."""
+        loader = process.loader
+        if loader is None or not loader.hook:
+            return
+        reason = "breakpoints are wanted" if self.wish.engine == job.TRAP else patch.why_not(process.pid, HOST.number)
+        if not reason:
+            made, refused, reason = self._attached(process, plan_for(loader, HOOK), ())
+            reason = reason or next((one.reason for one in refused), "")
+        if reason:
+            self.worker.tell(job.Noted(f"libraries that come and go are noticed by a breakpoint: {reason}"))
+            process.points().arm_hook(loader.hook, HOOK, loader.code)
+        elif made is not None:
+            process.engines.append(made)
+            self._engines.append(made)
+            process.notice = Notice(made)
 
     def arm(self, process: Process) -> None:
         """Arm what the process has loaded since the last time. Raises TracerError and OSError.
@@ -314,19 +338,9 @@ class Arming:
 
         `others` are addresses where breakpoints will be.
         """
-        for left in reversed(range(_TRIES)):
-            made = patch.PatchEngine(self.tracees, process.pid, plan, others)
-            try:
-                with self.tracees.standing(process.pid) if not left else contextlib.nullcontext():
-                    refused = made.attach()
-                break
-            except ProgramGoneError:
-                raise
-            except RoomTakenError as error:
-                if not left:
-                    return [], str(error)
-            except TracerError as error:
-                return [], str(error)
+        made, refused, reason = self._attached(process, plan, others)
+        if made is None:
+            return [], reason
         if made.buffer_size < plan.buffer_size:
             what = f"address space is limited (ulimit -v), so buffers have {made.buffer_size >> 10} KB"
             self.worker.tell(job.Noted(f"{what} instead of {plan.buffer_size >> 20} MB"))
@@ -340,6 +354,23 @@ class Arming:
             if plan.what != COUNT:
                 self.worker.tell(job.Sites(len(self._engines) - 1, made.shape, made.layout.specs))
         return refused, ""
+
+    def _attached(
+        self, process: Process, plan: Plan, others: Collection[int]
+    ) -> tuple[patch.PatchEngine | None, list[Refusal], str]:
+        """Return an engine that has armed what it can, and what it refuses; or None, nothing, and why not."""
+        for left in reversed(range(_TRIES)):
+            made = patch.PatchEngine(self.tracees, process.pid, plan, others)
+            try:
+                with self.tracees.standing(process.pid) if not left else contextlib.nullcontext():
+                    return made, made.attach(), ""
+            except ProgramGoneError:
+                raise
+            except RoomTakenError as error:
+                reason = str(error)
+            except TracerError as error:
+                return None, [], str(error)
+        return None, [], reason
 
     def _trap(
         self, process: Process, plan: Plan, left: Sequence[tuple[Target, Site]], reasons: dict[int | None, Refusal]

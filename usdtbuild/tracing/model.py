@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # Kinds of targets and thereby of events.
 PROBE, ENTER, EXIT, CALL, RETURN = "probe", "function-enter", "function-exit", "call", "call-return"
+# Where the dynamic linker says that libraries have come or gone, which is a target for us alone.
+LIBRARIES = "libraries"
 # Kinds of arguments: what `Argument.kind` says, and what a value of it is.
 INTEGER, POINTER, FLOAT, STRING = "integer", "pointer", "float", "string"
 # What is asked of an engine: to count, or to record each hit with its arguments.

@@ -46,7 +46,7 @@ class Processes:
         self.known: dict[int, Process] = {}
         self.names: dict[int, str] = {}
         self.arming = Arming(tracees, wish, worker)
-        tracees.astray = self._bring_back
+        tracees.astray, tracees.tells = self._bring_back, self._tells
 
     def alive(self) -> bool:
         """Whether the traced program is there."""
@@ -61,7 +61,7 @@ class Processes:
         # From here on nobody gets any farther who loads or unloads a library, until it is his turn: what is there now
         # is looked up while it runs.
         with self.arming.counted(), self.tracees.standing(pid):
-            process.watch_loader()
+            self.arming.watch_loader(process)
         with contextlib.suppress(ProgramGoneError):  # `settle` sees what it is now
             self.arming.arm(process)
         self.arming.begin(self.main)
@@ -166,7 +166,7 @@ class Processes:
         try:
             loader = process.loader = self._loader(pid)
             if loader.hook:
-                process.points().arm_hook(loader.hook, HOOK)
+                self.arming.watch_loader(process)
             elif loader.dynamic and loader.entry:
                 process.points().arm_hook(loader.entry, HOOK)
             else:
@@ -184,6 +184,13 @@ class Processes:
         with contextlib.suppress(*_ENDED):
             self._take_hit(thread)
 
+    def _tells(self, thread: Thread) -> bool:
+        """Whether a thread that has stopped by SIGURG tells that libraries have come or gone."""
+        process = self.known.get(thread.pid)
+        with contextlib.suppress(OSError):
+            return process is not None and process.notice is not None and process.notice.is_given(thread.tid)
+        return False
+
     def _bring_back(self, thread: Thread, behind: int = 0) -> bool:
         """Let a thread go on that a jump of ours has led to a fault, `behind` which it stands; whether it is one."""
         process = self.known.get(thread.pid)
@@ -194,6 +201,10 @@ class Processes:
 
     def _take_hit(self, thread: Thread) -> None:
         process = self.known.get(thread.pid)
+        if process is not None and process.tells(thread.tid):
+            if process.notice is not None and process.notice.engine.armed_at():
+                self._libraries_changed(process)
+            return
         try:
             hit = _hit(process, thread.tid, self._standing if self.wish.wanted.returns else None)
         except OSError:
@@ -215,6 +226,13 @@ class Processes:
                     self._ended(thread.tid, stop.exited)
                 else:
                     self.tracees.note(thread, stop)
+
+    def look_for_changes(self) -> None:
+        """Arm what has come in processes whose threads couldn't stop to tell."""
+        told = {process.notice for process in self.known.values() if process.notice is not None}
+        told = {notice for notice in told if notice.take_flag()}
+        for process in [one for one in self.known.values() if one.notice in told]:
+            self._libraries_changed(process)
 
     def _libraries_changed(self, process: Process) -> None:
         if process.has_libraries():
@@ -268,7 +286,7 @@ def _forked_from(parent: Process | None, pid: int, arming: Arming) -> Process:
     with arming.tracees.standing(pid):
         child.put_back()
         child.close()
-        again.watch_loader()
+        arming.watch_loader(again)
         try:
             arming.arm(again)
         except TracerError as error:

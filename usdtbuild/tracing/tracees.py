@@ -47,7 +47,7 @@ class Thread:
         self.stopped = self.listening = False
         self.owed = 0
         self.since = 0  # when it has stopped
-        self.trapped = False  # it has run into a breakpoint that nobody has handled yet
+        self.trapped = False  # it has run into a breakpoint, or tells something, that nobody has handled yet
 
 
 def thread_ids(pid: int) -> list[int]:
@@ -86,6 +86,7 @@ class Tracees:
         self.ended: dict[int, int] = {}  # processes that ended, and how
         self.unseen: list[ptrace.Stop] = []  # what happened while something else was waited for
         self.astray: Callable[[Thread], bool] = lambda _: False  # whether a fault is due to us, and made good by now
+        self.tells: Callable[[Thread], bool] = lambda _: False  # whether it has stopped to tell us something
         self.stop_cost = 0  # nanoseconds that a stop takes beyond what we see of it, if it was measured
         self.stood: list[tuple[int, int, int]] = []  # thread, since when, and for how long: stops that are over
         self.stood_still = 0.0  # seconds that processes stood for somebody's `standing`
@@ -181,7 +182,7 @@ class Tracees:
                 stop = stop._replace(message=ptrace.event_message(thread.tid))
             self.unseen.append(stop)
         if not stop.event and not stop.syscall and stop.signal:
-            if stop.signal == signal.SIGTRAP:
+            if stop.signal == signal.SIGTRAP or (stop.signal == signal.SIGURG and self.tells(thread)):
                 thread.trapped = True
             else:
                 thread.owed = stop.signal

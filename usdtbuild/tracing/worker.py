@@ -87,6 +87,7 @@ class Worker:
 
     def tick(self, *, final: bool = False) -> None:
         """Empty rings, and say how far we are."""
+        self.processes.look_for_changes()
         ticks, now = clock.now()
         until = self._watched(now, final=final)
         started = time.monotonic()

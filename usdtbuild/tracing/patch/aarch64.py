@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..hosts.aarch64 import is_trap
 from ..maps import PAGE
 from ..model import CALL, COUNT, Refusal
+from ..templates.aarch64 import TEMPLATES
 from . import a64, code_aarch64, evaluated
 from .code import Instruction
+from .code_aarch64 import tell_stub
 from .spot import Spot, Word
 
 if TYPE_CHECKING:
@@ -37,9 +39,27 @@ if TYPE_CHECKING:
     from .evaluated import Action
     from .layout import Mirrors
 
+__all__ = [
+    "FILL",
+    "GROUP",
+    "REACH",
+    "TOLD",
+    "count_stub",
+    "counting_routines",
+    "evaluated_stub",
+    "find_spots",
+    "place",
+    "record_stub",
+    "routines",
+    "size",
+    "tell_stub",
+    "why_not_free",
+]
+
 # A branch reaches 128 MB; sites of 16 MB share their stubs, which may take another 12.
 GROUP, REACH = 24, 100 << 20
 FILL = struct.pack("<I", 0)  # udf #0
+TOLD = TEMPLATES["tell"].labels
 _LONGEST = 24  # bytes of a stub
 _BR, _BLR, _BRAA = 0xD61F0000, 0xD63F0000, 0xD71F0A30  # braa x17, x16
 _REGISTER = 0x3E0

@@ -1,11 +1,11 @@
 """Use again what an earlier trace has left mapped in a process, which would fill up if it were traced often.
 
-Nothing of an earlier trace may go while a thread may still be in it, and no look at a process can rule that out: a
-context may be saved anywhere in its memory. So nothing goes, and no byte of code changes: a trace that needs the very
-same code at the same places, as one of the same probes does, gets new data under it, counters, rings and journal, at
-the same addresses. Whoever were still in that code would go on in it, and write where the same is expected. Only a
-record that was half written could then be half in the new rings; so they are used only if no thread is in the code or
-has one of its addresses on its stack, which threads can't get into any more since no site leads there.
+Nothing of an earlier trace may go while a thread may still be in it, and to rule that out takes a look at all memory of
+a process (`leftovers`). Here nothing goes, and no byte of code changes: a trace that needs the very same code at the
+same places, as one of the same probes does, gets new data under it, counters, rings and journal, at the same
+addresses. Whoever were still in that code would go on in it, and write where the same is expected. Only a record that
+was half written could then be half in the new rings; so they are used only if no thread is in the code or has one of
+its addresses on its stack, which threads can't get into any more since no site leads there.
 
 Rings are by far the most of what a trace leaves, and hold no code: another trace puts its own in their place, under the
 same condition.

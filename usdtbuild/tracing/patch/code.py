@@ -93,6 +93,14 @@ def count_stub(at: int, counter: int, back: Back) -> bytes:
     return made.packed()
 
 
+def tell_stub(at: int, flag: int, back: Back) -> bytes:
+    """Return a stub that tells the tracer that libraries have come or gone, by a signal or `flag`, and goes `back`."""
+    made = Code(TEMPLATES, at)
+    made.add("tell", flag=flag)
+    go_on(made, back)
+    return made.packed(**HOST.kernel.numbers)
+
+
 # Addresses of what stubs call, by name.
 Routines = dict[str, int]
 

@@ -67,6 +67,14 @@ def count_stub(at: int, counter: int, back: Back, features: Features) -> bytes:
     return made.packed()
 
 
+def tell_stub(at: int, flag: int, back: Back) -> bytes:
+    """See `code.tell_stub`."""
+    made = Code(TEMPLATES, at)
+    made.add("tell", flag=flag)
+    go_on(made, back)
+    return made.packed(**HOST.kernel.numbers)
+
+
 def routines(
     at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int | None, features: Features
 ) -> tuple[bytes, Routines]:

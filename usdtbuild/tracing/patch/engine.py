@@ -16,11 +16,11 @@ from ..errors import ProgramGoneError, TracerError
 from ..hosts import HOST
 from ..maps import PAGE, Memory, Room, areas, far_from_code, spare_addresses
 from ..measures import Cell, Table, Tables
-from ..model import COUNT, STRING, Refusal, Totals
+from ..model import COUNT, LIBRARIES, STRING, Refusal, Totals
 from ..plan import Plan
 from ..spare import spare_memory
 from ..tracees import status_field
-from . import again, code, journal, layout, machine, tables, way_back
+from . import again, code, journal, layout, leftovers, machine, tables, way_back
 from .changes import Changes, Stretch, clean_up, earlier_mirrors, stretches_of
 from .injection import NAME_IN_MAPS, borrow
 from .mapping import WARM, Mapping
@@ -85,6 +85,7 @@ class PatchEngine:
         self.shape = shape_for(arguments, strings, plan.string_size, self.buffer_size)
         self.first, self.is_short = FIRST, False  # bytes of each ring with memory from the start; they should be more
         self._limited = False
+        self._unused: list[tuple[int, int]] = []  # what earlier traces have left that goes now
         self._over = False  # the rings take the place of an earlier trace's
         self.dropped = 0  # records in rings that the program has damaged
 
@@ -124,6 +125,9 @@ class PatchEngine:
         """
         mapped = areas(self.pid)
         room = Room(mapped)
+        self._unused = self._find_unused(mapped, memory)
+        gone = {start for start, _ in self._unused}
+        mapped = [area for area in mapped if area.start not in gone]
         code_areas = [(one.start, one.end) for one in mapped if "x" in one.flags]
         mirrors = layout.Mirrors(room, earlier_mirrors(mapped, memory), again.code_areas(mapped), code_areas)
         self.astray = mirrors.astray
@@ -165,6 +169,13 @@ class PatchEngine:
         self.changes = Changes(self.layout.spots, memory)
         return refusals, self._prepare(memory, room, where)
 
+    def _find_unused(self, mapped: Sequence[Area], memory: Memory) -> list[tuple[int, int]]:
+        """Return what earlier traces have left that goes when this one comes."""
+        if self.plan.targets[0].kind == LIBRARIES:  # another engine comes right behind
+            return []
+        wanted = {site.address for target in self.plan.targets for site in target.sites}
+        return leftovers.unused(self.tracees, self.pid, mapped, memory, wanted)
+
     @contextlib.contextmanager
     def _all_standing(self) -> Iterator[Sequence[Thread]]:
         """Let all threads stand in the body of the `with`. Raises TracerError."""
@@ -182,7 +193,7 @@ class PatchEngine:
         assert self.layout is not None
         assert self.changes is not None
         mapping = Mapping(self.layout, len(self.changes.entries), code.RINGS * self.shape.stride if rings_at else 0,
-                          over=self._over)  # fmt: skip
+                          over=self._over, unused=self._unused)  # fmt: skip
         # Nothing is left to the kernel's choice, which might be a place that is needed for something else.
         journal_at = left_at or room.find(mapping.journal_size + mapping.control_size, pid_cell, 1 << 46)
         if journal_at is None:
@@ -289,6 +300,10 @@ class PatchEngine:
                 (value,) = struct.unpack_from("<Q", data, at)
                 found[spot.target.number] = found.get(spot.target.number, 0) + value
         return Totals(found, {}) if self.plan.what == COUNT else Totals({}, found)
+
+    def counter_at(self, index: int) -> int:
+        """Return where in the shared memory the counter of a spot is."""
+        return self._counters[index]
 
     def tables(self) -> Tables:
         """Return what was added up so far."""

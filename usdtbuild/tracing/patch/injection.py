@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 NAME_IN_MAPS = f"/memfd:{NAME}"
 _KERNEL = HOST.kernel
-MMAP, CLOSE, MADVISE, MEMFD_CREATE = (_KERNEL.numbers[name] for name in ("mmap", "close", "madvise", "memfd_create"))
+MMAP, MUNMAP, CLOSE, MADVISE, MEMFD_CREATE = (
+    _KERNEL.numbers[name] for name in ("mmap", "munmap", "close", "madvise", "memfd_create")
+)
 PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
 MAP_SHARED, MAP_PRIVATE, MAP_FIXED, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE = 1, 2, 0x10, 0x20, 0x100000
 MADV_WIPEONFORK, MADV_POPULATE_WRITE = 18, 23

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...machines.x86_64 import INT3
 from ..maps import PAGE, page_start
 from ..measures import Measure
-from ..model import COUNT, STRING, Refusal
+from ..model import COUNT, LIBRARIES, STRING, Refusal
 from . import code, tables
 from .evaluated import Action, asked
 from .forms import Form
@@ -224,6 +224,8 @@ def _stub(
     counts: tuple[int, Mapping[Measure, int]], back: Back, site: int,
 ) -> bytes:  # fmt: skip
     """Return a spot's stub, to stand at an address; `counts` are the addresses of its counter and its tables."""
+    if spot.target.kind == LIBRARIES:
+        return machine.tell_stub(at, counts[0], back)
     if calls is None:
         return machine.count_stub(at, counts[0], back)
     if not plan.evaluates:

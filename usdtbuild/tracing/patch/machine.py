@@ -11,7 +11,7 @@ from ...machines.numbers import EM_AARCH64
 from ..hosts import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ..maps import Memory
     from ..model import Refusal
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 class Machine(Protocol):
     """A machine's module. Sites whose addresses agree above the low GROUP bits share their stubs, which are at most
-    REACH away from the first of them; FILL is an instruction that nobody may get to."""
+    REACH away from the first of them; FILL is an instruction that nobody may get to. TOLD says where in a `tell_stub`
+    a thread stops ("told"), and where it goes on then ("on")."""
 
     GROUP: int
     REACH: int
     FILL: bytes
+    TOLD: Mapping[str, int]
 
     def find_spots(
         self, plan: Plan, memory: Memory, mirrors: Mirrors, others: Collection[int]
@@ -52,6 +54,9 @@ class Machine(Protocol):
 
     def count_stub(self, at: int, counter: int, back: Back) -> bytes:
         """See `code.count_stub`."""
+
+    def tell_stub(self, at: int, flag: int, back: Back) -> bytes:
+        """See `code.tell_stub`."""
 
     def counting_routines(self, at: int, pid_cell: int, tid_offset: int | None) -> tuple[bytes, Routines]:
         """See `evaluated.routines`."""

@@ -24,6 +24,7 @@ from .injection import (
     MAP_FIXED_NOREPLACE,
     MAP_PRIVATE,
     MAP_SHARED,
+    MUNMAP,
     PROT_EXEC,
     PROT_READ,
     PROT_WRITE,
@@ -51,9 +52,12 @@ WARM, _MOST_WARM = 1 << 20, 8
 class Mapping:
     """Where in the shared file everything is, and the system calls that map it."""
 
-    def __init__(self, made: Layout, entries: int, rings_size: int, *, over: bool = False) -> None:
-        """`over`: rings come in the place of those of an earlier trace."""
-        self.layout, self.rings_size, self._over = made, rings_size, over
+    def __init__(
+        self, made: Layout, entries: int, rings_size: int, *, over: bool = False,
+        unused: Sequence[tuple[int, int]] = (),
+    ) -> None:  # fmt: skip
+        """`over`: rings come in the place of those of an earlier trace. What is `unused` goes."""
+        self.layout, self.rings_size, self._over, self._unused = made, rings_size, over, unused
         self.journal_size = -(-journal.size(entries, len(made.parts)) // PAGE) * PAGE
         self.rings = self.journal_size
         at = self.rings + rings_size
@@ -65,7 +69,7 @@ class Mapping:
         self.ordered = sorted(made.pages)
         at += PAGE * len(self.ordered)
         self.control = at
-        self.control_size = control_size(8 + _MOST_WARM + 2 * len(self.parts) + len(self.ordered))
+        self.control_size = control_size(8 + _MOST_WARM + len(unused) + 2 * len(self.parts) + len(self.ordered))
         self.size = at + self.control_size
 
     def contents(self) -> bytes:
@@ -97,10 +101,12 @@ class Mapping:
         size = min(WARM, first & -PAGE, self.rings_size // RINGS)
         warm = [ring for ring in warm[:_MOST_WARM] if shared.give(self.rings + ring - rings_at, size)]
         calls += [Call(MADVISE, (ring, size, MADV_POPULATE_WRITE)) for ring in warm]
+        calls += [Call(MUNMAP, place) for place in self._unused]
         try:
             results = perform(borrowed, shared, self.control, calls, journal_at + self.journal_size,
                               fixed=MAP_FIXED if again else MAP_FIXED_NOREPLACE)  # fmt: skip
-            failed = next((-r for call, r in zip(calls, results) if -PAGE < r < 0 and call.number != MADVISE), 0)
+            needed = [result for call, result in zip(calls, results) if call.number not in {MADVISE, MUNMAP}]
+            failed = next((-result for result in needed if -PAGE < result < 0), 0)
             if failed:
                 kind = RoomTakenError if failed == errno.EEXIST else TracerError
                 reason = f"can't map the memory that it shares with us: {os.strerror(failed)}"

@@ -15,7 +15,7 @@ from ..maps import PAGE, page_start
 from ..model import CALL, COUNT, Refusal
 from ..templates.x86_64 import TEMPLATES
 from . import code, evaluated, slots
-from .code import Through, count_stub, routines
+from .code import Through, count_stub, routines, tell_stub
 from .forms import JUMP, JUMP_SIZE, PADDED, SHORT_JUMP, Form, Padded, call_ends_within, form_of, is_padded
 from .slots import Load
 from .spot import Spot
@@ -35,6 +35,7 @@ __all__ = [
     "FILL",
     "GROUP",
     "REACH",
+    "TOLD",
     "count_stub",
     "counting_routines",
     "evaluated_stub",
@@ -43,12 +44,14 @@ __all__ = [
     "record_stub",
     "routines",
     "size",
+    "tell_stub",
     "why_not_free",
 ]
 
 # What is within 64 MB shares its stubs, and these may be so far away; the rest of 2 GB is for the way from the mirror.
 GROUP, REACH = 26, 192 << 20
 FILL = INT3
+TOLD = TEMPLATES["tell"].labels
 _LONGEST_SITE = 16
 _FARTHEST = (1 << 31) - PAGE  # that a distance of 32 bits reaches, from anywhere in a stub
 

@@ -24,6 +24,7 @@
         SAVED_X30 = 80
         NO_HOW = 99
         EFAULT = 14
+        SIGURG = 23
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
@@ -82,6 +83,40 @@ end count_\way
 
         count_stub atomic
         count_stub exclusive
+
+template tell
+        stp     x0, x1, [sp, #-64]!
+        stp     x2, x3, [sp, #16]
+        str     x8, [sp, #32]
+        mrs     x8, nzcv
+        str     x8, [sp, #40]
+        mov     x0, #0
+        mov     x1, #0
+        add     x2, sp, #48
+        mov     x3, #8
+        call_kernel rt_sigprocmask
+        ldr     x0, [sp, #48]
+        tbnz    x0, #SIGURG - 1, 1f
+        call_kernel getpid
+        mov     x3, x0
+        call_kernel gettid
+        mov     x1, x0
+        mov     x0, x3
+        mov     x2, #SIGURG
+        call_kernel tgkill
+tell.told:
+        b       2f
+1:      mov     x0, #1
+        adrp    x1, flag
+        add     x1, x1, :lo12:flag
+        str     w0, [x1]
+tell.on:
+2:      ldr     x8, [sp, #40]
+        msr     nzcv, x8
+        ldr     x8, [sp, #32]
+        ldp     x2, x3, [sp, #16]
+        ldp     x0, x1, [sp], #64
+end tell
 
 # -- routines ----------------------------------------------------------------------------------------------------------
 

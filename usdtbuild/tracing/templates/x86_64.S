@@ -32,6 +32,7 @@
         ABOVE = RED_ZONE + 40   # from there to the program's own stack pointer
         NO_HOW = 99             # rt_sigprocmask: no such way to change a mask
         EFAULT = 14
+        SIGURG = 23
 
 # -- going on ----------------------------------------------------------------------------------------------------------
 
@@ -50,6 +51,52 @@ end return
 template count
         lock incq counter(%rip)
 end count
+
+# Tell the tracer, if there is one, that libraries have come or gone: SIGURG stops a thread that is traced, and is ignored
+# where nobody is told of it. Where it is blocked, `flag` says so instead. Keeps all registers.
+template tell
+        lea     -RED_ZONE(%rsp), %rsp
+        push    %rax
+        push    %rcx
+        push    %rdx
+        push    %rsi
+        push    %rdi
+        push    %r10
+        push    %r11
+        push    %rax            # room for the mask
+        mov     $rt_sigprocmask, %eax
+        xor     %edi, %edi
+        xor     %esi, %esi
+        mov     %rsp, %rdx
+        mov     $8, %r10d
+        syscall
+        testl   $1 << SIGURG - 1, (%rsp)
+        jnz     1f
+        mov     $getpid, %eax
+        syscall
+        mov     %eax, (%rsp)
+        mov     $gettid, %eax
+        syscall
+        mov     (%rsp), %edi
+        mov     %eax, %esi
+        mov     $SIGURG, %edx
+        mov     $tgkill, %eax
+        syscall
+tell.told:
+        jmp     2f
+1:      lea     flag(%rip), %rax
+        movl    $1, (%rax)
+tell.on:
+2:      pop     %rax
+        pop     %r11
+        pop     %r10
+        pop     %rdi
+        pop     %rsi
+        pop     %rdx
+        pop     %rcx
+        pop     %rax
+        lea     RED_ZONE(%rsp), %rsp
+end tell
 
 # -- routines ----------------------------------------------------------------------------------------------------------
 

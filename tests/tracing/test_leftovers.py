@@ -1,0 +1,192 @@
+"""What traces leave in a process: as much after forty of them as after two, whatever they traced."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from usdtbuild.tracing.maps import areas
+from usdtbuild.tracing.model import RECORD, Target
+from usdtbuild.tracing.patch.engine import PatchEngine
+from usdtbuild.tracing.patch.injection import NAME_IN_MAPS
+from usdtbuild.tracing.plan import Plan
+from usdtbuild.tracing.selection import Wanted, select
+from usdtbuild.tracing.tracees import Tracees, status_field
+
+PROBES = "abcdefgh"
+PROGRAM = r"""
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <ucontext.h>
+#include "sets.h"
+static volatile int over, seen;
+static ucontext_t here, there;
+static char stack[1 << 18];
+static void *fire(void *nothing) {
+    for (int i = 0; !over; i++) {
+        SETS_A(i); seen = i; SETS_B(i); seen = i; SETS_C(i); seen = i; SETS_D(i); seen = i;
+        SETS_E(i); seen = i; SETS_F(i); seen = i; SETS_G(i); seen = i; SETS_H(i); seen = i;
+    }
+    return nothing;
+}
+static void handle(int number, siginfo_t *info, void *context) {  /* a coroutine is interrupted, and another goes on */
+    (void)number; (void)info; (void)context;
+    swapcontext(&there, &here);
+}
+static void coroutine(void) { fire(NULL); }
+int main(int argc, char **argv) {
+    char line[8];
+    pthread_t threads[2];
+    struct sigaction action = {.sa_flags = SA_SIGINFO | SA_NODEFER};
+    action.sa_sigaction = handle;
+    sigaction(SIGUSR1, &action, NULL);
+    if (argc > 1) {
+        getcontext(&there);
+        there.uc_stack.ss_sp = stack;
+        there.uc_stack.ss_size = sizeof stack;
+        there.uc_link = &here;
+        makecontext(&there, coroutine, 0);
+    }
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &one, NULL);
+    pthread_create(&threads[0], NULL, fire, NULL);
+    pthread_create(&threads[1], NULL, fire, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+    printf("ready %s\n", argv[0]);
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin) && line[0] != 'x') {
+        swapcontext(&here, &there);
+        puts("back");
+        fflush(stdout);
+    }
+    over = 1;
+    if (argc > 1) swapcontext(&here, &there);
+    pthread_join(threads[0], NULL);
+    pthread_join(threads[1], NULL);
+    puts("well");
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("sets")
+    (folder / "sets.c").write_text(PROGRAM)
+    (folder / "sets.d").write_text(f"provider sets {{ {' '.join(f'probe {name}(int i);' for name in PROBES)} }};")
+    module = sys.executable, "-m", "usdtbuild"
+    run(*module, "header", "--formats=dof", "sets.d", "-o", "sets.h", cwd=folder)
+    run(*module, "cc", "--", "gcc", "-O2", "-pthread", "sets.c", "-o", "sets", cwd=folder)
+    return folder / "sets"
+
+
+@pytest.fixture
+def running(program: Path, request: Any) -> Iterator[subprocess.Popen[str]]:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([program, *getattr(request, "param", [])], stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def traced(pid: int, targets: tuple[Target, ...]) -> Iterator[PatchEngine]:
+    """Record hits of what can be patched in the body of the `with`, where the process isn't seized."""
+    tracees = Tracees()
+    engine = PatchEngine(tracees, pid, Plan(RECORD, targets, 8, 1 << 16))
+    with seized(tracees, pid):
+        refused = engine.attach()
+        assert engine.layout is not None, refused
+        assert engine.layout.spots, refused
+    yield engine
+    with seized(tracees, pid), tracees.standing(pid):
+        engine.detach()
+    engine.close()
+
+
+@contextlib.contextmanager
+def seized(tracees: Tracees, pid: int) -> Iterator[None]:
+    tracees.seize(pid)
+    try:
+        yield
+    finally:
+        tracees.stop(pid)
+        tracees.detach(pid)
+
+
+def in_another_process(function: Callable[[], None]) -> None:
+    """What a tracer has left is used by others when it is gone."""
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            function()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def trace(pid: int, probes: tuple[str, ...]) -> None:
+    """Record the probes for a moment."""
+    targets = select(pid, Wanted(probes=tuple(f"sets:{name}" for name in probes))).targets
+    with traced(pid, targets) as engine:
+        time.sleep(0.01)
+        assert sum(engine.collect(len) for _ in range(20))
+
+
+def ours(pid: int) -> tuple[int, int]:
+    """Return how many mappings of traces a process has, and its address space in KB."""
+    return sum(one.name.startswith(NAME_IN_MAPS) for one in areas(pid)), int(status_field(pid, "VmSize").split()[0])
+
+
+def test_forty_traces_of_different_probes_leave_what_two_leave(running: Any) -> None:
+    sets = [one for size in (1, 2, 3) for one in itertools.combinations(PROBES, size)][:40]
+    sizes = []
+    for one in sets:
+        in_another_process(lambda probes=one: trace(running.pid, probes))  # type: ignore[misc]
+        sizes.append(ours(running.pid))
+    mappings, spaces = zip(*sizes)
+    assert max(mappings[2:]) <= max(mappings[:2]) + 6
+    assert max(spaces[2:]) <= max(spaces[:2]) + 1024
+    assert running.communicate("x\n", timeout=60)[0] == "well\n"
+
+
+@pytest.mark.parametrize("running", [["coroutine"]], indirect=True)
+def test_what_a_coroutine_goes_back_to_stays(running: Any) -> None:
+    """A signal takes it out of wherever it is, often out of code of ours, and its stack is in memory of the program."""
+    leader = os.pidfd_open(running.pid)
+    for number in range(12):
+        targets = select(running.pid, Wanted(probes=(f"sets:{PROBES[number % 8]}", "sets:a"))).targets
+
+        def interrupt(wanted: tuple[Target, ...] = targets) -> None:
+            with traced(running.pid, wanted):
+                running.stdin.write("\n")
+                running.stdin.flush()
+                time.sleep(0.02)
+                signal.pidfd_send_signal(leader, signal.SIGUSR1)
+                assert running.stdout.readline() == "back\n"
+
+        in_another_process(interrupt)
+    assert running.communicate("x\n", timeout=60)[0] == "well\n"
