@@ -11,16 +11,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from usdtbuild.tracing import stops
 from usdtbuild.tracing.errors import TracerError
 from usdtbuild.tracing.job import Job
+from usdtbuild.tracing.model import COUNT, RECORD
 from usdtbuild.tracing.selection import Wanted
 from usdtbuild.tracing.session import Session
 from usdtbuild.tracing.tracees import status_field
+from usdtbuild.tracing.worker import Worker
 
 from .conftest import SOURCES
 
@@ -294,3 +298,17 @@ def test_a_killed_trace_leaves_no_file_beside_its_output(scene: Callable[..., Pa
         assert tracer.stdout.readline() == "ready\n"
         tracer.kill()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("what", "times"), [(COUNT, 0), (RECORD, 1)])
+def test_what_a_stop_takes_is_measured_once_and_only_for_breakpoints_whose_time_is_asked_for(
+    what: str, times: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measured = []
+    monkeypatch.setattr(stops, "measure", lambda: (measured.append(1), (3, 1))[1])
+    with (tmp_path / "spool").open("w+b") as spool, Pipe()[0] as link:
+        worker = Worker(link, Job(Wanted(), what, spool=spool.fileno()), set())
+        assert not measured
+        worker.expect_stops()
+        worker.expect_stops()
+    assert (len(measured), worker.tracees.stop_cost) == (times, 3 * times)

@@ -388,6 +388,7 @@ class Arming:
             if site.address in reasons:
                 reasons[site.address] = reasons[site.address]._replace(cure="--trap watches it by a breakpoint")
         if may:
+            self.worker.expect_stops()
             with self.tracees.standing(process.pid):
                 if self.tracees.has_become_another(process.pid):
                     raise ProgramGoneError(process.pid)

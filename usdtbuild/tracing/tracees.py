@@ -88,6 +88,7 @@ class Tracees:
         self.astray: Callable[[Thread], bool] = lambda _: False  # whether a fault is due to us, and made good by now
         self.tells: Callable[[Thread], bool] = lambda _: False  # whether it has stopped to tell us something
         self.stop_cost = 0  # nanoseconds that a stop takes beyond what we see of it, if it was measured
+        self.keeps_stood = False  # whether anybody asks for `stood`
         self.stood: list[tuple[int, int, int]] = []  # thread, since when, and for how long: stops that are over
         self.stood_still = 0.0  # seconds that processes stood for somebody's `standing`
         self.calm = False  # nothing is half done, so whoever hears that the front is gone may leave off
@@ -201,7 +202,7 @@ class Tracees:
             return
         owed, thread.owed = self._owed(thread), 0
         thread.stopped = False
-        if self.stop_cost:
+        if self.keeps_stood:
             self.stood.append((thread.tid, thread.since, time.monotonic_ns() - thread.since + self.stop_cost))
         with contextlib.suppress(OSError):
             if thread.listening and not owed:

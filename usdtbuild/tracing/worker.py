@@ -49,11 +49,12 @@ class Worker:
         self.spool = Writer(wish.spool)
         self.outbox = Outbox(link, self.spool)
         self.tracees = Tracees()
+        self.tracees.keeps_stood = wish.what == RECORD
         self.processes = Processes(self.tracees, wish, self)
         self.events: list[Event] = []
         self._known: set[int] = set()  # processes that the front knows
         self.counts: dict[int, int] = {}
-        self.stopping = False
+        self.stopping = self._is_measured = False
         self.stops = self._spread = self._told_until = 0
         self._next_tick = self._next_count = 0.0
         self._over_at = 0
@@ -162,9 +163,6 @@ class Worker:
 
     def run(self) -> None:
         """Trace until the program ends or the front has had enough."""
-        if self.wish.what == RECORD:
-            with contextlib.suppress(OSError):
-                self.tracees.stop_cost, self._spread = stops.measure()
         if self.wish.argv:
             if not self._start():
                 self.tell(job.Ended(-signal.SIGINT, (), 0.0, {}))
@@ -187,6 +185,13 @@ class Worker:
         told = Stops(self.stops, self.tracees.stop_cost, self._spread) if self.stops else None
         self.tell(job.Ended(code, arming.used, arming.stood_still, self.processes.names, dropped, told))
         self.outbox.send_all()
+
+    def expect_stops(self) -> None:
+        """Breakpoints come, so find out, once, what each takes that nobody sees of it, if anybody asks."""
+        if self.tracees.keeps_stood and not self._is_measured:
+            self._is_measured = True
+            with contextlib.suppress(OSError):
+                self.tracees.stop_cost, self._spread = stops.measure()
 
     def _start(self) -> bool:
         """Start the program; return whether it has begun before somebody wanted it to end."""
