@@ -46,14 +46,19 @@ class _StoppedError(BaseException):
 
 
 def run(command: Callable[[], int], name: str) -> int:
-    """Run a command and return its exit code, never with a traceback of the user's making; `name` begins messages.
-
-    A signal that ends the process ends it here, when temporary files are gone.
-    """
+    """Run a command and return its exit code, never with a traceback of the user's making; `name` begins messages."""
     _prepare_streams()
     for number in (_signal.SIGHUP, _signal.SIGTERM):
         if _signal.getsignal(number) == _signal.SIG_DFL:
             _signal.signal(number, _stop)
+    return ended(command, name)
+
+
+def ended(command: Callable[[], int], name: str) -> int:
+    """Do as `run` does, in a process that has been prepared.
+
+    A signal that ends the process ends it here, when temporary files are gone.
+    """
     try:
         code = command()
         sys.stdout.flush()

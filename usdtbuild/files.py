@@ -12,13 +12,13 @@ from .errors import InputError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from mmap import mmap
 
     Data = bytes | mmap
 
 # From this size on a file is mapped, and copied by the kernel, instead of being read into memory.
-_MAPPED_FROM = 4 << 20
+MAPPED_FROM = 4 << 20
 _MOST_LINKS = 40  # as in path_resolution(7)
 
 
@@ -36,7 +36,7 @@ class Opened:
             posix.set_blocking(descriptor, True)
         self.mapping: mmap | None = None
         self.view: Data
-        if self.size < _MAPPED_FROM:
+        if self.size < MAPPED_FROM:
             self.view = _read_all(descriptor, self.size)
         else:
             import mmap as mmap_module
@@ -71,6 +71,19 @@ def open_input(path: str) -> Opened:
         raise
 
 
+def descriptor_for(path: str, wanted: Callable[[posix.stat_result], bool]) -> int:
+    """Open for reading what somebody else may have put at a path, if it is `wanted`; else return -1. Raises OSError.
+
+    Its status is known before it is opened, and nothing can take its place in between: opening some devices acts.
+    """
+    flags = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
+    place = posix.open(path, posix.O_PATH | posix.O_CLOEXEC)
+    try:
+        return posix.open(f"{SHARED}{place}", flags) if wanted(posix.fstat(place)) else -1
+    finally:
+        posix.close(place)
+
+
 def _read_all(descriptor: int, size: int) -> bytes:
     """Return what there is to read; a file that has the `size` it is said to have is read at once."""
     piece = posix.read(descriptor, size + 1)
@@ -78,7 +91,7 @@ def _read_all(descriptor: int, size: int) -> bytes:
         return piece
     pieces = [piece]
     while True:
-        piece = posix.read(descriptor, _MAPPED_FROM)
+        piece = posix.read(descriptor, MAPPED_FROM)
         if not piece:
             return b"".join(pieces)
         pieces.append(piece)

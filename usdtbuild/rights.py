@@ -7,21 +7,14 @@ gives its rights up first (docs/security.md).
 from __future__ import annotations
 
 import ctypes
-import io
 import os
-import pickle
 import pwd
-import resource
 import struct
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from .errors import InputError, UsageError
-from .limits import ANSWER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # <linux/prctl.h>, <linux/capability.h>
 _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _CLEAR_ALL = 38, 47, 4
@@ -68,6 +61,25 @@ def chosen(name: str) -> User | None:
     return User(entry.pw_uid, entry.pw_gid, entry.pw_name, entry.pw_dir) if entry.pw_uid else None
 
 
+def nobody() -> User | None:
+    """Return the user who has no rights, for root; None where he can't be one who runs us."""
+    if os.geteuid():
+        return None
+    try:
+        entry = pwd.getpwnam("nobody")
+        user = User(entry.pw_uid, entry.pw_gid, entry.pw_name, entry.pw_dir)
+        _check_reach(user)
+    except (KeyError, InputError, OSError):
+        return None
+    return user
+
+
+def least(name: str) -> User | None:
+    """Return the user whose rights suffice to read: who is `chosen`, else for root nobody. Raises UsageError."""
+    user = chosen(name)
+    return user if user is not None or name else nobody()
+
+
 def can_be_given_up(user: User | None) -> bool:
     """Whether this process has rights that `give_up` takes from it."""
     return user is not None or (os.geteuid() != 0 and bool(effective()))
@@ -109,9 +121,9 @@ def _check_reach(user: User) -> None:
     folders = [path for path in (str(Path(__file__).parent), *sys.path) if os.path.exists(path)]  # noqa: PTH110
     own = os.geteuid(), os.getegid(), os.getgroups()
     os.setgroups([])
-    os.setegid(user.gid)
-    os.seteuid(user.uid)
     try:
+        os.setegid(user.gid)
+        os.seteuid(user.uid)
         closed = [path for path in folders if not os.access(path, os.R_OK, effective_ids=True)]
     finally:
         os.seteuid(own[0])
@@ -126,61 +138,3 @@ def with_way_out(error: InputError) -> InputError:
     if "permission denied" in error.what and not error.cure:
         return InputError(error.where, error.what, _CURE)
     return error
-
-
-# -- reading apart -----------------------------------------------------------------------------------------------------
-
-
-class _Records(pickle.Unpickler):
-    """Reads records of ours and what Python has built in, and makes nothing else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        found = super().find_class(module, name) if module.startswith("usdtbuild.") and "." not in name else None
-        if not (isinstance(found, type) and issubclass(found, tuple)):
-            raise pickle.UnpicklingError(f"{module}.{name} is no record")
-        return found
-
-
-def apart(user: User | None, read: Callable[[Callable[[], None] | None], Any]) -> Any:
-    """Return what `read` returns: records. It runs in a child, whose rights end when it calls what it is given.
-
-    So it opens files with our rights, and reads them without. Where there are none to give up it runs here. Raises what
-    `read` raises of InputError and OSError.
-    """
-    if not can_be_given_up(user):
-        return read(None)
-    source, sink = os.pipe()
-    pid = os.fork()
-    if not pid:
-        try:
-            os.close(source)
-            most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a process may have a thousand libraries
-            with open(sink, "wb") as file:  # noqa: PTH123 - a descriptor
-                pickle.dump(_answer(lambda: read(lambda: give_up(user))), file, pickle.HIGHEST_PROTOCOL)
-        finally:
-            os._exit(0)
-    os.close(sink)
-    with open(source, "rb") as file:  # noqa: PTH123
-        said = file.read(ANSWER + 1)
-    os.waitpid(pid, 0)
-    try:
-        if len(said) > ANSWER:
-            raise pickle.UnpicklingError
-        kind, value = _Records(io.BytesIO(said)).load()
-    except Exception:  # whatever a damaged answer makes of it
-        raise InputError("the process that reads files", "has ended, or said too much") from None
-    if kind == "input":
-        raise InputError(*value)
-    if kind == "system":
-        raise OSError(*value)
-    return value
-
-
-def _answer(read: Callable[[], Any]) -> tuple[str, Any]:
-    try:
-        return "value", read()
-    except InputError as error:
-        return "input", (error.where, error.what, error.cure)
-    except OSError as error:
-        return "system", (error.errno, error.strerror, error.filename)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from usdtbuild import apart
 from usdtbuild.cli import main
 from usdtbuild.commands.dof import find
 from usdtbuild.formats.dof import layout
@@ -200,7 +201,10 @@ def test_names_of_files_do_not_reach_the_terminal(usdtbuild: Any, tmp_path: Path
     assert shown["providers"][0]["probes"][0]["function"] == r"\x1b[2Jf\n\xff"
 
 
-def test_damage_of_any_byte_never_ends_in_a_traceback(tmp_path: Path, capfd: Any) -> None:
+def test_damage_of_any_byte_never_ends_in_a_traceback(
+    tmp_path: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "look", lambda user, named, run: run() or 0)  # in this process
     plain = encode(DOF).data
     path = tmp_path / "raw"
     for place in range(len(plain)):

@@ -64,6 +64,13 @@ def test_no_command_prints_a_terminal_s_commands(words: tuple[str, ...], renamed
         assert "\x07" not in text
 
 
+@pytest.mark.parametrize("words", [("list",), ("list", "--wide"), ("verify",), ("functions",), ("calls",)])
+def test_a_name_does_not_forge_lines(words: tuple[str, ...], renamed: Any, command: Any) -> None:
+    said = command(*words, renamed("tick\n\tforged:line"))
+    assert not any(line.lstrip().startswith("forged:") for line in (said.out + said.err).split("\n"))
+    assert "\t" not in said.out
+
+
 def test_trace_prints_no_terminal_s_commands(renamed: Any, attacker: Any, command: Any, folder: Path) -> None:
     program = renamed(ESCAPES)
     named = folder.parent / "odd\x1b[31mname"

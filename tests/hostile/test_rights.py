@@ -8,17 +8,20 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from usdtbuild import rights
+from usdtbuild import apart, rights
 from usdtbuild.errors import InputError, UsageError
+from usdtbuild.files import descriptor_for
 from usdtbuild.tracing.job import Job
 from usdtbuild.tracing.model import Refusal
 from usdtbuild.tracing.selection import Wanted
@@ -156,6 +159,138 @@ def test_who_can_t_read_what_usdtbuild_needs_is_told(monkeypatch: pytest.MonkeyP
     assert os.getresuid() == (0, 0, 0)
 
 
+# -- commands that read files ---------------------------------------------------------------------------------------
+
+LOOKING = [("list",), ("verify",), ("functions",), ("calls",), ("dof", "dump"), ("dof", "check")]
+WHO = {"sudo": (SUDO, "", "daemon"), "root": ({}, "", "nobody"), "named": (SUDO, "games", "games"),
+       "kept": (SUDO, "root", "root")}  # fmt: skip
+
+
+@pytest.mark.parametrize("who", WHO)
+@pytest.mark.parametrize("words", LOOKING, ids="-".join)
+def test_files_are_read_without_rights(
+    words: tuple[str, ...], who: str, forged: Any, folder: Path, everybodys: Any
+) -> None:
+    environment, named, expected = WHO[who]
+    user = pwd.getpwnam(expected)
+    pipe = folder / "pipe"
+    os.mkfifo(pipe, 0o600)
+    writer = os.open(pipe, os.O_RDWR)  # so it waits for more when it is to read
+    with subprocess.Popen(
+        [everybodys.path, "-m", "usdtbuild", *words, *(["--user", named] if named else []), str(pipe)],
+        env={**everybodys.environment, **environment},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
+    ) as command:  # fmt: skip
+        seen: dict[str, list[str]] = {}
+        while command.poll() is None and (not seen or seen["Uid"][0] != str(user.pw_uid)):
+            children = Path(f"/proc/{command.pid}/task/{command.pid}/children").read_text().split()
+            seen = status(children[0]) if children else {}
+            time.sleep(0.01)
+        if seen and user.pw_uid:
+            assert {seen[f"Cap{which}"][0].strip("0") for which in ("Inh", "Prm", "Eff", "Amb")} == {""}
+            assert (seen["Gid"], seen["Groups"]) == ([str(user.pw_gid)] * 4, [])
+            while seen["NoNewPrivs"] != ["1"]:
+                seen = status(children[0])
+        reader = os.open(pipe, os.O_WRONLY)
+        os.close(writer)
+        os.write(reader, forged(b"tick").read_bytes()[:60000])
+        os.close(reader)
+        said = command.communicate(timeout=60)[0]
+    assert seen, said
+    assert "Traceback" not in said
+    assert str(pipe) in said
+
+
+def test_root_reads_what_lies_where_nobody_may_look(
+    run: Any, forged: Any, tmp_path: Path, command: Any, everybodys: Any
+) -> None:
+    command = partial(command, python=everybodys.path, env=everybodys.environment)
+    closed = tmp_path / "closed"
+    closed.mkdir(0o700)
+    run("gcc", "-g", "-c", forged(b"tick").with_suffix(".c"), "-o", closed / "forged.o")
+    run("ar", "rcT", closed / "lib.a", closed / "forged.o")
+    run("gcc", "-g", closed / "forged.o", "-no-pie", "-o", closed / "program")
+    run("objcopy", "--only-keep-debug", closed / "program", closed / "program.debug")
+    run("objcopy", "--strip-all", f"--add-gnu-debuglink={closed / 'program.debug'}", closed / "program")
+    assert "victim:tick" in command("list", closed / "lib.a").out
+    found = command("list", closed).out
+    assert f"{closed / 'lib.a'}(" in found
+    assert f"{closed / 'program'}: " in found
+    assert " main\n" in command("functions", closed / "program").out
+    assert "printf" in command("calls", closed / "program").out
+    outside = tmp_path / "lib.a"
+    run("ar", "rcT", outside, closed / "forged.o")
+    assert "victim:tick" in command("list", outside).out  # below the archive's own folder
+    inside = closed / "inner"
+    inside.mkdir()
+    run("ar", "rcT", inside / "lib.a", closed / "forged.o")
+    said = command("list", inside / "lib.a")
+    assert said.code == 1
+    assert "permission denied; --user root keeps root's rights" in said.err
+    assert "victim:tick" in command("list", "--user", "root", inside / "lib.a").out
+
+
+CUT = """
+import os, sys
+from usdtbuild import apart, cli
+from usdtbuild.commands import list_
+before = list_.inspect
+def inspect(image):
+    os.truncate(sys.argv[2], 4096)  # as its owner can at any time
+    return before(image)
+list_.inspect = inspect
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.parametrize("more", [(), ("--user", "root")])
+def test_a_file_that_is_cut_short_is_one_clear_error(more: tuple[str, ...], forged: Any) -> None:
+    path = forged(b"tick")
+    path.chmod(0o777)
+    os.truncate(path, 8 << 20)  # from 4 MB on it is mapped
+    with path.open("ab") as file:
+        file.write(path.read_bytes()[:60000])
+    done = subprocess.run([sys.executable, "-c", CUT, "list", str(path), *more],
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.stderr == f"usdtbuild: {path}: was cut short while it was read; try again when nobody changes it\n"
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_what_a_path_stands_for_is_known_before_it_is_opened(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    looked: list[int] = []
+
+    def wanted(found: os.stat_result) -> bool:
+        looked.append(found.st_mode)
+        pipe.unlink()
+        pipe.write_text("another")
+        return len(looked) > 1
+
+    assert descriptor_for(str(pipe), wanted) == -1
+    assert stat.S_ISFIFO(looked[0])
+    descriptor = descriptor_for(str(pipe), wanted)  # it has been replaced again
+    assert os.read(descriptor, 9) == b"another"
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("command_", ["functions", "list --source"])
+def test_a_debug_file_that_turns_into_a_fifo(
+    command_: str, run: Any, forged: Any, folder: Path, attacker: Any, command: Any, tmp_path: Path
+) -> None:
+    debug = folder / "program.debug"
+    path = forged(b"tick")
+    run("objcopy", "--only-keep-debug", path, debug)
+    run("objcopy", "--strip-all", f"--add-gnu-debuglink={debug}", path, folder / "program")
+    debug.rename(tmp_path / "debug")
+    (tmp_path / "debug").chmod(0o644)
+    run("gcc", "-O2", Path(__file__).with_name("fifo_swapper.c"), "-o", tmp_path / "swapper")
+    folder.chmod(0o777)
+    assert attacker(tmp_path / "swapper", debug, tmp_path / "debug").stdout.readline()
+    for _ in range(10):
+        assert command(*command_.split(), folder / "program", timeout=20).code == 0
+
+
 # -- reading apart -----------------------------------------------------------------------------------------------------
 
 
@@ -182,7 +317,7 @@ def test_files_are_opened_with_rights_and_read_without(tmp_path: Path, user: rig
                 return Refusal(file.read(), f"{os.getresuid()} {os.getgroups()}")
         return Refusal("read again", "")
 
-    found = rights.apart(user, read)
+    found = apart.apart(user, read)
     uid = user.uid
     assert found == Refusal("x", f"({uid}, {uid}, {uid}) []")
     assert os.getresuid() == (0, 0, 0)
@@ -209,7 +344,7 @@ class EvilRecord(Evil):
 def test_what_has_no_rights_can_only_answer_with_records(
     kind: Any, tmp_path: Path, user: rights.User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rights, "ANSWER", 1000)
+    monkeypatch.setattr(apart, "ANSWER", 1000)
 
     def read(_: Any) -> Any:
         if kind == "dies":
@@ -217,7 +352,7 @@ def test_what_has_no_rights_can_only_answer_with_records(
         return "x" * 2000 if kind == "large" else kind(tmp_path / "made")
 
     with pytest.raises(InputError, match="has ended, or said too much"):
-        rights.apart(user, read)
+        apart.apart(user, read)
     assert not (tmp_path / "made").exists()
 
 
@@ -227,7 +362,7 @@ def test_errors_come_through(error: Exception, user: rights.User) -> None:
         raise error
 
     with pytest.raises(type(error)) as caught:
-        rights.apart(user, read)
+        apart.apart(user, read)
     assert str(caught.value) == str(error)
 
 

@@ -13,9 +13,11 @@ import click
 from ..errors import InputError, UsdtError
 from ..functions.calls.libraries import Libraries, with_libraries
 from ..functions.calls.read import read_calls
-from ..inspection.targets import files, in_folder, loaded, process_number
+from ..inspection.targets import files, in_folder
 from ..record import NamedTuple
 from ..text import one_line
+from . import checked
+from .looking import look
 from .progress import progress
 from .say import echo
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from ..elf.image import Image
     from ..functions.calls.bound import SlotContent
     from ..functions.calls.model import Call, CallReport, CallSite
+    from ..inspection.targets import Process
+    from .looking import Processes
 
 # Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/commands/calls.md.
 JSON_VERSION = 1
@@ -59,6 +63,7 @@ class _Wanted(NamedTuple):
 @click.option("--sysroot", default="", metavar="DIR", help="Where the libraries of another machine are.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--demangle/--no-demangle", default=True, help="Show C++ and Rust functions as they were written.")
+@checked.user
 def command(
     targets: tuple[str, ...],
     patterns: tuple[str, ...],
@@ -67,6 +72,7 @@ def command(
     sysroot: str,
     as_json: bool,
     demangle: bool,
+    user: str,
 ) -> int:
     """Show the functions of libraries that can be called, with their slots and stubs.
 
@@ -74,23 +80,27 @@ def command(
     """
     gc.set_threshold(_AT_ONCE)
     wanted = _Wanted(patterns, libraries, sites, Libraries(sysroot))
-    found: list[_File] = []
-    failed = False
-    with progress("Looked at") as tick:
-        for target in targets:
-            try:
-                seen = list(_look(target, wanted, tick))
-            except UsdtError as error:
-                echo(f"usdtbuild: {error}", err=True)
-                failed = True
-                continue
-            found += _select(target, seen, wanted)
-    names = _demangled(found) if demangle else {}
-    if as_json:
-        echo(_document(found, names))
-    else:
-        _print(found, names, wanted)
-    return int(failed)
+
+    def run(processes: Processes) -> int:
+        found: list[_File] = []
+        failed = False
+        with progress("Looked at") as tick:
+            for target in targets:
+                try:
+                    seen = list(_look(target, processes, wanted, tick))
+                except UsdtError as error:
+                    echo(f"usdtbuild: {error}", err=True)
+                    failed = True
+                    continue
+                found += _select(target, seen, wanted)
+        names = _demangled(found) if demangle else {}
+        if as_json:
+            echo(_document(found, names))
+        else:
+            _print(found, names, wanted)
+        return int(failed)
+
+    return look(user, targets, run, *([sysroot] if sysroot else []))
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------
@@ -100,10 +110,10 @@ def _trouble(error: InputError) -> None:
     echo(f"usdtbuild: {error}", err=True)
 
 
-def _look(target: str, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[_File]:
-    pid = process_number(target)
-    if pid is not None:
-        yield from _process(pid, wanted, tick)
+def _look(target: str, processes: Processes, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[_File]:
+    process = processes.of(target)
+    if process is not None:
+        yield from _process(process, wanted, tick)
         return
     for image in files(target, _trouble):
         tick(image.path)
@@ -117,21 +127,20 @@ def _read(image: Image, wanted: _Wanted) -> CallReport:
     return report._replace(calls=with_libraries(image, report.calls, wanted.find))
 
 
-def _process(pid: int, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[_File]:
+def _process(process: Process, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[_File]:
     from ..functions.calls.bound import MappedFiles, held
-    from ..inspection.process import ProcessMemory, mapped_files
 
-    places = MappedFiles(mapped_files(pid))
-    with ProcessMemory(pid) as memory:
-        for image, bias in loaded(pid, _trouble):
-            tick(image.path)
-            try:
-                report = _read(image, wanted)
-            except InputError as error:
-                _trouble(error)
-                continue
-            chosen = _chosen(report, wanted)
-            yield _File(report, chosen, pid, bias, tuple(held(report, call, bias, memory, places) for call in chosen))
+    places = MappedFiles(process.mapped)
+    for image, bias in process.loaded(_trouble):
+        tick(image.path)
+        try:
+            report = _read(image, wanted)
+        except InputError as error:
+            _trouble(error)
+            continue
+        chosen = _chosen(report, wanted)
+        content = tuple(held(report, call, bias, process.memory, places) for call in chosen)
+        yield _File(report, chosen, process.pid, bias, content)
 
 
 def _chosen(report: CallReport, wanted: _Wanted) -> tuple[Call, ...]:

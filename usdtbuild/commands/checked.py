@@ -10,9 +10,11 @@ import click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import TypeVar
 
     Text = TypeVar("Text", str, "str | None")
+    Command = TypeVar("Command", bound=Callable[..., object])
 
 _LONGEST = 1e9  # seconds: more than thirty years; what adds more to a clock is no time any more
 _UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
@@ -47,6 +49,15 @@ def text(ctx: click.Context, param: click.Parameter, value: Text) -> Text:
     if not value.strip():
         raise click.BadParameter("it is empty.", ctx, param)
     return value
+
+
+def user(command: Command) -> Command:
+    """Add the option that says who reads files."""
+    option = click.option(
+        "--user", default="", metavar="NAME", callback=text,
+        help="As root: read files as this user.  [default: who called sudo, or nobody]",
+    )  # fmt: skip
+    return option(command)
 
 
 def address(ctx: click.Context, param: click.Parameter, value: str) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .. import apart
 from ..elf.layout import ET_REL
 from ..errors import InputError, UsageError
-from ..files import open_input
 from ..formats.dof import layout
 from ..formats.dof.check import PLATFORMS, REJECTED, DofFinding, check, made_for
 from ..formats.dof.decode import decode, split
@@ -18,6 +18,7 @@ from ..formats.dof.merge import merge, resolve
 from ..formats.dof.types import Dof, DofError
 from ..record import NamedTuple
 from ..text import one_line
+from . import checked
 from .rich_table import print_table
 from .say import echo
 
@@ -54,21 +55,26 @@ def command() -> None:
 @click.argument("file")
 @click.option("--merged", is_flag=True, help="Show the one DOF that the runtime makes of a program's, and registers.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def dump(file: str, merged: bool, as_json: bool) -> None:
+@checked.user
+def dump(file: str, merged: bool, as_json: bool, user: str) -> int:
     """Print what the DOF in FILE says: providers, probes, functions, offsets, arguments, stability.
 
     Addresses are those of the file where it has any; in objects and raw DOF they are what stands in the field.
     """
-    pieces = find(file)
-    if merged:
-        pieces = [_merged(file, pieces)]
-    shown = [(piece, _decode(file, piece)) for piece in pieces]
-    if as_json:
-        echo(json.dumps([_as_dict(piece, dof) for piece, dof in shown], indent=2))
-        return
-    console = _console()
-    for piece, dof in shown:
-        _print(console, piece, dof)
+
+    def run() -> None:
+        pieces = find(file)
+        if merged:
+            pieces = [_merged(file, pieces)]
+        shown = [(piece, _decode(file, piece)) for piece in pieces]
+        if as_json:
+            echo(json.dumps([_as_dict(piece, dof) for piece, dof in shown], indent=2))
+            return
+        console = _console()
+        for piece, dof in shown:
+            _print(console, piece, dof)
+
+    return apart.look(user, [file], run)
 
 
 @command.command(name="check")
@@ -78,22 +84,27 @@ def dump(file: str, merged: bool, as_json: bool) -> None:
     help="Check against this system; may be repeated. Default: those that the DOF was made for.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def check_command(file: str, platforms: tuple[str, ...], as_json: bool) -> int:
+@checked.user
+def check_command(file: str, platforms: tuple[str, ...], as_json: bool, user: str) -> int:
     """Say whether consumers would take the DOF in FILE. Exit code 1 if one would reject it or ignore a part of it."""
-    results = [
-        (piece, platform, check(piece.data, platform) + _misfits(piece))
-        for piece in find(file)
-        for platform in platforms or made_for(piece.data)
-    ]
-    if as_json:
-        echo(json.dumps([_result(*result) for result in results], indent=2))
-    else:
-        for piece, platform, findings in results:
-            echo(f"DOF at offset {piece.offset:#x}: {platform}: " + ("" if findings else "accepted"))
-            for finding in findings:
-                effect = "rejects it" if finding.effect == REJECTED else "ignores this"
-                echo(f"  {platform} {effect}: {one_line(finding.what)}")
-    return int(any(findings for _, _, findings in results))
+
+    def run() -> int:
+        results = [
+            (piece, platform, check(piece.data, platform) + _misfits(piece))
+            for piece in find(file)
+            for platform in platforms or made_for(piece.data)
+        ]
+        if as_json:
+            echo(json.dumps([_result(*result) for result in results], indent=2))
+        else:
+            for piece, platform, findings in results:
+                echo(f"DOF at offset {piece.offset:#x}: {platform}: " + ("" if findings else "accepted"))
+                for finding in findings:
+                    effect = "rejects it" if finding.effect == REJECTED else "ignores this"
+                    echo(f"  {platform} {effect}: {one_line(finding.what)}")
+        return int(any(findings for _, _, findings in results))
+
+    return apart.look(user, [file], run)
 
 
 # -- finding -----------------------------------------------------------------------------------------------------------
@@ -101,7 +112,10 @@ def check_command(file: str, platforms: tuple[str, ...], as_json: bool) -> int:
 
 def find(path: str) -> list[Piece]:
     """Return every DOF in a file: all of a raw file, or the DOF sections of an ELF file. Raises InputError."""
-    with open_input(path) as opened:
+    opened = apart.open_named(path)
+    if opened is None:
+        raise InputError(path, "is a folder")
+    with opened:
         data = opened.view  # of a large file a mapping, of which only what is looked at is read
     if data[:4] == b"\x7fELF":
         pieces = _in_elf(path, data)

@@ -18,9 +18,11 @@ from ..functions.entry import REASONS
 from ..functions.read import FunctionReader, ReadOptions, is_pe, read_functions
 from ..functions.report import WARNINGS, Function, FunctionReport
 from ..inspection.records import site_places
-from ..inspection.targets import contents, in_folder, process_number
+from ..inspection.targets import contents, in_folder
 from ..record import NamedTuple
 from ..text import one_line, shown
+from . import checked
+from .looking import look
 from .rich_table import print_table
 from .say import echo, style
 
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
     from ..functions.explain import Explanation
     from ..functions.rows import ReadMemory
     from ..inspection.process import ProcessMemory
-    from ..inspection.targets import Content
+    from ..inspection.targets import Content, Process
+    from .looking import Processes
 
     Match = Callable[[str], bool]
 
@@ -82,6 +85,7 @@ class _Wanted(NamedTuple):
 @click.option("--totals", is_flag=True, help="Print the totals only.")
 @click.option("--all-modules", is_flag=True, help="Of a process, list the files without patchable entries too.")
 @click.option("--debug-dir", metavar="DIR", help="Where separate debug files are.  [default: /usr/lib/debug]")
+@checked.user
 def command(
     targets: tuple[str, ...],
     as_json: bool,
@@ -96,7 +100,8 @@ def command(
     totals: bool,
     all_modules: bool,
     debug_dir: str | None,
-) -> None:
+    user: str,
+) -> int:
     """List the functions of each BINARY, OBJECT or process, hotpatchable or not, with the reason.
 
     A number means the process with that number; a file of such a name is given as ./1234.
@@ -112,15 +117,19 @@ def command(
     wanted = _Wanted(
         _patterns(include, match), _patterns(exclude, match), min_size, only or "", demangle, explain, options
     )
-    files: list[_File] = []
-    for target in targets:
-        pid = process_number(target)
-        files += _process(pid, wanted, all_modules) if pid is not None else _files(target, wanted)
-    if as_json:
-        echo(json.dumps({"files": [_as_json(file) for file in files]}, indent=2))
-        return
-    for number, file in enumerate(files):
-        _print(file._replace(brief=file.brief or totals), number > 0)
+
+    def run(processes: Processes) -> None:
+        files: list[_File] = []
+        for target in targets:
+            process = processes.of(target)
+            files += _process(process, wanted, all_modules) if process is not None else _files(target, wanted)
+        if as_json:
+            echo(json.dumps({"files": [_as_json(file) for file in files]}, indent=2))
+            return
+        for number, file in enumerate(files):
+            _print(file._replace(brief=file.brief or totals), number > 0)
+
+    return look(user, targets, run, options.debug_folder)
 
 
 # -- selecting -------------------------------------------------------------------------------------------------------
@@ -199,29 +208,17 @@ def _selected(report: FunctionReport, reader: FunctionReader | None, wanted: _Wa
     return _File(report, functions, names, explanations)
 
 
-def _process(pid: int, wanted: _Wanted, all_modules: bool) -> list[_File]:
+def _process(process: Process, wanted: _Wanted, all_modules: bool) -> list[_File]:
     """Return a file for every module of a process, with the addresses and the bytes that the process has."""
-    from ..inspection.process import ProcessMemory, load_biases, open_mapped, program_files
-
     files = []
-    with ProcessMemory(pid) as memory:
-        for module in program_files(pid):
-            try:
-                with open_mapped(pid, module) as opened:
-                    image = Image(opened.view, module.path, FUNCTIONS)
-                biases = load_biases(image, module.mappings)
-            except InputError as error:
-                _warn(error)
-                continue
-            for bias in biases:
-                reads = memory.read(module.mappings[0].start, 1) is not None
-                file = _elf(image, wanted, _at_bias(memory, bias) if reads else None)
-                note = "" if reads else "the process's memory can't be read: only its files were checked"
-                brief = not all_modules and not file.report.tables
-                report = file.report._replace(path=module.path)
-                files.append(file._replace(report=report, bias=bias, note=note, brief=brief))
+    start = process.mapped[0].mappings[0].start if process.mapped else 0
+    reads = process.memory.read(start, 1) is not None
+    for image, bias in process.loaded(_warn, FUNCTIONS):
+        file = _elf(image, wanted, _at_bias(process.memory, bias) if reads else None)
+        note = "" if reads else "the process's memory can't be read: only its files were checked"
+        files.append(file._replace(bias=bias, note=note, brief=not all_modules and not file.report.tables))
     if not files:
-        raise InputError(f"process {pid}", "has no file in memory whose functions can be read")
+        raise InputError(f"process {process.pid}", "has no file in memory whose functions can be read")
     return files
 
 

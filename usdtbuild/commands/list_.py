@@ -16,10 +16,12 @@ import click
 from ..elf.debug_files import DEBUG_FOLDER
 from ..errors import InputError, UsageError, UsdtError
 from ..inspection.probes import inspect
-from ..inspection.targets import files, loaded, process_number
+from ..inspection.targets import files, process_number
 from ..model import dashed
 from ..record import NamedTuple
-from ..text import shown
+from ..text import one_line, shown
+from . import checked
+from .looking import look
 from .progress import progress
 from .say import echo, style
 from .table import Column, draw
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from ..inspection.probes import Inspection, SeenArgument, SeenProbe, SeenSite, Semaphore
     from ..inspection.process import ProcessMemory
     from ..inspection.source_lines import Frame
+    from ..inspection.targets import Process
+    from .looking import Processes
 
 # Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/commands/list.md.
 JSON_VERSION = 1
@@ -52,6 +56,7 @@ _COLUMNS = tuple(column.heading for column in _DRAWN)
 @click.option("--source", is_flag=True, help="Show each site's file and line, from debug information.")
 @click.option("--debug-dir", metavar="DIR", help="Where separate debug files are.  [default: /usr/lib/debug]")
 @click.option("--demangle/--no-demangle", default=True, help="Show C++ and Rust functions as they were written.")
+@checked.user
 def command(
     targets: tuple[str, ...],
     patterns: tuple[str, ...],
@@ -60,6 +65,7 @@ def command(
     source: bool,
     debug_dir: str | None,
     demangle: bool,
+    user: str,
 ) -> int:
     """Show what tracers see: each probe's sites, with their arguments and semaphore.
 
@@ -67,22 +73,26 @@ def command(
     """
     if debug_dir and not source:
         raise UsageError("--debug-dir: only --source reads debug files")
-    found: list[Inspection] = []
-    failed = False
     wanted = _Wanted(patterns, source, debug_dir or DEBUG_FOLDER)
-    with progress("Looked at") as tick:
-        for target in targets:
-            inspections = _look(target, wanted, tick)
-            failed |= inspections is None
-            if inspections is not None:
-                found += _select(target, inspections, patterns)
-    names = _demangled(found) if demangle else {}
-    if as_json:
-        document = {"format": "usdtbuild-list", "version": JSON_VERSION, "files": [as_record(i, names) for i in found]}
-        echo(json.dumps(document, indent=2))
-    else:
-        _print(found, names, drawn=not wide and sys.stdout.isatty())
-    return int(failed)
+
+    def run(processes: Processes) -> int:
+        found: list[Inspection] = []
+        failed = False
+        with progress("Looked at") as tick:
+            for target in targets:
+                inspections = _look(target, processes, wanted, tick)
+                failed |= inspections is None
+                if inspections is not None:
+                    found += _select(target, inspections, patterns)
+        names = _demangled(found) if demangle else {}
+        if as_json:
+            files = [as_record(one, names) for one in found]
+            echo(json.dumps({"format": "usdtbuild-list", "version": JSON_VERSION, "files": files}, indent=2))
+        else:
+            _print(found, names, drawn=not wide and sys.stdout.isatty())
+        return int(failed)
+
+    return look(user, targets, run, wanted.debug_folder)
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------
@@ -100,19 +110,21 @@ class _Wanted(NamedTuple):
     debug_folder: str
 
 
-def _look(target: str, wanted: _Wanted, tick: Callable[[str], None]) -> list[Inspection] | None:
+def _look(target: str, processes: Processes, wanted: _Wanted, tick: Callable[[str], None]) -> list[Inspection] | None:
     """Return what a target shows, all of it or, with a line on stderr, None."""
     try:
-        return list(_inspections(target, wanted, tick))
+        return list(_inspections(target, processes, wanted, tick))
     except UsdtError as error:
         echo(f"usdtbuild: {error}", err=True)
         return None
 
 
-def _inspections(target: str, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[Inspection]:
-    pid = process_number(target)
-    if pid is not None:
-        yield from _process(pid, wanted, tick)
+def _inspections(
+    target: str, processes: Processes, wanted: _Wanted, tick: Callable[[str], None]
+) -> Iterator[Inspection]:
+    process = processes.of(target)
+    if process is not None:
+        yield from _process(process, wanted, tick)
         return
     for image in files(target, _trouble):
         tick(image.path)
@@ -141,19 +153,16 @@ def _with_sources(image: Image, seen: Inspection, wanted: _Wanted, tick: Callabl
     return seen._replace(probes=tuple(probes))
 
 
-def _process(pid: int, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[Inspection]:
-    from ..inspection.process import ProcessMemory
-
-    with ProcessMemory(pid) as memory:
-        for image, bias in loaded(pid, _trouble):
-            tick(image.path)
-            try:
-                seen = _with_sources(image, inspect(image), wanted, tick)
-            except InputError as error:
-                _trouble(error)
-                continue
-            probes = tuple(_at_run_time(probe, bias, memory, seen.little) for probe in seen.probes)
-            yield seen._replace(probes=probes, pid=pid, load_bias=bias)
+def _process(process: Process, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[Inspection]:
+    for image, bias in process.loaded(_trouble):
+        tick(image.path)
+        try:
+            seen = _with_sources(image, inspect(image), wanted, tick)
+        except InputError as error:
+            _trouble(error)
+            continue
+        probes = tuple(_at_run_time(probe, bias, process.memory, seen.little) for probe in seen.probes)
+        yield seen._replace(probes=probes, pid=process.pid, load_bias=bias)
 
 
 def _at_run_time(probe: SeenProbe, bias: int, memory: ProcessMemory, little: bool) -> SeenProbe:
@@ -249,7 +258,7 @@ def _title(found: Inspection) -> str:
     formats = len({probe.format for probe in found.probes})
     count += f", in {formats} formats" if formats > 1 else ""
     loaded_at = f", loaded at {found.load_bias:#x} in process {found.pid}" if found.load_bias is not None else ""
-    return f"{found.path}: {found.kind}, {found.machine}{loaded_at}: {count}"
+    return f"{one_line(found.path)}: {found.kind}, {found.machine}{loaded_at}: {count}"
 
 
 def _plural(count: int, word: str) -> str:
@@ -265,10 +274,11 @@ def _row(found: Inspection, probe: SeenProbe, number: int, site: SeenSite, names
     remarks += ["is-enabled"] if site.record.is_enabled else []
     name = f"{probe.provider}:{probe.name}" + (f" ({', '.join(remarks)})" if remarks else "")
     arguments = ", ".join(map(_argument, site.arguments))
-    return (
+    cells = (
         name, f"{number}/{len(probe.sites)}", where, function, arguments, _semaphore(found, site.semaphore),
         _source(site.source or (), names),
     )  # fmt: skip
+    return tuple(map(one_line, cells))
 
 
 def _source(frames: Sequence[Frame], names: dict[str, str]) -> str:

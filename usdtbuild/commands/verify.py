@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from .. import apart
 from ..errors import UsageError, UsdtError
 from ..inspection.targets import files
-from ..text import shown
+from ..text import one_line
 from ..verify import ERROR, NAMES, NOTE, WARNING, Finding, FoundAt, Verified, missing_everywhere, verify
+from . import checked
 from .progress import progress
 from .say import echo
 
@@ -33,38 +34,44 @@ _STYLES = {ERROR: "bold red", WARNING: "bold yellow", NOTE: "bold cyan"}
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
 @click.option("--ignore", "ignored", multiple=True, metavar="NAME", help="Leave out these findings.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@checked.user
 def command(
-    targets: tuple[str, ...], provider_files: tuple[str, ...], strict: bool, ignored: tuple[str, ...], as_json: bool
-) -> int:
+    targets: tuple[str, ...], provider_files: tuple[str, ...], strict: bool, ignored: tuple[str, ...], as_json: bool,
+    user: str,
+) -> int:  # fmt: skip
     """Check everything that is known to keep probes from being seen or from firing.
 
     Each finding says what is wrong, where, and what cures it. Exits with 1 if there is an error.
     """
     _check_names(ignored)
     expected = _read_providers(provider_files)
-    reports: list[Verified] = []
-    failed = False
-    with progress("Verified") as tick:
-        for target in targets:
-            found = _look(target, expected, tick)
-            failed |= found is None
-            reports += found or []
-    if expected and not failed:
-        reports += _missing(reports, expected, provider_files)
-    reports = [_without(report, ignored) for report in reports]
-    counted = [ERROR, WARNING] if strict else [ERROR]
-    failed |= any(report.count(severity) for report in reports for severity in counted)
-    if as_json:
-        document = {
-            "format": "usdtbuild-verify",
-            "version": JSON_VERSION,
-            "passed": not failed,
-            "files": [_as_record(report) for report in reports],
-        }
-        echo(json.dumps(document, indent=2))
-    else:
-        _print(reports)
-    return int(failed)
+
+    def run() -> int:
+        reports: list[Verified] = []
+        failed = False
+        with progress("Verified") as tick:
+            for target in targets:
+                found = _look(target, expected, tick)
+                failed |= found is None
+                reports += found or []
+        if expected and not failed:
+            reports += _missing(reports, expected, provider_files)
+        reports = [_without(report, ignored) for report in reports]
+        counted = [ERROR, WARNING] if strict else [ERROR]
+        failed |= any(report.count(severity) for report in reports for severity in counted)
+        if as_json:
+            document = {
+                "format": "usdtbuild-verify",
+                "version": JSON_VERSION,
+                "passed": not failed,
+                "files": [_as_record(report) for report in reports],
+            }
+            echo(json.dumps(document, indent=2))
+        else:
+            _print(reports)
+        return int(failed)
+
+    return apart.look(user, targets, run)
 
 
 def _check_names(ignored: Sequence[str]) -> None:
@@ -110,7 +117,7 @@ def _reports(target: str, expected: dict[str, Provider], tick: Callable[[str], N
 
 def _nothing_in(target: str) -> Verified:
     """Return the report on an archive or folder in which no file has to do with probes."""
-    kind = "folder" if Path(target).is_dir() else "archive"
+    kind = "folder" if apart.is_folder(target) else "archive"
     cure = "see that the probe calls are compiled in; build it with `usdtbuild cc` as the compiler"
     return Verified(target, kind, 0, 0, (Finding("no-probes", WARNING, "none of its files has a probe", (), cure),))
 
@@ -131,7 +138,7 @@ def _print(reports: Sequence[Verified]) -> None:
     for report in reports:
         for finding in report.findings:
             _print_finding(report, finding)
-        echo(_summary(report))
+        echo(one_line(_summary(report)))
 
 
 def _print_finding(report: Verified, finding: Finding) -> None:
@@ -141,16 +148,16 @@ def _print_finding(report: Verified, finding: Finding) -> None:
         from rich.console import Console
         from rich.text import Text
 
-        line = Text.assemble(shown(f"{report.path}: "), (f"{severity}: ", _STYLES[severity]), shown(finding.what))
+        line = Text.assemble(one_line(f"{report.path}: "), (f"{severity}: ", _STYLES[severity]), one_line(finding.what))
         line.append(f" [{finding.check}]", style="dim")
         Console(highlight=False).print(line, soft_wrap=True)
     else:
-        echo(f"{report.path}: {severity}: {finding.what} [{finding.check}]")
+        echo(one_line(f"{report.path}: {severity}: {finding.what} [{finding.check}]"))
     for place in finding.places[:_SHOWN_PLACES]:
-        echo(f"    at {_place(place)}")
+        echo(one_line(f"    at {_place(place)}"))
     if len(finding.places) > _SHOWN_PLACES:
         echo(f"    and {len(finding.places) - _SHOWN_PLACES} more")
-    echo(f"    cure: {finding.cure}")
+    echo(one_line(f"    cure: {finding.cure}"))
 
 
 def _place(place: FoundAt) -> str:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from ..elf.image import Image
 from ..elf.layout import SHF_EXECINSTR, SHT_GROUP
 from ..elf.relocations import words
-from ..elf.space import map_file
 from ..errors import InputError
+from ..files import open_input
 from ..functions.entry import REASONS
 from ..functions.read import ReadOptions, read_functions
 from ..functions.table import STANDARD
@@ -162,7 +162,8 @@ def check_comdat(
 
 def _outside_groups(path: str) -> bool:
     """Whether a table outside any group has relocations, while the object has groups with code."""
-    image = Image(map_file(path), path)
+    with open_input(path) as opened:
+        image = Image(opened.view, path)
     members: set[int] = set()
     for section in image.sections:
         if section.type == SHT_GROUP:  # a word of flags, then the members

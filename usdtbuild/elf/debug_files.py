@@ -6,9 +6,10 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..apart import open_binary
 from ..errors import InputError
 from .image import Image
-from .space import FUNCTIONS, AddressSpace, map_file
+from .space import FUNCTIONS, AddressSpace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,10 +45,14 @@ def _candidates(image: Image, folder: str) -> list[tuple[Path, int | None]]:
 def debug_files(image: Image, folder: str = DEBUG_FOLDER) -> Iterator[AddressSpace]:
     """Yield the file's own separate debug files; one with another build id or CRC is not its own."""
     for path, crc in _candidates(image, folder):
-        if not path.is_file() or path.resolve() == Path(image.path).resolve():
+        if path.resolve() == Path(image.path).resolve():
             continue
         try:
-            debug = AddressSpace(Image(map_file(str(path)), str(path), FUNCTIONS), debug_file=True)
+            opened = open_binary(str(path))
+            if opened is None:
+                continue
+            with opened:
+                debug = AddressSpace(Image(opened.view, str(path), FUNCTIONS), debug_file=True)
         except InputError:
             continue
         mine, other = image.build_id, debug.file.build_id

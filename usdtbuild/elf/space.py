@@ -8,9 +8,7 @@ contents are the opened file's.
 
 from __future__ import annotations
 
-import mmap
 from bisect import bisect_right
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -23,7 +21,6 @@ from .sections import ImageSection
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .headers import Data
     from .image import Image
     from .relocations import Relocation
     from .symbols import SymbolTable
@@ -204,17 +201,3 @@ class AddressSpace:
         if index < 0 or address > self.spans[index].end:
             return ShownAddress("", address)
         return ShownAddress(self._names[self.spans[index].start], address - self.spans[index].start)
-
-
-def map_file(path: str) -> Data:
-    """Return the bytes of the file at `path`, mapped where that is possible. Raises InputError."""
-    try:
-        with Path(path).open("rb") as file:
-            try:
-                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except ValueError:  # an empty file can't be mapped
-                return b""
-            except OSError:  # a pipe or a device: read what it gives
-                return file.read()
-    except OSError as error:
-        raise InputError(path, f"can't be read: {error.strerror}") from None

@@ -18,7 +18,8 @@ from .. import machines
 from ..elf import layout as elf
 from ..elf.debug_files import DEBUG_FOLDER
 from ..elf.image import Image
-from ..elf.space import FUNCTIONS, AddressSpace, map_file
+from ..elf.space import FUNCTIONS, AddressSpace
+from ..files import open_input
 from ..record import NamedTuple
 from . import nops
 from .entry import (
@@ -80,7 +81,9 @@ def read_functions(
 
     `data` is the file's content, if the caller has it. Raises InputError if the file can't be read or is damaged.
     """
-    data = map_file(path) if data is None else data
+    if data is None:
+        with open_input(path) as opened:
+            data = opened.view
     if is_pe(data):
         from .pe import read_pe
 

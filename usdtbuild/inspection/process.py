@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..elf.image import MAGIC
 from ..errors import InputError
-from ..files import Opened
+from ..files import Opened, descriptor_for
 from ..record import NamedTuple
 
 if TYPE_CHECKING:
@@ -149,34 +149,34 @@ def read_mapped(descriptor: int, file: MappedFile) -> Opened:
 def descriptor_of(pid: int, file: MappedFile) -> int:
     """Open a mapped file, the very one and not another that took its name. Raises InputError.
 
-    The process can put anything in the file's place while we open it, a FIFO that nobody writes to for one. So it is
-    opened once, without waiting, and what was opened is looked at before anything is read.
+    The process can put anything in the file's place while we open it: a FIFO that nobody writes to, a device that acts
+    when it is opened. So what is there is looked at before it is opened.
     """
     reason = "was deleted, and can't be opened without more rights" if file.deleted else "can't be opened"
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
     for path in _ways_to(pid, file):
         try:
-            descriptor = os.open(path, flags)
+            descriptor = descriptor_for(path, lambda status: stat.S_ISREG(status.st_mode))
         except (OSError, ValueError):
             continue
         try:
-            if _is_mapped(descriptor, file.mappings[0]):
+            if descriptor >= 0 and _is_mapped(descriptor, file.mappings[0]):
                 return descriptor
         except OSError:
             pass
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
         reason = "was replaced on disk since the process loaded it"
     raise InputError(file.path, reason, _CURE)
 
 
 def _is_mapped(descriptor: int, mapping: FileMapping) -> bool:
-    """Tell whether an open file is the regular file that is mapped. Raises OSError.
+    """Tell whether an open regular file is the one that is mapped. Raises OSError.
 
     Some file systems (btrfs, overlayfs) show another device in maps than to stat(2). There the file is mapped here,
     too, and what our own maps say is compared.
     """
     status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_ino != mapping.inode:
+    if status.st_ino != mapping.inode:
         return False
     if status.st_dev == mapping.device:
         return True

@@ -8,33 +8,29 @@ probes.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from ..apart import binaries, is_folder, open_binary, open_named
 from ..elf import archive
-from ..elf.image import MAGIC, Image
+from ..elf.image import MAGIC, PROBES, Image
 from ..errors import InputError
-from ..files import open_input
 from ..record import NamedTuple
-from .process import descriptor_of, load_biases, program_files, read_mapped
+from .process import ProcessMemory, descriptor_of, load_biases, mapped_files, program_files, read_mapped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from mmap import mmap
 
+    from ..elf.image import Purpose
+    from ..files import Opened
     from .process import MappedFile
 
     Data = bytes | mmap
     Trouble = Callable[[InputError], None]
 
 Result = TypeVar("Result")
-
-
-# The ELF header of 32-bit files; an archive with one member is larger.
-_SMALLEST = 52
 
 
 class Loaded(NamedTuple):
@@ -64,7 +60,7 @@ def in_folder(target: str, trouble: Trouble, read: Callable[[], Result]) -> Resu
     try:
         return read()
     except InputError as error:
-        if not Path(target).is_dir():
+        if not is_folder(target):
             raise
         trouble(error)
         return None
@@ -75,31 +71,20 @@ def contents(target: str, trouble: Trouble) -> Iterator[Content]:
 
     Raises InputError. A file that is named itself may be of any kind; a pipe (/dev/stdin) is read to its end.
     """
-    mode = _mode(target)
-    if stat.S_ISDIR(mode):
+    opened = open_named(target)
+    if opened is None:
         yield from _folder(target, trouble)
-    elif stat.S_ISREG(mode) or stat.S_ISFIFO(mode):
-        count = 0
-        for content in _file(target):
-            count += 1
-            yield content
-        if not count:
-            raise InputError(target, "is an archive without ELF objects")
-    else:
-        raise InputError(target, "is neither a file nor a folder")
+        return
+    count = 0
+    for content in _file(target, opened):
+        count += 1
+        yield content
+    if not count:
+        raise InputError(target, "is an archive without ELF objects")
 
 
-def _mode(path: str) -> int:
-    try:
-        return Path(path).stat().st_mode
-    except OSError as error:
-        raise InputError(path, (error.strerror or str(error)).lower()) from None
-    except ValueError:
-        raise InputError(path, "is no path") from None
-
-
-def _file(path: str) -> Iterator[Content]:
-    with open_input(path) as opened:
+def _file(path: str, opened: Opened) -> Iterator[Content]:
+    with opened:
         data = opened.view
     if archive.is_archive(bytes(data[:8])):
         yield from _members(data, path)
@@ -110,74 +95,47 @@ def _file(path: str) -> Iterator[Content]:
 def _members(data: Data, path: str) -> Iterator[Content]:
     """Yield the ELF objects of an archive; members of other kinds are passed over."""
     for member in archive.members(data, path):
-        start = data[member.offset : member.offset + 4]
-        content = b""
+        content: Data = b""
         if member.file:
-            content = _whole(member.file)
-            start = content[:4]
-        if start == MAGIC:
-            content = content or bytes(data[member.offset : member.offset + member.size])
+            if opened := open_binary(member.file):
+                with opened:
+                    content = opened.view
+        elif data[member.offset : member.offset + 4] == MAGIC:
+            content = bytes(data[member.offset : member.offset + member.size])
+        if content[:4] == MAGIC:
             yield Content(content, f"{path}({member.name})")
 
 
-def _whole(path: str) -> bytes:
-    if not stat.S_ISREG(_mode(path)):
-        raise InputError(path, "is no file, but a member of a thin archive")
-    with open_input(path) as opened:
-        return bytes(opened.view)
-
-
 def _folder(folder: str, trouble: Trouble) -> Iterator[Content]:
-    seen: set[tuple[int, int]] = set()
     count = 0
-    for path in _walk(folder, trouble):
+    for path, opened in binaries(folder, trouble):
         try:
-            if not _looks_right(path, seen):
-                continue
-            for content in _file(path):
+            for content in _file(path, opened):
                 count += 1
                 yield content
-        except InputError as error:
+        except InputError as error:  # noqa: PERF203
             trouble(error)
     if not count:
         raise InputError(folder, "is a folder without ELF files")
 
 
-def _walk(folder: str, trouble: Trouble) -> Iterator[str]:
-    """Yield the regular files below a folder, sorted; links to folders are not followed."""
+class Process:
+    """A running process, with all open that is read of it: so it can be looked at without the right to open more.
 
-    def report(error: OSError) -> None:
-        trouble(InputError(str(error.filename), (error.strerror or str(error)).lower()))
+    `files` are those that it has mapped as code, each with a descriptor.
+    """
 
-    for parent, folders, names in os.walk(folder, onerror=report):
-        folders.sort()
-        for name in sorted(names):
-            yield str(Path(parent, name))
+    def __init__(self, pid: int) -> None:
+        """Raises InputError."""
+        self.pid, self.mapped, self.memory = pid, mapped_files(pid), ProcessMemory(pid)
+        self.troubles: list[InputError] = []
+        self.files = list(_descriptors(pid, self.troubles.append))
 
-
-def _looks_right(path: str, seen: set[tuple[int, int]]) -> bool:
-    """Whether a file begins like an ELF file or an archive, and hasn't been seen under another name."""
-    try:
-        status = Path(path).stat()
-        # Files of /proc have no size: none of them is opened, some of which would block or act.
-        small = status.st_size < _SMALLEST
-        if small or not stat.S_ISREG(status.st_mode) or (status.st_dev, status.st_ino) in seen:
-            return False
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:  # a dangling link, or a file that went away meanwhile
-        return False
-    except OSError as error:
-        raise InputError(path, (error.strerror or str(error)).lower()) from None
-    try:
-        start = os.read(descriptor, 8)
-    except OSError as error:
-        raise InputError(path, (error.strerror or str(error)).lower()) from None
-    finally:
-        os.close(descriptor)
-    if start[:4] != MAGIC and not archive.is_archive(start):
-        return False
-    seen.add((status.st_dev, status.st_ino))
-    return True
+    def loaded(self, trouble: Trouble, purpose: Purpose = PROBES) -> Iterator[Loaded]:
+        """Yield the ELF files that the process has loaded, once for each time, by address."""
+        for error in self.troubles:
+            trouble(error)
+        yield from _loaded(((file, os.dup(descriptor)) for file, descriptor in self.files), trouble, purpose)
 
 
 def loaded(pid: int, trouble: Trouble, opened: Callable[[], None] | None = None) -> Iterator[Loaded]:
@@ -189,12 +147,16 @@ def loaded(pid: int, trouble: Trouble, opened: Callable[[], None] | None = None)
     if opened is not None:
         found = iter(list(found))
         opened()
+    yield from _loaded(found, trouble)
+
+
+def _loaded(found: Iterable[tuple[MappedFile, int]], trouble: Trouble, purpose: Purpose = PROBES) -> Iterator[Loaded]:
     for file, descriptor in found:
         try:
             with read_mapped(descriptor, file) as mapped:
                 if bytes(mapped.view[:4]) != MAGIC:
                     continue
-                image = Image(mapped.view, file.path)
+                image = Image(mapped.view, file.path, purpose)
         except InputError as error:
             trouble(error)
             continue

@@ -10,8 +10,8 @@ import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ..apart import apart
 from ..errors import InputError
-from ..rights import apart
 from . import hosts, job, ptrace
 from .errors import ProgramGoneError, RoomTakenError, TracerError
 from .filters import FilterError

@@ -10,8 +10,8 @@ import contextlib
 import signal
 from typing import TYPE_CHECKING
 
+from ..apart import apart
 from ..errors import InputError
-from ..rights import apart
 from . import ptrace
 from .arming import HOOK, Arming, Process
 from .errors import ProgramGoneError, TracerError

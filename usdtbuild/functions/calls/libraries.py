@@ -12,10 +12,10 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...apart import open_binary
 from ...elf.dynamic import Dynamic
 from ...elf.image import Image
 from ...errors import InputError
-from ...files import open_input
 from ...record import NamedTuple
 
 if TYPE_CHECKING:
@@ -130,9 +130,10 @@ def _folders(dynamic: Dynamic, path: str) -> tuple[str, ...]:
 def _read(name: str, path: str, like: Image) -> Library | None:
     """Return a library if it is there, and for the same kind of machine."""
     try:
-        if not Path(path).is_file():
+        opened = open_binary(path)
+        if opened is None:
             return None
-        with open_input(path) as opened:
+        with opened:
             image = Image(opened.view, path)
             if (image.machine, image.layout) != (like.machine, like.layout):
                 return None
