@@ -77,6 +77,7 @@ TEST = (
     Need("valgrind", ("valgrind",)),
     Need("ccache", ("ccache",)),
     Need("distcc", ("distcc",)),
+    Need("include:gtest/gtest.h", ("libgtest-dev",)),
     Need("sccache", ("sccache",)),
     Need("bazel", ("bazel-bootstrap",)),
     Need("musl-gcc", ("musl-tools",)),
