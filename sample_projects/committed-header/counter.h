@@ -16,7 +16,6 @@
        bpftrace -e 'usdt:PROGRAM:counter:line { printf("line number=%lld\n", arg0); }'
        usdtbuild list PROGRAM    usdtbuild trace -- PROGRAM
    -DUSDT_DISABLE compiles the probes away: the macros then only check their arguments. */
-
 #if defined(__clang__) && defined(__cplusplus)
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wunknown-warning-option"
@@ -25,7 +24,6 @@
 #ifndef	USDTBUILD_HEADER_COUNTER_H
 #define	USDTBUILD_HEADER_COUNTER_H
 #ifndef __ASSEMBLER__
-
 #ifndef USDTBUILD_INLINE
 #if defined(__cplusplus) && defined(__GNUC__)
 #define USDTBUILD_INLINE inline __attribute__((__always_inline__, __no_instrument_function__))
@@ -47,34 +45,40 @@
 #if !defined(USDT_DISABLE) && !defined(USDT_DISABLED) && defined(__GNUC__) && defined(__ELF__) && defined(__linux__)
 #define USDTBUILD_LINUX
 #if defined(__x86_64__)
-#define USDTBUILD_REGISTERS 10
 #define USDTBUILD_REGISTER(i) "{%q[usdt_" #i "]|\"; usdtbuild_place %q[usdt_" #i "]; .ascii \"}"
 #define USDTBUILD_CELL(offset) #offset "(%%rax)"
 #define USDTBUILD_BASE "a"
+#if defined(USDT_LIVE)
+#define USDTBUILD_REGISTERS 5
+#define USDTBUILD_ANYWHERE "acdSDn"
+#define USDTBUILD_NOP "nop; .byte 15,31,64,0"
+#else
+#define USDTBUILD_REGISTERS 10
+#endif
 #elif defined(__i386__)
-#define USDTBUILD_REGISTERS 0
 #define USDTBUILD_CELL(offset) #offset "(%%eax)"
 #define USDTBUILD_BASE "a"
+#define USDTBUILD_REGISTERS 0
 #elif defined(__aarch64__) && defined(__clang__)
-#define USDTBUILD_REGISTERS 12
 #define USDTBUILD_REGISTER(i) "%x[usdt_" #i "]"
 #define USDTBUILD_CELL(offset) "[%[usdt_b], " #offset "]"
 #define USDTBUILD_ANYWHERE "r"
-#elif defined(__aarch64__)
 #define USDTBUILD_REGISTERS 12
+#elif defined(__aarch64__)
 #define USDTBUILD_CELL(offset) "[%[usdt_b], " #offset "]"
+#define USDTBUILD_REGISTERS 12
 #elif defined(__arm__)
-#define USDTBUILD_REGISTERS 0
 #define USDTBUILD_CELL(offset) "[%[usdt_b], #" #offset "]"
+#define USDTBUILD_REGISTERS 0
 #elif defined(__riscv) && defined(__LP64__)
 #define USDTBUILD_REGISTERS 12
 #elif defined(__s390x__)
-#define USDTBUILD_REGISTERS 8
 #define USDTBUILD_BASE "a"
+#define USDTBUILD_REGISTERS 8
 #elif defined(__powerpc64__)
-#define USDTBUILD_REGISTERS 12
 #define USDTBUILD_REGISTER(i) "%I[usdt_" #i "]%[usdt_" #i "]"
 #define USDTBUILD_BASE "b"
+#define USDTBUILD_REGISTERS 12
 #endif
 #ifndef USDTBUILD_REGISTER
 #define USDTBUILD_REGISTER(i) "%[usdt_" #i "]"
@@ -88,6 +92,15 @@
 #ifndef USDTBUILD_ANYWHERE
 #define USDTBUILD_ANYWHERE "nr"
 #endif
+#ifndef USDTBUILD_NOP
+#define USDTBUILD_NOP "nop"
+#endif
+#define USDTBUILD_SEMAPHORE __attribute__((__visibility__("hidden"), __section__(".probes")))
+/* Unlike other expressions, a call may stand anywhere without effect and without a warning. */
+USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
+{
+	return __builtin_expect(semaphore, 0) != 0;
+}
 #endif
 #if defined(__LP64__)
 #define USDTBUILD_WORD ".8byte"
@@ -97,15 +110,17 @@
 #define USDTBUILD_P "4@"
 #endif
 /* Assemblers that link a section to another (GNU's from 2.35 on, with retained sections from 2.36 on). */
-#if defined(USDT_LINKED_SECTIONS) ? USDT_LINKED_SECTIONS : \
-	defined(__clang__) ? __clang_major__ >= 13 : __GNUC__ >= 11
+#if defined(USDT_LINKED_SECTIONS) ? USDT_LINKED_SECTIONS : defined(__clang__) ? __clang_major__ >= 13 : __GNUC__ >= 11
 #define USDTBUILD_NOTE_SECTION ".note.stapsdt,\"?o\",\"note\",.Lusdt%="
 #define USDTBUILD_BASE_FLAGS "axGR"
 #else
 #define USDTBUILD_NOTE_SECTION ".note.stapsdt,\"?\",\"note\""
 #define USDTBUILD_BASE_FLAGS "axG"
 #endif
-#if defined(__x86_64__)
+#if defined(__x86_64__) && defined(__clang__) && __clang_major__ < 14
+#define USDTBUILD_INTEL "{|.ifndef .Lusdtbuild_place; .set .Lusdtbuild_place,1; .macro usdtbuild_place x:vararg; " \
+	".ascii \"\\x\"; .endm; .endif;}"
+#elif defined(__x86_64__)
 #define USDTBUILD_INTEL "{|.ifndef .Lusdtbuild_place; .set .Lusdtbuild_place,1; .macro usdtbuild_place x; " \
 	".set .Lusdtbuild_name,0; .irp r,rax,rbx,rcx,rdx,rsi,rdi,rbp,r8,r9,r10,r11,r12,r13,r14,r15; .ifc \\r,\\x; " \
 	".set .Lusdtbuild_name,1; .endif; .endr; .if .Lusdtbuild_name; .ascii \"%%\"; .else; .ascii \"\\044\"; .endif; " \
@@ -113,16 +128,18 @@
 #else
 #define USDTBUILD_INTEL
 #endif
-/* Compilers copy what they take for small. GCC counts lines, so some are empty; Clang counts statements. */
+/* Compilers copy what they take for small: GCC counts lines, Clang statements. Debuggers show the caller's line. */
 #if defined(__clang__)
 #define USDTBUILD_ONCE __asm__ __volatile__("");
 #define USDTBUILD_LINES
+#define USDTBUILD_SITE USDTBUILD_INLINE __attribute__((__nothrow__, __nodebug__)) void
 #else
 #define USDTBUILD_ONCE
 #define USDTBUILD_LINES "\n\n\n\n\n\n\n\n"
+#define USDTBUILD_SITE USDTBUILD_INLINE __attribute__((__nothrow__, __artificial__)) void
 #endif
 #define USDTBUILD_NOTE(provider, probe, semaphore, operands) USDTBUILD_INTEL \
-	".Lusdt%=:\tnop\n" \
+	".Lusdt%=:\t" USDTBUILD_NOP "\n" \
 	"\t.pushsection " USDTBUILD_NOTE_SECTION "\n\t.balign 4\n\t.4byte 992f-991f,994f-993f,3\n" \
 	"991:\t.asciz \"stapsdt\"\n992:\t.balign 4\n" \
 	"993:\t" USDTBUILD_WORD " .Lusdt%=,_.stapsdt.base," semaphore "\n" \
@@ -142,15 +159,7 @@
 	__asm__ __volatile__(USDTBUILD_OBJECT("usdtbuild.probes.page", "4096", "") \
 	USDTBUILD_OBJECT(#semaphore, "2", "\t.reloc .,BFD_RELOC_NONE,usdtbuild.probes.page\n") : :); \
 	usdtbuild_is_on(semaphore); }))
-#if defined(USDTBUILD_REGISTERS)
-#define USDTBUILD_SEMAPHORE __attribute__((__visibility__("hidden"), __section__(".probes")))
-/* Unlike other expressions, a call may stand anywhere without effect and without a warning. */
-USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
-{
-	return __builtin_expect(semaphore, 0) != 0;
-}
-#endif
-/* A probe doesn't use what it points to: freed memory may be shown, and a variable without a value. */
+/* A probe may show freed memory and variables without a value: compilers have nothing to warn of. */
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
 #define USDTBUILD_SILENT _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wuse-after-free\"") \
 	_Pragma("GCC diagnostic ignored \"-Wmaybe-uninitialized\"")
@@ -170,12 +179,6 @@ USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
 #define USDTBUILD_VALUE(T, x) ((T){ (x) })
 #else
 #define USDTBUILD_VALUE(T, x) (x)
-#endif
-/* Debuggers shall not stop in these functions: a site is in the caller's line. */
-#if defined(__clang__)
-#define USDTBUILD_SITE USDTBUILD_INLINE __attribute__((__nothrow__, __nodebug__)) void
-#else
-#define USDTBUILD_SITE USDTBUILD_INLINE __attribute__((__nothrow__, __artificial__)) void
 #endif
 #elif USDTBUILD_COMPLETE != 1
 #error "two headers were written by different versions of usdtbuild; write both with the same one"
@@ -201,7 +204,6 @@ USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
 	__asm__ __volatile__(text : : numbers [usdt_b] USDTBUILD_BASE(&(struct { USDTBUILD_IN_CELL(T0) v0; }){ { x0 } }) : "memory"); USDTBUILD_ONCE
 #endif
 #endif
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -259,12 +261,10 @@ __extension__ __asm__(".pushsection .usdtbuild.provider,\"G\",%progbits,usdtbuil
 #elif USDTBUILD_PROVIDER_counter != 0xa798bdc
 #error "two headers describe provider counter differently; make both from the same provider file"
 #endif
-
 #ifdef __cplusplus
 }
 #endif
 #endif /* __ASSEMBLER__ */
-
 #endif /* USDTBUILD_HEADER_COUNTER_H */
 #if defined(__clang__) && defined(__cplusplus)
 #pragma clang diagnostic pop

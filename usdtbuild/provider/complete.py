@@ -435,7 +435,8 @@ def _complete(provider: str, probe: Probe, as_dtrace: bool) -> str:
         function = f'extern "C++" {{\n{function}}}\n'
     called = f"{inner}({', '.join(names)})"
     if pointers:
-        function += f"#if defined(USDTBUILD_SILENT_CALL)\n#define {called} USDTBUILD_SILENT_CALL({called})\n#endif\n"
+        function += "#if defined(USDTBUILD_SILENT_CALL) && __GNUC__ >= 14\n"
+        function += f"#define {called} USDTBUILD_SILENT_CALL({called})\n#endif\n"
     return (
         f"extern volatile unsigned short {semaphore} USDTBUILD_SEMAPHORE;\n"
         f"#if defined(__cplusplus)\n{function}#else\n"

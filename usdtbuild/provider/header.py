@@ -382,7 +382,8 @@ def _branch(provider: str, stub: str, probe: Probe) -> str:
     start = f"{held}{' ' if held else ''}USDTBUILD_TO_{len(types)}({text}"
     called = f"{FIRING}{stub}({', '.join(names)})"
     unused = placing.unused(types)
-    quiet = f"#if defined(USDTBUILD_QUIET_CALL)\n#define {called} USDTBUILD_QUIET_CALL({called})\n#endif\n"
+    quiet = "#if defined(USDTBUILD_QUIET_CALL) && __GNUC__ >= 14\n"
+    quiet += f"#define {called} USDTBUILD_QUIET_CALL({called})\n#endif\n"
     return (
         f"#if {branches}\n"
         "#if defined(__cplusplus)\nUSDTBUILD_QUIET\n"
