@@ -81,9 +81,15 @@ def test_tracing_another_user_s_process_takes_two(engine: str, pid: str, limited
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("capabilities", ["", ",+sys_ptrace", ",+sys_ptrace,+dac_read_search", ",+dac_override"])
-def test_with_less_one_clear_error_says_so(capabilities: str, pid: str, limited: Any) -> None:
-    done = limited(capabilities, "trace", "-p", pid, "--count", "--duration", "0.3")
+LESS = ["", ",+sys_ptrace", ",+sys_ptrace,+dac_read_search", ",+dac_override"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "capabilities"),
+    [*(("auto", less) for less in LESS), *(("gdb", less) for less in (*LESS, ",+sys_ptrace,+dac_override"))],
+)
+def test_with_less_one_clear_error_says_so(engine: str, capabilities: str, pid: str, limited: Any) -> None:
+    done = limited(capabilities, "trace", "-p", pid, "--engine", engine, "--count", "--duration", "0.3")
     assert done.returncode == 1, done
     assert "Traceback" not in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import select
@@ -27,7 +28,7 @@ from ..model import COUNT, MISSING, PROBE, STRING, Event, Refusal, Stops, Totals
 from ..numbering import Numbering
 from ..selection import select as find
 from ..spawn import Spawned
-from ..tracees import not_allowed, thread_ids
+from ..tracees import not_allowed, status_field, thread_ids
 from ..tracer import Tracer
 from . import names
 from .values import number
@@ -138,6 +139,9 @@ class Gdb(Tracer):
         self.pid = child.pid if child is not None else wish.pid
         if child is None and not thread_ids(self.pid):
             raise TracerError(f"there is no process {self.pid}")
+        # With capabilities alone gdb attaches, can't use the process's memory, and waits for ever.
+        if child is None and os.geteuid() and status_field(self.pid, "Uid").split()[:1] != [str(os.geteuid())]:
+            raise not_allowed(self.pid, PermissionError(errno.EPERM, os.strerror(errno.EPERM)))
         self._gdb = Driven(self.pid, wish)
         self._until("attached")
         if child is not None:
