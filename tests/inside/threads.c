@@ -103,7 +103,8 @@ QUIET int main(int argc, char **argv)
 {
 	usdt_live_statistics s;
 	const char *what = argc > 1 ? argv[1] : "";
-	int number = argc > 2 ? atoi(argv[2]) : 0, i;
+	volatile int number = argc > 2 ? atoi(argv[2]) : 0; /* GCC 16 takes vfork for what may clobber it */
+	int i;
 
 	alarm(60);
 	if (!strcmp(what, "threads")) {
