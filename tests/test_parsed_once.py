@@ -6,8 +6,8 @@ contents that it is given, and an audit hook the paths that are opened.
 
 from __future__ import annotations
 
-import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,33 +21,26 @@ from usdtbuild.tracing.model import ENTER, PROBE
 from usdtbuild.tracing.selection import Wanted, targets_in
 
 COUNTED = """\
-import hashlib, json, os, sys
-from collections import Counter
+import hashlib, os, sys
 
 from usdtbuild.__main__ import main
 from usdtbuild.elf.headers import Headers
 
-result, watched = sys.argv.pop(1), os.path.realpath(sys.argv.pop(1))
-parsed, opened = Counter(), Counter()
+result, watched = os.open(sys.argv.pop(1), os.O_CREAT | os.O_WRONLY | os.O_APPEND), os.path.realpath(sys.argv.pop(1))
 original = Headers.__init__
 
 def counting(self, data, *rest):
-    parsed[hashlib.sha256(data).hexdigest()] += 1
+    os.write(result, f"parsed {hashlib.sha256(data).hexdigest()}\\n".encode())
     original(self, data, *rest)
 
 def hook(event, arguments):
     if event == "open" and isinstance(arguments[0], str) and os.path.realpath(arguments[0]) == watched:
-        opened["times"] += 1
+        if not arguments[2] & os.O_PATH:  # which only looks what it is
+            os.write(result, b"opened\\n")
 
 Headers.__init__ = counting
 sys.addaudithook(hook)
-try:
-    status = main()
-finally:
-    counts = {"parsed": sorted(parsed.values()), "opened": opened["times"]}
-    with open(result, "w") as file:
-        json.dump(counts, file)
-sys.exit(status)
+sys.exit(main())
 """
 SOURCE = """\
 #include "app.h"
@@ -76,9 +69,10 @@ def counts(folder: Path, run: Any, tmp_path: Path) -> Any:
     """Run a command; return how often each content was taken apart, and how often the file was opened."""
 
     def count(path: str, *words: str) -> Any:
-        result = tmp_path / "counts"
+        result = tmp_path / "counts"  # of all processes of the command
         run(sys.executable, "-c", COUNTED, result, folder / path, *words, cwd=folder)
-        return json.loads(result.read_text())
+        counted = Counter(result.read_text().splitlines())
+        return {"opened": counted.pop("opened", 0), "parsed": sorted(counted.values())}
 
     return count
 
