@@ -86,13 +86,15 @@ def test_header_documentation_and_compiled_objects(session_bench: Any, check: An
             shutil.copy(check.samples / name, folder)
         environment = {**os.environ, "PYTHONHASHSEED": seed, "LC_ALL": locale}
         commands = (
-            "header sample.d -o sample.h --doc sample.md",
+            "header sample.d -o complete.h --doc sample.md",
+            "header sample.d -o sample.h",
             "cc -- g++ -O2 -c first.cpp -o plain.o",
+            "header --formats=stapsdt,dof,usdt sample.d -o sample.h",
             "cc --formats=stapsdt,dof,usdt -- g++ -O2 -c first.cpp -o all.o",
         )
         for command in commands:
             words = (sys.executable, "-m", "usdtbuild", *command.split())
             session_bench._run(*words, cwd=folder, env=environment)
-        names = ("sample.h", "sample.md", "plain.o", "all.o")
+        names = ("complete.h", "sample.h", "sample.md", "plain.o", "all.o")
         made.append([(folder / name).read_bytes() for name in names])
     assert made[0] == made[1] == made[2]
