@@ -4,13 +4,12 @@
     python benchmarks/builds.py --build DIR    only build, to DIR/plain and DIR/probed
 
 busybox is 566 small C files, which is what a launcher shows most in; three of them get a probe. Both builds are of the
-same configured sources; the one without has a header of `usdtbuild header --none`. The launcher is the native door, as
-`make CC="$(usdtbuild cc --native build --one-line) -- gcc"` uses it. What a whole build takes differs by more than a
-hundredth from one run to the next, and so does what its folders take, so the runs are measured one by one: each
-that the build makes (compiles, links, and some hundred questions for options) is written down and made again, without,
-with, and without once more, in turns; of each the least of all rounds counts. What make, shells and ar take besides is
-the same in both. The last column is the ratio of the same measured twice: how far the other can be trusted. Sources
-come from Debian (tools/sources.py).
+same configured sources; the one without has a header of `usdtbuild header --none`. What a whole build takes differs by
+more than a hundredth from one run to the next, and so does what its folders take, so the runs are measured one by one:
+each that the build makes (compiles, links, and some hundred questions for options) is written down and made again,
+without, with, and without once more, in turns; of each the least of all rounds counts. What make, shells and ar take
+besides is the same in both. The last column is the ratio of the same measured twice: how far the other can be trusted.
+Sources come from Debian (tools/sources.py).
 """
 
 from __future__ import annotations
@@ -24,10 +23,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from common import USDTBUILD, cpu_seconds, have, report, run, workspace
+from common import PACKAGE, USDTBUILD, cpu_seconds, have, report, run, workspace
 
 from projects import unpack
 
+LAUNCHER = [os.path.realpath(sys.executable), "-I", "-S", str(PACKAGE / "launcher.py"), "--"]
 ROUNDS = 3
 AT_ONCE = 2
 MAKE = ["env", "KCONFIG_NOTIMESTAMP=1", "make"]  # the same configuration makes the same objects
@@ -55,8 +55,8 @@ EDITS = {
 }
 
 
-def prepare(folder: Path) -> str:
-    """Configure busybox twice, with a header that does nothing and with ours; return the path of the launcher."""
+def prepare(folder: Path) -> None:
+    """Configure busybox twice, with a header that does nothing and with ours."""
     top = unpack("busybox", folder)
     for name, (line, probe) in EDITS.items():
         text = (top / name).read_text()
@@ -73,7 +73,6 @@ def prepare(folder: Path) -> str:
         header = folder / name / "include" / "box.h"
         run([USDTBUILD, "header", "--formats=dof", *options, "box.d", "-o", header], folder)
     shutil.rmtree(top)
-    return run([USDTBUILD, "cc", "--native", "door"], folder).strip()
 
 
 class Call(NamedTuple):
@@ -144,21 +143,21 @@ def main() -> None:
     with workspace() as temporary:
         folder = kept or temporary
         try:
-            door = prepare(folder)
+            prepare(folder)
         except LookupError as problem:
             sys.exit(f"busybox: not measured: {problem}" if kept else print(f"busybox: not measured: {problem}"))
-        run([*ALL, f"CC={door} -- gcc"], folder / "probed")
+        run([*ALL, f"CC={' '.join(LAUNCHER)} gcc"], folder / "probed")
         if kept:
             run(ALL, folder / "plain")
             return
         whole = cpu_seconds(ALL, folder / "plain")
         run([*MAKE, "clean"], folder / "plain")
-        best = measured(folder, {"plain": [], "probed": [door, "--"], "plain again": []})
+        best = measured(folder, {"plain": [], "probed": LAUNCHER, "plain again": []})
         files = len([path for path in (folder / "probed").rglob("*.o") if path.with_suffix(".c").exists()])
     more = {name: seconds - best["plain"] for name, seconds in best.items()}
     ratios = [f"{(whole + more[name]) / whole:.4f}" for name in ("probed", "plain again")]
     row = (f"busybox, {files} files", f"{whole:.1f} s", f"{best['plain']:.1f} s", f"{more['probed']:+.2f} s", *ratios)
-    title = "A build with the launcher on every file and probes in three (target: 1.01)"
+    title = "A build with the launcher on every file and probes in three"
     report(title, ("build", "without", "of that gcc", "with", "ratio", "without, twice"), [row])
 
 

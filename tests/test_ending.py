@@ -25,7 +25,7 @@ LINES = [
     "init cmake new_project", "init cmake .", "add .",
     "header app.d", "header app.d -o -", "header app.d --provider app -o -", "header broken.d",
     "instrument main.o -o made.o -v", "instrument missing -o made.o",
-    "cc --help", "cc --nonsense", "cc --native native",
+    "cc --help", "cc --nonsense",
     "hook --into hooks -- gcc", "hook --into hooks -- missing",
     "vendor cmake", "vendor meson", "vendor autotools", "install-dtrace bin",
     "list app", "list missing",
@@ -61,7 +61,7 @@ def command(line: str) -> str:
 
 def ended(folder: Path, line: str, streams: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command line in its own copy of nothing: what it may leave behind is removed again."""
-    left = [folder / name for name in ("new_project", "hooks", "subprojects", "cmake", "bin", "native")]
+    left = [folder / name for name in ("new_project", "hooks", "subprojects", "cmake", "bin")]
     words = ["sh", "-c", f"{command(line)} {streams}"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     subprocess.run(["rm", "-rf", *left], check=True)

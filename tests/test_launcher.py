@@ -25,8 +25,7 @@ from elftools.elf.elffile import ELFFile
 from usdtbuild.launch.step import may_have_probes
 
 PACKAGE = Path(__file__).resolve().parent.parent / "usdtbuild"
-PYTHON_DOOR = [sys.executable, "-I", "-S", str(PACKAGE / "launcher.py")]
-LAUNCHER: list[str] = []  # the door through which the running test goes
+LAUNCHER = [sys.executable, "-I", "-S", str(PACKAGE / "launcher.py")]
 
 SOURCES = {
     "main.c": '#include "app.h"\nint util(int);\nint main(int argc, char **argv) {\n'
@@ -62,19 +61,6 @@ def headers(usdtbuild, tmp_path_factory: pytest.TempPathFactory) -> Path:
     usdtbuild("header", "--formats=dof", folder / "app.d", "-o", folder / "probes.h")
     usdtbuild("header", "--none", folder / "app.d", "-o", folder / "plain.h")
     return folder
-
-
-@pytest.fixture(scope="session")
-def native_door(run, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The words of the native door, as a configure step gets them."""
-    return run(*PYTHON_DOOR, "--native", tmp_path_factory.mktemp("door")).stdout.splitlines()
-
-
-@pytest.fixture(params=["python", "native"], autouse=True)
-def door(request: pytest.FixtureRequest) -> str:
-    """Let the test run through each door of the launcher in turn."""
-    LAUNCHER[:] = PYTHON_DOOR if request.param == "python" else request.getfixturevalue("native_door")
-    return str(request.param)
 
 
 @pytest.fixture
@@ -405,8 +391,8 @@ def test_help_documents_every_option(usdtbuild, tmp_path: Path) -> None:
     for option in ("--verbose", "--nop", "--formats", "--target-os", "--lto", "--provider", "--tool-version"):
         assert option in text
     assert usdtbuild("cc", "-h").stdout == text
-    door = execute(tmp_path, [*LAUNCHER, "--help"])  # no site-packages, and so no click
-    assert (door.code, "'usdtbuild cc --help'" in door.err) == (0, True)
+    bare = execute(tmp_path, [*LAUNCHER, "--help"])  # no site-packages, and so no click
+    assert (bare.code, "'usdtbuild cc --help'" in bare.err) == (0, True)
 
 
 def test_a_missing_compiler_is_127(tmp_path: Path) -> None:
@@ -856,7 +842,7 @@ def test_a_zombie_is_no_running_launcher(slow: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["-c", "link"])
 def test_closed_and_full_streams_change_nothing(streams: str, kind: str, work, tmp_path: Path) -> None:
     words = "-c main.c -o made" if kind == "-c" else "whole.c -o made"
-    line = " ".join([*LAUNCHER, *(["-v"] if "launcher.py" in " ".join(LAUNCHER) else []), "--", "gcc", words, streams])
+    line = " ".join([*LAUNCHER, "-v", "--", "gcc", words, streams])
     done = execute(work("probes.h"), ["sh", "-c", line])
     assert (done.code, sorted(done.files)) == (0, ["made"])
     assert b".note.stapsdt" in done.files["made"]
@@ -958,6 +944,15 @@ def test_a_stand_in_run_by_mistake_says_so(tmp_path: Path) -> None:
     done = execute(tmp_path, [str(PACKAGE / "linker_hook" / "ld"), "--version"])
     assert done.code != 0
     assert "only usdtbuild cc runs this program" in done.err
+
+
+@pytest.mark.parametrize("packed", ["::", "-1:", " 3:abc", "+1:a", "0x2:ab", "9:a", "1", ":" * 5000, f"{'9' * 20}:"])
+def test_what_others_put_in_the_linkers_variables_is_refused(packed: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "USDTBUILD_LINK_PYTHON": sys.executable, "USDTBUILD_LINK_0": packed,
+                   "USDTBUILD_LINK_LAUNCHER": str(PACKAGE / "launcher.py")}  # fmt: skip
+    done = execute(tmp_path, [str(PACKAGE / "linker_hook" / "ld"), "--version"], env=environment)
+    assert done.code == 126
+    assert done.err.startswith("usdtbuild cc: USDTBUILD_LINK_0 is not what usdtbuild cc has put there")
 
 
 def test_long_command_lines_reach_the_linker_step(work, tmp_path: Path) -> None:

@@ -9,15 +9,7 @@ import sys
 
 
 def main(arguments: "list[str]") -> int:
-    """Run one compile step (`[OPTIONS] -- COMPILER ARGS`); return the exit code of `usdtbuild cc`.
-
-    `--native DIR` runs none: it makes the native door in a folder, and prints what a build puts before its compilers.
-    """
-    if arguments[:1] == ["--native"] or arguments[:2] == ["--one-line", "--native"]:
-        from usdtbuild import ending
-        from usdtbuild.launch import native
-
-        return ending.run(lambda: native.print_door(arguments), "usdtbuild")
+    """Run one compile step (`[OPTIONS] -- COMPILER ARGS`); return the exit code of `usdtbuild cc`."""
     from usdtbuild.launch.compile import run
 
     return run(arguments)
@@ -38,10 +30,6 @@ def _run_as_script() -> int:
         from usdtbuild.launch.assemble import assemble
 
         return assemble(sys.argv[2:])
-    if sys.argv[1:2] == ["--finish-step"]:
-        from usdtbuild.launch.finish import finish
-
-        return finish(sys.argv[2:])
     return main(sys.argv[1:])
 
 

@@ -35,9 +35,6 @@ from .text import shown
 OLDEST = 61  # the first setuptools that reads pyproject.toml
 # What sysconfig.get_platform() calls the systems whose tracers we know; elsewhere probes compile to nothing.
 TRACED = ("linux", "android", "freebsd", "solaris", "sunos")
-# Files to compile from which on the native door pays: making it takes 0.36 s of CPU where it saves 8.5 ms a file, and
-# few extensions have so many (benchmarks/launcher.py).
-MANY = 43
 TARGETS = {"freebsd": "freebsd", "solaris": "illumos", "sunos": "illumos"}
 
 
@@ -150,7 +147,6 @@ class ProbesBuildExt:
         super().finalize_options()  # type: ignore[misc]
         with _told():
             self._usdt_options = self._plan()
-        self._usdt_door: list[str] | None = None  # not asked for yet
 
     def _plan(self) -> dict[str, ExtensionOptions]:
         distribution = self.distribution
@@ -242,23 +238,8 @@ class ProbesBuildExt:
     def _launcher_of(self, options: ExtensionOptions) -> list[str]:
         if not options.uses_launcher:
             return []
-        return [*self._door(), *self._launcher_options(options), "--"]
-
-    def _door(self) -> list[str]:
-        """Return what stands before the launcher's options: the native door where so many files are worth making it."""
-        if self._usdt_door is None:
-            # Isolated mode without site-packages starts in 9 ms.
-            self._usdt_door = [sys.executable, "-I", "-S", LAUNCHER]
-            asking = [
-                each for each in self.extensions if self._usdt_options.get(each.name, ExtensionOptions()).uses_launcher
-            ]
-            if sum(len(extension.sources) for extension in asking) >= MANY:
-                from .launch.native import build
-
-                with _told(building=True):
-                    door = build(Path(self.build_temp, "usdt"))
-                self._usdt_door = [str(door)] if door else self._usdt_door
-        return self._usdt_door
+        # Isolated mode without site-packages starts in 9 ms.
+        return [sys.executable, "-I", "-S", LAUNCHER, *self._launcher_options(options), "--"]
 
     def _launcher_options(self, options: ExtensionOptions) -> list[str]:
         words = [f"--tool-version={__version__}"]

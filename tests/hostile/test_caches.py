@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,27 +40,6 @@ def test_a_cache_behind_a_link_of_theirs_is_not_used(theirs: Path, forged: Any, 
     said = command("trace", "--engine", "inside", "--count", "--", forged(b"tick"), "10", env=environment)
     assert said.code == 0, said
     assert list((theirs / "cache").iterdir()) == []
-
-
-def test_a_native_launcher_that_somebody_else_made_is_not_run(theirs: Path) -> None:
-    build = theirs / "build"
-    own = theirs.parent / "own"
-    own.mkdir()
-    words = [sys.executable, "-m", "usdtbuild", "cc", "--native"]
-    made = subprocess.run([*words, own], capture_output=True, text=True, check=True).stdout.strip()
-    if not made.endswith(Path(made).name) or "usdtbuild-cc" not in made:
-        pytest.skip("no native launcher can be made here")
-    build.mkdir()
-    fake = build / Path(made.splitlines()[0]).name
-    proof = theirs.parent / "proof"
-    fake.write_text(f"#!/bin/sh\ntouch {proof}\n")
-    fake.chmod(0o755)
-    for path in (build, fake):
-        os.chown(path, NOBODY, NOBODY)
-    said = subprocess.run([*words, build], capture_output=True, text=True, check=False)
-    assert not proof.exists()
-    assert str(fake) not in said.stdout
-    shutil.rmtree(build)
 
 
 def test_who_may_change_a_path(tmp_path: Path, folder: Path) -> None:

@@ -176,8 +176,8 @@ def test_two_post_processed_providers_for_one_target(parts: Any, notes: Notes, r
     assert notes(project.binary("program")) == {"app:go": 1, "more:step": 1}
     # One launcher, however often the function was called.
     rules = "".join(path.read_text() for path in project.build.glob("**/*.ninja"))
-    launched = [line for line in rules.splitlines() if "/usdtbuild-cc-" in line]
-    assert [line.count("/usdtbuild-cc-") for line in launched] == [1] * len(launched) != []
+    launched = [line for line in rules.splitlines() if "/launcher.py" in line]
+    assert [line.count("/launcher.py") for line in launched] == [1] * len(launched) != []
 
 
 def test_provider_of_a_subdirectory_is_known_everywhere(project: Any, notes: Notes, run: Any) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from usdtbuild.errors import UsdtError
-from usdtbuild.setuptools_ext import MANY
 from usdtbuild.setuptools_options import ExtensionOptions, merge, read_keyword, read_table, with_environment
 
 MODULE = """\
@@ -422,21 +421,4 @@ setup(name="app", packages=[], package_dir={"": "src"}, cmdclass={"build_ext": O
 """,
     })  # fmt: skip
     app.setup(*BUILD)
-    assert "app:called" in usdtbuild("list", app.module("app")).stdout
-
-
-@pytest.mark.project
-def test_many_files_are_compiled_through_the_native_door(app: Any, usdtbuild: Any) -> None:
-    """Of fewer files than making the door costs, Python does the work."""
-    app.write({"setup.py": setup_py("usdt_providers='app.d'")})
-    app.setup(*BUILD, USDTBUILD_FORMATS="dof")
-    assert not list(app.source.glob("build/**/usdtbuild-cc-*"))
-    names = [f"src/part{number}.c" for number in range(MANY - 1)]
-    app.write({name: f"int {Path(name).stem};\n" for name in names})
-    app.write(
-        {"setup.py": setup_py("usdt_providers='app.d'").replace('"src/app.c"', repr(["src/app.c", *names])[1:-1])}
-    )
-    said = app.setup(*BUILD, "--force", USDTBUILD_FORMATS="dof")
-    (door,) = [path for path in app.source.glob("build/**/usdtbuild-cc-*") if path.is_file()]
-    assert len(re.findall(f"^{re.escape(str(door))} ", said, re.M)) >= MANY
     assert "app:called" in usdtbuild("list", app.module("app")).stdout

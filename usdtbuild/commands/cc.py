@@ -51,13 +51,6 @@ class _Launcher(click.Command):
     show_default=True,
     help="What to do with an LTO object whose probes must be completed: compile it again without LTO, or stop.",
 )
-@click.option(
-    "--native",
-    metavar="DIR",
-    help="Run no compiler: make the launcher's native door in DIR, which starts Python only for objects with probes, "
-    "and print what to put before compilers, one word a line.",
-)
-@click.option("--one-line", is_flag=True, help="With --native: one line, quoted for a shell, as Make takes it.")
 @click.option("--provider", metavar="FILE.d", multiple=True, help="Describe probes of objects that don't do so.")
 @click.option(
     "--patchable-table",

@@ -27,7 +27,7 @@ def _set(text: str) -> frozenset[str]:
 
 # Options whose value is the next word, in GCC 12's and Clang 14's own reckoning (a test asks the installed compilers
 # for theirs). An option missing here only matters if its value looks like a source file.
-TAKES_VALUE = _set(
+_TAKES_VALUE = _set(
     """
     -A -B -D -F -G -Hd -Hf -I -J -L -MF -MJ -MQ -MT -R -T -Tbss -Tdata -Ttext -U -V -arch -aux-info -b -ccbin
     -arcmt-migrate-report-output -ccc-arcmt-migrate -ccc-gcc-name -ccc-install-dir -ccc-objcmt-migrate -copyext
@@ -50,7 +50,7 @@ TAKES_VALUE = _set(
 )
 
 # Options that stop the compiler before an object, or make it write something else in its place.
-NO_OBJECT = _set(
+_NO_OBJECT = _set(
     """
     -### -E -M -MM -S -analyze -cc1 -cc1as -dumpfullversion -dumpmachine -dumpspecs -dumpversion -emit-ast
     -emit-interface-stubs -emit-llvm -emit-merged-ifs -extract-api -fdriver-only -fsyntax-only -module-file-info
@@ -63,39 +63,23 @@ _NOT_OUTPUT = (
     "-object-file-name", "-objcmt-allow", "-objcmt-atomic-", "-objcmt-migrate-", "-objcmt-ns-", "-objcmt-returns-",
     "-objcmt-white",
 )  # fmt: skip
-TO_PREPROCESSOR = ("-Wp,-MD,", "-Wp,-MMD,")  # and the file for the dependencies
-NO_OBJECT_PREFIXES = ("-print-", "--print-", "--help=")
+_TO_PREPROCESSOR = ("-Wp,-MD,", "-Wp,-MMD,")  # and the file for the dependencies
+_NO_OBJECT_PREFIXES = ("-print-", "--print-", "--help=")
 
 # File suffixes that the drivers compile or assemble. Headers and unknown suffixes are not among them: the first give
 # a precompiled header, the second are handed to the linker.
-SOURCE_SUFFIXES = _set(
+_SOURCE_SUFFIXES = _set(
     """
     c i ii cc cp cxx cpp CPP c++ C cppm ccm cxxm c++m ixx pcm m mi mm M mii s S sx ll bc cu cui hip hipi cl clcpp
     f for ftn F FOR FTN fpp FPP f90 f95 f03 f08 F90 F95 F03 F08 adb ads d go
     """
 )
 
-# How words begin that only this module understands; the native door (native.py) leaves lines that have one to Python.
-# Words that are an option's value don't count.
-NOT_PLAIN = (
-    "@",
-    "--compile",
-    "--config",
-    "--language",
-    "--output",
-    "-arch",
-    "-flto",
-    "-working-directory",
-    "-Xarch_",
-    "-Xopenmp-target=",
-    "--target-help",
-)
-
 # Programs that stand before the compiler on the command line and run it: compiler caches and distributors, which take
 # no options there, and those that do (`cmake -E env NAME=VALUE gcc`), with the options of theirs that take a value.
-CACHES = _set("ccache sccache distcc icecc buildcache gomacc")
+_CACHES = _set("ccache sccache distcc icecc buildcache gomacc")
 # How the names of compilers end, once a version is taken off: gcc, x86_64-linux-gnu-g++-12, clang-14, mpicc, icpx.
-COMPILERS = ("cc", "cxx", "CC", "++", "clang", "icx", "icpx", "gfortran", "flang")
+_COMPILERS = ("cc", "cxx", "CC", "++", "clang", "icx", "icpx", "gfortran", "flang")
 _RUNNERS = {"env": ("-u", "-C"), "nice": ("-n",), "time": ("-f", "-o"), "cmake": ()}
 # Words that are behind the compiler, whatever stands in front of it.
 _NOT_FOR_WRAPPERS = ("-", "-c", "-o", "-x", "-E", "-S", "-M", "-MM", "-###")
@@ -182,7 +166,7 @@ def _read_options(line: CompilerLine) -> tuple[bool, bool, int]:
             language = "" if value == "none" else value
         elif word == "--":  # Clang's
             only_inputs = True
-        elif word in NO_OBJECT or word.startswith(NO_OBJECT_PREFIXES):
+        elif word in _NO_OBJECT or word.startswith(_NO_OBJECT_PREFIXES):
             stopped = True
         else:
             option, _, value = word.partition("=")
@@ -207,7 +191,7 @@ def dependency_files(line: CompilerLine) -> list[str]:
     Also of a line that writes no object, and what Kbuild hands to the preprocessor (-Wp,-MMD,FILE).
     """
     words = line.words
-    files = [word.split(",")[2] for word in words if word.startswith(TO_PREPROCESSOR)]
+    files = [word.split(",")[2] for word in words if word.startswith(_TO_PREPROCESSOR)]
     alone = "-M" in words or "-MM" in words
     if not line.sources or not (alone or "-MD" in words or "-MMD" in words):
         return files
@@ -223,7 +207,7 @@ def dependency_files(line: CompilerLine) -> list[str]:
 
 def takes_value(word: str) -> bool:
     """Tell whether an option's value is the next word."""
-    return word in TAKES_VALUE or word.startswith(("-Xarch_", "-Xopenmp-target="))
+    return word in _TAKES_VALUE or word.startswith(("-Xarch_", "-Xopenmp-target="))
 
 
 def _add_input(line: CompilerLine, position: int, language: str) -> None:
@@ -231,7 +215,7 @@ def _add_input(line: CompilerLine, position: int, language: str) -> None:
     line.inputs.append((position, path))
     if language.endswith("-header"):
         return
-    if language or _suffix(path) in SOURCE_SUFFIXES:
+    if language or _suffix(path) in _SOURCE_SUFFIXES:
         line.sources.append(Source(position, path, language, ""))
 
 
@@ -259,7 +243,7 @@ def compiler_position(words: list[str]) -> int:
         if name in _RUNNERS:
             position = _behind_options(words, position + 1, _RUNNERS[name])
             continue
-        runs_next = name in CACHES or _is_assignment(word) or (position and word == "--")  # cmake -E env A=b -- gcc
+        runs_next = name in _CACHES or _is_assignment(word) or (position and word == "--")  # cmake -E env A=b -- gcc
         if not runs_next or (following[:1] == "-" and following != "--"):
             break
         position += 1
@@ -277,7 +261,7 @@ def _next_compiler(words: list[str], start: int) -> int:
     position = start + 1
     while position < len(words):
         word = words[position]
-        if word in _NOT_FOR_WRAPPERS or (word[:1] != "-" and _suffix(word) in SOURCE_SUFFIXES):
+        if word in _NOT_FOR_WRAPPERS or (word[:1] != "-" and _suffix(word) in _SOURCE_SUFFIXES):
             break
         if word[:1] != "-" and _has_compilers_name(word):
             return position
@@ -290,7 +274,7 @@ def _has_compilers_name(word: str) -> bool:
     stem, dash, version = name.rpartition("-")
     if dash and version.replace(".", "").isdecimal():
         name = stem
-    return name.endswith(COMPILERS) and "." not in name
+    return name.endswith(_COMPILERS) and "." not in name
 
 
 def _behind_options(words: list[str], position: int, take_value: tuple[str, ...]) -> int:

@@ -15,7 +15,7 @@ from ..compilers import CompilerLine, expand_response_files
 from .settings import Settings, read_options
 from .step import NOT_EXECUTABLE, Signals, execute, find_program, hold, is_no_file, may_have_probes, say
 
-PASSES = frozenset(("--version", "-version", "--help"))  # what an assembler is asked without assembling
+_PASSES = frozenset(("--version", "-version", "--help"))  # what an assembler is asked without assembling
 
 
 def assemble(arguments: list[str]) -> int:
@@ -30,7 +30,7 @@ def run_assembler(settings: Settings) -> int:
     program = find_program(words[0]) or words[0]  # compilers may say a bare name
     expanded = expand_response_files(words)
     output = output_of(expanded)
-    if PASSES.intersection(expanded):
+    if _PASSES.intersection(expanded):
         return execute(program, words, posix.environ)
     line, signals = CompilerLine(words), Signals()
     line.output = output

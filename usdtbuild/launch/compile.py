@@ -38,8 +38,6 @@ from .step import (
 )
 
 USAGE = 2
-# Our own options with which the native door (native.py) runs a step whose object turns out to have no probes.
-NATIVE_OPTIONS = ("--formats=", "--provider=", "--site-table", "--target-os=", "--tool-version=")
 
 
 def run(arguments: list[str]) -> int:

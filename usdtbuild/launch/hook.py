@@ -2,10 +2,10 @@
 
 `usdtbuild hook` and the Meson integration use it at configure time. It writes a folder with a program named `as`, and
 returns the options that make a compiler call that program instead of its assembler: `-B` for GCC and Clang, and
-`-fno-integrated-as` for Clang, which has an assembler of its own. It is the native door, or a script that runs
-`launch.assemble`. The folder's name has a digest of what is in it and the version of this package, because compiler
-caches know an option's words and not what they lead to. Before the options are given out, a probe is compiled with them
-and looked for in the object.
+`-fno-integrated-as` for Clang, which has an assembler of its own. It is a script that runs `launch.assemble`. The
+folder's name has a digest of what is in it and the version of this package, because compiler caches know an option's
+words and not what they lead to. Before the options are given out, a probe is compiled with them and looked for in the
+object.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from ..compilers.ask import CannotStartError, macros, run
 from ..errors import UsdtError
 from ..files import write_whole
 from ..options import FORMATS
-from . import native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,21 +94,15 @@ def _language_options(compiler: Compiler) -> list[str]:
 
 
 def _write(compiler: Compiler, folder: Path, options: Sequence[str]) -> Path:
-    """Write our `as` below `folder`, the native door or else a script; return the folder that it is in."""
-    step = ["--assembler-step", *options, "--", _assembler(compiler)]
-    door = native.build(folder.resolve())
-    if door:
-        files = {"as.words": b"".join(os.fsencode(word) + b"\0" for word in step), "as": door.read_bytes()}
-    else:
-        words = [sys.executable, "-I", "-S", str(LAUNCHER), *step]
-        files = {"as": f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'.encode("utf-8", "surrogateescape")}
-    digest = hashlib.sha256(b"\n".join([*files.values(), __version__.encode()])).hexdigest()[:12]
+    """Write our `as` below `folder`; return the folder that it is in."""
+    words = [sys.executable, "-I", "-S", str(LAUNCHER), "--assembler-step", *options, "--", _assembler(compiler)]
+    script = f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'.encode("utf-8", "surrogateescape")
+    digest = hashlib.sha256(b"\n".join([script, __version__.encode()])).hexdigest()[:12]
     target = folder.resolve() / f"usdtbuild-{__version__}-{digest}"
-    for name, content in files.items():
-        path = target / name
-        if not path.is_file() or path.read_bytes() != content:
-            target.mkdir(parents=True, exist_ok=True)
-            write_whole(str(path), content, 0o755)
+    path = target / "as"
+    if not path.is_file() or path.read_bytes() != script:
+        target.mkdir(parents=True, exist_ok=True)
+        write_whole(str(path), script, 0o755)
     return target
 
 

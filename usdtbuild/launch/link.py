@@ -29,10 +29,10 @@ HOOK = "linker_hook"  # the folder beside launcher.py
 PYTHON = b"USDTBUILD_LINK_PYTHON"
 LAUNCHER = b"USDTBUILD_LINK_LAUNCHER"
 PART = b"USDTBUILD_LINK_"  # + 0, 1, ...: the rest, in parts as long as an environment string may be
-KNOWN_COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "gfortran")
-LINKER_PATHS = ("--ld-path", "-fuse-ld")  # Clang's options for a linker given by its path
-CLOCK_SKEW = 60  # seconds that a file server's clock may be behind
-PART_LENGTH = 30_000  # characters of up to 4 bytes; Linux allows 128 KiB
+_KNOWN_COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "gfortran")
+_LINKER_PATHS = ("--ld-path", "-fuse-ld")  # Clang's options for a linker given by its path
+_CLOCK_SKEW = 60  # seconds that a file server's clock may be behind
+_PART_LENGTH = 30_000  # characters of up to 4 bytes; Linux allows 128 KiB
 
 
 # --- before the compiler -------------------------------------------------------------------------------------------
@@ -52,9 +52,9 @@ def compile_and_link(settings: Settings, line: CompilerLine, program: str, argum
     environment[PYTHON] = sys.executable.encode("utf-8", "surrogateescape")
     environment[LAUNCHER] = f"{folder[: -len(HOOK)]}launcher.py".encode("utf-8", "surrogateescape")
     packed = pack([real, str(int(time.time())), *arguments])
-    for number in range(0, len(packed), PART_LENGTH):
-        part = packed[number : number + PART_LENGTH]
-        environment[PART + b"%d" % (number // PART_LENGTH)] = part.encode("utf-8", "surrogateescape")
+    for number in range(0, len(packed), _PART_LENGTH):
+        part = packed[number : number + _PART_LENGTH]
+        environment[PART + b"%d" % (number // _PART_LENGTH)] = part.encode("utf-8", "surrogateescape")
     return execute(program, [*words[:at], f"-B{folder}", *words[at:]], environment)
 
 
@@ -73,7 +73,7 @@ def _looks_for_linkers_there(compiler: list[str], folder: str) -> bool:
     parts = compiler[-1][compiler[-1].rfind("/") + 1 :].split("-")
     while len(parts) > 1 and parts[-1].replace(".", "").isdigit():
         parts.pop()
-    if parts[-1] in KNOWN_COMPILERS:
+    if parts[-1] in _KNOWN_COMPILERS:
         return True
     return _ask([*compiler, f"-B{folder}", "-print-prog-name=ld"]) == f"{folder}/ld"
 
@@ -84,16 +84,11 @@ def hook_folder() -> str:
     return f"{room[: room.rfind('/')]}/{HOOK}"
 
 
-def linkers() -> list[str]:
-    """Return the names under which compilers may look for their linkers."""
-    return sorted(posix.listdir(hook_folder()))
-
-
 def _take_linker_path(line: CompilerLine, words: list[str], folder: str) -> tuple[str, list[str]]:
     """Return the linker that Clang is told to use by its path, which `-B` doesn't change, and the line without it."""
     for word in line.words:
         option, _, path = word.partition("=")
-        if option in LINKER_PATHS and (option != "-fuse-ld" or "/" in path):
+        if option in _LINKER_PATHS and (option != "-fuse-ld" or "/" in path):
             name = path[path.rfind("/") + 1 :]
             ours = f"{folder}/{name if find_program(f'{folder}/{name}') else 'ld'}"
             return find_program(path) or path, [f"{option}={ours}" if w == word else w for w in line.words]
@@ -125,11 +120,11 @@ def link(name: str, arguments: list[str]) -> int:
     environment = dict(posix.environ)
     del environment[PYTHON], environment[LAUNCHER]
     packed = ""
-    while part := environment.pop(PART + b"%d" % (len(packed) // PART_LENGTH), b""):
+    while part := environment.pop(PART + b"%d" % (len(packed) // _PART_LENGTH), b""):
         packed += part.decode("utf-8", "surrogateescape")
     try:
         real, started, *own = unpack(packed)
-        since = int(started) - CLOCK_SKEW
+        since = int(started) - _CLOCK_SKEW
         settings = read_options(own)
     except ValueError:
         say(f"usdtbuild cc: {PART.decode()}0 is not what usdtbuild cc has put there for the linker; unset it")

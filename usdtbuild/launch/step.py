@@ -28,12 +28,12 @@ _LEFT_ALONE = frozenset(
     )
 )  # fmt: skip
 # Signals that end a build step: all others, but for those that the C library keeps for itself (None).
-STEP_SIGNALS = tuple(
+_STEP_SIGNALS = tuple(
     number for number in range(1, _signal.NSIG) if number not in _LEFT_ALONE and _signal.getsignal(number) is not None
 )
 # What the names of probes' stubs and of semaphores have in them; and what else an object has with one of the latter.
-STUB_NAME, SEMAPHORE_NAME = b"__dtrace", b"_semaphore"
-SEMAPHORE_COMPANY = (b".usdtbuild.provider", b".gnu.lto_", b"BC\xc0\xde")
+_STUB_NAME, _SEMAPHORE_NAME = b"__dtrace", b"_semaphore"
+_SEMAPHORE_COMPANY = (b".usdtbuild.provider", b".gnu.lto_", b"BC\xc0\xde")
 
 
 def say(text: str) -> None:
@@ -86,14 +86,11 @@ class Signals:
     as whoever sent it expects.
     """
 
-    def __init__(self, received: int = 0) -> None:
-        """Begin to hold signals back, but for those that are ignored (nohup, a shell's background jobs).
-
-        `received` is one that came before.
-        """
-        self.received = received
+    def __init__(self) -> None:
+        """Begin to hold signals back, but for those that are ignored (nohup, a shell's background jobs)."""
+        self.received = 0
         self.child = 0
-        for number in STEP_SIGNALS:
+        for number in _STEP_SIGNALS:
             if _signal.getsignal(number) != _signal.SIG_IGN:
                 _signal.signal(number, self._take)
 
@@ -216,8 +213,8 @@ def may_have_probes(path: str) -> bool:
     section is never compressed) and in LLVM bitcode (the string table blob). Only the section that the generated
     header adds does not show in LTO objects.
     """
-    stub, semaphore = _find(path, (STUB_NAME, SEMAPHORE_NAME))
-    return stub or (semaphore and any(_find(path, SEMAPHORE_COMPANY)))
+    stub, semaphore = _find(path, (_STUB_NAME, _SEMAPHORE_NAME))
+    return stub or (semaphore and any(_find(path, _SEMAPHORE_COMPANY)))
 
 
 def _find(path: str, needles: tuple[bytes, ...]) -> list[bool]:
