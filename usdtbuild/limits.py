@@ -7,7 +7,7 @@ command below some 300 MB whatever it is given.
 from __future__ import annotations
 
 # SDT notes in one section. The largest programs that are known have some thousand; each costs a kilobyte when listed.
-NOTES = 150_000
+NOTES = 100_000
 # Bytes of the ELF file that is compressed in `.gnu_debugdata`; distributions put function names there, some megabytes.
 MINI_DEBUG_DATA = 64 << 20
 # Bytes of a program's compressed debug sections, decompressed, and how much DEFLATE can make of one byte.
