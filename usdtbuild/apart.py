@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import ending
 from .errors import InputError, UsdtError
-from .files import MAPPED_FROM, SHARED, Opened, descriptor_for
-from .limits import ANSWER
+from .files import MAPPED_FROM, OTHERS_PIPE, SHARED, Opened, descriptor_for
+from .limits import ANSWER, FOLDERS
 from .rights import can_be_given_up, give_up, least, nobody, with_way_out
 from .text import shown
 
@@ -46,6 +46,8 @@ class _Here:
         """Return a descriptor of a file or a pipe; -1 for a folder."""
 
         def wanted(status: os.stat_result) -> bool:
+            if stat.S_ISFIFO(status.st_mode) and status.st_uid != os.geteuid():
+                raise InputError(path, OTHERS_PIPE)
             if stat.S_IFMT(status.st_mode) not in (stat.S_IFREG, stat.S_IFIFO, stat.S_IFDIR):
                 raise InputError(path, "is neither a file nor a folder")
             return not stat.S_ISDIR(status.st_mode)
@@ -72,6 +74,9 @@ class _Here:
         troubles: list[OSError] = []
         for parent, folders, names in os.walk(folder, onerror=troubles.append):
             folders.sort()
+            if folders and parent.count("/") - folder.count("/") >= FOLDERS:
+                yield InputError(parent, f"what is below more than {FOLDERS} folders is left out")
+                folders.clear()
             for path in (str(Path(parent, name)) for name in sorted(names)):
                 try:
                     descriptor = self.binary(path)

@@ -22,8 +22,10 @@ class InputError(UsdtError):
 
     def __init__(self, where: str, what: str, cure: str = "") -> None:
         """Say that `what` is wrong at `where`, and, if there is one, the `cure`."""
+        from .text import one_line
+
         self.where, self.what, self.cure = where, what, cure
-        super().__init__(f"{where}: {what}" + (f"; {cure}" if cure else ""))
+        super().__init__(f"{one_line(where)}: {what}" + (f"; {cure}" if cure else ""))
 
 
 class UsageError(UsdtError):

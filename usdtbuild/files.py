@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # From this size on a file is mapped, and copied by the kernel, instead of being read into memory.
 MAPPED_FROM = 4 << 20
+OTHERS_PIPE = "is a pipe of another user, who may never end it"
 _MOST_LINKS = 40  # as in path_resolution(7)
 
 
@@ -62,6 +63,9 @@ def open_input(path: str) -> Opened:
     except ValueError:
         raise InputError(path, "is no path") from None
     try:
+        status = posix.fstat(descriptor)
+        if status.st_mode & 0o170000 == 0o010000 and status.st_uid != posix.geteuid():
+            raise InputError(path, OTHERS_PIPE)
         return Opened(descriptor, path)
     except OSError as error:
         posix.close(descriptor)

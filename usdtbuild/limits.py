@@ -8,6 +8,12 @@ from __future__ import annotations
 
 # SDT notes in one section. The largest programs that are known have some thousand; each costs a kilobyte when listed.
 NOTES = 100_000
+# Bytes of text in one note, and in all of a section: each byte of arguments costs a hundred when it is listed.
+NOTE_TEXT, NOTES_TEXT = 1 << 14, 3 << 19
+# Bytes of a provider file.
+PROVIDER_FILE = 64 << 20
+# Folders within folders that are looked through.
+FOLDERS = 200
 # Bytes of the ELF file that is compressed in `.gnu_debugdata`; distributions put function names there, some megabytes.
 MINI_DEBUG_DATA = 64 << 20
 # Bytes of a program's compressed debug sections, decompressed, and how much DEFLATE can make of one byte.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .errors import InputError, UsageError
+from .text import one_line
 
 # <linux/prctl.h>, <linux/capability.h>
 _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _CLEAR_ALL = 38, 47, 4
@@ -57,7 +58,7 @@ def chosen(name: str) -> User | None:
     try:
         entry = pwd.getpwuid(int(number)) if number.isdecimal() else pwd.getpwnam(number)
     except (KeyError, OverflowError):
-        raise UsageError(f"{'--user' if name else 'SUDO_UID'}: there is no user {number}") from None
+        raise UsageError(f"{'--user' if name else 'SUDO_UID'}: there is no user {one_line(number)}") from None
     return User(entry.pw_uid, entry.pw_gid, entry.pw_name, entry.pw_dir) if entry.pw_uid else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -82,3 +83,28 @@ def test_trace_prints_no_terminal_s_commands(renamed: Any, attacker: Any, comman
     for words in (("list", pid), ("list", named), ("verify", named), ("functions", pid), ("calls", pid)):
         said = command(*words)
         assert "\x1b" not in said.out + said.err, words
+
+
+@pytest.mark.parametrize("name", ["list", "verify", "functions", "calls", "instrument", "header"])
+def test_a_path_does_not_forge_lines(name: str, command: Any, forged: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a\nusdtbuild: all fine\tq"
+    path.write_bytes(forged(b"tick").read_bytes() if name == "functions" else b"x")
+    said = command(name, path, *(("-o", tmp_path / "x") if name in ("instrument", "header") else ()))
+    assert "all fine" in said.out + said.err
+    assert "\nusdtbuild: all fine" not in said.out + said.err
+    assert "\t" not in said.err
+
+
+@pytest.mark.parametrize("words", [("list",), ("verify",), ("functions",), ("calls",), ("instrument", "-o", "x"),
+                                   ("header", "-o", "x"), ("verify", "/bin/true", "--provider"),
+                                   ("trace", "--count", "--provider")])  # fmt: skip
+def test_a_pipe_of_another_user_is_not_waited_for(words: tuple[str, ...], command: Any, folder: Path) -> None:
+    pipe = folder / "pipe"
+    os.mkfifo(pipe, 0o666)
+    os.chown(pipe, 65534, 65534)
+    holder = os.open(pipe, os.O_RDWR)
+    try:
+        said = command(*words, pipe, *(("--", "/bin/true") if words[0] == "trace" else ()), timeout=20, cwd=folder)
+    finally:
+        os.close(holder)
+    assert (said.code, "pipe of another user" in said.err) == (1, True), said

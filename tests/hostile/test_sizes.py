@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import os
 import struct
 import subprocess
 import sys
@@ -75,6 +76,51 @@ def test_function_names_that_unpack_to_gigabytes(run: Any, command: Any, tmp_pat
     run("objcopy", "--add-section", ".gnu_debugdata=bomb.xz", "main", cwd=tmp_path)
     said = command("functions", tmp_path / "main")
     assert said.code == 0, said
+    assert said.memory < MOST
+
+
+@pytest.mark.parametrize("what", ["arguments", "provider"])
+@pytest.mark.parametrize("words", [("list",), ("verify",), ("trace", "--count", "--")])
+def test_notes_whose_text_is_megabytes(
+    words: tuple[str, ...], what: str, run: Any, command: Any, tmp_path: Path
+) -> None:
+    text = "-4@%edi" if what == "provider" else "4" * 3_000_000
+    name = "a" if what == "arguments" else "a" * 3_000_000
+    (tmp_path / "text.s").write_text(
+        NOTE.replace("COUNT", "1")
+        .replace(",36,3", f",{24 + len(name) + len(text) + 4},3")
+        .replace('"a"\n', f'"{name}"\n')
+        .replace("-4@%edi", text)
+    )
+    run("gcc", "-no-pie", "text.s", "-o", "text", cwd=tmp_path)
+    said = command(*words, tmp_path / "text")
+    assert "which is the most that is read" in said.err + said.out, said
+    assert said.memory < 100 << 20
+
+
+@pytest.mark.parametrize("name", ["list", "verify", "functions", "calls"])
+def test_a_thousand_folders_within_each_other(name: str, command: Any, tmp_path: Path) -> None:
+    here = os.open(tmp_path, os.O_PATH)
+    for _ in range(1500):
+        os.mkdir("e", dir_fd=here)
+        below = os.open("e", os.O_PATH, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    said = command(name, tmp_path / "e")
+    assert "folders is left out" in said.err, said
+    run = ["rm", "-r", str(tmp_path / "e")]
+    subprocess.run(run, check=True)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "device"])
+def test_a_provider_file_without_an_end(kind: str, command: Any, tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(4 << 40)
+    (tmp_path / "device").symlink_to("/dev/zero")
+    said = command("header", tmp_path / kind, "-o", tmp_path / "x.h")
+    assert said.code == 1
+    assert said.err.count("\n") == 1
     assert said.memory < MOST
 
 

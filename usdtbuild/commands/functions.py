@@ -303,9 +303,9 @@ _LEFT = (False, False, True, False, False, True, True, True)
 def _print(file: _File, apart: bool) -> None:
     report = file.report
     lines = [""] if apart else []
-    lines.append(style(report.path, bold=True) + f": {report.format} {report.type}, {report.machine}")
+    lines.append(style(one_line(report.path), bold=True) + f": {report.format} {report.type}, {report.machine}")
     if report.debug_file:
-        lines.append(shown(f"names from {report.debug_file}"))
+        lines.append(f"names from {one_line(report.debug_file)}")
     lines += [shown(_tables(name, report)) for name in dict.fromkeys(table.name for table in report.tables)]
     if report.promise:
         origin = {"given": "as given", "found": "what most entries have", "usual": "the machine's usual"}

@@ -12,7 +12,7 @@ from __future__ import annotations
 from struct import Struct
 
 from ..errors import UsdtError
-from ..limits import NOTES
+from ..limits import NOTE_TEXT, NOTES, NOTES_TEXT
 from ..record import NamedTuple
 
 TYPE_CHECKING = False
@@ -77,7 +77,15 @@ def decode_with_offsets(data: bytes, address_size: int, *, little: bool) -> list
     """Return (offset of the note, note) for each SDT note in a section's bytes. Raises NoteError."""
     found: list[tuple[int, Note]] = []
     addresses = _addresses(address_size, little)
+    left = NOTES_TEXT
     for offset, start, end in _extents(data, addresses.size, little):
+        text = end - start - addresses.size
+        left -= text
+        if text > NOTE_TEXT:
+            most = f"{NOTE_TEXT} bytes of text, which is the most that is read"
+            raise NoteError(f"note at offset {offset:#x} has more than {most}")
+        if left < 0:
+            raise NoteError(f"its notes have more than {NOTES_TEXT} bytes of text, which is the most that is read")
         strings = data[start + addresses.size : end].split(b"\0")
         if len(strings) < 4:
             raise NoteError(f"note at offset {offset:#x} doesn't hold three NUL-terminated strings")

@@ -33,7 +33,9 @@ class Diagnostic(NamedTuple):
         shown = self.source[start : start + _SHOWN_WIDTH]
         printable = "".join(c if c == "\t" or c.isprintable() else "?" for c in shown)
         padding = "".join("\t" if c == "\t" else " " for c in printable[: self.column - 1 - start])
-        place = f"{self.path}:{self.line}:{self.column}"
+        from ..text import one_line
+
+        place = f"{one_line(self.path)}:{self.line}:{self.column}"
         return f"{place}: {self.kind}: {self.message}\n  {printable}\n  {padding}^"
 
 

@@ -6,11 +6,9 @@ could say which of them a binary is held to. Not for making headers: each file h
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ..errors import InputError
 from .join import join
-from .parser import parse
+from .parser import parse, read_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +34,6 @@ def read_providers(paths: Sequence[str]) -> dict[str, Provider]:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_bytes().decode("utf-8", "surrogateescape")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(path, reason.lower()) from None
+        return read_file(path).decode("utf-8", "surrogateescape")
+    except ValueError as error:
+        raise InputError(path, str(error).lower()) from None

@@ -8,7 +8,10 @@ together. Nothing here knows the header or ELF.
 
 from __future__ import annotations
 
+import os
+
 from ..errors import InputError
+from ..limits import PROVIDER_FILE
 from .diagnostics import Diagnostic, ParseError, Reports, TooManyProblems, diagnostics
 from .grammar import FileReader
 from .lexer import scan
@@ -61,13 +64,32 @@ def parse_file(path: str) -> tuple[Provider, ...]:
     return parse_bytes(read_file(path), path)
 
 
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _check_kind(descriptor: int, path: str) -> None:
+    """Raise InputError for what may never end."""
+    status = os.fstat(descriptor)
+    kind = status.st_mode & 0o170000
+    if kind == 0o010000:
+        if status.st_uid != os.geteuid():
+            raise InputError(path, "is a pipe of another user, who may never end it")
+        os.set_blocking(descriptor, True)
+    elif kind in (0o020000, 0o060000) and not os.isatty(descriptor):
+        raise InputError(path, "is a device, not a file")
+
+
 def read_file(path: str) -> bytes:
     """Return a provider file's content. Raises InputError."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - importing pathlib costs more than parsing
-            data = file.read()
+        with open(path, "rb", opener=_opened) as file:
+            _check_kind(file.fileno(), path)
+            data = file.read(PROVIDER_FILE + 1)
     except OSError as error:
         raise InputError(path, (error.strerror or str(error)).lower()) from None
+    if len(data) > PROVIDER_FILE:
+        raise InputError(path, f"has more than {PROVIDER_FILE >> 20} MB, which no provider file needs")
     place = data.find(b"\0")
     if place >= 0:
         cure = "give a provider file (.d), which is text in UTF-8"

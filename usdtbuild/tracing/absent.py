@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _KINDS = {PROBE_RULE: PROBE, FUNCTION_RULE: ENTER, CALL_RULE: CALL}
 _WORDS = {PROBE_RULE: "probes", FUNCTION_RULE: "functions", CALL_RULE: "library calls"}
-_FEW = 10  # names that are told
+_FEW, _LONG = 10, 120  # names that are told, and their characters
 
 
 class Absent(NamedTuple):
@@ -53,7 +53,8 @@ class Absent(NamedTuple):
             return f"{text}; there are no {_WORDS[self.rule]}"
         if near and left > 0:
             return text
-        there = f"there are {', '.join(map(one_line, self.names[:_FEW]))}" + (f" and {left} more" if left > 0 else "")
+        few = (name if len(name) <= _LONG else f"{name[: _LONG - 3]}..." for name in self.names[:_FEW])
+        there = f"there are {', '.join(map(one_line, few))}" + (f" and {left} more" if left > 0 else "")
         return f"{text} T{there[1:]}" if near else f"{text}; {there}"
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..text import one_line
+
 if TYPE_CHECKING:
     from ..formats.operands import Operand
 
@@ -195,7 +197,7 @@ class Refusal(NamedTuple):
 
     def __str__(self) -> str:
         where = f" at {self.address:#x}" if self.address is not None else ""
-        return f"{self.what}{where}: {self.reason}" + (f"; {self.cure}" if self.cure else "")
+        return f"{one_line(self.what)}{where}: {self.reason}" + (f"; {self.cure}" if self.cure else "")
 
 
 class Totals(NamedTuple):
