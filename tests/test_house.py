@@ -41,7 +41,8 @@ FLOORS = (
     ("apart",),
     ("files", "folders", "ending", "rights"),
     ("model",),
-    ("errors", "options", "_version", "cmake", "limits", "record", "text"),
+    ("errors", "options", "_version", "cmake", "limits", "record"),
+    ("text",),
 )
 # Modules that still know each other. No circle may be added; one that is gone goes from here.
 CIRCLES = [

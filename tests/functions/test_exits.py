@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from usdtbuild.elf.image import Image
-from usdtbuild.elf.space import FUNCTIONS, map_file
+from usdtbuild.elf.space import FUNCTIONS
 from usdtbuild.functions.exits import Exits
 from usdtbuild.functions.read import FunctionReader
 
@@ -56,7 +56,7 @@ def found(run: Any, need: Any, tmp_path_factory: pytest.TempPathFactory) -> dict
     (folder / "exits.s").write_text("".join(text) + '.section .note.GNU-stack,"",@progbits\n')
     run(need("gcc"), "-nostdlib", "-shared", "-Wl,-Bsymbolic", "exits.s", "-o", "exits.so", cwd=folder)
     path = str(folder / "exits.so")
-    reader = FunctionReader(Image(map_file(path), path, FUNCTIONS))
+    reader = FunctionReader(Image(Path(path).read_bytes(), path, FUNCTIONS))
     exits = Exits(reader.space, reader.starts, reader.machine, reader.report.functions)
     answers = {function.name: exits.of(function) for function in reader.report.functions}
     return {name: one if isinstance(one, str) else [each.unused for each in one] for name, one in answers.items()}
@@ -79,7 +79,7 @@ def test_cold_parts_belong_to_their_functions(found: Any) -> None:
 def test_other_machines_have_no_answer(run: Any, need: Any, tmp_path: Path) -> None:
     (tmp_path / "f.c").write_text("int f(int n) { return n + 1; }\n")
     run(need("aarch64-linux-gnu-gcc"), "-O2", "-nostdlib", "-shared", "f.c", "-o", "f.so", cwd=tmp_path)
-    reader = FunctionReader(Image(map_file(str(tmp_path / "f.so")), "f.so", FUNCTIONS))
+    reader = FunctionReader(Image((tmp_path / "f.so").read_bytes(), "f.so", FUNCTIONS))
     exits = Exits(reader.space, reader.starts, reader.machine, reader.report.functions)
     (function,) = (one for one in reader.report.functions if one.name == "f")
     assert "on this machine" in exits.of(function)
