@@ -221,9 +221,9 @@ def test_what_breakpoints_take_is_not_shown_as_the_programs(usdtbuild: Any, run:
     words = ("-L", "fopen", "--returns", "--latency", "fopen", "fopen:return", "-o", "t.jsonl", "-o", "t.json")
     done = usdtbuild("trace", "--engine", "trap", *words, "-o", "t.txt", "--", "./opens", cwd=tmp_path)
     text = (tmp_path / "t.txt").read_text()
-    found = re.search(r"200 pairs\n.* p50 ([0-9.]+) (us|ms)", text)
+    found = re.search(r"200 pairs\n.* p50 ([0-9.]+) (ns|us|ms)", text)
     assert found is not None, text
-    shown = float(found[1]) * (1 if found[2] == "us" else 1000)
+    shown = float(found[1]) * {"ns": 0.001, "us": 1, "ms": 1000}[found[2]]
     times = [json.loads(line)["time"] for line in (tmp_path / "t.jsonl").read_text().splitlines()]
     between = sorted((end - begin) / 1000 for begin, end in zip(times[::2], times[1::2]))
     assert 2 * shown < between[100], (shown, between[100])
