@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import ending
 from .errors import InputError, UsdtError
-from .files import MAPPED_FROM, OTHERS_PIPE, SHARED, Opened, descriptor_for
+from .files import MAPPED_FROM, SHARED, Opened, descriptor_for, refuse_pipe_of_others
 from .limits import ANSWER, FOLDERS
 from .rights import can_be_given_up, give_up, least, nobody, with_way_out
 from .text import shown
@@ -46,8 +46,7 @@ class _Here:
         """Return a descriptor of a file or a pipe; -1 for a folder."""
 
         def wanted(status: os.stat_result) -> bool:
-            if stat.S_ISFIFO(status.st_mode) and status.st_uid != os.geteuid():
-                raise InputError(path, OTHERS_PIPE)
+            refuse_pipe_of_others(status, path)
             if stat.S_IFMT(status.st_mode) not in (stat.S_IFREG, stat.S_IFIFO, stat.S_IFDIR):
                 raise InputError(path, "is neither a file nor a folder")
             return not stat.S_ISDIR(status.st_mode)

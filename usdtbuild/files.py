@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 # From this size on a file is mapped, and copied by the kernel, instead of being read into memory.
 MAPPED_FROM = 4 << 20
-OTHERS_PIPE = "is a pipe of another user, who may never end it"
 _MOST_LINKS = 40  # as in path_resolution(7)
 
 
@@ -63,9 +62,7 @@ def open_input(path: str) -> Opened:
     except ValueError:
         raise InputError(path, "is no path") from None
     try:
-        status = posix.fstat(descriptor)
-        if status.st_mode & 0o170000 == 0o010000 and status.st_uid != posix.geteuid():
-            raise InputError(path, OTHERS_PIPE)
+        refuse_pipe_of_others(posix.fstat(descriptor), path)
         return Opened(descriptor, path)
     except OSError as error:
         posix.close(descriptor)
@@ -73,6 +70,12 @@ def open_input(path: str) -> Opened:
     except InputError:
         posix.close(descriptor)
         raise
+
+
+def refuse_pipe_of_others(status: posix.stat_result, path: str) -> None:
+    """Raise InputError for another user's pipe: reading it might never end."""
+    if status.st_mode & 0o170000 == 0o010000 and status.st_uid != posix.geteuid():
+        raise InputError(path, "is a pipe of another user, who may never end it")
 
 
 def descriptor_for(path: str, wanted: Callable[[posix.stat_result], bool]) -> int:

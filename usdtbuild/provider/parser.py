@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 
 from ..errors import InputError
+from ..files import refuse_pipe_of_others
 from ..limits import PROVIDER_FILE
 from .diagnostics import Diagnostic, ParseError, Reports, TooManyProblems, diagnostics
 from .grammar import FileReader
@@ -71,10 +72,9 @@ def _opened(path: str, flags: int) -> int:
 def _check_kind(descriptor: int, path: str) -> None:
     """Raise InputError for what may never end."""
     status = os.fstat(descriptor)
+    refuse_pipe_of_others(status, path)
     kind = status.st_mode & 0o170000
     if kind == 0o010000:
-        if status.st_uid != os.geteuid():
-            raise InputError(path, "is a pipe of another user, who may never end it")
         os.set_blocking(descriptor, True)
     elif kind in (0o020000, 0o060000) and not os.isatty(descriptor):
         raise InputError(path, "is a device, not a file")
