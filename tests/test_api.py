@@ -106,6 +106,18 @@ def test_counts(app: Path) -> None:
     assert found == public.Counts({"app:read": 99_000}, 0)
 
 
+def test_calls_and_returns_pass_together(run: Any, tmp_path: Path) -> None:
+    """Whether a call passes a filter of its result is known when it has returned."""
+    (tmp_path / "app.c").write_text(
+        "__attribute__((noinline)) int twice(int n) { return 2 * n; }\n"
+        "int main(void) { int n = 0; for (volatile int i = 0; i < 5; i++) n += twice(i); return n == 0; }\n"
+    )
+    run("gcc", "-O1", "-fpatchable-function-entry=7,5", "app.c", "-o", "app", cwd=tmp_path)
+    options: dict[str, Any] = {"command": [tmp_path / "app"], "functions": ["twice"], "returns": True}
+    assert public.trace(**options).count().counts == {"twice": 5, "twice:return": 5}
+    assert public.trace(**options, where="result > 4").count().counts == {"twice": 2, "twice:return": 2}
+
+
 def test_a_process_goes_on(app: Path) -> None:
     with subprocess.Popen([app, "4", "on"]) as process:
         with public.trace(pid=process.pid, limit=6) as hits:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from .tracing.job import Job
     from .tracing.model import Event, Target, Value
+    from .tracing.sieve import Sieve
     from .tracing.tracer import Tracer
     from .verify import Finding as Found
     from .verify import Verified
@@ -168,8 +169,8 @@ class Trace:
     (negative: the signal), and `refusals` says what was not traced and why.
     """
 
-    def __init__(self, job: Job, where: str | None, duration: float, limit: int | None) -> None:
-        self._job, self._where, self._duration, self._limit = job, where, duration, limit
+    def __init__(self, job: Job, passing: Sieve | None, limit: int | None) -> None:
+        self._job, self._passing, self._limit = job, passing, limit
         self._tracer: Tracer | None = None
         self.lost = 0
         self.exit_code: int | None = None
@@ -193,7 +194,8 @@ class Trace:
         offset = time.time_ns() - time.monotonic_ns()
         seen = 0
         for batch in self._batches():
-            names += map(_names, self._targets()[len(names) :])
+            assert self._tracer is not None
+            names += map(_names, self._tracer.targets[len(names) :])
             for event in batch:
                 title, arguments = names[event.target]
                 yield Hit(event.time + offset, event.pid, event.tid, title, tuple(map(_plain, event.values)), arguments)
@@ -205,11 +207,8 @@ class Trace:
     def count(self) -> Counts:
         """Trace to the end, and return how often each target was hit: only counted, or where a filter is asked for
         evaluated, in the program itself where the engine can do that. Raises UsdtError."""
-        from .tracing.model import COUNT
-
         if self._tracer is None:
-            sieve = self._sieve()
-            self._begin(self._job._replace(what=COUNT, where=sieve.filter if sieve is not None else None))
+            self._begin(self._job.adding_up(self._passing.filter if self._passing is not None else None))
         try:
             for _ in self._batches():
                 pass
@@ -225,18 +224,11 @@ class Trace:
 
     # -- one run ---------------------------------------------------------------------------------------------------
 
-    def _sieve(self) -> Any:
-        from .tracing.filters import Filter
-        from .tracing.sieve import Sieve
-
-        return None if self._where is None else Sieve(Filter(self._where, self._job.string_size))
-
     def _begin(self, job: Job) -> None:
         from .tracing.tracer import choose
 
         if self._tracer is not None:
             raise UsageError("this trace has begun already; each is for one run")
-        self._passing = self._sieve()
         tracer = choose(job)
         try:
             tracer.start()
@@ -250,11 +242,7 @@ class Trace:
             self._tracer = None
             raise
         tracer.go()
-        self._until = time.monotonic() + self._duration
-
-    def _targets(self) -> Sequence[Target]:
-        assert self._tracer is not None
-        return self._tracer.targets
+        self._until = time.monotonic() + self._job.duration
 
     def _batches(self) -> Iterator[Sequence[Event]]:
         """Yield hits that pass."""
@@ -262,7 +250,7 @@ class Trace:
             raise UsageError("the trace has not begun, or is over: use it in a `with`")
         for batch in self._tracer.batches(min(0.05, max(0.001, self._until - time.monotonic()))):
             if self._passing is not None:
-                self._passing.start(self._targets())
+                self._passing.start(self._tracer.targets)
             yield batch if self._passing is None else self._passing.take(batch)
             if time.monotonic() >= self._until:
                 self._tracer.stop()
@@ -319,8 +307,10 @@ def trace(
     Without `probes`, `functions` and `calls` all probes are traced. Raises UsageError and ParseError.
     """
     from .provider.parser import parse_file
+    from .tracing.filters import Filter
     from .tracing.job import Job
     from .tracing.selection import Wanted
+    from .tracing.sieve import Sieve
 
     if bool(pid) == bool(command):
         raise UsageError("say what to trace: either a process (pid=) or a command (command=[...])")
@@ -335,4 +325,4 @@ def trace(
     job = Job(wanted, engine=engine, pid=pid, argv=argv, cwd=os.fspath(cwd) or os.getcwd(),  # noqa: PTH109
               env=dict(os.environ if env is None else env), children=children, string_size=string_size,
               duration=duration, hold=True)  # fmt: skip
-    return Trace(job, where, duration, limit)
+    return Trace(job, None if where is None else Sieve(Filter(where, string_size)), limit)

@@ -176,7 +176,7 @@ def command(
     from .. import rights
     from ..outputs import Outputs
     from ..tracing.job import Job
-    from ..tracing.model import COUNT, RECORD
+    from ..tracing.model import RECORD
     from ..tracing.outputs import EVENTS
     from ..tracing.outputs.choose import Wishes, choose, measures, needs
     from ..tracing.selection import Wanted
@@ -202,10 +202,8 @@ def command(
               user=whose, as_user=bool(user))  # fmt: skip
     if report or graph:
         _end(_show_calls(job, report, graph, top, duration))
-    # Whether a return passes may depend on its call, so a filter of both needs records.
-    if needs(wishes) != EVENTS and not (sieve is not None and returns):
-        job = job._replace(what=COUNT, where=sieve.filter if sieve is not None else None,
-                           measures=measures(wishes))  # fmt: skip
+    if needs(wishes) != EVENTS:
+        job = job.adding_up(sieve.filter if sieve is not None else None, measures(wishes))
     try:
         with _tracer(job) as session, Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
             code = _trace(session, output, sieve, duration, limit, verbose, require_hits)

@@ -10,7 +10,7 @@ import math
 import signal
 from typing import TYPE_CHECKING, NamedTuple
 
-from .model import RECORD
+from .model import COUNT, RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,6 +68,15 @@ class Job(NamedTuple):
     def evaluates(self) -> bool:
         """Whether a hit's arguments decide what is counted."""
         return self.where is not None or bool(self.measures)
+
+    def adding_up(self, where: Filter | None, measures: tuple[Measure, ...] = ()) -> Job:
+        """Return the job for one who wants no hits, only how many pass or what they add up to.
+
+        Whether a return passes may depend on its call, so a filter of both needs hits.
+        """
+        if where is not None and self.wanted.returns:
+            return self
+        return self._replace(what=COUNT, where=where, measures=measures)
 
 
 class Started(NamedTuple):
