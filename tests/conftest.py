@@ -160,6 +160,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = chosen
     reason = why_not_live()
     for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(3600))
         marker = item.get_closest_marker("live")
         if marker is None:
             continue
@@ -168,19 +170,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+LOCKED_FOLDER = pytest.StashKey[int]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let a test that needs root for tracing wait until no other one runs, whichever process runs it."""
     marker = item.get_closest_marker("live")
     if marker is None or TRACERS_WITHOUT_ROOT.intersection(marker.args) or why_not_live():
-        return (yield)
+        return
     # The folder whose contents they would fight over is as good a thing to lock as any.
-    folder = os.open(next(folder for folder in TRACEFS if Path(folder).is_dir()), os.O_RDONLY)
+    item.stash[LOCKED_FOLDER] = os.open(next(folder for folder in TRACEFS if Path(folder).is_dir()), os.O_RDONLY)
+    fcntl.flock(item.stash[LOCKED_FOLDER], fcntl.LOCK_EX)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Let the next one run, also where a process that the test left behind has the folder open."""
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
         return (yield)
     finally:
-        os.close(folder)
+        if (folder := item.stash.get(LOCKED_FOLDER, None)) is not None:
+            fcntl.flock(folder, fcntl.LOCK_UN)
+            os.close(folder)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
