@@ -95,7 +95,10 @@ def test_distcc_compiles_on_another_machine(
     before, formats, found = WAYS[way]
     folder = write_checkout(tmp_path / "source", usdtbuild, formats)
     run(*before, "distcc", "gcc", "-O2", "-c", "f0.c", "-o", "f0.o", cwd=folder, env=distcc)
-    assert "COMPILE_OK" in Path(distcc["LOG"]).read_text()
+    deadline = time.monotonic() + 20  # the server writes its log after it has answered
+    while "COMPILE_OK" not in Path(distcc["LOG"]).read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     run("gcc", "-shared", "-o", "f0.so", "f0.o", cwd=folder)
     assert formats_of(usdtbuild, folder / "f0.so") == found
 
