@@ -8,7 +8,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
 
-.PHONY: help demo check test test-all test-distributions test-projects test-machines machines bench lint docs manual pictures clean fuzz audit lock sbom mutants pythons prepare-test prepare-all
+.PHONY: help demo check test test-all test-distributions test-projects test-machines machines bench lint docs manual pictures clean fuzz audit lock sbom release-check mutants pythons prepare-test prepare-all
 
 help:
 	@echo "make demo           build a sample with CMake and watch its probes fire"
@@ -31,6 +31,7 @@ help:
 	@echo "make audit          look for known vulnerabilities of the packages that are installed"
 	@echo "make lock           write the lists of packages that are installed, with versions and hashes, anew"
 	@echo "make sbom           write sbom.cdx.json, which the source distribution carries"
+	@echo "make release-check  look whether a release could be made of what is committed"
 	@echo "make clean          remove what building and testing left behind"
 
 demo:
@@ -65,6 +66,9 @@ audit: prepare-test
 
 lock:
 	$(PYTHON) tools/lock.py
+
+release-check: prepare-test
+	$(BIN)/python tools/release.py
 
 sbom: prepare-test
 	$(BIN)/python tools/sbom.py

@@ -115,6 +115,10 @@ ALL = (
     Need("llvm-objdump-19", ("llvm-19",)),
     Need("gdb-multiarch", ("gdb-multiarch",)),
     Need("chromium", ("chromium",)),  # for the pages that `trace` writes; Ubuntu's is no package but a snap
+    # What looks at the recipes of packaging/.
+    Need("rpmbuild", ("rpm",)),
+    Need("nix-instantiate", ("nix-bin",)),
+    Need("ruby", ("ruby",)),
     Need("x86_64-linux-gnux32-gcc", ("gcc-x86-64-linux-gnux32",)),
     *(Need(f"{machine}-gcc", (f"gcc-{machine}",)) for machine in MACHINES),
     *(Need(f"{machine}-g++", (f"g++-{machine}",)) for machine in CXX_MACHINES),

@@ -1,5 +1,5 @@
 /* Static probes (USDT). Providers: counter.
-   Written by usdtbuild header (usdtbuild 0.1.0, digest a798bdcd6fe6705a); change the provider file, not this one.
+   Written by usdtbuild header (usdtbuild 0.2.0, digest a798bdcd6fe6705a); change the provider file, not this one.
 
    A program that counts lines.
 

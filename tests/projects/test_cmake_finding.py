@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from usdtbuild import __version__
+
 pytestmark = pytest.mark.project
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -123,11 +125,11 @@ def test_found_from_an_editable_install(finding: Any, editable: Path, run: Any, 
     ("wanted", "fits"),
     [
         ("0.1", True),
-        ("0.1.0;EXACT", True),
+        (f"{__version__};EXACT", True),
         ("0.0.9", True),
         ("0.1...2.0", True),
-        ("0.1...0.1.0", True),
-        ("0.0.1...<0.1.0", False),
+        (f"0.1...{__version__}", True),
+        (f"0.0.1...<{__version__}", False),
         ("0.0.1...0.0.9", False),
         ("99.0", False),
         ("0.99", False),
@@ -206,7 +208,7 @@ def test_installed_by_cmake(project: Any, run: Any, make_project: Any, tmp_path:
     stand_ins = list((prefix / "share/usdtbuild/linker_hook").glob("ld*"))
     assert stand_ins
     assert all(os.access(path, os.X_OK) for path in stand_ins)
-    assert "0.1.0" in run(prefix / "bin/usdtbuild", "--version").stdout
+    assert __version__ in run(prefix / "bin/usdtbuild", "--version").stdout
 
     run(prefix / "bin/usdtbuild", "init", "cmake", tmp_path / "web")
     assert (tmp_path / "web/web.d").exists()

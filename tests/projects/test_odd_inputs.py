@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from usdtbuild import __version__
+
 ODD = "pä th #1 'q'"
 LISTED = "cmake_minimum_required(VERSION 3.16)\nproject(clock C)\nadd_executable(clock main.c)\n"
 BUILD_FILES = ["CMakeLists.txt", "meson.build", "pyproject.toml", "setup.py", "Makefile"]
@@ -64,7 +66,7 @@ def test_a_copy_of_ours_is_replaced_and_anything_else_stays(
     target = tmp_path / VENDOR[kind]
     assert str(target) in usdtbuild("vendor", kind, tmp_path).stdout.splitlines()
     ours = state(tmp_path)
-    target.write_text(target.read_text().replace("0.1.0", "0.0.1"))
+    target.write_text(target.read_text().replace(__version__, "0.0.1"))
     usdtbuild("vendor", kind, tmp_path)
     assert state(tmp_path) == ours
     target.write_bytes(b"" if content == "empty" else b"\x7fELF" + bytes(100))

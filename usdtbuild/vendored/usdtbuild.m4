@@ -1,4 +1,4 @@
-# usdtbuild 0.1.0: USDT_PROBES, probes in a project with Autoconf whose header is in the repository.
+# usdtbuild 0.2.0: USDT_PROBES, probes in a project with Autoconf whose header is in the repository.
 # serial 2
 #
 # USDT_PROBES, in configure.ac, gives whoever builds --disable-usdt, with which the probes compile to nothing, and the

@@ -1,4 +1,4 @@
-# usdtbuild 0.1.0: include() this in place of find_package(USDTBuild) where the headers of probes are in the repository. The
+# usdtbuild 0.2.0: include() this in place of find_package(USDTBuild) where the headers of probes are in the repository. The
 # project then builds without usdtbuild and Python, with its probes; where usdtbuild is installed, tests check them, too.
 find_package(USDTBuild CONFIG QUIET NO_CMAKE_FIND_ROOT_PATH) # it is for the machine that builds
 if(USDTBuild_FOUND)
