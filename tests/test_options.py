@@ -176,3 +176,10 @@ def test_headings_of_the_help_are_about_options_that_exist(usdtbuild: Any) -> No
     shown = usdtbuild("trace", "--help").stdout
     assert [one for one in options_of.values() if not re.search(rf"^  (-\w, )?{one}\b", shown, re.MULTILINE)] == []
     assert all(f"\n{heading}:\n" in shown for heading in trace._GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("trac", " Did you mean 'trace'?"), ("vendor-cmake", " Did you mean 'vendor'?"), ("zzz", "")]
+)
+def test_a_command_that_is_nearly_right_is_named(typed: str, meant: str, usdtbuild: Any) -> None:
+    assert usdtbuild(typed, code=2).stderr.endswith(f"Error: There is no command '{typed}'.{meant}\n")

@@ -130,7 +130,8 @@ class Session(Tracer):
             self._spool = Reader()
             self._worker, self._link, self._number = _start_worker(self._spool, stdin, stdout, stderr)
         except OSError as error:
-            raise TracerError(f"the process that traces can't be started: {error.strerror}") from None
+            what = f"{error.filename}: " if error.filename else ""
+            raise TracerError(f"the process that traces can't be started: {what}{error.strerror}") from None
 
     def _receive(self) -> job.Message:
         assert self._link is not None
