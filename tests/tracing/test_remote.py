@@ -25,9 +25,10 @@ TICKS = r"""
 #include "scene.h"
 #include <poll.h>
 #include <stdio.h>
-int main(void) {
+int main(int argc, char **argv) {
+    (void)argv;
     struct pollfd input = {0, POLLIN | POLLHUP, 0};
-    for (int i = 0; !poll(&input, 1, 1); i++) SCENE_LAST(i, 1);
+    for (int i = 0; argc > 1 ? i < 100000 : !poll(&input, 1, 1); i++) SCENE_LAST(i, 1);
     for (int i = 0; i < 50; i++) SCENE_LAST(i, 2);
     printf("enabled=%d\n", !!SCENE_GUARDED_ENABLED());
     return 4;
@@ -109,6 +110,16 @@ def test_program_goes_on_when_the_trace_has_seen_enough(
         wait_for_text(said, "enabled=0\n")
         return
     assert len(parse(done.stdout).hits) == 3
+
+
+def test_a_program_that_hits_all_the_time_goes_on(small: Any, emulated: str, tmp_path: Path) -> None:
+    """The trap that stops it often comes while a breakpoint is stepped past, and must be told from the step's own."""
+    said, words = tmp_path / "said", ("-P", "scene:*", "--duration", "0.5", "-o", tmp_path / "hits.jsonl")
+    with said.open("w") as output:
+        command = [*TRACE, "--emulator", emulated, *words, "--", small(TICKS), "quickly"]
+        done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, timeout=60, check=True)
+    assert re.fullmatch(r"usdtbuild: \S+ \(process \d+\) runs on, and isn't traced any more\n", done.stderr)
+    wait_for_text(said, "enabled=0\n")
 
 
 def test_program_that_gdbserver_has_attached_to(small: Any, run: Any, need: Any) -> None:

@@ -152,6 +152,9 @@ class Process:
                 self.ended(stop)
                 return False
             if stop.trapped:
+                if self.program.asked and self.stub.counter(self.stub.registers(thread)) == address:
+                    self.program.asked = False
+                    continue
                 break
             # A signal came first. It waits until the step is done: a handler that ran before the instruction would
             # return to it, and the hit would be counted again.

@@ -43,6 +43,7 @@ class Program:
         self.events: list[Event] = []
         self.exited: int | None = None
         self.running = False
+        self.asked = False  # the trap that `leave` asks for is still to come, perhaps before a step
         self.found = Found()
         self._sysroot = sysroot
         self._owed: list[tuple[str, int]] = []
@@ -186,6 +187,7 @@ class Program:
 
     def _stand(self, ask: Callable[[], None] | None, tell: Callable[[str], None]) -> bool:
         """Let the program stand, without what was asked for that being still to come; return whether it is there."""
+        self.asked = self.running and ask is not None
         if self.running:
             (ask or self.interrupts.ask)()
         deadline, told = time.monotonic() + _LOST, False
@@ -208,7 +210,7 @@ class Program:
             # a program that nobody holds.
             if not self.look(stop, own_traps=False):
                 return False
-            if not ask and ((lost and hit) or not self.interrupts.asked):  # nothing is still to come
+            if not self.asked if ask else (lost and hit) or not self.interrupts.asked:  # nothing is still to come
                 break
             self.go_on()
         return True
