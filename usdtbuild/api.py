@@ -18,6 +18,7 @@ from .tracing.errors import TracerError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from .tracing.filters import Filter
     from .tracing.job import Job
     from .tracing.model import Event, Target, Value
     from .tracing.sieve import Sieve
@@ -177,7 +178,7 @@ class Trace:
         self.refusals: list[str] = []
 
     def __enter__(self) -> Trace:
-        self._begin(self._job)
+        self._begin(self._job.passing(self._filter()))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -208,7 +209,7 @@ class Trace:
         """Trace to the end, and return how often each target was hit: only counted, or where a filter is asked for
         evaluated, in the program itself where the engine can do that. Raises UsdtError."""
         if self._tracer is None:
-            self._begin(self._job.adding_up(self._passing.filter if self._passing is not None else None))
+            self._begin(self._job.adding_up(self._filter()))
         try:
             for _ in self._batches():
                 pass
@@ -223,6 +224,9 @@ class Trace:
             self._end()
 
     # -- one run ---------------------------------------------------------------------------------------------------
+
+    def _filter(self) -> Filter | None:
+        return self._passing.filter if self._passing is not None else None
 
     def _begin(self, job: Job) -> None:
         from .tracing.tracer import choose

@@ -286,6 +286,17 @@ def test_a_trace_ends_on_time_however_late_its_front_is(scene: Callable[..., Pat
     assert output == "wrong=0 guarded=0\n"
 
 
+@pytest.mark.parametrize("output", [(), ("-o", "all.jsonl")])
+def test_lines_end_with_the_duration_and_files_get_all(
+    scene: Callable[..., Path], usdtbuild: Any, tmp_path: Path, output: tuple[str, ...]
+) -> None:
+    words = ("trace", "-P", "scene:eight", "--duration", "0.3", *output, "--", scene("pie"), "30000000", "1")
+    done = usdtbuild(*words, cwd=tmp_path)
+    said = "hits were seen and are left out; -o FILE has all of them"
+    assert (said in done.stderr) == (not output), done.stderr
+    assert '"scene:eight"' in (tmp_path / "all.jsonl").read_text() if output else "scene:eight" in done.stdout
+
+
 def test_a_killed_trace_leaves_no_file_beside_its_output(scene: Callable[..., Path], tmp_path: Path) -> None:
     try:
         os.close(os.open(tmp_path, os.O_TMPFILE | os.O_RDWR))

@@ -34,6 +34,7 @@ from usdtbuild.tracing.model import (
     MISSING,
     POINTER,
     PROBE,
+    RECORD,
     STRING,
     Argument,
     Module,
@@ -151,7 +152,13 @@ def agrees(text: str, operands: Sequence[Operand], state: Sequence[int], machine
         assert len(made) <= x86_64.WORDS.most(plan, target, operands)
         return made
 
-    assert machine.runs(stub, state) == expected, (text, [one.text for one in operands], predicate)
+    def gated(at: int, calls: Routines, counter: int, back: Back) -> bytes:
+        made = evaluated.gate(x86_64.WORDS, at, evaluated.Action(predicate, tuple(operands), counter), calls, back)
+        assert len(made) <= x86_64.WORDS.gate(Plan(RECORD, (target,), where=wanted), target, operands)
+        return made + x86_64.count_stub(at + len(made), counter, back)
+
+    for way in (stub, gated):
+        assert machine.runs(way, state) == expected, (text, [one.text for one in operands], predicate)
     return expected
 
 
@@ -480,6 +487,24 @@ def test_counts_of_what_passes_are_exact_at_full_speed(
     counts, printed = counted("-P", f"scene:{probe}", "--filter", text, "--", scene("pie"), ROUNDS, THREADS)
     assert counts == {f"scene:{probe}": THREADS * sum(map(passes, range(ROUNDS)))}
     assert "wrong=0" in printed
+
+
+@pytest.mark.parametrize(
+    ("probe", "text", "passes"),
+    [
+        ("ints", "f < 500 and a != -3", lambda i: i < 500 and i % 256 != 3),
+        ("wide", "a < -299000 or b == 0", lambda i: i > 299000 or i == 0),
+        ("guarded", "round >= 299999", lambda i: i >= 299999),
+    ],
+)
+def test_of_hits_that_do_not_pass_no_record_comes(
+    probe: str, text: str, passes: Callable[[int], bool], scene: Any, traced: Any
+) -> None:
+    """So none are lost, however many there are."""
+    done = traced("-v", "-P", f"scene:{probe}", "--filter", text, "--buffer", 1, "--", scene("pie"), ROUNDS, THREADS)
+    assert done.count() == {f"scene:{probe}": THREADS * sum(map(passes, range(ROUNDS)))}
+    assert "lost" not in done.errors
+    assert "wrong=0" in "".join(done.output)
 
 
 def test_a_count_goes_on_with_what_only_the_tracer_can_try(scene: Any, counted: Any, run: Any) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 _NO_HITS = 4  # the exit code of --require-hits
+_QUICKLY = 4096  # hits that wait when --duration is over, and are shown still: that takes 50 ms
 # Of options whose order counts, the letter that `tracing.selection.Wanted.order` has for each.
 _RULES = {"probes": "P", "functions": "F", "calls": "L", "exclude": "X"}
 
@@ -202,8 +203,8 @@ def command(
               user=whose, as_user=bool(user))  # fmt: skip
     if report or graph:
         _end(_show_calls(job, report, graph, top, duration))
-    if needs(wishes) != EVENTS:
-        job = job.adding_up(sieve.filter if sieve is not None else None, measures(wishes))
+    passing = sieve.filter if sieve is not None else None
+    job = job.adding_up(passing, measures(wishes)) if needs(wishes) != EVENTS else job.passing(passing)
     try:
         with _tracer(job) as session, Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
             code = _trace(session, output, sieve, duration, limit, verbose, require_hits)
@@ -385,7 +386,8 @@ def _trace(
         remark(note)
     tell_what_runs_on(job, session.pid, report)
     if limit is None and session.left_out:
-        remark(f"warning: {session.left_out} hits were seen and are left out")
+        cure = "; -o FILE has all of them" if output.passing and duration is not None and not stopped else ""
+        remark(f"warning: {session.left_out} hits were seen and are left out{cure}")
     code = _code(stopped, report.exit_code if job.argv else None) or bool(never)
     if require_hits and not code and (any(report.lost) or not any(report.counts)):
         echo(f"usdtbuild: {'hits were lost' if any(report.lost) else 'nothing was hit'} (--require-hits)", err=True)
@@ -436,7 +438,11 @@ def _follow(
     session: Tracer, output: All, sieve: Sieve | None, names: _ThreadNames, duration: float | None,
     limit: int | None, *, counts: bool,
 ) -> None:  # fmt: skip
-    """Hand over what comes until it is enough; `counts`: no hits come, only how many there were."""
+    """Hand over what comes until it is enough; `counts`: no hits come, only how many there were.
+
+    When the time is over files still get all that was seen, and tables too. Of lines on a terminal nobody reads
+    millions, so they end.
+    """
     known, seen = len(session.targets), 0
     deadline = time.monotonic() + duration if duration is not None else None
     batches = session.batches(0.05)
@@ -457,9 +463,12 @@ def _follow(
         if batch:
             output.events(batch)
         output.counts(totals)
-        if (deadline is not None and time.monotonic() >= deadline) or (limit is not None and seen >= limit):
+        is_over = deadline is not None and time.monotonic() >= deadline
+        if is_over or (limit is not None and seen >= limit):
             session.stop()
-            if limit is not None and seen >= limit and not counts:
+            if (limit is not None and seen >= limit and not counts) or (
+                is_over and output.passing and session.waiting > _QUICKLY
+            ):
                 session.skip()
 
 

@@ -59,8 +59,9 @@ def tell(
     elif not told:
         remark(f"{len(report.refusals)} places were not traced; -v says which and why")
     if any(report.lost):
-        filtered = ", and the filter didn't see them" if report.unfiltered else ""
-        cure = "makes more room" + ("" if report.unfiltered else ", --count needs none")
+        unseen = report.unfiltered and job.where is None
+        filtered = ", and the filter didn't see them" if unseen else ""
+        cure = "makes more room" + ("" if unseen else ", --count needs none")
         remark(
             f"warning: {sum(report.lost)} of {sum(report.hits)} hits were lost, because they came"
             f" faster than they could be read{filtered}; --buffer {cure}"

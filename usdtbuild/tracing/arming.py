@@ -29,6 +29,7 @@ from .patch.rings import FIRST
 from .plan import Plan
 from .predicates import NotHereError
 from .selection import select
+from .tracer import TRACERS, Ability
 from .trap.breakpoints import Breakpoints
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ class Arming:
 
     def __init__(self, tracees: Tracees, wish: Job, worker: Worker) -> None:
         self.tracees, self.wish, self.worker = tracees, wish, worker
+        self._can = TRACERS[wish.engine].can
         self.stood_still = 0.0
         self._numbers = Numbering()
         self._engines: list[patch.PatchEngine] = []
@@ -215,7 +217,8 @@ class Arming:
         loader = process.loader
         if loader is None or not loader.hook:
             return
-        reason = "breakpoints are wanted" if self.wish.engine == job.TRAP else patch.why_not(process.pid, HOST.number)
+        only_stops = self._can & (Ability.JUMPS | Ability.STOPS) == Ability.STOPS
+        reason = "breakpoints are wanted" if only_stops else patch.why_not(process.pid, HOST.number)
         if not reason:
             made, refused, reason = self._attached(process, plan_for(loader, HOOK), ())
             reason = reason or next((one.reason for one in refused), "")
@@ -273,16 +276,16 @@ class Arming:
         if not evaluating.evaluates:
             self._arm_plan(process, plan)
             return
-        here = tuple(target for target in targets if self._is_counted_in_place(target, evaluating))
+        here = tuple(target for target in targets if self._is_evaluated_in_place(target, evaluating))
         if here:
             self._arm_plan(process, evaluating._replace(targets=here))
         others = tuple(target for target in targets if target not in here)
         if others:
             self._arm_plan(process, plan._replace(what=RECORD, targets=others))
 
-    def _is_counted_in_place(self, target: Target, plan: Plan) -> bool:
-        """Whether arguments can be evaluated where a target is hit; if not, records come, and the front does it."""
-        if self.wish.engine not in {job.AUTO, job.PATCH}:
+    def _is_evaluated_in_place(self, target: Target, plan: Plan) -> bool:
+        """Whether arguments can be evaluated where a target is hit; if not, the front does it, with records of all."""
+        if Ability.EVALUATE not in self._can:
             return False
         try:
             if plan.where is not None:
@@ -301,25 +304,25 @@ class Arming:
         targets = plan.targets
         left = [(target, site) for target in targets for site in target.sites]
         reasons: dict[int | None, Refusal] = {}
-        if self.wish.engine in {job.AUTO, job.PATCH}:
+        if Ability.JUMPS in self._can:
             jumps, trapped, reasons = in_place(targets) if plan.returns else (plan.targets, [], {})
             reason = patch.why_not(process.pid, targets[0].module.machine)
             refused: list[Refusal] = []
             if jumps and not reason:
                 # With one engine alone no breakpoint comes.
-                others = {site.address for _, site in trapped if self.wish.engine == job.AUTO}
+                others = {site.address for _, site in trapped if Ability.STOPS in self._can}
                 refused, reason = self._patch(process, plan._replace(targets=jumps), others)
             if reason:
                 refused = [Refusal(target.title, reason, "", site.address) for target, site in left]
             reasons.update({refusal.address: refusal for refusal in refused})
             again = {target.number for target in jumps}
             left = [*trapped, *(one for one in left if one[0].number in again and one[1].address in reasons)]
-        if self.wish.engine == job.BPFTRACE:
+        if Ability.KERNEL in self._can:
             self._watch(process, targets)
-        elif self.wish.engine in {job.AUTO, job.TRAP}:
+        elif Ability.STOPS in self._can:
             wanted = left
             left = self._trap(process, plan, left, reasons)
-            if self.wish.engine == job.AUTO:
+            if Ability.JUMPS in self._can:
                 armed = {site.address for _, site in wanted} - {site.address for _, site in left}
                 self._fallen_back.update(reasons[address].reason for address in armed & set(reasons))
         self.tell_refusals([_of(target, reasons[s.address]) for target, s in left if s.address in reasons])
@@ -381,7 +384,7 @@ class Arming:
             cure = "gdb can (--engine gdb), and gdbserver with --remote"
             reasons.update({site.address: Refusal(one.title, reason, cure, site.address) for one, site in left})
             return list(left)
-        all_may = self.wish.trap_functions or self.wish.wanted.returns or self.wish.engine == job.TRAP
+        all_may = self.wish.trap_functions or self.wish.wanted.returns or Ability.JUMPS not in self._can
         may = [one for one in left if one[0].kind != ENTER or all_may]
         kept = [one for one in left if one not in may]
         for _, site in kept:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .patch.rings import SiteSpec
     from .selection import Wanted
 
-AUTO, PATCH, TRAP, BPFTRACE, GDB = "auto", "patch", "trap", "bpftrace", "gdb"
+AUTO = "auto"
 
 
 class Job(NamedTuple):
@@ -33,10 +33,10 @@ class Job(NamedTuple):
     program starts are traced too. `spool` is a descriptor of a file for raw records. `remote` is
     where a gdb stub listens, `emulator` the words that start one with a program, `sysroot` the folder that is the
     root of a program's system; only the engine `remote` asks for these. `tree`: only add up
-    which functions call which. `where`: only hits that pass it are counted where that can be decided at once; of all
-    others records come, also when only counts are asked for. `user` is whose rights suffice to read files, None if ours
-    must; `as_user`: the program that is started is that user's, too. `measures`: like `where`, what of hits is added
-    up. `hold`: a program that is started waits, armed and before its own first
+    which functions call which. `where`: only hits that pass it are counted, or recorded, where that can be decided at
+    once; where it can't, records come of all, also when only counts are asked for. `user` is whose rights suffice to
+    read files, None if ours must; `as_user`: the program that is started is that user's, too. `measures`: like
+    `where`, what of hits is added up. `hold`: a program that is started waits, armed and before its own first
     instruction, until the front says GO.
     """
 
@@ -77,6 +77,10 @@ class Job(NamedTuple):
         if where is not None and self.wanted.returns:
             return self
         return self._replace(what=COUNT, where=where, measures=measures)
+
+    def passing(self, where: Filter | None) -> Job:
+        """Return the job for one who wants the hits that pass: of others no record comes where that can be known."""
+        return self if self.wanted.returns else self._replace(where=where)
 
 
 class Started(NamedTuple):

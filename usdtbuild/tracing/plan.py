@@ -14,8 +14,8 @@ class Plan(NamedTuple):
     """What is asked of an engine: COUNT or RECORD, of which targets, with strings of at most `string_size` bytes.
 
     `buffer_size` is how many bytes each ring of an engine that has rings may hold. `returns`: returns are watched too,
-    so breakpoints may come where calls return to. `where`: only hits that pass it are counted. `measures`: what is
-    added up of them, too.
+    so breakpoints may come where calls return to. `where`: only hits that pass it are counted or recorded. `measures`:
+    what is added up of them, too.
     """
 
     what: str

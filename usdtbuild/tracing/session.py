@@ -319,6 +319,12 @@ class Session(Tracer):
                 counts[number] = counts.get(number, 0) + count
         return Totals(counts, self._counted.lost)
 
+    @property
+    def waiting(self) -> int:
+        """Hits that were seen and are still to be handed over."""
+        raw = (one for one in self._waiting if isinstance(one, job.Raw))
+        return len(self._held) + sum(one.size // self._decoders[one.rings].slot for one in raw)
+
 
 def _start_worker(
     reader: Reader, stdin: Any, stdout: Any, stderr: Any

@@ -42,6 +42,10 @@ class Ability(Flag):
     CALL_RETURNS = auto()
     TREE = auto()  # add up which functions call which
     EVALUATE = auto()  # filter, and add up; where an engine can't, hits are recorded, and evaluated afterwards
+    # How the worker sees hits; nobody asks for these.
+    JUMPS = auto()  # sites become jumps
+    STOPS = auto()  # threads stop at breakpoints
+    KERNEL = auto()  # the kernel has the breakpoints
 
 
 _LACKING = {
@@ -116,6 +120,11 @@ class Tracer(Protocol):
         """Hits so far, and those of them that are lost, by target."""
         ...
 
+    @property
+    def waiting(self) -> int:
+        """Hits that were seen and are still to be handed over."""
+        return 0
+
     def tree(self) -> CallTree:
         """Return who called whom so far, from an engine with Ability.TREE."""
         raise NotImplementedError
@@ -173,20 +182,21 @@ class Engine(NamedTuple):
 
 
 _ELSEWHERE = Ability.STUB | Ability.EMULATOR
-_HERE = ~(_ELSEWHERE | Ability.TREE | Ability.EVALUATE)
+_JUMPS = Ability.JUMPS | Ability.EVALUATE
+_HERE = ~(_ELSEWHERE | _JUMPS | Ability.TREE | Ability.STOPS | Ability.KERNEL)
 _ONLY_PROBES = Ability.START | Ability.ATTACH | Ability.RECORD
 # In the order in which "auto", patch and trap together, looks for one that can do what is asked and works here.
 TRACERS: dict[str, Engine] = {
-    "auto": Engine("session", "Session", _HERE | Ability.EVALUATE, "session", worker=True),
-    "patch": Engine("session", "Session", _HERE & ~Ability.CALL_RETURNS | Ability.EVALUATE, "session", worker=True),
-    "trap": Engine("session", "Session", _HERE, "session", worker=True),
+    "auto": Engine("session", "Session", _HERE | _JUMPS | Ability.STOPS, "session", worker=True),
+    "patch": Engine("session", "Session", _HERE & ~Ability.CALL_RETURNS | _JUMPS, "session", worker=True),
+    "trap": Engine("session", "Session", _HERE | Ability.STOPS, "session", worker=True),
     "inside": Engine("inside", "Inside", Ability.START | Ability.RECORD | Ability.FUNCTIONS | Ability.TREE, "inside"),
     "plugin": Engine("remote.counting", "Counting", Ability.EMULATOR | Ability.FUNCTIONS | Ability.CALLS,
                      "remote.counting", hidden=True),
     "remote": Engine("remote.session", "Remote", _HERE & ~Ability.START & ~Ability.ATTACH | _ELSEWHERE,
                      "remote.session", "counting through its gdb stub, which hangs when the program starts threads"),
-    "bpftrace": Engine("session", "Session", _ONLY_PROBES, "others.watching", "arguments are read as far as it can",
-                       worker=True),
+    "bpftrace": Engine("session", "Session", _ONLY_PROBES | Ability.KERNEL, "others.watching",
+                       "arguments are read as far as it can", worker=True),
     "gdb": Engine("others.gdb", "Gdb", _ONLY_PROBES, "others.gdb", "each hit stops the program for a millisecond"),
 }  # fmt: skip
 AUTO = "auto"

@@ -28,6 +28,7 @@ from .processes import Processes
 from .spawn import Spawned
 from .spool import Writer
 from .tracees import FOLLOW, Tracees, thread_ids
+from .tracer import TRACERS, Ability
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -230,7 +231,7 @@ class Worker:
             raise TracerError(f"there is no process {pid}")
         if pid in {os.getpid(), 1}:
             raise TracerError(f"process {pid} can't be traced by this one")
-        if self.wish.engine == job.BPFTRACE:  # which takes long, and changes nothing in the process itself
+        if Ability.KERNEL in TRACERS[self.wish.engine].can:  # takes long, and changes nothing in the process itself
             self.processes.arming.arm(Process(pid))
         self.tracees.seize(pid, FOLLOW)
         try:

@@ -65,6 +65,7 @@ class All:
         self._outputs = outputs
         needs = {output.needs for output in outputs}
         self.needs = next((one for one in (EVENTS, KEYS) if one in needs), COUNTS)
+        self.passing = all(getattr(output, "passing", False) for output in outputs)  # lines that go by on a terminal
         self.notes: list[str] = []
 
     def __enter__(self) -> All:

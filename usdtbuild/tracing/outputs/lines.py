@@ -17,6 +17,7 @@ class Lines:
     """Writes lines to a stream."""
 
     needs = EVENTS
+    passing = True
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream

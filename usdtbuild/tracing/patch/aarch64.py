@@ -48,6 +48,7 @@ __all__ = [
     "counting_routines",
     "evaluated_stub",
     "find_spots",
+    "gate",
     "place",
     "record_stub",
     "routines",
@@ -157,12 +158,15 @@ def place(spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
 
 def size(plan: Plan, spots: Sequence[Spot]) -> int:
     """Return how many bytes stubs need at most, whole pages."""
-    sizes = [code_aarch64.COUNT_SIZE] * len(spots)
-    if plan.evaluates:
-        words = code_aarch64.words(features())
+    sizes, words = [code_aarch64.COUNT_SIZE] * len(spots), code_aarch64.words(features())
+    if plan.evaluates and plan.what == COUNT:
         sizes = [evaluated.ROUTINES_SIZE, *(words.most(plan, spot.target, spot.site.operands) for spot in spots)]
     elif plan.what != COUNT:
-        sizes = [code_aarch64.RECORD_SIZE + code_aarch64.ARGUMENT_SIZE * len(spot.site.operands) for spot in spots]
+        sizes = [
+            code_aarch64.RECORD_SIZE + code_aarch64.ARGUMENT_SIZE * len(spot.site.operands)
+            + words.gate(plan, spot.target, spot.site.operands)
+            for spot in spots
+        ]  # fmt: skip
         sizes.append(code_aarch64.ROUTINES_SIZE)
     return -(-sum(sizes) // PAGE) * PAGE
 
@@ -198,3 +202,8 @@ def counting_routines(at: int, pid_cell: int, tid_offset: int | None) -> tuple[b
 def evaluated_stub(at: int, action: Action, calls: Routines, back: Back) -> bytes:
     """See `evaluated.stub`."""
     return evaluated.stub(code_aarch64.words(features()), at, action, calls, back)
+
+
+def gate(at: int, action: Action, calls: Routines, back: Back) -> bytes:
+    """See `evaluated.gate`."""
+    return evaluated.gate(code_aarch64.words(features()), at, action, calls, back)

@@ -60,6 +60,10 @@ class Words(NamedTuple):
         predicate, found = asked(plan, target, operands)
         return self.size + self.comparison_size * (len(_comparisons(predicate)) + 2 * len(found))
 
+    def gate(self, plan: Plan, target: Target, operands: Sequence[Operand]) -> int:
+        """Return how many bytes stand before a site's stub at most, to let only hits through that pass."""
+        return self.most(plan, target, operands) if plan.where is not None else 0
+
 
 class Action(NamedTuple):
     """What a stub does: if the predicate is true it counts the hit, and adds it up, each tally in a table."""
@@ -122,6 +126,23 @@ def stub(words: Words, at: int, action: Action, calls: Routines, back: Back) -> 
         if end == "pass":
             made.add(counting, counter=action.counter)
         words.go_on(made, back)
+    return made.packed(**calls)
+
+
+def gate(words: Words, at: int, action: Action, calls: Routines, back: Back) -> bytes:
+    """Return what stands before a stub that is for hits only of which the predicate is true; others go `back`."""
+    made, predicate = Code(words.templates, at), action.predicate
+    if isinstance(predicate, bool):
+        if not predicate:
+            words.go_on(made, back)
+        return made.packed()
+    made.add("save_all")
+    _Writer(words, made, action.operands, plain=False).branch(predicate, "pass", "skip", "skip")
+    made.label("skip")
+    made.add("restore_all")
+    words.go_on(made, back)
+    made.label("pass")
+    made.add("restore_all")
     return made.packed(**calls)
 
 

@@ -228,12 +228,13 @@ def _stub(
         return machine.tell_stub(at, counts[0], back)
     if calls is None:
         return machine.count_stub(at, counts[0], back)
-    if not plan.evaluates:
-        return machine.record_stub(at, site, _taken(spot, spec), calls, counts[0], back)
     operands = tuple(_moved(operand, _pushed(spot)) for operand in spot.site.operands)
     predicate, found = asked(plan, spot.target, operands)
     action = Action(predicate, operands, counts[0], [(tally, counts[1][tally.measure]) for tally in found])
-    return machine.evaluated_stub(at, action, calls, back)
+    if plan.what == COUNT:
+        return machine.evaluated_stub(at, action, calls, back)
+    gate = machine.gate(at, action, calls, back)
+    return gate + machine.record_stub(at + len(gate), site, _taken(spot, spec), calls, counts[0], back)
 
 
 def _lead(spot: Spot, stub: int, mirrors: Mirrors, old: dict[int, bytes]) -> None:

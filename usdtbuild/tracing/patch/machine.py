@@ -64,6 +64,9 @@ class Machine(Protocol):
     def evaluated_stub(self, at: int, action: Action, calls: Routines, back: Back) -> bytes:
         """See `evaluated.stub`."""
 
+    def gate(self, at: int, action: Action, calls: Routines, back: Back) -> bytes:
+        """See `evaluated.gate`."""
+
     def record_stub(
         self, at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back
     ) -> bytes:

@@ -40,6 +40,7 @@ __all__ = [
     "counting_routines",
     "evaluated_stub",
     "find_spots",
+    "gate",
     "place",
     "record_stub",
     "routines",
@@ -215,14 +216,15 @@ def place(spot: Spot, at: int) -> tuple[Spot, bytes, Back] | str:
 
 def size(plan: Plan, spots: Sequence[Spot]) -> int:
     """Return how many bytes stubs need at most, with the routines, whole pages."""
-    if plan.evaluates:
+    if plan.evaluates and plan.what == COUNT:
         sizes = [slots.SIZE + WORDS.most(plan, spot.target, spot.site.operands) for spot in spots]
         return -(-(evaluated.ROUTINES_SIZE + sum(sizes)) // PAGE) * PAGE
     if plan.what == COUNT:
         sizes = [slots.SIZE if isinstance(spot.form, Load) else 16 for spot in spots]
         return -(-sum(sizes) // PAGE) * PAGE
     # The longest argument is an indexed memory operand that is tried: 65 bytes, with a string 84.
-    return -(-(512 + sum(144 + 96 * len(spot.site.operands) for spot in spots)) // PAGE) * PAGE
+    sizes = [144 + 96 * len(spot.site.operands) + WORDS.gate(plan, spot.target, spot.site.operands) for spot in spots]
+    return -(-(512 + sum(sizes)) // PAGE) * PAGE
 
 
 def record_stub(at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back) -> bytes:
@@ -256,3 +258,8 @@ def counting_routines(at: int, pid_cell: int, tid_offset: int | None) -> tuple[b
 def evaluated_stub(at: int, action: Action, calls: Routines, back: Back) -> bytes:
     """See `evaluated.stub`."""
     return evaluated.stub(WORDS, at, action, calls, back)
+
+
+def gate(at: int, action: Action, calls: Routines, back: Back) -> bytes:
+    """See `evaluated.gate`."""
+    return evaluated.gate(WORDS, at, action, calls, back)
