@@ -9,7 +9,6 @@ together. Nothing here knows the header or ELF.
 from __future__ import annotations
 
 import os
-import select
 
 from ..errors import InputError
 from ..files import refuse_pipe_of_others
@@ -76,6 +75,8 @@ def _check_kind(descriptor: int, path: str) -> None:
     refuse_pipe_of_others(status, path)
     kind = status.st_mode & 0o170000
     if kind == 0o010000:
+        import select  # only where it is needed
+
         os.set_blocking(descriptor, True)
         select.select([descriptor], [], [])  # until somebody writes; before that, reading would find its end
     elif kind in (0o020000, 0o060000) and not os.isatty(descriptor):
