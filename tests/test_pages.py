@@ -22,7 +22,7 @@ import pytest
 from usdtbuild.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("tutorial", "trace", "cpp", "other-builds", "packagers", "containers", "ci", "faq", "json")
+PAGES = ("../README", "tutorial", "trace", "cpp", "other-builds", "packagers", "containers", "ci", "faq", "json")
 _BLOCK = re.compile(r"(?P<before>[^\n]*)\n\n?```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
