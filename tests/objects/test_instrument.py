@@ -116,26 +116,39 @@ def test_an_instrumented_object_is_copied_as_it_is(bench: Any) -> None:
     assert twice.read_bytes() == once.read_bytes()
 
 
+LACKING = {  # what is asked for -> what a complete object lacks of it, and the formats of a header that leaves it open
+    "--formats=dof": ("dof", "dof"), "--formats=usdt": ("usdt", "usdt"), "--formats=stapsdt,dof": ("dof", "dof"),
+    "--site-table": ("--site-table", "dof"),
+    "--nop=nop5": ("--nop=nop5", "dof"), "--nop=classic": ("--nop=classic", "dof"),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("way", ["instrument", "cc"])
-@pytest.mark.parametrize("format_", ["dof", "usdt", "stapsdt,dof"])
-def test_a_format_that_a_complete_object_lacks_is_refused(
-    way: str, format_: str, tmp_path: Path, run: Any, usdtbuild: Any
+@pytest.mark.parametrize("option", LACKING)
+def test_what_a_complete_object_lacks_is_refused(
+    way: str, option: str, tmp_path: Path, run: Any, usdtbuild: Any
 ) -> None:
+    """And what the message says to do makes an object that has it, which is left alone the second time."""
+    lacking, formats = LACKING[option]
     (tmp_path / "app.d").write_text("provider app { probe go(int); };\n")
     (tmp_path / "main.c").write_text('#include "app.h"\nint main(int n, char **v) { (void)v; APP_GO(n); return 0; }\n')
     usdtbuild("header", "app.d", cwd=tmp_path)
     compile_ = ("gcc", "-O2", "-c", "main.c", "-o", "main.o")
+    asked = (option, *["--"] * (way == "cc"), *(compile_ if way == "cc" else ("main.o", "-o", "other.o")))
     if way == "instrument":
         run(*compile_, cwd=tmp_path)
-        compile_ = ("main.o", "-o", "other.o")
-    options = (f"--formats={format_}", *["--"] * (way == "cc"))
-    said = usdtbuild(way, *options, *compile_, cwd=tmp_path, code=1).stderr
-    lacking = format_.rsplit(",", maxsplit=1)[-1]
+    said = usdtbuild(way, *asked, cwd=tmp_path, code=1).stderr
     assert f"main.o: the probes of provider app are complete and have SDT notes, so {lacking} can't be added" in said
-    assert f"usdtbuild header --formats={lacking}" in said
-    assert not (tmp_path / ("other.o" if way == "instrument" else "main.o")).exists()
+    assert f"usdtbuild header --formats={formats}" in said
+    made = tmp_path / ("other.o" if way == "instrument" else "main.o")
+    assert not made.exists()
     if way == "cc":  # SDT notes are there
-        usdtbuild("cc", "--", *compile_, cwd=tmp_path)
+        usdtbuild("cc", "--nop=safe", "--", *compile_, cwd=tmp_path)
+    usdtbuild("header", f"--formats={formats}", "app.d", cwd=tmp_path)
+    run(*compile_, *["-DUSDT_PROBES_BY_CALL"] * ("nop5" in option), cwd=tmp_path)
+    usdtbuild(way, *asked, cwd=tmp_path)
+    again = usdtbuild("instrument", "-v", option, made, "-o", "again.o", cwd=tmp_path)
+    assert "already instrumented" in again.stdout
 
 
 def test_instrumenting_what_an_instrumented_and_a_plain_object_were_joined_to(bench: Any, check: Any) -> None:

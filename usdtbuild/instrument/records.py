@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import UsdtError
+from ..options import SAFE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ WRITERS = {"stapsdt": "stapsdt", "usdt": "usdt_note", "dof": "dof_section", TABL
 # Formats whose labels are in loaded sections, so that what refers to one keeps it.
 _LOADED = {"usdt", "dof", TABLE}
 _SECTIONS = {"usdt": ".note.usdt", "dof": ".SUNW_dof"}
+_SITES = ".usdtbuild.sites"
 _chosen: dict[tuple[tuple[str, ...], bool], list[tuple[Write, bool]]] = {}  # by options' formats and site table
 
 
@@ -49,24 +51,42 @@ def write_records(
 
 
 def refuse_complete(source: ElfObject, options: Options, providers: Container[str]) -> None:
-    """Raise UsdtError where a format is asked for, and the object's probes were completed by a header without it.
+    """Raise UsdtError where something is asked for that the object's probes, completed by a header, don't have.
 
     Only `providers` count, those that the object describes: probes of sys/sdt.h are somebody else's.
     """
-    from ..formats import stapsdt
-
-    lacking = [name for name in _SECTIONS if name in options.formats and not source.sections_named(_SECTIONS[name])]
+    lacking = _lacking(source, options)
     if not lacking:
         return
+    from ..formats import stapsdt
+
     size, little = 8 if source.layout.is64 else 4, source.layout.little
     for index in source.sections_named(stapsdt.SECTION):
         for note in stapsdt.decode(bytes(source.content(index)), size, little=little):
             if note.provider in providers:
+                what, formats = lacking
                 raise UsdtError(
                     f"{source.path}: the probes of provider {note.provider} are complete and have SDT notes, so "
-                    f"{lacking[0]} can't be added; make their header with `usdtbuild header --formats={lacking[0]}` "
+                    f"{what} can't be added; make their header with `usdtbuild header --formats={formats}` "
                     "and compile again"
                 )
+
+
+def _lacking(source: ElfObject, options: Options) -> tuple[str, str] | None:
+    """Return what the options ask for and a complete object lacks, and the formats of a header that leaves it open.
+
+    Any format that a header can't write will do for NOPs and the table of sites.
+    """
+    for name, section in _SECTIONS.items():
+        if name in options.formats and not source.sections_named(section):
+            return name, name
+    if options.site_table and not source.sections_named(_SITES):
+        return "--site-table", "dof"
+    if options.nop != SAFE:
+        strings = source.sections[source.sections[source.symtab].link]
+        if source.data.find(b".usdt0", strings.offset, strings.offset + strings.size) < 0:  # not instrumented before
+            return f"--nop={options.nop}", "dof"
+    return None
 
 
 def _writers(context: Context) -> list[tuple[Write, bool]]:
