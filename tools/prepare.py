@@ -79,7 +79,6 @@ TEST = (
     Need("distcc", ("distcc",)),
     Need("include:gtest/gtest.h", ("libgtest-dev",)),
     Need("sccache", ("sccache",)),
-    Need("bazel", ("bazel-bootstrap",)),
     Need("musl-gcc", ("musl-tools",)),
     Need("autoreconf", ("autoconf",)),
     Need("automake", ("automake",)),
@@ -109,6 +108,7 @@ MACHINES = {
 CXX_MACHINES = ("aarch64-linux-gnu", "riscv64-linux-gnu", "s390x-linux-gnu")
 ALL = (
     *TEST,
+    Need("bazel", ("bazel-bootstrap",)),  # brings 44 packages
     # The first LLVM that knows all the machines (LoongArch, s390x and SPARC in its linker).
     Need("clang-19", ("clang-19",)),
     Need("ld.lld-19", ("lld-19",)),

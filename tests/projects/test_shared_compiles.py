@@ -141,6 +141,7 @@ def bazel_rules(folder: Path) -> list[str]:
     return [f"--override_repository=rules_{name}={folder / f'rules_{name}'}" for name in rules]
 
 
+@pytest.mark.slow
 def test_bazel_compiles_in_its_sandbox_and_shares_what_it_made(
     run: Any, need: Any, usdtbuild: Any, tmp_path: Path
 ) -> None:
