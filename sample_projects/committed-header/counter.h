@@ -135,7 +135,7 @@ USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
 #define USDTBUILD_SITE USDTBUILD_INLINE __attribute__((__nothrow__, __nodebug__)) void
 #else
 #define USDTBUILD_ONCE
-#define USDTBUILD_LINES "\n\n\n\n\n\n\n\n"
+#define USDTBUILD_LINES "\n\n\n\n\n\n\n"
 #define USDTBUILD_SITE USDTBUILD_INLINE __attribute__((__nothrow__, __artificial__)) void
 #endif
 #define USDTBUILD_NOTE(provider, probe, semaphore, operands) USDTBUILD_INTEL \
@@ -145,7 +145,7 @@ USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
 	"993:\t" USDTBUILD_WORD " .Lusdt%=,_.stapsdt.base," semaphore "\n" \
 	"\t.weak " semaphore "\n\t.hidden " semaphore "\n" \
 	"\t.asciz \"" provider "\"\n\t.asciz \"" probe "\"\n\t.ascii \"" operands "\\0\"\n" \
-	"994:\t.balign 4\n\t.popsection\n" \
+	"994:\t.balign 4\n\t.popsection\n\t.reloc .Lusdt%=,BFD_RELOC_NONE," semaphore "\n" \
 	"\t.ifndef _.stapsdt.base\n" \
 	"\t.pushsection .stapsdt.base,\"" USDTBUILD_BASE_FLAGS "\",%%progbits,.stapsdt.base,comdat\n" \
 	"\t.weak _.stapsdt.base\n\t.hidden _.stapsdt.base\n" \

@@ -6,8 +6,10 @@ for this header too.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -46,10 +48,16 @@ template <class T> static T both(T x) { APP_TYPES(x, 2, 3, 4, 5, "template"); re
 static int both(int x) { APP_TYPES(x, 2, 3, 4, 5, "function"); return x; }
 #endif
 static __inline__ int in_header(int x) { APP_NONE(); return x + 1; }
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+__attribute__((__naked__, __noinline__)) void naked(void);
+void naked(void) { APP_NONE(); __asm__("ret"); }
+#else
+static void naked(void) { APP_NONE(); }
+#endif
 int main(int argc, char **argv)
 {
 	int i, n = 0;
-	APP_NONE();
+	naked();
 	APP_TYPES(argc, argc + 1, -argc, 1000000, (long)argc << 40, argv[0]);
 	for (i = 0; i < argc + 2; i++) {
 		APP_MANY(1, argc, 3, i, 5, n, 7, 8, 9, 10, 11, 12);
@@ -75,8 +83,19 @@ BUILDS = [
     "clang -O2 -ffunction-sections -fuse-ld=lld -Wl,--gc-sections,--icf=all",
     "clang++ -O0 -std=c++98", "clang++ -O2 -std=c++14", "clang++ -O2 -std=c++20 -flto=thin -fuse-ld=lld",
     "clang-19 -O2", "clang-19 -O0 -fPIC", "clang++-19 -O2 -std=c++23", "clang-19 -O2 -masm=intel",
-    "clang-16 -O2", "clang++-16 -O1 -std=c++20", "gcc-13 -O2", "gcc-14 -O2", "g++-14 -O2 -std=c++26",
 ]  # fmt: skip
+# What is tried with every compiler that has a number in its name and is installed: those that a distribution has beside
+# its own (apt-get install gcc-13 g++-13 clang-16 ...).
+NUMBERED = sorted(
+    {path.name for folder in os.get_exec_path() for path in Path(folder).glob("*-[0-9]*")}
+    & {f"{name}-{version}" for name in ("gcc", "g++", "clang", "clang++") for version in range(8, 40)}
+)
+OPTIONS = {
+    False: ["-O0", "-O1 -std=c89", "-O2 -std=c11", "-O3 -fPIC", "-Os", "-O2 -masm=intel", "-O2 -std=c2x -g",
+            "-O2 -ffunction-sections -Wl,--gc-sections",
+            "-O2 -fsanitize=undefined -fsanitize-undefined-trap-on-error"],
+    True: ["-O0 -std=c++98", "-O2 -std=c++11", "-O2 -std=c++17 -fPIC", "-O3 -std=c++20", "-Os -std=c++2b"],
+}  # fmt: skip
 # A constant, or a register of 64 bits: what nearly every tracer reads.
 OPERAND = re.compile(r"(-?[1248])@(?:%r\w\w?|\$-?\d+)")
 
@@ -123,8 +142,29 @@ def app(tmp_path: Path, usdtbuild: Any) -> Path:
 @pytest.mark.parametrize("build", BUILDS)
 def test_notes_are_those_of_systemtaps_header(build: str, app: Path, run: Any, need: Any) -> None:
     """As many, of the same probes, with the same sizes and signs; and no operand that some tracer can't read."""
+    need(build.split(maxsplit=1)[0])
+    compare(build, app, run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", NUMBERED)
+def test_every_compiler_that_is_installed(compiler: str, app: Path, run: Any) -> None:
+    """The same notes, no warning, and what a site costs, for each version of GCC and Clang."""
+    for options in OPTIONS["++" in compiler]:
+        compare(f"{compiler} {options}", app, run)
+        language = [word for word in options.split() if word.startswith("-std=")] + ["-x", "c++"] * ("++" in compiler)
+        (app / "use.c").write_text(USED)
+        run(compiler, *language, *_ALL.split(), "-c", "use.c", "-o", "use.o", cwd=app)
+    shapes(app, lambda _, header: run(sys.executable, "-m", "usdtbuild", "header", "shapes.d", "-o", header, cwd=app))
+    for level in ("-O1", "-O2", "-O3", "-Os") if "++" not in compiler else ():
+        ours, theirs = (cost([compiler, level], header, app) for header in ("ours.h", "theirs.h"))
+        assert ours.sites <= theirs.sites
+        assert (ours.in_memory, ours.instructions) <= (0, theirs.instructions + theirs.in_memory)
+
+
+def compare(build: str, app: Path, run: Any) -> None:
+    """Compile the program with both headers, and compare the notes."""
     compiler, *options = build.split()
-    need(compiler)
     (app / "main.c").write_text(PROGRAM)
     language = ["-x", "c++"] if "++" in compiler else []
     counted = {}
@@ -284,35 +324,97 @@ def test_no_name_is_captured_and_arguments_are_evaluated_once(
     assert rows == ["5 6 7 8 9", "5 6 7 8 9 10 11 12 13 14 15 16", "11 12 13 14 15"]
 
 
+# --- linking ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_functions_that_differ_in_their_probes_alone_are_not_folded(
+    compiler: str, linker: str, app: Path, run: Any, need: Any
+) -> None:
+    """With --icf=all sys/sdt.h's records say that both probes are in one function; lld would drop one of ours."""
+    (app / "main.c").write_text(
+        '#include "app.h"\n#define NOINLINE __attribute__((noinline))\n'
+        "int one(int), same(int), two(void *), main(void);\n"
+        "NOINLINE int one(int n) { APP_NONE(); return n * 3; }\n"
+        "NOINLINE int same(int n) { APP_NONE(); return n * 3; }\n"
+        "NOINLINE int two(void *p) { APP_WIDE_NAME(0, 0, 0, 0); return (int)(long)p * 3; }\n"
+        "int main(void) { return one(1) + same(1) + two((void *)1) - 9; }\n"
+    )
+    words = [need(compiler), "-O2", "-ffunction-sections", f"-fuse-ld={linker}", "-Wl,--gc-sections"]
+    run(*words, *["-Wl,--icf=all"] * (linker != "bfd"), "main.c", "-o", "program", cwd=app)
+    run("./program", cwd=app)
+    assert {note.name for note in notes_of(app / "program")} == {"none", "wide__name"}
+    symbols = run("nm", "--defined-only", "program", cwd=app).stdout.splitlines()
+    places = {name: address for address, _, name in map(str.split, symbols)}
+    assert places["one"] != places["two"]
+    assert (places["one"] == places.get("same", places["one"])) == (linker != "bfd")  # mold forgets the name
+
+
+def test_libraries_may_have_providers_of_one_name(app: Path, run: Any, usdtbuild: Any) -> None:
+    """Each has its own semaphores and declarations, and so has the program."""
+    parts = {"main": "int", "one": "int, char *", "two": "double, int, int"}
+    values = {"main": "1", "one": '2, "two"', "two": "0.5, 3, 4"}
+    for name, types in parts.items():
+        (app / f"{name}.d").write_text(f"provider app {{ probe go({types}); }};\n")
+        usdtbuild("header", f"{name}.d", cwd=app)
+        body = f"if (APP_GO_ENABLED()) APP_GO({values[name]});"
+        others = "one() + two()" if name == "main" else "0"
+        text = f"int one(void), two(void), main(void);\nint {name}(void) {{ {body} return {others}; }}\n"
+        (app / f"{name}.c").write_text(f'#include "{name}.h"\n{text}')
+    for name in ("one", "two"):
+        run("gcc", "-O2", "-shared", "-fPIC", f"{name}.c", "-o", f"lib{name}.so", cwd=app)
+    run("gcc", "-O2", "main.c", "-L.", "-lone", "-ltwo", "-Wl,-rpath,.", "-o", "program", cwd=app)
+    fired = usdtbuild("trace", "--", "./program", cwd=app).stdout
+    assert re.findall(r"app:go (.*)", fired) == ["arg0=1", 'arg0=2 arg1="two"', "arg0=0.5 arg1=3 arg2=4"]
+    # Linked into one file, they are two versions of one provider: verify says so.
+    run("gcc", "-O2", "main.c", "one.c", "two.c", "-o", "mixed", cwd=app)
+    assert "holds" in usdtbuild("verify", "mixed", cwd=app).stdout
+
+
 # --- mistakes -----------------------------------------------------------------------------------------------------
 
-MISTAKES = {
-    "too few arguments": ("APP_TYPES(1, 2, 3);", "", r'APP_TYPES" requires 6 arguments, but only 3 given'),
-    "too many arguments": ("APP_NONE(1);", "", r'APP_NONE" passed 1 arguments, but takes just 0'),
+_CONVERSION = "|(pointer to integer|integer to pointer|invalid) conversion|no matching function"
+MISTAKES = {  # the code of main(), options, and what the compilers say
+    "too few arguments": ("APP_TYPES(1, 2, 3);", "", "requires 6 arguments, but only 3 giv|too few arguments prov"),
+    "too many arguments": ("APP_NONE(1);", "", "passed 1 arguments, but takes just 0|too many arguments provided"),
     "a struct for an integer": (
-        "struct { int i; } s; APP_TYPES(s, 2, 3, 4, 5, 0);",
-        "",
-        "incompatible types|invalid init",
+        "struct { int i; } s; s.i = 1; APP_TYPES(s, 2, 3, 4, 5, 0);", "",
+        "incompatible types|invalid init|initializing 'int' with|cannot convert|no matching function",
     ),
-    "a pointer for an integer": ('APP_TYPES("text", 2, 3, 4, 5, 0);', "-Werror", "makes integer from pointer"),
-    "an integer for a pointer": ("APP_TYPES(1, 2, 3, 4, 5, 6);", "-Werror", "makes pointer from integer"),
+    "a pointer for an integer": (
+        'APP_TYPES("text", 2, 3, 4, 5, 0);', "-Werror", f"makes integer from pointer{_CONVERSION}",
+    ),
+    "an integer for a pointer": (
+        "APP_TYPES(1, 2, 3, 4, 5, 6);", "-Werror", f"makes pointer from integer{_CONVERSION}",
+    ),
     "an unknown machine": (";", "-U__x86_64__", "no probes on this machine: compile with -DUSDT_DISABLE"),
     "DOF is asked for": (";", "-DUSDT_ENABLED_BY_CALL", "make it with usdtbuild header --formats"),
-    "a provider that isn't included": ("OTHER_GO(1);", "-Werror", "implicit declaration of function .OTHER_GO"),
-    "another version": (";", "-DUSDTBUILD_COMPLETE=0", "two headers were written by different versions of usdtbuild"),
-    "two providers of one name": (
-        ";",
-        "-DUSDTBUILD_PROVIDER_app=0x123",
-        "two headers describe provider app differently",
+    "a provider that isn't included": (
+        "OTHER_GO(1);", "-Werror", "(declaration of function|identifier) .OTHER_GO|OTHER_GO. was not declared",
     ),
-}
+    "a stale header": (
+        "APP_LATER(1);", "-Werror", "(declaration of function|identifier) .APP_LATER|APP_LATER. was not declared",
+    ),
+    "another version": (";", "-include newer.h", "two headers were written by different versions of usdtbuild"),
+    "two providers of one name": (";", "-include two.h", "two headers describe provider app differently"),
+}  # fmt: skip
 
 
+@pytest.mark.parametrize("compiler", ["gcc", "clang", "g++", "clang++"])
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_errors_of_the_compiler(name: str, app: Path, run: Any) -> None:
+def test_mistakes_are_errors_of_the_compiler(
+    name: str, compiler: str, app: Path, run: Any, need: Any, usdtbuild: Any
+) -> None:
     code, options, message = MISTAKES[name]
+    need(compiler)
+    (app / "newer.h").write_text(
+        (app / "app.h").read_text().replace("COMPLETE 1", "COMPLETE 2").replace("_APP_H", "_N_H")
+    )
+    (app / "two.d").write_text("provider app { probe none(int); };\n")
+    usdtbuild("header", "two.d", cwd=app)
     (app / "main.c").write_text(f'#include "app.h"\nint main(void) {{ {code} return 0; }}\n')
-    done = run("gcc", *options.split(), "-c", "main.c", "-o", "main.o", cwd=app, code=1)
+    language = ["-x", "c++"] if "++" in compiler else []
+    done = run(compiler, *language, *options.split(), "-c", "main.c", "-o", "main.o", cwd=app, code=1)
     assert re.search(message, done.stderr)
 
 
@@ -372,9 +474,6 @@ template <class T> struct held {
 namespace inner { inline int function() { APP_NONE(); return 1; } }
 enum class scoped { one = 1 };
 struct converts { operator int() const { return 3; } };
-#if defined(__x86_64__) && !defined(__clang__)
-__attribute__((naked)) int naked() { APP_NONE(); __asm__("mov $7,%eax; ret"); }
-#endif
 int main(int argc, char **)
 {
 	coroutine(argc);
