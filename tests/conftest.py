@@ -10,6 +10,7 @@ Not here: helpers that only one room uses; those are in that room's conftest.py.
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any
 
 import hypothesis
@@ -145,6 +147,24 @@ def avoidable(config: pytest.Config) -> list[str]:
     words = [sys.executable, str(ROOT / "tools/prepare.py"), "missing", config.getoption("--prepared")]
     missing = subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
     return [reason for reason in reasons if any(re.search(rf"(?<!\S){re.escape(one)}\b", reason) for one in missing)]
+
+
+# --- our own tools --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def tool() -> Callable[[str], ModuleType]:
+    """A function that loads a module of tools/, which is no package."""
+
+    def load(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(f"tool_{name}", ROOT / f"tools/{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 # --- the live marker ------------------------------------------------------------------------------------------

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
 import shutil
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,18 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DECLARED = "provider app { probe tick(int); };\n"
 
 
-def tool(name: str) -> ModuleType:
-    """Return a module of tools/."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"tools/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: Any) -> Path:
+def filled(tool: Any, tmp_path_factory: Any) -> Path:
     """The recipes, filled in for a source distribution that lies beside them."""
     folder: Path = tmp_path_factory.mktemp("recipes")
     url = f"file://{folder}/usdtbuild.tar.gz"
@@ -40,17 +28,17 @@ def filled(tmp_path_factory: Any) -> Path:
     return folder
 
 
-def test_links_of_the_readme_lead_to_the_tag() -> None:
+def test_links_of_the_readme_lead_to_the_tag(tool: Any) -> None:
     text = "[a](docs/a.md) ![b](docs/b.svg) [c](https://c.org) [d](#d) `[e]` (f)"
     wanted = "[a](S/blob/v1/docs/a.md) ![b](S/raw/v1/docs/b.svg) [c](https://c.org) [d](#d) `[e]` (f)"
     assert tool("readme_hook").absolute(text, "S", "v1") == wanted
 
 
-def test_one_version_everywhere() -> None:
+def test_one_version_everywhere(tool: Any) -> None:
     tool("release").one_version(None)
 
 
-def test_a_version_that_differs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_that_differs_is_told(tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     release = tool("release")
     monkeypatch.setattr(release, "version", lambda: "9.9.9")
     with pytest.raises(release.WrongError, match=r"CHANGELOG.md says .*9\.9\.9"):
@@ -100,7 +88,7 @@ def test_recipes_are_taken_by_what_reads_them(filled: Path, need: Any, run: Any,
 
 
 @pytest.mark.slow
-def test_all_checks_but_those_of_the_checkout_itself(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_all_checks_but_those_of_the_checkout_itself(tool: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     release = tool("release")
     monkeypatch.delitem(release.CHECKS, "everything is committed")
     monkeypatch.delitem(release.CHECKS, "no known vulnerabilities")  # tests/test_supply.py, and a network

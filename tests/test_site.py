@@ -34,3 +34,24 @@ def test_links_out_of_the_documentation_are_names(site: Path) -> None:
     text = (site / "cmake.html").read_text()
     assert "sample_projects/cmake-hello" in text
     assert 'href="../' not in text
+
+
+@pytest.mark.slow  # a browser is big, and installed by `make test-all` only
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [360, 1280, 1366, 1440, 1600, 1920])
+def test_nothing_runs_off_the_window(width: int, dark: bool, site: Path, tool: Any) -> None:
+    chromium = tool("chromium")
+    if chromium.find_browser() is None:
+        pytest.skip("chromium is not installed")
+    # Where there is no room for it, the menu of the page waits beside the window until it is asked for.
+    beyond = """[...document.querySelectorAll('.toc-drawer a, article a, article pre, article img, article table')]
+        .filter(it => it.getClientRects().length && it.getBoundingClientRect().right > innerWidth
+                      && !it.closest('.table-wrapper')
+                      && getComputedStyle(it.closest('.toc-drawer') || it).position != 'fixed')
+        .map(it => it.outerHTML.slice(0, 80))"""
+    with chromium.Browser(width, 900, dark=dark) as browser:
+        for page in ("index", "trace", "cmake", "architectures", "commands/trace"):
+            browser.open(site / f"{page}.html")
+            assert browser.ask("innerWidth") == width
+            assert browser.ask(beyond) == [], page
+            assert browser.ask("document.documentElement.scrollWidth <= innerWidth"), page

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LISTS = sorted((ROOT / "tools/locked").glob("*.txt"))
-
-
-def tool(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"tools_{name}", ROOT / f"tools/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def listed(path: Path) -> dict[str, list[str]]:
@@ -45,7 +35,7 @@ def test_every_package_has_a_version_and_hashes(path: Path) -> None:
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64}\s*", one) for one in hashes), requirement
 
 
-def test_all_is_listed_that_is_asked_for() -> None:
+def test_all_is_listed_that_is_asked_for(tool: Any) -> None:
     assert {path.stem for path in LISTS} == set(tool("lock").LISTS)
     project = (ROOT / "pyproject.toml").read_text()
     for name, section in (("demo", "dependencies"), ("test", "test"), ("test", "docs")):
@@ -80,5 +70,5 @@ def test_what_the_product_is_made_of() -> None:
         ),
     ],
 )
-def test_answers_about_vulnerabilities(said: str, looked_at: int, found: list[tuple[str, str, str]]) -> None:
+def test_answers_about_vulnerabilities(tool: Any, said: str, looked_at: int, found: list[tuple[str, str, str]]) -> None:
     assert tool("audit").read(said) == (looked_at, found)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,19 +21,9 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 WINDOW = "[usdtbuildTrace.main.scales.x.min, usdtbuildTrace.main.scales.x.max]"
 
 
-def load_chromium() -> Any:
-    specification = importlib.util.spec_from_file_location("chromium_tool", TOOLS / "chromium.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[specification.name] = module
-    specification.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    chromium = load_chromium()
+def browser(tool: Any) -> Iterator[Any]:
+    chromium = tool("chromium")
     if chromium.find_browser() is None:
         pytest.skip("chromium is not installed")
     with chromium.Browser(1200, 800) as opened:
