@@ -31,3 +31,5 @@ ANSWER = 256 << 20
 # Of names that are demangled: characters of a name as it is linked, bytes of it as it was written (each type in it can
 # be twice the one before), the demangler's memory, and seconds of CPU time for every so many names.
 MANGLED_NAME, WRITTEN_NAME, DEMANGLER_MEMORY, DEMANGLER_SECONDS, DEMANGLED = 4096, 16384, 128 << 20, 2, 100_000
+# Bytes and files of a project that `usdtbuild add` copies to try its changes.
+PROJECT, PROJECT_FILES = 4 << 30, 200_000

@@ -63,10 +63,14 @@ _RESERVED = """
 
 
 def name_of_folder(folder: Path) -> str:
-    """Return the name that a folder suggests: letters, without their accents, digits and single underscores."""
+    """Return the name that a folder suggests: letters, without their accents, digits and single underscores.
+
+    A version at its end (`clock-1.23`, `clock-v2.0rc1`) is no part of the name; a number is (`sqlite3`, `app-2`).
+    """
     import unicodedata
 
-    letters = unicodedata.normalize("NFKD", folder.resolve().name.lower())
+    unversioned = re.sub(r"(?<=.)[-_ ]v?\d+(\.[\w+~]+)+$", "", folder.resolve().name.lower())
+    letters = unicodedata.normalize("NFKD", unversioned)
     plain = "".join(sign for sign in letters if not unicodedata.combining(sign))
     return re.sub(r"[^a-z0-9]+", "_", plain).strip("_")
 

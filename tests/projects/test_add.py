@@ -1,6 +1,7 @@
 """`usdtbuild add`: projects without probes get one, build as before, and show it; the samples without theirs, too.
 
-Each project is written the way people write them. Not here: what the build systems do with probes afterwards.
+Each project is written the way people write them, some after the shape of known programs. Not here: what the build
+systems do with probes afterwards.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
+import sysconfig
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -27,6 +30,7 @@ int main(int argc, char **argv)
     return argc - 1 + !argv;
 }
 """
+EMPTY = "int main(void) { return 0; }\n"
 MODULE = """\
 #include <Python.h>
 
@@ -35,16 +39,55 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "clock", NULL, -1
 PyMODINIT_FUNC PyInit_clock(void) { return PyModule_Create(&definition); }
 """
 META = '\n[project]\nname = "clock"\nversion = "1.0"\n'
-# name -> (files, where the probe must be, the probe's name)
-CMAKE = {
-    "program": (
-        {
-            "CMakeLists.txt": "cmake_minimum_required(VERSION 3.16)\nproject(clock C)\nadd_executable(clock main.c)",
-            "main.c": MAIN,
-        },
-        "clock", "started",
-    ),
-    "variable, folder and test": (
+
+
+class Shape(NamedTuple):
+    """A project: its files, what builds it, what is told to `add`, which source gets a probe, and what then has it."""
+
+    kind: str
+    files: dict[str, str]
+    source: str
+    built: str
+    probe: str = "started"
+    options: tuple[str, ...] = ()
+    run: str = ""  # a program of the build that fires the probe, where that isn't what has it
+
+
+C = "cmake_minimum_required(VERSION 3.16)\nproject(clock C)\n"
+LIBRARY = """\
+#include "clock.h"
+static int twice(int n)
+{
+    return 2 * n;
+}
+int tick(int n)
+{
+\tint once;
+\tint more = 1;
+
+\tonce = twice(n);
+\treturn once + more;
+}
+"""
+CALLS = '#include "clock.h"\nint main(void) { return tick(1) != 3; }\n'
+GENERATOR = """\
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    FILE *file = argc > 1 ? fopen(argv[1], "w") : NULL;
+    return !file || fputs("int table = 1;\\n", file) < 0 || fclose(file);
+}
+"""
+USES_TABLE = "extern int table;\n" + MAIN.replace("argc - 1", "argc - table")
+GENERATED_BY_MAKE = "table.c: gen\n\t./gen $@\ngen: gen.c\n\t$(CC) gen.c -o $@\n"
+CONFIGURE_AC = "AC_INIT([clock], [1.0])\nAC_PROG_CC\nAC_CONFIG_FILES([Makefile])\nAC_OUTPUT\n"
+
+QUICK_CMAKE = {"CMakeLists.txt": C + "add_executable(clock main.c)", "main.c": MAIN}
+QUICK = {"Makefile": "clock: main.o\n\t$(CC) $^ -o $@\n", "main.c": MAIN}
+
+SHAPES = {
+    "cmake: a variable, a folder, a test, and an #if around an include": Shape(
+        "cmake",
         {
             "CMakeLists.txt": "cmake_minimum_required(VERSION 3.16)\nproject(clock C CXX)\nadd_subdirectory(tests)\n"
             "add_subdirectory(src)\n",
@@ -55,48 +98,101 @@ CMAKE = {
             "tests/CMakeLists.txt": "add_executable(check check.c)\n",
             "tests/check.c": MAIN,
         },
-        "src/clock", "started",
+        "src/main.cpp", "src/clock",
     ),
-    "library with a header of its name": (
+    "leveldb: one source in a library and in tests, a tool": Shape(
+        "cmake",
         {
-            "CMakeLists.txt": "cmake_minimum_required(VERSION 3.16)\nproject(clock C)\nfile(GLOB all *.c)\n"
-            "add_library(tick SHARED ${all})\n",
-            "clock.h": "int tick(int);\n",
-            "tick.c": '#include "clock.h"\nstatic int twice(int n)\n{\n    return 2 * n;\n}\nint tick(int n)\n{\n'
-            "\treturn twice(n);\n}\n",
+            "CMakeLists.txt": C.replace("C)", "CXX)") + "add_library(clock \"\")\n"
+            "target_sources(clock PRIVATE db/tick.cc)\ntarget_include_directories(clock PUBLIC include)\n"
+            "add_executable(clockutil db/util.cc)\ntarget_link_libraries(clockutil clock)\n"
+            "add_executable(tests db/tick.cc db/tick_test.cc)\ntarget_include_directories(tests PRIVATE include)\n"
+            "install(TARGETS clock)\n",
+            "include/clock.h": "int tick(int);\n", "db/tick.cc": LIBRARY, "db/util.cc": CALLS, "db/tick_test.cc": CALLS,
         },
-        "libtick.so", "called",
+        "db/tick.cc", "libclock.a", "called", run="clockutil",
     ),
-}  # fmt: skip
-MESON = {
-    "program": (
-        {"meson.build": "project('clock', 'c')\nexecutable('clock', 'main.c')\n", "main.c": MAIN}, "clock", "started",
+    "libuv: static and shared twins in C90": Shape(
+        "cmake",
+        {
+            "CMakeLists.txt": C + "add_compile_options(-std=c90 -pedantic-errors -Werror=declaration-after-statement)\n"
+            "add_library(clock SHARED src/tick.c)\nadd_library(clock_a STATIC src/tick.c)\n"
+            "target_include_directories(clock PUBLIC include)\ntarget_include_directories(clock_a PUBLIC include)\n"
+            "add_executable(uses uses.c)\ntarget_link_libraries(uses clock)\ninstall(TARGETS clock clock_a)\n",
+            "include/clock.h": "int tick(int);\n", "src/tick.c": LIBRARY, "uses.c": CALLS,
+        },
+        "src/tick.c", "libclock.so", "called", run="uses",
     ),
-    "dependencies, folder and trailing comma": (
+    "spdlog: a library of headers, one that is built, and a source that isn't": Shape(
+        "cmake",
+        {
+            "CMakeLists.txt": C + "option(BUNDLED \"\" OFF)\nset(sources src/tick.c)\nif(BUNDLED)\n"
+            "  list(PREPEND sources src/bundled.c)\nendif()\nadd_library(clock STATIC ${sources})\n"
+            "target_include_directories(clock PUBLIC include)\nadd_library(clock_headers INTERFACE)\n"
+            "target_include_directories(clock_headers INTERFACE include)\nadd_executable(example example/example.c)\n"
+            "target_link_libraries(example clock)\ninstall(TARGETS clock clock_headers)\n",
+            "include/clock.h": "int tick(int);\n", "src/bundled.c": LIBRARY, "src/tick.c": LIBRARY,
+            "example/example.c": CALLS,
+        },
+        "src/tick.c", "libclock.a", "called", run="example",
+    ),
+    "lighttpd: Autotools, a program that makes a source, and one that is installed": Shape(
+        "autotools",
+        {
+            "configure.ac": CONFIGURE_AC,
+            "Makefile.in": "CC = @CC@\nprefix = @prefix@\nall: clock\nclock: server.o table.o\n\t$(CC) $^ -o $@\n"
+            + GENERATED_BY_MAKE + "install: all\n\tcp clock $(prefix)/bin\nclean:\n\trm -f *.o *.d table.c gen clock\n",
+            "gen.c": GENERATOR, "server.c": USES_TABLE,
+        },
+        "server.c", "clock",
+    ),
+    "redis: Make in folders, a main in an #ifdef, an #include within a function": Shape(
+        "make",
+        {
+            "Makefile": "all install clean:\n\t$(MAKE) -C src $@\n",
+            "src/Makefile": "CFLAGS = -std=gnu99 -MMD\nall: clock-server clock-benchmark\n"
+            "clock-server: adlist.o server.o ../deps/dep.o\n\t$(CC) $^ -o $@\n"
+            "clock-benchmark: benchmark.o adlist.o\n\t$(CC) $^ -o $@\n-include *.d\n"
+            "install: all\n\tinstall clock-server clock-benchmark $(PREFIX)/bin\nclean:\n\trm -f *.o *.d clock-*\n",
+            "src/adlist.c": "int list(void) { return 0; }\n#ifdef LIST\nint main(void) { return 1; }\n#endif\n",
+            "src/server.c": "int list(void);\nint dep(void);\nint logo(void)\n{\n#include \"logo.h\"\n}\n"
+            "int main(int argc, char **argv) {\n    int first = list();\n\n"
+            "    return first + dep() + logo() + argc - 1 + !argv;\n}\n",
+            "src/logo.h": "return 0;\n", "src/benchmark.c": "int list(void);\nint main(void) { return list(); }\n",
+            "deps/dep.c": "int dep(void) { return 0; }\n",
+        },
+        "src/server.c", "src/clock-server",
+    ),
+    "haproxy: Make that wants to be told for what": Shape(
+        "make",
+        {
+            "Makefile": "ifeq ($(TARGET),)\nall:\n\t@echo 'Please choose a TARGET' >&2; exit 1\nelse\n"
+            "all: clock\nendif\nclock: src/clock.o\n\t$(CC) -o $@ $^\n%.o: %.c\n\t$(CC) -DFOR=$(TARGET) -c $< -o $@\n",
+            "src/clock.c": "#ifdef FOR\n" + MAIN + "#endif\n",
+        },
+        "src/clock.c", "clock", options=("TARGET=linux-glibc",),
+    ),
+    "make: one command, C++, no line at the end": Shape(
+        "make",
+        {"Makefile": "clock: src/main.cpp\n\tg++ -O1 src/main.cpp -o $@", "src/main.cpp": "int main() { return 0; }"},
+        "src/main.cpp", "clock",
+    ),
+    "make: a main as before C89": Shape(
+        "make",
+        {**QUICK, "main.c": "int main(argc, argv)\nint argc;\nchar **argv;\n{\n    return argc - 1 + !argv;\n}\n"},
+        "main.c", "clock",
+    ),
+    "meson: a generated source, dependencies, a folder": Shape(
+        "meson",
         {
             "meson.build": "project('clock', 'c')\nm = meson.get_compiler('c').find_library('m') # ('\nsubdir('src')\n",
-            "src/meson.build": "sources = files(\n  'main.c',\n)\nexe = executable(\n  'clock',\n  sources,\n"
-            "  dependencies: [m],\n  install: true,\n)\ntest('it', exe)\n",
-            "src/main.c": MAIN,
+            "src/meson.build": "gen = executable('gen', 'gen.c')\n"
+            "table = custom_target('table', output: 'table.c', command: [gen, '@OUTPUT@'])\n"
+            "sources = files(\n  'main.c',\n)\nexe = executable(\n  'clock',\n  table,\n  sources,\n"
+            "  dependencies: [m],\n)\ntest('it', exe)\n",
+            "src/gen.c": GENERATOR, "src/main.c": USES_TABLE,
         },
-        "src/clock", "started",
-    ),
-}  # fmt: skip
-MAKE = {
-    "rules": (
-        {
-            "Makefile": "CC = gcc\nCFLAGS = -O1\nclock: main.o\n\t$(CC) $^ -o $@\n"
-            "%.o: %.c\n\t$(CC) $(CFLAGS) -c $^ -o $@\nclean:\n\trm -f *.o *.d clock\n",
-            "main.c": MAIN,
-        },
-        "clock", "started",
-    ),
-    "one command, C++": (
-        {
-            "Makefile": "clock: src/main.cpp\n\tg++ -O1 src/main.cpp -o $@",
-            "src/main.cpp": "int main() { return 0; }\n",
-        },
-        "clock", "started",
+        "src/main.c", "src/clock",
     ),
 }  # fmt: skip
 SETUP = (
@@ -137,93 +233,151 @@ def snapshot(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-def add(usdtbuild: Any, run: Any, project: Path, *options: str) -> None:
-    """Let the diff be applied in a copy, write, and see that both are the same; without --write nothing changed."""
-    before = snapshot(project)
-    diff = usdtbuild("add", *options, project).stdout
-    assert snapshot(project) == before
-    copy = project.parent / "patched"
-    shutil.copytree(project, copy)
-    run("patch", "-p1", "-s", cwd=copy, input=diff)
-    said = usdtbuild("add", "--write", *options, project)
-    assert snapshot(copy) == snapshot(project)
-    changed = {line.split(None, 1)[1] for line in said.stdout.splitlines()}
-    assert changed == {str(project / path) for path, text in snapshot(project).items() if before.get(path) != text}
-    assert "has probes already" in usdtbuild("add", "--write", project, *options, code=1).stderr
-
-
 def probes_of(usdtbuild: Any, binary: Path) -> set[str]:
     found = json.loads(usdtbuild("list", "--json", binary).stdout)
     return {f"{probe['provider']}:{probe['name']}" for file in found["files"] for probe in file["probes"]}
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> dict[str, str]:
-    """An environment in whose PATH this checkout's usdtbuild is."""
-    program = tmp_path / "bin/usdtbuild"
-    program.parent.mkdir()
-    code = "import sys\nfrom usdtbuild.__main__ import main\nsys.exit(main())\n"
-    program.write_text(f"#!{sys.executable}\n{code}")
-    program.chmod(0o755)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    return {**kept, "PATH": f"{program.parent}:{kept['PATH']}", "PYTHONPATH": str(ROOT)}
-
-
-@pytest.mark.parametrize("name", CMAKE)
-def test_cmake(name: str, make_project: Any, tmp_path: Path, usdtbuild: Any, run: Any) -> None:
-    files, binary, probe = CMAKE[name]
-    add(usdtbuild, run, write(tmp_path, files))
-    project = make_project(tmp_path)
-    project.source = tmp_path / "clock"
-    project.configure()
-    project.make()
-    assert probes_of(usdtbuild, project.build / binary) == {f"clock:{probe}"}
-
-
-@pytest.mark.parametrize("name", MESON)
-def test_meson(name: str, tmp_path: Path, usdtbuild: Any, run: Any, path: Any, need: Any) -> None:
-    files, binary, probe = MESON[name]
-    source = write(tmp_path, files)
-    add(usdtbuild, run, source)
+def people(tmp_path: Path, need: Any) -> dict[str, str]:
+    """Variables as people have them who have no usdtbuild: Meson and Ninja are in PATH."""
     modules = ROOT / ".cache" / "meson-newest"
     if not modules.is_dir():
         pytest.skip(f"{modules} is missing; `make test` installs it")
     need("ninja")
-    environment = {**path, "PYTHONPATH": f"{modules}:{ROOT}"}
-    run(sys.executable, "-m", "mesonbuild.mesonmain", "setup", "build", cwd=source, env=environment)
-    run("ninja", "-C", "build", cwd=source, env=environment)
-    assert probes_of(usdtbuild, source / "build" / binary) == {f"clock:{probe}"}
+    program = tmp_path / "bin" / "meson"
+    program.parent.mkdir()
+    code = "import sys\nfrom mesonbuild.mesonmain import main\nsys.exit(main())\n"
+    program.write_text(f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(modules)!r})\n{code}")
+    program.chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "PYTHON"))}
+    folders = [each for each in kept["PATH"].split(":") if not Path(each, "usdtbuild").exists()]
+    return {**kept, "PATH": ":".join([str(program.parent), *folders]), "PYTHONPATH": str(ROOT)}
 
 
-@pytest.mark.parametrize("name", MAKE)
-def test_make(name: str, tmp_path: Path, usdtbuild: Any, run: Any, path: Any) -> None:
-    files, binary, probe = MAKE[name]
-    source = write(tmp_path, files)
-    add(usdtbuild, run, source)
-    run("make", cwd=source, env=path)
-    assert probes_of(usdtbuild, source / binary) == {f"clock:{probe}"}
-    assert "up to date" in run("make", cwd=source, env=path).stdout
-
-
-@pytest.mark.parametrize("name", PYTHON)
-def test_python(name: str, tmp_path: Path, usdtbuild: Any, run: Any, build_backends: Any) -> None:
-    source = write(tmp_path, {**PYTHON[name], "clock.c": MODULE})
-    add(usdtbuild, run, source)
+@pytest.fixture
+def python_people(build_backends: Any, tmp_path: Path) -> dict[str, str]:
+    """Variables with which `python3` has pip and all build backends."""
     python, environment = build_backends
-    command = [sys.executable, "-m", "pip", "--python", python, "wheel", "--no-deps", "--no-build-isolation"]
-    run(*command, "-w", "dist", ".", cwd=source, env=environment)
-    (wheel,) = (source / "dist").glob("*.whl")
-    run(sys.executable, "-m", "zipfile", "-e", wheel, tmp_path / "unpacked")
-    assert probes_of(usdtbuild, next((tmp_path / "unpacked").rglob("*.so"))) == {"clock:loaded"}
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "pip").symlink_to(Path(sysconfig.get_path("purelib"), "pip"))
+    program = tmp_path / "programs" / "python3"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path / "modules"} exec {python} "$@"\n')
+    program.chmod(0o755)
+    return {**environment, "PATH": f"{program.parent}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
+
+
+BUILDS = {
+    "cmake": (("cmake", "-S", ".", "-B", "build"), ("cmake", "--build", "build")),
+    "meson": (("meson", "setup", "build"), ("meson", "compile", "-C", "build")),
+    "autotools": (("autoreconf", "-fi"), ("./configure",), ("make",)),
+    "make": (("make",),),
+    "python": (("python3", "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", "dist", "."),),
+}
+
+
+def built(run: Any, source: Path, kind: str, environment: dict[str, str], *options: str) -> Path:
+    """Build a project as people do who have no usdtbuild; return the folder with what was built."""
+    for words in BUILDS[kind]:
+        run(*words, *(options if kind == "make" else ()), cwd=source, env=environment)
+    if kind == "python":
+        (wheel,) = (source / "dist").glob("*.whl")
+        run(sys.executable, "-m", "zipfile", "-e", wheel, source / "dist")
+    return source / {"cmake": "build", "meson": "build", "python": "dist"}.get(kind, "")
+
+
+def add(usdtbuild: Any, source: Path, changed: set[str], environment: dict[str, str], *options: str) -> Any:
+    """Write, and see that nothing but a source changed, and that the new files are a provider and its header."""
+    before = snapshot(source)
+    said = usdtbuild("add", "--write", source, *options, env=environment)
+    after = snapshot(source)
+    assert {path for path in after if after[path] != before.get(path)} - before.keys() == {
+        path for path in after if path not in before
+    }
+    new = {path for path in after if path not in before} - {"MANIFEST.in"}
+    assert sorted(Path(path).suffix for path in new) == [".d", ".h"]
+    assert {path for path in before if after[path] != before[path]} == changed
+    (path,) = changed
+    assert len(after[path].splitlines()) - len(before[path].splitlines()) in (1, 2)
+    named = {line.split(None, 1)[1] for line in said.stdout.splitlines()}
+    assert named == {str(source / path) for path in after if after[path] != before.get(path)}
+    return said
+
+
+def undone(usdtbuild: Any, source: Path, before: dict[str, str]) -> None:
+    usdtbuild("add", "--undo", source)
+    assert {path: (source / path).read_text() for path in before} == before
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_project_of_this_shape_builds_with_a_probe_that_fires(
+    name: str, tmp_path: Path, usdtbuild: Any, run: Any, people: Any
+) -> None:
+    shape = SHAPES[name]
+    source = write(tmp_path, shape.files)
+    options = [word for each in shape.options for word in ("--option", each)]
+    said = add(usdtbuild, source, {shape.source}, people, *options)
+    assert f"{shape.kind} builds {Path(shape.built).name}, a " in said.stderr
+    written = {path: (source / path).read_bytes() for path in snapshot(source)}
+    folder = built(run, source, shape.kind, people, *shape.options)
+    assert probes_of(usdtbuild, folder / shape.built) == {f"clock:{shape.probe}"}
+    hits = usdtbuild("trace", "--require-hits", "--", folder / (shape.run or shape.built)).stdout
+    assert shape.probe in hits
+    assert {path: (source / path).read_bytes() for path in written} == written
+    undone(usdtbuild, source, shape.files)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.slow] * (each != "setuptools")) for each in PYTHON]
+)
+def test_python(name: str, tmp_path: Path, usdtbuild: Any, run: Any, python_people: Any) -> None:
+    files = {**PYTHON[name], "clock.c": MODULE}
+    source = write(tmp_path, files)
+    add(usdtbuild, source, {"clock.c"}, python_people)
+    folder = built(run, source, "python", python_people)
+    assert probes_of(usdtbuild, next(folder.rglob("*.so"))) == {"clock:loaded"}
+    undone(usdtbuild, source, files)
+
+
+def test_the_diff_makes_what_write_makes(tmp_path: Path, usdtbuild: Any, run: Any, people: Any) -> None:
+    source = write(tmp_path, QUICK_CMAKE)
+    diff = usdtbuild("add", source, env=people).stdout
+    assert snapshot(source) == QUICK_CMAKE
+    copy = Path(shutil.copytree(source, tmp_path / "patched"))
+    run("patch", "-p1", "-s", cwd=copy, input=diff)
+    add(usdtbuild, source, {"main.c"}, people)
+    assert snapshot(copy) == snapshot(source)
+    assert "is a provider file: the project has probes" in usdtbuild("add", "--write", source, code=1).stderr
 
 
 def test_a_line_that_ends_as_windows_ends_lines_stays_so(tmp_path: Path, usdtbuild: Any) -> None:
-    source = write(tmp_path, {"CMakeLists.txt": CMAKE["program"][0]["CMakeLists.txt"]})
-    (source / "main.c").write_bytes(MAIN.replace("\n", "\r\n").encode() + b"/* \xe9 */\r\n")
+    source = write(tmp_path, {"Makefile": "clock: main.o\n\t$(CC) $^ -o $@\n"})
+    before = MAIN.replace("\n", "\r\n").encode() + b"/* \xe9 */\r\n"
+    (source / "main.c").write_bytes(before)
     usdtbuild("add", "--write", source)
     text = (source / "main.c").read_bytes()
     assert text.count(b"\n") == text.count(b"\r\n") == MAIN.count("\n") + 3
     assert b"\xe9" in text
+    usdtbuild("add", "--undo", source)
+    assert (source / "main.c").read_bytes() == before
+    assert sorted(path.name for path in source.iterdir()) == ["Makefile", "main.c"]
+
+
+def test_target_and_source_are_chosen(tmp_path: Path, usdtbuild: Any, people: Any) -> None:
+    source = write(tmp_path, SHAPES["leveldb: one source in a library and in tests, a tool"].files)
+    said = usdtbuild("add", source, "--target", "clockutil", env=people)
+    assert "+ CLOCK_STARTED();" in said.stdout.replace("{", "\n+")
+    assert "--target libclock.a, tests" in said.stderr
+
+
+def test_what_git_ignores_is_not_copied_and_said(tmp_path: Path, usdtbuild: Any, run: Any) -> None:
+    source = write(tmp_path, {**QUICK, ".gitignore": "*.d\nleft/\n", "left/big.c": "#error not this\n"})
+    (source / "Makefile").write_text("clock: main.o $(wildcard left/*.c)\n\t$(CC) $^ -o $@\n")
+    (source / "outside").symlink_to("/nonexistent/outside")
+    run("git", "-c", "init.defaultBranch=main", "init", "-q", cwd=source)
+    said = usdtbuild("add", source)
+    assert "Git ignores probes/clock.d; git add --force adds it." in said.stderr
 
 
 WRONG: dict[str, tuple[dict[str, str], list[str], int, str]] = {
@@ -231,14 +385,20 @@ WRONG: dict[str, tuple[dict[str, str], list[str], int, str]] = {
     "two build systems": (
         {"CMakeLists.txt": "", "meson.build": ""}, [], 1, "is built by cmake and meson; choose one with --for cmake",
     ),
-    "no target": ({"CMakeLists.txt": "project(x)\n"}, [], 1, "has no target with a C or C++ source"),
-    "no function": ({"CMakeLists.txt": "add_library(x x.c)", "x.c": "int x;\n"}, [], 1, "in which there is a function"),
-    "wrong target": (CMAKE["program"][0], ["--target", "app"], 2, "there is no such target; there are clock"),
-    "wrong name": (CMAKE["program"][0], ["--name", "My-App"], 2, "'My-App' is no name for a provider"),
-    "wrong TOML": ({"pyproject.toml": "[build"}, [], 1, "is no TOML"),
-    "names taken": (
-        {**CMAKE["program"][0], "clock.h": "", "clock_probes.h": ""}, [], 1, "are there already; choose another --name",
+    "headers only": (
+        {"CMakeLists.txt": C + "add_library(x INTERFACE)\n"}, [], 1, "as with a library of headers only; add probes by",
     ),
+    "no function": (
+        {"CMakeLists.txt": C + "add_library(x x.c)", "x.c": "int x;\n"}, [], 1, "there is no function in x.c that can",
+    ),
+    "wrong target": (QUICK, ["--target", "app"], 2, "--target app: the build makes no such program or library; it"),
+    "a source that isn't built": (
+        {**QUICK, "other.c": MAIN}, ["--source", "other.c"], 2, "is compiled into none of the programs and libraries",
+    ),
+    "wrong name": (QUICK, ["--name", "My-App"], 2, "'My-App' is no name for a provider"),
+    "wrong TOML": ({"pyproject.toml": "[build"}, [], 1, "is no TOML"),
+    "names taken": ({**QUICK, "clock.h": "", "clock_probes.h": ""}, [], 1, "are there already; choose another --name"),
+    "undo with another option": (QUICK, ["--undo"], 2, "--undo takes no other option"),
 }  # fmt: skip
 
 
@@ -252,28 +412,111 @@ def test_what_it_can_not_do_is_said_and_changes_nothing(name: str, tmp_path: Pat
     assert snapshot(source) == files
 
 
+FAILS = {
+    "haproxy without what it is for": (
+        SHAPES["haproxy: Make that wants to be told for what"].files, "make V=1: ended with 2", "choose a TARGET",
+    ),
+    "what the compiler says, made fit for a terminal": (
+        {**QUICK, "main.c": "#error \x1b[31mred\n"}, "make V=1: ended with 2", "#error \\x1b[31mred",
+    ),
+    "a build that takes no other folder": (
+        {**QUICK, "Makefile": "clock: main.c\n\ttest -z \"$$(find . -mindepth 1 -type d)\"\n\t$(CC) $^ -o $@\n"},
+        "make V=1: ended with 2", "clock] Error 1",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAILS)
+def test_a_build_that_fails_is_shown_and_changes_nothing(name: str, tmp_path: Path, usdtbuild: Any) -> None:
+    files, command, said = FAILS[name]
+    source = write(tmp_path, files)
+    done = usdtbuild("add", "--write", source, code=1)
+    assert f"{command} in a copy of the project, and said:\n" in done.stderr
+    assert said in done.stderr
+    assert snapshot(source) == files
+
+
+@pytest.mark.parametrize("committed", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_msgpack_has_generated_sources_only(
+    committed: bool, tmp_path: Path, usdtbuild: Any, python_people: Any
+) -> None:
+    code = "/* Generated by Cython 3.0.11 */\n" + MODULE
+    cython = f"from pathlib import Path\nPath('clock.c').write_text({code!r})\n"
+    files = {**PYTHON["setup.py alone"], "clock.pyx": "", **({"clock.c": code} if committed else {})}
+    files["setup.py"] = ("" if committed else cython) + files["setup.py"]
+    source = write(tmp_path, files)
+    done = usdtbuild("add", "--write", source, code=1, env=python_people)
+    assert "(clock.c is generated)" in done.stderr
+    assert snapshot(source) == files
+
+
+CHANGED = {
+    "the provider file": ("probes/clock.d", "();", "(int number);", "has no provider file that is still as"),
+    "the header": ("probes/clock.h", "SDT notes", "notes", "isn't the header that was written with the provider file"),
+    "one probe more": (
+        "main.c",
+        "return argc",
+        "CLOCK_STARTED();\n    return argc",
+        "has more or less of CLOCK_STARTED",
+    ),
+    "no probe any more": ("main.c", "CLOCK_STARTED();", "", "CLOCK_STARTED is in 0 sources, not in one"),
+}
+
+
+@pytest.fixture(scope="module")
+def added(tmp_path_factory: pytest.TempPathFactory, usdtbuild: Any) -> Path:
+    source = write(tmp_path_factory.mktemp("added"), QUICK)
+    usdtbuild("add", "--write", source)
+    return source
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_what_was_changed_since_is_not_undone(name: str, tmp_path: Path, added: Path, usdtbuild: Any) -> None:
+    source = Path(shutil.copytree(added, tmp_path / "clock"))
+    path, old, new, message = CHANGED[name]
+    text = (source / path).read_text()
+    assert old in text
+    (source / path).write_text(text.replace(old, new))
+    before = snapshot(source)
+    assert message in usdtbuild("add", "--undo", source, code=1).stderr
+    assert snapshot(source) == before
+
+
 def test_a_file_that_can_not_be_written_leaves_all_as_it_was(tmp_path: Path, usdtbuild: Any) -> None:
-    source = write(tmp_path, {"Makefile": MAKE["rules"][0]["Makefile"], "main.c": MAIN, "probes": ""})
+    source = write(tmp_path, {**QUICK, "probes": ""})
     before = snapshot(source)
     done = usdtbuild("add", "--write", source, code=1)
     assert "probes" in done.stderr
     assert snapshot(source) == before
 
 
+def test_an_interrupted_build_leaves_nothing(tmp_path: Path) -> None:
+    source = write(tmp_path, {"Makefile": "all:\n\ttouch started\n\tsleep 60\n", "main.c": MAIN})
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    words = [sys.executable, "-m", "usdtbuild", "add", "--write", str(source)]
+    with subprocess.Popen(words, env={**os.environ, "TMPDIR": str(scratch)}, stderr=subprocess.PIPE) as process:
+        while not list(scratch.rglob("started")):
+            assert process.poll() is None
+        process.terminate()
+        assert process.wait(30) == -15
+    assert list(scratch.iterdir()) == []
+
+
 # --- the samples without their probes ---------------------------------------------------------------------------------
 
-# sample -> the provider files that it includes headers of, and the binary that gets the probe
+# sample -> the provider files that it includes headers of, what builds it, and the binary that gets the probe
 SAMPLES = {
-    "cmake-hello": (("hello.d", "journal.d"), "hello"),
-    "cmake-library": (("tally.d",), "libtally.a"),
-    "cpp-templates": (("ring.d",), "ring"),
-    "meson-hello": (("hello.d", "journal_probes.d"), "hello"),
-    "setuptools-extension": (("wordcount.d",), ""),
-    "scikit-build-core-extension": (("checksum.d",), ""),
-    "pybind11-extension": (("ledger.d",), ""),
-    "meson-python-extension": (("primes.d",), ""),
+    "cmake-hello": (("hello.d", "journal.d"), "cmake", "hello"),
+    "cmake-library": (("tally.d",), "cmake", "libtally.a"),
+    "cpp-templates": (("ring.d",), "cmake", "ring"),
+    "meson-hello": (("hello.d", "journal_probes.d"), "meson", "hello"),
+    "setuptools-extension": (("wordcount.d",), "python", ""),
+    "scikit-build-core-extension": (("checksum.d",), "python", ""),
+    "pybind11-extension": (("ledger.d",), "python", ""),
+    "meson-python-extension": (("primes.d",), "python", ""),
 }
-QUICK = ("cmake-hello", "setuptools-extension")
+QUICK_SAMPLES = ("cmake-hello",)
 _TAKEN_OUT = (
     r"^.*(?:usdt_verify|usdt_add_provider|target_usdt_providers|find_package\(USDTBuild).*\n",
     r"^usdt_provider = .*\n  .*\n|^usdtbuild = .*\n|^test\('probes.*\n|^.*dependencies: usdt_provider\(.*\n",
@@ -314,29 +557,14 @@ def without_probes(name: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[pytest.mark.slow] * (each not in QUICK)) for each in SAMPLES]
+    "name", [pytest.param(each, marks=[pytest.mark.slow] * (each not in QUICK_SAMPLES)) for each in SAMPLES]
 )
 def test_sample_without_its_probes(
-    name: str, tmp_path: Path, usdtbuild: Any, run: Any, path: Any, make_project: Any, build_backends: Any
+    name: str, tmp_path: Path, usdtbuild: Any, run: Any, people: Any, python_people: Any
 ) -> None:
     source = without_probes(name, tmp_path)
-    add(usdtbuild, run, source)
-    binary = SAMPLES[name][1]
-    if not binary:
-        python, environment = build_backends
-        command = [sys.executable, "-m", "pip", "--python", python, "wheel", "--no-deps", "--no-build-isolation"]
-        run(*command, "-w", tmp_path / "dist", ".", cwd=source, env={**environment, "CFLAGS": "-O0"})
-        run(sys.executable, "-m", "zipfile", "-e", next((tmp_path / "dist").glob("*.whl")), tmp_path / "unpacked")
-        found = next((tmp_path / "unpacked").rglob("*.so"))
-    elif name.startswith("meson"):
-        environment = {**path, "PYTHONPATH": f"{ROOT / '.cache' / 'meson-newest'}:{ROOT}"}
-        run(sys.executable, "-m", "mesonbuild.mesonmain", "setup", "build", cwd=source, env=environment)
-        run("ninja", "-C", "build", cwd=source, env=environment)
-        found = source / "build" / binary
-    else:
-        project = make_project(tmp_path)
-        project.source = source
-        project.configure()
-        project.make()
-        found = project.build / binary
-    assert len(probes_of(usdtbuild, found)) == 1
+    kind, binary = SAMPLES[name][1:]
+    environment = python_people if kind == "python" else people
+    usdtbuild("add", "--write", source, env=environment)
+    folder = built(run, source, kind, environment)
+    assert len(probes_of(usdtbuild, folder / binary if binary else next(folder.rglob("*.so")))) == 1

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from usdtbuild.errors import UsdtError
-from usdtbuild.new_project import SAMPLES, plan, write
+from usdtbuild.new_project import SAMPLES, name_of_folder, plan, write
 
 KINDS = list(SAMPLES)
 
@@ -150,3 +150,11 @@ def test_new_project_builds_and_shows_its_probes(
     for probe in re.findall(r"^\s*probe (\w+)", (folder / "web_server.d").read_text(), re.M):
         assert f"web_server:{probe} " in shown
     shutil.rmtree(folder)
+
+
+NAMES = {"app2": "app2", "sqlite3": "sqlite3", "my-app-2": "my_app_2", "clock-1.23": "clock", "tmux-3.3a": "tmux"}
+
+
+@pytest.mark.parametrize("folder", NAMES)
+def test_a_folder_has_the_same_name_for_init_and_add(folder: str) -> None:
+    assert name_of_folder(Path("/anywhere", folder)) == NAMES[folder]

@@ -1,5 +1,7 @@
-"""Putting first probes into a project that exists: what `usdtbuild add` shows as a diff, or writes.
+"""Putting a first probe into a project that exists: what `usdtbuild add` shows as a diff, or writes.
 
-`plan` looks at what is there and returns changed texts; one module for each kind of build file knows how such a file is
-read and where lines go; `sources` finds a function to put a probe into. Nothing here writes, and nothing is built.
+Nothing is guessed. `scratch` copies the project, `builds` builds the copy as the project's build system does, and
+`recorder` notes what the compilers are asked for meanwhile; `products` makes of that which programs and libraries there
+are, and of which sources. `sources` says where in a source a probe may stand. `plan` tries these places until the copy
+builds with the probe in it. `undo` takes a probe back. Only scratch folders are written to here.
 """

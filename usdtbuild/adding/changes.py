@@ -14,18 +14,19 @@ class ProjectFiles:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._before: dict[str, str | None] = {}
-        self.after: dict[str, str] = {}
+        self.after: dict[str, str | None] = {}
 
     def text(self, path: str) -> str:
         """Return a file's text as it will be; bytes that are no UTF-8 come through. Raises InputError."""
-        if path not in self.after:
+        text = self.after.get(path)
+        if text is None:
             file = self.root / path
             try:
-                self.after[path] = file.read_bytes().decode("utf-8", "surrogateescape")
+                text = self.after[path] = file.read_bytes().decode("utf-8", "surrogateescape")
             except OSError as error:
                 raise InputError(str(file), f"can't be read: {(error.strerror or str(error)).lower()}") from None
-            self._before[path] = self.after[path]
-        return self.after[path]
+            self._before[path] = text
+        return text
 
     def put(self, path: str, text: str) -> None:
         """Set a file's text; lines that are new end as the file's others do."""
@@ -36,13 +37,13 @@ class ProjectFiles:
             text = text.replace("\r\n", "\n").replace("\n", "\r\n")
         self.after[path] = text
 
-    def insert(self, path: str, at: int, text: str) -> None:
-        """Insert into a file's text at an offset."""
-        whole = self.text(path)
-        self.put(path, whole[:at] + text + whole[at:])
+    def remove(self, path: str) -> None:
+        """Let there be no such file."""
+        self._before[path] = self.text(path)
+        self.after[path] = None
 
-    def changed(self) -> dict[str, str]:
-        """Return the texts of the files that change, by path, in order."""
+    def changed(self) -> dict[str, str | None]:
+        """Return the texts of the files that change, by path, in order; None for one that is removed."""
         return {path: text for path, text in sorted(self.after.items()) if text != self._before[path]}
 
     def is_new(self, path: str) -> bool:
@@ -55,7 +56,7 @@ class ProjectFiles:
         for path, text in self.changed().items():
             before = self._before[path]
             old = "/dev/null" if before is None else f"a/{path}"
-            found = difflib.unified_diff(_lines(before or ""), _lines(text), old, f"b/{path}")
+            found = difflib.unified_diff(_lines(before or ""), _lines(text or ""), old, f"b/{path}")
             lines += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in found]
         return "".join(lines)
 

@@ -1,209 +1,262 @@
-"""What is there, and what is to be changed: the way from a project's folder to the texts of its files with a probe.
+"""From a project's folder to the texts of its files with a first probe, proved in a copy of the project.
 
-`plan` finds the build system, the target, and the source whose function gets the probe. Ways of writing a build file
-that it can't follow end in an error that says what to do, not in a guess.
+The copy is built as it is, then with a probe in the most wanted product's source, until a place is found with which it
+builds and the probe is in the product. The build finds no usdtbuild, so the people who build the project need none.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError, UsageError
-from . import cmake_files, make_files, meson_files, python_files
+from ..inspection.probes import inspect
+from ..inspection.targets import files as binaries
+from ..provider import complete
+from ..provider.parser import parse_bytes
+from .builds import Build, BuildError
 from .changes import ProjectFiles
-from .sources import SUFFIXES, InsertionPoint, find_place, fired
+from .products import Product, Products, Source, find_products
+from .scratch import copy, project_files
+from .sources import RANKS, Place, fired, places
 
-KINDS = ("cmake", "meson", "setuptools", "scikit-build-core", "meson-python", "make")
-_PROVIDER = """\
-/* The probes of {name}. More go here, with arguments as in C: probe request__done(int id, char *path); */
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .builds import Tick
+
+PROVIDER = """\
+/* The probes of {name}. More go here, with arguments as in C: probe request__done(int id, char *path); then make the
+   header again: usdtbuild header {stem}.d -o {stem}.h */
 provider {name} {{
     /* {comment} */
     probe {probe}();
 }};
 """
-_COMMENTS = {
+COMMENTS = {
     "started": "The program starts.",
     "loaded": "Python loads the module.",
     "called": "A first probe: put it where it says something.",
 }
-_MARKS = ("usdt_add_provider", "usdt_provider", "tool.usdtbuild", "usdtbuild header", "USDT_PROBES")
-_PASSED_OVER = re.compile(r"^(\..*|build.*|dist|node_modules|subprojects|__pycache__|.*\.egg-info|_deps|CMakeFiles)$")
-_TESTS = re.compile(r"(^|[/_.-])(tests?|examples?|bench(marks?)?|fuzz|third_party|vendor)([/_.-]|$)", re.IGNORECASE)
-_MOST_FILES = 20_000
+_IS_PROVIDER = re.compile(r"^\s*provider\s+(\w+)\s*\{", re.MULTILINE)
+# A compiler judges so many places, and the whole build so many that passed.
+_MOST_PLACES, _MOST_BUILDS = 80, 3
+_LARGEST_SOURCE = 4 << 20
 
 
-class Candidate(NamedTuple):
-    """A target that could have the probe, its source and the place in it; Make and setuptools know no target."""
+class Wish(NamedTuple):
+    """What is asked for: the provider's name, the product's and the source's or "", and words for the configuration."""
 
-    build_file: str
-    target: cmake_files.CMakeTarget | meson_files.MesonTarget | None
+    name: str
+    target: str
     source: str
-    place: InsertionPoint
+    options: tuple[str, ...]
 
 
 class ProbePlan(NamedTuple):
-    """What `usdtbuild add` found, and what it changes."""
+    """What `usdtbuild add` found and proved, and what it changes; `new` are the files that there are only then."""
 
     kind: str
-    name: str
-    target: str
-    provider: str
+    product: Product
+    others: list[Product]
     source: str
     probe: str
+    new: list[str]
     changes: ProjectFiles
 
 
-def find_kind(root: Path) -> str:
-    """Return what builds the project in a folder. Raises InputError."""
-    there = {path.name for path in root.iterdir()} if root.is_dir() else set()
-    if "pyproject.toml" in there:
-        backend = python_files.backend_of(ProjectFiles(root).text("pyproject.toml"), str(root / "pyproject.toml"))
-        if backend and (
-            backend != "setuptools" or not {"CMakeLists.txt", "meson.build"} & there or "setup.py" in there
-        ):
-            return backend
-    found = [
-        kind
-        for kind, names in (
-            ("cmake", ("CMakeLists.txt",)), ("meson", ("meson.build",)), ("setuptools", ("setup.py",)),
-            ("make", make_files.NAMES),
-        )
-        if there.intersection(names)
-    ]  # fmt: skip
-    if not found:
-        cure = "run this where CMakeLists.txt, meson.build, pyproject.toml, setup.py or a Makefile is"
-        raise InputError(str(root), "has no build file that usdtbuild knows", cure)
-    if len(found) > 1 and found != ["setuptools", "make"]:
-        raise InputError(str(root), f"is built by {' and '.join(found)}", f"choose one with --for {found[0]}")
-    return found[0]
+def plan(root: Path, kind: str, wish: Wish, tick: Tick) -> ProbePlan:
+    """Return what gives the project a first probe. Raises InputError, UsageError, and BuildError."""
+    files = project_files(root)
+    for path in files:
+        if path.endswith(".d") and (root / path).is_file() and _IS_PROVIDER.search(ProjectFiles(root).text(path)):
+            raise InputError(str(root / path), "is a provider file: the project has probes", "add to it")
+    with TemporaryDirectory(prefix="usdtbuild-add-") as name:
+        scratch = Path(name).resolve()
+        copied = scratch / "copy" / (root.resolve().name or "project")
+        copy(root, files, copied)
+        build = Build(kind, copied, scratch, wish.options, tick)
+        build.configure()
+        build.build()
+        return _Search(root, build, wish, files).run()
 
 
-def plan(root: Path, kind: str, name: str, target: str | None) -> ProbePlan:
-    """Return what gives the project a first probe. Raises InputError and UsageError."""
-    changes = ProjectFiles(root)
-    build_files = _build_files(changes, kind)
-    for path in build_files:
-        if any(mark in changes.text(path) for mark in _MARKS):
-            raise InputError(str(root / path), "has probes already", "add to its provider file")
-    candidates = _candidates(changes, kind, build_files, target)
-    # The best place of the first target that has one, but no test's if there is another.
-    best = min(candidates, key=lambda each: (bool(_TESTS.search(each.source)), each.place.rank))
-    folder = os.path.dirname(best.build_file)  # noqa: PTH120 (relative, with slashes)
-    stem = _stem(root, name, "probes" if kind == "make" else folder)
-    if kind == "make":  # there, `*.d` are often dependencies that `make clean` removes
-        folder = "probes"
-    provider = "/".join([*([folder] if folder else []), f"{stem}.d"])
-    probe = best.place.probe
-    changes.put(provider, _PROVIDER.format(name=name, probe=probe, comment=_COMMENTS[probe]))
-    header = f"{stem}.h"
-    if kind == "make":
-        header = os.path.relpath(f"probes/{stem}.h", os.path.dirname(best.source) or ".")  # noqa: PTH120
-    text = changes.text(best.source)
-    changes.put(best.source, fired(text, best.place, header, f"{name}_{probe}".upper()))
-    _edit_build_files(changes, kind, best, stem, provider)
-    return ProbePlan(kind, name, best.target.name if best.target else "", provider, best.source, probe, changes)
+class _Search:
+    """The way through products, sources and places, until one is right."""
+
+    def __init__(self, root: Path, build: Build, wish: Wish, files: list[str]) -> None:
+        self.root, self.build, self.wish, self.files = root, build, wish, files
+        self.object = str(build.root.parent / "tried.o")
+        self.places = self.builds = 0
+        self.why: BuildError | None = None
+
+    def run(self) -> ProbePlan:
+        """Return the first plan that holds. Raises InputError, UsageError and BuildError."""
+        products = find_products(self.build, self.files)
+        chosen = self._chosen(products)
+        for product in chosen:
+            for rank in RANKS:
+                for source in product.sources:
+                    if self.wish.source in ("", source.path):
+                        found = self._try_source(product, source, rank)
+                        if found:
+                            others = [each for each in products.found if each != product]
+                            return found._replace(others=others)
+        if self.why:
+            raise self.why
+        sources = ", ".join(source.path for source in chosen[0].sources[:3])
+        what = f"there is no function in {sources} that can have a probe: none of its places is in what is built"
+        raise InputError(str(self.root), what, "choose another with --source or --target")
+
+    def _chosen(self, products: Products) -> list[Product]:
+        """Return the products to try, without tests and the build's own tools unless there is nothing else."""
+        found, wish = products.found, self.wish
+        if not found:
+            reasons = [f"{path} {reason}" for path, reason in products.left_out.items() if reason][:3]
+            why = f" ({'; '.join(reasons)})" if reasons else ", as with a library of headers only"
+            raise InputError(
+                str(self.root), f"builds no program or library from C or C++ sources of its own{why}",
+                "add probes by hand, as the page on the build system says",
+            )  # fmt: skip
+        if wish.target:
+            chosen = [product for product in found if product.called(wish.target)]
+            if not chosen:
+                names = ", ".join(product.name for product in found)
+                raise UsageError(
+                    f"--target {wish.target}: the build makes no such program or library; it makes {names}"
+                )
+            found = chosen
+        if wish.source:
+            chosen = [product for product in found if wish.source in (source.path for source in product.sources)]
+            if not chosen:
+                reason = products.left_out.get(wish.source) or "is compiled into none of the programs and libraries"
+                raise UsageError(f"--source {wish.source}: it {reason}")
+            found = chosen
+        return [product for product in found if product.order()[:2] == found[0].order()[:2]]
+
+    def _try_source(self, product: Product, source: Source, rank: int) -> ProbePlan | None:
+        """Return the plan for a source of a product, if one of the places in it is right."""
+        file = self.root / source.path
+        if file.stat().st_size > _LARGEST_SOURCE:
+            return None
+        text = ProjectFiles(self.root).text(source.path)
+        wanted = list(islice(places(text, rank), _MOST_PLACES))
+        if not wanted:
+            return None
+        flags, absent_in = self._flags(source), -1
+        for place in wanted:
+            if self.places >= _MOST_PLACES or self.builds >= _MOST_BUILDS:
+                return None
+            if place.function == absent_in:
+                continue
+            self.places += 1
+            found = self._planned(product, source, place)
+            self._put(found.changes)
+            try:
+                if flags is not None and self._compile(source, flags):
+                    continue
+                if flags is not None and not self._has(Path(self.object), found.probe):
+                    absent_in = place.function  # an #if leaves it out, or nothing calls it
+                elif self._holds(found):
+                    return found
+            finally:
+                self._put(found.changes, back=True)
+        return None
+
+    def _flags(self, source: Source) -> list[str] | None:
+        """Return what is added to the command that compiles a source; None if that command fails by itself.
+
+        A declaration behind a statement is refused in the sources that have none, as C90 wants it.
+        """
+        strict = ["-Werror=declaration-after-statement"] if source.path.endswith(".c") else []
+        return next((flags for flags in (strict, []) if not self._compile(source, flags)), None)
+
+    def _compile(self, source: Source, flags: list[str]) -> int:
+        path = str(self.build.root / source.path)
+        Path(self.object).unlink(missing_ok=True)
+        words = [self.build.recorder.real(source.command.tool), *source.command.only(path, self.object), *flags]
+        try:
+            return subprocess.run(
+                words, cwd=source.command.folder, env=self.build.environment, capture_output=True, check=False,
+                stdin=subprocess.DEVNULL,
+            ).returncode  # fmt: skip
+        except OSError:  # its folder is gone
+            return 1
+
+    def _planned(self, product: Product, source: Source, place: Place) -> ProbePlan:
+        """Return the plan for a place."""
+        name, changes = self.wish.name, ProjectFiles(self.root)
+        folder = os.path.dirname(source.path)  # noqa: PTH120 (relative, with slashes)
+        # Where Make builds, `*.d` beside sources are often lists of dependencies, which `make clean` removes.
+        within = "probes/" if self.build.kind in ("make", "autotools") else ""
+        stem = _stem(self.root, self.files, name)
+        provider, header = (f"{folder}/{within}{stem}{end}".lstrip("/") for end in (".d", ".h"))
+        text = PROVIDER.format(name=name, stem=stem, probe=place.probe, comment=COMMENTS[place.probe])
+        changes.put(provider, text)
+        changes.put(header, header_of(text, provider))
+        macro = f"{name}_{place.probe}".upper()
+        changes.put(source.path, fired(changes.text(source.path), place, f"{within}{stem}.h", macro))
+        if self.build.kind == "setuptools":  # whose sdist takes no headers by itself
+            manifest = "MANIFEST.in"
+            before = changes.text(manifest) if (self.root / manifest).exists() else ""
+            separate = "\n" if before and not before.endswith("\n") else ""
+            changes.put(manifest, f"{before}{separate}{manifest_line(provider)}\n")
+        return ProbePlan(self.build.kind, product, [], source.path, place.probe, [provider, header], changes)
+
+    def _put(self, changes: ProjectFiles, *, back: bool = False) -> None:
+        """Write the changed files to the copy, or put back what was there."""
+        for path, text in changes.changed().items():
+            target = self.build.root / path
+            target.unlink(missing_ok=True)
+            if not back or not changes.is_new(path):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                content = ProjectFiles(self.root).text(path) if back else text or ""
+                target.write_bytes(content.encode("utf-8", "surrogateescape"))
+
+    def _has(self, path: Path, probe: str) -> bool:
+        try:
+            seen = [inspect(image) for image in binaries(str(path), _ignore)]
+        except InputError:
+            return False
+        wanted = (self.wish.name, probe.replace("_", "-"))
+        return any((each.provider, each.name.replace("_", "-")) == wanted for found in seen for each in found.probes)
+
+    def _holds(self, found: ProbePlan) -> bool:
+        """Whether the whole copy builds with the probe, and it is in the product."""
+        self.builds += 1
+        try:
+            self.build.build()
+        except BuildError as error:
+            self.why = error
+            return False
+        kept = [self.build.root / path for path in found.new]
+        there = any(self._has(path, found.probe) for path in self.build.results(found.product.path))
+        return there and self.build.survives_cleaning(kept)
 
 
-def _edit_build_files(changes: ProjectFiles, kind: str, best: Candidate, stem: str, provider: str) -> None:
-    path = best.build_file
-    if isinstance(best.target, cmake_files.CMakeTarget):
-        changes.put(path, cmake_files.with_provider(changes.text(path), best.target, stem))
-    elif isinstance(best.target, meson_files.MesonTarget):
-        changes.put(path, meson_files.with_provider(changes.text(path), best.target, stem))
-    elif kind == "make":
-        changes.put(path, make_files.with_provider(changes.text(path), provider, f"probes/{stem}.h"))
-    if kind not in ("setuptools", "scikit-build-core", "meson-python"):
-        return
-    toml = "pyproject.toml"
-    if (changes.root / toml).exists():
-        text = python_files.with_requirement(changes.text(toml), str(changes.root / toml))
-    else:
-        text = python_files.WITHOUT_BACKEND
-    changes.put(toml, python_files.with_providers(text, provider) if kind == "setuptools" else text)
+def _ignore(_: InputError) -> None:
+    return None
 
 
-# --- targets and sources ----------------------------------------------------------------------------------------------
+def header_of(text: str, provider: str) -> str:
+    """Return the header that `usdtbuild header` makes of a provider file's text. Raises ParseError."""
+    return complete.write(parse_bytes(text.encode(), provider), f"{Path(provider).stem}.h")
 
 
-def _build_files(changes: ProjectFiles, kind: str) -> list[str]:
-    """Return the build files that make targets, the top one first."""
-    root = changes.root
-    if kind == "make":
-        return [next(name for name in make_files.NAMES if (root / name).exists())]
-    if kind == "setuptools":
-        return [name for name in ("setup.py", "pyproject.toml", "setup.cfg") if (root / name).exists()]
-    by_cmake = kind in ("cmake", "scikit-build-core")
-    name, room = ("CMakeLists.txt", cmake_files) if by_cmake else ("meson.build", meson_files)
-    found = [name]
-    for path in found:
-        for folder in room.subdirectories(changes.text(path)):
-            below = os.path.normpath(os.path.join(os.path.dirname(path), folder, name))  # noqa: PTH118, PTH120
-            if below not in found and not below.startswith("..") and (root / below).is_file():
-                found.append(below)
-    return found
+def manifest_line(provider: str) -> str:
+    """Return the line of MANIFEST.in that puts a provider and its header into an sdist."""
+    return f"include {provider} {provider[:-2]}.h"
 
 
-def _candidates(changes: ProjectFiles, kind: str, build_files: list[str], wanted: str | None) -> list[Candidate]:
-    """Return what could have the probe. Raises InputError where there is nothing, UsageError for a wrong --target."""
-    if kind in ("make", "setuptools"):
-        if wanted:
-            raise UsageError(f"--target {wanted}: projects for {kind} have none; the probe goes to all of the project")
-        text = "".join(changes.text(path) for path in build_files)
-        named = make_files.sources(text) if kind == "make" else re.findall(r"[\"']([^\"'\n]+)[\"']", text)
-        found = _places(changes, build_files[0], None, [each for each in named if each.endswith(SUFFIXES)])
-    else:
-        room = cmake_files if kind in ("cmake", "scikit-build-core") else meson_files
-        every = [(path, each) for path in build_files for each in room.targets(changes.text(path))]
-        names = [each.name for _, each in every]
-        if wanted and wanted not in names:
-            raise UsageError(f"--target {wanted}: there is no such target; there are {', '.join(names) or 'none'}")
-        found = [
-            candidate
-            for path, each in every
-            if wanted in (None, each.name)
-            for candidate in _places(changes, path, each, each.sources)
-        ]
-    if not found:
-        what = "has no target with a C or C++ source in which there is a function"
-        raise InputError(
-            str(changes.root / build_files[0]), what, "add probes by hand, as the page on the build system says"
-        )
-    return found
-
-
-def _places(changes: ProjectFiles, build_file: str, target: object, names: list[str]) -> list[Candidate]:
-    """Return a candidate for each source that has a place; where none of the names is a file, of all in the folder."""
-    folder = os.path.dirname(build_file)  # noqa: PTH120
-    paths = [os.path.normpath(os.path.join(folder, name)) for name in names]  # noqa: PTH118
-    there = [path for path in dict.fromkeys(paths) if not path.startswith("..") and (changes.root / path).is_file()]
-    if not there:
-        there = [path for path in _tree(changes.root, folder) if path.endswith(SUFFIXES)]
-    found = []
-    for path in there:
-        place = find_place(changes.text(path))
-        if place:
-            found.append(Candidate(build_file, target, path, place))  # type: ignore[arg-type]
-    return found
-
-
-def _tree(root: Path, folder: str) -> list[str]:
-    """Return the files below a folder of the project, without what builds leave; paths relative to the project."""
-    found: list[str] = []
-    for parent, folders, names in os.walk(root / folder):
-        folders[:] = sorted(each for each in folders if not _PASSED_OVER.match(each))
-        found += [Path(parent, name).relative_to(root).as_posix() for name in sorted(names)]
-        if len(found) > _MOST_FILES:
-            break
-    return found
-
-
-def _stem(root: Path, name: str, folder: str) -> str:
-    """Return what the provider file and its header are called: no other file of the project is. Raises InputError."""
-    used = {path.rpartition("/")[2].lower() for path in _tree(root, "")}
+def _stem(root: Path, files: Sequence[str], name: str) -> str:
+    """Return what the provider file and its header are called: as nothing else there is. Raises InputError."""
+    used = {path.rpartition("/")[2].lower() for path in files}
     for stem in (name, f"{name}_probes"):
-        if f"{stem}.h" not in used and f"{stem}.d" not in used:
+        if not {f"{stem}.h", f"{stem}.d"} & used and not Path(f"/usr/include/{stem}.h").exists():
             return stem
-    raise InputError(str(root / folder), f"{name}.h and {name}_probes.h are there already", "choose another --name")
+    raise InputError(str(root), f"{name}.h and {name}_probes.h are there already", "choose another --name")

@@ -84,7 +84,7 @@ def command(
     def run(processes: Processes) -> int:
         found: list[_File] = []
         failed = False
-        with progress("Looked at") as tick:
+        with progress("Looked at", "files") as tick:
             for target in targets:
                 try:
                     seen = list(_look(target, processes, wanted, tick))

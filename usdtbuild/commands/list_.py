@@ -78,7 +78,7 @@ def command(
     def run(processes: Processes) -> int:
         found: list[Inspection] = []
         failed = False
-        with progress("Looked at") as tick:
+        with progress("Looked at", "files") as tick:
             for target in targets:
                 inspections = _look(target, processes, wanted, tick)
                 failed |= inspections is None

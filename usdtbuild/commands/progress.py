@@ -1,4 +1,4 @@
-"""A progress line on stderr for commands that look at many files: on a terminal, and only where it takes long."""
+"""A progress line on stderr for commands that take long: on a terminal, and only when it does take long."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..text import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -15,8 +17,11 @@ _PATIENCE = 0.5  # seconds until anything is shown
 
 
 @contextlib.contextmanager
-def progress(verb: str) -> Iterator[Callable[[str], None]]:
-    """Give a function that is to be called with the name of each file; the line disappears at the end."""
+def progress(verb: str, of: str = "") -> Iterator[Callable[[str], None]]:
+    """Give a function that is to be called with what is done now; the line disappears at the end.
+
+    With `of`, what each call names is one of these, and they are counted.
+    """
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -28,14 +33,15 @@ def progress(verb: str) -> Iterator[Callable[[str], None]]:
     task = bar.add_task(verb, total=None)
     started, count, running = time.monotonic(), 0, False
 
-    def tick(path: str) -> None:
+    def tick(now: str) -> None:
         nonlocal count, running
         count += 1
         if not running and time.monotonic() - started > _PATIENCE:
             running = True
             bar.start()
         if running:
-            bar.update(task, description=f"{verb} {count} files: {path[-60:]}")
+            counted = f"{verb} {count} {of}:" if of else verb
+            bar.update(task, description=f"{counted} {one_line(now)[-60:]}")
 
     try:
         yield tick

@@ -49,7 +49,7 @@ def command(
     def run() -> int:
         reports: list[Verified] = []
         failed = False
-        with progress("Verified") as tick:
+        with progress("Verified", "files") as tick:
             for target in targets:
                 found = _look(target, expected, tick)
                 failed |= found is None
