@@ -460,7 +460,7 @@ def trace(bpftrace: str) -> Callable[..., list[str]]:
 
 def _until_tick(output: IO[str], moment: int) -> list[str]:
     """Return the lines up to the first tick from after a moment (CLOCK_MONOTONIC, in ns)."""
-    seen = []
+    seen: list[str] = []
     for line in output:
         tick = TICK.fullmatch(line.rstrip("\n"))
         if tick and int(tick[1]) > moment:

@@ -140,15 +140,15 @@ def test_a_signal_leaves_nothing_behind(name: str, number: signal.Signals, folde
     work, temporary = tmp_path / "work", tmp_path / "temporary"
     for path in (work, temporary, work / "out"):
         path.mkdir()
-    for path in ("app.d", "main.o"):
-        (work / path).write_bytes((folder / path).read_bytes())
+    for file in ("app.d", "main.o"):
+        (work / file).write_bytes((folder / file).read_bytes())
     (work / "slow").write_text("#!/bin/sh\ntouch ../started\nexec sleep 60\n")
     (work / "slow").chmod(0o755)
     os.mkfifo(work / "pipe")
     (work / "pipe.d").write_text(PROVIDER)
     before = {path: path.read_bytes() for path in work.rglob("*") if path.is_file()}
     environment = {**os.environ, "TMPDIR": str(temporary), "CC": "./slow"}
-    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(WAITING[name], cwd=work, env=environment, **pipes) as process:
         # The reader of a pipe waits until somebody has it open for writing, and then until that one is gone.
         writer = os.open(work / "pipe", os.O_RDWR)

@@ -117,7 +117,8 @@ def circles(arrows: dict[str, set[str]]) -> Iterator[set[str]]:
             found |= new
             pending += new
         reached[name] = found
-    yield from {frozenset(n for n in reached[name] if name in reached.get(n, ())) for name in arrows} - {frozenset()}
+    circles = {frozenset(n for n in reached[name] if name in reached.get(n, ())) for name in arrows}
+    yield from filter(None, circles)
 
 
 def test_no_imports_form_a_circle() -> None:

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def headers(usdtbuild, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def headers(usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the provider's header, once with probes and once with macros that do nothing."""
     folder = tmp_path_factory.mktemp("headers")
     (folder / "app.d").write_text(PROVIDER)
@@ -87,7 +87,7 @@ def work(tmp_path: Path, headers: Path) -> Callable[[str], Path]:
     return fill
 
 
-def execute(folder: Path, words: list[str], stdin: bytes = b"", **more: object) -> Outcome:
+def execute(folder: Path, words: list[str], stdin: bytes = b"", **more: Any) -> Outcome:
     before = {path for path in folder.rglob("*") if path.is_file()}
     done = subprocess.run(words, cwd=folder, input=stdin, capture_output=True, timeout=120, check=False, **more)
     written = {path for path in folder.rglob("*") if path.is_file()} - before
@@ -183,7 +183,7 @@ LINK_FORMS = {
 }
 
 
-def _compare(form: str, cc: str, work, stdin: bytes) -> tuple[Outcome, Outcome]:
+def _compare(form: str, cc: str, work: Any, stdin: bytes) -> tuple[Outcome, Outcome]:
     bare = execute(work("plain.h"), split(form, cc), stdin)
     ours = execute(work("plain.h"), [*LAUNCHER, "--", *split(form, cc)], stdin)
     assert ours.code == bare.code
@@ -194,14 +194,14 @@ def _compare(form: str, cc: str, work, stdin: bytes) -> tuple[Outcome, Outcome]:
 
 
 @pytest.mark.parametrize("form", COMPILER_FORMS.values(), ids=COMPILER_FORMS)
-def test_compiling_without_probes_is_as_if_we_were_not_there(form: str, cc: str, work) -> None:
+def test_compiling_without_probes_is_as_if_we_were_not_there(form: str, cc: str, work: Any) -> None:
     bare, ours = _compare(form, cc, work, SOURCES["whole.c"].encode())
     differing = [name for name in bare.files if bare.files[name] != ours.files[name]]
     assert [name for name in differing if not name.endswith((".gch", ".pch"))] == []  # they hold times and addresses
 
 
 @pytest.mark.parametrize("form", LINK_FORMS.values(), ids=LINK_FORMS)
-def test_linking_in_one_go_without_probes_is_as_if_we_were_not_there(form: str, cc: str, work) -> None:
+def test_linking_in_one_go_without_probes_is_as_if_we_were_not_there(form: str, cc: str, work: Any) -> None:
     bare, ours = _compare(form, cc, work, SOURCES["whole.c"].encode())
     assert [name for name in bare.files if bare.files[name] != ours.files[name]] == []
 
@@ -214,7 +214,7 @@ def probes_of(content: bytes, folder: Path) -> int:
     path = folder / "probed.elf"
     path.write_bytes(content)
     with path.open("rb") as stream:
-        elf = ELFFile(stream)
+        elf: Any = ELFFile(stream)
         symbols = elf.get_section_by_name(".symtab")
         for symbol in symbols.iter_symbols() if symbols else ():
             waiting = symbol["st_shndx"] == "SHN_UNDEF" and symbol["st_info"]["bind"] == "STB_GLOBAL"
@@ -269,7 +269,7 @@ PROGRAMS = {
 }
 
 
-def test_a_backslash_within_quotes_is_what_this_compiler_takes_it_for(cc: str, work, tmp_path: Path) -> None:
+def test_a_backslash_within_quotes_is_what_this_compiler_takes_it_for(cc: str, work: Any, tmp_path: Path) -> None:
     """GCC 16 keeps it, as shells do."""
     ours = execute(work("probes.h"), [*LAUNCHER, cc, "@quoted.rsp"])
     (name,) = (name for name in ours.files if name.endswith("space.o"))
@@ -277,7 +277,7 @@ def test_a_backslash_within_quotes_is_what_this_compiler_takes_it_for(cc: str, w
 
 
 @pytest.mark.parametrize(("form", "sites"), WITH_PROBES.values(), ids=WITH_PROBES)
-def test_objects_with_probes_are_complete(form: str, sites: dict[str, int], cc: str, work, tmp_path: Path) -> None:
+def test_objects_with_probes_are_complete(form: str, sites: dict[str, int], cc: str, work: Any, tmp_path: Path) -> None:
     stdin = SOURCES["whole.c"].encode()
     bare = execute(work("probes.h"), split(form, cc), stdin)
     ours = execute(work("probes.h"), [*LAUNCHER, *split(form, cc)], stdin)
@@ -289,7 +289,9 @@ def test_objects_with_probes_are_complete(form: str, sites: dict[str, int], cc: 
 
 
 @pytest.mark.parametrize(("form", "sites"), PROGRAMS.values(), ids=PROGRAMS)
-def test_programs_made_in_one_go_have_their_probes(form: str, sites: int, cc: str, work, need, tmp_path: Path) -> None:
+def test_programs_made_in_one_go_have_their_probes(
+    form: str, sites: int, cc: str, work: Any, need: Any, tmp_path: Path
+) -> None:
     form = form.replace("LLD", "-fuse-ld=lld" if "clang" in cc else "")
     for word in form.split():
         if word.startswith("-fuse-ld="):
@@ -301,7 +303,7 @@ def test_programs_made_in_one_go_have_their_probes(form: str, sites: int, cc: st
     subprocess.run([tmp_path / "work" / program], check=True)
 
 
-def test_clangs_linker_given_by_path_is_used(need, work, tmp_path: Path) -> None:
+def test_clangs_linker_given_by_path_is_used(need: Any, work: Any, tmp_path: Path) -> None:
     for option in ("--ld-path=", "-fuse-ld="):
         folder = work("probes.h")
         line = [need("clang"), option + need("ld.lld"), "main.c", "util.c", "-o", "app"]
@@ -310,7 +312,7 @@ def test_clangs_linker_given_by_path_is_used(need, work, tmp_path: Path) -> None
         assert probes_of((folder / "app").read_bytes(), tmp_path) == 2
 
 
-def test_a_compiler_by_another_name_is_asked_whether_it_finds_our_linker(work, tmp_path: Path) -> None:
+def test_a_compiler_by_another_name_is_asked_whether_it_finds_our_linker(work: Any, tmp_path: Path) -> None:
     folder = work("probes.h")
     script(folder, "wrapped", 'exec gcc "$@"')
     assert probes_of(execute(folder, [*LAUNCHER, "./wrapped", "main.c", "util.c"]).files["a.out"], tmp_path) == 2
@@ -318,7 +320,7 @@ def test_a_compiler_by_another_name_is_asked_whether_it_finds_our_linker(work, t
     assert execute(folder, [*LAUNCHER, "./another", "main.c"]).out == b"called: main.c\n"
 
 
-def test_objects_the_user_links_are_not_touched(cc: str, work) -> None:
+def test_objects_the_user_links_are_not_touched(cc: str, work: Any) -> None:
     """A finished object on the line of a compile and link in one go stays as it is, even an unprocessed one."""
     folder = work("probes.h")
     subprocess.run([cc, "-c", "util.c"], cwd=folder, check=True)
@@ -329,21 +331,21 @@ def test_objects_the_user_links_are_not_touched(cc: str, work) -> None:
     assert (folder / "util.o").read_bytes() == before
 
 
-def test_an_object_instrumented_twice_stays_the_same(cc: str, work) -> None:
+def test_an_object_instrumented_twice_stays_the_same(cc: str, work: Any) -> None:
     folder = work("probes.h")
     line = [*LAUNCHER, "--", *LAUNCHER, "--", cc, "-c", "main.c"]
     twice = execute(folder, line).files["main.o"]
     assert execute(work("probes.h"), [*LAUNCHER, "--", cc, "-c", "main.c"]).files["main.o"] == twice
 
 
-def test_object_on_standard_output_is_complete(need, work, tmp_path: Path) -> None:
+def test_object_on_standard_output_is_complete(need: Any, work: Any, tmp_path: Path) -> None:
     for more in ([], ["-flto"]):
         done = execute(work("probes.h"), [*LAUNCHER, need("clang"), *more, "-c", "main.c", "-o", "-"])
         assert (done.code, done.err, done.files) == (0, "", {})
         assert probes_of(done.out, tmp_path) == 1
 
 
-def test_cached_objects_stay_pristine_and_come_out_complete(need, work, tmp_path: Path) -> None:
+def test_cached_objects_stay_pristine_and_come_out_complete(need: Any, work: Any, tmp_path: Path) -> None:
     environment = {**os.environ, "CCACHE_DIR": str(tmp_path / "cache"), "CCACHE_HARDLINK": "1"}
     line = [need("ccache"), "gcc", "-c", "main.c"]
     for _ in range(2):
@@ -355,7 +357,7 @@ def test_cached_objects_stay_pristine_and_come_out_complete(need, work, tmp_path
     assert re.search(r"Hits: +2 / +3", statistics), statistics
 
 
-def test_a_one_go_link_through_ccache_works(need, work, tmp_path: Path) -> None:
+def test_a_one_go_link_through_ccache_works(need: Any, work: Any, tmp_path: Path) -> None:
     environment = {**os.environ, "CCACHE_DIR": str(tmp_path / "cache")}
     done = execute(work("probes.h"), [*LAUNCHER, "--", need("ccache"), "gcc", "main.c", "util.c"], env=environment)
     assert probes_of(done.files["a.out"], tmp_path) == 2
@@ -386,7 +388,7 @@ def test_wrong_use_is_one_line_and_exit_code_2(arguments: list[str], says: str, 
     assert (done.code, done.err) == (2, f"usdtbuild cc: {says}; try 'usdtbuild cc --help'\n")
 
 
-def test_help_documents_every_option(usdtbuild, tmp_path: Path) -> None:
+def test_help_documents_every_option(usdtbuild: Any, tmp_path: Path) -> None:
     text = usdtbuild("cc", "--help").stdout
     for option in ("--verbose", "--nop", "--formats", "--target-os", "--lto", "--provider", "--tool-version"):
         assert option in text
@@ -404,14 +406,14 @@ def test_a_missing_compiler_is_127(tmp_path: Path) -> None:
         assert (done.code, done.err) == (126, "usdtbuild cc: can't run ./text: Permission denied\n")
 
 
-def test_the_command_is_the_launcher(usdtbuild, work, tmp_path: Path) -> None:
+def test_the_command_is_the_launcher(usdtbuild: Any, work: Any, tmp_path: Path) -> None:
     folder = work("probes.h")
     usdtbuild("cc", "--", "gcc", "-c", "main.c", cwd=folder)
     assert probes_of((folder / "main.o").read_bytes(), tmp_path) == 1
     assert usdtbuild("cc", "gcc", "-c", "error.c", cwd=folder, code=1).stdout == ""
 
 
-def test_verbose_tells_what_was_done(work) -> None:
+def test_verbose_tells_what_was_done(work: Any) -> None:
     line = [*LAUNCHER, "-v", "--tool-version=1.2", "--", "gcc"]
     assert execute(work("probes.h"), [*line, "-c", "main.c"]).err == "usdtbuild: main.o: 1 probe site\n"
     assert execute(work("plain.h"), [*line, "-c", "main.c"]).err == ""
@@ -421,7 +423,7 @@ def test_verbose_tells_what_was_done(work) -> None:
     )
 
 
-def test_nop_style_reaches_the_object(work) -> None:
+def test_nop_style_reaches_the_object(work: Any) -> None:
     classic, safe, nop5 = (
         execute(work("probes.h"), [*LAUNCHER, f"--nop={style}", "gcc", "-c", "main.c"]).files["main.o"]
         for style in ("classic", "safe", "nop5")
@@ -432,7 +434,7 @@ def test_nop_style_reaches_the_object(work) -> None:
 
 
 @pytest.mark.parametrize("optimisation", ["-O0", "-O2"])
-def test_calls_whose_return_is_checked_stay_calls(optimisation: str, need, work) -> None:
+def test_calls_whose_return_is_checked_stay_calls(optimisation: str, need: Any, work: Any) -> None:
     """With this option of clang the program looks below the stack pointer for what a call has left there."""
     clang = need("clang")
     harden = [optimisation, "-mspeculative-load-hardening", "-DUSDT_PROBES_BY_CALL"]
@@ -452,7 +454,7 @@ def test_calls_whose_return_is_checked_stay_calls(optimisation: str, need, work)
     assert execute(folder, ["./app"]).code == 0
 
 
-def test_an_object_that_cannot_be_instrumented_is_removed(work, cc: str) -> None:
+def test_an_object_that_cannot_be_instrumented_is_removed(work: Any, cc: str) -> None:
     """Here the section with the provider's description is damaged."""
     folder = work("probes.h")
     (folder / "app.h").write_text((folder / "app.h").read_text().replace("provider\\\\t1", "provider\\\\tX"))
@@ -468,7 +470,7 @@ def test_an_object_that_cannot_be_instrumented_is_removed(work, cc: str) -> None
     assert re.match(r"usdtbuild: /tmp/TEMPORARY\.o: .*\n", linked.err)
 
 
-def test_a_provider_named_on_the_command_line_is_read(work) -> None:
+def test_a_provider_named_on_the_command_line_is_read(work: Any) -> None:
     (folder := work("probes.h")).joinpath("bad.d").write_text("provider {")
     done = execute(folder, [*LAUNCHER, "--provider=bad.d", "gcc", "-c", "main.c"])
     assert done.code == 1
@@ -513,7 +515,7 @@ def test_dependencies_are_not_written_over_a_provider_file(
     )
 
 
-def test_a_failing_compiler_leaves_old_objects_to_the_compiler(work) -> None:
+def test_a_failing_compiler_leaves_old_objects_to_the_compiler(work: Any) -> None:
     """An object that this run didn't write isn't ours, whatever is in it."""
     folder = work("probes.h")
     subprocess.run(["gcc", "-c", "main.c", "-o", "old.o"], cwd=folder, check=True)
@@ -524,7 +526,7 @@ def test_a_failing_compiler_leaves_old_objects_to_the_compiler(work) -> None:
 
 
 @pytest.mark.parametrize("output", ["-", "/dev/stdout"])
-def test_a_failure_with_standard_output_for_an_object_is_one(output: str, need, work) -> None:
+def test_a_failure_with_standard_output_for_an_object_is_one(output: str, need: Any, work: Any) -> None:
     """Of the compiler and of ours: nobody may take what came for an object."""
     folder = work("probes.h")
     (folder / "broken.c").write_text("int broken(void) { return\n")
@@ -540,7 +542,7 @@ def test_a_failure_with_standard_output_for_an_object_is_one(output: str, need, 
 # --- LTO ---------------------------------------------------------------------------------------------------------
 
 
-def test_lto_objects_without_probes_stay_lto(cc: str, work) -> None:
+def test_lto_objects_without_probes_stay_lto(cc: str, work: Any) -> None:
     folder = work("probes.h")
     (folder / "sem.c").write_text("extern short my_semaphore; int f(void) { return my_semaphore; }\n")
     done = execute(folder, [*LAUNCHER, "--", cc, "-flto", "-c", "no_call.c", "sem.c"])
@@ -550,7 +552,7 @@ def test_lto_objects_without_probes_stay_lto(cc: str, work) -> None:
         assert b"__gnu_lto_slim" in content or content[:4] == b"BC\xc0\xde"
 
 
-def test_lto_behind_an_unknown_wrapper_is_compiled_again_by_the_same_compiler(work, tmp_path: Path) -> None:
+def test_lto_behind_an_unknown_wrapper_is_compiled_again_by_the_same_compiler(work: Any, tmp_path: Path) -> None:
     folder = work("probes.h")
     script(folder, "wrapper", 'echo "$1" >> ran; exec "$@"')
     done = execute(folder, [*LAUNCHER, "./wrapper", "gcc", "-flto", "-c", "main.c", "util.c"])
@@ -559,7 +561,7 @@ def test_lto_behind_an_unknown_wrapper_is_compiled_again_by_the_same_compiler(wo
     assert probes_of(done.files["main.o"], tmp_path) == 1
 
 
-def test_fat_lto_objects_keep_their_probes_when_linked_with_lto(work, linker: str, tmp_path: Path) -> None:
+def test_fat_lto_objects_keep_their_probes_when_linked_with_lto(work: Any, linker: str, tmp_path: Path) -> None:
     """They need no second run: their intermediate code is neutralised, and their machine code has the probes."""
     folder = work("probes.h")
     options = ["-O2", "-g", "-flto", "-ffat-lto-objects"]
@@ -572,7 +574,7 @@ def test_fat_lto_objects_keep_their_probes_when_linked_with_lto(work, linker: st
     assert probes_of(linked.files["app"], tmp_path) == 2
 
 
-def test_mixed_lto_links(cc: str, work, tmp_path: Path) -> None:
+def test_mixed_lto_links(cc: str, work: Any, tmp_path: Path) -> None:
     folder = work("probes.h")
     lld = ["-fuse-ld=lld"] if "clang" in cc else []
     assert execute(folder, [*LAUNCHER, "--", cc, "-flto", "-O2", "-c", "main.c", "util.c", "no_call.c"]).code == 0
@@ -582,14 +584,14 @@ def test_mixed_lto_links(cc: str, work, tmp_path: Path) -> None:
     subprocess.run([folder / "app"], check=True)
 
 
-def test_lto_error_refuses(cc: str, work) -> None:
+def test_lto_error_refuses(cc: str, work: Any) -> None:
     done = execute(work("probes.h"), [*LAUNCHER, "--lto=error", cc, "-flto", "-c", "main.c", "no_call.c"])
     assert done.code == 1
     assert re.fullmatch(r"usdtbuild: main\.o: is (a slim LTO object|LLVM bitcode), .*-fno-lto.*\n", done.err)
     assert sorted(done.files) == ["no_call.o"]
 
 
-def test_lto_of_what_cannot_be_read_again_is_an_error(cc: str, work) -> None:
+def test_lto_of_what_cannot_be_read_again_is_an_error(cc: str, work: Any) -> None:
     source = SOURCES["whole.c"].encode()
     for line in (["-c", "-x", "c", "-"], ["-x", "c", "-", "-o", "app"]):
         done = execute(work("probes.h"), [*LAUNCHER, cc, "-flto", *line], source)
@@ -599,7 +601,7 @@ def test_lto_of_what_cannot_be_read_again_is_an_error(cc: str, work) -> None:
 
 
 @pytest.mark.parametrize("name", ["main.o", f"{'x' * 245}.o"], ids=["short", "long"])
-def test_a_recompiled_object_that_is_refused_is_removed(name: str, cc: str, work) -> None:
+def test_a_recompiled_object_that_is_refused_is_removed(name: str, cc: str, work: Any) -> None:
     """The second object, without LTO, is found to be damaged; one with a long name can't be held under another."""
     folder = work("probes.h")
     (folder / "app.h").write_text((folder / "app.h").read_text().replace("provider\\\\t1", "provider\\\\tX"))
@@ -609,7 +611,7 @@ def test_a_recompiled_object_that_is_refused_is_removed(name: str, cc: str, work
     assert done.files == {}
 
 
-def test_lto_that_an_option_insists_on_is_an_error_with_the_compilers_words(need, work) -> None:
+def test_lto_that_an_option_insists_on_is_an_error_with_the_compilers_words(need: Any, work: Any) -> None:
     options = ["-flto", "-fvisibility=hidden", "-fwhole-program-vtables"]
     done = execute(work("probes.h"), [*LAUNCHER, need("clang"), *options, "-c", "main.c"])
     assert done.code == 1
@@ -618,7 +620,7 @@ def test_lto_that_an_option_insists_on_is_an_error_with_the_compilers_words(need
     assert done.files == {}
 
 
-def test_warnings_of_a_recompiled_source_appear_once(cc: str, work) -> None:
+def test_warnings_of_a_recompiled_source_appear_once(cc: str, work: Any) -> None:
     done = execute(work("probes.h"), [*LAUNCHER, cc, "-flto", "-Wall", "-c", "warn.c"])
     assert done.err.count("unused variable") == 1
 
@@ -638,7 +640,7 @@ CLANG_ONLY = {
 
 
 @pytest.mark.parametrize("form", CLANG_ONLY)
-def test_what_only_clang_understands(form: str, need, work, tmp_path: Path) -> None:
+def test_what_only_clang_understands(form: str, need: Any, work: Any, tmp_path: Path) -> None:
     need("clang")
     line, made = CLANG_ONLY[form]
     folder = work("probes.h")
@@ -654,7 +656,7 @@ def test_what_only_clang_understands(form: str, need, work, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("line", ["gcc -c main.c -objx.o", "as util.s -o bjx.o", "as -obx.o util.s", "as util.s"])
-def test_odd_names_of_outputs_and_an_assembler_for_a_compiler(line: str, work, tmp_path: Path) -> None:
+def test_odd_names_of_outputs_and_an_assembler_for_a_compiler(line: str, work: Any, tmp_path: Path) -> None:
     done = execute(work("probes.h"), [*LAUNCHER, "--", *line.split()])
     assert done.code == 0
     (content,) = done.files.values()
@@ -678,7 +680,7 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
 
 
 @pytest.fixture
-def slow(work) -> Path:
+def slow(work: Any) -> Path:
     """A folder with a compiler that waits before and after it writes: phase `before`, then `after`."""
     folder = work("probes.h")
     script(
@@ -693,7 +695,7 @@ def slow(work) -> Path:
     return folder
 
 
-def start(folder: Path, *arguments: str, **more: object) -> subprocess.Popen[bytes]:
+def start(folder: Path, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
     words = [*LAUNCHER, *arguments, "--", "./slowcc", "-c", "main.c"]
     return subprocess.Popen(words, cwd=folder, stdin=subprocess.DEVNULL, **more)
 
@@ -789,7 +791,7 @@ def test_two_builds_of_one_object_at_once_both_succeed(slow: Path, tmp_path: Pat
     assert not list(slow.glob(".*"))
 
 
-def test_make_killed_as_a_whole_rebuilds(slow: Path, need, tmp_path: Path) -> None:
+def test_make_killed_as_a_whole_rebuilds(slow: Path, need: Any, tmp_path: Path) -> None:
     """Make takes a target that is there and new for done, so that a killed build must leave none."""
     (slow / "Makefile").write_text(f"main.o: main.c\n\t{' '.join(LAUNCHER)} --provider=app.d -- ./slowcc -c main.c\n")
     shutil.copy(slow / "app.d", slow / "good.d")
@@ -849,7 +851,7 @@ def test_a_zombie_is_no_running_launcher(slow: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("streams", ["2>&-", "2>/dev/full", ">&- 2>&-", "<&- >&- 2>&-", ">/dev/full", "<&-"])
 @pytest.mark.parametrize("kind", ["-c", "link"])
-def test_closed_and_full_streams_change_nothing(streams: str, kind: str, work, tmp_path: Path) -> None:
+def test_closed_and_full_streams_change_nothing(streams: str, kind: str, work: Any, tmp_path: Path) -> None:
     words = "-c main.c -o made" if kind == "-c" else "whole.c -o made"
     line = " ".join([*LAUNCHER, "-v", "--", "gcc", words, streams])
     done = execute(work("probes.h"), ["sh", "-c", line])
@@ -857,7 +859,7 @@ def test_closed_and_full_streams_change_nothing(streams: str, kind: str, work, t
     assert b".note.stapsdt" in done.files["made"]
 
 
-def test_the_exit_code_of_a_killed_compiler_is_the_shells(work) -> None:
+def test_the_exit_code_of_a_killed_compiler_is_the_shells(work: Any) -> None:
     folder = work("probes.h")
     script(folder, "crashing", "kill -SEGV $$")
     assert execute(folder, [*LAUNCHER, "./crashing", "-c", "main.c"]).code == 128 + signal.SIGSEGV
@@ -865,7 +867,7 @@ def test_the_exit_code_of_a_killed_compiler_is_the_shells(work) -> None:
     assert execute(folder, [*LAUNCHER, "./odd", "-c", "main.c"]).code == 77
 
 
-def test_the_compiler_gets_its_pipe_signal_back(work) -> None:
+def test_the_compiler_gets_its_pipe_signal_back(work: Any) -> None:
     """Python ignores SIGPIPE from its start, and what is ignored stays so across exec."""
     folder = work("probes.h")
     script(folder, "show", "grep SigIgn /proc/self/status")
@@ -877,27 +879,27 @@ def test_the_compiler_gets_its_pipe_signal_back(work) -> None:
 # --- odd outputs ---------------------------------------------------------------------------------------------------
 
 
-def test_an_output_with_a_name_too_long_to_rename_beside(work, tmp_path: Path) -> None:
+def test_an_output_with_a_name_too_long_to_rename_beside(work: Any, tmp_path: Path) -> None:
     name = "n" * 250 + ".o"
     done = execute(work("probes.h"), [*LAUNCHER, "gcc", "-c", "main.c", "-o", name])
     assert (done.code, sorted(done.files)) == (0, [name])
     assert probes_of(done.files[name], tmp_path) == 1
 
 
-def test_an_output_behind_a_symbolic_link(cc: str, work, tmp_path: Path) -> None:
+def test_an_output_behind_a_symbolic_link(cc: str, work: Any, tmp_path: Path) -> None:
     folder = work("probes.h")
     (folder / "main.o").symlink_to("real.o")
     assert execute(folder, [*LAUNCHER, cc, "-c", "main.c"]).code == 0
     assert probes_of((folder / "main.o").read_bytes(), tmp_path) == 1
 
 
-def test_the_object_keeps_its_mode(work) -> None:
+def test_the_object_keeps_its_mode(work: Any) -> None:
     folder = work("probes.h")
     execute(folder, [*LAUNCHER, "gcc", "-c", "main.c"], umask=0o027)
     assert stat.S_IMODE((folder / "main.o").stat().st_mode) == 0o640
 
 
-def test_file_names_that_are_no_utf8(work, tmp_path: Path) -> None:
+def test_file_names_that_are_no_utf8(work: Any, tmp_path: Path) -> None:
     folder = os.fsencode(work("probes.h"))
     os.rename(folder + b"/main.c", folder + b"/\xff.c")  # noqa: PTH104
     words = [*(os.fsencode(word) for word in LAUNCHER), b"gcc", b"-c", b"\xff.c"]
@@ -909,7 +911,7 @@ def test_file_names_that_are_no_utf8(work, tmp_path: Path) -> None:
 # --- the launcher itself -------------------------------------------------------------------------------------------
 
 
-def test_a_compile_without_probes_loads_next_to_nothing(work) -> None:
+def test_a_compile_without_probes_loads_next_to_nothing(work: Any) -> None:
     """Every module costs each object of a build; the targets in docs/performance.md rest on this list."""
     words = [sys.executable, "-I", "-S", "-X", "importtime", str(PACKAGE / "launcher.py"), "gcc", "-c", "main.c"]
     listing = execute(work("plain.h"), words).err
@@ -936,7 +938,7 @@ def test_names_across_the_pieces_that_a_large_object_is_read_in_are_found(tmp_pa
         assert may_have_probes(str(tmp_path / "object")) == answer
 
 
-def test_modules_named_like_pythons_own_do_not_hide_them(work, tmp_path: Path) -> None:
+def test_modules_named_like_pythons_own_do_not_hide_them(work: Any, tmp_path: Path) -> None:
     """Also without -I, where Python puts the script's folder, with our inspect.py in it, first on the path."""
     words = [sys.executable, str(PACKAGE / "launcher.py"), "gcc", "-flto", "-c", "main.c"]
     assert probes_of(execute(work("probes.h"), words).files["main.o"], tmp_path) == 1
@@ -964,7 +966,7 @@ def test_what_others_put_in_the_linkers_variables_is_refused(packed: str, tmp_pa
     assert done.err.startswith("usdtbuild cc: USDTBUILD_LINK_0 is not what usdtbuild cc has put there")
 
 
-def test_long_command_lines_reach_the_linker_step(work, tmp_path: Path) -> None:
+def test_long_command_lines_reach_the_linker_step(work: Any, tmp_path: Path) -> None:
     """One environment string holds 128 KiB at most."""
     many = ["--tool-version=" + "\N{LATIN SMALL LETTER E WITH ACUTE}" * 200] * 400
     done = execute(work("probes.h"), [*LAUNCHER, *many, "gcc", "main.c", "util.c"])

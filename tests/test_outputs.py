@@ -7,6 +7,7 @@ devices of their own.
 from __future__ import annotations
 
 import os
+import posix
 import shlex
 import shutil
 import stat
@@ -310,7 +311,7 @@ def test_what_was_there_comes_back_when_a_later_file_cannot_be_renamed(tmp_path:
 def test_a_file_that_somebody_put_at_the_temporary_name_is_left_alone(
     planted: str, flag: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files.posix, "O_TMPFILE", flag)  # a folder, opened to write to, fails as where there is none
+    monkeypatch.setattr(posix, "O_TMPFILE", flag)  # a folder, opened to write to, fails as where there is none
     monkeypatch.setattr(files, "temporary_beside", lambda path: f"{path}.tmp")
     theirs = tmp_path / "out.tmp"
     if planted == "link":

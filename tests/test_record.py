@@ -70,7 +70,7 @@ def test_a_class_that_is_used_often_goes_on_as_before() -> None:
         assert Often(number) == (number, "two") == Often(second="two", first=number)
         assert type(Below(number)) is Below
     with pytest.raises(TypeError):
-        Often()
+        Often()  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         Often(1, third=2)  # type: ignore[call-arg]
     assert Often(1)._replace(second="x") == Often(1, "x")

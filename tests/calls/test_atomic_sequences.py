@@ -47,7 +47,7 @@ def test_where_a_sequence_has_ended(prefix: str, load: str, store: str, run: Any
     options = ["-many", *(["-a64"] if "64" in prefix else [])]
     run(assembler, *options, "code.s", "-o", "code.o", cwd=tmp_path)
     with (tmp_path / "code.o").open("rb") as file:
-        elf = ELFFile(file)
+        elf: Any = ELFFile(file)
         code = elf.get_section_by_name(".text").data()
         facts = facts_of({"EM_PPC": 20, "EM_PPC64": 21}[elf["e_machine"]])
         little = elf.little_endian
@@ -62,7 +62,7 @@ def test_where_a_sequence_has_ended(prefix: str, load: str, store: str, run: Any
 
 
 # What compilers write for an exchange that compares: the sequence, and what it leaves by.
-OTHERS = {
+OTHERS: dict[str, tuple[str, str, str, dict[int, Any]]] = {
     "aarch64": ("aarch64-linux-gnu-as", "", """
 1:  ldaxr w5, [x3]
     cmp w5, w4
@@ -132,7 +132,7 @@ def test_where_a_sequence_of_another_machine_has_ended(name: str, run: Any, need
     (tmp_path / "code.s").write_text(text)
     run(tool, *options.split(), "code.s", "-o", "code.o", cwd=tmp_path)
     with (tmp_path / "code.o").open("rb") as file:
-        elf = ELFFile(file)
+        elf: Any = ELFFile(file)
         code, little = elf.get_section_by_name(".text").data(), elf.little_endian
     facts = facts_of(MACHINES[name])
     assert facts is not None

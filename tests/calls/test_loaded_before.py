@@ -154,7 +154,7 @@ def test_each_branch_by_a_register_is_listed(made: Any, calls_of: Any, run: Any,
     path = made("clang")
     found = calls_of(path, "--sites")
     symbols = run("nm", "-S", path).stdout
-    places = {}
+    places: dict[int, Any] = {}
     for name in ("table", "caught", "choice"):
         start, size = (int(part, 16) for part in re.findall(rf"^(\w+) (\w+) T _Z\d+{name}", symbols, re.M)[0])
         span = (f"--start-address={start}", f"--stop-address={start + size}")

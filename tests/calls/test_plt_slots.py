@@ -143,7 +143,7 @@ def trace(usdtbuild: Any, name: str, program: Path, *options: Any, env: Any = No
 def printed(name: str, program: Path, *arguments: str) -> list[str]:
     """Return the lines that the program prints by itself."""
     machine = MACHINES[name]
-    words = [machine.emulator, "-L", f"/usr/{machine.prefix}", program, *arguments]
+    words: list[str | Path] = [machine.emulator, "-L", f"/usr/{machine.prefix}", program, *arguments]
     return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.split()
 
 
@@ -259,7 +259,16 @@ class Held:
         machine = MACHINES[name]
         self.folder = Path(tempfile.mkdtemp(prefix="usdtbuild-", dir="/tmp"))  # names of sockets are short
         self.path = self.folder / "tracer"
-        words = [machine.emulator, "-L", f"/usr/{machine.prefix}", "-g", self.folder / "stub", program, times, "held"]
+        words: list[str | Path] = [
+            machine.emulator,
+            "-L",
+            f"/usr/{machine.prefix}",
+            "-g",
+            self.folder / "stub",
+            program,
+            times,
+            "held",
+        ]
         self.stub = socket.socket(socket.AF_UNIX)
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         self.little, self.word = name == "ppc64le", 4 if name.startswith("ppc ") or name == "ppc" else 8
@@ -357,7 +366,7 @@ class Layout:
         self.slots = {call["name"]: int(call["slot"], 16) for call in file["calls"] if call["kind"] == "lazy"}
         self.code, self.words = {}, 3 if name == "ppc64" else 1
         with program.with_name("libown.so").open("rb") as opened:
-            elf = ELFFile(opened)
+            elf: Any = ELFFile(opened)
             symbols = {one.name: one["st_value"] for one in elf.get_section_by_name(".dynsym").iter_symbols()}
             dynamic = elf.get_section_by_name(".rela.dyn").iter_relocations()
             relative = {one["r_offset"]: one["r_addend"] for one in dynamic}

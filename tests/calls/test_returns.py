@@ -136,7 +136,7 @@ def test_filters_know_calls_and_what_they_return(programs: Any, usdtbuild: Any) 
 
 def test_a_process_is_left_while_somebody_is_expected(programs: Any, run: Any) -> None:
     """The program waits in getchar(), to which the breakpoint of its return belongs, as the trace ends."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([programs("lazy"), "wait"], **pipes) as process:
         try:
             assert process.stdout is not None

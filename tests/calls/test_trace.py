@@ -185,7 +185,7 @@ def test_slot_that_is_filled_in_the_file(programs: Any, engine: str, run: Any, u
     (slot,) = [int(call["slot"], 16) for call in file["calls"] if call["name"] == "mine"]
     data = bytearray((tmp_path / "main").read_bytes())
     with (tmp_path / "main").open("rb") as opened:
-        elf = ELFFile(opened)
+        elf: Any = ELFFile(opened)
         (at,) = elf.address_offsets(slot)
         (function,) = elf.get_section_by_name(".symtab").get_symbol_by_name("filled_in")
         data[at : at + 8] = function["st_value"].to_bytes(8, "little")

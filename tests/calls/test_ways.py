@@ -150,7 +150,7 @@ def test_a_library_that_is_closed_and_opened_again(engine: str, program: Any, fo
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_process_whose_slots_are_partly_filled(form: str, engine: str, program: Any) -> None:
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([program("waits", form)], **pipes) as process:
         try:
             assert process.stdout is not None

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -205,14 +206,14 @@ def test_no_words_at_all_never_fail() -> None:
 
 
 @pytest.mark.parametrize("compiler", ["gcc", pytest.param("clang", marks=pytest.mark.slow)])
-def test_every_option_of_this_compiler_that_takes_the_next_word_is_known(compiler: str, need, run) -> None:
+def test_every_option_of_this_compiler_that_takes_the_next_word_is_known(compiler: str, need: Any, run: Any) -> None:
     """A missing one would take a value that looks like a source for a source."""
     asked = _options_of(need(compiler), run)
     assert len(asked) > 25
     assert {option for option in asked if not takes_value(option)} == set()
 
 
-def _options_of(compiler: str, run) -> set[str]:
+def _options_of(compiler: str, run: Any) -> set[str]:
     """Ask the compiler itself: an option that misses its value is reported as such."""
     if compiler.endswith("clang"):
         names = {line.split("\t")[0].strip() for line in run(compiler, "--autocomplete=-").stdout.splitlines()}
@@ -289,7 +290,7 @@ def test_bytes_that_are_no_utf8_survive() -> None:
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_compilers_read_a_response_file_the_same_way(compiler: str, need, tmp_path: Path) -> None:
+def test_compilers_read_a_response_file_the_same_way(compiler: str, need: Any, tmp_path: Path) -> None:
     text = '-DA="x y" \'-DB=it\\s\' -DC=a\\ b "-DE=q\\"z" -DF=\'a\\\\b\'\n-DG="\'"\'"\''
     (tmp_path / "options").write_text(text)
     (tmp_path / "a.c").write_text("A|B|C|E|F|G\n")

@@ -199,8 +199,8 @@ def test_values_are_those_that_were_passed(line: str, types: Path, run: Any, nee
     (types / "script").write_text("\n".join(show) + "\n")
     lines = run(gdb, "-nx", "-batch", "-x", "script", "values", cwd=types).stdout.splitlines()
     shown = [tuple(map(int, each.split())) for each in lines if re.fullmatch(r"-?\d+ -?\d+", each)]
-    values = [(value, value) for value in PASSED.values()]
-    values = [tuple(v - (1 << 64) if v >> 63 == 1 else v for v in pair) for pair in values]
+    signed = [value - (1 << 64) if value >> 63 == 1 else value for value in PASSED.values()]
+    values = [(value, value) for value in signed]
     assert len(shown) == rounds
     for d in range(len(DECLARED)):
         of_one = [tuple(v - (1 << 64) if v >> 63 == 1 else v for v in pair) for pair in shown[d * 11 : d * 11 + 11]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from elftools.elf.elffile import ELFFile
 
 from usdtbuild.elf import layout
 from usdtbuild.elf.edit import NewRelocation, ObjectEditor
+from usdtbuild.elf.layout import SectionIndex, SymbolIndex
 from usdtbuild.elf.object import ElfError, ElfObject
 from usdtbuild.instrument.context import first_strong_definition
 
@@ -37,7 +39,7 @@ third: ret
 """
 
 
-def filled(path: Path, type_: int, entsize: int, words: dict[int, int], size: int) -> bytearray:
+def filled(path: Path, type_: int, entsize: int, words: Mapping[Any, int], size: int) -> bytearray:
     """Return the object with `.filled` as a section of `type_` that belongs to the symbol table, holding `words`."""
     source = ElfObject(path.read_bytes(), str(path))
     (index,) = source.sections_named(".filled")
@@ -51,9 +53,9 @@ def filled(path: Path, type_: int, entsize: int, words: dict[int, int], size: in
     return data
 
 
-def numbers(source: ElfObject) -> dict[str, int]:
+def numbers(source: ElfObject) -> dict[str, SymbolIndex]:
     """Return the number of each symbol that has a name."""
-    table = range(1, source.symbol_count)
+    table = map(SymbolIndex, range(1, source.symbol_count))
     return {source.symbol_name(i): i for i in table if source.symbol(i).name}
 
 
@@ -69,7 +71,7 @@ def add_labels(path: Path, count: int = 2) -> ElfObject:
 def read_last(path: Path) -> int:
     """Return the section of an object's last symbol."""
     source = ElfObject(path.read_bytes(), str(path))
-    return source.symbol(source.symbol_count - 1).section
+    return source.symbol(SymbolIndex(source.symbol_count - 1)).section
 
 
 def with_extended_numbers(path: Path, short: int = 0) -> None:
@@ -99,7 +101,7 @@ def test_extended_section_numbers_move_with_their_symbols(assemble: Any) -> None
 def test_a_table_of_extended_numbers_one_entry_short_is_an_error(assemble: Any) -> None:
     path = assemble(FILLED)
     last = ElfObject(path.read_bytes(), str(path))
-    assert last.symbol_name(last.symbol_count - 1) in ("first", "second", "third")
+    assert last.symbol_name(SymbolIndex(last.symbol_count - 1)) in ("first", "second", "third")
     with_extended_numbers(path)
     assert read_last(path)
     with_extended_numbers(path, short=1)
@@ -112,12 +114,12 @@ def test_both_symbols_of_an_old_call_graphs_edges_are_renumbered(assemble: Any) 
     path = assemble(FILLED)
     found = numbers(ElfObject(path.read_bytes(), str(path)))
     edges = [("first", "second"), ("second", "third"), ("third", "first")]
-    words = {4 * i + side: found[edge[side]] for i, edge in enumerate(edges) for side in (0, 1)}
+    words: dict[int, int] = {4 * i + side: found[edge[side]] for i, edge in enumerate(edges) for side in (0, 1)}
     words.update({4 * i + 2: 7 + i for i in range(len(edges))})
     path.write_bytes(filled(path, layout.SHT_LLVM_CALL_GRAPH_OLD, 16, words, 16 * len(edges)))
     after = add_labels(path)
     (index,) = [i for i, s in enumerate(after.sections) if s.type == layout.SHT_LLVM_CALL_GRAPH_OLD]
-    entries = list(struct.iter_unpack("<IIQ", bytes(after.content(index))))
+    entries = list(struct.iter_unpack("<IIQ", bytes(after.content(SectionIndex(index)))))
     assert [(after.symbol_name(a), after.symbol_name(b)) for a, b, _ in entries] == edges
     assert [weight for *_, weight in entries] == [7, 8, 9]
 
@@ -145,7 +147,8 @@ def test_labels_are_hidden_and_section_symbols_are_not(assemble: Any) -> None:
     editor.add_labels(section, [5, 6])
     editor.add_section(".new", layout.SHT_PROGBITS, layout.SHF_ALLOC, bytes(8), align=4)
     after = ElfObject(apply(path, editor), str(path))
-    ours = [after.symbol(i) for i in range(after.symbol_count) if after.symbol(i).section == section]
+    symbols = [after.symbol(SymbolIndex(i)) for i in range(after.symbol_count)]
+    ours = [symbol for symbol in symbols if symbol.section == section]
     assert [(symbol.info & 15, symbol.other, symbol.value) for symbol in ours] == [
         (layout.STT_NOTYPE, layout.STV_HIDDEN, 4), (layout.STT_SECTION, layout.STV_DEFAULT, 0),
         (layout.STT_NOTYPE, layout.STV_HIDDEN, 5), (layout.STT_NOTYPE, layout.STV_HIDDEN, 6),
@@ -154,7 +157,7 @@ def test_labels_are_hidden_and_section_symbols_are_not(assemble: Any) -> None:
 
 def members(content: bytes) -> dict[str, set[str]]:
     """Return the names of each group's members, by its signature; each must be flagged as one."""
-    elf = ELFFile(io.BytesIO(content))
+    elf: Any = ELFFile(io.BytesIO(content))
     symbols = elf.get_section_by_name(".symtab")
     found: dict[str, set[str]] = {}
     for section in elf.iter_sections():

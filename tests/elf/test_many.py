@@ -16,6 +16,7 @@ import pytest
 
 from usdtbuild.elf import layout
 from usdtbuild.elf.image import Image
+from usdtbuild.elf.layout import SymbolIndex
 from usdtbuild.elf.object import ElfObject
 
 # Beyond SHN_LORESERVE, and past the numbers that SHN_ABS (0xfff1) and SHN_COMMON (0xfff2) have in smaller files.
@@ -91,7 +92,7 @@ def test_symbols_of_sections_with_extended_numbers_are_those_that_readelf_shows(
     for number, symbol in image.symbols_with(layout.SHT_SYMTAB, b""):
         if symbol.name in expected:
             value, place = expected[symbol.name]
-            other = source.symbol(number)
+            other = source.symbol(SymbolIndex(number))
             for one in (symbol, other):
                 assert (one.value, one.section) == (value, 0 if place == "ABS" else int(place))
                 assert one.reserved == (layout.SHN_ABS if place == "ABS" else 0)
@@ -139,7 +140,7 @@ def test_a_number_of_program_headers_that_the_file_does_not_hold_is_damage(usdtb
 def test_the_table_of_extended_numbers_is_looked_for_once(many: Any) -> None:
     """Looked for at each symbol, it took minutes for a C++ object of 50,000 COMDAT groups."""
 
-    class Counted(list):
+    class Counted(list[Any]):
         walks = 0
 
         def __iter__(self) -> Any:
@@ -152,7 +153,7 @@ def test_the_table_of_extended_numbers_is_looked_for_once(many: Any) -> None:
     asked: list[int] = []
     of_type = source.of_type
     source.of_type = lambda *types: asked.extend(types) or of_type(*types)  # type: ignore[func-returns-value, method-assign]
-    found = [source.symbol(index).section for index in range(source.symbol_count)]
+    found = [source.symbol(SymbolIndex(index)).section for index in range(source.symbol_count)]
     assert max(found) > layout.SHN_LORESERVE
     assert sections.walks == 0
     assert asked == [layout.SHT_SYMTAB_SHNDX]

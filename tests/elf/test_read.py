@@ -12,6 +12,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from usdtbuild.elf import layout
+from usdtbuild.elf.layout import SymbolIndex
 from usdtbuild.elf.object import ElfError, ElfObject, find_symbols
 from usdtbuild.instrument.context import first_strong_definition
 
@@ -42,7 +43,8 @@ def test_sections_symbols_and_relocations_are_those_that_pyelftools_reads(
 ) -> None:
     need(compiler)
     path = assemble(TEXT, compiler)
-    ours, theirs = read(path), ELFFile(io.BytesIO(path.read_bytes()))
+    ours: Any = read(path)
+    theirs: Any = ELFFile(io.BytesIO(path.read_bytes()))
     names = [section.name for section in theirs.iter_sections()]
     assert [ours.section_name(i) for i in range(len(ours.sections))] == names
     symbols = list(theirs.get_section_by_name(".symtab").iter_symbols())
@@ -83,7 +85,7 @@ def test_members_of_groups(assemble: Any) -> None:
     inline = source.sections_named(".text.inline")[0]
     group = source.groups()[inline]
     assert source.sections[group].type == layout.SHT_GROUP
-    assert source.symbol_name(source.sections[group].info) == "inline"
+    assert source.symbol_name(SymbolIndex(source.sections[group].info)) == "inline"
 
 
 def test_the_first_strong_definition_is_neither_weak_nor_in_a_group(assemble: Any) -> None:
@@ -121,7 +123,7 @@ def section(content: bytes, type_: int) -> int:
 
 
 def read_all(content: bytes) -> None:
-    source = ElfObject(content, "x.o")
+    source: Any = ElfObject(content, "x.o")
     source.references({1, 2, 3, 4, 5})
     for index in range(source.symbol_count):
         source.symbol_name(index)

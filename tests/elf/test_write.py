@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from usdtbuild.elf import layout
 from usdtbuild.elf.edit import NewRelocation, ObjectEditor
+from usdtbuild.elf.layout import SectionIndex, SymbolIndex
 from usdtbuild.elf.object import ElfObject
 from usdtbuild.elf.uleb import decode_uleb, encode_uleb
 
@@ -41,7 +42,7 @@ def apply(path: Path, editor: ObjectEditor) -> bytes:
     return bytes(content) + tail
 
 
-def edit(path: Path, labels: int, names: tuple[str, ...] = ()) -> ELFFile:
+def edit(path: Path, labels: int, names: tuple[str, ...] = ()) -> Any:
     """Add a note section with `labels` labels on it and globals with `names`; return the object read back."""
     source = ElfObject(path.read_bytes(), str(path))
     editor = ObjectEditor(source)
@@ -74,7 +75,7 @@ def test_references_keep_their_symbols(assemble: Any, need: Any, compiler: str, 
     """The first globals move to make room for local labels, also where there are more labels than globals."""
     need(compiler)
     path = assemble(TEXT, compiler, "-Wa,-mrelax-relocations=no")
-    before = ELFFile(io.BytesIO(path.read_bytes()))
+    before: Any = ELFFile(io.BytesIO(path.read_bytes()))
     after = edit(path, labels, ("extra", "more"))
     assert references(after) == references(before)
     symbols = list(after.get_section_by_name(".symtab").iter_symbols())
@@ -114,7 +115,7 @@ def test_a_new_section_may_join_an_existing_group_and_a_new_one(assemble: Any) -
     other = editor.add_section(".other", layout.SHT_PROGBITS, 0, b"2", align=1, group=new)
     again = ElfObject(apply(path, editor), "again")
     assert (again.groups()[member], again.groups()[other]) == (old, new)
-    assert again.symbol_name(again.sections[new].info) == "signature"
+    assert again.symbol_name(SymbolIndex(again.sections[new].info)) == "signature"
     assert again.sections[member].flags & again.sections[other].flags & layout.SHF_GROUP
     assert again.data[again.sections[new].offset] == 0
     assert again.data[again.sections[old].offset] == layout.GRP_COMDAT
@@ -131,7 +132,7 @@ def test_clang_s_tables_of_symbol_numbers_follow(
     changed = tmp_path / "changed.o"
     editor = ObjectEditor(ElfObject(path.read_bytes(), str(path)))
     for number in range(labels):
-        editor.add_label(1, number)
+        editor.add_label(SectionIndex(1), number)
     changed.write_bytes(apply(path, editor))
     for option in ("--addrsig", "--cg-profile"):
         shown = [named(run("llvm-readelf", "--elf-output-style=LLVM", option, each).stdout) for each in (path, changed)]

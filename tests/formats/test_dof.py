@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -75,7 +75,7 @@ def test_what_is_encoded_is_decoded_again(dof: Dof) -> None:
 @settings(max_examples=100, deadline=None)
 def test_fields_are_where_encode_says(dof: Dof) -> None:
     encoded = encode(dof)
-    order = "little" if dof.little else "big"
+    order: Literal["little", "big"] = "little" if dof.little else "big"
     for field in encoded.addresses:
         address = dof.providers[field.provider].probes[field.probe].address
         assert int.from_bytes(encoded.data[field.offset : field.offset + 8], order) == address

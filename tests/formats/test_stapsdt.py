@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from usdtbuild.formats.stapsdt import Note, NoteError, decode, decode_with_offsets, encode, fields
 
-WORDS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), max_size=20)
+WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 NOTES = {
     size: st.lists(st.builds(Note, *[st.integers(0, (1 << 8 * size) - 1)] * 3, WORDS, WORDS, WORDS), max_size=5)
     for size in (4, 8)

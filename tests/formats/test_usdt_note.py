@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -40,7 +40,7 @@ def declared(name: str, native: tuple[str, ...]) -> st.SearchStrategy[NotedProbe
 DECLARED = st.lists(st.tuples(WORDS, TYPES).flatmap(lambda made: declared(*made)), max_size=4).map(tuple)
 PROVIDERS = st.builds(ProviderNote, WORDS, st.builds(Attributes, *[ATTRIBUTE] * 5), DECLARED)
 
-EXAMPLE = [
+EXAMPLE: Any = [
     ProviderNote("app", Attributes(), (NotedProbe("req__done", ("int", "char *"), (("char *", 1),)),)),
     SiteNote(0x1139, 0x2004, "app", "req__done", ("-4@%edi", "8@%rsi")),
     SiteNote(0x1149, 0x2004, "app", "req__done", ("8@%rdi",), enabled=True),
@@ -109,7 +109,7 @@ def test_places_with_a_blank_inside_are_one_operand() -> None:
 @pytest.mark.parametrize("count", [1, 2, 3000])
 def test_guarded_notes_are_there_unless_the_address_is_0(little: bool, address: int, count: int) -> None:
     """Does what a linker does: the word first, then the two that make it good again."""
-    order = "little" if little else "big"
+    order: Literal["little", "big"] = "little" if little else "big"
     notes = b"".join(encode(EXAMPLE[1]._replace(pc=i), little=little) for i in range(count))
     made = guard(len(notes), little=little)
     data = bytearray(made.data + notes)

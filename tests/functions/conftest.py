@@ -78,9 +78,9 @@ def entries_of(assembly: str, nop: int, thumb_assembler: bool = False) -> dict[s
         text: (name, at) for name, items in streams.items() for at, (kind, text) in enumerate(items) if kind == "label"
     }
     found = {}
-    for label in table:
-        name, at = places[label]
-        function, expected = _one_entry(streams[name], at, functions)
+    for place in table:
+        section, at = places[place]
+        function, expected = _one_entry(streams[section], at, functions)
         assert function not in found, f"{function} has two entries"
         found[function] = expected
     return found

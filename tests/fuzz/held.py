@@ -13,6 +13,7 @@ import resource
 import signal
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,9 +49,9 @@ def hold(name: str, cases: Iterator[Case], make: Callable[[Any], bytes], use: Ca
     """Run the kept inputs of a target, then its cases; fail with the first that does what none may do."""
     kept = corpus(name)
     assert kept
-    _batch([(f"{name}/{file}", lambda content=content: content) for file, content in kept.items()], use)
+    _batch([(f"{name}/{file}", partial(bytes, content)) for file, content in kept.items()], use)
     while batch := list(islice(cases, BATCH)):
-        _batch([(case.name, lambda case=case: make(case.source)) for case in batch], use)
+        _batch([(case.name, partial(make, case.source)) for case in batch], use)
 
 
 def _batch(inputs: list[tuple[str, Callable[[], bytes]]], use: Callable[[bytes], object]) -> None:

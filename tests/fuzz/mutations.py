@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 import struct
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 # Names of the fields of ELF's records and their sizes, for 64 and 32 bits, as in the gABI.
 _HEADER = {True: "HHIQQQIHHHHHH", False: "HHIIIIIHHHHHH"}  # from byte 16 on
@@ -79,7 +79,7 @@ def elf(data: bytes, source: random.Random) -> bytes:
 
 def _put(content: bytearray, field: Field, whole: Elf, source: random.Random) -> None:
     if 0 <= field.at <= len(content) - field.size:
-        order = "little" if whole.order == "<" else "big"
+        order: Literal["little", "big"] = "little" if whole.order == "<" else "big"
         old = int.from_bytes(content[field.at : field.at + field.size], order)
         value = interesting(source, old, field.size, len(content), len(whole.sections))
         content[field.at : field.at + field.size] = value.to_bytes(field.size, order)

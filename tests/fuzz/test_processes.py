@@ -99,6 +99,7 @@ def read_rings(content: bytes) -> None:
     spec = rings.SiteSpec(9, ARGUMENTS, ((4, True, False), (8, False, False)), rings.string_places(ARGUMENTS, STRINGS))
     decoder = rings.Decoder(SHAPE, [spec])
     writes = [WRITE.unpack_from(content, at) for at in range(0, len(content) // WRITE.size * WRITE.size, WRITE.size)]
+    taken: list[bytes] = []
     for tick in range(TICKS + 1):
         for ring in (0, 1, 15):
             for _ in range(3):
@@ -106,8 +107,8 @@ def read_rings(content: bytes) -> None:
         for when, where, what in writes:
             if when == tick:
                 struct.pack_into("<Q", memory, where % (len(memory) - 7), what)
-        taken: list[bytes] = []
-        count = reader.collect(lambda piece, taken=taken: taken.append(bytes(piece)), final=tick == TICKS)
+        taken.clear()
+        count = reader.collect(lambda piece: taken.append(bytes(piece)), final=tick == TICKS)
         assert count <= SHAPE.slots * RINGS * 5
         assert count * SHAPE.slot == sum(map(len, taken))
         for raw in taken:
@@ -408,7 +409,7 @@ def test_answers_of_a_gdb_server(cases: Any, seeds: Any, monkeypatch: pytest.Mon
             lies[str(source.choice((source.randrange(1, 12), source.randrange(1, 120))))] = lie(source).hex()
         return json.dumps(lies).encode()
 
-    seen = []
+    seen: list[Any] = []
 
     def use(content: bytes) -> None:
         lies = {int(at): bytes.fromhex(text) for at, text in json.loads(content).items()}
@@ -418,7 +419,7 @@ def test_answers_of_a_gdb_server(cases: Any, seeds: Any, monkeypatch: pytest.Mon
             monkeypatch.setattr(packets, name, 0.0)
         wanted = Wanted(("*",), ("work", "inner", "other"), returns=True)
         job = Job(wanted, RECORD, "remote", remote="x", duration=0.1)
-        with contextlib.suppress(UsdtError), remote.Remote(job) as session:
+        with contextlib.suppress(UsdtError), remote.Remote(job) as session:  # type: ignore[abstract]
             session.start()
             for batch in session.batches(0.0):
                 seen.extend(batch)

@@ -163,7 +163,7 @@ def everybodys() -> Everybodys:
         "HOME": "/nonexistent", "PATH": "/usr/bin:/bin:/usr/sbin", "LC_ALL": "C.UTF-8",
         "PYTHONPATH": f"{ROOT}:{sysconfig.get_path('purelib')}",
     }  # fmt: skip
-    as_nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    as_nobody: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
     line = [python, "-c", "import usdtbuild.cli"]
     if subprocess.run(line, env=environment, cwd="/", capture_output=True, check=False, **as_nobody).returncode:
         pytest.skip("other users may not read this checkout")
@@ -197,7 +197,7 @@ def command() -> Callable[..., Said]:
                 texts.append(file.read().decode("utf-8", "replace"))
         if code is None:
             pytest.fail(f"didn't end within {timeout} s: {texts[0][-2000:]!r} {texts[1][-2000:]!r}")
-        said = Said(code, *texts[:2], int(texts[2]) << 10)
+        said = Said(code, texts[0], texts[1], int(texts[2]) << 10)
         assert "Traceback" not in said.err, said.err
         return said
 

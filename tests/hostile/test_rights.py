@@ -155,7 +155,7 @@ def test_who_can_t_read_what_usdtbuild_needs_is_told(monkeypatch: pytest.MonkeyP
     tmp_path.chmod(0o700)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     with pytest.raises(InputError, match=r"can't be read by the user daemon, .*--user root keeps"):
-        rights._check_reach(rights.chosen("daemon"))
+        rights._check_reach(rights.chosen("daemon") or pytest.fail("nobody was chosen"))
     assert os.getresuid() == (0, 0, 0)
 
 
@@ -367,8 +367,9 @@ def test_errors_come_through(error: Exception, user: rights.User) -> None:
 
 
 def test_the_worker_unpickles_nothing_that_comes_after_its_job(running: str, tmp_path: Path) -> None:
-    with Session(Job(Wanted(), pid=int(running))) as session:
+    with Session(Job(Wanted(), pid=int(running))) as session:  # type: ignore[abstract]
         session.start()
+        assert isinstance(session, Session)
         assert session._link is not None
         session._link.send(Evil(tmp_path / "made"))
         session.stop()

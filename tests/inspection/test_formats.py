@@ -60,7 +60,7 @@ def build(tmp_path_factory: pytest.TempPathFactory, run: Any, usdtbuild: Any) ->
     usdtbuild("header", "--formats=dof", folder / "app.d", "-o", folder / "app.h")
     include = usdtbuild("--include-dir").stdout.strip()
     run("gcc", "-O1", "-c", Path(include, "usdt_dof_register.c"), "-o", folder / "register.o")
-    made = []
+    made: list[Any] = []
 
     def make(
         formats: str = ALL, *flags: str, source: str = "", more: tuple[Path, ...] = (), link: bool = True, os: str = ""

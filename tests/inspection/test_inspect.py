@@ -10,6 +10,7 @@ import pytest
 
 from usdtbuild.elf.image import Image
 from usdtbuild.errors import InputError
+from usdtbuild.formats import operands as operand_words
 from usdtbuild.inspection import probes as inspect
 from usdtbuild.model import FLOAT, INTEGER, POINTER, Argument, CType, Probe, Provider
 from usdtbuild.provider import describe
@@ -150,7 +151,7 @@ def test_objects_and_binaries_of_every_machine_are_read(target: str, foreign: An
         (site,) = probe.sites
         assert site.function is not None
         assert site.function.name == "_start"
-        assert [a.operand.text for a in site.arguments] == inspect.operands.split(operands)
+        assert [a.operand.text for a in site.arguments] == operand_words.split(operands)
         assert site.semaphore is not None
         assert site.semaphore.location.section == ".probes"
         assert site.location.section == (".text.here" if link is None else ".text")
@@ -170,7 +171,9 @@ def test_a_machine_nobody_knows_is_read_as_far_as_possible(foreign: Any, note: A
 
 def test_of_several_names_at_one_address_the_global_one_is_shown(program: Any, note: Any) -> None:
     path = program(note(), "\n .type alias,@function\n .set alias,main\n .size alias,20\n")
-    assert sites(path)[0].function.name == "main"
+    function = sites(path)[0].function
+    assert function
+    assert function.name == "main"
 
 
 def test_a_site_behind_the_end_of_every_function_belongs_to_none(program: Any, note: Any) -> None:

@@ -76,7 +76,7 @@ def _build(
         run(*link, "-shared", "tracee.o", "-o", "liblive.so", cwd=folder)
         if shape == "shared":
             run(compiler, "host_linked.c", "./liblive.so", "-o", "host", cwd=folder)
-            command = (str(folder / "host"),)
+            command: tuple[str, ...] = (str(folder / "host"),)
         else:
             run(compiler, "host_dlopen.c", "-ldl", "-o", "host", cwd=folder)
             command = (str(folder / "host"), str(folder / "liblive.so"))

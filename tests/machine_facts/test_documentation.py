@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from usdtbuild import machines
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs/architectures.md"
 
 
-def test_every_supported_machine_has_a_row(kinds, machine):
+def test_every_supported_machine_has_a_row(kinds: Any, machine: Any) -> None:
     text = PAGE.read_text()
     table = text[text.index("<!-- The table") : text.index("<!-- End of the table")]
     rows = {line.split("|")[1].strip().lower() for line in table.splitlines() if line.startswith("| ")}

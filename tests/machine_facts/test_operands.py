@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 INT, WIDE, UWIDE, BYTE, UBYTE, SHORT = (4, True), (8, True), (8, False), (1, True), (1, False), (2, True)
@@ -45,11 +47,13 @@ CASES = (
 
 
 @pytest.mark.parametrize(("name", "arguments", "tail", "expected"), CASES)
-def test_arguments_are_where_the_abi_puts_them(name, arguments, tail, expected, machine):
+def test_arguments_are_where_the_abi_puts_them(
+    name: Any, arguments: Any, tail: Any, expected: Any, machine: Any
+) -> None:
     assert " ".join(machine(name).operands(arguments, tail)) == expected
 
 
-def test_an_operand_is_never_wider_than_its_argument(machine, kinds):
+def test_an_operand_is_never_wider_than_its_argument(machine: Any, kinds: Any) -> None:
     """One that is narrower shows the low bytes and says so by its size; a wider one would show another argument."""
     arguments = (BYTE, WIDE, INT, UWIDE, UBYTE, SHORT, WIDE, INT, UWIDE, WIDE, INT, WIDE)
     for name in kinds:
@@ -61,7 +65,7 @@ def test_an_operand_is_never_wider_than_its_argument(machine, kinds):
             assert abs(shown) in ({size} if size < 8 else {4, 8})
 
 
-def test_unsupported_machines_are_refused_by_a_list_of_the_others():
+def test_unsupported_machines_are_refused_by_a_list_of_the_others() -> None:
     from usdtbuild import machines
 
     with pytest.raises(machines.UnsupportedMachineError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -114,7 +114,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.machine} {case.what}")
-def test_branch_becomes_what_the_table_says(case, machine, disassemble):
+def test_branch_becomes_what_the_table_says(case: Any, machine: Any, disassemble: Any) -> None:
     code = bytearray.fromhex(case.before)
     found = machine(case.machine).replace(memoryview(code), case.place, case.type, case.addend, case.enabled, "safe")
     assert found is not None
@@ -137,7 +137,7 @@ KEYSTONE = {
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.machine in KEYSTONE], ids=lambda case: f"{case.machine} {case.what}"
 )
-def test_what_the_disassembler_says_assembles_to_the_same_bytes(case, machine):
+def test_what_the_disassembler_says_assembles_to_the_same_bytes(case: Any, machine: Any) -> None:
     keystone = pytest.importorskip("keystone")
     text = case.after
     if case.machine.startswith("ppc"):
@@ -156,7 +156,7 @@ def test_what_the_disassembler_says_assembles_to_the_same_bytes(case, machine):
     assert bytes(made) == bytes(code)
 
 
-def test_every_machine_has_rows(kinds):
+def test_every_machine_has_rows(kinds: Any) -> None:
     """x32 and x86-64 have theirs in test_x86_64.py; the others of one family share a table and differ in byte order."""
     tested = {case.machine for case in CASES}
     assert set(kinds) - tested == {"x86-64", "x32", "mips64", "mips n32"}
@@ -164,7 +164,7 @@ def test_every_machine_has_rows(kinds):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.machine} {case.what}")
-def test_neither_start_nor_end_of_a_section_matters(case, machine):
+def test_neither_start_nor_end_of_a_section_matters(case: Any, machine: Any) -> None:
     """Other code around it changes nothing, and code cut short is no branch."""
     choose = machine(case.machine)
     arguments = (case.type, case.addend, case.enabled, "safe")
@@ -214,14 +214,14 @@ REFUSED = (
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: f"{case.machine} {case.what}")
-def test_everything_else_is_left_to_a_stub(case, machine):
+def test_everything_else_is_left_to_a_stub(case: Any, machine: Any) -> None:
     code = memoryview(bytes.fromhex(case.before))
     found = machine(case.machine).replace(code, case.place, case.type, case.addend, case.enabled, "safe")
     assert found is None
 
 
 @pytest.mark.parametrize("name", ["sparc64", "mips", "mips64el"])
-def test_instruction_from_a_delay_slot_takes_its_relocation_along(name, machine, kinds):
+def test_instruction_from_a_delay_slot_takes_its_relocation_along(name: Any, machine: Any, kinds: Any) -> None:
     before = {"sparc64": "40000000 90122000", "mips": "0c000000 24840000", "mips64el": "0000000c 00008464"}[name]
     type_, addend = {"sparc64": (18, 0), "mips": (4, None), "mips64el": (4, 0)}[name]
     code = memoryview(bytes(8) + bytes.fromhex(before))
@@ -231,7 +231,7 @@ def test_instruction_from_a_delay_slot_takes_its_relocation_along(name, machine,
 
 
 @pytest.mark.parametrize("name", ["riscv64", "loongarch64"])
-def test_mark_for_relaxation_is_neutralised_with_the_call(name, machine):
+def test_mark_for_relaxation_is_neutralised_with_the_call(name: Any, machine: Any) -> None:
     code = {"riscv64": "97000000 e7800000", "loongarch64": "0100001e 2100004c"}[name]
     found = machine(name).replace(memoryview(bytes.fromhex(code)), 0, {"riscv64": 19}.get(name, 110), 0, False, "safe")
     assert found.extra_relocations == (0,)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 # Machine -> what the three stubs are: of a probe, of an is-enabled test that reads a semaphore, of one that doesn't.
@@ -55,14 +57,14 @@ ALL = {**STUBS, **{name: STUBS[like] for name, like in SAME.items()}}
 WAYS = {"probe": (False, False), "semaphore": (True, True), "no semaphore": (True, False)}
 
 
-def literals(stub):
+def literals(stub: Any) -> Any:
     """Where the words begin that are no code."""
     return min((offset for name, offset in stub.mapping if name == "$d"), default=len(stub.code))
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ALL)
-def test_stub_is_what_it_should_be(name, way, machine, disassemble):
+def test_stub_is_what_it_should_be(name: Any, way: Any, machine: Any, disassemble: Any) -> None:
     stub = machine(name).stub(*WAYS[way], "safe")
     end = 40 if name.startswith("mips") and way == "semaphore" else literals(stub)
     assert disassemble(name, stub.code[:end]) == ALL[name][list(WAYS).index(way)]
@@ -84,7 +86,7 @@ ASKING = {
 
 @pytest.mark.parametrize("semaphore", [True, False])
 @pytest.mark.parametrize("name", ASKING)
-def test_asking_stub_is_what_it_should_be(name, semaphore, machine, disassemble):
+def test_asking_stub_is_what_it_should_be(name: Any, semaphore: Any, machine: Any, disassemble: Any) -> None:
     """Its first site has the pointer, its second, behind which only the return is left, the answer."""
     stub = machine(name).asking_stub(semaphore, "safe")
     assert disassemble(name, stub.code) == ASKING[name][not semaphore]
@@ -93,12 +95,12 @@ def test_asking_stub_is_what_it_should_be(name, semaphore, machine, disassemble)
     assert bool(stub.relocations) is semaphore
 
 
-def test_other_machines_have_no_asking_stub(machine):
+def test_other_machines_have_no_asking_stub(machine: Any) -> None:
     assert {name for name in ALL if machine(name).asking_stub} == {"x86-64", "aarch64", "aarch64_be"}
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_thumb_stub_is_thumb(way, machine, disassemble):
+def test_thumb_stub_is_thumb(way: Any, machine: Any, disassemble: Any) -> None:
     stub = machine("thumb").thumb_stub(*WAYS[way], "safe")
     expected = {
         "probe": "mov r8, r8; bx lr",
@@ -112,7 +114,7 @@ def test_thumb_stub_is_thumb(way, machine, disassemble):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ALL)
-def test_site_of_a_stub_is_its_nop(name, way, machine, disassemble):
+def test_site_of_a_stub_is_its_nop(name: Any, way: Any, machine: Any, disassemble: Any) -> None:
     """Where an is-enabled test is answered, the site comes after the answer, so that a tracer may change it."""
     stub = machine(name).stub(*WAYS[way], "safe")
     size = {"x86-64": 1, "x32": 1, "i386": 1, "s390x": 2}.get(name, 4)
@@ -121,7 +123,7 @@ def test_site_of_a_stub_is_its_nop(name, way, machine, disassemble):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_only_a_semaphore_needs_relocations(name, machine):
+def test_only_a_semaphore_needs_relocations(name: Any, machine: Any) -> None:
     choose = machine(name)
     assert not choose.stub(False, True, "safe").relocations
     assert not choose.stub(True, False, "safe").relocations
@@ -146,7 +148,7 @@ ASSEMBLED = {
 
 
 @pytest.mark.parametrize("name", ASSEMBLED)
-def test_probe_stub_assembles_to_itself(name, machine):
+def test_probe_stub_assembles_to_itself(name: Any, machine: Any) -> None:
     keystone = pytest.importorskip("keystone")
     architecture, modes, text = ASSEMBLED[name]
     mode = sum(getattr(keystone, f"KS_MODE_{word}") for word in modes.split())

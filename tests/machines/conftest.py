@@ -226,8 +226,10 @@ def of_llvm(name: str) -> dict[int, str]:
     found = {}
     for command in (name, *(f"{name}-{version}" for version in range(14, 30))):
         path = shutil.which(command)
-        said = path and subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
-        if said and (version := re.search(r"(?:version|LLD) (\d+)\.", said)):
+        if not path:
+            continue
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+        if version := re.search(r"(?:version|LLD) (\d+)\.", said):
             found[int(version[1])] = path
     return found
 
@@ -309,7 +311,9 @@ class Workshop:
         """Return the linkers that must take what a compiler writes: those that come with it, and are as new."""
         if compiler == "gcc":
             return [name for name in self.linkers() if name == "bfd"]
-        versions = {path: number for name in ("clang", "ld.lld") for number, path in of_llvm(name).items()}
+        versions: dict[str | None, int] = {
+            path: number for name in ("clang", "ld.lld") for number, path in of_llvm(name).items()
+        }
         pair = [versions.get(path, 0) for path in (self.of_llvm("clang"), self.of_llvm("ld.lld"))]
         return [name for name in self.linkers() if name == "lld" and pair[0] <= pair[1]]
 
@@ -404,7 +408,7 @@ class Workshop:
         from usdtbuild.formats import operands, stapsdt
 
         with program.open("rb") as file:
-            elf = ELFFile(file)
+            elf: Any = ELFFile(file)
             found = []
             word = elf.elfclass // 8
             base = elf.get_section_by_name(".stapsdt.base")["sh_addr"]
@@ -469,9 +473,9 @@ class Workshop:
         """
         sites = self.sites(program)
         with program.open("rb") as file:
-            elf = ELFFile(file)
+            elf: Any = ELFFile(file)
             word, order = elf.elfclass // 8, "little" if elf.little_endian else "big"
-        plan = {
+        plan: dict[str, Any] = {
             "remote": str(short_name("qemu")), "seen": f"{program}.seen", "word": word, "order": order,
             "semaphores": sorted({site.semaphore for site in sites} - {0}),
             "sites": [

@@ -171,9 +171,10 @@ def branches(shop: Any, path: Path) -> dict[int, int]:
 
 def truth(shop: Any, path: Path) -> dict[int, set[str]]:
     """Return what is called at each address that a relocated branch goes to, as far as another file may have it."""
-    goes, found = branches(shop, path), {}
+    goes = branches(shop, path)
+    found: dict[int, set[str]] = {}
     with path.open("rb") as file:
-        elf = ELFFile(file)
+        elf: Any = ELFFile(file)
         machine = elf["e_machine"]
         for section in elf.iter_sections():
             if section["sh_type"] not in ("SHT_REL", "SHT_RELA") or ".text" not in section.name:
@@ -195,7 +196,7 @@ def behind_veneers(path: Path, addresses: set[int], machine: str) -> dict[int, i
     """
     found: dict[int, int | str] = {}
     with path.open("rb") as file:
-        elf = ELFFile(file)
+        elf: Any = ELFFile(file)
         for symbol in elf.get_section_by_name(".symtab").iter_symbols():
             name = re.search(r"Thunk_(\w+)|^(\w+)\$thunk", symbol.name)
             if name and symbol["st_value"] & ~1 in addresses:
@@ -229,7 +230,7 @@ def kind_of(machine: str, relocation: Any) -> str:
 
 def check(shop: Any, linked: Linked, file: dict[str, Any], bare: dict[str, Any]) -> int:
     """Hold one file's calls to the truth; return how many stubs it has."""
-    stubs = {int(stub, 16): call["name"] for call in file["calls"] for stub in call["stubs"]}
+    stubs: dict[Any, str] = {int(stub, 16): call["name"] for call in file["calls"] for stub in call["stubs"]}
     wanted = truth(shop, linked.path)
     through = behind_veneers(linked.path, set(wanted) - set(stubs), shop.name)
     seen = {address: {stubs.get(through.get(address, address)), through.get(address)} for address in wanted}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,13 +64,13 @@ SPLIT = {"arm", "thumb-2", "thumb-1", "armeb", "ppc32", "riscv32", "sparc", "mip
 OF_LAYOUT = {"build-id", "perf-offset", "semaphore-page"}
 
 
-def declared_sizes(word):
+def declared_sizes(word: Any) -> Any:
     """Return probe -> sizes of its arguments in bytes."""
     (provider,) = parse_file(str(Path(__file__).with_name("corpus.d")))
     return {probe.stub: [argument.type.size(word) for argument in probe.arguments] for probe in provider.probes}
 
 
-def check_sites(shop, sites, program):
+def check_sites(shop: Any, sites: Any, program: Any) -> None:
     """Each address holds one of the instructions that we put there; each operand has its argument's size."""
     found = shop.instructions(program, [site.address for site in sites])
     wrong = [(site.probe, hex(site.address), what) for site, what in zip(sites, found) if what not in shop.mnemonics]
@@ -84,7 +85,7 @@ def check_sites(shop, sites, program):
             assert len(shown) == len(sizes[site.probe])
 
 
-def check_events(shop, seen, expected, sites, program):
+def check_events(shop: Any, seen: Any, expected: Any, sites: Any, program: Any) -> None:
     """What fired is what had to fire, in order, argument by argument; gdb's own reading says the same."""
     assert [event.probe for event, _ in seen] == [event.probe for event in expected], program
     sizes = {site.probe: [operand.size for operand in site.operands] for site in sites}
@@ -97,7 +98,7 @@ def check_events(shop, seen, expected, sites, program):
             assert by_gdb == event, f"{program}: event {number}, {event.probe}: gdb's own reading"
 
 
-def check_build(shop, build, instrumented, name, expected, watch_with):
+def check_build(shop: Any, build: Any, instrumented: Any, name: Any, expected: Any, watch_with: Any) -> Any:
     """Link a build with every linker that takes it, and check each program; return which linkers did, and the sites.
 
     Which linkers do is known from the code without probes alone: an old one doesn't know what a new compiler writes.
@@ -121,7 +122,7 @@ def check_build(shop, build, instrumented, name, expected, watch_with):
 @pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("name", NAMES)
-def test_corpus(name, compiler, workshop, build_of, record_property):
+def test_corpus(name: Any, compiler: Any, workshop: Any, build_of: Any, record_property: Any) -> None:
     shop = workshop(name)
     if compiler not in shop.compilers():
         pytest.skip(f"{compiler} doesn't know {name}, or isn't installed")
@@ -129,7 +130,7 @@ def test_corpus(name, compiler, workshop, build_of, record_property):
     chosen = [(flags, way) for flags, way in (*BUILDS[compiler], *more) if (name, compiler, flags) not in BROKEN]
     builds = [(build_of(compiler, flags), way) for flags, way in chosen]
     objects = [shop.compile(build, "corpus.c", *way.split()) for build, way in builds]
-    expected = ([], "")
+    expected: Any = ([], "")
     if shop.target.qemu:
         expected = (shop.reference(1)[0], shop.reference(0)[1])
     linked: Counter[str] = Counter()
@@ -148,7 +149,7 @@ def test_corpus(name, compiler, workshop, build_of, record_property):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_build_of_each_machine(name, workshop, build_of):
+def test_one_build_of_each_machine(name: Any, workshop: Any, build_of: Any) -> None:
     """The same with one build and one linker, and without gdb, and verify finds nothing: seconds for all machines."""
     shop = workshop(name)
     build = build_of(shop.compilers()[-1], "-O2 -fPIC")
@@ -168,7 +169,7 @@ def test_one_build_of_each_machine(name, workshop, build_of):
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["freebsd", "illumos"])
 @pytest.mark.parametrize("name", NAMES)
-def test_dof_names_the_places_that_notes_name(name, system, workshop, build_of):
+def test_dof_names_the_places_that_notes_name(name: Any, system: Any, workshop: Any, build_of: Any) -> None:
     """In the object and after the link: distances and addresses, in fields of 64 bits that relocations of 32 fill."""
     shop = workshop(name)
     build = build_of(shop.compilers()[-1], "-O2 -fPIC")

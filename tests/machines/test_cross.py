@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ int main(int argc, char **argv)
 
 
 @pytest.fixture
-def sources(tmp_path):
+def sources(tmp_path: Any) -> Any:
     """Put the sources into a folder and return it."""
     (tmp_path / "cross.d").write_text(PROVIDER)
     (tmp_path / "library.c").write_text(LIBRARY)
@@ -59,10 +60,10 @@ def sources(tmp_path):
 
 
 @pytest.fixture
-def emulate(workshop, run):
+def emulate(workshop: Any, run: Any) -> Any:
     """Run a program that needs its machine's C library: `emulate("s390x-linux-gnu", program)`."""
 
-    def run_program(triple, program, **more):
+    def run_program(triple: Any, program: Any, **more: Any) -> Any:
         if shutil.which(f"{triple}-gcc") is None or not Path(f"/usr/{triple}/include/stdio.h").exists():
             pytest.skip(f"there is no compiler or C library for {triple} (make test-all installs them)")
         shop = workshop(COMPILERS[triple])
@@ -73,7 +74,7 @@ def emulate(workshop, run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("triple", COMPILERS)
-def test_launcher_with_a_cross_compiler(triple, sources, run, usdtbuild, emulate):
+def test_launcher_with_a_cross_compiler(triple: Any, sources: Any, run: Any, usdtbuild: Any, emulate: Any) -> None:
     """The machine is the object's, whatever the host is: compile, link a library, compile and link in one go."""
     if shutil.which(f"{triple}-gcc") is None:
         pytest.skip(f"{triple}-gcc is not installed (make test-all installs it)")
@@ -91,7 +92,7 @@ def test_launcher_with_a_cross_compiler(triple, sources, run, usdtbuild, emulate
 
 
 @pytest.mark.slow
-def test_cmake_with_a_toolchain_file(sources, run, usdtbuild, emulate):
+def test_cmake_with_a_toolchain_file(sources: Any, run: Any, usdtbuild: Any, emulate: Any) -> None:
     triple = "aarch64-linux-gnu"
     (sources / "toolchain.cmake").write_text(
         f"set(CMAKE_SYSTEM_NAME Linux)\nset(CMAKE_SYSTEM_PROCESSOR aarch64)\nset(CMAKE_C_COMPILER {triple}-gcc)\n"
@@ -123,7 +124,7 @@ def test_cmake_with_a_toolchain_file(sources, run, usdtbuild, emulate):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("triple", ["aarch64-linux-gnu", "sparc64-linux-gnu", "mips-linux-gnu"])
-def test_builds_are_reproducible(triple, sources, usdtbuild):
+def test_builds_are_reproducible(triple: Any, sources: Any, usdtbuild: Any) -> None:
     """The same object twice is the same to the byte."""
     if shutil.which(f"{triple}-gcc") is None:
         pytest.skip(f"{triple}-gcc is not installed (make test-all installs it)")
@@ -141,13 +142,14 @@ SMALL_DATA = {
 
 
 @pytest.mark.parametrize("compiler", SMALL_DATA)
-def test_a_semaphore_is_no_small_data(compiler, sources, need, run, usdtbuild):
+def test_a_semaphore_is_no_small_data(compiler: Any, sources: Any, need: Any, run: Any, usdtbuild: Any) -> None:
     """It is read at its own address: what is read by its distance from small data must lie there."""
     program, *rest = compiler.split()
     usdtbuild("header", "--formats=dof", "cross.d", cwd=sources)
     flags = (*rest, "-O2", "-ffreestanding", "-Wall", "-Werror", *SMALL_DATA[compiler].split())
     (sources / "small.c").write_text("extern short small;\nint read_it(void);\nint read_it(void) { return small; }\n")
-    raw, types = sources / "raw.o", {}
+    raw = sources / "raw.o"
+    types: dict[str, Any] = {}
     for name in ("library.c", "small.c"):
         run(need(program), *flags, "-c", name, "-o", raw, cwd=sources)
         for line in run("readelf", "-rW", raw).stdout.splitlines():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any, Literal
 
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -23,7 +24,7 @@ WITH_DISTANCES = [name for name in NAMES if name not in {"mips64", "mips64el"}]
 FIRST_PAGE = 4096  # below which no program has code
 
 
-def halves(shop, build_of):
+def halves(shop: Any, build_of: Any) -> Any:
     """Return the two instrumented halves and platform.o, and the linkers that can link such code."""
     build = build_of(shop.compilers()[0], "-O2 -fPIC -ffunction-sections")
     objects = [shop.compile(build, "links.c", f"PART={part}") for part in (1, 2)]
@@ -31,7 +32,7 @@ def halves(shop, build_of):
     return [*shop.instrument(objects), shop.platform(build)], linkers
 
 
-def taking(shop, build):
+def taking(shop: Any, build: Any) -> Any:
     """Return the linkers that can link such code without probes; skips where there is none."""
     linkers = [linker for linker in shop.linkers() if shop.takes(linker, build)]
     if not linkers:
@@ -42,7 +43,9 @@ def taking(shop, build):
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["at once", "through -r"])
 @pytest.mark.parametrize("name", NAMES)
-def test_dropped_functions_leave_nothing_and_stubs_are_shared(name, way, workshop, build_of):
+def test_dropped_functions_leave_nothing_and_stubs_are_shared(
+    name: Any, way: Any, workshop: Any, build_of: Any
+) -> None:
     shop = workshop(name)
     objects, linkers = halves(shop, build_of)
     if linkers == ["gold"] and way == "through -r":
@@ -63,7 +66,7 @@ def test_dropped_functions_leave_nothing_and_stubs_are_shared(name, way, worksho
         assert set(shop.instructions(program, [site.address for site in sites])) <= set(shop.mnemonics)
 
 
-def expected_sites(shop):
+def expected_sites(shop: Any) -> Any:
     """Two calls of `one` and the stub that is called through a pointer, once in the program.
 
     With calls through the global offset table the address of every stub that is called is taken, so each has a body.
@@ -74,7 +77,7 @@ def expected_sites(shop):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_no_record_of_a_dropped_function_stays(name, workshop, build_of):
+def test_no_record_of_a_dropped_function_stays(name: Any, workshop: Any, build_of: Any) -> None:
     """A reader must not meet an SDT note of code that is at no address: perf then drops all probes of the file.
 
     Where addresses have 32 bits no relocation can void a note that gold and mold keep; docs/architectures.md says so.
@@ -87,14 +90,14 @@ def test_no_record_of_a_dropped_function_stays(name, workshop, build_of):
         assert not ghosts or (shop.word == 4 and linker in {"gold", "mold"}), program
 
 
-def add_distance(path, target, functions_too):
+def add_distance(path: Any, target: Any, functions_too: Any) -> Any:
     """Add the section .distance: a field as DOF has it, and if asked for the two addresses between which it lies."""
     data = path.read_bytes()
     source = ElfObject(data, str(path))
-    header = {"is64": source.layout.is64, "little": source.layout.little, "flags": source.flags}
+    header: dict[str, Any] = {"is64": source.layout.is64, "little": source.layout.little, "flags": source.flags}
     machine = machines.for_object(source.machine, path=str(path), **header)
     editor = ObjectEditor(source)
-    text = next(i for i, s in enumerate(source.sections) if s.flags & layout.SHF_EXECINSTR and s.size)
+    text: Any = next(i for i, s in enumerate(source.sections) if s.flags & layout.SHF_EXECINSTR and s.size)
     function = editor.add_label(text, 0)
     place = editor.add_label(editor.next_section, 0)
     relocations = [
@@ -115,7 +118,7 @@ def add_distance(path, target, functions_too):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_DISTANCES)
-def test_distance_for_dof_is_right_after_every_link(name, workshop, build_of):
+def test_distance_for_dof_is_right_after_every_link(name: Any, workshop: Any, build_of: Any) -> None:
     """The field holds function minus field, in all 64 bits or, where the machine says so, in the low half."""
     shop = workshop(name)
     build = build_of(shop.compilers()[0], "-O2 -fPIC")
@@ -125,9 +128,10 @@ def test_distance_for_dof_is_right_after_every_link(name, workshop, build_of):
     for linker in taking(shop, build):
         program = shop.link(linker, [with_distance, shop.platform(build)], "distance")
         with program.open("rb") as file:
-            elf = ELFFile(file)
+            elf: Any = ELFFile(file)
             section = elf.get_section_by_name(".distance")
-            data, order, word = section.data(), "little" if elf.little_endian else "big", elf.elfclass // 8
+            order: Literal["little", "big"] = "little" if elf.little_endian else "big"
+            data, word = section.data(), elf.elfclass // 8
         function, place = (int.from_bytes(data[at : at + word], order) for at in (8, 16))
         assert place == section["sh_addr"], program
         assert function > 0
@@ -137,7 +141,7 @@ def test_distance_for_dof_is_right_after_every_link(name, workshop, build_of):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_DISTANCES)
-def test_distance_for_dof_needs_nothing_at_run_time(name, workshop, build_of):
+def test_distance_for_dof_needs_nothing_at_run_time(name: Any, workshop: Any, build_of: Any) -> None:
     """In a shared library it is no dynamic relocation, so that the records can be read-only."""
     shop = workshop(name)
     build = build_of(shop.compilers()[0], "-O2 -fPIC")
@@ -149,7 +153,7 @@ def test_distance_for_dof_needs_nothing_at_run_time(name, workshop, build_of):
         pytest.skip(f"no linker makes a shared library of what {build.compiler} writes for {name}")
     for library in filter(None, libraries):
         with library.open("rb") as file:
-            elf = ELFFile(file)
+            elf: Any = ELFFile(file)
             section = elf.get_section_by_name(".distance")
             fields = range(section["sh_addr"], section["sh_addr"] + section["sh_size"])
             dynamic = [

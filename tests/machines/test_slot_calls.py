@@ -52,7 +52,8 @@ WAYS = {
 def functions(path: Path) -> tuple[list[int], list[str]]:
     """Return where the program's functions begin, and their names."""
     with path.open("rb") as file:
-        symbols = ELFFile(file).get_section_by_name(".symtab").iter_symbols()
+        elf: Any = ELFFile(file)
+        symbols = elf.get_section_by_name(".symtab").iter_symbols()
         found = sorted(
             (symbol["st_value"] & ~1 if symbol["st_value"] & 1 else symbol["st_value"], symbol.name)
             for symbol in symbols

@@ -11,7 +11,7 @@ import re
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import capstone as cs
 import pytest
@@ -50,7 +50,7 @@ CALL = re.compile(
 
 
 @pytest.fixture(scope="session")
-def sources(tmp_path_factory, usdtbuild):
+def sources(tmp_path_factory: Any, usdtbuild: Any) -> Any:
     """A folder with the corpus and its header."""
     folder = tmp_path_factory.mktemp("systems")
     for name in ("corpus.c", "corpus.d", "platform.c"):
@@ -60,13 +60,13 @@ def sources(tmp_path_factory, usdtbuild):
 
 
 @pytest.fixture(params=SYSTEMS)
-def system(request):
+def system(request: Any) -> Any:
     """Each system in turn."""
     return SYSTEMS[request.param]
 
 
 @pytest.fixture
-def compiled(system, sources, need, run, usdtbuild):
+def compiled(system: Any, sources: Any, need: Any, run: Any, usdtbuild: Any) -> Any:
     """Return the object as the compiler wrote it, the one that the launcher wrote, and one without probes."""
     clang = (need("clang"), f"--target={system.triple}", "-ffreestanding", "-O2", "-fPIC", "-w")
     raw, made, rest = (sources / f"{system.triple}.{kind}.o" for kind in ("raw", "made", "rest"))
@@ -77,7 +77,7 @@ def compiled(system, sources, need, run, usdtbuild):
     return raw, made, rest
 
 
-def records(usdtbuild, path):
+def records(usdtbuild: Any, path: Any) -> Any:
     """Return (probe, is-enabled, function, address) of every record, all of which must be DOF."""
     (file,) = json.loads(usdtbuild("list", "--json", path).stdout)["files"]
     assert {probe["format"] for probe in file["probes"]} == {"dof"}
@@ -87,11 +87,11 @@ def records(usdtbuild, path):
     ]  # fmt: skip
 
 
-def written_branches(raw):
+def written_branches(raw: Any) -> Any:
     """Count branches to stubs that inline assembly writes on x86-64: the opcode of a call or jump, and a distance."""
     with raw.open("rb") as file:
-        elf = ELFFile(file)
-        found = Counter()
+        elf: Any = ELFFile(file)
+        found: Counter[str] = Counter()
         for section in elf.iter_sections("SHT_RELA") if elf["e_machine"] == "EM_X86_64" else ():
             code, symbols = elf.get_section(section["sh_info"]).data(), elf.get_section(section["sh_link"])
             for entry in section.iter_relocations():
@@ -102,7 +102,7 @@ def written_branches(raw):
     return found
 
 
-def test_the_object_says_which_records_it_gets(system, compiled, run, usdtbuild):
+def test_the_object_says_which_records_it_gets(system: Any, compiled: Any, run: Any, usdtbuild: Any) -> None:
     """Nothing but DOF, in sections that are never written to; every call that the compiler wrote is a site."""
     raw, made, _ = compiled
     calls = Counter(CALL.findall(run("readelf", "-rW", raw).stdout)) + written_branches(raw)
@@ -112,7 +112,7 @@ def test_the_object_says_which_records_it_gets(system, compiled, run, usdtbuild)
     assert sites == calls
     assert {probe for probe, asks, _, _ in found if asks} == {"one", "stored"}
     with made.open("rb") as file:
-        elf = ELFFile(file)
+        elf: Any = ELFFile(file)
         assert elf.stream.seek(7) == 7
         assert elf.stream.read(1) == bytes([system.osabi])
         names = [section.name for section in elf.iter_sections()]
@@ -124,7 +124,9 @@ def test_the_object_says_which_records_it_gets(system, compiled, run, usdtbuild)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_addresses_are_right_after_every_link(way, system, compiled, need, run, usdtbuild):
+def test_addresses_are_right_after_every_link(
+    way: Any, system: Any, compiled: Any, need: Any, run: Any, usdtbuild: Any
+) -> None:
     _, made, rest = compiled
     program = made.with_suffix(f".{way}")
     run(need("ld.lld"), *WAYS[way], "-e", "_start", made, rest, "-o", program)
@@ -133,7 +135,7 @@ def test_addresses_are_right_after_every_link(way, system, compiled, need, run, 
     assert Counter(record[:3] for record in found) == before
     decoder = cs.Cs(*system.decoder)
     with program.open("rb") as file:
-        elf = ELFFile(file)
+        elf: Any = ELFFile(file)
         text = elf.get_section_by_name(".text")
         code, start = text.data(), text["sh_addr"]
         functions = {
@@ -157,14 +159,16 @@ def test_addresses_are_right_after_every_link(way, system, compiled, need, run, 
     assert bool(dynamic) == (system.name == "illumos" and way != "static")
 
 
-def sound(usdtbuild, program):
+def sound(usdtbuild: Any, program: Any) -> Any:
     """Whether verify finds nothing but what is left out here: the runtime that registers the DOF."""
     (file,) = json.loads(usdtbuild("verify", "--json", program).stdout)["files"]
     return {finding["check"] for finding in file["findings"]} == {"dof-unregistered"}
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_verify_and_dtrace_accept_the_program(way, system, compiled, need, run, usdtbuild):
+def test_verify_and_dtrace_accept_the_program(
+    way: Any, system: Any, compiled: Any, need: Any, run: Any, usdtbuild: Any
+) -> None:
     _, made, rest = compiled
     program = made.with_suffix(f".{way}.sound")
     run(need("ld.lld"), *WAYS[way], "-e", "_start", made, rest, "-o", program)
@@ -176,7 +180,9 @@ def test_verify_and_dtrace_accept_the_program(way, system, compiled, need, run, 
 
 @pytest.mark.parametrize("linker", ["ld.bfd", "ld.mold"])
 @pytest.mark.parametrize("name", ["freebsd x86-64", "illumos x86-64"])
-def test_other_linkers_take_the_objects(name, linker, sources, need, run, usdtbuild):
+def test_other_linkers_take_the_objects(
+    name: Any, linker: Any, sources: Any, need: Any, run: Any, usdtbuild: Any
+) -> None:
     clang = (need("clang"), f"--target={SYSTEMS[name].triple}", "-ffreestanding", "-O2", "-fPIC", "-w")
     made, program = (sources / f"{linker}-{SYSTEMS[name].triple}{suffix}" for suffix in (".o", ""))
     rest = made.with_suffix(".rest.o")
@@ -188,7 +194,9 @@ def test_other_linkers_take_the_objects(name, linker, sources, need, run, usdtbu
 
 
 @pytest.mark.parametrize(("host", "kind"), [("linux", "stapsdt"), ("sunos5", "dof"), ("freebsd14", "dof")])
-def test_an_object_that_names_no_system_is_one_of_the_host(host, kind, sources, need, run, monkeypatch, usdtbuild):
+def test_an_object_that_names_no_system_is_one_of_the_host(
+    host: Any, kind: Any, sources: Any, need: Any, run: Any, monkeypatch: Any, usdtbuild: Any
+) -> None:
     """GNU's assembler for illumos leaves EI_OSABI 0; an object that names Linux or FreeBSD is for that anywhere."""
     from usdtbuild.instrument.main import instrument_file
 
@@ -208,7 +216,9 @@ def test_an_object_that_names_no_system_is_one_of_the_host(host, kind, sources, 
 
 
 @pytest.mark.parametrize("target", ["hexagon", "avr"])
-def test_a_machine_without_probes_is_refused_with_those_that_have_them(target, sources, need, run, usdtbuild):
+def test_a_machine_without_probes_is_refused_with_those_that_have_them(
+    target: Any, sources: Any, need: Any, run: Any, usdtbuild: Any
+) -> None:
     source, made = sources / f"{target}.c", sources / f"{target}.o"
     source.write_text('#include "corpus.h"\nint f(int x);\nint f(int x) { CORPUS_ONE(x); return x; }\n')
     clang = (need("clang"), f"--target={target}", "-ffreestanding", "-c", source, "-o", made)

@@ -10,13 +10,14 @@ import re
 import struct
 import sys
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from .test_corpus import BROKEN, BUILDS, BY_CALL, NAMES
 
 
-def bits(value, size):
+def bits(value: Any, size: Any) -> Any:
     """An argument of a trace as the reference has it: an unsigned number of the record's size."""
     if isinstance(value, dict):  # a pointer, or a number that JSON can't hold
         (text,) = value.values()
@@ -26,7 +27,7 @@ def bits(value, size):
     return (value or 0) & (1 << 8 * size) - 1
 
 
-def check(shop, program, tmp_path):
+def check(shop: Any, program: Any, tmp_path: Any) -> None:
     """Every hit is the one that must come next, with its arguments; and the program computes what it must."""
     found = tmp_path / "hits.jsonl"
     words = ("--emulator", shop.target.qemu, "-o", found, "--", program)
@@ -47,7 +48,7 @@ def check(shop, program, tmp_path):
         assert values == wanted, f"{program}: hit {number}, {event.probe}"
 
 
-def check_counts(shop, program):
+def check_counts(shop: Any, program: Any) -> None:
     """A plugin of the emulator's counts each probe, those too that only fire while a semaphore is raised."""
     if "-plugin " not in shop.call(*shop.target.qemu.split(), "-h"):
         return
@@ -60,7 +61,7 @@ def check_counts(shop, program):
     assert {name: count for name, count in found.items() if count} == wanted
 
 
-def built(shop, build, *defines):
+def built(shop: Any, build: Any, *defines: Any) -> Any:
     """Return a program of one build, linked by the first linker that takes it."""
     linker = next((linker for linker in shop.linkers() if shop.takes(linker, build)), None)
     if linker is None:
@@ -70,7 +71,7 @@ def built(shop, build, *defines):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_program_of_each_machine(name, workshop, build_of, tmp_path):
+def test_one_program_of_each_machine(name: Any, workshop: Any, build_of: Any, tmp_path: Any) -> None:
     shop = workshop(name)
     if not shop.target.qemu:
         pytest.skip(f"nothing here runs {name}")
@@ -82,7 +83,7 @@ def test_one_program_of_each_machine(name, workshop, build_of, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_way_to_compile(name, compiler, workshop, build_of, tmp_path):
+def test_every_way_to_compile(name: Any, compiler: Any, workshop: Any, build_of: Any, tmp_path: Any) -> None:
     shop = workshop(name)
     if compiler not in shop.compilers():
         pytest.skip(f"{compiler} doesn't know {name}, or isn't installed")

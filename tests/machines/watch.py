@@ -8,19 +8,20 @@ SDT operands of the machine, and by the operands as the test took them apart.
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import gdb
 
 plan = json.loads(Path(os.environ["WATCH_PLAN"]).read_text())
-seen = []
+seen: list[Any] = []
 
 
-def content(frame, register):
+def content(frame: Any, register: Any) -> Any:
     value = frame.read_register(register)
     return int(value.cast(gdb.lookup_type("unsigned long long" if value.type.sizeof == 8 else "unsigned int")))
 
 
-def by_operand(frame, operand):
+def by_operand(frame: Any, operand: Any) -> Any:
     if "register" in operand:
         bits = content(frame, operand["register"]) & (1 << 8 * operand["size"]) - 1
     else:
@@ -29,24 +30,24 @@ def by_operand(frame, operand):
     return bits
 
 
-def by_gdb(index, size):
+def by_gdb(index: Any, size: Any) -> Any:
     try:
         return int(gdb.parse_and_eval(f"$_probe_arg{index}")) & (1 << 8 * size) - 1
     except (gdb.error, NotImplementedError):
         return None
 
 
-def string_at(address):
+def string_at(address: Any) -> Any:
     return str(gdb.parse_and_eval(f"(char *) {address}").string())
 
 
-class Site(gdb.Breakpoint):
-    def __init__(self, sites):
+class Site(gdb.Breakpoint):  # type: ignore[misc]
+    def __init__(self, sites: Any) -> None:
         super().__init__(f"*{sites[0]['address']:#x}", internal=True)
         self.silent = True
         self.sites = sites
 
-    def stop(self):
+    def stop(self) -> Any:
         frame = gdb.selected_frame()
         for site in self.sites:
             values = [by_operand(frame, operand) for operand in site["operands"]]
@@ -65,7 +66,7 @@ memory = gdb.selected_inferior()
 mask = (1 << 8 * plan["word"]) - 1
 for address in plan["semaphores"]:
     memory.write_memory(address, (1).to_bytes(2, plan["order"]))
-by_address = {}
+by_address: dict[int, list[Any]] = {}
 for site in plan["sites"]:
     by_address.setdefault(site["address"], []).append(site)
 breakpoints = [Site(sites) for sites in by_address.values()]

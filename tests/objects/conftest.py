@@ -152,7 +152,7 @@ def read_dof(binary: Binary) -> list[Record]:
     """Return the sites in every DOF, each behind the one before, as FreeBSD and illumos would relocate it."""
     section = binary.elf.get_section_by_name(".SUNW_dof")
     data, start = binary.loaded(section) if section else b"", 0
-    found = []
+    found: list[Record] = []
     while start < len(data):
         if data[start : start + 4] == b"\x7fDOF":
             (size,) = struct.unpack_from("<Q", data, start + 40)
@@ -211,7 +211,7 @@ class Binary:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.elf = ELFFile(io.BytesIO(path.read_bytes()))
+        self.elf: Any = ELFFile(io.BytesIO(path.read_bytes()))
 
     def section(self, name: str) -> Any:
         found = self.elf.get_section_by_name(name)
@@ -440,7 +440,7 @@ class Bench:
 
 def undefined(path: Path) -> set[str]:
     """Return the names of an object's undefined symbols."""
-    table = ELFFile(io.BytesIO(path.read_bytes())).get_section_by_name(".symtab")
+    table: Any = ELFFile(io.BytesIO(path.read_bytes())).get_section_by_name(".symtab")
     return {s.name for s in table.iter_symbols() if s["st_shndx"] == "SHN_UNDEF"}
 
 

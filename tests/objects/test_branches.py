@@ -168,7 +168,7 @@ int main(void)
 	return 0;
 }
 """)
-    long_values = [((1 << 40) + 7) * 3, 3, 7, -1, "six", -(1 << 40) - 7]
+    long_values: list[int | str] = [((1 << 40) + 7) * 3, 3, 7, -1, "six", -(1 << 40) - 7]
     if "-m32" in words or words[0].startswith("i686"):  # a long has 32 bits
         long_values = [to_int(value) if isinstance(value, int) else value for value in long_values]
     shown: list[tuple[str, list[int | str]]] = [

@@ -97,7 +97,7 @@ def test_every_byte_overwritten(content: bytes, value: int) -> None:
 def test_every_bit_of_the_headers_flipped(content: bytes) -> None:
     """The ELF header and the section headers at the end steer everything else."""
     table = int.from_bytes(content[40:48], "little")
-    outcomes = Counter()
+    outcomes: Counter[Any] = Counter()
     for offset in (*range(64), *range(table, len(content))):
         for bit in range(8):
             damaged = bytearray(content)
@@ -130,7 +130,7 @@ WORDS = (0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF, 1 << 40)
 def test_sizes_and_counts_that_would_take_all_memory(content: bytes, size: int) -> None:
     """Every aligned word of the headers and of the symbol table becomes huge in turn; memory stays small."""
     table = int.from_bytes(content[40:48], "little")
-    outcomes = Counter()
+    outcomes: Counter[Any] = Counter()
     tracemalloc.start()
     try:
         for offset in (*range(0, 64, size), *range(table, len(content) - size + 1, size)):

@@ -37,7 +37,8 @@ def test_a_provider_is_declared_where_its_notes_are(bench: Any, linker: str) -> 
     two = bench.compile("gcc", call.format("two"), *flags)
     objects = [bench.instrument(path, Options(formats=("usdt",))) for path in (two, one)]
     program = bench.link(f"-fuse-ld={linker}", "-Wl,--gc-sections", *objects)
-    notes = ELFFile(io.BytesIO(program.read_bytes())).get_section_by_name(".note.usdt").data()
+    elf: Any = ELFFile(io.BytesIO(program.read_bytes()))
+    notes = elf.get_section_by_name(".note.usdt").data()
     assert notes.count(b"prov\0") == 1
     assert notes.count(b"usdt\0") >= 1
 
@@ -47,11 +48,11 @@ def test_semaphores_are_aligned_for_the_kernel_and_one_of_them_to_a_page(bench: 
     odd = 'char odd __attribute__((section(".probes"))) = 1;'
     plain = bench.compile("gcc", f"{odd} int main(void) {{ return APP_REQ_ENABLED() + APP_START_ENABLED(); }}", "-O1")
     path = bench.instrument(plain)
-    elf = ELFFile(io.BytesIO(path.read_bytes()))
+    elf: Any = ELFFile(io.BytesIO(path.read_bytes()))
     aligned = [s["sh_addralign"] for s in elf.iter_sections() if s.name == ".probes" and s["sh_flags"] & 0x200]
     assert sorted(aligned) == [2, 2, 4096]
     program = bench.link(path)
-    table = ELFFile(io.BytesIO(program.read_bytes())).get_section_by_name(".symtab")
+    table: Any = ELFFile(io.BytesIO(program.read_bytes())).get_section_by_name(".symtab")
     places = [s["st_value"] for s in table.iter_symbols() if s.name.endswith("_semaphore")]
     assert len(places) == 2
     assert all(place % 2 == 0 for place in places)
@@ -63,7 +64,7 @@ def test_a_linker_is_not_asked_to_relax_a_site(bench: Any, need: Any) -> None:
     plain = bench.compile(compiler, 'int work(int n) { APP_REQ(n, "x"); APP_START(); return n + 1; }', "-O1")
     assert "R_RISCV_RELAX" in bench.run("readelf", "-rW", plain).stdout
     path, report = bench.instrument_report(plain)
-    elf = ELFFile(io.BytesIO(path.read_bytes()))
+    elf: Any = ELFFile(io.BytesIO(path.read_bytes()))
     code = elf.get_section_by_name(".rela.text")
     types = [(r["r_offset"], r["r_info_type"]) for r in code.iter_relocations()]
     places = {site.offset for site in report.sites}
@@ -94,7 +95,7 @@ def test_a_relocation_at_the_end_of_a_section_is_an_error(bench: Any, tmp_path: 
     text = ".text\ncall __dtrace_app___start\nnop\n"
     plain = bench.compile("gcc", text, suffix=".s")
     data = bytearray(plain.read_bytes())
-    elf = ELFFile(io.BytesIO(bytes(data)))
+    elf: Any = ELFFile(io.BytesIO(bytes(data)))
     code, table = elf.get_section_by_name(".text"), elf.get_section_by_name(".rela.text")
     options = Options(providers=tuple(parse_file(str(bench.folder / "app.d"))))
     for place, fits in ((code["sh_size"] - 1, True), (code["sh_size"], False)):

@@ -229,10 +229,10 @@ def fill(words: Any, **values: Any) -> list[Any]:
 def on_the_way(bench: Any, way: str, linker: str, objects: list[Path]) -> list[Any]:
     """Take objects the given way; return the words that link what came out."""
     if way in WAYS:
-        command, words = WAYS[way]
+        command, linked = WAYS[way]
         values = {"objects": objects, "out": bench.fresh("way")}
         bench.run(*fill(command, **values))
-        return fill(words, **values)
+        return fill(linked, **values)
     words = []
     for each in objects:
         out = bench.fresh("way")

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,11 +110,12 @@ def test_found_from_an_editable_install(finding: Any, editable: Path, run: Any, 
         "points = distribution('usdtbuild').entry_points\n"
         "print(*{files(point.load()) for point in points if point.group.startswith('cmake.')})"
     )
-    options = {
+    ways: dict[str, Callable[[], list[str]]] = {
         "activated": list,
         "entry-point": lambda: [f"-DUSDTBuild_ROOT={run(editable / 'bin/python', '-I', '-c', code).stdout.strip()}"],
         "command": lambda: [f"-DUSDTBuild_DIR={run(editable / 'bin/usdtbuild', '--cmake-dir').stdout.strip()}"],
-    }[way]()
+    }
+    options = ways[way]()
     variables = path_of(editable if way == "activated" else Path("/usr"))
     options.append(f"-DUSDTBuild_PYTHON={editable}/bin/python")
     said = finding.configure(*options, count=False, find=False, env=variables)

@@ -202,7 +202,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: Any, make_meson: Cal
     project.write(SOURCES, PLAIN_FILES, vendor=False)
     project.setup()
     project.make("-j8")
-    project.first_build = project.compiled()
+    project.first_build = project.compiled()  # type: ignore[attr-defined] # what it compiled, before any test
     return project
 
 

@@ -168,7 +168,7 @@ def test_the_wheel_is_as_the_index_wants_it(built: Built) -> None:
     assert (metadata["Name"], metadata["Version"]) == (name, version)
     assert metadata["Requires-Dist"] is None, "usdtbuild is for the build only"
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert metadata.get_payload().startswith("# Probes in a Python extension")
+    assert str(metadata.get_payload()).startswith("# Probes in a Python extension")
     tags = email.parser.BytesParser().parsebytes(contents[f"{folder}/WHEEL"])
     assert f"{python}-{abi}-{platform}" in tags.get_all("Tag", [])
     assert tags["Root-Is-Purelib"] == "false"

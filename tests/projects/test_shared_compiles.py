@@ -136,8 +136,8 @@ def bazel_rules(folder: Path) -> list[str]:
         package.mkdir(parents=True)
         for file in (package / "BUILD", package.parent / "BUILD", package.parent / "WORKSPACE"):
             file.touch()
-        for file in ("defs.bzl", "toolchain_utils.bzl"):
-            (package / file).write_text("".join(f"{word} = native.{word}\n" for word in words.split()))
+        for rules_file in ("defs.bzl", "toolchain_utils.bzl"):
+            (package / rules_file).write_text("".join(f"{word} = native.{word}\n" for word in words.split()))
     return [f"--override_repository=rules_{name}={folder / f'rules_{name}'}" for name in rules]
 
 

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -119,7 +119,7 @@ def notes_of(path: Path) -> list[Note]:
     found = []
     with path.open("rb") as file:
         elf = ELFFile(file)
-        order = "little" if elf.little_endian else "big"
+        order: Literal["little", "big"] = "little" if elf.little_endian else "big"
         for section in elf.iter_sections():
             if isinstance(section, NoteSection) and section.name == ".note.stapsdt":
                 for note in section.iter_notes():

@@ -145,9 +145,9 @@ def test_perf_takes_the_command_as_it_stands(tmp_path: Path, perf: str, need: An
     try:
         for step in steps[:2]:
             subprocess.run([perf, *step[1:]], capture_output=True, check=True)
-        record = [perf, *steps[2][1:], "-o", tmp_path / "perf.data", program]
+        record = [perf, *steps[2][1:], "-o", str(tmp_path / "perf.data"), str(program)]
         subprocess.run(record, capture_output=True, check=True)
-        script = [perf, "script", "-i", tmp_path / "perf.data"]
+        script = [perf, "script", "-i", str(tmp_path / "perf.data")]
         hits = subprocess.run(script, capture_output=True, text=True, check=True).stdout
         assert hits.count("sdt_app:req__done") == 1
     finally:

@@ -135,7 +135,7 @@ def undefined(path: Path) -> set[str]:
 
 def described(path: Path) -> str:
     """Return the text of a file's description section, however many sections of that name it has."""
-    command = ["readelf", "-W", "-S", path]
+    command = ["readelf", "-W", "-S", str(path)]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
     data = path.read_bytes()
     text = b""

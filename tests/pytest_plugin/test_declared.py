@@ -83,7 +83,7 @@ def test_semaphores_are_checked(built: Any, check: Any) -> None:
     odd = built.folder / "odd"
     odd.write_bytes((built.folder / "app").read_bytes())
     with odd.open("r+b") as file:
-        section = ELFFile(file).get_section_by_name(".probes")
+        section: Any = ELFFile(file).get_section_by_name(".probes")
         file.seek(section["sh_offset"])
         file.write(b"\1" * section["sh_size"])
     said = check(binaries="BUILT / 'odd'")

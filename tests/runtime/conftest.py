@@ -83,7 +83,7 @@ def c_source(functions: list[str], pieces: list[Piece], extra: str = "", target:
     A function named `static NAME` is one; a DOF with `function` is kept by that function, as by `instrument`.
     """
     keepers = {piece.function: number for number, piece in enumerate(pieces) if piece.function}
-    text = []
+    text: list[str] = []
     for words in functions:
         name = words.split()[-1]
         tie = f".reloc ., {target.none}, .Ldof{keepers[name]}\\n\\t" if name in keepers else ""
@@ -164,10 +164,10 @@ def watch(run: Any, helper: Path, tmp_path: Path) -> Any:
         calls = log.read_text().splitlines()
         registered = []
         for words in (line.split() for line in calls if line.startswith("add ") and mode == "present"):
-            number, module, base, _, size, pid, own = words[1:]
-            data = Path(f"{log}.{own}.{number}").read_bytes()
+            number, module, base, _, size, pid, owner = words[1:]
+            data = Path(f"{log}.{owner}.{number}").read_bytes()
             assert len(data) == int(size, 16)
-            registered.append(Registered(module, int(base, 16), data, decode(data), int(pid), int(own)))
+            registered.append(Registered(module, int(base, 16), data, decode(data), int(pid), int(owner)))
         return Outcome(done.stdout, done.stderr, calls, registered)
 
     return watch_program

@@ -48,7 +48,7 @@ def two(relocation: int = DOFREL, target: Target = HOST) -> str:
     return c_source(["two_a", "static local"], [piece], "int in_two(int x) { return local(x); }\n", target)
 
 
-PLACES = {
+PLACES: dict[tuple[str, str, str], Any] = {
     ("app", "start", "one_a"): [("one_a", (0, 4))],
     ("app", "stop", "one_a"): [("one_a", (3,))],
     ("app", "start", "one_b"): [("one_b", (1,))],
@@ -119,7 +119,9 @@ def test_no_relocation_is_left_to_the_loader(linker: str, build: Any, run: Any) 
     assert set(flags) <= set("AL")
     counts = [run("readelf", "-rW", path).stdout.count("R_X86_64_RELATIVE") for path in (bare, program)]
     assert counts[1] - counts[0] <= 2  # constructor and destructor
-    start = int(re.search(r" \.SUNW_dof\s+\S+\s+([0-9a-f]+)", sections).group(1), 16)
+    found = re.search(r" \.SUNW_dof\s+\S+\s+([0-9a-f]+)", sections)
+    assert found
+    start = int(found[1], 16)
     relocations = run("readelf", "-rW", program).stdout.splitlines()
     places = [int(line.split()[0], 16) for line in relocations if "R_X86" in line]
     assert not [place for place in places if start <= place < start + 0x400]

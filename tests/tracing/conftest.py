@@ -80,7 +80,7 @@ class Traced(NamedTuple):
     output: list[str]
     errors: str
 
-    def count(self) -> Counter[str]:
+    def count(self) -> Counter[str]:  # type: ignore[override]
         """How often each probe was hit."""
         return Counter(name for name, _ in self.hits)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from toggle import KINDS
+from toggle import KINDS  # type: ignore[import-not-found] # it stands beside this file in the guest
 
 from usdtbuild.tracing.errors import TracerError
 from usdtbuild.tracing.maps import Memory, areas

@@ -88,7 +88,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], Any]
     options = ["-O1", "-Wall", "-Werror", "-static", "-no-pie", "-pthread"]
     subprocess.run([compiler, *options, SOURCE, "-o", path], check=True)
     with path.open("rb") as file:
-        table = ELFFile(file).get_section_by_name(".symtab")
+        table: Any = ELFFile(file).get_section_by_name(".symtab")
         symbols = {one.name: one["st_value"] for one in table.iter_symbols()}
         (thread_local,) = ELFFile(file).iter_segments("PT_TLS")
         # 16 bytes are the C library's, and then comes the program's part (AAELF64, 5.7).
@@ -202,7 +202,7 @@ def test_threads_lose_no_count_and_no_record_while_a_site_comes_and_goes(
     words = {site: a64.branch(site, made.at)}
     _, memory = program.run(tmp_path, made.code, words, cpu, what, str(passes), ready=made.shape)
     (lost,) = struct.unpack_from("<Q", memory, COUNTERS - STUBS)
-    events = events_of(memory, made.shape, [made.spec])
+    events: list[Any] = events_of(memory, made.shape, [made.spec])
     assert all(one.values[1:] == (3 * one.values[0], ~one.values[0], b"a text") for one in events)
     if what == "steady":
         assert not lost

@@ -79,7 +79,7 @@ def worker_of(tracer: subprocess.Popen[Any]) -> int:
 def test_command_and_what_traces_for_it_killed_at_any_moment(running: Any, times: int) -> None:
     chance = random.Random(times)
     words = [sys.executable, "-m", "usdtbuild", "trace", "--engine", "patch", "-P", "stress:*", "-p", str(running.pid)]
-    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     for number in range(times):
         tracer = subprocess.Popen([*words, "-v"], **pipes)
         if number % 4 == 0:  # when all is armed
@@ -264,7 +264,7 @@ def test_the_next_trace_cleans_up_behind_a_killed_one(run: Any, tmp_path: Path) 
     shutil.copy(SOURCES / "stress.d", tmp_path)
     run(sys.executable, "-m", "usdtbuild", "header", "--formats=dof", "stress.d", "-o", "stress.h", cwd=tmp_path)
     run(sys.executable, "-m", "usdtbuild", "cc", "--", "gcc", "loading.c", "-o", "loading", "-ldl", cwd=tmp_path)
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([tmp_path / "loading"], **pipes) as process:
         assert process.stdin is not None
         assert process.stdout is not None

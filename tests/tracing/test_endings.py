@@ -41,7 +41,7 @@ for _ in range(40):
 """
 
 
-def running(program: Path) -> list[str]:
+def running(program: str | Path) -> list[str]:
     """The numbers of the processes that run a program."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
@@ -60,7 +60,7 @@ def restless(run: Any, need: Any, tmp_path_factory: Any) -> Path:
 
 def test_threads_that_begin_while_others_are_seized(restless: Path) -> None:
     """The kernel seizes those that a seized thread starts; they are nobody else's."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([restless], text=True, **pipes) as process:
         try:
             assert process.stdout is not None
@@ -215,7 +215,7 @@ def test_a_worker_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, tmp_pa
     closed = tmp_path / "python"
     closed.write_text("")
     monkeypatch.setattr(sys, "executable", str(closed))
-    session = Session(Job(Wanted(), argv=("true",), cwd=str(tmp_path)))
+    session = Session(Job(Wanted(), argv=("true",), cwd=str(tmp_path)))  # type: ignore[abstract]
     with session, pytest.raises(TracerError, match="the process that traces can't be started: Permission denied"):
         session.start()
 
@@ -225,11 +225,11 @@ def test_a_worker_that_ends_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
     class Ended(subprocess.Popen):  # type: ignore[type-arg]
         def __init__(self, words: Any, **more: Any) -> None:
-            super().__init__([shutil.which("false"), *words[1:]], **more)
+            super().__init__(["false", *words[1:]], **more)
             self.wait()
 
     monkeypatch.setattr(subprocess, "Popen", Ended)
-    with Session(Job(Wanted(), argv=("true",))) as session, pytest.raises(TracerError, match="ended unexpectedly"):
+    with Session(Job(Wanted(), argv=("true",))) as session, pytest.raises(TracerError, match="ended unexpectedly"):  # type: ignore[abstract]
         session.start()
 
 
@@ -273,7 +273,7 @@ def test_a_trace_ends_on_time_however_late_its_front_is(scene: Callable[..., Pat
     with subprocess.Popen([scene("pie"), "5", "1", "wait"], stdin=pipe, stdout=pipe, text=True) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
-        with Session(Job(Wanted(probes=("scene:*",)), engine=engine, pid=program.pid, duration=0.5)) as session:
+        with Session(Job(Wanted(probes=("scene:*",)), engine=engine, pid=program.pid, duration=0.5)) as session:  # type: ignore[abstract]
             session.start()
             assert status_field(program.pid, "TracerPid") != "0"
             deadline = time.monotonic() + 20
@@ -316,7 +316,12 @@ def test_what_a_stop_takes_is_measured_once_and_only_for_breakpoints_whose_time_
     what: str, times: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     measured = []
-    monkeypatch.setattr(stops, "measure", lambda: (measured.append(1), (3, 1))[1])
+
+    def measure() -> tuple[int, int]:
+        measured.append(1)
+        return 3, 1
+
+    monkeypatch.setattr(stops, "measure", measure)
     with (tmp_path / "spool").open("w+b") as spool, Pipe()[0] as link:
         worker = Worker(link, Job(Wanted(), what, spool=spool.fileno()), set())
         assert not measured

@@ -61,8 +61,8 @@ def build(words: str, pair: str, run: Any, need: Any, tmp_path_factory: pytest.T
     folder = tmp_path_factory.mktemp("entries")
     folder.chmod(0o755)
     (folder / "program.c").write_text(SOURCE)
-    words = need(compiler), *options, f"-fpatchable-function-entry={pair}"
-    run(*words, "program.c", "-o", "program", cwd=folder)
+    command = need(compiler), *options, f"-fpatchable-function-entry={pair}"
+    run(*command, "program.c", "-o", "program", cwd=folder)
     return folder / "program"
 
 

@@ -61,7 +61,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory, run: Any, need: Callable[
 @pytest.mark.parametrize("cpu", ["max,pauth-impdef=on", "cortex-a57"])
 def test_everything_that_the_engines_do_on_aarch64(programs: list[Path], cpu: str) -> None:
     """With and without atomic instructions, guarded pages and pointer authentication."""
-    tool = [sys.executable, ROOT / "tools" / "aarch64.py", "--cpu", cpu, "--timeout", "1500"]
+    tool: list[str | Path] = [sys.executable, ROOT / "tools" / "aarch64.py", "--cpu", cpu, "--timeout", "1500"]
     words = [*tool, ROOT / ".cache" / "aarch64", HERE / "guest.py", *programs]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode == 77:  # as the tool says what it hasn't got

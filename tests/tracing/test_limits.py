@@ -37,7 +37,7 @@ def limited(usdtbuild: Any, run: Any, need: Any, tmp_path_factory: Any) -> Any:
         # Python would leave half of what it compiles in its cache.
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         limit = [need("prlimit"), f"--{of}={size << 10}", sys.executable, "-m", "usdtbuild", "trace", *words]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.run(limit, text=True, env=environment, cwd=folder, timeout=120, check=False, **pipes)
 
     return trace

@@ -173,7 +173,7 @@ def test_search_finds_names_and_arguments_and_steps_through_them(show: Any) -> N
 
 
 def test_as_many_hits_as_a_page_holds(show: Any) -> None:
-    values: tuple[tuple[int, object], ...] = ((1, b"/"), (1, 200))
+    values: tuple[tuple[int, int | bytes], ...] = ((1, b"/"), (1, 200))
     events = [Event(i * 700, 10, 10 + i // 2 % 5, i % 2, values[i % 2]) for i in range(MOST_HITS + 10)]
     browser = show(Html, "much", events=events)
     assert browser.ask("usdtbuildTrace.items.length") == MOST_HITS // 2

@@ -331,7 +331,7 @@ def test_random_hits_add_up_to_the_same(measure: Measure, machine: Machine) -> N
 def test_values_are_counted_each_in_its_place(operand: str, machine: Machine) -> None:
     made = Generator(7, machine)
     (parsed,) = operands_of(operand)
-    states = []
+    states: list[Any] = []
     for number in range(600):
         state = made.state()
         machine.fill(0, made.random.randbytes(2100))

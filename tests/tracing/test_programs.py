@@ -163,7 +163,7 @@ class Sharing:
 
     def __init__(self, run: Any, folder: Path, times: int = 1, *, first: bool = False) -> None:
         run("gcc", "-O1", SOURCES / "vfork.c", "-o", folder / "sharing")
-        words = [folder / "sharing", str(times), *(["wait"] if first else [])]
+        words: list[str | Path] = [folder / "sharing", str(times), *(["wait"] if first else [])]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
@@ -200,7 +200,7 @@ def test_a_child_that_shares_the_memory_of_what_is_attached_to_is_waited_for(
     """It isn't traced, and a breakpoint in the memory that it shares would end it."""
     sharing = Sharing(run, tmp_path)
     words = [sys.executable, "-m", "usdtbuild", "trace", "-v", "--count", "-L", "srand", "--engine", engine]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([*words, "-p", str(sharing.process.pid)], text=True, **pipes) as tracer:
         wait_for(lambda: "TracerPid:\t0\n" not in Path(f"/proc/{sharing.process.pid}/status").read_text())
         sharing.go()
@@ -227,7 +227,7 @@ def test_a_process_whose_memory_another_shares_all_the_while_is_left_alone(
 def test_a_trace_that_ends_while_a_child_shares_the_memory(run: Any, tmp_path: Path, engine: str) -> None:
     sharing = Sharing(run, tmp_path, 20000, first=True)
     words = [sys.executable, "-m", "usdtbuild", "trace", "-v", "--limit", "50", "-L", "srand", "--engine", engine]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([*words, "-p", str(sharing.process.pid)], text=True, **pipes) as tracer:
         assert tracer.stderr is not None
         assert "tracing process" in tracer.stderr.readline()

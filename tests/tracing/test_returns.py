@@ -165,7 +165,7 @@ def test_results_and_spans(program: Path, run: Any, tmp_path: Path) -> None:
     run(*words, "-o", tmp_path / "t.json", "-o", tmp_path / "t.jsonl", "--", program)
     hits = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
     results = [hit["args"]["result"] for hit in hits if hit.get("probe") == "catcher:return"]
-    numbers = [int(*one.values(), 0) for one in results]  # of a function whose type nobody knows, pointers
+    numbers = [int(next(iter(one.values())), 0) for one in results]  # of a function whose type nobody knows, pointers
     assert Counter(one & 0xFFFFFFFF for one in numbers) == Counter(one & 0xFFFFFFFF for one in (0, -1, 2, -3, 4, -5))
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert sum(event["ph"] == "X" and event["name"] == "fib" for event in events) == 25

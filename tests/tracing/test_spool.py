@@ -9,8 +9,8 @@ import os
 import re
 import socket
 import struct
-import subprocess
 import sys
+import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ import pytest
 
 from usdtbuild.tracing import job
 from usdtbuild.tracing.outbox import Outbox
-from usdtbuild.tracing.patch import rings
 from usdtbuild.tracing.patch.code import HEAD, READY, RING_HEADER, RINGS, TAIL, Shape
 from usdtbuild.tracing.patch.rings import Rings
 from usdtbuild.tracing.selection import Wanted
@@ -206,7 +205,7 @@ def test_a_record_behind_one_that_is_being_written_waits_until_its_thread_is_dea
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(rings.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     writers = _Writers()
     slots = [writers.claim() for _ in range(4)]
     for slot in (slots[0], slots[2], slots[3]):
@@ -270,8 +269,8 @@ def test_what_nobody_wants_to_wait_for_is_counted(scene: Any, tmp_path: Path) ->
     hits = 20_000
     wanted = Wanted(probes=("scene:eight", "scene:last"))
     wish = job.Job(wanted, argv=(str(scene("pie")), str(hits)), cwd=str(tmp_path), env=dict(os.environ))
-    with Session(wish) as session:
-        session.start(stdout=subprocess.DEVNULL)
+    with Session(wish) as session, Path(os.devnull).open("wb") as nowhere:  # type: ignore[abstract]
+        session.start(stdout=nowhere)
         session.skip()
         assert sum(map(len, session.batches())) == 0
         report = session.report()

@@ -87,7 +87,7 @@ def test_traced_again_and_again(stress: Any, options: tuple[str, ...]) -> None:
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        words = [sys.executable, TOGGLE, str(process.pid), "probes", "record", str(4 << 20), "20"]
+        words: list[str | Path] = [sys.executable, TOGGLE, str(process.pid), "probes", "record", str(4 << 20), "20"]
         toggled = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     finally:
         process.kill()

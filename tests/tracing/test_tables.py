@@ -297,7 +297,7 @@ def test_what_a_stop_takes_is_no_time_of_the_program() -> None:
 
 
 def test_hits_know_how_long_their_thread_has_stood() -> None:
-    session = Session(Job(Wanted()))
+    session = Session(Job(Wanted()))  # type: ignore[abstract]
     session._on_stood(Stood([(7, 100, 50), (8, 100, 500), (7, 200, 100), (7, 400, 10)]))
     times = [90, 100, 160, 200, 250, 300, 500]
     assert [session._with_held(Event(time, 1, 7, 0, ())).held for time in times] == [0, 0, 50, 50, 100, 150, 160]

@@ -14,7 +14,7 @@ from usdtbuild.tracing.templates import KINDS, Code, Hole, Template, aarch64, x8
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-import templates as tool  # noqa: E402 - tools is no package
+import templates as tool  # type: ignore[import-not-found] # noqa: E402 - tools is no package
 
 TABLES = {"x86_64": x86_64.TEMPLATES, "aarch64": aarch64.TEMPLATES}
 DECODERS = {
