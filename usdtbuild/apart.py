@@ -107,10 +107,13 @@ class _Asking(_Here):
         return self._ask("n", path)[1]
 
     def binary(self, path: str) -> int:
-        with contextlib.suppress(InputError):
+        try:
             descriptor = self._ask("b", path)[1]
             if descriptor >= 0:
                 return descriptor
+        except InputError as error:
+            if error.what == _GONE:  # in a folder that only the parent may look into, perhaps
+                raise
         try:
             return super().binary(path)
         except InputError as error:

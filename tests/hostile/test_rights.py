@@ -228,6 +228,8 @@ def test_root_reads_what_lies_where_nobody_may_look(
     assert said.code == 1
     assert "permission denied; --user root keeps root's rights" in said.err
     assert "victim:tick" in command("list", "--user", "root", inside / "lib.a").out
+    (closed / "forged.o").unlink()
+    assert "no such file" in command("list", closed / "lib.a").err
 
 
 CUT = """
