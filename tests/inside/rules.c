@@ -2,12 +2,13 @@
  * Rules that are said again and again: what a list of all of them would say must be what happens, however many there were. Usage: rules ROUNDS.
  *
  * Prints for each pair of patterns that is switched on and off in turns how many of the rounds were right, then how often points did
- * something else than the list of all rules says, in random order, and whether many rules that do have an effect fit.
+ * something else than the list of all rules says, in random order, and whether many rules that do have an effect fit, and none costs more for it.
  */
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "rules.h"
 #include "usdt_live.h"
@@ -112,6 +113,26 @@ static void in_turns(const char *on, const char *off, int rounds)
 	usdt_live_probe_off("*");
 }
 
+/* Of many names each is switched on, for a library that may come, and off, the first one first: nobody looks at all the others for it. */
+static void many_names(void)
+{
+	enum { NAMES = 20000 };
+	int on, i, failed = 0;
+	char name[32];
+	clock_t took[2];
+
+	for (on = 1; on >= 0; on--) {
+		clock_t start = clock();
+
+		for (i = 0; i < NAMES; i++) {
+			snprintf(name, sizeof name, "name_%d", i);
+			failed += (on ? usdt_live_probe_on(name, NULL, NULL) : usdt_live_probe_off(name)) != 0;
+		}
+		took[on] = clock() - start;
+	}
+	printf("many failed %d slow %d\n", failed, took[0] > 4 * took[1]);
+}
+
 int main(int argc, char **argv)
 {
 	int rounds = argc > 1 ? atoi(argv[1]) : 100, i, wrong = 0, failed = 0;
@@ -153,5 +174,7 @@ int main(int argc, char **argv)
 	}
 	usdt_live_get_statistics(NULL);
 	printf("random failed %d wrong %d\n", failed, wrong);
+	usdt_live_probe_off("*");
+	many_names();
 	return 0;
 }

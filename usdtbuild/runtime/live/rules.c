@@ -8,10 +8,11 @@
 
 #include "rules.h"
 
-rule *live_rules;
 unsigned live_rule_count;
-static unsigned rule_room;
-static const live_actions *all_actions; /* lists that were ever made; a hit may be on its way in any of them */
+static rule *rules; /* in the order in which they came; who has gone leaves a gap, of kind 0, until there is no more room */
+static uint32_t used, rule_room;
+enum { LISTS = 1024 };
+static const live_actions *all_actions[LISTS]; /* lists that were ever made; a hit may be on its way in any of them */
 static live_arena forever;
 
 /* -- patterns ---------------------------------------------------------------------------------------------------- */
@@ -128,13 +129,47 @@ uint32_t live_key(const char *name)
 	return key ? key : 1;
 }
 
-/* Of each rule its key, which is all that most need be asked when there are thousands. */
-static uint32_t *keys;
+/*
+ * Each rule is in a chain of those that have its key, or of those that have none: so that nobody need look at all where there are thousands.
+ * There are as many chains as there is room for rules, a power of two, and behind them the one of key 0.
+ */
+enum { NONE = UINT32_MAX };
+static struct chain { uint32_t first, last; } *chains;
 
-/* Whether two rules may have a point in common, or a rule and a point. */
-static int may_meet(uint32_t a, uint32_t b)
+static struct chain *chain_of(uint32_t key)
 {
-	return a == b || !a || !b;
+	return &chains[key ? key & (rule_room - 1) : rule_room];
+}
+
+/* A walk through the rules that may have a point in common with one of this key, in their order; 0: through all. */
+typedef struct walk {
+	uint32_t key, same, any;
+} walk;
+
+static walk walk_of(uint32_t key)
+{
+	walk w = {key, key && chains ? chain_of(key)->first : key ? NONE : 0, key && chains ? chain_of(0)->first : NONE};
+
+	return w;
+}
+
+/* The next rule, or NONE, which is behind all of them. */
+static uint32_t next_of(walk *w)
+{
+	uint32_t *from, found;
+
+	if (!w->key) {
+		while (w->same < used && !rules[w->same].kind)
+			w->same++;
+		return w->same < used ? w->same++ : NONE;
+	}
+	while (w->same != NONE && rules[w->same].key != w->key)
+		w->same = rules[w->same].next;
+	from = w->same < w->any ? &w->same : &w->any;
+	found = *from;
+	if (found != NONE)
+		*from = rules[found].next;
+	return found;
 }
 
 /* -- what a point shall do ---------------------------------------------------------------------------------------- */
@@ -147,15 +182,17 @@ int live_rule_applies(const rule *r, const live_point *point)
 /* Handlers of a point by all rules, in `wanted`. Returns whether it shall be on. */
 int live_decide(const live_point *point, live_actions *wanted, int *error)
 {
-	unsigned i, j;
+	walk w = walk_of(point->key);
+	uint32_t i;
+	unsigned j;
 	int on = 0;
 
 	wanted->count = wanted->vectors = wanted->leaves = 0;
-	for (i = 0; i < live_rule_count; i++) {
-		const rule *r = &live_rules[i];
+	while ((i = next_of(&w)) != NONE) {
+		const rule *r = &rules[i];
 		live_action *action;
 
-		if (!may_meet(keys[i], point->key) || !live_rule_applies(r, point))
+		if (!live_rule_applies(r, point))
 			continue;
 		if (!r->on) {
 			on = 0;
@@ -187,13 +224,14 @@ int live_decide(const live_point *point, live_actions *wanted, int *error)
 /* The one list of this content, so that switching on and off for ever takes no memory. */
 const live_actions *live_shared_actions(const live_actions *wanted)
 {
-	const live_actions *found;
+	const live_actions *found, **list;
 	live_actions *made;
 	size_t i;
 
 	if (!wanted->count)
 		return NULL;
-	for (found = all_actions; found; found = found->next) {
+	list = &all_actions[((uintptr_t)wanted->action[0].data >> 3 ^ (uintptr_t)wanted->action[0].data >> 13) % LISTS];
+	for (found = *list; found; found = found->next) {
 		if (found->count != wanted->count || found->vectors != wanted->vectors)
 			continue;
 		for (i = 0; i < wanted->count; i++)
@@ -207,8 +245,8 @@ const live_actions *live_shared_actions(const live_actions *wanted)
 	if (!made)
 		return NULL;
 	*made = *wanted;
-	made->next = all_actions;
-	all_actions = made;
+	made->next = *list;
+	*list = made;
 	return made;
 }
 
@@ -306,18 +344,39 @@ static int is_same(const rule *a, const rule *b)
 
 /* -- rules -------------------------------------------------------------------------------------------------------- */
 
-static void drop_rule(unsigned index)
+static void link_rule(uint32_t index)
 {
-	memmove(&live_rules[index], &live_rules[index + 1], (live_rule_count - index - 1) * sizeof *live_rules);
-	memmove(&keys[index], &keys[index + 1], (live_rule_count - index - 1) * sizeof *keys);
+	struct chain *chain = chain_of(rules[index].key);
+
+	rules[index].next = NONE;
+	*(chain->first == NONE ? &chain->first : &rules[chain->last].next) = index;
+	chain->last = index;
+}
+
+static void drop_rule(uint32_t index)
+{
+	struct chain *chain = chain_of(rules[index].key);
+	uint32_t at = chain->first, before = NONE;
+
+	for (; at != index; at = rules[at].next)
+		before = at;
+	*(before == NONE ? &chain->first : &rules[before].next) = rules[index].next;
+	if (chain->last == index)
+		chain->last = before;
+	rules[index].kind = 0;
+	while (used && !rules[used - 1].kind)
+		used--;
 	live_rule_count--;
 }
 
 /* Whether one of the rules from `first` up to `end`, of those that switch on or of those that take out, may match what `r` does. */
-static int any_meets(const rule *r, int on, unsigned first, unsigned end)
+static int any_meets(const rule *r, int on, uint32_t first, uint32_t end)
 {
-	for (; first < end; first++)
-		if (may_meet(keys[first], r->key) && !live_rules[first].on == !on && rules_meet(r, &live_rules[first]))
+	walk w = walk_of(r->key);
+	uint32_t i;
+
+	while ((i = next_of(&w)) < end)
+		if (i >= first && !rules[i].on == !on && rules_meet(r, &rules[i]))
 			return 1;
 	return 0;
 }
@@ -326,37 +385,40 @@ static int any_meets(const rule *r, int on, unsigned first, unsigned end)
  * Whether a rule that is said again may go from its first place: what it says is said later, too, and in between nothing else calls
  * handlers, whose order would be another one.
  */
-static int may_move(unsigned index, unsigned again)
+static int may_move(uint32_t index, uint32_t again)
 {
-	const rule *r = &live_rules[index];
-	unsigned i;
+	const rule *r = &rules[index];
+	walk w = walk_of(r->key);
+	uint32_t i;
 
-	for (i = index + 1; i < again && (r->handler || r->leaver); i++)
-		if (may_meet(keys[i], r->key) && live_rules[i].on && (live_rules[i].handler || live_rules[i].leaver) && rules_meet(r, &live_rules[i]))
+	while ((r->handler || r->leaver) && (i = next_of(&w)) < again)
+		if (i > index && rules[i].on && (rules[i].handler || rules[i].leaver) && rules_meet(r, &rules[i]))
 			return 0;
 	return 1;
 }
 
 /*
  * Find a rule that has no effect, now or on a module that is loaded later: one that takes out what no earlier one may switch on, one
- * that switches on what an earlier one does with nothing taken out in between, or what a later one repeats. There was none before the last rule came and
- * others went for it: so only those are looked at, from `first` on, that may meet it.
+ * that switches on what an earlier one does with nothing taken out in between, or what a later one repeats. There was none before a rule of this
+ * key came and others went for it: so only those are looked at, from `first` on, that may meet it.
  */
-static int find_needless(unsigned first, unsigned *found)
+static int find_needless(uint32_t key, uint32_t first, uint32_t *found)
 {
-	unsigned i, j;
-	uint32_t key = live_rule_count ? keys[live_rule_count - 1] : 0;
+	walk w = walk_of(key);
+	uint32_t i, j;
 
-	for (i = first; i < live_rule_count; i++) {
-		if (!may_meet(keys[i], key))
+	while ((i = next_of(&w)) != NONE) {
+		walk before = walk_of(rules[i].key);
+
+		if (i < first)
 			continue;
 		*found = i;
-		if (!live_rules[i].on && !any_meets(&live_rules[i], 1, 0, i))
+		if (!rules[i].on && !any_meets(&rules[i], 1, 0, i))
 			return 1;
-		for (j = 0; j < i; j++) {
-			if (keys[j] != keys[i] || !is_same(&live_rules[j], &live_rules[i]))
+		while ((j = next_of(&before)) < i) {
+			if (!is_same(&rules[j], &rules[i]))
 				continue;
-			if (!any_meets(&live_rules[i], 0, j + 1, i))
+			if (!any_meets(&rules[i], 0, j + 1, i))
 				return 1;
 			*found = j;
 			if (may_move(j, i))
@@ -372,42 +434,49 @@ static int make_room(const rule *added)
 {
 	static live_arena arena;
 	live_arena larger = {0};
-	unsigned room = rule_room ? 2 * rule_room : 64;
+	uint32_t room = !rule_room ? 64 : 2 * live_rule_count < rule_room ? rule_room : 2 * rule_room, kept = 0, i;
 	rule *more;
 
-	if (live_rule_count + (added->on ? 2u : 1u) <= rule_room)
+	if (used + (added->on ? 2u : 1u) <= rule_room)
 		return 1;
-	more = live_allocate(&larger, room * (sizeof *more + sizeof *keys));
+	more = live_allocate(&larger, room * sizeof *more + (room + 1) * sizeof *chains);
 	if (!more)
 		return 0;
-	if (live_rule_count) {
-		memcpy(more, live_rules, live_rule_count * sizeof *more);
-		memcpy(more + room, keys, live_rule_count * sizeof *keys);
-	}
-	keys = (uint32_t *)(void *)(more + room);
+	for (i = 0; i < used; i++)
+		if (rules[i].kind)
+			more[kept++] = rules[i];
 	live_free(&arena);
 	arena = larger;
-	live_rules = more;
+	rules = more;
+	used = kept;
 	rule_room = room;
+	chains = (struct chain *)(void *)(more + room);
+	for (i = 0; i <= room; i++)
+		chains[i].first = chains[i].last = NONE;
+	for (i = 0; i < used; i++)
+		link_rule(i);
 	return 1;
 }
 
 /* Add a rule. One that takes points out makes earlier ones needless whose points are among them. */
 int live_add_rule(const rule *added)
 {
-	unsigned i, first = live_rule_count;
+	walk w = walk_of(added->key);
+	uint32_t i, first;
+	int dropped = 0;
 
-	for (i = live_rule_count; !added->on && i-- > 0;)
-		if (may_meet(keys[i], added->key) && rule_covers(added, &live_rules[i])) {
+	while (!added->on && (i = next_of(&w)) != NONE)
+		if (rule_covers(added, &rules[i])) {
 			drop_rule(i);
-			first = 0;
+			dropped = 1;
 		}
-	first = first > live_rule_count ? live_rule_count : first;
 	if (!make_room(added))
 		return USDT_LIVE_NO_MEMORY;
-	keys[live_rule_count] = added->key;
-	live_rules[live_rule_count++] = *added;
-	while (find_needless(first, &i)) {
+	first = dropped ? 0 : used;
+	rules[used] = *added;
+	link_rule(used++);
+	live_rule_count++;
+	while (find_needless(added->key, first, &i)) {
 		drop_rule(i);
 		first = 0;
 	}

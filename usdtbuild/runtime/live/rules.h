@@ -40,12 +40,12 @@ typedef struct rule {
 	uint32_t minimum;
 	int on;
 	uint32_t key; /* live_key() of the only name that it matches; 0: it may match several */
+	uint32_t next; /* in the chain of its key */
 	usdt_live_handler *handler;
 	usdt_live_leaver *leaver;
 	void *data;
 } rule;
 
-LIVE_HIDDEN extern rule *live_rules;
 LIVE_HIDDEN extern unsigned live_rule_count;
 
 typedef char *live_demangler(const char *name, char *to, size_t *room, int *status);
