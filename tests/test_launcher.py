@@ -611,13 +611,22 @@ def test_a_recompiled_object_that_is_refused_is_removed(name: str, cc: str, work
     assert done.files == {}
 
 
-def test_lto_that_an_option_insists_on_is_an_error_with_the_compilers_words(need: Any, work: Any) -> None:
-    options = ["-flto", "-fvisibility=hidden", "-fwhole-program-vtables"]
-    done = execute(work("probes.h"), [*LAUNCHER, need("clang"), *options, "-c", "main.c"])
+@pytest.mark.parametrize("insists", ["-fsanitize=cfi", "-fwhole-program-vtables"])
+def test_lto_that_an_option_insists_on_is_an_error_with_the_compilers_words(
+    insists: str, need: Any, work: Any, usdtbuild: Any
+) -> None:
+    folder = work("probes.h")
+    more = ["-fno-sanitize-ignorelist"] if "sanitize" in insists else []  # the list may not be installed
+    words = [*LAUNCHER, need("clang"), "-flto", "-fvisibility=hidden", insists, *more, "-c", "main.c"]
+    done = execute(folder, words)
     assert done.code == 1
-    assert "'-fwhole-program-vtables' only allowed with '-flto'" in done.err
+    assert f"'{insists}' only allowed with '-flto'" in done.err
     assert "usdtbuild: main.o: is an LTO object with probes, and compiling it with -fno-lto failed" in done.err
     assert done.files == {}
+    assert "make it with `usdtbuild header`, without dof and usdt among its --formats" in done.err
+    usdtbuild("header", "app.d", "-o", "app.h", cwd=folder)
+    done = execute(folder, words)
+    assert (done.code, list(done.files)) == (0, ["main.o"])
 
 
 def test_warnings_of_a_recompiled_source_appear_once(cc: str, work: Any) -> None:
