@@ -96,11 +96,11 @@ class Signals:
 
     def _take(self, number: int, _: object) -> None:
         first, self.received = not self.received, number
-        if self.child:
-            if first:
-                from .orphans import adopt
+        if first:  # also where the child's number isn't known yet
+            from .orphans import adopt
 
-                adopt()  # what the compiler leaves running would write the object when we are gone
+            adopt()  # what the compiler leaves running would write the object when we are gone
+        if self.child:
             _send(self.child, number)
 
     def run(self, program: str, words: list[str], file_actions: list[tuple[Any, ...]]) -> int:
