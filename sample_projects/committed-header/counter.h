@@ -12,9 +12,9 @@
    if (COUNTER_LINE_ENABLED()) ... tells whether a tracer watches; every probe has such a macro.
    Arguments are evaluated once, and converted to these types.
    To list and trace the probes of a program:
-       bpftrace -l 'usdt:PROGRAM:counter:*'    gdb: info probes stap    perf: perf list sdt
+       bpftrace -l 'usdt:PROGRAM:counter:*'    perf buildid-cache --add PROGRAM && perf list sdt
        bpftrace -e 'usdt:PROGRAM:counter:line { printf("line number=%lld\n", arg0); }'
-       usdtbuild list PROGRAM    usdtbuild trace -- PROGRAM
+       usdtbuild list PROGRAM    usdtbuild trace -- PROGRAM    gdb PROGRAM: info probes stap
    -DUSDT_DISABLE compiles the probes away: the macros then only check their arguments. */
 #if defined(__clang__) && defined(__cplusplus)
 #pragma clang diagnostic push

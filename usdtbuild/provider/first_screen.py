@@ -56,9 +56,9 @@ def _usage(provider: Provider) -> list[str]:
         f"if ({name}_ENABLED()) ... tells whether a tracer watches; every probe has such a macro.",
         "Arguments are evaluated once, and converted to these types.",
         "To list and trace the probes of a program:",
-        f"    bpftrace -l 'usdt:PROGRAM:{provider.name}:*'    gdb: info probes stap    perf: perf list sdt",
+        f"    bpftrace -l 'usdt:PROGRAM:{provider.name}:*'    perf buildid-cache --add PROGRAM && perf list sdt",
         f"    {bpftrace(provider, probe)}",
-        "    usdtbuild list PROGRAM    usdtbuild trace -- PROGRAM",
+        "    usdtbuild list PROGRAM    usdtbuild trace -- PROGRAM    gdb PROGRAM: info probes stap",
         "-DUSDT_DISABLE compiles the probes away: the macros then only check their arguments.",
     ]
 
