@@ -267,11 +267,14 @@ def test_other_compilers_need_nothing_of_gnu(folder: Path, cc: str) -> None:
     hidden = ["-U__GNUC__", "-U__INT64_TYPE__", "-U__UINT64_TYPE__", "-U__SIZE_TYPE__", "-U__INTPTR_TYPE__"]
     microsoft = ["-D_MSC_VER=1930", "-D_WIN64", "-D__int64=long long", "-U__linux__", "-D_WIN32"]
     program = folder / "iso.c"
-    text = PROGRAM.replace("#include <stddef.h>", "#define NULL ((void *)0)\ntypedef unsigned long size_t;")
+    text = PROGRAM.replace("#include <stddef.h>", "#define NULL ((void *)0)\ntypedef SIZE size_t;")
     program.write_text(text)
+    hidden += ["-DWITHOUT_INLINE"]
     for mode in ("off", "none"):
-        compile_in(folder, mode, cc, "-std=c99", "-pedantic-errors", *hidden, "-DWITHOUT_INLINE", "iso.c")
-        compile_in(folder, mode, cc, "-std=gnu11", "-Dtypeof=x", *hidden, *microsoft, "-DWITHOUT_INLINE", "iso.c")
+        compile_in(folder, mode, cc, "-std=c99", "-pedantic-errors", *hidden, "-DSIZE=unsigned long", "iso.c")
+        compile_in(
+            folder, mode, cc, "-std=gnu11", "-Dtypeof=x", *hidden, *microsoft, "-DSIZE=unsigned __int64", "iso.c"
+        )
 
 
 def test_platforms_without_probes_say_so(folder: Path, need: Need) -> None:

@@ -121,7 +121,7 @@ def test_a_restartable_sequence_is_begun_again(run: Any, need: Any, tmp_path: Pa
         word, address = process.stdout.readline().split()
         if word == "none":
             pytest.skip("this kernel has no restartable sequences")
-        targets = select(process.pid, Wanted()).targets
+        targets = select(process.pid, Wanted(("stress:*",))).targets
         memory = Memory(process.pid)
         for number in range(20):
             tracees = Tracees()

@@ -36,9 +36,12 @@ def limited(usdtbuild: Any, run: Any, need: Any, tmp_path_factory: Any) -> Any:
     def trace(size: int, *words: str, of: str = "fsize") -> subprocess.CompletedProcess[str]:
         # Python would leave half of what it compiles in its cache.
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-        limit = [need("prlimit"), f"--{of}={size << 10}", sys.executable, "-m", "usdtbuild", "trace", *words]
+        limit = [need("prlimit"), f"--{of}={size << 10}"]
+        words = (sys.executable, "-m", "usdtbuild", "trace", "-P", "app:*", *words)  # a C library may have probes, too
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.run(limit, text=True, env=environment, cwd=folder, timeout=120, check=False, **pipes)
+        return subprocess.run(
+            [*limit, *words], text=True, env=environment, cwd=folder, timeout=120, check=False, **pipes
+        )
 
     return trace
 
