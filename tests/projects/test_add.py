@@ -60,7 +60,7 @@ static int twice(int n)
 {
     return 2 * n;
 }
-int tick(int n)
+CLOCK_API(int) tick(int n)
 {
 \tint once;
 \tint more = 1;
@@ -69,6 +69,7 @@ int tick(int n)
 \treturn once + more;
 }
 """
+HEADER = "#define CLOCK_API(type) type\nint tick(int);\n"
 CALLS = '#include "clock.h"\nint main(void) { return tick(1) != 3; }\n'
 GENERATOR = """\
 #include <stdio.h>
@@ -108,7 +109,7 @@ SHAPES = {
             "add_executable(clockutil db/util.cc)\ntarget_link_libraries(clockutil clock)\n"
             "add_executable(tests db/tick.cc db/tick_test.cc)\ntarget_include_directories(tests PRIVATE include)\n"
             "install(TARGETS clock)\n",
-            "include/clock.h": "int tick(int);\n", "db/tick.cc": LIBRARY, "db/util.cc": CALLS, "db/tick_test.cc": CALLS,
+            "include/clock.h": HEADER, "db/tick.cc": LIBRARY, "db/util.cc": CALLS, "db/tick_test.cc": CALLS,
         },
         "db/tick.cc", "libclock.a", "called", run="clockutil",
     ),
@@ -119,7 +120,7 @@ SHAPES = {
             "add_library(clock SHARED src/tick.c)\nadd_library(clock_a STATIC src/tick.c)\n"
             "target_include_directories(clock PUBLIC include)\ntarget_include_directories(clock_a PUBLIC include)\n"
             "add_executable(uses uses.c)\ntarget_link_libraries(uses clock)\ninstall(TARGETS clock clock_a)\n",
-            "include/clock.h": "int tick(int);\n", "src/tick.c": LIBRARY, "uses.c": CALLS,
+            "include/clock.h": HEADER, "src/tick.c": LIBRARY, "uses.c": CALLS,
         },
         "src/tick.c", "libclock.so", "called", run="uses",
     ),
@@ -131,7 +132,7 @@ SHAPES = {
             "target_include_directories(clock PUBLIC include)\nadd_library(clock_headers INTERFACE)\n"
             "target_include_directories(clock_headers INTERFACE include)\nadd_executable(example example/example.c)\n"
             "target_link_libraries(example clock)\ninstall(TARGETS clock clock_headers)\n",
-            "include/clock.h": "int tick(int);\n", "src/bundled.c": LIBRARY, "src/tick.c": LIBRARY,
+            "include/clock.h": HEADER, "src/bundled.c": LIBRARY, "src/tick.c": LIBRARY,
             "example/example.c": CALLS,
         },
         "src/tick.c", "libclock.a", "called", run="example",

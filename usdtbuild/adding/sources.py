@@ -15,19 +15,18 @@ if TYPE_CHECKING:
 _BLANK = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 _NO_FUNCTIONS = "if|for|while|switch|catch|return|sizeof|defined|do|else"
 _OLD_PARAMETERS = r"(?:\s*[A-Za-z_][^;{}()]*;)*"  # as before C89: main(argc, argv) int argc; char **argv; {
-# The likeliest first: where a program starts, where Python loads a module, and any function with a body.
+# Any function with a body, behind what may be a macro with its type: API(int) tick(int n) {
+_FUNCTION = (
+    r"^(?![^\n]*\b(?:{}constexpr|consteval|template|struct|class|enum|union|namespace)\b)(?:[A-Z][A-Z0-9_]*\s*\([^(){{}};]*\)"
+    rf"\s*)?[A-Za-z_][\w\s*&:<>]*?\b(?!(?:{_NO_FUNCTIONS})\b)\w+\s*\([^;{{{{}}}}()]*\)\s*(?:const\s*)?(?:noexcept\s*)?\{{{{"
+)
+# The likeliest first: where a program starts, where Python loads a module, a function that others call, any.
 _PLACES = (
     ("started", re.compile(rf"\bmain\s*\([^;{{}}]*\)\s*(?:noexcept\s*)?{_OLD_PARAMETERS}\s*\{{")),
     ("loaded", re.compile(r"\bPyInit_\w+\s*\([^;{}]*\)\s*\{")),
     ("loaded", re.compile(r"\b(?:PYBIND11_MODULE|NB_MODULE)\s*\([^;{}]*\)\s*\{")),
-    (
-        "called",
-        re.compile(
-            rf"^(?![^\n]*\b(?:constexpr|consteval|static|inline|template|struct|class|enum|union|namespace)\b)[A-Za-z_]"
-            rf"[\w\s*&:<>]*?\b(?!(?:{_NO_FUNCTIONS})\b)\w+\s*\([^;{{}}()]*\)\s*(?:const\s*)?(?:noexcept\s*)?\{{",
-            re.MULTILINE,
-        ),
-    ),
+    ("called", re.compile(_FUNCTION.format("static|inline|"), re.MULTILINE)),
+    ("called", re.compile(_FUNCTION.format("inline|"), re.MULTILINE)),
 )
 RANKS = range(len(_PLACES))
 _MOST_STATEMENTS = 40
