@@ -6,8 +6,10 @@ systems do with probes afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import re
 import shutil
 import subprocess
@@ -372,12 +374,14 @@ def test_target_and_source_are_chosen(tmp_path: Path, usdtbuild: Any, people: An
     assert "--target libclock.a, tests" in said.stderr
 
 
-def test_what_git_ignores_is_not_copied_and_said(tmp_path: Path, usdtbuild: Any, run: Any) -> None:
+def test_what_git_ignores_is_not_copied_and_named_and_a_compiler_is_given_by_its_path(
+    tmp_path: Path, usdtbuild: Any, run: Any
+) -> None:
     source = write(tmp_path, {**QUICK, ".gitignore": "*.d\nleft/\n", "left/big.c": "#error not this\n"})
     (source / "Makefile").write_text("clock: main.o $(wildcard left/*.c)\n\t$(CC) $^ -o $@\n")
     (source / "outside").symlink_to("/nonexistent/outside")
     run("git", "-c", "init.defaultBranch=main", "init", "-q", cwd=source)
-    said = usdtbuild("add", source)
+    said = usdtbuild("add", "--source", "./main.c", source, env={**os.environ, "CC": str(shutil.which("cc"))})
     assert "Git ignores probes/clock.d; git add --force adds it." in said.stderr
 
 
@@ -387,7 +391,11 @@ WRONG: dict[str, tuple[dict[str, str], list[str], int, str]] = {
         {"CMakeLists.txt": "", "meson.build": ""}, [], 1, "is built by cmake and meson; choose one with --for cmake",
     ),
     "headers only": (
-        {"CMakeLists.txt": C + "add_library(x INTERFACE)\n"}, [], 1, "as with a library of headers only; add probes by",
+        {"CMakeLists.txt": C + "add_library(x INTERFACE)\n"}, [], 1, "of its own (a library of headers only, or a",
+    ),
+    "a compiler by its full path": (
+        {**QUICK, "Makefile": f"clock: main.c\n\t{shutil.which('cc')} $^ -o $@\n"}, [], 1,
+        "or a compiler that isn't called by its name); add probes by hand",
     ),
     "no function": (
         {"CMakeLists.txt": C + "add_library(x x.c)", "x.c": "int x;\n"}, [], 1, "there is no function in x.c that can",
@@ -447,7 +455,7 @@ def test_msgpack_has_generated_sources_only(
     files["setup.py"] = ("" if committed else cython) + files["setup.py"]
     source = write(tmp_path, files)
     done = usdtbuild("add", "--write", source, code=1, env=python_people)
-    assert "(clock.c is generated)" in done.stderr
+    assert "of its own (clock.c is generated)" in done.stderr
     assert snapshot(source) == files
 
 
@@ -489,6 +497,22 @@ def test_a_file_that_can_not_be_written_leaves_all_as_it_was(tmp_path: Path, usd
     done = usdtbuild("add", "--write", source, code=1)
     assert "probes" in done.stderr
     assert snapshot(source) == before
+
+
+def test_what_the_build_says_is_shown_on_a_terminal(tmp_path: Path) -> None:
+    slow = "clock: main.c\n\t@printf 'now \\033comes main\\n'; sleep 1\n\t$(CC) $^ -o $@\n"
+    source = write(tmp_path, {**QUICK, "Makefile": slow})
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "usdtbuild", "add", str(source)]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=theirs, env={**os.environ, "TERM": "xterm"}):
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # at its end
+            while data := os.read(ours, 4096):
+                shown += data
+    os.close(ours)
+    assert b"Building a copy:" in shown
+    assert b"now \\x1bcomes main" in shown
 
 
 def test_an_interrupted_build_leaves_nothing(tmp_path: Path) -> None:

@@ -137,7 +137,8 @@ class Build:
 
     def _wheel(self) -> None:
         """Make a wheel and unpack its libraries: without build isolation if what it takes is installed."""
-        settings = [f"--config-settings={word}" for word in self.options]
+        kept = [f"build-dir={self._build}"] if self.kind == "scikit-build-core" else []
+        settings = [f"--config-settings={word}" for word in [*kept, *self.options]]
         command = ["python3", "-m", "pip", "wheel", "--no-deps", "--disable-pip-version-check", "-v", *settings]
         isolation = [] if self._isolated else ["--no-build-isolation", "--check-build-dependencies"]
         wheels = self._results / "made"

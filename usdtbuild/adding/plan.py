@@ -76,7 +76,7 @@ def plan(root: Path, kind: str, wish: Wish, tick: Tick) -> ProbePlan:
     for path in files:
         if path.endswith(".d") and (root / path).is_file() and _IS_PROVIDER.search(ProjectFiles(root).text(path)):
             raise InputError(str(root / path), "is a provider file: the project has probes", "add to it")
-    with TemporaryDirectory(prefix="usdtbuild-add-") as name:
+    with TemporaryDirectory(prefix="usdtbuild-add-", ignore_cleanup_errors=True) as name:
         scratch = Path(name).resolve()
         copied = scratch / "copy" / (root.resolve().name or "project")
         copy(root, files, copied)
@@ -118,9 +118,10 @@ class _Search:
         found, wish = products.found, self.wish
         if not found:
             reasons = [f"{path} {reason}" for path, reason in products.left_out.items() if reason][:3]
-            why = f" ({'; '.join(reasons)})" if reasons else ", as with a library of headers only"
+            unseen = "a library of headers only, or a compiler that isn't called by its name"
+            why = "; ".join(reasons) or unseen
             raise InputError(
-                str(self.root), f"builds no program or library from C or C++ sources of its own{why}",
+                str(self.root), f"builds no program or library from C or C++ sources of its own ({why})",
                 "add probes by hand, as the page on the build system says",
             )  # fmt: skip
         if wish.target:
@@ -155,6 +156,7 @@ class _Search:
             if place.function == absent_in:
                 continue
             self.places += 1
+            self.build.tick(source.path)
             found = self._planned(product, source, place)
             self._put(found.changes)
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,8 +72,9 @@ def command(
     except ValueError as error:
         where, cure = ("--name " + name, "") if name is not None else (str(folder), "; name the provider with --name")
         raise UsageError(f"{where}: {error}{cure}") from None
+    wish = Wish(chosen, target, source and normpath(source), options)
     with progress("Building a copy:") as tick:
-        found = plan(folder, kind or find_kind(folder), Wish(chosen, target, source, options), tick)
+        found = plan(folder, kind or find_kind(folder), wish, tick)
     if write:
         _change(folder, found.changes)
     else:
