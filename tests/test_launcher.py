@@ -812,7 +812,7 @@ def test_what_the_compiler_leaves_running_ends_too(number: int, slow: Path, tmp_
         "(sh -c 'echo $PPID' > before; while [ -e hold-before ]; do sleep 0.02; done; gcc \"$@\") & wait",
     )
     (slow / "hold-before").touch()
-    early = [sys.executable, "-c", EARLY, PACKAGE / "launcher.py"]
+    early = [sys.executable, "-c", EARLY, str(PACKAGE / "launcher.py")]
     process = start(slow) if number else subprocess.Popen(early, cwd=slow, stdin=subprocess.DEVNULL)
     wait_for(lambda: (slow / "before").exists() and (slow / "before").read_text().endswith("\n"), "before")
     if number:
