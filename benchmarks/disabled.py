@@ -50,13 +50,14 @@ _SDT = {
     "TWO(a, b)": "DTRACE_PROBE2(bench, two, a, b)", "TEXT(s)": "DTRACE_PROBE1(bench, text, s)",
     "GATED(x)": "do { if (SDT_ENABLED) DTRACE_PROBE1(bench, gated, x); } while (0)",
 }  # fmt: skip
+_BRANCH = '#include "branch.h"'  # the header of formats that are written after the compiler
 VARIANTS = {
     "none": Variant(dict.fromkeys(_OURS, "(void)0"), "", None),
     "sdt": Variant(_SDT, _SDT_INCLUDE, None),
-    "ours": Variant(_OURS),
-    "dtrace -h": Variant(_OURS, '#include "classic.h"', None),
-    "calls": Variant(_OURS, flags=("-DUSDT_PROBES_BY_CALL",)),
-    "nop5": Variant(_OURS, launcher=("--nop=nop5",)),
+    "header": Variant(_OURS, launcher=None),
+    "completed": Variant(_OURS, _BRANCH),
+    "calls": Variant(_OURS, _BRANCH, flags=("-DUSDT_PROBES_BY_CALL",)),
+    "nop5": Variant(_OURS, _BRANCH, launcher=("--nop=nop5",)),
 }
 # case -> (moves into argument registers in a pass, the function's body); N passes, `n` says how many.
 CASES = {
@@ -132,14 +133,14 @@ class Cost(NamedTuple):
 def build(folder: Path, compiler: str) -> list[str]:
     """Compile every variant of every case and link the program; return the functions' names in order."""
     (folder / "bench.d").write_text(PROVIDER)
-    run([USDTBUILD, "header", "--formats=dof", "bench.d", "-o", "bench.h"], folder)
-    run([sys.executable, "-m", "usdtbuild.dtrace", "-h", "-s", "bench.d", "-o", "classic.h"], folder)
+    run([USDTBUILD, "header", "bench.d", "-o", "bench.h"], folder)
+    run([USDTBUILD, "header", "--formats=dof", "bench.d", "-o", "branch.h"], folder)
     names = []
     for variant, (probes, include, launcher, more) in VARIANTS.items():
         macros = "\n".join(f"#define {name} {text}" for name, text in probes.items())
         before = [] if launcher is None else [sys.executable, PACKAGE / "launcher.py", *launcher, "--"]
         for number, (_, body) in enumerate(CASES.values()):
-            name = f"{variant.replace(' -', '_')}_{number}"
+            name = f"{variant}_{number}"
             names.append(name)
             text = SOURCE.format(include=include, macros=macros, name=name, body=body)
             (folder / f"{name}.c").write_text(text)
@@ -175,9 +176,9 @@ def rows(found: dict[str, Cost], missed: list[str], compiler: str) -> list[list[
         peer = found[f"sdt_{number}"]
         row = [case]
         for variant in VARIANTS:
-            cost = found[f"{variant.replace(' -', '_')}_{number}"]
+            cost = found[f"{variant}_{number}"]
             row.append(f"{cost.time:.2f} / {cost.instructions:.4g} / {cost.size}")
-            if variant in ("ours", "dtrace -h"):
+            if variant == "header":
                 over = (cost.time - peer.time, cost.instructions - peer.instructions - moves, cost.size - peer.size)
                 what = [f"{over[0]:+.2f} ns"] * (over[0] > MOST) + [f"{over[1]:+g} instructions"] * (over[1] > 0.01)
                 what += [f"{over[2]:+} bytes"] * (over[2] > 0)

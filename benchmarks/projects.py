@@ -6,9 +6,10 @@
 CPython has probes of its own, most of them behind is-enabled tests, one of which is run for each instruction of its
 interpreter; its build makes the header with `dtrace -h`. snappy has none: they are put where its compressor finds a
 match or emits a literal, and where its decompressor takes a tag, so that they are passed every dozen instructions.
-The variants are no probes, sys/sdt.h, `dtrace -h`, and `usdtbuild header` with the launcher; the last two as a
-branch or NOP of the header's own, and as calls (-DUSDT_PROBES_BY_CALL). Valgrind counts the instructions of a run,
-which are the same each time; ratios are to no probes. Sources come from Debian (tools/sources.py).
+The variants are no probes, sys/sdt.h, the header (CPython's is made by `dtrace -h`, under DTrace's names), and objects
+that are completed after the compiler, whose probes are branches, or calls (-DUSDT_PROBES_BY_CALL). Valgrind counts the
+instructions of a run, which are the same each time; ratios are to no probes. Sources come from Debian
+(tools/sources.py).
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ PYTHONS = {
     "sdt": ("dtrace", "", False, True),
     "dtrace -h": ("ours", "", False, True),
     "dtrace -h, calls": ("ours", CALLS, False, True),
-    "header": ("header", "", True, False),
-    "header, calls": ("header", CALLS, True, False),
+    "completed": ("header", "", True, False),
+    "completed, calls": ("header", CALLS, True, False),
 }
 # The objects that have probes (DTRACE_DEPS, and who else includes pydtrace.h); only these differ between variants.
 PROBED = ("Python/ceval.o", "Python/import.o", "Python/sysmodule.o", "Modules/gcmodule.o")
@@ -166,8 +167,8 @@ extern unsigned long codec_counts[6];
 #define CODEC_LITERAL(length) DTRACE_PROBE1(codec, literal, length)
 #define CODEC_MATCH(offset, length) DTRACE_PROBE2(codec, match, offset, length)
 #define CODEC_TAG(type, length) DTRACE_PROBE2(codec, tag, type, length)
-#elif defined(CLASSIC)
-#include "classic.h"
+#elif defined(BRANCH)
+#include "branch.h"
 #else
 #include "codec.h"
 #endif
@@ -200,9 +201,9 @@ int main(int, char **argv)
 SNAPPIES = {
     "none": ("-DUSDT_DISABLED", False),
     "sdt": ("-DSYSTEMTAP", False),
-    "dtrace -h": ("-DCLASSIC", False),
-    "header": ("", True),
-    "header, calls": (CALLS, True),
+    "header": ("", False),
+    "completed": ("-DBRANCH", True),
+    "completed, calls": (f"-DBRANCH {CALLS}", True),
     "counted": ("-DCOUNTED", False),
 }
 
@@ -214,8 +215,8 @@ def build_snappy(folder: Path, variants: list[str], compiler: str = "g++") -> di
     (folder / "codec.d").write_text(PROVIDER)
     (folder / "codec_probes.h").write_text(PROBES)
     (folder / "main.cc").write_text(MAIN)
-    run([USDTBUILD, "header", "--formats=dof", "codec.d", "-o", "codec.h"], folder)
-    run([sys.executable, "-m", "usdtbuild.dtrace", "-h", "-s", "codec.d", "-o", "classic.h"], folder)
+    run([USDTBUILD, "header", "codec.d", "-o", "codec.h"], folder)
+    run([USDTBUILD, "header", "--formats=dof", "codec.d", "-o", "branch.h"], folder)
     built = {}
     for variant in variants:
         flags, launched = SNAPPIES[variant]

@@ -37,6 +37,7 @@ class Variant(NamedTuple):
 VARIANTS = (
     Variant("none", "no probes", "#define TICK(n) (void)(n)\n", None),
     Variant("sdt", "sys/sdt.h", SDT, None),
+    Variant("header", "the header", OURS.replace("bench.h", "whole.h"), None),
     Variant("stapsdt", "SDT notes", OURS, ()),
     Variant("usdt", "notes for Oracle's DTrace", OURS, ("--formats=usdt", "--target-os=oracle")),
     Variant("dof", "DOF, addresses as distances", OURS, ("--formats=dof", "--target-os=freebsd")),
@@ -81,6 +82,7 @@ def main() -> None:
     rows = []
     with workspace() as folder:
         (folder / "bench.d").write_text(PROVIDER)
+        run([USDTBUILD, "header", "bench.d", "-o", "whole.h"], folder)
         run([USDTBUILD, "header", "--formats=dof", "bench.d", "-o", "bench.h"], folder)
         found = {}
         for number, variant in enumerate(VARIANTS):
