@@ -15,6 +15,7 @@ import re
 import struct
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from usdtbuild.formats.operands import CONSTANT, MEMORY, REGISTER, Operand, pars
 from usdtbuild.machines.numbers import EM_X86_64
 from usdtbuild.tracing.filters import Filter
 from usdtbuild.tracing.hosts.x86_64 import NUMBERS, full_register
-from usdtbuild.tracing.measures import Cell, Measure, Table, class_of
+from usdtbuild.tracing.measures import Cell, Measure, Table, Unpaired, class_of
 from usdtbuild.tracing.model import (
     COUNT,
     FLOAT,
@@ -44,11 +45,11 @@ from usdtbuild.tracing.model import (
 from usdtbuild.tracing.patch import evaluated, tables, x86_64
 from usdtbuild.tracing.patch.code import Back, Routines, Through
 from usdtbuild.tracing.plan import Plan
-from usdtbuild.tracing.predicates import Compare, Joined, NotHereError, Tally, lower
+from usdtbuild.tracing.predicates import BEGIN, END, Compare, Joined, NotHereError, Tally, lower
 
 MODULE = Module("/bin/app", 0, "", EM_X86_64)
 WORDS, STACK, RED_ZONE = 48, 16, 32
-TABLE_SIZE = 3 << 20
+TABLE_SIZE = 4 << 20
 
 
 def operands_of(text: str) -> tuple[Operand, ...]:
@@ -70,39 +71,39 @@ class Machine:
         loaded = ctypes.CDLL(str(library))
         self._run = loaded.run_code
         self._run.argtypes, self._run.restype = [ctypes.c_void_p] * 3, None
-        self._memory = mmap.mmap(-1, 4 * 4096 + TABLE_SIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-        self.at = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self.memory = mmap.mmap(-1, 4 * 4096 + TABLE_SIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        self.at = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         back = ctypes.cast(loaded.code_is_back, ctypes.c_void_p).value or 0
         self.slot, self.counter, self.data = self.at + 8192, self.at + 8200, self.at + 12288
         self.table = self.at + 16384
-        self._memory[8192:8200] = struct.pack("<Q", back)
+        self.memory[8192:8200] = struct.pack("<Q", back)
         made, self.calls = x86_64.counting_routines(self.at, 0, None)
         assert len(made) <= evaluated.ROUTINES_SIZE
-        self._memory[: len(made)] = made
+        self.memory[: len(made)] = made
         self._free = 4096
         self.wild = 16  # nobody may map the first page
 
     def fill(self, offset: int, data: bytes) -> None:
         """Put data where operands may point to."""
-        self._memory[12288 + offset : 12288 + offset + len(data)] = data
+        self.memory[12288 + offset : 12288 + offset + len(data)] = data
 
     def read(self, tally: Tally, operands: Sequence[Operand]) -> Table:
         """Return what the table says, and empty it."""
-        found = tables.read(self._memory, 16384, tables.Place(0, tally.measure, 0, *tally.signs(operands)))
-        self._memory[16384:] = bytes(TABLE_SIZE)
+        found = tables.read(self.memory, 16384, tables.Place(0, tally.measure, 0, *tally.signs(operands)))
+        self.memory[16384:] = bytes(TABLE_SIZE)
         return found
 
     def runs(self, stub: Callable[[int, Routines, int, Back], bytes], state: Sequence[int]) -> int:
         """Run a stub with registers, stack and red zone; return how often it has counted. All else stays as it was."""
         made = stub(self.at + self._free, self.calls, self.counter, Through(self.slot))
         assert len(made) <= 4096
-        self._memory[self._free : self._free + len(made)] = made
-        self._memory[8200:8208] = bytes(8)
+        self.memory[self._free : self._free + len(made)] = made
+        self.memory[8200:8208] = bytes(8)
         given, found = (ctypes.c_uint64 * WORDS)(*state), (ctypes.c_uint64 * WORDS)()
         self._run(self.at + self._free, ctypes.addressof(given), ctypes.addressof(found))
         changed = [index for index in range(WORDS) if index != NUMBERS["rsp"] and given[index] != found[index]]
         assert not changed, f"changed: {changed}\n{made.hex(' ')}"
-        return int(struct.unpack("<Q", self._memory[8200:8208])[0])
+        return int(struct.unpack("<Q", self.memory[8200:8208])[0])
 
 
 @pytest.fixture(scope="module")
@@ -368,6 +369,54 @@ def test_a_full_table_counts_the_rest_together(classes: bool, room: int, machine
     assert sum(cell.total for cell in cells) == sum(numbers)
     assert 0.95 * room < len(found.cells) <= room
     assert set(found.cells) <= set(numbers)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("by", ["", "a", "thread"])
+def test_random_begins_and_ends_are_paired(by: str, seed: int, machine: Machine) -> None:
+    """As a stack pairs them; each that doesn't pass, or has no key, takes its place there."""
+    choice, operands = random.Random(seed), operands_of("-8@(%rdi) 4@%esi")
+    measure = Measure(by, classes=True, pair=("begin", "end"))
+    waiting: list[tuple[int | None, bool]] = []
+    paired, wanted, tally = Counter[int | None](), Unpaired(), {}
+    for side in (BEGIN, END):
+        tally[side] = Tally(measure, {"": None, "a": 0, "thread": -1}[by], None, side)
+    predicate = lower(Filter("b != 3"), target_of(operands), operands)
+    pairs = machine.table + tables.size(measure)
+    for number in range(600):
+        side = BEGIN if choice.random() < (0.9 if number < 120 else 0.4) else END
+        key, status, readable = choice.choice((-5, 0, 7, 1 << 40)), choice.randrange(5), choice.random() < 0.8
+        machine.fill(0, struct.pack("<q", key))
+        state = [choice.getrandbits(64) for _ in range(WORDS)]
+        state[NUMBERS["rdi"]], state[NUMBERS["rsi"]] = machine.data if readable else machine.wild, status
+
+        def stub(at: int, calls: Routines, counter: int, back: Back, side: str = side) -> bytes:
+            action = evaluated.Action(predicate, operands, counter, [(tally[side], machine.table)], pairs)
+            made = evaluated.stub(x86_64.WORDS, at, action, calls, back)
+            assert len(made) <= x86_64.WORDS.size + x86_64.WORDS.comparison_size * 3
+            return made
+
+        assert machine.runs(stub, state) == 1
+        own = {"": 0, "a": key if readable else None, "thread": threading.get_native_id()}[by]
+        if side == BEGIN:
+            waiting.append((own, status != 3))
+        elif not waiting:
+            wanted = wanted._replace(without_begin=wanted.without_begin + 1)
+        elif len(waiting) > 63:
+            waiting.pop()
+            wanted = wanted._replace(deep=wanted.deep + 1)
+        else:
+            begun, passes = waiting.pop()
+            found = own if begun is None else begun
+            if passes and found is None:
+                wanted = wanted._replace(without_key=wanted.without_key + 1)
+            elif passes:
+                paired[found] += 1
+    found_pairs = tables.read_pairs(machine.memory, 16384 + tables.size(measure))
+    table = machine.read(Tally(measure, 0, None), operands)
+    assert found_pairs == wanted._replace(open=sum(passes for _, passes in waiting[:63]))
+    assert {key: cell.count for key, cell in table.cells.items()} == paired
+    assert all(cell.classes.total() == cell.count and cell.least <= cell.most for cell in table.cells.values())
 
 
 @pytest.mark.parametrize(("operand", "number"), [("8@%rdi", (1 << 64) - 1), ("-8@%rdi", 1 << 63), ("-8@%rdi", 1)])

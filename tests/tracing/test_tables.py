@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from usdtbuild.errors import UsageError
+from usdtbuild.tracing.filters import Filter
 from usdtbuild.tracing.job import Job, Stood
 from usdtbuild.tracing.model import ENTER, EXIT, Event, Refusal, Report, Stops
 from usdtbuild.tracing.outputs.bars import Distribution, duration
@@ -163,7 +164,7 @@ def test_what_there_is_not(make: Any, words: tuple[str, ...], said: str) -> None
 
 
 def test_latency_by_thread() -> None:
-    found = lines(written(Latency, "request-start", "server:request-done"))
+    found = lines(written(Latency, "request-start", "server:request-done", "", 10))
     assert found[0] == "request-start to server:request-done: 2 pairs"
     assert found[1].startswith("min 5.00 us mean 5.00 us p50 5.00 us")
     assert found[-5:] == [
@@ -181,11 +182,34 @@ def test_latency_by_key_pairs_across_threads_and_recursion_pairs_the_youngest() 
         (60, 1, 0, (3, None)), (61, 1, 1, (3, 0)), (90, 1, 1, (3, 0)), (91, 1, 1, (3, 0)),
     ]  # fmt: skip
     events = [Event(time, 1, tid, number, values) for time, tid, number, values in hits]
-    found = lines(written(Latency, "request-start", "request-done", "id", events=events))
+    found = lines(written(Latency, "request-start", "request-done", "id", 10, events=events))
     assert found[0] == "request-start to request-done by id: 4 pairs"
     assert found[1].startswith("min 1 ns mean 24 ns p50 25 ns p90 40 ns")
     assert [line.split()[0] for line in found if " thread " in line] == ["40", "30", "25", "1"]
     assert found[-2:] == ["not paired: 1 ends had no begin", LOST]
+
+
+def test_latency_by_a_value_of_the_begin_or_else_of_the_end_with_a_filter_of_pairs() -> None:
+    hits = [
+        (0, 1, 0, (1, None)), (10, 1, 0, (2, None)), (30, 1, 1, (2, 5)), (50, 1, 1, (1, 7)),
+        (60, 1, 0, (2, None)), (64, 1, 1, (2, 7)), (70, 1, 1, (2, 7)), (80, 1, 0, (3, None)), (81, 1, 0, (1, None)),
+    ]  # fmt: skip
+    events = [Event(time, 1, tid, number, values) for time, tid, number, values in hits]
+
+    def rows(by: str, where: str = "") -> list[str]:
+        made = Filter(where) if where else None
+        return lines(written(Latency, "request-start", "request-done", by=by, where=made, events=events))[3:]
+
+    end = ["not paired: 1 ends had no begin", LOST]
+    two = "not paired: 2 begins had no end by the end of the trace"
+    one = two.replace("2", "1")
+    assert rows("id") == ["calls total mean p50 p99 max id", "1 50 ns 50 ns 50 ns 50 ns 50 ns 1",
+                          "2 24 ns 12 ns 4 ns 20 ns 20 ns 2", two, *end]  # fmt: skip
+    assert rows("status")[1:3] == ["2 54 ns 27 ns 4 ns 50 ns 50 ns 7", "1 20 ns 20 ns 20 ns 20 ns 20 ns 5"]
+    assert rows("status", "id != 1")[1:] == ["1 20 ns 20 ns 20 ns 20 ns 20 ns 5", "1 4 ns 4 ns 4 ns 4 ns 4 ns 7",
+                                             one, *end]  # fmt: skip
+    assert rows("id", "status == 7")[1:3] == ["1 50 ns 50 ns 50 ns 50 ns 50 ns 1", "1 4 ns 4 ns 4 ns 4 ns 4 ns 2"]
+    assert rows("thread", "id == 2")[1:] == ["2 24 ns 12 ns 4 ns 20 ns 20 ns 1", *end]
 
 
 def test_quantiles_are_right_to_a_thousandth() -> None:
@@ -200,7 +224,7 @@ def test_quantiles_are_right_to_a_thousandth() -> None:
     times.sort()
     for part in (0.001, 0.5, 0.9, 0.99, 0.999, 1):
         exact = times[max(0, round(part * len(times) + 0.499999) - 1)]
-        assert made._quantile(part) == pytest.approx(exact, rel=0.001)
+        assert made._of("").quantile(part) == pytest.approx(exact, rel=0.001)
 
 
 def test_the_slowest_are_the_slowest() -> None:

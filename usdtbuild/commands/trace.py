@@ -102,7 +102,8 @@ class _Ordered(click.Command):
 @click.option(
     "--sum", "sum_of", metavar="ARG", help="Sum, mean, least and greatest of an argument; with --by for each key."
 )
-@click.option("--latency", nargs=2, metavar="BEGIN END", help="How long it takes from one probe to another.")
+@click.option("--latency", nargs=2, metavar="BEGIN END",
+              help="How long it takes from one probe to another; with --by for each key.")  # fmt: skip
 @click.option("--key", metavar="ARG", help="With --latency: pair hits by this argument, not by thread.")
 @click.option("--report", is_flag=True, help="Functions with their calls, total and own time; from inside.")
 @click.option("--graph", is_flag=True, help="Who calls whom, with the same numbers.")
@@ -204,7 +205,10 @@ def command(
     if report or graph:
         _end(_show_calls(job, report, graph, top, duration))
     passing = sieve.filter if sieve is not None else None
-    job = job.adding_up(passing, measures(wishes)) if needs(wishes) != EVENTS else job.passing(passing)
+    if wishes.only_pairs:
+        wishes, sieve = wishes._replace(where=passing), None
+    elsewhere = passing if sieve is not None else None
+    job = job.adding_up(passing, measures(wishes)) if needs(wishes) != EVENTS else job.passing(elsewhere)
     try:
         with _tracer(job) as session, Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
             code = _trace(session, output, sieve, duration, limit, verbose, require_hits)

@@ -24,10 +24,11 @@ from .notice import Notice, plan_for
 from .numbering import Numbering
 from .own_returns import in_place
 from .patch import engine as patch
+from .patch import machine
 from .patch.evaluated import asked
 from .patch.rings import FIRST
 from .plan import Plan
-from .predicates import NotHereError
+from .predicates import NotHereError, side_of
 from .selection import select
 from .tracer import TRACERS, Ability
 from .trap.breakpoints import Breakpoints
@@ -63,6 +64,8 @@ class Process:
         self.notice: Notice | None = None
         self.shares_memory = False  # a child of vfork, until its exec
         self.parent = parent
+        # Where begins of pairs wait for their ends; 0: hits of pairs are recorded; None: there were none yet.
+        self.pairs: int | None = parent.pairs if parent is not None else None
         if parent is not None:  # forked: it has a copy of everything, armed like the first
             self.loader, self.notice = parent.loader, parent.notice
             self.modules = dict(parent.modules)
@@ -180,7 +183,7 @@ class Arming:
         found: Tables = {}
         for one in self._engines:
             for key, table in one.tables().items():
-                found.setdefault(key, Table({}, Cell())).plus(table)
+                found[key] = found.get(key, Table({}, Cell())).plus(table)
         return found
 
     @property
@@ -276,6 +279,7 @@ class Arming:
         if not evaluating.evaluates:
             self._arm_plan(process, plan)
             return
+        targets = self._without_pairs(process, evaluating)
         here = tuple(target for target in targets if self._is_evaluated_in_place(target, evaluating))
         if here:
             self._arm_plan(process, evaluating._replace(targets=here))
@@ -283,12 +287,38 @@ class Arming:
         if others:
             self._arm_plan(process, plan._replace(what=RECORD, targets=others))
 
+    def _without_pairs(self, process: Process, plan: Plan) -> Sequence[Target]:
+        """Arm those of the targets that are hits of pairs, all in place or all with records; return the others."""
+        sided = tuple(one for one in plan.targets if any(side_of(measure, one) for measure in plan.measures))
+        others = tuple(one for one in plan.targets if one not in sided)
+        if not sided:
+            return others
+        pairs, plan = process.pairs, plan._replace(targets=sided)
+        reason = "" if pairs != 0 else "so are those before"
+        if not all(self._is_evaluated_in_place(target, plan) for target in sided):
+            reason = "arguments are"
+        if not machine.here().PAIRS:
+            reason = "this machine's stubs can't pair hits"
+        reason = reason or patch.why_not(process.pid, sided[0].module.machine)
+        if not reason:
+            refused, reason = self._patch(process, plan._replace(pairs=pairs or 0), ())
+            self.tell_refusals(refused)
+        layout = process.engines[-1].layout if process.engines and not reason else None
+        process.pairs = 0 if reason else pairs or (layout.pairs if layout is not None else 0)
+        if reason:
+            if pairs:
+                text = "warning: some begins and ends are in different files, and can't be paired"
+                self.worker.tell(job.Noted(f"{text}: {reason}", always=True))
+            self.worker.tell(job.Noted(f"pairs are found after the hit: {reason}"))
+            self._arm_plan(process, plan._replace(what=RECORD, where=None, measures=()))
+        return others
+
     def _is_evaluated_in_place(self, target: Target, plan: Plan) -> bool:
         """Whether arguments can be evaluated where a target is hit; if not, the front does it, with records of all."""
         if Ability.EVALUATE not in self._can:
             return False
         try:
-            if plan.where is not None:
+            if plan.where is not None and not any(side_of(measure, target) for measure in plan.measures):
                 plan.where.compile(target)
             found = [(asked(plan, target, site.operands)[1], site.operands) for site in target.sites]
             if len({tuple(one.signs(operands) for one in tallies) for tallies, operands in found}) > 1:

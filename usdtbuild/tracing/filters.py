@@ -7,6 +7,7 @@ nothing: each comparison with it is false, under `not` too. Nothing here knows w
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import operator
 import re
@@ -97,6 +98,13 @@ class Filter:
         """Return a predicate that tells whether a hit with these values passes. Raises FilterError for arguments that
         the probe doesn't have."""
         return self._compiled(self.tree, target, False)
+
+    def is_for(self, target: Target) -> bool:
+        """Whether it can be compiled for a target."""
+        with contextlib.suppress(FilterError):
+            self.compile(target)
+            return True
+        return False
 
     def _compiled(self, tree: Tree, target: Target, negated: bool) -> Test:
         if isinstance(tree, Comparison):

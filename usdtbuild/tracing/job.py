@@ -72,9 +72,10 @@ class Job(NamedTuple):
     def adding_up(self, where: Filter | None, measures: tuple[Measure, ...] = ()) -> Job:
         """Return the job for one who wants no hits, only how many pass or what they add up to.
 
-        Whether a return passes may depend on its call, so a filter of both needs hits.
+        Whether a return passes may depend on its call, so a filter of both needs hits; so do pairs of both, whose
+        calls may be left without one.
         """
-        if where is not None and self.wanted.returns:
+        if (where is not None or any(measure.pair for measure in measures)) and self.wanted.returns:
             return self
         return self._replace(what=COUNT, where=where, measures=measures)
 

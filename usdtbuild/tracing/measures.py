@@ -6,8 +6,10 @@ The same whether hits are added up where they happen (`patch.tables`) or, as eve
 from __future__ import annotations
 
 from collections import Counter
+from operator import add
 from typing import NamedTuple
 
+ALL = -1  # stands for a target's number where a table is of none alone
 THREAD, PROCESS = "thread", "process"  # keys that every hit has, where no argument is called so
 _CLASS_BITS = 3  # 2^3 classes for each power of two: whatever stands for one is at most 6 % wrong
 
@@ -15,13 +17,29 @@ _CLASS_BITS = 3  # 2^3 classes for each power of two: whatever stands for one is
 class Measure(NamedTuple):
     """What is added up: hits by the key `by` ('': all together), and of them the argument `of` ('': only counts).
 
-    `step`: keys are told apart by their quotient only. `classes`: values are counted by class, too.
+    `step`: keys are told apart by their quotient only. `classes`: values are counted by class, too. `pair`: what is
+    added up is how long it takes from a hit of the first of these probes to the next of the second, in a thread.
     """
 
     by: str = ""
     of: str = ""
     step: float = 0
     classes: bool = False
+    pair: tuple[str, str] | None = None
+
+
+class Unpaired(NamedTuple):
+    """How many hits belong to no pair, by reason; `deep` and `many`: there was no room for the begin."""
+
+    without_begin: int = 0
+    deep: int = 0
+    many: int = 0
+    without_key: int = 0
+    open: int = 0
+
+    def plus(self, other: Unpaired) -> Unpaired:
+        """Return the sums."""
+        return Unpaired(*map(add, self, other))
 
 
 class Cell:
@@ -63,16 +81,22 @@ class Cell:
 
 
 class Table(NamedTuple):
-    """Cells by key (0 where there is none); `others` are all hits whose key came when the table was full."""
+    """Cells by key (0 where there is none); `others` are all hits whose key came when the table was full.
+
+    Of pairs the one for ALL has how many are `unpaired`, and the `rate` of the clock of all others: ticks a nanosecond.
+    """
 
     cells: dict[int, Cell]
     others: Cell
+    unpaired: Unpaired = Unpaired()
+    rate: float = 0.0
 
-    def plus(self, other: Table) -> None:
-        """Add another table."""
+    def plus(self, other: Table) -> Table:
+        """Add another table; return this one."""
         for key, cell in other.cells.items():
             self.cells.setdefault(key, Cell()).plus(cell)
         self.others.plus(other.others)
+        return self._replace(unpaired=self.unpaired.plus(other.unpaired), rate=self.rate or other.rate)
 
 
 # By target's number and measure.

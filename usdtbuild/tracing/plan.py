@@ -15,7 +15,7 @@ class Plan(NamedTuple):
 
     `buffer_size` is how many bytes each ring of an engine that has rings may hold. `returns`: returns are watched too,
     so breakpoints may come where calls return to. `where`: only hits that pass it are counted or recorded. `measures`:
-    what is added up of them, too.
+    what is added up of them, too. `pairs`: where in the process begins of pairs wait already, 0 if nowhere.
     """
 
     what: str
@@ -25,6 +25,7 @@ class Plan(NamedTuple):
     returns: bool = False
     where: Filter | None = None
     measures: tuple[Measure, ...] = ()
+    pairs: int = 0
 
     @property
     def evaluates(self) -> bool:

@@ -15,6 +15,7 @@ from . import measures
 from .arguments import is_floating
 from .filters import OPPOSITES, Comparison, argument_index
 from .model import FLOAT, STRING
+from .selection import is_meant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,11 +65,16 @@ def lower(wanted: Filter, target: Target, operands: Sequence[Operand]) -> Predic
 
 class Tally(NamedTuple):
     """A measure at a site: the index of the operand that is the key (None: no key; `THREAD`, `PROCESS`: their number),
-    and of that which is added up (None: hits are only counted)."""
+    and of that which is added up (None: hits are only counted).
+
+    Of a pair, `side` says which hit it is, and `tested` whether the filter can be answered there.
+    """
 
     measure: Measure
     key: int | None
     of: int | None
+    side: str = ""
+    tested: bool = True
 
     def signs(self, operands: Sequence[Operand]) -> tuple[bool, bool]:
         """Return whether the key and the value are signed."""
@@ -77,6 +83,7 @@ class Tally(NamedTuple):
 
 
 THREAD, PROCESS = -1, -2
+BEGIN, END = "begin", "end"
 _OWN = {measures.THREAD: THREAD, measures.PROCESS: PROCESS}
 
 
@@ -84,16 +91,25 @@ def tallies(wanted: Sequence[Measure], target: Target, operands: Sequence[Operan
     """Return measures at a site of a target, those of which it has the arguments. Raises NotHereError."""
     lowering, found = _Lowering(target, operands), []
     for measure in wanted:
+        side = side_of(measure, target)
+        if measure.pair and not side:
+            continue
         key = lowering.measured(measure.by)
         if key is None and measure.by in _OWN:
             key = _OWN[measure.by]
         of = lowering.measured(measure.of)
-        if (measure.by and key is None) or (measure.of and of is None):
+        if (measure.by and key is None and not side) or (measure.of and of is None):
             continue
         if not isinstance(measure.step, int) or measure.step >= 1 << 63:
             raise NotHereError("steps are no integers")
-        found.append(Tally(measure, key, of))
+        found.append(Tally(measure, key, of, side))
     return found
+
+
+def side_of(measure: Measure, target: Target) -> str:
+    """Return which hit of a pair a target's is; '' for neither."""
+    sides = zip((BEGIN, END), measure.pair or ())
+    return next((side for side, pattern in sides if is_meant(target, pattern)), "")
 
 
 def value_range(operand: Operand) -> tuple[int, int]:

@@ -126,6 +126,13 @@ def called(target: Target) -> tuple[str, ...]:
     return tuple(f"{name}:return" for name in names) if target.kind in {EXIT, RETURN} else names
 
 
+def is_meant(target: Target, pattern: str) -> bool:
+    """Whether a pattern of a probe, or of a function, is for a target."""
+    whole = (target.title, target.name) if target.provider else called(target)
+    names = {*whole, *(name.replace("__", "-") for name in whole)}
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names)
+
+
 def matches(names: Sequence[str], pattern: str) -> bool:
     """Whether a pattern matches one of these names, or is one: `operator[]` is both."""
     return pattern in names or any(fnmatch.fnmatchcase(name, pattern) for name in names)

@@ -33,19 +33,25 @@ class Distribution:
         """Count a value. NaN and infinite ones belong to no class, and are left out."""
         if not math.isfinite(value):
             return
-        if self._step:
-            whole = isinstance(value, int) and isinstance(self._step, int)  # whose quotient might be rounded
-            number = int(value // self._step) if whole else math.floor(value / self._step)
-        else:
-            number = (_decade if self._decimal else class_of)(value)
-        self._fine[number] += 1
+        self._fine[self.class_of(value)] += 1
         self.all.add(value)
+
+    def class_of(self, value: float) -> int:
+        """Return the number of a value's class."""
+        if not self._step:
+            return (_decade if self._decimal else class_of)(value)
+        whole = isinstance(value, int) and isinstance(self._step, int)  # whose quotient might be rounded
+        return int(value // self._step) if whole else math.floor(value / self._step)
 
     def take(self, cell: Cell, classes: Mapping[int, int]) -> None:
         """Take values that were counted elsewhere, by the same classes."""
         self._fine.update(classes)
         self.all.plus(cell)
         self.unsorted += max(0, cell.count - sum(classes.values()))
+
+    def plus(self, other: Distribution) -> None:
+        """Take those of another of the same kind."""
+        self.take(other.all, other._fine)
 
     def quantile(self, part: float) -> int:
         """Return what so many of the values don't exceed: within 6 %, or within a step."""

@@ -39,7 +39,7 @@ class By:
     def start(self, targets: Sequence[Target]) -> None:
         """Find the arguments. Raises UsageError, but not for targets that come later: those it leaves out."""
         known, self._targets = len(self._targets), targets
-        self._places = dict.fromkeys(range(len(targets)), 0) if not self._name else _keys(self._name, targets)
+        self._places = dict.fromkeys(range(len(targets)), 0) if not self._name else keys(self._name, targets)
         self._values = find_argument("--sum", self._of, targets) if self._of else {}
         for option, places, wrong, why in (
             ("--by", self._places if self._name else {}, FLOAT, "a floating-point number, of which no two are alike"),
@@ -63,8 +63,8 @@ class By:
             place = self._places.get(event.target)
             if place is None:
                 continue
-            key = _value(event, place) if self._name else 0
-            value = _value(event, self._values[event.target]) if self._of else 0
+            key = value_of(event, place) if self._name else 0
+            value = value_of(event, self._values[event.target]) if self._of else 0
             if value is not MISSING and isinstance(value, (int, float)) and not isinstance(value, Unreadable):
                 self._cell(event.target, key).add(value)
 
@@ -77,8 +77,7 @@ class By:
         return seen.setdefault(shown, Cell())
 
     def _argument(self, number: int) -> Argument:
-        place = self._places[number]
-        return self._targets[number].arguments[place] if place >= 0 else _NUMBER
+        return argument_of(self._targets[number], self._places[number])
 
     def tables(self, tables: Tables, passed: Mapping[int, int]) -> None:
         """Take what was added up where hits came; a key that is in no table could not be read."""
@@ -161,7 +160,7 @@ class By:
         ]
 
 
-def _keys(name: str, targets: Sequence[Target]) -> dict[int, int]:
+def keys(name: str, targets: Sequence[Target]) -> dict[int, int]:
     """Return, for each target that has the key, its argument's index, or what stands for it. Raises UsageError."""
     if name not in _OWN:
         return find_argument("--by", name, targets)
@@ -170,7 +169,13 @@ def _keys(name: str, targets: Sequence[Target]) -> dict[int, int]:
     return {**found, **(find_argument("--by", name, with_argument) if with_argument else {})}
 
 
-def _value(event: Event, place: int) -> Value:
+def argument_of(target: Target, place: int) -> Argument:
+    """Return the argument of a target that `keys` says."""
+    return target.arguments[place] if place >= 0 else _NUMBER
+
+
+def value_of(event: Event, place: int) -> Value:
+    """Return a hit's value at a place that `keys` says."""
     if place < 0:
         return event.tid if place == _OWN[THREAD] else event.pid
     return event.values[place] if place < len(event.values) else MISSING

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ...outputs import Outputs
+    from ..filters import Filter
     from ..measures import Tables
     from ..model import Event, Report, Target, Totals
     from . import Output
@@ -42,7 +43,7 @@ _COUNTS = (".json", ".jsonl", ".csv")  # what --count is written to for programs
 class Wishes(NamedTuple):
     """What the command line asks for. `heading` says what is traced; `top`: rows of tables, 0 for their own number;
     `live`: the terminal is ours alone, so tables may be kept up to date on it. `folded`: nothing in particular is
-    traced.
+    traced. `where` is the filter; outputs get what has passed it, but pairs alone get all, and apply it themselves.
     """
 
     counting: bool = False
@@ -56,6 +57,13 @@ class Wishes(NamedTuple):
     heading: str = ""
     live: bool = False
     folded: bool = False
+    where: Filter | None = None
+
+    @property
+    def only_pairs(self) -> bool:
+        """Whether nothing is shown but how long it takes from one probe to another."""
+        others = self.counting or self.histogram or self.sum
+        return bool(self.latency) and not others and all(PurePath(name).suffix in TEXT for name in self.files)
 
 
 class All:
@@ -182,6 +190,8 @@ def needs(wishes: Wishes) -> str:
 
 def measures(wishes: Wishes) -> tuple[Measure, ...]:
     """Return what the tables need of hits, if no output needs more. Raises UsageError."""
+    if wishes.latency:
+        return (Measure(wishes.by, classes=True, pair=wishes.latency),)
     found = [Measure(wishes.by, wishes.sum)] if wishes.by or wishes.sum else []
     return (*found, *([histogram_of(wishes.histogram)] if wishes.histogram else []))
 
@@ -208,11 +218,13 @@ def _shown(wishes: Wishes) -> tuple[Callable[[IO[str]], Output], ...]:
         found.append(lambda stream: _made("count", "Count", stream, wishes.live, wishes.folded, wishes.top))
     if wishes.histogram:
         found.append(lambda stream: _made("histogram", "Histogram", stream, wishes.histogram))
-    if wishes.by or wishes.sum:
+    if wishes.sum or (wishes.by and not wishes.latency):
         found.append(lambda stream: _made("by", "By", stream, wishes.by, of=wishes.sum, **top))
     if wishes.latency:
         begin, end = wishes.latency
-        found.append(lambda stream: _made("latency", "Latency", stream, begin, end, wishes.key, **top))
+        alone = wishes.only_pairs
+        found.append(lambda stream: _made("latency", "Latency", stream, begin, end, wishes.key, by=wishes.by,
+                                          where=wishes.where if alone else None, alone=alone, **top))  # fmt: skip
     return tuple(found)
 
 

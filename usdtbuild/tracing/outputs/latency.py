@@ -1,50 +1,102 @@
-"""How long it takes from one probe to another: quantiles, a distribution, and the slowest pairs with their arguments.
+"""How long it takes from one probe to another: quantiles, and a distribution, or a row for each value of an argument.
 
 A pair are the hits of one thread, or, with a key, those of one process that have the same value of an argument. An
-end belongs to the youngest begin that waits for it.
+end belongs to the youngest begin that waits for it. Pairs of threads are found where the hits come, if nothing else is
+asked for: of the slowest ones the arguments are only known from records.
+
+A filter is for pairs: it is answered by the begin, if that has the arguments, else by the end, and hits that don't pass
+are paired like all others. So is the value that pairs are told apart by.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import heapq
+from collections import Counter
 from typing import IO, TYPE_CHECKING
 
 from ...errors import UsageError
 from ..filters import argument_index, said_arguments
+from ..measures import ALL, Cell, Measure, bounds
 from ..model import CALL, ENTER, MISSING
-from ..selection import called
+from ..selection import is_meant
 from ..stops import said_of
-from . import EVENTS
+from . import EVENTS, KEYS
 from .bars import Distribution, duration, round_duration
+from .by import argument_of, keys, value_of
 from .values import argument_names, title, value_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from ..filters import Filter, Test
+    from ..measures import Tables
     from ..model import Event, Report, Target, Totals, Value
 
-    Key = int | tuple[int, Value]
+    Slot = int | tuple[int, Value]
 
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
+_ROWS = 20
 _MOST_WAITING = 1_000_000
 _SHIFT = 10  # durations are told apart to 1 part in 1024
+
+
+class _Times:
+    """Durations in nanoseconds, by class and added up."""
+
+    def __init__(self) -> None:
+        self.seen, self._classes = Distribution(decimal=True), Counter[int]()
+
+    def add(self, lasted: int) -> None:
+        """Add one."""
+        self.seen.add(lasted)
+        self._classes[_class(lasted)] += 1
+
+    def take(self, cell: Cell, rate: float) -> None:
+        """Add those that have been added up elsewhere, by a clock that ticks so often in a nanosecond."""
+        drawn: Counter[int] = Counter()
+        for number, count in cell.classes.items():
+            middle = int(min(max(sum(bounds(number)) / 2, cell.least), cell.most) / rate)
+            drawn[self.seen.class_of(middle)] += count
+            self._classes[_class(middle)] += count
+        self.seen.take(Cell(cell.count, cell.total / rate, int(cell.least / rate), int(cell.most / rate)), drawn)
+
+    def plus(self, other: _Times) -> None:
+        """Add others."""
+        self.seen.plus(other.seen)
+        self._classes.update(other._classes)
+
+    def quantile(self, part: float) -> float:
+        """Return the least duration that so many don't exceed, to a class, and within the extremes."""
+        wanted, seen = part * self._classes.total(), 0
+        for number in sorted(self._classes):
+            seen += self._classes[number]
+            if seen >= wanted:
+                return min(max(_middle(number), self.seen.all.least), self.seen.all.most)
+        return self.seen.all.most
 
 
 class Latency:
     """Writes what it found at the end."""
 
-    needs = EVENTS
-
-    def __init__(self, stream: IO[str], begin: str, end: str, key: str = "", top: int = 10) -> None:
+    def __init__(
+        self, stream: IO[str], begin: str, end: str, key: str = "", top: int = 0, *, by: str = "",
+        where: Filter | None = None, alone: bool = False,
+    ) -> None:  # fmt: skip
+        """`top`: so many of the slowest pairs are shown, or, with `by`, so many rows. `alone`: nothing else is shown,
+        so hits need no records."""
         self._stream, self._begin, self._end, self._key, self._top = stream, begin, end, key, top
+        self._by, self._where = by, where
+        self.needs = KEYS if alone and not key and (by or not top) else EVENTS
         self._targets: Sequence[Target] = ()
         self._begins: dict[int, int] = {}  # number -> index of the key argument
         self._ends: dict[int, int] = {}
-        self._waiting: dict[Key, list[Event]] = {}
+        self._values: dict[int, int] = {}  # number -> place of what pairs are told apart by
+        self._tests: dict[int, Test] = {}
+        self._waiting: dict[Slot, list[Event]] = {}
         self._is_waiting = self._without_begin = self._without_key = self._dropped = self._order = 0
-        self._classes: dict[int, int] = {}
-        self._seen = Distribution(decimal=True)
+        self._deep = self._many = self._open_elsewhere = 0
+        self._times: dict[str, _Times] = {}
+        self._rest = _Times()
         self._first: int | None = None
         self._slowest: list[tuple[int, int, Event, Event]] = []  # a heap: the least slow first, of those the last
 
@@ -56,9 +108,17 @@ class Latency:
         both = set(self._begins) & set(self._ends)
         if both and not known:
             raise UsageError(f"--latency: {title(targets[min(both)])} is meant by both names")
+        sides = [targets[number] for number in (*self._begins, *self._ends)]
+        if self._by and sides:
+            self._values = keys(self._by, sides)
+        if self._where is not None and sides:
+            where = self._where
+            self._tests = {one.number: where.compile(one) for one in sides if where.is_for(one)}
+            if not self._tests:
+                where.compile(sides[0])
 
     def _side(self, pattern: str, known: int) -> dict[int, int]:
-        found = [target for target in self._targets if _is_meant(target, pattern)]
+        found = [target for target in self._targets if is_meant(target, pattern)]
         if self._targets and not found:
             names = ", ".join(sorted({title(target) for target in self._targets})[:10])
             raise UsageError(f"--latency: no probe {pattern} is traced; there are {names}")
@@ -80,7 +140,7 @@ class Latency:
             elif event.target in self._ends:
                 self._close(event)
 
-    def _slot(self, event: Event, place: int) -> Key | None:
+    def _slot(self, event: Event, place: int) -> Slot | None:
         if not self._key:
             return event.tid
         value = event.values[place] if place < len(event.values) else MISSING
@@ -112,9 +172,14 @@ class Latency:
         if not waiting:
             del self._waiting[slot]
         lasted = max(0, event.own - begin.own if event.tid == begin.tid else event.time - begin.time)
-        self._seen.add(lasted)
-        number = _class(lasted)
-        self._classes[number] = self._classes.get(number, 0) + 1
+        test = self._tests.get(event.target)
+        passes = test(event.values) if test and begin.target not in self._tests else self._may_pass(begin)
+        if not passes or (self._where is not None and not {begin.target, event.target} & self._tests.keys()):
+            return
+        if not self._by:
+            self._of("").add(lasted)
+        elif (shown := self._told_apart(begin, event)) is not None:
+            self._of(shown).add(lasted)
         self._order += 1
         found = lasted, -self._order, begin, event
         if len(self._slowest) < self._top:
@@ -122,29 +187,96 @@ class Latency:
         elif self._top and found > self._slowest[0]:
             heapq.heapreplace(self._slowest, found)
 
+    def _may_pass(self, begin: Event) -> bool:
+        """Whether a begin passes the filter, or its end decides."""
+        test = self._tests.get(begin.target)
+        return test is None or test(begin.values)
+
+    def _of(self, shown: str) -> _Times:
+        return self._times.setdefault(shown, _Times())
+
+    def _told_apart(self, begin: Event, end: Event) -> str | None:
+        """Return the text of the value that a pair is told apart by; None if neither hit has one."""
+        for event in (begin, end):
+            place = self._values.get(event.target)
+            value = value_of(event, place) if place is not None else MISSING
+            if place is not None and value is not MISSING:
+                return value_text(argument_of(self._targets[event.target], place), value)
+        self._without_key += 1
+        return None
+
+    def tables(self, tables: Tables, _: Mapping[int, int]) -> None:
+        """Take the pairs that were found where hits came."""
+        measure = Measure(self._by, classes=True, pair=(self._begin, self._end))
+        rate = tables[ALL, measure].rate if (ALL, measure) in tables else 1.0
+        for number in self._ends:
+            table = tables.get((number, measure))
+            for key, cell in table.cells.items() if table is not None else ():
+                self._of(self._key_text(key) if self._by else "").take(cell, rate)
+            if table is not None and table.others.count:
+                self._rest.take(table.others, rate)
+        if (ALL, measure) in tables:
+            unpaired = tables[ALL, measure].unpaired
+            self._without_begin += unpaired.without_begin
+            self._without_key += unpaired.without_key
+            self._deep, self._many, self._open_elsewhere = unpaired.deep, unpaired.many, unpaired.open
+
+    def _key_text(self, key: int) -> str:
+        """Return the text of a value that comes from a table, where it is a signed number."""
+        number = next(one for one in (*self._begins, *self._ends) if one in self._values)
+        argument = argument_of(self._targets[number], self._values[number])
+        return value_text(argument, key if argument.signed or key >= 0 else key + (1 << 64))
+
     def counts(self, totals: Totals) -> None:
-        """Nothing: hits have come as events."""
+        """Nothing: hits have come as events, or in tables."""
 
     def finish(self, report: Report) -> None:
         """Write it all."""
-        write = self._stream.write
+        write, all_ = self._stream.write, _Times()
+        for one in (*self._times.values(), self._rest):
+            all_.plus(one)
+        seen = all_.seen.all
         by = f" by {self._key}" if self._key else ""
-        pairs = f"{self._seen.all.count} pairs" if self._seen.all.count != 1 else "1 pair"
-        write(f"{self._begin} to {self._end}{by}: {pairs}\n")
-        if self._seen.all.count:
-            mean = self._seen.all.total / self._seen.all.count
-            quantiles = "  ".join(f"p{100 * part:g} {duration(self._quantile(part))}" for part in _QUANTILES)
-            write(f"  min {duration(self._seen.all.least)}  mean {duration(mean)}  {quantiles}"
-                  f"  max {duration(self._seen.all.most)}\n")  # fmt: skip
+        values = f", {len(self._times)} value{'s' * (len(self._times) != 1)} of {self._by}" if self._by else ""
+        write(f"{self._begin} to {self._end}{by}: {seen.count} pair{'s' * (seen.count != 1)}{values}\n")
+        if seen.count:
+            quantiles = "  ".join(f"p{100 * part:g} {duration(all_.quantile(part))}" for part in _QUANTILES)
+            write(f"  min {duration(seen.least)}  mean {duration(seen.total / seen.count)}  {quantiles}"
+                  f"  max {duration(seen.most)}\n")  # fmt: skip
             if report.stops is not None:
                 write(f"  {said_of(report.stops)}\n")
             write("\n")
-            self._stream.writelines(f"{line}\n" for line in self._seen.lines(round_duration))
-            self._write_slowest()
+            if self._by:
+                self._stream.writelines(self._rows())
+            else:
+                self._stream.writelines(f"{line}\n" for line in all_.seen.lines(round_duration))
+                self._write_slowest()
         self._write_unpaired()
         if any(report.lost[number] for number in (*self._begins, *self._ends)):
             write("hits were lost: where they were, a begin may be paired with the end of another\n")
         self._stream.flush()
+
+    def _rows(self) -> list[str]:
+        """Return a row for each value, those first that took the most time in all."""
+        sorted_ = sorted(self._times.items(), key=lambda row: (-row[1].seen.all.total, row[0]))
+        most = self._top or _ROWS
+        shown = [(text, one) for text, one in sorted_[:most]]
+        rest = _Times()
+        for _, one in sorted_[most:]:
+            rest.plus(one)
+        more = [(f"in {len(sorted_) - most} more values", rest),
+                ("in values that came when the table was full, and were not told apart", self._rest)]  # fmt: skip
+        shown += [(text, one) for text, one in more if one.seen.all.count]
+        columns: list[tuple[str, ...]] = [("calls", "total", "mean", "p50", "p99", "max")]
+        for _, one in shown:
+            cell = one.seen.all
+            times = (cell.total, cell.total / cell.count, one.quantile(0.5), one.quantile(0.99), cell.most)
+            columns.append((str(cell.count), *map(duration, times)))
+        widths = [max(map(len, column)) for column in zip(*columns)]
+        return [
+            "  " + "  ".join(f"{one:>{width}}" for one, width in zip(row, widths)) + f"  {text}\n"
+            for row, text in zip(columns, [self._by, *(text for text, _ in shown)])
+        ]
 
     def _write_slowest(self) -> None:
         slowest = sorted(self._slowest, key=lambda row: (-row[0], -row[1]))
@@ -166,22 +298,19 @@ class Latency:
         calls = all(self._targets[number].kind in (ENTER, CALL) for number in self._begins)
         open_ = "calls had not returned by the end of the trace: they go on, or an exception or longjmp has ended them"
         for count, what in (
-            (self._is_waiting, open_ if calls else "begins had no end by the end of the trace"),
+            (
+                self._open_elsewhere
+                + sum(self._may_pass(one) for waiting in self._waiting.values() for one in waiting),
+                open_ if calls else "begins had no end by the end of the trace",
+            ),
             (self._without_begin, "ends had no begin"),
-            (self._without_key, f"hits had no value of {self._key}"),
+            (self._without_key, f"{'pairs' if self._by else 'hits'} had no value of {self._by or self._key}"),
+            (self._deep, "ends whose begin came when 63 others of its thread were waiting for theirs"),
+            (self._many, "begins of threads for which there was no room"),
             (self._dropped, f"begins were not paired, because {_MOST_WAITING:,} were waiting for their end"),
         ):
             if count:
                 self._stream.write(f"not paired: {count} {what}\n")
-
-    def _quantile(self, part: float) -> float:
-        """Return the least duration that so many pairs don't exceed, to 1 part in 1024, and within the extremes."""
-        wanted, seen = part * self._seen.all.count, 0
-        for number in sorted(self._classes):
-            seen += self._classes[number]
-            if seen >= wanted:
-                return min(max(_middle(number), self._seen.all.least), self._seen.all.most)
-        return self._seen.all.most
 
 
 def _class(value: int) -> int:
@@ -194,9 +323,3 @@ def _middle(number: int) -> float:
     shift = max(0, (number >> _SHIFT) - 1)
     low = (number - (shift << _SHIFT)) << shift
     return low + ((1 << shift) - 1) / 2
-
-
-def _is_meant(target: Target, pattern: str) -> bool:
-    whole = (target.title, target.name) if target.provider else called(target)
-    names = {*whole, *(name.replace("__", "-") for name in whole)}
-    return any(fnmatch.fnmatchcase(name, pattern) for name in names)

@@ -11,11 +11,11 @@ import struct
 from os import getpid
 from typing import TYPE_CHECKING, NamedTuple
 
-from .. import hosts, ptrace
+from .. import clock, hosts, ptrace
 from ..errors import ProgramGoneError, TracerError
 from ..hosts import HOST
 from ..maps import PAGE, Memory, Room, areas, far_from_code, spare_addresses
-from ..measures import Cell, Table, Tables
+from ..measures import ALL, Cell, Table, Tables
 from ..model import COUNT, LIBRARIES, STRING, Refusal, Totals
 from ..plan import Plan
 from ..spare import spare_memory
@@ -88,6 +88,7 @@ class PatchEngine:
         self._unused: list[tuple[int, int]] = []  # what earlier traces have left that goes now
         self._over = False  # the rings take the place of an earlier trace's
         self.dropped = 0  # records in rings that the program has damaged
+        self._begun = clock.now()
 
     # -- arming ------------------------------------------------------------------------------------------------------
 
@@ -103,6 +104,8 @@ class PatchEngine:
     def _attach(self, memory: Memory) -> list[Refusal]:
         with self.tracees.calmly():
             refusals, prepared = self._prepared(memory)
+        if refusals and any(measure.pair for measure in self.plan.measures):
+            raise TracerError(refusals[0].reason)  # a pair whose hits are seen in two ways would be none
         if prepared is None:
             return refusals
         with self._all_standing() as threads:
@@ -312,7 +315,12 @@ class PatchEngine:
         found: Tables = {}
         for place in self.layout.tables:  # of one target there may be several, in code that is far apart
             table = tables.read(self.shared.data, self.mapping.file_offset(place.address), place)
-            found.setdefault((place.target, place.measure), Table({}, Cell())).plus(table)
+            key = place.target, place.measure
+            found[key] = found.get(key, Table({}, Cell())).plus(table)
+        for measure in self.plan.measures if self.layout.pairs else ():
+            unpaired = tables.read_pairs(self.shared.data, self.mapping.file_offset(self.layout.pairs))
+            (ticks, at), (first, before) = clock.now(), self._begun
+            found[ALL, measure] = Table({}, Cell(), unpaired, (ticks - first) / max(1, at - before))
         return found
 
     # -- putting back ------------------------------------------------------------------------------------------------

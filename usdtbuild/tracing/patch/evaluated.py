@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...formats.operands import CONSTANT, REGISTER
-from ..predicates import PROCESS, THREAD, Compare, Joined, lower, tallies, wrapped
+from ..predicates import BEGIN, END, PROCESS, THREAD, Compare, Joined, lower, tallies, wrapped
 from ..templates import Code
 from . import tables
 
@@ -66,21 +66,27 @@ class Words(NamedTuple):
 
 
 class Action(NamedTuple):
-    """What a stub does: if the predicate is true it counts the hit, and adds it up, each tally in a table."""
+    """What a stub does: if the predicate is true it counts the hit, and adds it up, each tally in a table.
+
+    A hit of a pair is counted in any case, and what the predicate says is kept with it; `pairs` is where.
+    """
 
     predicate: Predicate
     operands: tuple[Operand, ...]
     counter: int
     tallies: Sequence[tuple[Tally, int]] = ()
+    pairs: int = 0
 
 
 def asked(plan: Plan, target: Target, operands: Sequence[Operand]) -> tuple[Predicate, list[Tally]]:
     """Return a plan's predicate for a site of a target, and what is added up there. Raises NotHereError."""
-    predicate = lower(plan.where, target, operands) if plan.where is not None else True
-    return predicate, tallies(plan.measures, target, operands)
+    found = tallies(plan.measures, target, operands)
+    if plan.where is not None and any(one.side for one in found) and not plan.where.is_for(target):
+        return False, [one._replace(tested=False) for one in found]
+    return lower(plan.where, target, operands) if plan.where is not None else True, found
 
 
-ROUTINES_SIZE = 1024  # at most
+ROUTINES_SIZE = 2048  # at most
 
 
 def routines(words: Words, at: int, pid_cell: int, tid_offset: int | None) -> tuple[bytes, Routines]:
@@ -96,6 +102,10 @@ def routines(words: Words, at: int, pid_cell: int, tid_offset: int | None) -> tu
         for template in templates:
             made.add(words.named(template), pid_cell=pid_cell, tid_offset=tid_offset or 0)
         made.pad(words.fill, 16)
+    for name in {"begin_pair", "end_pair"} & words.templates.keys():
+        calls[name] = made.here
+        made.add(name, own_thread=calls["own_thread"])
+        made.pad(words.fill, 16)
     return made.packed(**words.numbers), calls
 
 
@@ -103,6 +113,13 @@ def stub(words: Words, at: int, action: Action, calls: Routines, back: Back) -> 
     """Return a stub that does something and goes `back`."""
     made, predicate = Code(words.templates, at), action.predicate
     counting = words.named("count")
+    if any(tally.side for tally, _ in action.tallies):
+        made.add("save_all")
+        _Writer(words, made, action.operands, plain=False).pair(action)
+        made.add("restore_all")
+        made.add(counting, counter=action.counter)
+        words.go_on(made, back)
+        return made.packed(**calls)
     if isinstance(predicate, bool) and (not action.tallies or not predicate):
         if predicate:
             made.add(counting, counter=action.counter)
@@ -220,6 +237,46 @@ class _Writer:
                 made.add("class_cell", classes=classes, count_class=f"count_class_{signed}")
             made.add("tally_cell", tally=f"tally_{signed}")
         made.label(end)
+
+    def pair(self, action: Action) -> None:
+        """Put a begin where its end finds it, or take one, and add up how long that has taken."""
+        made, ((tally, table),) = self.made, action.tallies
+        measure = tally.measure
+        keyless = tables.KEYLESS if measure.by and tally.key is None else 0
+        failed = keyless | tables.FAILED | (tables.TESTED if tally.tested else 0)
+        passed = keyless | tables.TESTED
+        if not tally.tested and tally.side == BEGIN:
+            failed = keyless
+        if isinstance(action.predicate, bool):
+            made.add("mark", mark=passed if action.predicate else failed)
+        else:
+            self.branch(action.predicate, "pass", "fail", "pass")
+            made.label("pass")
+            made.add("mark", mark=passed)
+            made.add("jump", target="marked")
+            made.label("fail")
+            made.add("mark", mark=failed)
+            made.label("marked")
+        if tally.key in _NUMBERS:
+            made.add("number_key", number=_NUMBERS[tally.key])
+        elif tally.key is not None:
+            self.load(tally.key, "keyless")
+            made.add("jump", target="keyed")
+            made.label("keyless")
+            made.add("keyless")
+            made.label("keyed")
+        made.add(f"{tally.side}_of_pair", pairs=action.pairs)
+        if tally.side == END:
+            made.add(f"jump_{self.words.conditions['=='][0]}", target="done")
+            made.add("hold_time")
+            if measure.by:
+                made.add("key_cell", table=table, find=f"find_{tables.bits(measure)}")
+            else:
+                made.add("cell", table=table)
+            made.add("held_time")
+            made.add("class_cell", classes=tables.classes_from(measure, table), count_class="count_class_unsigned")
+            made.add("tally_cell", tally="tally_unsigned")
+            made.label("done")
 
     def load(self, index: int, unreadable: str) -> bool:
         """Load an operand into the first register, as a number of 64 bits; False if there is no way."""

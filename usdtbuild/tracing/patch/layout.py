@@ -13,6 +13,7 @@ from ...machines.x86_64 import INT3
 from ..maps import PAGE, page_start
 from ..measures import Measure
 from ..model import COUNT, LIBRARIES, STRING, Refusal
+from ..predicates import BEGIN
 from . import code, tables
 from .evaluated import Action, asked
 from .forms import Form
@@ -42,7 +43,7 @@ class Part(NamedTuple):
 class Layout(NamedTuple):
     """Everything that is to be mapped and written. `pages` are mirrors' pages by address, `kept` mirrors on pages of an
     earlier trace. `counter_of[i]` is the address of spot i's counter (of lost records, if records are written),
-    `tables` are those of targets."""
+    `tables` are those of targets, `pairs` is the address of begins that wait, 0 if they do so elsewhere."""
 
     spots: tuple[Spot, ...]
     parts: tuple[Part, ...]
@@ -51,6 +52,7 @@ class Layout(NamedTuple):
     counter_of: tuple[int, ...]
     specs: tuple[SiteSpec, ...]
     tables: tuple[Place, ...] = ()
+    pairs: int = 0
 
 
 class Mirrors:
@@ -165,9 +167,10 @@ def build(
     kept: list[Spot] = []
     parts, counters, specs, refusals, places = [], [], [], [], list[Place]()
     old: dict[int, bytes] = {}
+    pairs = plan.pairs
     for number, group in enumerate(groups.values()):
         size = machine.size(plan, group)
-        own, counter_size = _tables(plan, group)
+        own, waiting, counter_size = _tables(plan, group)
         start = room.find(size + counter_size, group[0].site.address, machine.REACH) if not starts else None
         if number < len(starts):
             start = starts[number]
@@ -176,6 +179,7 @@ def build(
             continue
         if not starts:
             room.take(start, start + size + counter_size)
+        pairs = pairs or start + size + waiting
         text = bytearray()
         calls = None
         if plan.what != COUNT:
@@ -194,7 +198,8 @@ def build(
             at, counter = start + len(text), start + size + 8 * index
             spec = _spec(plan, spot)
             table_of = {one.measure: start + size + one.address for one in own if one.target == spot.target.number}
-            text += _stub(machine, plan, spot, spec, at, calls, (counter, table_of), back, first_site + len(kept))
+            counts = counter, table_of, pairs
+            text += _stub(machine, plan, spot, spec, at, calls, counts, back, first_site + len(kept))
             if isinstance(spot.form, Form):
                 _lead(spot, at, mirrors, old)
             kept.append(spot)
@@ -202,35 +207,41 @@ def build(
             specs.append(spec)
         places += [one._replace(address=start + size + one.address) for one in own]
         parts.append(Part(start, bytes(text) + machine.FILL * ((size - len(text)) // len(machine.FILL)), counter_size))
-    return Layout(tuple(kept), tuple(parts), mirrors.pages, old, tuple(counters), tuple(specs), tuple(places)), refusals
+    has_pairs = not plan.pairs and any(measure.pair for measure in plan.measures)
+    return Layout(tuple(kept), tuple(parts), mirrors.pages, old, tuple(counters), tuple(specs), tuple(places),
+                  pairs if has_pairs else 0), refusals  # fmt: skip
 
 
-def _tables(plan: Plan, group: Sequence[Spot]) -> tuple[list[Place], int]:
-    """Return the tables of targets among spots, which begin behind the spots' counters, at addresses from these on; and
-    how many bytes all of it has."""
+def _tables(plan: Plan, group: Sequence[Spot]) -> tuple[list[Place], int, int]:
+    """Return the tables of targets among spots, which begin behind the spots' counters, at addresses from these on;
+    where, behind them, begins of pairs may wait; and how many bytes all of it has."""
     found, at = dict[tuple[int, Measure], Place](), -(-8 * len(group) // 64) * 64
     for spot in group if plan.measures else ():
         operands = spot.site.operands
         for tally in asked(plan, spot.target, operands)[1]:
-            if (spot.target.number, tally.measure) not in found:
-                place = Place(spot.target.number, tally.measure, at, *tally.signs(operands))
+            if tally.side != BEGIN and (spot.target.number, tally.measure) not in found:
+                signs = (True, False) if tally.side else tally.signs(operands)
+                place = Place(spot.target.number, tally.measure, at, *signs)
                 found[spot.target.number, tally.measure] = place
                 at += tables.size(tally.measure)
-    return list(found.values()), -(-at // PAGE) * PAGE
+    size = at + tables.PAIRS_SIZE * any(measure.pair for measure in plan.measures)
+    return list(found.values()), at, -(-size // PAGE) * PAGE
 
 
 def _stub(
     machine: Machine, plan: Plan, spot: Spot, spec: SiteSpec, at: int, calls: Routines | None,
-    counts: tuple[int, Mapping[Measure, int]], back: Back, site: int,
+    counts: tuple[int, Mapping[Measure, int], int], back: Back, site: int,
 ) -> bytes:  # fmt: skip
-    """Return a spot's stub, to stand at an address; `counts` are the addresses of its counter and its tables."""
+    """Return a spot's stub, to stand at an address; `counts` are the addresses of its counter, of its tables, and of
+    begins of pairs."""
     if spot.target.kind == LIBRARIES:
         return machine.tell_stub(at, counts[0], back)
     if calls is None:
         return machine.count_stub(at, counts[0], back)
     operands = tuple(_moved(operand, _pushed(spot)) for operand in spot.site.operands)
     predicate, found = asked(plan, spot.target, operands)
-    action = Action(predicate, operands, counts[0], [(tally, counts[1][tally.measure]) for tally in found])
+    to = [(tally, counts[1].get(tally.measure, 0)) for tally in found]
+    action = Action(predicate, operands, counts[0], to, counts[2])
     if plan.what == COUNT:
         return machine.evaluated_stub(at, action, calls, back)
     gate = machine.gate(at, action, calls, back)

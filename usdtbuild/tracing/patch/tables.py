@@ -7,6 +7,9 @@ counters of 512 for values from 0 up, and of 512 for negative ones. A cell is fr
 for from the cell on that its hash says, and keeps its place, so a reader may look at any time, and sees numbers that
 were true a moment ago; after the last hit they are exact.
 
+For pairs of hits there is a stack for each thread that hits: a word, the thread's number above and how many begins wait
+below, and room for 63 begins, each a time and a key. In front of all stacks are counters of what was not paired.
+
 The program can write here whatever it likes. It can't do more than lie about itself: all that is read are numbers of a
 fixed size, of a fixed number of cells.
 """
@@ -16,7 +19,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..measures import Cell, Table
+from ..measures import Cell, Table, Unpaired
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -27,6 +30,12 @@ _BITS, _BITS_WITH_CLASSES = 12, 8
 _CELL = struct.Struct("<QQQQQQ16x")
 _CLASSES = struct.Struct("<1024Q")
 _TOP = 1 << 63
+_UNPAIRED = struct.Struct("<4Q32x")
+_STACK = struct.Struct("<Q1016x")
+_STACKS, _DEEPEST = 1 << 10, 63
+PAIRS_SIZE = _UNPAIRED.size + _STACKS * _STACK.size
+# What is known of a hit of a pair: it doesn't pass the filter, has no key, was tested. A begin's time holds it.
+FAILED, KEYLESS, TESTED = (1 << bit for bit in (63, 62, 61))
 
 
 class Place(NamedTuple):
@@ -68,7 +77,7 @@ def read(data: mmap | bytearray, at: int, place: Place) -> Table:
         if not count:
             continue
         cell = Cell(count)
-        if measure.of:
+        if measure.of or measure.pair:
             turned = _TOP if place.values_signed else 0
             total = low | high << 64
             cell = Cell(
@@ -84,3 +93,15 @@ def read(data: mmap | bytearray, at: int, place: Place) -> Table:
         signed = value - (1 << 64) if place.keys_signed and value & _TOP else value
         found.cells.setdefault(signed, Cell()).plus(cell)
     return found
+
+
+def read_pairs(data: mmap | bytearray, at: int) -> Unpaired:
+    """Return what was not paired of those at an offset. Begins that wait and did not pass the filter don't count."""
+    found = Unpaired(*_UNPAIRED.unpack_from(data, at))
+    at += _UNPAIRED.size
+    waiting = 0
+    for index, (word,) in enumerate(_STACK.iter_unpack(data[at : at + _STACKS * _STACK.size])):
+        depth = min(word & 0xFFFFFFFF, _DEEPEST)
+        times = struct.unpack_from(f"<{2 * depth}Q", data, at + index * _STACK.size + 16)[::2]
+        waiting += sum(time & (FAILED | TESTED) != FAILED | TESTED for time in times)
+    return found._replace(open=waiting)

@@ -622,6 +622,187 @@ template own_thread
         ret
 end own_thread
 
+# -- pairs of hits (layout in ../patch/tables.py) ------------------------------------------------------------------------
+
+        WITHOUT_BEGIN = 0       # counters, in front of all stacks
+        TOO_DEEP = 8
+        TOO_MANY = 16
+        WITHOUT_KEY = 24
+        STACKS = 64
+        STACKS_BITS = 10        # how many there are
+        STACK_BITS = 10         # bytes of one: a word, 8 bytes of nothing, and begins of 16 bytes: time and key
+        BEGINS = 16
+        DEEPEST = 63            # so many begins have room
+        SEARCH = 64             # stacks that a thread may look at
+        FAILED = 63             # bits of a mark, which begins keep in their time
+        KEYLESS = 62
+        TESTED = 61
+
+template mark                   # rsi = what is known of a hit
+        movabs  $mark, %rsi
+end mark
+
+template keyless
+        bts     $KEYLESS, %rsi
+end keyless
+
+template begin_of_pair          # the key is in rax
+        mov     %rsi, %rdi
+        movabs  $pairs, %rsi
+        call    begin_pair
+end begin_of_pair
+
+template end_of_pair            # equal: no pair; else the key is in rax, and the time that it took in rdi
+        mov     %rsi, %rdi
+        movabs  $pairs, %rsi
+        call    end_pair
+end end_of_pair
+
+template hold_time              # while the cell is looked for
+        push    %rdi
+end hold_time
+
+template held_time
+        pop     %rax
+end held_time
+
+# Find the stack of this thread among those at rsi: rcx = its address, rdi = its word, which holds the thread's number
+# above and how many begins wait below, rax = the number alone. Goes to `free` with one that nobody ever had, which a
+# search ends at, because a word never becomes 0 again; to `none` if there is neither, with edx behind the last. Changes
+# rdx, r8.
+        .macro  find_stack free, none
+10:     call    own_thread
+        shl     $32, %rax
+        movabs  $0x9e3779b97f4a7c15, %rdx
+        imul    %rax, %rdx
+        shr     $64 - STACKS_BITS, %rdx
+11:     stack_at_edx
+        mov     %rdi, %r8
+        xor     %rax, %r8
+        shr     $32, %r8
+        jz      12f
+        test    %rdi, %rdi
+        jz      \free
+        add     $0x10001, %edx
+        test    $SEARCH << 16, %edx
+        jz      11b
+        jmp     \none
+12:
+        .endm
+
+        .macro  stack_at_edx
+        mov     %edx, %ecx
+        and     $(1 << STACKS_BITS) - 1, %ecx
+        shl     $STACK_BITS, %ecx
+        lea     STACKS(%rsi,%rcx), %rcx
+        mov     (%rcx), %rdi
+        .endm
+
+# Let the stack's word at rcx become r8, if it is rdi still; else search again: a handler of a signal has come between.
+        .macro  exchange_word
+        mov     %rdi, %rax
+        lock cmpxchg %r8, (%rcx)
+        jne     10b
+        .endm
+
+# Put a begin on the stack of its thread: rsi = pairs, rax = key, rdi = mark. Changes rax, rcx, rdx, rdi.
+# It is written behind the exchange: a handler in between that takes its own begins away again leaves it room.
+template begin_pair
+        push    %r8
+        push    %rdi
+        push    %rax
+        find_stack 3f, 4f
+        lea     1(%rdi), %r8
+        exchange_word
+        cmp     $DEEPEST, %edi
+        jae     5f
+        mov     %edi, %edi
+        shl     $4, %rdi
+1:      pop     BEGINS + 8(%rcx,%rdi)
+        rdtsc
+        shl     $32, %rdx
+        or      %rdx, %rax
+        pop     %rdx
+        or      %rdx, %rax
+        mov     %rax, BEGINS(%rcx,%rdi)
+        pop     %r8
+        ret
+3:      lea     1(%rax), %r8
+        exchange_word
+        xor     %edi, %edi
+        jmp     1b
+4:      movzwl  %dx, %edx       # no free one: take one of a thread that has no begin waiting
+        sub     $SEARCH, %edx
+2:      stack_at_edx
+        test    %edi, %edi
+        jz      3b
+        add     $0x10001, %edx
+        test    $SEARCH << 16, %edx
+        jz      2b
+        lock incq TOO_MANY(%rsi)
+5:      pop     %rax
+        pop     %rdx
+        pop     %r8
+        ret
+end begin_pair
+
+# Take the youngest begin from the stack of this thread; registers as for `begin_pair`, and results as for `end_of_pair`.
+# A begin that was tested says itself whether it passes, else the end does; likewise for the key.
+template end_pair
+        push    %r8
+        push    %r9
+        push    %r10
+        push    %rdi
+        push    %rax
+        rdtsc
+        shl     $32, %rdx
+        or      %rdx, %rax
+        push    %rax
+        find_stack 6f, 6f
+        mov     %edi, %edx
+        test    %edx, %edx
+        jz      6f
+        lea     -1(%rdi), %r8
+        cmp     $DEEPEST, %edx
+        ja      5f
+        shl     $4, %rdx
+        mov     BEGINS - 16(%rcx,%rdx), %r9
+        mov     BEGINS - 8(%rcx,%rdx), %r10
+        exchange_word
+        pop     %rdi
+        pop     %rax
+        pop     %r8
+        mov     %r9, %rdx
+        bt      $TESTED, %r9
+        cmovnc  %r8, %rdx
+        test    %rdx, %rdx      # FAILED is its sign
+        js      8f
+        bt      $KEYLESS, %r9
+        cmovnc  %r10, %rax
+        jnc     1f
+        bt      $KEYLESS, %r8
+        jc      4f
+1:      shl     $64 - TESTED, %r9
+        shr     $64 - TESTED, %r9
+        xor     %edx, %edx
+        sub     %r9, %rdi
+        cmovs   %rdx, %rdi
+        or      $1, %edx        # not equal
+        jmp     9f
+4:      lock incq WITHOUT_KEY(%rsi)
+        jmp     8f
+5:      exchange_word
+        lock incq TOO_DEEP(%rsi)
+        jmp     7f
+6:      lock incq WITHOUT_BEGIN(%rsi)
+7:      add     $24, %rsp
+8:      cmp     %eax, %eax
+9:      pop     %r10
+        pop     %r9
+        pop     %r8
+        ret
+end end_pair
+
 # -- a thread of the program that works for us (Kernel in ../hosts/record.py) --------------------------------------------
 
 # r12: table, r13: how many, r14: results, r15: the word that says that all is done, rbx: the way back, ebp: the file.

@@ -1,0 +1,267 @@
+"""How long it takes from one probe to another, found where the hits come: equal to what the program itself counts."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROVIDER = """provider pairs {
+    probe start(int kind, int size);
+    probe done(int kind, int status);
+};
+"""
+# Nested calls of four kinds, in threads; with a third argument their times, taken within and around the probes.
+PROGRAM = r"""
+#include "pairs.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#define KINDS 4
+static long rounds, calls[KINDS], within[KINDS], around[KINDS];
+static int timed, threads;
+static long now(void) {
+    struct timespec t;
+    if (!timed) return 0;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+static void nested(int kind, int size) {
+    long before = now();
+    PAIRS_START(kind, size);
+    long begun = now();
+    if (kind) nested(kind - 1, size + 1);
+    long ends = now();
+    PAIRS_DONE(kind, size % 3);
+    long after = now();
+    __atomic_add_fetch(&calls[kind], 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&within[kind], ends - begun, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&around[kind], after - before, __ATOMIC_RELAXED);
+}
+static void *work(void *unused) {
+    for (long i = 0; i < rounds; i++) nested((int)(i % KINDS), (int)(i % 10));
+    return unused;
+}
+static void all(void) {
+    pthread_t made[64];
+    for (int i = 0; i < threads; i++) pthread_create(&made[i], 0, work, 0);
+    for (int i = 0; i < threads; i++) pthread_join(made[i], 0);
+}
+static void deep(int depth) {
+    PAIRS_START(9, 0);
+    if (depth) deep(depth - 1);
+    PAIRS_DONE(9, 0);
+}
+static void on_signal(int number) { (void)number; nested(0, 0); }
+static void overwrite(void) {
+    char line[512];
+    unsigned long start, end;
+    static char *starts[64], *ends[64];
+    int count = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps))
+        if (strstr(line, "usdtbuild-trace") && strstr(line, "rw-s") && count < 64) {
+            sscanf(line, "%lx-%lx", &start, &end);
+            starts[count] = (char *)start, ends[count++] = (char *)end;
+        }
+    for (int round = 0; round < 300; round++) {
+        for (int i = 0; i < count; i++)
+            for (long *at = (long *)starts[i]; at < (long *)ends[i]; at++)
+                *at = round % 3 ? (long)random() << 32 | random() : -1L << (round & 63);
+        nested(3, 0);
+    }
+    printf("overwritten %d\n", count);
+}
+int main(int argc, char **argv) {
+    rounds = atol(argv[1]);
+    threads = atoi(argv[2]);
+    const char *what = argc > 3 ? argv[3] : "";
+    timed = !strcmp(what, "timed");
+    if (!strcmp(what, "fork")) {
+        int killed = fork();
+        if (!killed) for (;;) nested(0, 99);
+        for (int i = 0; i < 2; i++) if (!fork()) { all(); _exit(0); }
+        wait(0), wait(0);
+        kill(killed, SIGKILL);
+        wait(0);
+    } else if (!strcmp(what, "unpaired")) {
+        for (int i = 0; i < 5; i++) PAIRS_DONE(7, 0);
+        deep(99);
+        for (int i = 0; i < 3; i++) PAIRS_START(8, i);
+        return 0;
+    } else if (!strcmp(what, "signals")) {
+        signal(SIGALRM, on_signal);
+        ualarm(200, 200);
+    } else if (!strcmp(what, "come and go")) {
+        int many = threads;
+        for (threads = 1; many > 1; many--) all();
+    } else if (!strcmp(what, "overwrite"))
+        overwrite();
+    all();
+    ualarm(0, 0);
+    for (int i = 0; i < KINDS; i++) printf("kind %d: %ld %ld %ld\n", i, calls[i], within[i], around[i]);
+    return 0;
+}
+"""
+UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+ROW = re.compile(r"^ +([0-9]+)" + 5 * r" +([0-9.]+ [mun]?s)" + r"  (\S+)$", re.MULTILINE)
+OWN = re.compile(r"^kind (\d): (\d+) (\d+) (\d+)$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Path:
+    folder = tmp_path_factory.mktemp("pairs")
+    folder.chmod(0o755)
+    (folder / "pairs.d").write_text(PROVIDER)
+    (folder / "pairs.c").write_text(PROGRAM)
+    module = sys.executable, "-m", "usdtbuild"
+    run(*module, "header", "pairs.d", "-o", "pairs.h", cwd=folder)
+    run(*module, "cc", "--", "gcc", "-O2", "-Wall", "-Werror", "-c", "pairs.c", cwd=folder)
+    run("gcc", "pairs.o", "-pthread", "-o", "pairs", cwd=folder)
+    return folder / "pairs"
+
+
+@pytest.fixture
+def latency(program: Path, run: Any, unprivileged: list[str]) -> Callable[..., Any]:
+    def trace(options: str, *arguments: Any, program: Path = program, **more: Any) -> Any:
+        words = sys.executable, "-m", "usdtbuild", "trace", "--latency", "start", "done"
+        return run(*unprivileged, *words, *options.split("|"), "--", program, *arguments, **more)
+
+    return trace
+
+
+def rows(text: str) -> dict[str, tuple[float, ...]]:
+    """Return calls, total, mean, p50, p99 and the greatest of a table, by key."""
+    found = {}
+    for calls, *times, key in ROW.findall(text):
+        pairs = (one.split() for one in times)
+        found[key] = (int(calls), *(float(number) * UNITS[unit] for number, unit in pairs))
+    return found
+
+
+def own(text: str) -> dict[str, tuple[int, ...]]:
+    """Return what the program says: calls, and their time within and around the probes, by kind."""
+    return {kind: tuple(map(int, numbers)) for kind, *numbers in OWN.findall(text)}
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_pairs_are_exact_at_full_speed(threads: int, latency: Callable[..., Any]) -> None:
+    done = latency("--by|kind", 200_000, threads)
+    calls = {kind: numbers[0] for kind, numbers in own(done.stdout).items()}
+    assert {kind: row[0] for kind, row in rows(done.stdout).items()} == calls
+    assert sum(calls.values()) == 500_000 * threads
+    assert "paired" not in done.stdout
+    assert f"start to done: {500_000 * threads} pairs, 4 values of kind\n" in done.stdout
+
+
+def test_times_are_between_those_that_the_program_takes_within_and_around_its_probes(latency: Any) -> None:
+    done = latency("--by|kind", 40_000, 2, "timed")
+    for kind, (calls, within, around) in own(done.stdout).items():
+        found = rows(done.stdout)[kind]
+        assert found[0] == calls
+        assert within * 0.99 <= found[1] <= around * 1.01, kind  # shown with three digits
+    totals = [row[1] for row in rows(done.stdout).values()]
+    assert totals == sorted(totals, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "passes"),
+    [
+        ("--filter|size > 8", lambda i, level: i % 10 + level > 8),
+        ("--filter|status == 1", lambda i, level: (i % 10 + level) % 3 == 1),
+        ("--filter|kind == 2 or kind == 0", lambda i, level: (i % 4 - level) in (0, 2)),
+    ],
+)
+def test_a_filter_is_for_pairs_by_their_begin_or_else_by_their_end(
+    options: str, passes: Callable[[int, int], bool], latency: Any
+) -> None:
+    for engine, rounds in (("auto", 40_000), ("trap", 200)):
+        wanted = sum(passes(i, level) for i in range(rounds) for level in range(i % 4 + 1))
+        done = latency(f"{options}|--engine|{engine}", rounds, 1)
+        assert f"start to done: {wanted} pairs\n" in done.stdout
+        assert "paired" not in done.stdout
+
+
+def test_what_is_not_paired_is_told(latency: Any) -> None:
+    done = latency("--by|kind", 1, 1, "unpaired")
+    assert {kind: row[0] for kind, row in rows(done.stdout).items()} == {"9": 63}
+    assert "not paired: 3 begins had no end by the end of the trace\n" in done.stdout
+    assert "not paired: 5 ends had no begin\n" in done.stdout
+    assert "not paired: 37 ends whose begin came when 63 others of its thread were waiting for theirs\n" in done.stdout
+
+
+def test_forked_processes_pair_their_own_hits_and_one_may_be_killed(latency: Any) -> None:
+    done = latency("--by|kind|--filter|size < 99", 20_000, 3, "fork")
+    found = rows(done.stdout)
+    calls = {kind: numbers[0] for kind, numbers in own(done.stdout).items()}
+    assert {kind: row[0] for kind, row in found.items()} == {kind: 3 * count for kind, count in calls.items()}
+    assert "ends had no begin" not in done.stdout
+
+
+def test_a_handler_of_a_signal_has_its_own_pairs_within_those_of_its_thread(latency: Any) -> None:
+    done = latency("--by|kind", 2_000_000, 1, "signals")
+    assert {kind: row[0] for kind, row in rows(done.stdout).items()} == {
+        kind: numbers[0] for kind, numbers in own(done.stdout).items()
+    }
+    assert "paired" not in done.stdout
+
+
+def test_more_threads_than_there_is_room_for_come_and_go(latency: Any) -> None:
+    done = latency("--by|kind", 4, 3000, "come and go")
+    assert {kind: row[0] for kind, row in rows(done.stdout).items()} == {
+        "0": 12_000, "1": 9_000, "2": 6_000, "3": 3_000
+    }  # fmt: skip
+    assert "paired" not in done.stdout
+
+
+def test_what_a_program_writes_over_its_pairs_does_no_harm_to_itself_or_the_tracer(latency: Any) -> None:
+    done = latency("--by|kind", 100, 1, "overwrite")
+    assert re.search("^overwritten [1-9]", done.stdout, re.MULTILINE)
+    assert "start to done: " in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+LOADING = r"""
+#include "pairs.h"
+#include <dlfcn.h>
+#include <stdio.h>
+int main(void) {
+    PAIRS_START(7, 0);
+    PAIRS_DONE(7, 1);
+    void (*done)(int) = (void (*)(int))dlsym(dlopen("./libdone.so", RTLD_NOW), "done");
+    for (int i = 0; i < 300000; i++) { PAIRS_START(i % 3, i); done(i); }
+    printf("wrong %d\n", !done);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("options", ["--by|kind", "--filter|status == 1"])
+def test_an_end_in_a_library_that_comes_later_finds_its_begin(
+    options: str, program: Path, latency: Any, run: Any
+) -> None:
+    folder = program.parent
+    (folder / "loading.c").write_text(LOADING)
+    (folder / "done.c").write_text('#include "pairs.h"\nvoid done(int i) { PAIRS_DONE(9, i % 2); }\n')
+    module = sys.executable, "-m", "usdtbuild"
+    run(*module, "cc", "--", "gcc", "-O2", "-fPIC", "-c", "done.c", cwd=folder)
+    run(*module, "cc", "--", "gcc", "-O2", "-c", "loading.c", cwd=folder)
+    run("gcc", "-shared", "done.o", "-o", "libdone.so", cwd=folder)
+    run("gcc", "loading.o", "-ldl", "-o", "loading", cwd=folder)
+    done = latency(options, program=folder / "loading", cwd=folder)
+    if "kind" in options:
+        assert {kind: row[0] for kind, row in rows(done.stdout).items()} == {
+            "0": 100_000, "1": 100_000, "2": 100_000, "7": 1
+        }  # fmt: skip
+    else:
+        assert "start to done: 150001 pairs\n" in done.stdout
+    assert "paired" not in done.stdout + done.stderr
