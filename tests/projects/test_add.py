@@ -321,6 +321,8 @@ def test_a_project_of_this_shape_builds_with_a_probe_that_fires(
     source = write(tmp_path, shape.files)
     options = [word for each in shape.options for word in ("--option", each)]
     said = add(usdtbuild, source, {shape.source}, people, *options)
+    text = (source / shape.source).read_text()
+    assert "tick(" not in text.partition("CLOCK_CALLED();")[2], "a static function came before one that others call"
     assert f"{shape.kind} builds {Path(shape.built).name}, a " in said.stderr
     written = {path: (source / path).read_bytes() for path in snapshot(source)}
     folder = built(run, source, shape.kind, people, *shape.options)

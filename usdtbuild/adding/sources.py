@@ -16,9 +16,11 @@ _BLANK = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n]
 _NO_FUNCTIONS = "if|for|while|switch|catch|return|sizeof|defined|do|else"
 _OLD_PARAMETERS = r"(?:\s*[A-Za-z_][^;{}()]*;)*"  # as before C89: main(argc, argv) int argc; char **argv; {
 # Any function with a body, behind what may be a macro with its type: API(int) tick(int n) {
+_TYPE = r"[A-Za-z_][\w\s*&:<>]*?\b"
 _FUNCTION = (
-    r"^(?![^\n]*\b(?:{}constexpr|consteval|template|struct|class|enum|union|namespace)\b)(?:[A-Z][A-Z0-9_]*\s*\([^(){{}};]*\)"
-    rf"\s*)?[A-Za-z_][\w\s*&:<>]*?\b(?!(?:{_NO_FUNCTIONS})\b)\w+\s*\([^;{{{{}}}}()]*\)\s*(?:const\s*)?(?:noexcept\s*)?\{{{{"
+    r"^(?![^\n]*\b(?:{}constexpr|consteval|template|struct|class|enum|union|namespace)\b)"
+    rf"(?:[A-Z][A-Z0-9_]*\s*\([^(){{{{}}}};]*\)\s*(?:{_TYPE})?|{_TYPE})(?!(?:{_NO_FUNCTIONS})\b)"
+    r"\w+\s*\([^;{{}}()]*\)\s*(?:const\s*)?(?:noexcept\s*)?\{{"
 )
 # The likeliest first: where a program starts, where Python loads a module, a function that others call, any.
 _PLACES = (
