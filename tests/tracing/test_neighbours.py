@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from usdtbuild.tracing.maps import Memory, areas
+from usdtbuild.tracing.tracees import _described, status_field
 
 from .conftest import check_arguments, parse
 from .test_engines import Running, watch
@@ -179,6 +180,19 @@ def test_second_trace_of_a_process_says_that_there_is_one(scene: Any, engine: st
     output, errors = first.communicate(timeout=60)
     assert first.returncode == 0, errors
     assert "40  scene:last" in output
+
+
+def test_what_is_left_of_a_killed_trace_is_not_taken_for_who_adopted_it() -> None:
+    starts = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], stdout=-3, stderr=-3).pid)"
+    worker = [sys.executable, "-c", "import time; time.sleep(60)", "usdtbuild.tracing.worker"]
+    started = subprocess.run([sys.executable, "-c", starts, *worker], capture_output=True, text=True, check=True)
+    pid = int(started.stdout)
+    try:
+        if status_field(pid, "PPid") != "1":
+            pytest.skip("orphans are adopted by another process than the first")
+        assert _described(pid).startswith("what is left of a trace that was killed (process ")
+    finally:
+        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.live

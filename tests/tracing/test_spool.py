@@ -11,6 +11,8 @@ import socket
 import struct
 import sys
 import time
+from collections import Counter
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,14 @@ from typing import Any
 import pytest
 
 from usdtbuild.tracing import job
+from usdtbuild.tracing.model import Totals
 from usdtbuild.tracing.outbox import Outbox
 from usdtbuild.tracing.patch.code import HEAD, READY, RING_HEADER, RINGS, TAIL, Shape
 from usdtbuild.tracing.patch.rings import Rings
 from usdtbuild.tracing.selection import Wanted
 from usdtbuild.tracing.session import Session
 from usdtbuild.tracing.spool import Reader, Writer
+from usdtbuild.tracing.worker import Worker
 
 SHAPE = Shape(4096, 256, 1 << 21, 8)
 
@@ -89,6 +93,48 @@ def test_marks_with_nothing_between_them_become_one() -> None:
         assert front.recv() == job.Mark(999, 999, 999)
         assert not front.poll()
     reader.close()
+
+
+class _Full:
+    """Rings that are never empty, and more in them than there is room for."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker, self.claimed, self.read = worker, 10, 0
+        self.dropped = 0
+
+    def heads(self) -> list[int]:
+        return [self.claimed]
+
+    def are_read(self, heads: list[int]) -> bool:
+        return self.read >= heads[0]
+
+    def holds(self) -> bool:
+        return True
+
+    def collect(self, write: Any, *, final: bool) -> int:
+        self.claimed += 10
+        self.read += 4
+        self.worker.spool.full = True
+        return 4
+
+
+def test_what_was_there_is_told_also_where_more_comes_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "spool").open("w+b") as spool, Pipe()[0] as link:
+        worker = Worker(link, job.Job(Wanted(), spool=spool.fileno()), set())
+        full: Any = _Full(worker)
+        monkeypatch.setattr(worker.processes, "engines", lambda: {full})
+        monkeypatch.setattr(worker.processes.arming, "totals", lambda: Totals({}, {}))
+        worker.processes.arming._engines.append(full)
+        told: list[job.Message] = []
+        monkeypatch.setattr(worker, "tell", told.append)
+        before = time.monotonic_ns()
+        for _ in range(3):
+            worker.tick()
+    marks = [one for one in told if isinstance(one, job.Mark)]
+    assert len(marks) == 1
+    assert before <= marks[0].until < marks[0].time
 
 
 class _Writers:
@@ -199,6 +245,31 @@ def test_who_has_memory_of_its_own_loses_nothing_for_want_of_ours() -> None:
     for number in range(SHAPE.slots):
         writers.complete(writers.claim(), number)
     assert writers.collect() == list(range(SHAPE.slots))
+
+
+def test_no_ring_has_all_the_room() -> None:
+    writers = _Writers()
+    rings, found = writers.rings, Counter[int]()
+    assert all(rings.prepare(ring, SHAPE.stride) for ring in (1, 7))
+    for _ in range(20):
+        for ring in (0, 1, 7):
+            at = ring * SHAPE.stride
+            head = writers.word(at + HEAD)
+            if head - writers.word(at + TAIL) < SHAPE.slots // 2:
+                slot = at + RING_HEADER + head % SHAPE.slots * SHAPE.slot
+                struct.pack_into("<QQ", writers.data, slot, head + 1, ring)
+                struct.pack_into("<Q", writers.data, at + HEAD, head + 1)
+        got: list[int] = []
+
+        def write(raw: Any, got: list[int] = got) -> bool:
+            if not got:
+                got.append(struct.unpack_from("<Q", raw, 8)[0])
+                return True
+            return False
+
+        rings.collect(write)
+        found.update(got)
+    assert min(found[ring] for ring in (0, 1, 7)) > 3
 
 
 def test_a_record_behind_one_that_is_being_written_waits_until_its_thread_is_dead(

@@ -302,7 +302,10 @@ def _described(pid: int) -> str:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if any(b"usdtbuild.tracing.worker" in word for word in words):  # it was started by what the user knows
-            return _described(int(status_field(pid, "PPid")))
+            parent = int(status_field(pid, "PPid"))
+            if parent == 1:
+                return f"what is left of a trace that was killed (process {pid}), and is putting everything back"
+            return _described(parent)
         command = one_line(b" ".join(words).strip() or status_field(pid, "Name").encode())
         started = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
         ran = time.clock_gettime(time.CLOCK_BOOTTIME) - started

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .job import Job
+    from .patch.engine import PatchEngine
 
 # How often rings are emptied, in seconds: at once again where they filled up quickly, less often where nothing comes.
 _TICK, _LONGEST_TICK = 0.004, 0.012
@@ -61,6 +62,8 @@ class Worker:
         self._over_at = 0
         self._pause = _TICK
         self._deadline = math.inf
+        self._sweep: tuple[int, list[tuple[PatchEngine, list[int]]]] | None = None  # see `tick`
+        self._turn = 0
         self._told: tuple[dict[int, int], dict[int, int]] = ({}, {})
 
     # -- telling the front -------------------------------------------------------------------------------------------
@@ -88,10 +91,15 @@ class Worker:
             self.events = []
 
     def tick(self, *, final: bool = False) -> None:
-        """Empty rings, and say how far we are."""
+        """Empty rings, and say how far we are.
+
+        Where there is too little room for all that is in them, more comes all the time; then what is there now has been
+        told when it has been read, after some ticks.
+        """
         self.processes.look_for_changes()
         ticks, now = clock.now()
         until = self._watched(now, final=final)
+        sweep = self._sweep or (until, [(one, one.heads()) for _, one in self.processes.arming.engines()])
         started = time.monotonic()
         taken = self._empty_rings(final=final)
         self._flush()
@@ -102,8 +110,11 @@ class Worker:
         if self.tracees.stood:
             self.tell(job.Stood(self.tracees.stood))
             self.tracees.stood = []
-        if final or not self.spool.full:  # else there are older records to come
-            self.tell(job.Mark(ticks if not final else 1 << 63, now, until))
+        whole = final or not self.spool.full
+        self._sweep = sweep
+        if whole or all(engine.are_read(heads) for engine, heads in sweep[1]):  # else there are older records to come
+            self._sweep = None
+            self.tell(job.Mark(ticks if not final else 1 << 63, now, until if whole else sweep[0]))
         if self.wish.what == COUNT and not self.wish.evaluates:
             self._pause = _COUNTING
         elif taken > _MUCH:
@@ -121,7 +132,10 @@ class Worker:
             self._known |= new
             self.tell(job.Processes(frozenset(new)))
         in_use = self.processes.engines()
-        for number, engine in self.processes.arming.engines():
+        engines = list(self.processes.arming.engines())
+        self._turn += 1  # else the first would have all the room
+        at = self._turn % max(1, len(engines))
+        for number, engine in (*engines[at:], *engines[:at]):
             size, over = self.spool.size, final or engine not in in_use
             if engine.holds():
                 engine.collect(self.spool.write, final=over)
@@ -277,11 +291,14 @@ class Worker:
         return said
 
     def _stops(self) -> bool:
-        """Handle everything that has stopped; return whether there was anything."""
+        """Handle what has stopped, until rings are to be emptied; return whether there was anything.
+
+        One stop may take long, where a program loads libraries all the time.
+        """
         busy = False
-        for _ in range(1000):
+        while not busy or time.monotonic() < min(self._next_tick, self._deadline):
             stop = ptrace.look(-1, os.WNOHANG)
-            if stop is None or time.monotonic() >= self._deadline:
+            if stop is None:
                 break
             busy = True
             self.handle(stop)

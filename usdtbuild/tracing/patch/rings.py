@@ -69,6 +69,7 @@ class Rings:
         self.holes = 0
         self._ends: dict[int, int] = {}  # where a ring ends for us, once nobody is to write there any more
         self._damaged: set[int] = set()
+        self._turn = 0  # which ring is emptied first: not always the same, where there is little room
         self.dropped = 0  # records in rings whose numbers can't be: the program has written there
 
     def close(self) -> None:
@@ -106,7 +107,8 @@ class Rings:
         What `write` gets is there until it returns. Where it returns False, it has no room: the rest stays.
         """
         total = 0
-        for ring in range(RINGS):
+        first = self._turn
+        for ring in (*range(first, RINGS), *range(first)):
             start = self.offset + ring * self.shape.stride
             if not final:
                 self._grow(ring)
@@ -114,10 +116,19 @@ class Rings:
                 count, room = self._empty(ring, start, write, final=final)
                 total += count
                 if not room:
+                    self._turn = (ring + 1) % RINGS
                     return total
                 if final or self._sent_back(ring, start):
                     break
         return total
+
+    def heads(self) -> list[int]:
+        """Return up to where each ring is filled."""
+        return [self._head(ring) for ring in range(RINGS)]
+
+    def are_read(self, heads: Sequence[int]) -> bool:
+        """Whether all that was in the rings when they were filled up to here has been handed over."""
+        return all(tail >= heads[ring] or ring in self._damaged for ring, tail in enumerate(self._tails))
 
     def _head(self, ring: int) -> int:
         """Return up to where a ring is to be read. The program can write anything there, so nothing of it is believed.
