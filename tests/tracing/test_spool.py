@@ -100,7 +100,7 @@ class _Full:
 
     def __init__(self, worker: Worker) -> None:
         self.worker, self.claimed, self.read = worker, 10, 0
-        self.dropped = 0
+        self.dropped, self.rings = 0, self
 
     def heads(self) -> list[int]:
         return [self.claimed]

@@ -99,7 +99,10 @@ class Worker:
         self.processes.look_for_changes()
         ticks, now = clock.now()
         until = self._watched(now, final=final)
-        sweep = self._sweep or (until, [(one, one.heads()) for _, one in self.processes.arming.engines()])
+        sweep = self._sweep or (
+            until,
+            [(one, one.rings.heads()) for _, one in self.processes.arming.engines() if one.rings],
+        )
         started = time.monotonic()
         taken = self._empty_rings(final=final)
         self._flush()
@@ -112,7 +115,9 @@ class Worker:
             self.tracees.stood = []
         whole = final or not self.spool.full
         self._sweep = sweep
-        if whole or all(engine.are_read(heads) for engine, heads in sweep[1]):  # else there are older records to come
+        if whole or all(
+            not one.rings or one.rings.are_read(heads) for one, heads in sweep[1]
+        ):  # else there are older records to come
             self._sweep = None
             self.tell(job.Mark(ticks if not final else 1 << 63, now, until if whole else sweep[0]))
         if self.wish.what == COUNT and not self.wish.evaluates:

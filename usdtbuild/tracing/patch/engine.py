@@ -292,14 +292,6 @@ class PatchEngine:
         holds, self.dropped = self.rings.holds(), self.rings.dropped
         return holds
 
-    def heads(self) -> list[int]:
-        """Return up to where the rings are filled."""
-        return self.rings.heads() if self.rings is not None else []
-
-    def are_read(self, heads: Sequence[int]) -> bool:
-        """Whether all that was in the rings by then has been handed over."""
-        return self.rings is None or not heads or self.rings.are_read(heads)
-
     def totals(self) -> Totals:
         """Return hits by target (with COUNT), and lost hits by target (with RECORD)."""
         if self.shared is None:
