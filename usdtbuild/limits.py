@@ -6,9 +6,10 @@ command below some 300 MB whatever it is given.
 
 from __future__ import annotations
 
-# SDT notes in one section. The largest programs that are known have some thousand; each costs a kilobyte when listed.
-NOTES = 100_000
-# Bytes of text in one note, and in all of a section: each byte of arguments costs a hundred when it is listed.
+# Sites of one format in a file, and their arguments: a site and an argument cost a kilobyte each when they are listed.
+# The largest programs that are known have some thousand sites.
+NOTES, ARGUMENTS = 100_000, 1 << 17
+# Bytes of text in one SDT note, and in all of a section.
 NOTE_TEXT, NOTES_TEXT = 1 << 14, 3 << 19
 # Bytes of a provider file.
 PROVIDER_FILE = 64 << 20

@@ -1,5 +1,6 @@
 /* A traced program that looks for the tracer's rings among its own memory and writes into them.
- * argv[1]: head (a head beyond all slots), back (a head before the tail), site, process, thread, time, length. */
+ * argv[1]: head (a head beyond all slots), back (a head before the tail), site, process, thread, time, length; without
+ * rings: many (what is counted becomes 2^63), fewer (it becomes 0). */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
@@ -29,6 +30,22 @@ static char *rings(size_t *size)
   return best;
 }
 
+/* Write a number over all that is shared with the tracer and not 0. */
+static void recount(uint64_t number)
+{
+  static char line[4096];
+  FILE *maps = fopen("/proc/self/maps", "r");
+  while (fgets(line, sizeof line, maps)) {
+    unsigned long start, end;
+    char flags[5];
+    if (sscanf(line, "%lx-%lx %4s", &start, &end, flags) == 3 && !strcmp(flags, "rw-s")
+        && strstr(line, "/memfd:usdtbuild"))
+      for (volatile uint64_t *word = (void *)start; word < (uint64_t *)end; word++)
+        if (*word > 1000 && *word < UINT64_C(1) << 32) *word = number;
+  }
+  fclose(maps);
+}
+
 int main(int count, char **words)
 {
   if (count != 2) return 2;
@@ -39,6 +56,12 @@ int main(int count, char **words)
   size_t size = 0;
   for (int i = 0;; i++) {
     for (int hit = 0; hit < 200; hit++) VICTIM_TEXT("a text");
+    if (!strcmp(mode, "many") || !strcmp(mode, "fewer")) {
+      for (int hit = 0; hit < 200; hit++) VICTIM_TICK(2000);
+      if (i % 64 == 63) recount(*mode == 'm' ? UINT64_C(1) << 63 : 0);
+      usleep(500);
+      continue;
+    }
     if (!start && i % 16 == 0) start = rings(&size);
     usleep(500);
     if (!start) continue;

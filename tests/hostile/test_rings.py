@@ -46,6 +46,14 @@ def test_damage_is_dropped_counted_and_told(mode: str, forger: Any, command: Any
         assert f'"pid": {pid}' in line or f'"pid":{pid}' in line, line
 
 
+@pytest.mark.parametrize("options", [["--count"], ["--by", "arg0"], ["--histogram", "number"]])
+@pytest.mark.parametrize("mode", ["many", "fewer"])
+def test_counters_that_can_t_be_are_told(mode: str, options: list[str], forger: Any, command: Any) -> None:
+    said = command("trace", "-p", forger(mode), "-P", "tick", *options, "--duration", "1", timeout=30)
+    assert "the program has damaged its counters" in said.err, said
+    assert said.code == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_who_reads_damaged_rings_still_hears_signals(number: int, forger: Any, tmp_path: Path) -> None:
     pid = forger("head")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import os
 import struct
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.limits import NOTES
+from usdtbuild.limits import ARGUMENTS, NOTES
 
 MOST = 300 << 20
 NOTE = """
@@ -62,6 +63,61 @@ def test_more_notes_than_a_program_can_have(words: tuple[str, ...], run: Any, co
 def test_as_many_notes_as_a_program_may_have(run: Any, command: Any, tmp_path: Path) -> None:
     said = command("list", "--json", with_notes(run, tmp_path, 50_000), timeout=60)
     assert said.code == 0, said.err
+
+
+def with_section(run: Any, folder: Path, notes: list[tuple[str, str]]) -> Path:
+    """Build a program that has a note for each name and arguments."""
+    with (folder / "notes.bin").open("wb") as file:
+        for name, arguments in notes:
+            text = struct.pack("<QQQ", 0x401000, 0, 0) + f"a\0{name}\0{arguments}\0".encode()
+            file.write(struct.pack("<III", 8, len(text), 3) + b"stapsdt\0" + text + bytes(-len(text) % 4))
+    section = '  .section .note.stapsdt,"",@note\n  .incbin "notes.bin"\n'
+    (folder / "notes.s").write_text(f"{NOTE.partition('  .section')[0]}{section}")
+    run("gcc", "-no-pie", "-Wl,-z,noexecstack", "notes.s", "-o", "notes", cwd=folder)
+    return folder / "notes"
+
+
+@pytest.mark.parametrize("words", [("list",), ("list", "--json"), ("verify",), ("trace", "--count", "--")])
+def test_notes_that_are_all_arguments(words: tuple[str, ...], run: Any, command: Any, tmp_path: Path) -> None:
+    """Each of two bytes: half a million records, of which each takes a kilobyte when it is listed."""
+    text = [" ".join(chr(97 + (i >> j % 8) % 2) for j in range(255)) for i in range(2_900)]
+    said = command(*words, with_section(run, tmp_path, [("b", one) for one in text]))
+    assert f"{ARGUMENTS} arguments, which is the most that is read" in said.err + said.out, said
+    assert said.memory < 100 << 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [["--count"], ["--filter", "arg0 == 1", "--count"]])
+def test_as_many_probes_as_there_is_room_for_on_nops_side_by_side(
+    options: list[str], run: Any, attacker: Any, command: Any, folder: Path
+) -> None:
+    """Nearly none can have a jump: to find that out must not take time that grows with the square of their number."""
+    count = 60_000
+    main = "main: call getpid\n1: mov $1000, %edi\n  call usleep\n  jmp 1b\n"
+    code = f"  .text\n  .globl main\n  push %rbx\n{main}code: .fill {count}, 1, 0x90\n  ret\n"
+    note = """  .balign 4
+  .4byte 8,41,3
+  .asciz "stapsdt"
+  .8byte code+{0},0,0
+  .asciz "a"
+  .asciz "b{0:05d}"
+  .asciz "-4@%edi"
+"""
+    notes = "".join(map(note.format, range(count)))
+    (folder / "near.s").write_text(f'{code}  .section .note.stapsdt,"",@note\n{notes}  .balign 4\n')
+    run("gcc", "-no-pie", "-Wl,-z,noexecstack", "near.s", "-o", "near", cwd=folder)
+    process = attacker(folder / "near")
+    said = command("trace", "-p", process.pid, "--duration", "1", *options, timeout=60)
+    assert said.code == 0, said.err[-2000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("list", "--json"), ("verify", "--json")])
+def test_as_many_probes_as_a_program_may_have(words: tuple[str, ...], run: Any, command: Any, tmp_path: Path) -> None:
+    program = with_section(run, tmp_path, [(f"b{i}", "") for i in range(NOTES)])
+    said = command(*words, program, timeout=120)
+    assert len(json.loads(said.out)["files"]) == 1
+    assert said.memory < MOST
 
 
 def test_function_names_that_unpack_to_gigabytes(run: Any, command: Any, tmp_path: Path) -> None:

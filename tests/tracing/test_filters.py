@@ -270,3 +270,13 @@ def test_a_filter_of_the_result_is_not_for_what_has_none() -> None:
     sieve.start([OPEN, OPENED, FREE, FREED])
     assert [refusal.what for refusal in sieve.refused] == ["free"]
     assert times(sieve, Event(1, 7, 7, 2, (0,)), Event(2, 7, 7, 3, ())) == []
+
+
+def test_of_a_filter_of_megabytes_an_error_repeats_the_place_only() -> None:
+    text = " or ".join(["length == 1"] * 9000)
+    for wrong in (f"{text} ] {text}", f"{text} and {'x' * 90_000} == 1"):
+        with pytest.raises(FilterError) as caught:
+            Filter(wrong).compile(TARGET)
+        assert len(str(caught.value)) < 2000
+        line, place = str(caught.value).split("\n")[1:3]
+        assert line[place.index("^")] in "]x"

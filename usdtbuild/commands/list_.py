@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import sys
@@ -21,6 +20,7 @@ from ..model import dashed
 from ..record import NamedTuple
 from ..text import one_line, shown
 from . import checked
+from .as_json import dumped, print_pieces, with_list
 from .looking import look
 from .progress import progress
 from .say import echo, style
@@ -86,8 +86,7 @@ def command(
                     found += _select(target, inspections, patterns)
         names = _demangled(found) if demangle else {}
         if as_json:
-            files = [as_record(one, names) for one in found]
-            echo(json.dumps({"format": "usdtbuild-list", "version": JSON_VERSION, "files": files}, indent=2))
+            print_pieces(_document(found, names))
         else:
             _print(found, names, drawn=not wide and sys.stdout.isatty())
         return int(failed)
@@ -351,8 +350,20 @@ def _styled(text: str, how: str) -> str:
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-def as_record(found: Inspection, names: dict[str, str]) -> dict[str, Any]:
-    """Return one file as docs/commands/list.md describes it. Addresses are hexadecimal strings, sizes are numbers."""
+def _document(found: Sequence[Inspection], names: dict[str, str]) -> Iterator[str]:
+    """Yield the JSON that docs/commands/list.md describes."""
+    files = (with_list(_file_record(one), "probes", _probes(one, names)) for one in found)
+    return with_list({"format": "usdtbuild-list", "version": JSON_VERSION}, "files", files)
+
+
+def _probes(found: Inspection, names: dict[str, str]) -> Iterator[Iterator[str]]:
+    for probe in found.probes:
+        record = {"provider": probe.provider, "name": probe.name, "format": probe.format}
+        yield with_list(record, "sites", dumped(_site_record(found, site, names) for site in probe.sites))
+
+
+def _file_record(found: Inspection) -> dict[str, Any]:
+    """Return one file without its probes. Addresses are hexadecimal strings, sizes are numbers."""
     record: dict[str, Any] = {
         "path": found.path,
         "kind": found.kind,
@@ -367,22 +378,12 @@ def as_record(found: Inspection, names: dict[str, str]) -> dict[str, Any]:
         {"name": provider.name, "hash": hash_, "probes": [_declared(probe) for probe in provider.probes]}
         for provider, hash_ in found.providers.values()
     ]
-    record["probes"] = [_probe_record(found, probe, names) for probe in found.probes]
     return record
 
 
 def _declared(probe: Any) -> dict[str, Any]:
     arguments = [{"type": argument.type.spelling, "name": argument.name or None} for argument in probe.arguments]
     return {"name": probe.stub, "arguments": arguments}
-
-
-def _probe_record(found: Inspection, probe: SeenProbe, names: dict[str, str]) -> dict[str, Any]:
-    return {
-        "provider": probe.provider,
-        "name": probe.name,
-        "format": probe.format,
-        "sites": [_site_record(found, site, names) for site in probe.sites],
-    }
 
 
 def _site_record(found: Inspection, site: SeenSite, names: dict[str, str]) -> dict[str, Any]:

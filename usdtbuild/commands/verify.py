@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from ..inspection.targets import files
 from ..text import one_line
 from ..verify import ERROR, NAMES, NOTE, WARNING, Finding, FoundAt, Verified, missing_everywhere, verify
 from . import checked
+from .as_json import dumped, print_pieces, with_list
 from .progress import progress
 from .say import echo
 
@@ -60,13 +60,8 @@ def command(
         counted = [ERROR, WARNING] if strict else [ERROR]
         failed |= any(report.count(severity) for report in reports for severity in counted)
         if as_json:
-            document = {
-                "format": "usdtbuild-verify",
-                "version": JSON_VERSION,
-                "passed": not failed,
-                "files": [_as_record(report) for report in reports],
-            }
-            echo(json.dumps(document, indent=2))
+            document = {"format": "usdtbuild-verify", "version": JSON_VERSION, "passed": not failed}
+            print_pieces(with_list(document, "files", map(_report, reports)))
         else:
             _print(reports)
         return int(failed)
@@ -184,9 +179,9 @@ def _plural(count: int, word: str) -> str:
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-def _as_record(report: Verified) -> dict[str, Any]:
-    """Return one report as docs/commands/verify.md describes it."""
-    return {
+def _report(report: Verified) -> Iterator[str]:
+    """Yield one report as docs/commands/verify.md describes it."""
+    record = {
         "path": report.path,
         "kind": report.kind,
         "probes": report.probes,
@@ -194,17 +189,13 @@ def _as_record(report: Verified) -> dict[str, Any]:
         "errors": report.count(ERROR),
         "warnings": report.count(WARNING),
         "notes": report.count(NOTE),
-        "findings": [
-            {
-                "check": finding.check,
-                "severity": finding.severity,
-                "what": finding.what,
-                "cure": finding.cure,
-                "places": [_place_record(place) for place in finding.places],
-            }
-            for finding in report.findings
-        ],
     }
+    return with_list(record, "findings", map(_finding, report.findings))
+
+
+def _finding(finding: Finding) -> Iterator[str]:
+    record = {"check": finding.check, "severity": finding.severity, "what": finding.what, "cure": finding.cure}
+    return with_list(record, "places", dumped(map(_place_record, finding.places)))
 
 
 def _place_record(place: FoundAt) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from ..elf import layout as elf
 from ..errors import InputError, UsdtError
 from ..formats import stapsdt
+from ..limits import ARGUMENTS, NOTES
 from ..machines import facts_of
 from ..record import NamedTuple
 
@@ -306,10 +307,32 @@ READERS: tuple[RecordReader, ...] = (
 )
 
 
+class Room:
+    """How much more of one format is read of a file: any number of sections may hold the same notes."""
+
+    def __init__(self) -> None:
+        self.sites, self.arguments = NOTES, ARGUMENTS
+
+    def limited(self, found: Iterable[Record]) -> Iterator[Record]:
+        """Yield the records. Raises UsdtError where there is no more room."""
+        for record in found:
+            self.sites -= 1
+            self.arguments -= max(len(record.types), len(record.operands.split()))
+            if self.is_full:
+                most = f"{NOTES} notes or {ARGUMENTS} arguments, which is the most that is read"
+                raise UsdtError(f"it has more than {most}")
+            yield record
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there was more than is read."""
+        return self.sites < 0 or self.arguments < 0
+
+
 def records(image: Image, reader: RecordReader) -> list[Record]:
-    """Return what one reader finds. Raises InputError where a record can't be taken apart."""
+    """Return what one reader finds. Raises InputError where a record can't be taken apart, or there are too many."""
     try:
-        return list(reader.read(image))
+        return list(Room().limited(reader.read(image)))
     except InputError:
         raise
     except UsdtError as error:

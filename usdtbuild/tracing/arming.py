@@ -280,12 +280,13 @@ class Arming:
             self._arm_plan(process, plan)
             return
         targets = self._without_pairs(process, evaluating)
-        here = tuple(target for target in targets if self._is_evaluated_in_place(target, evaluating))
+        here, others = list[Target](), list[Target]()
+        for target in targets:
+            (here if self._is_evaluated_in_place(target, evaluating) else others).append(target)
         if here:
-            self._arm_plan(process, evaluating._replace(targets=here))
-        others = tuple(target for target in targets if target not in here)
+            self._arm_plan(process, evaluating._replace(targets=tuple(here)))
         if others:
-            self._arm_plan(process, plan._replace(what=RECORD, targets=others))
+            self._arm_plan(process, plan._replace(what=RECORD, targets=tuple(others)))
 
     def _without_pairs(self, process: Process, plan: Plan) -> Sequence[Target]:
         """Arm those of the targets that are hits of pairs, all in place or all with records; return the others."""
@@ -416,7 +417,7 @@ class Arming:
             return list(left)
         all_may = self.wish.trap_functions or self.wish.wanted.returns or Ability.JUMPS not in self._can
         may = [one for one in left if one[0].kind != ENTER or all_may]
-        kept = [one for one in left if one not in may]
+        kept = [one for one in left if one[0].kind == ENTER and not all_may]
         for _, site in kept:
             if site.address in reasons:
                 reasons[site.address] = reasons[site.address]._replace(cure="--trap watches it by a breakpoint")

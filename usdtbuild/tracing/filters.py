@@ -40,6 +40,7 @@ _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0"}
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _POSITION = re.compile(r"arg(0|[1-9][0-9]*)")
 _DEEPEST = 100
+_SHOWN = 200  # characters on each side of the place of an error
 
 
 class FilterError(UsageError):
@@ -47,9 +48,12 @@ class FilterError(UsageError):
 
     def __init__(self, text: str, at: int, what: str) -> None:
         """Say `what` is wrong at the character `at` of the filter."""
+        what = what if len(what) <= 2 * _SHOWN else f"{what[:_SHOWN]} ... {what[-_SHOWN:]}"
         self.at, self.what = at, what
-        line = "".join(c if c.isprintable() else " " for c in text)
-        super().__init__(f"--filter: {what}\n  {line}\n  {' ' * at}^")
+        first = max(0, at - _SHOWN)
+        before, after = "... " if first else "", " ..." if len(text) > at + _SHOWN else ""
+        line = "".join(c if c.isprintable() else " " for c in text[first : at + _SHOWN])
+        super().__init__(f"--filter: {what}\n  {before}{line}{after}\n  {' ' * (len(before) + at - first)}^")
 
 
 class _Token(NamedTuple):

@@ -174,7 +174,8 @@ class Failed(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """All is over and put back. `exit_code` is the program's, None if it runs on; `engines` those that were at work."""
+    """All is over and put back. `exit_code` is the program's, None if it runs on; `engines` those that were at work;
+    `damaged`: counters or tables can't be what was counted."""
 
     exit_code: int | None
     engines: tuple[str, ...]
@@ -182,6 +183,7 @@ class Ended(NamedTuple):
     threads: dict[int, str]
     dropped: int = 0  # records in rings that the program has damaged
     stops: Stops | None = None
+    damaged: bool = False
 
 
 Told = Noted | Stood | Processes | Sites | Raw | Mark | Seen | Counted | Tabled

@@ -203,6 +203,9 @@ class Session(Tracer):
         dropped = self._ended.dropped + sum(one.dropped for one in self._decoders.values())
         if dropped:
             self.warnings.insert(0, f"warning: the program has damaged its buffers: {dropped} records were dropped")
+        if self._ended.damaged:
+            what = "there are more hits than there was time for, or fewer than before"
+            self.warnings.insert(0, f"warning: the program has damaged its counters: {what}")
 
     def _take(self, message: job.Message) -> None:
         """Take one message."""

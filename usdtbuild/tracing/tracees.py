@@ -30,7 +30,7 @@ FOLLOW = ptrace.O_TRACEFORK | ptrace.O_TRACEVFORK | ptrace.O_TRACECLONE | ptrace
 # How long to wait for a thread to stop, in seconds, before it is taken for one that hangs in the kernel.
 _PATIENCE = 0.3
 # How long a process may be in a vfork that began before it was seized, in seconds, until it is left alone.
-_VFORK_PATIENCE = 5.0
+_VFORK_PATIENCE = 1.0
 # The calls that vfork is made of, of which a machine may lack one, and the flag (<linux/sched.h>).
 _SYS_CLONE, _SYS_VFORK, _SYS_CLONE3 = (HOST.kernel.numbers.get(name, -1) for name in ("clone", "vfork", "clone3"))
 _CLONE_VFORK = 0x4000

@@ -203,7 +203,8 @@ class Worker:
             self.tell(job.Noted(note, always=True))
         dropped = sum(one.dropped for _, one in arming.engines())
         told = Stops(self.stops, self.tracees.stop_cost, self._spread) if self.stops else None
-        self.tell(job.Ended(code, arming.used, arming.stood_still, self.processes.names, dropped, told))
+        damaged = any(one.plausible.is_damaged for _, one in arming.engines())
+        self.tell(job.Ended(code, arming.used, arming.stood_still, self.processes.names, dropped, told, damaged))
         self.outbox.send_all()
 
     def expect_stops(self) -> None:

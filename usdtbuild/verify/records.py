@@ -29,11 +29,14 @@ def read_notes(image: Image) -> tuple[list[Record], Gathered]:
     """Return the SDT notes, and a finding for each section of them that can't be read."""
     found: list[Record] = []
     damage = Gathered("notes-damaged", ERROR, "link the file again; a tool that rewrote it may have damaged it")
+    room = readers.Room()
     for section in image.sections_named(stapsdt.SECTION):
-        notes, trouble = _attempt(readers.read_notes, image, section)
+        notes, trouble = _attempt(room.limited, readers.read_notes(image, section))
         found += notes
         if trouble:
             damage.add(f"the records can't be read: {trouble}", section_place(section))
+        if room.is_full:
+            break
     return found, damage
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections import Counter
 from os import getpid
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +25,7 @@ from . import again, code, journal, layout, leftovers, machine, tables, way_back
 from .changes import Changes, Stretch, clean_up, earlier_mirrors, stretches_of
 from .injection import NAME_IN_MAPS, borrow
 from .mapping import WARM, Mapping
+from .plausible import Plausible
 from .rings import FIRST, Rings, shape_for
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ class PatchEngine:
         self._unused: list[tuple[int, int]] = []  # what earlier traces have left that goes now
         self._over = False  # the rings take the place of an earlier trace's
         self.dropped = 0  # records in rings that the program has damaged
-        self._begun = clock.now()
+        self._begun, self.plausible = clock.now(), Plausible()
 
     # -- arming ------------------------------------------------------------------------------------------------------
 
@@ -287,21 +289,19 @@ class PatchEngine:
 
     def holds(self) -> bool:
         """Whether records are left in the rings."""
-        if self.rings is None:
-            return False
-        holds, self.dropped = self.rings.holds(), self.rings.dropped
+        holds, self.dropped = (self.rings.holds(), self.rings.dropped) if self.rings else (False, self.dropped)
         return holds
 
     def totals(self) -> Totals:
         """Return hits by target (with COUNT), and lost hits by target (with RECORD)."""
         if self.shared is None:
             return self._totals
-        found: dict[int, int] = {}
+        found = Counter[int]()
         if self.layout is not None:
-            data = self.shared.data
-            for spot, at in zip(self.layout.spots, self._counters):
-                (value,) = struct.unpack_from("<Q", data, at)
-                found[spot.target.number] = found.get(spot.target.number, 0) + value
+            values = [struct.unpack_from("<Q", self.shared.data, at)[0] for at in self._counters]
+            self.plausible.counters(values)
+            for spot, value in zip(self.layout.spots, values):
+                found[spot.target.number] += value
         return Totals(found, {}) if self.plan.what == COUNT else Totals({}, found)
 
     def counter_at(self, index: int) -> int:
@@ -321,6 +321,7 @@ class PatchEngine:
             unpaired = tables.read_pairs(self.shared.data, self.mapping.file_offset(self.layout.pairs))
             (ticks, at), (first, before) = clock.now(), self._begun
             found[ALL, measure] = Table({}, Cell(), unpaired, (ticks - first) / max(1, at - before))
+        self.plausible.tables(found.values())
         return found
 
     # -- putting back ------------------------------------------------------------------------------------------------
