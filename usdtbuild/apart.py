@@ -361,10 +361,15 @@ def apart(user: User | None, read: Callable[[Callable[[], None] | None], Any]) -
 
     pid, asked = _start(answer, whose is not None)
     os.close(sink)
-    with asked, open(source, "rb") as file:  # noqa: PTH123
-        _Parent((), ("/",) if user is None else ()).serve(asked)
-        said = file.read(ANSWER + 1)
-    os.waitpid(pid, 0)
+    try:
+        with asked, open(source, "rb") as file:  # noqa: PTH123
+            _Parent((), ("/",) if user is None else ()).serve(asked)
+            said = file.read(ANSWER + 1)
+    except BaseException:  # such as the front's end: nobody waits for what it reads
+        os.kill(pid, signal.SIGKILL)
+        raise
+    finally:
+        os.waitpid(pid, 0)
     try:
         if len(said) > ANSWER:
             raise pickle.UnpicklingError

@@ -233,7 +233,7 @@ def test_a_worker_that_ends_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         session.start()
 
 
-# A worker whose front goes while it looks up what a process has.
+# A worker whose front, a process of its own, goes while it looks up what a process has: in a child, as root.
 LOOKING = """
 import os, socket, sys, time
 from multiprocessing.connection import Connection
@@ -241,15 +241,23 @@ from usdtbuild.tracing import arming, job, worker
 from usdtbuild.tracing.selection import Wanted
 
 def look(*_):
-    os.close(front)
+    os.write(writer, b"!")
     time.sleep(600)
 
 arming.select = look
 ours, theirs = socket.socketpair()
-front = ours.detach()
-link = Connection(front)
-link.send(job.Job(Wanted(), pid=int(sys.argv[1]), spool=os.open("/dev/null", os.O_WRONLY)))
-link._handle = None
+reader, writer = os.pipe()
+spool = os.open("/dev/null", os.O_WRONLY)
+if between := os.fork():
+    os.waitpid(between, 0)
+else:
+    if not os.fork():
+        theirs.close()
+        link = Connection(ours.detach())
+        link.send(job.Job(Wanted(), pid=int(sys.argv[1]), spool=spool))
+        os.read(reader, 1)
+    os._exit(0)
+ours.close()
 worker.serve(Connection(theirs.detach()), set(), ())
 print("over")
 """
