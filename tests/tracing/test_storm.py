@@ -168,7 +168,8 @@ def attach(pid: int, engine: str, chance: random.Random) -> str:
     return way
 
 
-@pytest.mark.parametrize("attaches", [8, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("attaches", [8, 300])
 def test_attached_to_and_killed_again_and_again(program: Path, attaches: int) -> None:
     chance = random.Random(attaches)
     pipe = subprocess.PIPE
