@@ -34,3 +34,5 @@ ANSWER = 256 << 20
 MANGLED_NAME, WRITTEN_NAME, DEMANGLER_MEMORY, DEMANGLER_SECONDS, DEMANGLED = 4096, 16384, 128 << 20, 2, 100_000
 # Bytes and files of a project that `usdtbuild add` copies to try its changes.
 PROJECT, PROJECT_FILES = 4 << 30, 200_000
+# How much longer than its mangled form a name may be as it was written, to be shown so: times, and bytes besides.
+WRITTEN_RATIO = 16, 256

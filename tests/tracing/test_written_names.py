@@ -95,3 +95,9 @@ def test_a_hundred_thousand_names() -> None:
     """Not timed: they go through one process."""
     names = {f"_ZN4shop5priceILi{number}EEEii": f"int shop::price<{number}>(int)" for number in range(100_000)}
     assert demangle(names) == names
+
+
+def test_names_that_are_written_a_hundred_times_as_long_stay_as_they_are() -> None:
+    """Else half a megabyte of them is 65 MB to look through for whoever asks for a function."""
+    doubled = "_Z1f1A1QIS_S_E" + "".join(f"S0_IS{i}_S{i}_E" for i in range(1, 9))
+    assert demangle(["_Z1fi", doubled]) == {"_Z1fi": "f(int)"}

@@ -52,7 +52,12 @@ def demangle(names: Iterable[str]) -> dict[str, str]:
             lines = list(itertools.islice(_lines(process.stdout), len(mangled)))
             process.kill()
     written = zip(mangled, lines)
-    return {name: line.decode("utf-8", "surrogateescape") for name, line in written if line and line != name.encode()}
+    ratio, more = limits.WRITTEN_RATIO
+    return {
+        name: line.decode("utf-8", "surrogateescape")
+        for name, line in written
+        if line and line != name.encode() and len(line) <= ratio * len(name) + more
+    }
 
 
 def _is_mangled(name: str) -> bool:
