@@ -232,9 +232,10 @@ class _Parent:
                 child.send(b"\0".join(os.fsencode(text.replace("\0", " ")) for text in
                                       ("", error.where, error.what, error.cure))[:_LONGEST])  # fmt: skip
                 continue
+            size = os.fstat(descriptor).st_size if descriptor >= 0 else 0  # before it is read, and may be cut short
             with contextlib.suppress(OSError):  # the child has ended
                 socket.send_fds(child, [os.fsencode(found)], [descriptor] if descriptor >= 0 else [])
-            if descriptor >= 0 and (size := os.fstat(descriptor).st_size) >= MAPPED_FROM:
+            if size >= MAPPED_FROM:
                 self.mapped.append((found, descriptor, size))
             else:
                 _close(descriptor)
