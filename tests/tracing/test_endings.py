@@ -274,6 +274,52 @@ def test_the_worker_hears_that_the_front_is_gone_while_it_looks_things_up(scene:
     assert (done.stdout, done.stderr, output) == ("over\n", "", "wrong=0 guarded=0\n")
 
 
+# A worker that takes so many seconds for each call of a function, and what it says at the end.
+SLOW = """
+import os, sys, time
+from importlib import import_module
+from multiprocessing import Pipe
+from usdtbuild.tracing import job, worker
+from usdtbuild.tracing.selection import Wanted
+
+pid, module, name, seconds, engine, arming = sys.argv[1:]
+module = import_module(f"usdtbuild.tracing.{module}")
+real = getattr(module, name)
+setattr(module, name, lambda *words: time.sleep(float(seconds)) or real(*words))
+worker._ARMING = float(arming)
+ours, theirs = Pipe()
+spool = os.open("/dev/null", os.O_WRONLY)
+ours.send(job.Job(Wanted(probes=("scene:*",)), pid=int(pid), spool=spool, what="count", engine=engine, duration=0.1))
+worker.serve(theirs, set(), ())
+while not isinstance(said := ours.recv(), (job.Failed, job.Ended)):
+    pass
+print(said.message if isinstance(said, job.Failed) else "ended")
+"""
+
+
+@pytest.mark.parametrize(
+    ("slow", "said"),
+    [
+        (("arming", "select", "60", "auto", "0.2"), "probes were still being looked up"),
+        (("patch.layout", "build", "60", "patch", "0.2"), "probes were still being looked up"),
+        (("trap.breakpoints", "_breakpoint", "0.8", "trap", "2"), r"[123] of \d+ places were armed"),
+    ],
+)
+def test_arming_ends_on_time_however_much_there_is(
+    scene: Callable[..., Path], slow: tuple[str, ...], said: str
+) -> None:
+    """What was armed by then is put back: the program runs on as if nothing had been."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([scene("pie"), "5", "1", "wait"], stdin=pipe, stdout=pipe, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        words = [sys.executable, "-c", SLOW, str(program.pid), *slow]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=50, check=False)
+        output, _ = program.communicate("\n", timeout=60)
+    assert re.search(f"armed: {said}, and all was put back", done.stdout), done
+    assert output == "wrong=0 guarded=0\n"
+
+
 @pytest.mark.parametrize("engine", ["patch", "trap"])
 def test_a_trace_ends_on_time_however_late_its_front_is(scene: Callable[..., Path], engine: str) -> None:
     """The program is let go of while records wait to be taken."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..apart import apart
 from ..errors import InputError
 from . import hosts, job, ptrace
-from .errors import ProgramGoneError, RoomTakenError, TracerError
+from .errors import LateError, ProgramGoneError, RoomTakenError, TracerError
 from .filters import FilterError
 from .hosts import HOST
 from .keeper import KEEPER
@@ -100,6 +100,12 @@ class Process:
         with contextlib.closing(Memory(self.pid)) as memory:
             return self.loader is None or self.loader.consistent(memory)
 
+    def places(self) -> int:
+        """Return how many places of targets are armed."""
+        jumps = [spot.target.number for one in self.engines if one.layout is not None for spot in one.layout.spots]
+        traps = [one.target for one in self.breakpoints.armed.values()] if self.breakpoints is not None else []
+        return sum(number >= 0 for number in (*jumps, *traps))
+
     def forget(self, start: int, end: int) -> None:
         """A library that was between two addresses is gone."""
         if self.breakpoints is not None:
@@ -162,6 +168,7 @@ class Arming:
         self._used: set[str] = set()
         self._fallen_back: Counter[str] = Counter()  # why breakpoints are used where jumps were wanted -> sites
         self._begun = False
+        self._places = 0  # that are armed now
         self.kernel: Kernel | None = None  # bpftrace, which takes all or nothing
 
     def engines(self) -> Iterator[tuple[int, patch.PatchEngine]]:
@@ -239,8 +246,12 @@ class Arming:
         Its threads only stand while it is changed, except who has just said that libraries have come or gone: so
         nobody gets ahead of us in what is new, and no library goes while it is looked at.
         """
+        self._places = 0
         with self.counted():
-            self._arm(process)
+            try:
+                self._arm(process)
+            except LateError:
+                raise LateError(process.places(), self._places) from None
 
     def _arm(self, process: Process) -> None:
         mapped = areas(process.pid)
@@ -274,6 +285,7 @@ class Arming:
 
     def _arm_targets(self, process: Process, targets: Sequence[Target]) -> None:
         wish = self.wish
+        self._places = sum(len(target.sites) for target in targets)
         plan = Plan(wish.what, tuple(targets), wish.string_size, wish.buffer_size, wish.wanted.returns)
         evaluating = plan._replace(where=wish.where, measures=wish.measures)
         if not evaluating.evaluates:
@@ -281,8 +293,9 @@ class Arming:
             return
         targets = self._without_pairs(process, evaluating)
         here, others = list[Target](), list[Target]()
-        for target in targets:
-            (here if self._is_evaluated_in_place(target, evaluating) else others).append(target)
+        with self.tracees.calmly():
+            for target in targets:
+                (here if self._is_evaluated_in_place(target, evaluating) else others).append(target)
         if here:
             self._arm_plan(process, evaluating._replace(targets=tuple(here)))
         if others:
@@ -291,7 +304,8 @@ class Arming:
     def _without_pairs(self, process: Process, plan: Plan) -> Sequence[Target]:
         """Arm those of the targets that are hits of pairs, all in place or all with records; return the others."""
         sided = tuple(one for one in plan.targets if any(side_of(measure, one) for measure in plan.measures))
-        others = tuple(one for one in plan.targets if one not in sided)
+        numbers = {one.number for one in sided}
+        others = tuple(one for one in plan.targets if one.number not in numbers)
         if not sided:
             return others
         pairs, plan = process.pairs, plan._replace(targets=sided)
@@ -398,7 +412,7 @@ class Arming:
             try:
                 with self.tracees.standing(process.pid) if not left else contextlib.nullcontext():
                     return made, made.attach(), ""
-            except ProgramGoneError:
+            except (LateError, ProgramGoneError):
                 raise
             except RoomTakenError as error:
                 reason = str(error)
@@ -426,7 +440,8 @@ class Arming:
             with self.tracees.standing(process.pid):
                 if self.tracees.has_become_another(process.pid):
                     raise ProgramGoneError(process.pid)
-                refused = {refusal.address: refusal for refusal in process.points().arm(plan, may)}
+                found = process.points().arm(plan, may, self.tracees.in_time)
+            refused = {refusal.address: refusal for refusal in found}
             reasons.update(refused)
             if len(refused) < len(may):
                 self._used.add(Breakpoints.name)

@@ -13,6 +13,17 @@ class FrontGoneError(Exception):
     """The front has ended, and with it what the trace was for."""
 
 
+class LateError(TracerError):
+    """Arming isn't done by the time at which the trace has to end."""
+
+    def __init__(self, armed: int = 0, places: int = 0) -> None:
+        so_far = f"{armed} of {places} places were armed" if places else "probes were still being looked up"
+        super().__init__(
+            f"--duration and 2 s more were over before everything was armed: {so_far}, and all was put back; choose"
+            " fewer probes or a longer --duration"
+        )
+
+
 class ProgramGoneError(TracerError):
     """The process has called exec meanwhile: what was to be done to its program needn't be done any more."""
 

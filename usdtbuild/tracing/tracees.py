@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import pwd
 import signal
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..text import one_line
 from . import ptrace
-from .errors import TracerError
+from .errors import LateError, TracerError
 from .hosts import HOST
 from .maps import Memory
 
@@ -92,6 +93,7 @@ class Tracees:
         self.stood: list[tuple[int, int, int]] = []  # thread, since when, and for how long: stops that are over
         self.stood_still = 0.0  # seconds that processes stood for somebody's `standing`
         self.calm = False  # nothing is half done, so whoever hears that the front is gone may leave off
+        self.until = math.inf  # when nothing more is begun, of the monotonic clock
         self._inner = 0
 
     def of(self, pid: int) -> list[Thread]:
@@ -271,11 +273,29 @@ class Tracees:
                     self.resume(thread)
             self.calm = calm
 
+    def limit(self, seconds: float) -> None:
+        """Let nothing begin when so much time is over, counted from now, or from when this was said first."""
+        if seconds < self.until - time.monotonic():
+            self.until = time.monotonic() + seconds
+            signal.signal(signal.SIGALRM, self._time_is_over)
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    def _time_is_over(self, *_: object) -> None:
+        if self.calm:
+            raise LateError
+
+    def in_time(self) -> None:
+        """Raise LateError if it is too late to begin anything."""
+        if time.monotonic() > self.until:
+            raise LateError
+
     @contextlib.contextmanager
     def calmly(self) -> Iterator[None]:
-        """Let the body of the `with` end by FrontGoneError if the front goes, except where processes stand."""
+        """Let the body of the `with` end by FrontGoneError if the front goes, and by LateError if it takes too long,
+        except where processes stand."""
         self.calm = True
         try:
+            self.in_time()
             yield
         finally:
             self.calm = False

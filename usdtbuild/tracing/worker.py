@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _TICK, _LONGEST_TICK = 0.004, 0.012
 _MUCH = 1 << 20  # bytes of records in one tick, a quarter of a ring of the usual size
 _COUNTING = 0.05  # how often counters are read, in seconds
+_ARMING = 2.0  # seconds beyond --duration that arming may take
 _BATCH = 2000  # events of traps in one message
 
 
@@ -71,7 +72,12 @@ class Worker:
     def tell(self, message: job.Message) -> None:
         """Say something to the front, once there is time."""
         if isinstance(message, job.Started):
-            self._deadline = time.monotonic() + self.wish.duration
+            left = min(self.wish.duration, max(0.0, self.tracees.until - time.monotonic()))
+            self._deadline = time.monotonic() + left
+            if left < self.wish.duration:
+                what = f"arming took so long that {left:.1f} s of --duration were left"
+                self.outbox.put(job.Noted(what, always=True))
+            self.tracees.limit(self.wish.duration + _ARMING)
         self.outbox.put(message)
 
     def hit(self, pid: int, tid: int, target: int, values: tuple[object, ...]) -> None:
@@ -246,6 +252,7 @@ class Worker:
         return True
 
     def _attach(self) -> None:
+        self.tracees.limit(self.wish.duration + _ARMING)
         pid = self.processes.main = self.wish.pid
         if not thread_ids(pid):
             raise TracerError(f"there is no process {pid}")
@@ -373,7 +380,7 @@ def main(arguments: Sequence[str]) -> None:
     deaf = [number for number in job.FRONTS if signal.getsignal(number) != signal.SIG_IGN]  # as under nohup
     for number in job.FRONTS:
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, {*mask, signal.SIGCHLD})
+    signal.pthread_sigmask(signal.SIG_SETMASK, {*mask, signal.SIGCHLD} - {signal.SIGALRM, signal.SIGIO})
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     serve(Connection(int(arguments[0])), mask, deaf)

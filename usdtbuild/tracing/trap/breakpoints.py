@@ -105,11 +105,14 @@ class Breakpoints:
         copy.firsts = list(self.firsts)
         return copy
 
-    def arm(self, plan: Plan, sites: Sequence[tuple[Target, Site]]) -> list[Refusal]:
-        """Arm sites of the stopped process; return what can't be armed."""
+    def arm(
+        self, plan: Plan, sites: Sequence[tuple[Target, Site]], before_each: Callable[[], None] = lambda: None
+    ) -> list[Refusal]:
+        """Arm sites of the stopped process; return what can't be armed. What `before_each` raises ends it."""
         refusals: list[Refusal] = []
         known = len(self.armed)
         for target, site in sites:
+            before_each()
             if target.kind in {EXIT, RETURNS}:
                 self._arm_return(target, site, plan.string_size)
                 continue
