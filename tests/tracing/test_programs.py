@@ -216,7 +216,9 @@ def test_a_process_whose_memory_another_shares_all_the_while_is_left_alone(
     run: Any, usdtbuild: Any, tmp_path: Path
 ) -> None:
     sharing = Sharing(run, tmp_path)
+    before = time.monotonic()
     done = usdtbuild("trace", "--count", "-L", "srand", "-p", sharing.process.pid, code=1)
+    assert time.monotonic() - before < 5  # a second, and Python starts besides; the child never ends by itself
     assert "still runs in its memory (vfork)" in done.stderr
     sharing.go()
     sharing.go()
