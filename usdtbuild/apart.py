@@ -13,10 +13,12 @@ import io
 import os
 import pickle
 import resource
+import select
 import signal
 import socket
 import stat
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from . import ending
 from .errors import InputError, UsdtError
 from .files import MAPPED_FROM, SHARED, Opened, descriptor_for, refuse_pipe_of_others
-from .limits import ANSWER, FOLDERS
+from .limits import ANSWER, ANSWER_MEMORY, FOLDERS
 from .rights import can_be_given_up, give_up, least, nobody, with_way_out
 from .text import shown
 
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
 _BINARIES, _SMALLEST = (b"\x7fELF", b"!<arch>\n", b"!<thin>\n"), 52
 _GONE = os.strerror(errno.ENOENT).lower()
 _LONGEST, _PATH = 1 << 16, 1 << 12  # bytes of an answer, of a path
+_CHILD = "the process that reads files"
+# How often the child is looked at while it says nothing, in seconds, and how often in a row it may be found stopped.
+# Ctrl-Z stops us with it, but other processes of its user can stop it alone.
+_TICK, _TICKS = 1.0, 5
 
 
 class _Here:
@@ -222,15 +228,17 @@ class _Parent:
         self._walks: dict[str, Iterator[tuple[str, int] | InputError]] = {}
         self.mapped: list[tuple[str, int, int]] = []  # large files: path, descriptor, size
 
-    def serve(self, child: socket.socket) -> None:
-        """Answer until the child asks no more."""
-        while question := child.recv(_LONGEST):
+    def serve(self, child: socket.socket, pid: int) -> None:
+        """Answer until the child asks no more. Raises InputError."""
+        child.settimeout(_TICK)  # who asks and never listens isn't waited for
+        while question := _heard(pid, child.fileno(), child.recv):
             kind, path = question[:1], os.fsdecode(question[1:])
             try:
                 found, descriptor = self._open(kind, path)
             except InputError as error:
-                child.send(b"\0".join(os.fsencode(text.replace("\0", " ")) for text in
-                                      ("", error.where, error.what, error.cure))[:_LONGEST])  # fmt: skip
+                texts = (os.fsencode(text.replace("\0", " ")) for text in ("", error.where, error.what, error.cure))
+                with contextlib.suppress(OSError):
+                    child.send(b"\0".join(texts)[:_LONGEST])
                 continue
             size = os.fstat(descriptor).st_size if descriptor >= 0 else 0  # before it is read, and may be cut short
             with contextlib.suppress(OSError):  # the child has ended
@@ -288,6 +296,30 @@ def _start(body: Callable[[socket.socket], int], lowered: bool) -> tuple[int, so
         os._exit(code)
 
 
+def _heard(pid: int, descriptor: int, take: Callable[[int], bytes]) -> bytes:
+    """Return what a child says next, nothing if it has closed its end. Raises InputError."""
+    poll, stopped = select.poll(), 0
+    poll.register(descriptor, select.POLLIN)
+    while not poll.poll(_TICK * 1000):
+        with contextlib.suppress(OSError):
+            is_stopped = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
+            stopped = stopped + 1 if is_stopped else 0
+        if stopped == _TICKS:
+            os.kill(pid, signal.SIGKILL)
+            raise InputError(_CHILD, "is kept from running by a signal (SIGSTOP)")
+    return take(_LONGEST)
+
+
+def _ended(pid: int) -> int:
+    """Return the status of a child that says nothing more. If it is kept from its end, it is killed."""
+    for _ in range(1000 * _TICKS):
+        if (found := os.waitpid(pid, os.WNOHANG))[0]:
+            return found[1]
+        time.sleep(_TICK / 1000)
+    os.kill(pid, signal.SIGKILL)
+    return os.waitpid(pid, 0)[1]
+
+
 def look(
     user: str, named: Sequence[str], run: Callable[[], int | None], folders: Sequence[str] = (),
     mapped: Sequence[tuple[str, int]] = (),
@@ -313,12 +345,12 @@ def look(
     sys.stdout.flush()
     pid, asked = _start(lambda _: ending.ended(command, "usdtbuild"), whose is not None)
     try:
-        parent.serve(asked)
+        parent.serve(asked, pid)
     except BaseException:
         os.kill(pid, signal.SIGTERM)
         raise
     finally:
-        status = os.waitpid(pid, 0)[1]
+        status = _ended(pid)
     code = os.waitstatus_to_exitcode(status)
     if code == -signal.SIGBUS:
         raise InputError(parent.cut_short(), "was cut short while it was read", "try again when nobody changes it")
@@ -342,6 +374,20 @@ class _Records(pickle.Unpickler):
         return found
 
 
+def _unpacked(said: bytearray) -> tuple[str, Any]:
+    """Return the records of an answer. What would take more memory than it may raises MemoryError."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+    most = pages * resource.getpagesize() + ANSWER_MEMORY
+    soft = min(most, *(one for one in limit if one != resource.RLIM_INFINITY), most)
+    resource.setrlimit(resource.RLIMIT_AS, (soft, limit[1]))
+    try:
+        found: tuple[str, Any] = _Records(io.BytesIO(said)).load()
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limit)
+    return found
+
+
 def apart(user: User | None, read: Callable[[Callable[[], None] | None], Any]) -> Any:
     """Return what `read` returns: records. It runs in a child, whose rights end when it calls what it is given.
 
@@ -362,21 +408,23 @@ def apart(user: User | None, read: Callable[[Callable[[], None] | None], Any]) -
 
     pid, asked = _start(answer, whose is not None)
     os.close(sink)
+    said = bytearray()
     try:
-        with asked, open(source, "rb") as file:  # noqa: PTH123
-            _Parent((), ("/",) if user is None else ()).serve(asked)
-            said = file.read(ANSWER + 1)
+        with asked, open(source, "rb", 0) as file:  # noqa: PTH123
+            _Parent((), ("/",) if user is None else ()).serve(asked, pid)
+            while len(said) <= ANSWER and (piece := _heard(pid, source, file.read)):
+                said += piece
     except BaseException:  # such as the front's end: nobody waits for what it reads
         os.kill(pid, signal.SIGKILL)
         raise
     finally:
-        os.waitpid(pid, 0)
+        _ended(pid)
     try:
         if len(said) > ANSWER:
             raise pickle.UnpicklingError
-        kind, value = _Records(io.BytesIO(said)).load()
+        kind, value = _unpacked(said)
     except Exception:  # whatever a damaged answer makes of it
-        raise InputError("the process that reads files", "has ended, or said too much") from None
+        raise InputError(_CHILD, "has ended, or said too much") from None
     if kind == "input":
         raise InputError(*value)
     if kind == "system":

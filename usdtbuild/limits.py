@@ -27,8 +27,9 @@ JOURNAL_ENTRIES, JOURNAL_PARTS = 1 << 20, 1 << 16
 # registers, registers and their bytes. SVE has the widest registers, and SME's matrices 64 KB.
 PACKET, PACKET_SENT, STUB_OBJECT, STUB_FILE = 1 << 22, 1 << 20, 16 << 20, 256 << 20
 THREADS, ANNEXES, REGISTERS, REGISTER_SIZE = 1 << 16, 64, 1 << 14, 1 << 16
-# Bytes that a process without rights may answer when it has read files: a hundred thousand functions take 30 MB.
-ANSWER = 256 << 20
+# Bytes that a process without rights may answer when it has read files, and the memory that its answer may take: a
+# hundred thousand functions take 9 MB and 80 MB, more where their names are long.
+ANSWER, ANSWER_MEMORY = 64 << 20, 512 << 20
 # Of names that are demangled: characters of a name as it is linked, bytes of it as it was written (each type in it can
 # be twice the one before), the demangler's memory, and seconds of CPU time for every so many names.
 MANGLED_NAME, WRITTEN_NAME, DEMANGLER_MEMORY, DEMANGLER_SECONDS, DEMANGLED = 4096, 16384, 128 << 20, 2, 100_000

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import pwd
+import resource
+import signal
 import stat
 import subprocess
 import sys
@@ -22,6 +25,7 @@ import pytest
 from usdtbuild import apart, rights
 from usdtbuild.errors import InputError, UsageError
 from usdtbuild.files import descriptor_for
+from usdtbuild.limits import ANSWER_MEMORY
 from usdtbuild.tracing.job import Job
 from usdtbuild.tracing.model import Refusal
 from usdtbuild.tracing.selection import Wanted
@@ -356,6 +360,54 @@ def test_what_has_no_rights_can_only_answer_with_records(
     with pytest.raises(InputError, match="has ended, or said too much"):
         apart.apart(user, read)
     assert not (tmp_path / "made").exists()
+
+
+def test_a_small_answer_does_not_unpack_to_gigabytes(user: rights.User, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte makes a list, of 64 bytes and more."""
+    monkeypatch.setattr(pickle, "dump", lambda _, file, __: file.write(b"(" + b"]" * (24 << 20) + b"l."))
+    limit, before = resource.getrlimit(resource.RLIMIT_AS), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError, match="has ended, or said too much"):
+        apart.apart(user, lambda _: None)
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 < ANSWER_MEMORY + (100 << 20)
+    assert resource.getrlimit(resource.RLIMIT_AS) == limit
+
+
+def stop(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@pytest.mark.parametrize("moment", ["while it reads", "while it answers", "at its end"])
+def test_who_stops_the_process_that_reads_does_not_stop_us(
+    moment: str, user: rights.User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process of the same user can, as `nobody` can whose programs root looks at."""
+    monkeypatch.setattr(apart, "_TICK", 0.02)
+    read = stop if moment == "while it reads" else lambda _: Refusal("", "")
+    if moment == "while it answers":
+        monkeypatch.setattr(pickle, "dump", lambda _, file, __: stop(file.write(b"("), file.flush()))
+    if moment == "at its end":
+        monkeypatch.setattr(os, "_exit", stop)
+        assert apart.apart(user, read) == Refusal("", "")
+        return
+    with pytest.raises(InputError, match="is kept from running"):
+        apart.apart(user, read)
+
+
+STOPPED = """
+import os, signal, sys
+from usdtbuild import apart, cli
+from usdtbuild.commands import list_
+apart._TICK = 0.02
+list_.inspect = lambda _: os.kill(os.getpid(), signal.SIGSTOP)
+sys.exit(cli.main())
+"""
+
+
+def test_a_command_whose_reader_is_stopped_says_so(forged: Any) -> None:
+    words = [sys.executable, "-c", STOPPED, "list", str(forged(b"tick"))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == "usdtbuild: the process that reads files: is kept from running by a signal (SIGSTOP)\n"
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 @pytest.mark.parametrize("error", [InputError("file", "is bad", "mend it"), PermissionError(13, "no", "/x")])
