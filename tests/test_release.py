@@ -103,6 +103,8 @@ def test_the_workflow_step_does_what_it_says(
     (tmp_path / "a b").mkdir()
     (tmp_path / "a b/app.d").write_text(DECLARED)
     usdtbuild("header", "app.d", cwd=tmp_path / "a b")
+    (tmp_path / "hello.d").write_text("import std.stdio;\n")  # the language D
+    (tmp_path / "hello.h").write_text("int hello(void);\n")
     (tmp_path / "main.c").write_text('#include "a b/app.h"\nint main(int c, char **v) { (void)v; APP_TICK(c); }\n')
     run(need("gcc"), "main.c", "-o", "app", cwd=tmp_path)
     if stale:

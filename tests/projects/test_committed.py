@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SAMPLE = ROOT / "sample_projects/committed-header"
@@ -45,6 +46,10 @@ def without() -> dict[str, str]:
     return {**kept, "PATH": os.pathsep.join(folders)}
 
 
+def with_usdtbuild(variables: dict[str, str]) -> dict[str, str]:
+    return {**variables, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
 @pytest.fixture
 def app(tmp_path: Path, usdtbuild: Any) -> Path:
     """A folder with the provider file and source of docs/make.md, and the header."""
@@ -60,6 +65,15 @@ def test_make(app: Path, run: Any, usdtbuild: Any, without: Any) -> None:
     assert probes_of(usdtbuild, app / "app") == SITES
     run("make", "-B", "CFLAGS=-DUSDT_DISABLE", cwd=app, env=without)
     assert probes_of(usdtbuild, app / "app") == set()
+    there = with_usdtbuild(without)
+    for each in (without, there):  # the header is as it was, and older
+        os.utime(app / "app.h", (0, 0))
+        run("make", cwd=app, env=each)
+        run("make", "-q", cwd=app, env=each)
+    (app / "app.d").write_text("provider app { probe lung(lung); };\n")
+    os.utime(app / "app.h", (0, 0))
+    for _ in range(2):
+        assert "unknown type 'lung'" in run("make", cwd=app, env=there, code=2).stderr
 
 
 def test_meson(app: Path, run: Any, usdtbuild: Any, need: Any, without: Any) -> None:
@@ -122,15 +136,23 @@ def test_sample_builds_without_us(way: str, run: Any, usdtbuild: Any, need: Any,
 
 
 def test_pre_commit_hook_makes_the_headers_that_are_there(app: Path, run: Any, usdtbuild: Any) -> None:
-    (entry,) = re.findall(r"^  entry: (.*)$", (ROOT / ".pre-commit-hooks.yaml").read_text(), re.MULTILINE)
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     (app / "other.d").write_text("main.o: main.c\n")  # of a compiler, without a header
+    (app / "hello.d").write_text("import std.stdio;\n")  # the language D
+    (app / "hello.h").write_text("int hello(void);\n")
+    others = ["other.d", "hello.d", "hello.h", "alone.h"]
+    assert all(re.search(hook["files"], name) for name in [*others, "app.d", "app.h"])
+    entry = [*shlex.split(hook["entry"]), *others]
     before = (app / "app.h").read_bytes()
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    environment = with_usdtbuild(dict(os.environ))
+    (app / "app.h").write_bytes(before + b"int mine;\n")
+    run(*entry, "app.h", cwd=app, env=environment)
+    assert (app / "app.h").read_bytes() == before
     for old, new, changes in (("int id", "int id", False), ("int id", "long id", True), ("long id", "lung id", None)):
         text = (app / "app.d").read_text()
         assert old in text
         (app / "app.d").write_text(text.replace(old, new))
-        run(*shlex.split(entry), "other.d", "app.d", cwd=app, env=environment, code=1 if changes is None else 0)
+        run(*entry, "app.d", cwd=app, env=environment, code=1 if changes is None else 0)
         if changes is not None:
             assert ((app / "app.h").read_bytes() != before) is changes
 
@@ -168,8 +190,9 @@ def test_autotools_makes_the_header_anew_when_the_provider_file_changes(
     shutil.copytree(prepared, source)
     build = tmp_path / "build"
     build.mkdir()
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = with_usdtbuild(
+        {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    )
     run(source / "configure", "-q", cwd=build, env=variables)
     run("make", cwd=build, env=variables)
     provider = source / "app.d"
