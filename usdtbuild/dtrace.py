@@ -209,7 +209,7 @@ def run(request: DtraceRun) -> None:
         from .provider import complete
 
         output = request.output or _default_output(request.sources[0], ".h")
-        write_whole(output, complete.write(_providers(request), os.path.basename(output), as_dtrace=True).encode())
+        write_whole(output, complete.write(_providers(request), os.path.basename(output)).encode())
     else:
         from .classic.object import ClassicRun, make
         from .outputs import Outputs

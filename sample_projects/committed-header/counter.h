@@ -21,8 +21,8 @@
 #pragma clang diagnostic ignored "-Wunknown-warning-option"
 #pragma clang diagnostic ignored "-Wreserved-identifier"
 #endif
-#ifndef	USDTBUILD_HEADER_COUNTER_H
-#define	USDTBUILD_HEADER_COUNTER_H
+#ifndef	USDTBUILD_HEADER_1_counter_a798bdc
+#define	USDTBUILD_HEADER_1_counter_a798bdc
 #ifndef __ASSEMBLER__
 #ifndef USDTBUILD_INLINE
 #if defined(__cplusplus) && defined(__GNUC__)
@@ -97,9 +97,9 @@
 #endif
 #define USDTBUILD_SEMAPHORE __attribute__((__visibility__("hidden"), __section__(".probes")))
 /* Unlike other expressions, a call may stand anywhere without effect and without a warning. */
-USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
+USDTBUILD_INLINE int usdtbuild_is_on(int usdt_on)
 {
-	return __builtin_expect(semaphore, 0) != 0;
+	return __builtin_expect(usdt_on, 0) != 0;
 }
 #endif
 #if defined(__LP64__)
@@ -174,7 +174,7 @@ USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
 /* What a statement says of memory: compilers may leave out or put off stores that it doesn't read. */
 #define USDTBUILD_MEMORY : "memory"
 #define USDTBUILD_NONE
-#define USDTBUILD_IN_CELL(T) union { T value; double cell; }
+#define USDTBUILD_IN_CELL(T) union { T usdt_value; double usdt_cell; }
 #if !defined(__cplusplus)
 #define USDTBUILD_VALUE(T, x) ((T){ (x) })
 #else
@@ -197,11 +197,11 @@ USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
 #define USDTBUILD_OPERAND_1(i, offset) USDTBUILD_CELL(offset)
 #if defined(__cplusplus)
 #define USDTBUILD_AT_1(text, memory, numbers, T0, x0) \
-	struct { USDTBUILD_IN_CELL(T0) v0; } const usdt_cells = { { x0 } }; \
+	struct { USDTBUILD_IN_CELL(T0) usdt_v0; } const usdt_cells = { { x0 } }; \
 	__asm__ __volatile__(text : : numbers [usdt_b] USDTBUILD_BASE(&usdt_cells) : "memory"); USDTBUILD_ONCE
 #else
 #define USDTBUILD_AT_1(text, memory, numbers, T0, x0) \
-	__asm__ __volatile__(text : : numbers [usdt_b] USDTBUILD_BASE(&(struct { USDTBUILD_IN_CELL(T0) v0; }){ { x0 } }) : "memory"); USDTBUILD_ONCE
+	__asm__ __volatile__(text : : numbers [usdt_b] USDTBUILD_BASE(&(struct { USDTBUILD_IN_CELL(T0) usdt_v0; }){ { x0 } }) : "memory"); USDTBUILD_ONCE
 #endif
 #endif
 #ifdef __cplusplus
@@ -215,12 +215,12 @@ extern "C" {
 	(0 ? usdtbuild_off_counter___line(arg0) : (void)0)
 #define	COUNTER_LINE_ENABLED() \
 	(0)
-USDTBUILD_INLINE void usdtbuild_off_counter___line(long arg0) { (void)arg0; }
+USDTBUILD_INLINE void usdtbuild_off_counter___line(long usdt_arg0) { (void)usdt_arg0; }
 #define	COUNTER_DONE(arg0) \
 	(0 ? usdtbuild_off_counter___done(arg0) : (void)0)
 #define	COUNTER_DONE_ENABLED() \
 	(0)
-USDTBUILD_INLINE void usdtbuild_off_counter___done(long arg0) { (void)arg0; }
+USDTBUILD_INLINE void usdtbuild_off_counter___done(long usdt_arg0) { (void)usdt_arg0; }
 #else
 #define	COUNTER_LINE(arg0) \
 	usdtbuild_on_counter___line(arg0)
@@ -232,25 +232,25 @@ USDTBUILD_INLINE void usdtbuild_off_counter___done(long arg0) { (void)arg0; }
 	USDTBUILD_TEST(counter_done_semaphore)
 extern volatile unsigned short counter_line_semaphore USDTBUILD_SEMAPHORE;
 #if defined(__cplusplus)
-USDTBUILD_SITE usdtbuild_on_counter___line(long arg0)
+USDTBUILD_SITE usdtbuild_on_counter___line(long usdt_arg0)
 {
-	USDTBUILD_SILENT USDTBUILD_AT_1(USDTBUILD_NOTE("counter", "line", "counter_line_semaphore", "-" USDTBUILD_P USDTBUILD_OPERAND_1(0, 0)), USDTBUILD_NONE, USDTBUILD_NONE, long, arg0)
+	USDTBUILD_SILENT USDTBUILD_AT_1(USDTBUILD_NOTE("counter", "line", "counter_line_semaphore", "-" USDTBUILD_P USDTBUILD_OPERAND_1(0, 0)), USDTBUILD_NONE, USDTBUILD_NONE, long, usdt_arg0)
 	USDTBUILD_END_SILENT
 }
 #else
-#define usdtbuild_on_counter___line(arg0) (__extension__ ({ USDTBUILD_SILENT \
-	USDTBUILD_AT_1(USDTBUILD_NOTE("counter", "line", "counter_line_semaphore", "-" USDTBUILD_P USDTBUILD_OPERAND_1(0, 0)), USDTBUILD_NONE, USDTBUILD_NONE, long, arg0) USDTBUILD_END_SILENT (void)0; }))
+#define usdtbuild_on_counter___line(usdt_arg0) (__extension__ ({ USDTBUILD_SILENT \
+	USDTBUILD_AT_1(USDTBUILD_NOTE("counter", "line", "counter_line_semaphore", "-" USDTBUILD_P USDTBUILD_OPERAND_1(0, 0)), USDTBUILD_NONE, USDTBUILD_NONE, long, usdt_arg0) USDTBUILD_END_SILENT (void)0; }))
 #endif
 extern volatile unsigned short counter_done_semaphore USDTBUILD_SEMAPHORE;
 #if defined(__cplusplus)
-USDTBUILD_SITE usdtbuild_on_counter___done(long arg0)
+USDTBUILD_SITE usdtbuild_on_counter___done(long usdt_arg0)
 {
-	USDTBUILD_SILENT USDTBUILD_AT_1(USDTBUILD_NOTE("counter", "done", "counter_done_semaphore", "-" USDTBUILD_P USDTBUILD_OPERAND_1(0, 0)), USDTBUILD_NONE, USDTBUILD_NONE, long, arg0)
+	USDTBUILD_SILENT USDTBUILD_AT_1(USDTBUILD_NOTE("counter", "done", "counter_done_semaphore", "-" USDTBUILD_P USDTBUILD_OPERAND_1(0, 0)), USDTBUILD_NONE, USDTBUILD_NONE, long, usdt_arg0)
 	USDTBUILD_END_SILENT
 }
 #else
-#define usdtbuild_on_counter___done(arg0) (__extension__ ({ USDTBUILD_SILENT \
-	USDTBUILD_AT_1(USDTBUILD_NOTE("counter", "done", "counter_done_semaphore", "-" USDTBUILD_P USDTBUILD_OPERAND_1(0, 0)), USDTBUILD_NONE, USDTBUILD_NONE, long, arg0) USDTBUILD_END_SILENT (void)0; }))
+#define usdtbuild_on_counter___done(usdt_arg0) (__extension__ ({ USDTBUILD_SILENT \
+	USDTBUILD_AT_1(USDTBUILD_NOTE("counter", "done", "counter_done_semaphore", "-" USDTBUILD_P USDTBUILD_OPERAND_1(0, 0)), USDTBUILD_NONE, USDTBUILD_NONE, long, usdt_arg0) USDTBUILD_END_SILENT (void)0; }))
 #endif
 __extension__ __asm__(".pushsection .usdtbuild.provider,\"G\",%progbits,usdtbuild.provider.counter.a798bdcd6fe6705a,comdat\n"
 	"\t.ascii \"provider\\t1\\tcounter\\ta798bdcd6fe6705a\\t04040500,04040500,04040500,04040500,04040500\\n\"\n"
@@ -265,7 +265,7 @@ __extension__ __asm__(".pushsection .usdtbuild.provider,\"G\",%progbits,usdtbuil
 }
 #endif
 #endif /* __ASSEMBLER__ */
-#endif /* USDTBUILD_HEADER_COUNTER_H */
+#endif /* USDTBUILD_HEADER_1_counter_a798bdc */
 #if defined(__clang__) && defined(__cplusplus)
 #pragma clang diagnostic pop
 #endif

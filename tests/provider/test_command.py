@@ -28,7 +28,7 @@ def test_the_header_goes_where_o_says(folder: Path, usdtbuild: Any) -> None:
     (folder / "made").mkdir()
     done = usdtbuild("header", "app.d", "-o", "made/probes.h")
     assert (done.stdout, done.stderr) == ("", "")
-    assert "_PROBES_H" in (folder / "made" / "probes.h").read_text()
+    assert "APP_REQ_DONE" in (folder / "made" / "probes.h").read_text()
 
 
 @pytest.mark.parametrize(("source", "header"), [("app.d", "app.h"), ("sub/app.d", "app.h"), ("sub/probes", "probes.h")])
@@ -57,6 +57,8 @@ def test_check_tells_whether_a_committed_header_is_up_to_date(folder: Path, usdt
     for way in ([], ["--provider", "app"]):
         fresh = usdtbuild("header", "--check", "app.d", "-o", "app.h", "--stamp", "stamp", *way)
         assert (fresh.stdout, fresh.stderr, Path("stamp").exists()) == ("", "", True)
+    Path("app.h").write_bytes(Path("app.h").read_bytes().replace(b"\n", b"\r\n"))  # as Git may check it out
+    assert usdtbuild("header", "--check", "app.d", "-o", "app.h").stdout == ""
     Path("app.d").write_text(TEXT.replace("int fd", "long fd"))
     stale = usdtbuild("header", "--check", "app.d", "-o", "app.h", code=1)
     assert "-   APP_REQ_DONE(int fd, char *path)\n+   APP_REQ_DONE(long fd, char *path)\n" in stale.stdout

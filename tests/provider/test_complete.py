@@ -324,6 +324,37 @@ def test_no_name_is_captured_and_arguments_are_evaluated_once(
     assert rows == ["5 6 7 8 9", "5 6 7 8 9 10 11 12 13 14 15 16", "11 12 13 14 15"]
 
 
+@pytest.mark.parametrize("options", ["", "-m32", "-DUSDT_DISABLE"])
+@pytest.mark.parametrize("compiler", ["gcc", "clang", "g++ -x c++", "clang++ -x c++"])
+def test_no_macro_of_the_users_gets_into_the_header(
+    compiler: str, options: str, app: Path, run: Any, need: Any
+) -> None:
+    need(compiler.split(maxsplit=1)[0])
+    words = "semaphore value cell v0 arg0 arg1 bits both x0 type of name on i T T0 text memory numbers provider probe"
+    (app / "main.c").write_text(
+        "".join(f"#define {word} 1\n" for word in words.split())
+        + '#include "app.h"\nint main(int n, char **w) { APP_MANY(n, n, n, n, n, n, n, n, n, n, n, n);'
+        " if (APP_TYPES_ENABLED()) APP_TYPES(n, 2, 3, 4, 5, *w); return 0; }\n"
+    )
+    run(*compiler.split(), *options.split(), "-Wall", "-Werror", "-c", "main.c", "-o", "main.o", cwd=app)
+
+
+@pytest.mark.parametrize("more", [(), ("--none",), ("--formats", "dof")], ids=" ".join)
+def test_headers_of_one_name_are_all_read(more: tuple[str, ...], app: Path, run: Any, usdtbuild: Any) -> None:
+    """As in a unity build; and of one provider's two, one of which is stale, the compiler tells."""
+    for name, text in (("one", "app { probe go(int a); }"), ("two", "lib { probe go(int a); }"),
+                       ("old", "app { probe go(long a); }")):  # fmt: skip
+        (app / name).mkdir()
+        (app / f"{name}/probes.d").write_text(f"provider {text};\n")
+        usdtbuild("header", "probes.d", *more, cwd=app / name)
+    main = "int main(void) { APP_GO(1); LIB_GO(2); return 0; }\n"
+    (app / "main.c").write_text(f'#include "one/probes.h"\n#include "two/probes.h"\n#include "one/probes.h"\n{main}')
+    run("gcc", "-Wall", "-Werror", "-c", "main.c", cwd=app)
+    (app / "main.c").write_text(f'#include "one/probes.h"\n#include "two/probes.h"\n#include "old/probes.h"\n{main}')
+    told = run("gcc", "-c", "main.c", cwd=app, code=1).stderr
+    assert "two headers describe provider app differently" in told
+
+
 # --- linking ------------------------------------------------------------------------------------------------------
 
 
@@ -408,7 +439,7 @@ def test_mistakes_are_errors_of_the_compiler(
     code, options, message = MISTAKES[name]
     need(compiler)
     (app / "newer.h").write_text(
-        (app / "app.h").read_text().replace("COMPLETE 1", "COMPLETE 2").replace("_APP_H", "_N_H")
+        (app / "app.h").read_text().replace("COMPLETE 1", "COMPLETE 2").replace("HEADER_1_", "HEADER_2_")
     )
     (app / "two.d").write_text("provider app { probe none(int); };\n")
     usdtbuild("header", "two.d", cwd=app)

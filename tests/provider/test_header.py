@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from usdtbuild import __version__
-from usdtbuild.provider import describe, header
+from usdtbuild.provider import complete, describe, header
 from usdtbuild.provider.parser import parse
 
 TEXT = "provider myapp { probe req__done(uint64_t n, char *s); probe none(); };"
 
 
-def write(text: str, name: str = "myapp.h", none: bool = False) -> str:
-    return header.write(parse(text, "myapp.d"), name, none)
+def write(text: str, none: bool = False) -> str:
+    return header.write(parse(text, "myapp.d"), none)
 
 
 def test_the_macros_have_the_layout_of_dtraces_header() -> None:
@@ -57,9 +57,9 @@ def test_without_probes_every_macro_is_there_and_does_nothing() -> None:
         ("3d", "_3D"),
     ],
 )
-def test_the_include_guard_is_made_of_the_headers_name(name: str, guard: str) -> None:
-    text = write(TEXT, name)
-    assert text.split("\n")[2:4] == [f"#ifndef\t{guard}", f"#define\t{guard}"]
+def test_the_drop_ins_include_guard_is_made_of_the_headers_name(name: str, guard: str) -> None:
+    text = complete.write(parse(TEXT, "myapp.d"), name)
+    assert f"\n#ifndef\t{guard}\n#define\t{guard}\n" in text
     assert text.endswith(f"#endif /* {guard} */\n")
 
 
@@ -111,11 +111,11 @@ def test_a_provider_read_back_from_an_object_has_a_header_too() -> None:
     types = "signed char, usdtbuild_ssize, usdtbuild_size, usdtbuild_uint64, unsigned int, "
     types += "const char *, const void *, usdtbuild_uint64, unsigned char"
     declared = f"extern void __dtrace_app___p({types}) USDTBUILD_NOEXCEPT USDTBUILD_STUB;\n"
-    assert declared in header.write((provider,), "app.h")
+    assert declared in header.write((provider,))
 
 
 def test_an_empty_file_makes_a_header_that_can_be_included() -> None:
-    assert "Providers: none." in header.write((), "none.h")
+    assert "Providers: none." in header.write(())
 
 
 def test_the_command_makes_the_same_header_as_the_library(make_header: Callable[..., Path]) -> None:

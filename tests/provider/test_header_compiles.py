@@ -112,7 +112,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     providers = parse(PROVIDER, "app.d")
     for mode in MODES:
         (path / mode).mkdir()
-        (path / mode / "app.h").write_text(header.write(providers, "app.h", mode == "none"))
+        (path / mode / "app.h").write_text(header.write(providers, mode == "none"))
     (path / "program.c").write_text(PROGRAM)
     (path / "program.cc").write_text(PROGRAM)
     return path

@@ -35,7 +35,7 @@ def parses_or_complains(data: bytes) -> None:
         diagnostics = error.diagnostics
         assert_words(str(error))
     assert all(d.line >= 0 and d.column >= 1 and d.message for d in diagnostics)
-    header.write(providers, "app.h")
+    header.write(providers)
     documentation.write(providers)
     if providers:
         assert parse(show(providers), "app.d") == providers

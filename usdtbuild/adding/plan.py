@@ -247,7 +247,7 @@ def _ignore(_: InputError) -> None:
 
 def header_of(text: str, provider: str) -> str:
     """Return the header that `usdtbuild header` makes of a provider file's text. Raises ParseError."""
-    return complete.write(parse_bytes(text.encode(), provider), f"{Path(provider).stem}.h")
+    return complete.write(parse_bytes(text.encode(), provider))
 
 
 def manifest_line(provider: str) -> str:

@@ -16,12 +16,12 @@ def check(path: str, wanted: str, source: str) -> None:
     """Print how a file differs from what it should be. Raises InputError if it does."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - the room imports no pathlib
-            found = file.read().decode("utf-8", "backslashreplace")
+            found = file.read().decode("utf-8", "backslashreplace").replace("\r\n", "\n")  # as Git may check it out
     except OSError as error:
         raise InputError(path, f"can't be compared: {(error.strerror or str(error)).lower()}", _cure(source)) from None
     if found == wanted:
         return
-    lines = list(unified_diff(found.splitlines(), wanted.splitlines(), path, f"{path}, made of {source}", lineterm=""))
+    lines = list(unified_diff(found.split("\n"), wanted.split("\n"), path, f"{path}, made of {source}", lineterm=""))
     rest = len(lines) - _MOST_LINES
     sys.stdout.write(shown("".join(f"{line}\n" for line in lines[:_MOST_LINES])))
     if rest > 0:

@@ -74,17 +74,18 @@ MACHINES = (
     Machine("defined(__powerpc64__)", 12, '"%I[usdt_" #i "]%[usdt_" #i "]"', base='"b"'),
 )
 
+_VERSION = "1"  # of what headers share; two of them can't be in one file
 _COMMON = r"""
 /* What all headers of usdtbuild share. */
 #ifndef USDTBUILD_COMPLETE
-#define USDTBUILD_COMPLETE 1
+#define USDTBUILD_COMPLETE @VERSION@
 #if !defined(USDT_DISABLE) && !defined(USDT_DISABLED) && defined(__GNUC__) && defined(__ELF__) && defined(__linux__)
 #define USDTBUILD_LINUX
 {rows}#define USDTBUILD_SEMAPHORE __attribute__((__visibility__("hidden"), __section__(".probes")))
 /* Unlike other expressions, a call may stand anywhere without effect and without a warning. */
-USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
+USDTBUILD_INLINE int usdtbuild_is_on(int usdt_on)
 {
-	return __builtin_expect(semaphore, 0) != 0;
+	return __builtin_expect(usdt_on, 0) != 0;
 }
 #endif
 #if defined(__LP64__)
@@ -159,13 +160,13 @@ USDTBUILD_INLINE int usdtbuild_is_on(int semaphore)
 /* What a statement says of memory: compilers may leave out or put off stores that it doesn't read. */
 #define USDTBUILD_MEMORY : "memory"
 #define USDTBUILD_NONE
-#define USDTBUILD_IN_CELL(T) union { T value; double cell; }
+#define USDTBUILD_IN_CELL(T) union { T usdt_value; double usdt_cell; }
 #if !defined(__cplusplus)
 #define USDTBUILD_VALUE(T, x) ((T){ (x) })
 #else
 #define USDTBUILD_VALUE(T, x) (x)
 #endif
-#elif USDTBUILD_COMPLETE != 1
+#elif USDTBUILD_COMPLETE != @VERSION@
 #error "two headers were written by different versions of usdtbuild; write both with the same one"
 #endif
 """
@@ -266,11 +267,9 @@ _UNKNOWN = """#if defined(USDTBUILD_LINUX) && !defined(USDTBUILD_REGISTERS)
 """
 
 
-def write(providers: tuple[Provider, ...], file_name: str, as_dtrace: bool = False) -> str:
-    """Return the header's text for these providers, as `usdtbuild header` or as `dtrace -h` has it.
-
-    `file_name` is the header's own, for its include guard.
-    """
+def write(providers: tuple[Provider, ...], dtrace_file: str = "") -> str:
+    """Return the header's text for these providers, as `usdtbuild header` has it, or `dtrace -h` for a file name."""
+    as_dtrace = bool(dtrace_file)
     probes = [probe for provider in providers for probe in provider.probes]
     used = {header.parameter_type(a.type) for probe in probes for a in probe.arguments}
     counts = {min(len(probe.arguments), MAX_ARGUMENTS) for probe in probes}
@@ -282,7 +281,7 @@ def write(providers: tuple[Provider, ...], file_name: str, as_dtrace: bool = Fal
         *map(_body, sorted(counts)),
     ]
     first = first_screen.write(providers, as_dtrace)
-    guard = header.guard(file_name) if as_dtrace else f"USDTBUILD_HEADER{header.guard(file_name)}"
+    guard = header.dtrace_guard(dtrace_file) if as_dtrace else header.guard(providers, _VERSION)
     text = header.frame(first, guard, common, used, [_provider(provider, as_dtrace) for provider in providers])
     return text if as_dtrace else text.replace("\n#ifndef", _NAMES + "#ifndef", 1) + _END_NAMES
 
@@ -300,7 +299,7 @@ def _common() -> str:
         f"#ifndef {name.partition('(')[0]}\n#define {name} {value}\n#endif\n"
         for name, value in zip((*_ROW, "USDTBUILD_NOP"), (*usual, '"nop"'))
     )
-    return _COMMON.lstrip("\n").replace("{rows}", rows)
+    return _COMMON.lstrip("\n").replace("{rows}", rows).replace("@VERSION@", _VERSION)
 
 
 def _body(count: int) -> str:
@@ -317,7 +316,7 @@ def _body(count: int) -> str:
     if not count:
         return f"#if !defined({name})\n{plain}#endif\n"
     values = ", ".join(f"{{ x{i} }}" for i in range(count))
-    cells = "struct { " + " ".join(f"USDTBUILD_IN_CELL(T{i}) v{i};" for i in range(count)) + " }"
+    cells = "struct { " + " ".join(f"USDTBUILD_IN_CELL(T{i}) usdt_v{i};" for i in range(count)) + " }"
     site = '__asm__ __volatile__(text : : numbers [usdt_b] USDTBUILD_BASE({}) : "memory"); USDTBUILD_ONCE'
     return (
         f"#if defined({name})\n#elif defined(USDTBUILD_REGISTERS) && USDTBUILD_REGISTERS >= {count}\n"
@@ -407,7 +406,7 @@ class _Passed(NamedTuple):
 def _complete(provider: str, probe: Probe, as_dtrace: bool) -> str:
     """Return what is a probe's site wherever it is used, and the semaphore of its is-enabled test."""
     semaphore = f"{provider}_{probe.stub}_semaphore"
-    names = [f"arg{index}" for index in range(len(probe.arguments))]
+    names = [f"usdt_arg{index}" for index in range(len(probe.arguments))]
     passed = [_passed(index, a.type, as_dtrace) for index, a in enumerate(probe.arguments[:MAX_ARGUMENTS])]
     rest = names[MAX_ARGUMENTS:]
     count = len(passed)
@@ -454,7 +453,7 @@ def _passed(index: int, ctype: CType, as_dtrace: bool) -> _Passed:
 
     As DTrace has it, an integer is the wider of its own and the declared type, with its own sign.
     """
-    name = f"arg{index}"
+    name = f"usdt_arg{index}"
     number, numbered = f"usdt_s{index}", f'"%n[usdt_s{index}]@"'
     if ctype.parameter in (UNDECLARED, BY_VALUE):
         copy, type_ = f"usdtbuild_copy_{index}", f"usdtbuild_type_{index}"

@@ -67,9 +67,8 @@ def generate(request: HeaderRequest) -> None:
     providers = parse_bytes(data, "<stdin>" if request.source == "-" else request.source)
     if request.only:
         providers = _choose(providers, request)
-    name = os.path.basename(output if output != "-" else _default_output(request.source))
     by_itself = not request.none and all(word in BY_HEADER for word in request.formats)
-    text = complete.write(providers, name) if by_itself else header.write(providers, name, request.none)
+    text = complete.write(providers) if by_itself else header.write(providers, request.none)
     documentation = _documentation(request, providers)
     if request.check:
         from .check import check

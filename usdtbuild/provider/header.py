@@ -150,21 +150,20 @@ typedef void (*usdtbuild_function)(void);
 _BITS = """\
 #ifndef {guard}
 #define {guard}
-USDTBUILD_INLINE {integer} usdtbuild_{name}_bits({name} value)
+USDTBUILD_INLINE {integer} usdtbuild_{name}_bits({name} usdt_value)
 {{
-	union {{ {name} value; {integer} bits; }} both;
-	both.value = value;
-	return both.bits;
+	union {{ {name} usdt_value; {integer} usdt_bits; }} usdt_both;
+	usdt_both.usdt_value = usdt_value;
+	return usdt_both.usdt_bits;
 }}
 #endif
 """
 
 
-def write(providers: tuple[Provider, ...], file_name: str, none: bool = False) -> str:
+def write(providers: tuple[Provider, ...], none: bool = False) -> str:
     """Return the header's text for these providers.
 
-    `file_name` is the header's own, which its include guard is made of. With `none` the macros do nothing, on any
-    platform, but still check their arguments' types.
+    With `none` the macros do nothing, on any platform, but still check their arguments' types.
     """
     used = {parameter_type(a.type) for p in providers for probe in p.probes for a in probe.arguments}
     counts = {len(probe.arguments) for p in providers for probe in p.probes if len(probe.arguments) <= placing.MOST}
@@ -172,7 +171,7 @@ def write(providers: tuple[Provider, ...], file_name: str, none: bool = False) -
     names = ", ".join(provider.name for provider in providers) or "none"
     return frame(
         f"/* Written by usdtbuild {__version__}; do not edit. Providers: {names}. */",
-        guard(file_name),
+        guard(providers, "NONE" if none else "CALLED"),
         ["" if none else _PLATFORM + _CALLED, *helpers(used, none), *branches],
         used,
         [_provider(provider, none) for provider in providers],
@@ -208,8 +207,16 @@ def frame(
     return "".join(pieces)
 
 
-def guard(file_name: str) -> str:
-    """Return the include guard for a header of this name, as `dtrace -h` has it."""
+def guard(providers: tuple[Provider, ...], kind: str) -> str:
+    """Return the include guard of a header of this kind: whatever it is called, one that says something else is read.
+
+    Two headers that describe a provider differently are an error then (`provider_block`).
+    """
+    return "_".join(["USDTBUILD_HEADER", kind, *(f"{each.name}_{describe.digest(each)[:7]}" for each in providers)])
+
+
+def dtrace_guard(file_name: str) -> str:
+    """Return the include guard of a header of this name, as `dtrace -h` has it."""
     return "_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in file_name.upper())
 
 
@@ -408,8 +415,8 @@ def disabled(provider: str, probe: Probe) -> str:
     """Return a probe's macros for a program without probes: the arguments are checked and never evaluated."""
     function = f"usdtbuild_off_{provider}___{probe.stub}"
     types = stub_types(probe, none=True)
-    parameters = ", ".join(declare(type_, f"arg{index}") for index, type_ in enumerate(types))
-    body = " ".join(f"(void)arg{index};" for index in range(len(types)))
+    parameters = ", ".join(declare(type_, f"usdt_arg{index}") for index, type_ in enumerate(types))
+    body = " ".join(f"(void)usdt_arg{index};" for index in range(len(types)))
     head = f"USDTBUILD_INLINE void {function}"
     return (
         macro(provider, probe, True, f"(0 ? {function}(%s) : (void)0)")
