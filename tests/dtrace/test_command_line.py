@@ -118,7 +118,7 @@ def test_own_preprocessor(app: Path, dtrace: Any) -> None:
     (app / "own cpp").chmod(0o755)
     environment = {**os.environ, "CPP": f"'{app}/own cpp' -DUNUSED", "CC": "/no/such/compiler"}
     dtrace("-C", "-h", "-s", "cpp.d", cwd=app, env=environment)
-    assert "long arg0" in (app / "cpp.h").read_text()
+    assert "long usdt_arg0" in (app / "cpp.h").read_text()
 
 
 def test_several_files(tmp_path: Path, dtrace: Any, run: Any) -> None:
