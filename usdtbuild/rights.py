@@ -12,10 +12,13 @@ import pwd
 import struct
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import InputError, UsageError
 from .text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # <linux/prctl.h>, <linux/capability.h>
 _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _CLEAR_ALL = 38, 47, 4
@@ -62,23 +65,25 @@ def chosen(name: str) -> User | None:
     return User(entry.pw_uid, entry.pw_gid, entry.pw_name, entry.pw_dir) if entry.pw_uid else None
 
 
-def nobody() -> User | None:
-    """Return the user who has no rights, for root; None where he can't be one who runs us."""
+def nobody(kept: Callable[[str], None] | None = None) -> User | None:
+    """Return the user who has no rights, for root; None where he can't be one who runs us: `kept` is told why."""
     if os.geteuid():
         return None
     try:
         entry = pwd.getpwnam("nobody")
         user = User(entry.pw_uid, entry.pw_gid, entry.pw_name, entry.pw_dir)
         _check_reach(user)
-    except (KeyError, InputError, OSError):
+    except (KeyError, InputError, OSError) as error:
+        if kept is not None:
+            kept(f"{error.where} {error.what}" if isinstance(error, InputError) else str(error))
         return None
     return user
 
 
-def least(name: str) -> User | None:
-    """Return the user whose rights suffice to read: who is `chosen`, else for root nobody. Raises UsageError."""
+def least(name: str, kept: Callable[[str], None]) -> User | None:
+    """Return the user whose rights suffice to read: who is `chosen`, else for root `nobody`. Raises UsageError."""
     user = chosen(name)
-    return user if user is not None or name else nobody()
+    return user if user is not None or name else nobody(kept)
 
 
 def can_be_given_up(user: User | None) -> bool:
@@ -109,7 +114,8 @@ def give_up(user: User | None) -> None:
         header, none = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
         _check(libc.capset(header, none))
     except OSError as error:
-        raise InputError("rights", f"can't be given up: {(error.strerror or str(error)).lower()}", _CURE) from None
+        why = f"{(error.strerror or str(error)).lower()}, which takes CAP_SETUID and CAP_SETGID"
+        raise InputError("rights", f"can't be given up: {why}", _CURE) from None
 
 
 def _check(result: int) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import pty
 import pwd
+import re
 import resource
 import signal
 import stat
@@ -30,6 +32,8 @@ from usdtbuild.tracing.job import Job
 from usdtbuild.tracing.model import Refusal
 from usdtbuild.tracing.selection import Wanted
 from usdtbuild.tracing.session import Session
+
+from .conftest import ROOT
 
 USER = pwd.getpwnam("daemon")
 SUDO = {"SUDO_UID": str(USER.pw_uid), "SUDO_GID": str(USER.pw_gid)}
@@ -203,6 +207,40 @@ def test_files_are_read_without_rights(
     assert seen, said
     assert "Traceback" not in said
     assert str(pipe) in said
+
+
+def at_a_terminal(*words: str, path: str = "") -> str:
+    """Return what the command line says on a terminal; nobody can't read `path`, if there is one."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": f"{path}:{ROOT}"}
+    subprocess.run([sys.executable, "-m", "usdtbuild", *words], env=environment, stdin=subprocess.DEVNULL,
+                   stdout=subprocess.DEVNULL, stderr=theirs, check=True)  # fmt: skip
+    os.set_blocking(ours, False)
+    said = b""
+    with contextlib.suppress(BlockingIOError):
+        said = os.read(ours, 10_000)
+    os.close(theirs)
+    os.close(ours)
+    return said.decode()
+
+
+def test_root_at_a_terminal_hears_that_rights_are_kept(
+    forged: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    closed = tmp_path / "closed"
+    closed.mkdir(0o700)
+    program = str(forged(b"tick"))
+    said = at_a_terminal("list", program, path=str(closed))
+    assert re.fullmatch(
+        r"usdtbuild: warning: files are read with root's rights, because /\S+ can't be read by the user nobody, and"
+        r" usdtbuild needs it; install Python and usdtbuild below /usr or /opt, or name a user with --user NAME\r\n",
+        said,
+    )
+    assert at_a_terminal("list", "--user", "root", program, path=str(closed)) == ""
+    words = [sys.executable, "-m", "usdtbuild", "list", program]
+    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": f"{closed}:{ROOT}"}, capture_output=True, check=True)
+    assert done.stderr == b""
 
 
 def test_root_reads_what_lies_where_nobody_may_look(

@@ -119,13 +119,15 @@ def test_arguments_are_broken_where_they_end(text: str, expected: list[str]) -> 
     assert wrap(text, 8) == expected
 
 
-def in_terminal(*command: str, columns: int = 120, **variables: str) -> str:
-    """Run a command on a terminal of its own, and return what it wrote there."""
+def in_terminal(*command: str, columns: int = 120, errors: bool = False, **variables: str) -> str:
+    """Run a command with its output, `errors` too, on a terminal of its own, and return what it wrote there."""
     ours, theirs = pty.openpty()
     environment = dict(os.environ, TERM="xterm-256color", COLUMNS=str(columns))
     environment.pop("NO_COLOR", None)
     environment.update(variables)
-    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, env=environment)
+    process = subprocess.Popen(
+        command, stdout=theirs, stderr=theirs if errors else None, stdin=subprocess.DEVNULL, env=environment
+    )
     os.close(theirs)
     output = b""
     try:
@@ -288,7 +290,7 @@ def test_a_long_walk_shows_its_progress_on_a_terminal(tmp_path: Path, program: A
     folder.mkdir()
     for number in range(150):
         shutil.copy(built, folder / f"copy{number}")
-    shown = in_terminal(sys.executable, "-c", SLOWLY, "list", "-p", "copy149", str(folder))
+    shown = in_terminal(sys.executable, "-c", SLOWLY, "list", "-p", "copy149", str(folder), errors=True)
     assert re.search(r"Looked at \d+ files: ", shown)
 
 

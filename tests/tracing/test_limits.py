@@ -91,7 +91,8 @@ def test_what_is_lost_is_counted_and_said(scene: Any, usdtbuild: Any, tmp_path: 
         ("2", None, "ptrace_scope is 2, which forbids tracing; ask for `sysctl kernel.yama.ptrace_scope=0`"),
         ("0", None, "the container lacks --cap-add=SYS_PTRACE"),
         (None, None, "the container lacks --cap-add=SYS_PTRACE"),
-        ("1", "4711", "belongs to another user (4711); trace it as that user, or as root"),
+        ("1", "4711", "belongs to another user (4711); trace it as that user, as root, or with the"
+         " capabilities CAP_SYS_PTRACE and CAP_DAC_OVERRIDE"),
     ],
 )  # fmt: skip
 def test_who_may_not_trace_a_process_hears_what_helps(

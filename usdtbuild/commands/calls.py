@@ -130,6 +130,8 @@ def _read(image: Image, wanted: _Wanted) -> CallReport:
 def _process(process: Process, wanted: _Wanted, tick: Callable[[str], None]) -> Iterator[_File]:
     from ..functions.calls.bound import MappedFiles, held
 
+    if unread := process.unread():
+        _trouble(InputError(f"process {process.pid}", f"{unread}: what slots hold isn't known"))
     places = MappedFiles(process.mapped)
     for image, bias in process.loaded(_trouble):
         tick(image.path)

@@ -211,11 +211,10 @@ def _selected(report: FunctionReport, reader: FunctionReader | None, wanted: _Wa
 def _process(process: Process, wanted: _Wanted, all_modules: bool) -> list[_File]:
     """Return a file for every module of a process, with the addresses and the bytes that the process has."""
     files = []
-    start = process.mapped[0].mappings[0].start if process.mapped else 0
-    reads = process.memory.read(start, 1) is not None
+    unread = process.unread()
+    note = f"{unread}: only its files were checked" if unread else ""
     for image, bias in process.loaded(_warn, FUNCTIONS):
-        file = _elf(image, wanted, _at_bias(process.memory, bias) if reads else None)
-        note = "" if reads else "the process's memory can't be read: only its files were checked"
+        file = _elf(image, wanted, None if unread else _at_bias(process.memory, bias))
         files.append(file._replace(bias=bias, note=note, brief=not all_modules and not file.report.tables))
     if not files:
         raise InputError(f"process {process.pid}", "has no file in memory whose functions can be read")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..elf.image import Image
 
-_CURE = "run it as root, or as the user that the process belongs to"
+_CURE = "run it as root, with CAP_SYS_PTRACE, or as the user that the process belongs to"
 
 
 class MapsLine(NamedTuple):

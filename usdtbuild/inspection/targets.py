@@ -131,6 +131,13 @@ class Process:
         self.troubles: list[InputError] = []
         self.files = list(_descriptors(pid, self.troubles.append))
 
+    def unread(self) -> str:
+        """Return why the process's memory can't be read, '' if it can."""
+        start = self.mapped[0].mappings[0].start if self.mapped else 0
+        if self.memory.read(start, 1) is not None:
+            return ""
+        return "the process's memory can't be read (root can, or who has CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH)"
+
     def loaded(self, trouble: Trouble, purpose: Purpose = PROBES) -> Iterator[Loaded]:
         """Yield the ELF files that the process has loaded, once for each time, by address."""
         for error in self.troubles:

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from ..errors import UsdtError
 
+# What tracing another user's process takes.
+RIGHTS = "root, or with the capabilities CAP_SYS_PTRACE and CAP_DAC_OVERRIDE"
+
+
+def told(error: Exception) -> str:
+    """Return what an error says, with what helps where the kernel lets us trace a process, but not open its files."""
+    if isinstance(error, PermissionError):
+        return f"{error.filename or 'the process'}: permission denied; run it as {RIGHTS}"
+    return str(error)
+
 
 class TracerError(UsdtError):
     """A tracer doesn't do its work here; the message says what happened and what helps."""

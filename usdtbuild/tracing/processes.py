@@ -14,7 +14,7 @@ from ..apart import apart
 from ..errors import InputError
 from . import ptrace
 from .arming import HOOK, Arming, Process
-from .errors import ProgramGoneError, TracerError
+from .errors import ProgramGoneError, TracerError, told
 from .hosts import HOST
 from .loader import find_loader
 from .maps import has_ended
@@ -173,7 +173,7 @@ class Processes:
                 self.arming.arm(process)
                 self.arming.begin(self.main)
         except (OSError, TracerError, InputError) as error:
-            self.arming.tell_refusals([Refusal(f"process {pid}", str(error))])
+            self.arming.tell_refusals([Refusal(f"process {pid}", told(error))])
 
     def _trapped(self, thread: Thread) -> None:
         """A thread has stopped with SIGTRAP: it has hit a breakpoint, or it is its own.
@@ -244,7 +244,7 @@ class Processes:
                 return  # `settle` sees what it is now
             except (OSError, TracerError) as error:
                 if not has_ended(process.pid):
-                    self.arming.tell_refusals([Refusal(f"process {process.pid}", str(error))])
+                    self.arming.tell_refusals([Refusal(f"process {process.pid}", told(error))])
             self.arming.begin(self.main)
 
     # -- the end -----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..text import one_line
 from . import ptrace
-from .errors import LateError, TracerError
+from .errors import RIGHTS, LateError, TracerError
 from .hosts import HOST
 from .maps import Memory
 
@@ -350,7 +350,7 @@ def not_allowed(pid: int, error: OSError) -> TracerError:
         return TracerError(f"process {pid} is a thread of the kernel, which nobody can trace; name a program's process")
     owner = status_field(pid, "Uid").split()[:1]
     if owner and owner[0] != str(os.geteuid()) and os.geteuid() != 0:
-        return TracerError(f"process {pid} belongs to another user ({owner[0]}); trace it as that user, or as root")
+        return TracerError(f"process {pid} belongs to another user ({owner[0]}); trace it as that user, as {RIGHTS}")
     with contextlib.suppress(OSError, ValueError):
         scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text("ascii"))
         if scope == 1:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ..errors import UsdtError
 from . import clock, job, ptrace, stops
 from .arming import Process
-from .errors import FrontGoneError, TracerError
+from .errors import FrontGoneError, TracerError, told
 from .keeper import KEEPER
 from .model import COUNT, RECORD, Event, Stops
 from .outbox import Outbox
@@ -359,9 +359,8 @@ def serve(link: Connection, mask: set[int], deaf: Sequence[int]) -> None:
         worker.outbox.put_last(job.Failed(str(error), error.exit_code))
     except ProcessLookupError:
         worker.outbox.put_last(job.Failed("the process ended while it was looked at", 1))
-    except PermissionError as error:  # the kernel lets us trace it, but not open its files in /proc
-        cure = "run it as root, or with the capabilities CAP_SYS_PTRACE and CAP_DAC_OVERRIDE"
-        worker.outbox.put_last(job.Failed(f"{error.filename or 'the process'}: permission denied; {cure}", 1))
+    except PermissionError as error:
+        worker.outbox.put_last(job.Failed(told(error), 1))
     except Exception:
         worker.outbox.put_last(job.Failed("usdtbuild trace has a bug:\n" + traceback.format_exc(), 1))
     finally:

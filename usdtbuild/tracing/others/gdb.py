@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import json
 import os
 import select
@@ -141,7 +140,7 @@ class Gdb(Tracer):
             raise TracerError(f"there is no process {self.pid}")
         # With capabilities alone gdb attaches, can't use the process's memory, and waits for ever.
         if child is None and os.geteuid() and status_field(self.pid, "Uid").split()[:1] != [str(os.geteuid())]:
-            raise not_allowed(self.pid, PermissionError(errno.EPERM, os.strerror(errno.EPERM)))
+            raise TracerError(f"process {self.pid} belongs to another user; gdb traces it as that user or as root only")
         self._gdb = Driven(self.pid, wish)
         self._until("attached")
         if child is not None:
