@@ -367,6 +367,25 @@ def test_files_are_opened_with_rights_and_read_without(tmp_path: Path, user: rig
     assert os.getresuid() == (0, 0, 0)
 
 
+def test_a_trace_of_root_s_reads_files_as_nobody(user: rights.User) -> None:
+    del user  # it lets the tests' own Python pass
+
+    def read(opened: Callable[[], None] | None) -> Refusal:
+        assert opened is not None
+        opened()
+        return Refusal(str(os.getresuid()), "")
+
+    uid = pwd.getpwnam("nobody").pw_uid
+    assert apart.apart(rights.chosen("root"), read) == Refusal(f"({uid}, {uid}, {uid})", "")
+
+
+def test_build_commands_write_as_who_runs_them(command: Any, tmp_path: Path) -> None:
+    (tmp_path / "app.d").write_text("provider app { probe go(int x); };\n")
+    said = command("header", tmp_path / "app.d", "-o", tmp_path / "app.h", env={**os.environ, **SUDO})
+    assert said.code == 0, said
+    assert (tmp_path / "app.h").stat().st_uid == 0
+
+
 class Evil:
     def __init__(self, path: Path) -> None:
         self.path = path
