@@ -228,7 +228,7 @@ def test_another_number_of_arguments(broken: Binary, usdtbuild: Any) -> None:
     broken.change(".note.stapsdt", b"-4@%edi 8@%rsi\0", b"-4@%edi\0\0\0\0\0\0\0\0")
     found = verified(usdtbuild, broken)
     assert found["formats-differ"] == [
-        f"a site has 1 arguments in SDT notes and 2 in {other}" for other in (".note.usdt", "DOF")
+        f"a site has 1 argument in SDT notes and 2 in {other}" for other in (".note.usdt", "DOF")
     ]
     assert "declared-type" in found
 
@@ -265,7 +265,7 @@ def test_more_arguments_than_an_sdt_note_has_room_for_are_no_difference(build: A
 
 REFUSED = "Oracle's DTrace refuses the .note.usdt of the whole file: "
 CHANGES = {
-    "a site has 1 arguments, and 2 are declared": (b"\x02-4@%edi 8@%rsi\0", b"\x01-4@%edi\0\0\0\0\0\0\0\0"),
+    "a site has 1 argument, and its declaration 2": (b"\x02-4@%edi 8@%rsi\0", b"\x01-4@%edi\0\0\0\0\0\0\0\0"),
     "nothing declares provider app": (b"prov\0\0\0\0app\0", b"prov\0\0\0\0spp\0"),
     "the declaration of provider app lacks a probe that has a site": (b"req-done\0", b"req-dune\0"),
     "a note of an owner that DTrace doesn't know is among the records": (b"usdt\0", b"vsdt\0"),

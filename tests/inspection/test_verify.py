@@ -142,7 +142,7 @@ def test_a_file_without_any_probe(tmp_path: Path, run: Any) -> None:
     (tmp_path / "f.c").write_text("int main(void) { return 0; }\n")
     run("gcc", "f.c", "-o", "program", cwd=tmp_path)
     run("gcc", "-c", "f.c", "-o", "object", cwd=tmp_path)
-    only(tmp_path / "program", "no-probes", "warning")
+    assert "USDT_DISABLE" in only(tmp_path / "program", "no-probes", "warning").cure
     assert findings(tmp_path / "object") == {}
 
 
@@ -337,7 +337,7 @@ def test_one_probe_twice_at_one_address(program: Any, note: Any) -> None:
 
 
 def test_one_probe_twice_in_an_object(program: Any, note: Any) -> None:
-    only(program(note(), note(), flags=("-c",)), "duplicate-site", "error")
+    assert "--icf=all" in only(program(note(), note(), flags=("-c",)), "duplicate-site", "error").cure
 
 
 def test_two_probes_at_one_address(program: Any, note: Any) -> None:
@@ -508,6 +508,7 @@ def test_operands_that_some_tracer_does_not_read(
     finding = only(program(note(f"-4@%edi {operand}")), "operand", severity)
     assert finding.what.startswith(f"argument 1 is given as `{operand}`")
     assert who in finding.what
+    assert ("provider file" in finding.cure) == ("$" not in operand)
 
 
 @pytest.mark.parametrize(
@@ -596,7 +597,7 @@ TYPES: dict[str, tuple[tuple[CType, ...], str, str]] = {
     "a double in its own register": ((DOUBLE,), "8f@%xmm0", ""),
     "a size": ((INT,), "-8@%rdi", "has 4 bytes, and the record says 8"),
     "a sign": ((LONG,), "-8@%rdi", "is unsigned, and the record says otherwise"),
-    "a count": ((INT, INT), "-4@%edi", "a site has 1 arguments, and 2 are declared"),
+    "a count": ((INT, INT), "-4@%edi", "a site has 1 argument, and its declaration 2"),
     "a float": ((LONG,), "8f@%xmm0", "is no floating-point number"),
     "a pointer's sign is nobody's business": ((TEXT,), "-8@%rdi", ""),
     "more than twelve are not described": ((INT,) * 14, " ".join(["-4@%edi"] * 12), ""),

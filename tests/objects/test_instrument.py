@@ -117,7 +117,8 @@ def test_an_instrumented_object_is_copied_as_it_is(bench: Any) -> None:
 
 
 LACKING = {  # what is asked for -> what a complete object lacks of it, and the formats of a header that leaves it open
-    "--formats=dof": ("dof", "dof"), "--formats=usdt": ("usdt", "usdt"), "--formats=stapsdt,dof": ("dof", "dof"),
+    "--formats=dof": ("dof", "dof"), "--formats=usdt": ("usdt", "usdt"),
+    "--formats=stapsdt,dof": ("dof", "stapsdt,dof"),
     "--site-table": ("--site-table", "dof"),
     "--nop=nop5": ("--nop=nop5", "dof"), "--nop=classic": ("--nop=classic", "dof"),
 }  # fmt: skip

@@ -46,6 +46,14 @@ int main(void) {
     return 0;
 }
 """
+# gold makes one function of two, and keeps the record of each.
+FOLDED = """
+#include <stdlib.h>
+#include "app.h"
+__attribute__((noinline)) int one(int n) { APP_GO(n); return n * 3 + 1; }
+__attribute__((noinline)) int two(int n) { APP_GO(n); return n * 3 + 1; }
+int main(int count, char **words) { return one(count) + two(atoi(words[1])) > 100; }
+"""
 FUNCTIONS = r"""
 #include <stdio.h>
 int depth;
@@ -231,6 +239,23 @@ def test_what_we_have_mapped_is_no_file_that_could_not_be_looked_at(scene: Any, 
     assert "10  scene:last" in map(str.strip, seen.output)
     assert "not traced" not in seen.errors
     assert "traced with patch;" in seen.errors
+
+
+def test_two_records_of_a_probe_at_one_address_are_one_site(
+    usdtbuild: Any, counted: Any, run: Any, need: Any, tmp_path: Path
+) -> None:
+    need("ld.gold")
+    (tmp_path / "app.d").write_text("provider app { probe go(int); };\n")
+    (tmp_path / "folded.c").write_text(FOLDED)
+    usdtbuild("header", "app.d", cwd=tmp_path)
+    options = ("-O2", "-ffunction-sections", "-fno-ipa-icf", "-fuse-ld=gold", "-Wl,--icf=all")
+    run("gcc", *options, "folded.c", "-o", "folded", cwd=tmp_path)
+    assert run("readelf", "-n", tmp_path / "folded").stdout.count("Name: go") == 2
+    tmp_path.chmod(0o755)
+    for engine in ("auto", "patch", "trap"):
+        counts, printed = counted("-v", "--engine", engine, "-P", "app:*", "--", tmp_path / "folded", "3")
+        assert counts == {"app:go": 2}
+        assert "not traced" not in printed
 
 
 def test_only_what_gets_a_breakpoint_is_in_the_way_of_a_jump(behind: Path, traced: Any) -> None:

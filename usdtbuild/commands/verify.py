@@ -12,6 +12,7 @@ from ..errors import UsageError, UsdtError
 from ..inspection.targets import files
 from ..text import one_line
 from ..verify import ERROR, NAMES, NOTE, WARNING, Finding, FoundAt, Verified, missing_everywhere, verify
+from ..verify.report import plural
 from . import checked
 from .as_json import dumped, print_pieces, with_list
 from .progress import progress
@@ -161,19 +162,11 @@ def _place(place: FoundAt) -> str:
 
 
 def _summary(report: Verified) -> str:
-    counts = [
-        _plural(report.count(severity), severity) for severity in (ERROR, WARNING, NOTE) if report.count(severity)
-    ]
+    counts = [plural(report.count(severity), severity) for severity in (ERROR, WARNING, NOTE) if report.count(severity)]
     size = (
-        f"{_plural(report.probes, 'probe')}, {_plural(report.sites, 'site')}: "
-        if report.kind != "provider file"
-        else ""
+        f"{plural(report.probes, 'probe')}, {plural(report.sites, 'site')}: " if report.kind != "provider file" else ""
     )
     return f"{report.path}: {report.kind}: {size}{', '.join(counts) or 'nothing found'}"
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def _lacking(source: ElfObject, options: Options) -> tuple[str, str] | None:
     """
     for name, section in _SECTIONS.items():
         if name in options.formats and not source.sections_named(section):
-            return name, name
+            return name, ",".join(options.formats)
     if options.site_table and not source.sections_named(_SITES):
         return "--site-table", "dof"
     if options.nop != SAFE:

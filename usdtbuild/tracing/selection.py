@@ -211,7 +211,7 @@ def probe_target(
     longest = max((site.arguments for site in probe.sites), key=len)
     arguments = tuple(_argument(shown, types[i] if i < len(types) else None) for i, shown in enumerate(longest))
     bias = module.load_bias
-    sites = tuple(
+    sites = dict.fromkeys(  # functions that a linker has folded may have a record each
         Site(
             site.location.address + bias,
             site.location.address,
@@ -221,7 +221,7 @@ def probe_target(
         )
         for site in probe.sites
     )
-    return Target(number, PROBE, probe.provider, probe.name, module, arguments, sites)
+    return Target(number, PROBE, probe.provider, probe.name, module, arguments, tuple(sites))
 
 
 def _may_count(image: Image, semaphore: Semaphore | None) -> bool:

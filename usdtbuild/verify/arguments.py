@@ -11,7 +11,7 @@ from ..inspection import tracers
 from ..machines import facts_of
 from ..model import FLOAT, INTEGER
 from ..provider import describe
-from .report import ERROR, NOTE, WARNING, Finding, Gathered, site_place
+from .report import ERROR, NOTE, WARNING, Finding, Gathered, plural, site_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,22 +22,25 @@ if TYPE_CHECKING:
     from .report import Subject
 
 
+_CONSTANT = "none, if your tracer isn't perf; else pass the value of a volatile variable"
+
+
 def _operands(subject: Subject) -> Iterator[Finding]:
     """Operands that some tracer doesn't understand."""
     cure = "declare the argument in a provider file: usdtbuild passes it where every tracer can read it"
     gathered = Gathered("operand", WARNING, cure)
-    known: dict[tuple[str, bool], list[tuple[str, str]]] = {}
+    known: dict[tuple[str, bool], list[tuple[str, str, str]]] = {}
     for record in subject.notes:
         key = record.operands, subject.declared(record.provider) is not None
         if key not in known:
             known[key] = list(_operand_troubles(*key, subject.image.machine))
-        for what, severity in known[key]:
-            gathered.add(what, site_place(subject, record), severity=severity)
+        for what, severity, other_cure in known[key]:
+            gathered.add(what, site_place(subject, record), severity=severity, cure=other_cure)
     yield from gathered
 
 
-def _operand_troubles(text: str, ours: bool, machine: int) -> Iterator[tuple[str, str]]:
-    """Yield (what, severity) for each operand of a note that some tracer doesn't understand.
+def _operand_troubles(text: str, ours: bool, machine: int) -> Iterator[tuple[str, str, str]]:
+    """Yield (what, severity, a cure of its own or '') for each operand of a note that some tracer doesn't understand.
 
     Constants of probes that are `ours` are meant to be in the note, although perf leaves them out.
     """
@@ -47,7 +50,8 @@ def _operand_troubles(text: str, ours: bool, machine: int) -> Iterator[tuple[str
         troubles = tracers.operand_troubles(operand, machine)
         if troubles:
             what = f"argument {index} is given as `{operand.text[:60]}`: {', '.join(t.effect for t in troubles)}"
-            yield what, NOTE if all(trouble.mild for trouble in troubles) else WARNING
+            severity = NOTE if all(trouble.mild for trouble in troubles) else WARNING
+            yield what, severity, _CONSTANT if operand.place.kind == CONSTANT else ""
 
 
 # Headers of `dtrace -h` and sys/sdt.h record an argument as the call has it.
@@ -142,7 +146,7 @@ def _type_troubles(
     """Yield what doesn't fit; with `as_passed` integers may be wider than declared and of either sign."""
     expected = min(len(declared), stapsdt.MAX_ARGUMENTS) if len(operands) <= stapsdt.MAX_ARGUMENTS else len(declared)
     if len(operands) != expected:
-        yield f"a site has {len(operands)} arguments, and {len(declared)} are declared"
+        yield f"a site has {plural(len(operands), 'argument')}, and its declaration {len(declared)}"
         return
     for index, (argument, operand) in enumerate(zip(declared, operands)):
         size = argument.type.size(address_size)

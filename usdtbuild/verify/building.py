@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .report import Subject
 
 _STUB = re.compile(r"(?P<mangled>_Z\w*?)?__dtrace(?:enabled)?_(?P<provider>\w+?)___(?P<probe>\w+)")
+_COMPILED_IN = "compile the calls of probes in, without -DUSDT_DISABLE, and with a header made without --none"
 _INSTRUMENT = "build it with `usdtbuild cc` as the compiler, or pass its objects through `usdtbuild instrument`"
 
 
@@ -129,7 +130,7 @@ def _nothing(subject: Subject) -> Iterator[Finding]:
     marks = (stapsdt.SECTION, stapsdt.BASE_SECTION, stapsdt.SEMAPHORE_SECTION)
     if not found and not any(image.sections_named(name) for name in marks):
         what = "has no probes"
-        yield Finding("no-probes", WARNING, what, (), "see that the probe calls are compiled in, and " + _INSTRUMENT)
+        yield Finding("no-probes", WARNING, what, (), _COMPILED_IN)
 
 
 CHECKS = (_stubs, _intermediate_code, _stripped, _nothing)

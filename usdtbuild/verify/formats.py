@@ -19,7 +19,7 @@ from ..formats.operands import parse
 from ..inspection.records import loaded_content
 from ..model import dashed
 from ..record import NamedTuple
-from .report import ERROR, WARNING, FoundAt, Gathered, note_place, points_to_code, section_place, site_place
+from .report import ERROR, WARNING, FoundAt, Gathered, note_place, plural, points_to_code, section_place, site_place
 from .sites import is_quiet
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _usdt_sites(
         elif expected is None:
             gathered.add(f"the declaration of provider {note.provider} lacks a probe that has a site", place)
         elif count != expected and not (note.enabled and count == 1):
-            gathered.add(f"a site has {count} arguments, and {expected} are declared", place)
+            gathered.add(f"a site has {plural(count, 'argument')}, and its declaration {expected}", place)
 
 
 def _usdt_notes(subject: Subject, content: bytes) -> Iterator[tuple[int, bytes, usdt_note.UsdtNote | None]]:
@@ -263,7 +263,7 @@ def _difference(subject: Subject, one: Record, other: Record) -> str:
         counts[1] = cut  # more don't go into an SDT note
     names = _NAMES[one.format], _NAMES[other.format]
     if counts[0] != counts[1]:
-        return f"a site has {counts[0]} arguments in {names[0]} and {counts[1]} in {names[1]}"
+        return f"a site has {plural(counts[0], 'argument')} in {names[0]} and {counts[1]} in {names[1]}"
     if "dof" in (one.format, other.format):
         return ""
     for index, pair in enumerate(zip(parse(one.operands, machine), parse(other.operands, machine))):

@@ -100,9 +100,12 @@ def _inside_others(subject: Subject) -> dict[Location, str]:
     return found
 
 
+_ONCE = "link each object once, don't instrument twice, and don't let gold or mold fold functions (--icf=all)"
+
+
 def _same_place(subject: Subject) -> Iterator[Finding]:
     """Two records of one address: of one probe, or of two."""
-    twice = Gathered("duplicate-site", ERROR, "link each object once, and don't instrument twice")
+    twice = Gathered("duplicate-site", ERROR, _ONCE)
     folded = Gathered("folded-sites", WARNING, "link without --icf=all, or with --icf=safe")
     seen: dict[tuple[str, str, int, int], dict[str, str]] = {}
     for record in subject.usable:
