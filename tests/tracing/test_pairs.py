@@ -234,11 +234,12 @@ LOADING = r"""
 #include "pairs.h"
 #include <dlfcn.h>
 #include <stdio.h>
+#define ROOM __asm__ volatile("nop; nop; nop; nop") /* for a jump, wherever things are mapped */
 int main(void) {
-    PAIRS_START(7, 0);
-    PAIRS_DONE(7, 1);
+    PAIRS_START(7, 0); ROOM;
+    PAIRS_DONE(7, 1); ROOM;
     void (*done)(int) = (void (*)(int))dlsym(dlopen("./libdone.so", RTLD_NOW), "done");
-    for (int i = 0; i < 300000; i++) { PAIRS_START(i % 3, i); done(i); }
+    for (int i = 0; i < 300000; i++) { PAIRS_START(i % 3, i); ROOM; done(i); }
     printf("wrong %d\n", !done);
     return 0;
 }
@@ -251,7 +252,8 @@ def test_an_end_in_a_library_that_comes_later_finds_its_begin(
 ) -> None:
     folder = program.parent
     (folder / "loading.c").write_text(LOADING)
-    (folder / "done.c").write_text('#include "pairs.h"\nvoid done(int i) { PAIRS_DONE(9, i % 2); }\n')
+    room = '__asm__ volatile("nop; nop; nop; nop");'
+    (folder / "done.c").write_text(f'#include "pairs.h"\nvoid done(int i) {{ PAIRS_DONE(9, i % 2); {room} }}\n')
     module = sys.executable, "-m", "usdtbuild"
     run(*module, "cc", "--", "gcc", "-O2", "-fPIC", "-c", "done.c", cwd=folder)
     run(*module, "cc", "--", "gcc", "-O2", "-c", "loading.c", cwd=folder)
