@@ -1,7 +1,7 @@
 """How much of what comes from outside is read, at most. Beyond a limit stands a clear error, never more memory.
 
 A binary, a process and a gdb server can claim any size. Each limit is far above what real programs need, and keeps a
-command below some 300 MB whatever it is given.
+command below some 300 MB whatever it is given (ANSWER_MEMORY is for a reading process that was taken over).
 """
 
 from __future__ import annotations

@@ -235,17 +235,18 @@ class Processes:
             self._libraries_changed(process)
 
     def _libraries_changed(self, process: Process) -> None:
-        if process.has_libraries():
+        try:
+            if not process.has_libraries():
+                return
             is_shared = any(one.shares_memory and one.parent is process for one in self.known.values())
-            try:
-                with self._standing(process) if is_shared else contextlib.nullcontext():
-                    self.arming.arm(process)
-            except ProgramGoneError:
-                return  # `settle` sees what it is now
-            except (OSError, TracerError) as error:
-                if not has_ended(process.pid):
-                    self.arming.tell_refusals([Refusal(f"process {process.pid}", told(error))])
-            self.arming.begin(self.main)
+            with self._standing(process) if is_shared else contextlib.nullcontext():
+                self.arming.arm(process)
+        except ProgramGoneError:
+            return  # `settle` sees what it is now
+        except (OSError, TracerError) as error:
+            if not has_ended(process.pid):
+                self.arming.tell_refusals([Refusal(f"process {process.pid}", told(error))])
+        self.arming.begin(self.main)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
