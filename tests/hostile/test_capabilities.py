@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import resource
 import shlex
 import subprocess
 import sys
@@ -20,6 +21,16 @@ from .conftest import NOBODY, ROOT
 
 OTHER = 1234
 READING = ("list", "verify", "functions", "calls", "dof")
+
+
+@pytest.fixture(autouse=True)
+def memory_may_be_locked() -> Iterator[None]:
+    """Without CAP_IPC_LOCK, bpftrace's buffers count; what the user's other programs have locked counts, too."""
+    before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if os.geteuid() == 0:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    yield
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, before)
 
 
 def page() -> dict[str, str]:
