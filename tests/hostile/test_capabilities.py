@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import resource
 import shlex
 import subprocess
 import sys
@@ -24,13 +23,9 @@ READING = ("list", "verify", "functions", "calls", "dof")
 
 
 @pytest.fixture(autouse=True)
-def memory_may_be_locked() -> Iterator[None]:
-    """Without CAP_IPC_LOCK, bpftrace's buffers count; what the user's other programs have locked counts, too."""
-    before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    if os.geteuid() == 0:
-        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    yield
-    resource.setrlimit(resource.RLIMIT_MEMLOCK, before)
+def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without CAP_IPC_LOCK the memory that a user's programs have locked is limited, those of other tests included."""
+    monkeypatch.setenv("BPFTRACE_PERF_RB_PAGES", "4")
 
 
 def page() -> dict[str, str]:
