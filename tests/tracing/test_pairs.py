@@ -16,8 +16,16 @@ PROVIDER = """provider pairs {
 };
 """
 # Nested calls of four kinds, in threads; with a third argument their times, taken within and around the probes.
-PROGRAM = r"""
+# Behind each probe is room for a jump, whatever the compiler makes of the program, and wherever things are mapped.
+ROOM = r"""
 #include "pairs.h"
+#define ALONE static __attribute__((noipa, unused)) void
+#define ROOM __asm__ volatile("nop; nop; nop; nop")
+ALONE START(int kind, int size) { PAIRS_START(kind, size); ROOM; }
+ALONE DONE(int kind, int status) { PAIRS_DONE(kind, status); ROOM; }
+"""
+PROGRAM = r"""
+#include "room.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -37,11 +45,11 @@ static long now(void) {
 }
 static void nested(int kind, int size) {
     long before = now();
-    PAIRS_START(kind, size);
+    START(kind, size);
     long begun = now();
     if (kind) nested(kind - 1, size + 1);
     long ends = now();
-    PAIRS_DONE(kind, size % 3);
+    DONE(kind, size % 3);
     long after = now();
     __atomic_add_fetch(&calls[kind], 1, __ATOMIC_RELAXED);
     __atomic_add_fetch(&within[kind], ends - begun, __ATOMIC_RELAXED);
@@ -57,9 +65,9 @@ static void all(void) {
     for (int i = 0; i < threads; i++) pthread_join(made[i], 0);
 }
 static void deep(int depth) {
-    PAIRS_START(9, 0);
+    START(9, 0);
     if (depth) deep(depth - 1);
-    PAIRS_DONE(9, 0);
+    DONE(9, 0);
 }
 static void on_signal(int number) { (void)number; nested(0, 0); }
 static void overwrite(void) {
@@ -94,9 +102,9 @@ int main(int argc, char **argv) {
         kill(killed, SIGKILL);
         wait(0);
     } else if (!strcmp(what, "unpaired")) {
-        for (int i = 0; i < 5; i++) PAIRS_DONE(7, 0);
+        for (int i = 0; i < 5; i++) DONE(7, 0);
         deep(99);
-        for (int i = 0; i < 3; i++) PAIRS_START(8, i);
+        for (int i = 0; i < 3; i++) START(8, i);
         return 0;
     } else if (!strcmp(what, "signals")) {
         signal(SIGALRM, on_signal);
@@ -122,6 +130,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Path:
     folder = tmp_path_factory.mktemp("pairs")
     folder.chmod(0o755)
     (folder / "pairs.d").write_text(PROVIDER)
+    (folder / "room.h").write_text(ROOM)
     (folder / "pairs.c").write_text(PROGRAM)
     module = sys.executable, "-m", "usdtbuild"
     run(*module, "header", "pairs.d", "-o", "pairs.h", cwd=folder)
@@ -231,15 +240,14 @@ def test_what_a_program_writes_over_its_pairs_does_no_harm_to_itself_or_the_trac
 
 
 LOADING = r"""
-#include "pairs.h"
+#include "room.h"
 #include <dlfcn.h>
 #include <stdio.h>
-#define ROOM __asm__ volatile("nop; nop; nop; nop") /* for a jump, wherever things are mapped */
 int main(void) {
-    PAIRS_START(7, 0); ROOM;
-    PAIRS_DONE(7, 1); ROOM;
+    START(7, 0);
+    DONE(7, 1);
     void (*done)(int) = (void (*)(int))dlsym(dlopen("./libdone.so", RTLD_NOW), "done");
-    for (int i = 0; i < 300000; i++) { PAIRS_START(i % 3, i); ROOM; done(i); }
+    for (int i = 0; i < 300000; i++) { START(i % 3, i); done(i); }
     printf("wrong %d\n", !done);
     return 0;
 }
@@ -252,8 +260,7 @@ def test_an_end_in_a_library_that_comes_later_finds_its_begin(
 ) -> None:
     folder = program.parent
     (folder / "loading.c").write_text(LOADING)
-    room = '__asm__ volatile("nop; nop; nop; nop");'
-    (folder / "done.c").write_text(f'#include "pairs.h"\nvoid done(int i) {{ PAIRS_DONE(9, i % 2); {room} }}\n')
+    (folder / "done.c").write_text('#include "room.h"\nvoid done(int i) { DONE(9, i % 2); }\n')
     module = sys.executable, "-m", "usdtbuild"
     run(*module, "cc", "--", "gcc", "-O2", "-fPIC", "-c", "done.c", cwd=folder)
     run(*module, "cc", "--", "gcc", "-O2", "-c", "loading.c", cwd=folder)
