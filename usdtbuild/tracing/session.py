@@ -149,6 +149,8 @@ class Session(Tracer):
         """Ask for the end: everything is put back, and the last events come."""
         self._stop_early = not self._has_job
         if self._ended is None:
+            if self.wish.argv and self.pid == 0:  # a program that hasn't begun may have missed what ends us
+                self._ask(job.KILL)
             self._ask(job.STOP)
 
     def skip(self) -> None:
