@@ -18,6 +18,8 @@ from usdtbuild.cli import COMMANDS
 
 from .conftest import NOBODY, ROOT
 
+# One at a time with what else runs bpftrace: what a user's programs have locked of memory counts together.
+pytestmark = pytest.mark.live("bpftrace")
 OTHER = 1234
 READING = ("list", "verify", "functions", "calls", "dof")
 
