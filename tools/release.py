@@ -11,9 +11,12 @@ something is wrong. It is not part of the product.
 from __future__ import annotations
 
 import argparse
+import atexit
 import datetime
+import functools
 import hashlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -30,6 +33,7 @@ else:
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "packaging"
 NOWHERE = ".invalid"
+KINDS = ("--sdist", "--wheel")
 # What wrote the version down, beside usdtbuild/_version.py: file -> the expression that finds it.
 VERSIONS = {
     "CHANGELOG.md": r"^## ([\d.]+) \(\d{4}-\d\d-\d\d\)$",
@@ -118,39 +122,35 @@ def texts_are_current(_: Any) -> None:
 
 def same_bytes(_: Any) -> None:
     """Two builds of one checkout are the same bytes, which two folders and two moments don't change."""
-    digests = []
-    for _moment in range(2):
-        with tempfile.TemporaryDirectory(prefix="usdtbuild-release-") as folder:
-            files = [build(Path(folder), kind) for kind in ("--sdist", "--wheel")]
-            digests.append([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
-    if digests[0] != digests[1]:
-        raise WrongError("two builds differ: compare them with diffoscope")
+    with tempfile.TemporaryDirectory(prefix="usdtbuild-release-") as folder:
+        again = [build(Path(folder), kind) for kind in KINDS]
+        if [file.read_bytes() for file in again] != [file.read_bytes() for file in built()]:
+            raise WrongError("two builds differ: compare them with diffoscope")
 
 
 def index_takes_it(_: Any) -> None:
     """The package index would take both, and no link of the description is relative."""
-    with tempfile.TemporaryDirectory(prefix="usdtbuild-release-") as folder:
-        files = [build(Path(folder), kind) for kind in ("--sdist", "--wheel")]
-        words = [sys.executable, "-m", "twine", "check", "--strict", *map(str, files)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise WrongError(f"twine check: {done.stdout.strip()}")
-        with tarfile.open(files[0]) as archive:
-            names = archive.getnames()
-            (member,) = (name for name in names if name.count("/") == 1 and name.endswith("/PKG-INFO"))
-            extracted = archive.extractfile(member)
-            assert extracted
-            described = extracted.read().decode()
-        if relative := re.search(r"\]\((?!https://)[^)]*\)", described):
-            raise WrongError(f"the description has a relative link, {relative[0][2:-1]}")
-        if not any(name.endswith("/third_party/uPlot/uPlot.iife.js") for name in names):
-            raise WrongError("the source distribution lacks the source of uPlot")
+    files = built()
+    words = [sys.executable, "-m", "twine", "check", "--strict", *map(str, files)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise WrongError(f"twine check: {done.stdout.strip()}")
+    with tarfile.open(files[0]) as archive:
+        names = archive.getnames()
+        (member,) = (name for name in names if name.count("/") == 1 and name.endswith("/PKG-INFO"))
+        extracted = archive.extractfile(member)
+        assert extracted
+        described = extracted.read().decode()
+    if relative := re.search(r"\]\((?!https://)[^)]*\)", described):
+        raise WrongError(f"the description has a relative link, {relative[0][2:-1]}")
+    if not any(name.endswith("/third_party/uPlot/uPlot.iife.js") for name in names):
+        raise WrongError("the source distribution lacks the source of uPlot")
 
 
 def recipes_are_filled(project: Any) -> None:
     """Every recipe can be filled in."""
     with tempfile.TemporaryDirectory(prefix="usdtbuild-release-") as folder:
-        recipes(Path(folder, "recipes"), build(Path(folder), "--sdist"), project, None)
+        recipes(Path(folder), built()[0], project, None)
 
 
 def no_known_vulnerabilities(_: Any) -> None:
@@ -182,6 +182,14 @@ def left_to_the_owner(project: Any) -> Iterator[str]:
 
 
 # --- what is built ----------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def built() -> tuple[Path, ...]:
+    """Return the source distribution and the wheel, which are built once for all checks."""
+    folder = Path(tempfile.mkdtemp(prefix="usdtbuild-release-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return tuple(build(folder, kind) for kind in KINDS)
 
 
 def build(folder: Path, kind: str) -> Path:
