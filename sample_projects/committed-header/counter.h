@@ -89,7 +89,9 @@
 #ifndef USDTBUILD_BASE
 #define USDTBUILD_BASE "r"
 #endif
-#ifndef USDTBUILD_ANYWHERE
+#if defined(USDT_OPERANDS_IN_MEMORY) && !defined(USDTBUILD_ANYWHERE) && !defined(__clang__)
+#define USDTBUILD_ANYWHERE "nor"
+#elif !defined(USDTBUILD_ANYWHERE)
 #define USDTBUILD_ANYWHERE "nr"
 #endif
 #ifndef USDTBUILD_NOP
@@ -141,12 +143,10 @@ USDTBUILD_INLINE int usdtbuild_is_on(int usdt_on)
 #define USDTBUILD_NOTE(provider, probe, semaphore, operands) USDTBUILD_INTEL \
 	".Lusdt%=:\t" USDTBUILD_NOP "\n" \
 	"\t.pushsection " USDTBUILD_NOTE_SECTION "\n\t.balign 4\n\t.4byte 992f-991f,994f-993f,3\n" \
-	"991:\t.asciz \"stapsdt\"\n992:\t.balign 4\n" \
-	"993:\t" USDTBUILD_WORD " .Lusdt%=,_.stapsdt.base," semaphore "\n" \
-	"\t.weak " semaphore "\n\t.hidden " semaphore "\n" \
-	"\t.asciz \"" provider "\"\n\t.asciz \"" probe "\"\n\t.ascii \"" operands "\\0\"\n" \
-	"994:\t.balign 4\n\t.popsection\n\t.reloc .Lusdt%=,BFD_RELOC_NONE," semaphore "\n" \
-	"\t.ifndef _.stapsdt.base\n" \
+	"991:\t.asciz \"stapsdt\"\n992:\t.balign 4\n993:\t" USDTBUILD_WORD " .Lusdt%=,_.stapsdt.base," semaphore "\n" \
+	"\t.weak " semaphore "\n\t.hidden " semaphore "\n\t.asciz \"" provider "\"\n" \
+	"\t.asciz \"" probe "\"\n\t.ascii \"" operands "\\0\"\n" \
+	"994:\t.balign 4\n\t.popsection\n\t.reloc .Lusdt%=,BFD_RELOC_NONE," semaphore "\n\t.ifndef _.stapsdt.base\n" \
 	"\t.pushsection .stapsdt.base,\"" USDTBUILD_BASE_FLAGS "\",%%progbits,.stapsdt.base,comdat\n" \
 	"\t.weak _.stapsdt.base\n\t.hidden _.stapsdt.base\n" \
 	"_.stapsdt.base:\t.zero 1\n\t.size _.stapsdt.base,1\n\t.popsection\n\t.endif\n" USDTBUILD_LINES

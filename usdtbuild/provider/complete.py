@@ -61,6 +61,11 @@ _LIVE = """#define USDTBUILD_REGISTERS 5
 #define USDTBUILD_ANYWHERE "acdSDn"
 #define USDTBUILD_NOP "nop; .byte 15,31,64,0"
 """
+# At the user's word GCC may leave a value where it is, as with sys/sdt.h.
+_IN_MEMORY = """#if defined(USDT_OPERANDS_IN_MEMORY) && !defined(USDTBUILD_ANYWHERE) && !defined(__clang__)
+#define USDTBUILD_ANYWHERE "nor"
+#elif !defined(USDTBUILD_ANYWHERE)
+"""
 _AARCH64 = '"[%[usdt_b], " #offset "]"'
 MACHINES = (
     Machine("defined(__x86_64__)", 10, _X86, '#offset "(%%rax)"', '"a"', live=_LIVE),
@@ -127,12 +132,10 @@ USDTBUILD_INLINE int usdtbuild_is_on(int usdt_on)
 #define USDTBUILD_NOTE(provider, probe, semaphore, operands) USDTBUILD_INTEL \
 	".Lusdt%=:\t" USDTBUILD_NOP "\n" \
 	"\t.pushsection " USDTBUILD_NOTE_SECTION "\n\t.balign 4\n\t.4byte 992f-991f,994f-993f,3\n" \
-	"991:\t.asciz \"stapsdt\"\n992:\t.balign 4\n" \
-	"993:\t" USDTBUILD_WORD " .Lusdt%=,_.stapsdt.base," semaphore "\n" \
-	"\t.weak " semaphore "\n\t.hidden " semaphore "\n" \
-	"\t.asciz \"" provider "\"\n\t.asciz \"" probe "\"\n\t.ascii \"" operands "\\0\"\n" \
-	"994:\t.balign 4\n\t.popsection\n\t.reloc .Lusdt%=,BFD_RELOC_NONE," semaphore "\n" \
-	"\t.ifndef _.stapsdt.base\n" \
+	"991:\t.asciz \"stapsdt\"\n992:\t.balign 4\n993:\t" USDTBUILD_WORD " .Lusdt%=,_.stapsdt.base," semaphore "\n" \
+	"\t.weak " semaphore "\n\t.hidden " semaphore "\n\t.asciz \"" provider "\"\n" \
+	"\t.asciz \"" probe "\"\n\t.ascii \"" operands "\\0\"\n" \
+	"994:\t.balign 4\n\t.popsection\n\t.reloc .Lusdt%=,BFD_RELOC_NONE," semaphore "\n\t.ifndef _.stapsdt.base\n" \
 	"\t.pushsection .stapsdt.base,\"" USDTBUILD_BASE_FLAGS "\",%%progbits,.stapsdt.base,comdat\n" \
 	"\t.weak _.stapsdt.base\n\t.hidden _.stapsdt.base\n" \
 	"_.stapsdt.base:\t.zero 1\n\t.size _.stapsdt.base,1\n\t.popsection\n\t.endif\n" USDTBUILD_LINES
@@ -295,10 +298,10 @@ def _common() -> str:
         registers = f"#define USDTBUILD_REGISTERS {machine.registers}\n"
         rows += f"#if defined(USDT_LIVE)\n{machine.live}#else\n{registers}#endif\n" if machine.live else registers
     rows += "#endif\n"
-    rows += "".join(
-        f"#ifndef {name.partition('(')[0]}\n#define {name} {value}\n#endif\n"
-        for name, value in zip((*_ROW, "USDTBUILD_NOP"), (*usual, '"nop"'))
-    )
+    for row, value in zip((*_ROW, "USDTBUILD_NOP"), (*usual, '"nop"')):
+        name = row.partition("(")[0]
+        rows += _IN_MEMORY if name == "USDTBUILD_ANYWHERE" else f"#ifndef {name}\n"
+        rows += f"#define {row} {value}\n#endif\n"
     return _COMMON.lstrip("\n").replace("{rows}", rows).replace("@VERSION@", _VERSION)
 
 

@@ -27,7 +27,10 @@ _CONSTANT = "none, if your tracer isn't perf; else pass the value of a volatile 
 
 def _operands(subject: Subject) -> Iterator[Finding]:
     """Operands that some tracer doesn't understand."""
-    cure = "declare the argument in a provider file: usdtbuild passes it where every tracer can read it"
+    cure = (
+        "declare the argument in a provider file: usdtbuild passes it where every tracer can read it"
+        " (but for -DUSDT_OPERANDS_IN_MEMORY)"
+    )
     gathered = Gathered("operand", WARNING, cure)
     known: dict[tuple[str, bool], list[tuple[str, str, str]]] = {}
     for record in subject.notes:
