@@ -328,6 +328,17 @@ def test_cached_objects_stay_pristine_and_come_out_complete(need: Any, work: Any
     assert re.search(r"Hits: +2 / +3", statistics), statistics
 
 
+def test_a_cache_before_us_is_told_to_stand_behind(need: Any, work: Any, tmp_path: Path) -> None:
+    """ccache moves our `--` to the compiler, which says only that it doesn't know this option."""
+    environment = {**os.environ, "CCACHE_DIR": str(tmp_path / "cache")}
+    command = tmp_path / "usdtbuild-cc"
+    command.write_text(f'#!/bin/sh\nexec {" ".join(LAUNCHER)} "$@"\n')
+    command.chmod(0o755)
+    done = execute(work("probes.h"), [need("ccache"), str(command), "--", "gcc", "-c", "main.c"], env=environment)
+    assert done.code != 0
+    assert "usdtbuild cc: ccache runs this command; put it behind: usdtbuild cc -- ccache gcc ..." in done.err
+
+
 def test_a_one_go_link_through_ccache_works(need: Any, work: Any, tmp_path: Path) -> None:
     environment = {**os.environ, "CCACHE_DIR": str(tmp_path / "cache")}
     done = execute(work("probes.h"), [*LAUNCHER, "--", need("ccache"), "gcc", "main.c", "util.c"], env=environment)

@@ -321,7 +321,8 @@ def test_no_probes_is_no_error_but_is_said(usdtbuild: Any, tmp_path: Path, run: 
 def test_a_file_whose_records_were_stripped_away_is_told_of(usdtbuild: Any, program: Any, note: Any, run: Any) -> None:
     path = program(note())
     run("objcopy", "-R", ".note.stapsdt", path)
-    said = f", but traces of some, whose records are gone; 'usdtbuild verify {path}' says more\n"
+    said = ", but traces of some: the linker or a tool such as strip removed their records; "
+    said += f"'usdtbuild verify {path}' says more\n"
     assert usdtbuild("list", path).stderr == f"usdtbuild: {path}: no probes found{said}"
 
 

@@ -11,6 +11,7 @@ import pytest
 pytestmark = pytest.mark.project
 
 PROVIDER = "provider app { probe go(int); };\n"
+SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_projects"
 WRONG = {
     "no file": ("usdt_add_provider(probes)", "needs a name for the target and a provider file"),
     "file that isn't there": ("usdt_add_provider(probes missing.d)", "there is no provider file"),
@@ -110,6 +111,36 @@ def test_ccache_as_a_rule_launcher_is_warned_of(one_target: Any) -> None:
     ).configure(code=None)
     assert "CMake Warning" in said
     assert "Use CMAKE_C_COMPILER_LAUNCHER and CMAKE_CXX_COMPILER_LAUNCHER instead" in said
+
+
+UNUSED = "no target uses the provider probes. Call target_usdt_providers(TARGET probes)"
+
+
+def test_a_provider_that_no_target_uses_is_named(one_target: Any) -> None:
+    """Its header isn't found by the compiler, or isn't made yet, and the compiler can't say why."""
+    assert UNUSED in one_target("usdt_add_provider(probes app.d)").configure(code=None)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "target_usdt_providers(app probes)",
+        "target_link_libraries(app PRIVATE probes)",
+        'target_link_libraries(app PRIVATE "$<BUILD_INTERFACE:probes>")',
+    ],
+)
+def test_a_provider_that_is_used_is_not_named(one_target: Any, use: str) -> None:
+    assert "no target uses" not in one_target(f"usdt_add_provider(probes app.d)\n{use}").configure(code=None)
+
+
+def test_the_sample_says_how_to_install_what_is_missing(project: Any) -> None:
+    """`find_package` alone says that a file is missing, and not that `pip install` brings it."""
+    sample = SAMPLES / "cmake-hello"
+    for path in sample.iterdir():
+        project.write(**{path.name: path.read_text()})
+    said = project.configure("-DCMAKE_DISABLE_FIND_PACKAGE_USDTBuild=ON", code=1, find=False)
+    assert "python3 -m pip install usdtbuild" in said
+    assert "CMAKE_PREFIX_PATH" not in said
 
 
 def test_python_that_lacks_what_we_need_is_named_with_the_command_that_helps(one_target: Any, tmp_path: Path) -> None:

@@ -54,6 +54,14 @@ def test_what_is_asked_for_as_it_was_written(engine: str, shop: Path, usdtbuild:
     assert found == {pattern: dict.fromkeys(PATTERNS[pattern], 7) for pattern in found}
 
 
+def test_a_pattern_without_a_match_names_the_programs_own_functions_first(shop: Path, usdtbuild: Any) -> None:
+    """Its libraries have thousands, and their names come first in the alphabet."""
+    said = usdtbuild("trace", "--engine", "patch", "-F", "qqqq", "--", shop, 1, code=1).stderr
+    there = said.partition("there are ")[2].partition(" more")[0]
+    assert " main," in there
+    assert "_IO_" not in there
+
+
 def test_what_is_left_out_as_it_was_written(shop: Path, usdtbuild: Any) -> None:
     for engine in ("patch", "inside"):
         words = ("--engine", engine, "--count", "-F", "shop::*", "-x", "shop::Basket::*", "-x", "*tax<double>")

@@ -204,7 +204,10 @@ def _why_none(target: str, any_at_all: bool) -> str:
             if calls_stubs(image):
                 return f", but calls that nobody has turned into sites; 'usdtbuild verify {target}' names them"
             if traces_of_probes(image):
-                return f", but traces of some, whose records are gone; 'usdtbuild verify {target}' says more"
+                return (
+                    ", but traces of some: the linker or a tool such as strip removed their records; "
+                    f"'usdtbuild verify {target}' says more"
+                )
     return ""
 
 

@@ -77,7 +77,7 @@ _SOURCE_SUFFIXES = _set(
 
 # Programs that stand before the compiler on the command line and run it: compiler caches and distributors, which take
 # no options there, and those that do (`cmake -E env NAME=VALUE gcc`), with the options of theirs that take a value.
-_CACHES = _set("ccache sccache distcc icecc buildcache gomacc")
+CACHES = _set("ccache sccache distcc icecc buildcache gomacc")
 # How the names of compilers end, once a version is taken off: gcc, x86_64-linux-gnu-g++-12, clang-14, mpicc, icpx.
 _COMPILERS = ("cc", "cxx", "CC", "++", "clang", "icx", "icpx", "gfortran", "flang")
 _RUNNERS = {"env": ("-u", "-C"), "nice": ("-n",), "time": ("-f", "-o"), "cmake": ()}
@@ -243,7 +243,7 @@ def compiler_position(words: list[str]) -> int:
         if name in _RUNNERS:
             position = _behind_options(words, position + 1, _RUNNERS[name])
             continue
-        runs_next = name in _CACHES or _is_assignment(word) or (position and word == "--")  # cmake -E env A=b -- gcc
+        runs_next = name in CACHES or _is_assignment(word) or (position and word == "--")  # cmake -E env A=b -- gcc
         if not runs_next or (following[:1] == "-" and following != "--"):
             break
         position += 1

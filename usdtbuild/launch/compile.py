@@ -15,6 +15,7 @@ from __future__ import annotations
 import posix
 
 from ..compilers import (
+    CACHES,
     COMPILE,
     PASS,
     CompilerLine,
@@ -44,6 +45,7 @@ def run(arguments: list[str]) -> int:
     """Carry out `usdtbuild cc` with its `arguments`; return its exit code."""
     try:
         settings = read_options(arguments)
+        _check_place(settings.words)
     except ValueError as problem:
         say(f"usdtbuild cc: {problem}; try 'usdtbuild cc --help'")
         return USAGE
@@ -80,6 +82,20 @@ def run(arguments: list[str]) -> int:
     from .link import compile_and_link
 
     return compile_and_link(settings, line, program, arguments)
+
+
+def _check_place(words: list[str]) -> None:
+    """Raise ValueError if a compiler cache runs us: it takes us for the compiler, and moves our `--` to its options."""
+    if "--" not in words:
+        return
+    try:
+        descriptor = posix.open(f"/proc/{posix.getppid()}/comm", posix.O_RDONLY | posix.O_CLOEXEC)
+    except OSError:
+        return
+    name = posix.read(descriptor, 64).decode("utf-8", "replace").strip()
+    posix.close(descriptor)
+    if name in CACHES:
+        raise ValueError(f"{name} runs this command; put it behind: usdtbuild cc -- {name} {words[0]} ...")
 
 
 def _with_calls(words: list[str]) -> list[str]:

@@ -72,16 +72,14 @@ def absent(wish: Job, targets: Sequence[Target], pid: int) -> list[Absent]:
     """Return the patterns that match nothing of a process, or of the program that it was, if it has ended."""
     found = []
     for rule, pattern in unmatched(wish.wanted, targets):
-        names, others = set[str](), set[str]()
+        names, others = dict[str, None](), set[str]()  # the program's names stand before those of its libraries
         for image in _images(wish, pid):
             with contextlib.suppress(InputError):
-                for title, more in _names(image, rule):
-                    names.add(title)
+                for title, more in sorted(_names(image, rule)):
+                    names[title] = None
                     others.update(more)
-        if not matches(tuple(names | others), pattern) and (
-            names or not any(one.kind == _KINDS[rule] for one in targets)
-        ):
-            found.append(Absent(rule, pattern, tuple(sorted(names)), tuple(sorted(filter(_is_short, others)))))
+        if not matches((*names, *others), pattern) and (names or not any(one.kind == _KINDS[rule] for one in targets)):
+            found.append(Absent(rule, pattern, tuple(names), tuple(sorted(filter(_is_short, others)))))
     return found
 
 

@@ -256,8 +256,13 @@ class Worker:
         pid = self.processes.main = self.wish.pid
         if not thread_ids(pid):
             raise TracerError(f"there is no process {pid}")
-        if pid in {os.getpid(), 1}:
-            raise TracerError(f"process {pid} can't be traced by this one")
+        if pid == 1:
+            raise TracerError(
+                "process 1 is never traced: if it stops, so does its system or container; in a container,"
+                " trace it from the host, by its number there"
+            )
+        if pid == os.getpid():
+            raise TracerError(f"process {pid} is this trace itself")
         if Ability.KERNEL in TRACERS[self.wish.engine].can:  # takes long, and changes nothing in the process itself
             self.processes.arming.arm(Process(pid))
         self.tracees.seize(pid, FOLLOW)

@@ -119,7 +119,7 @@ def _stripped(subject: Subject) -> Iterator[Finding]:
         yield Finding("notes-stripped", ERROR, what, tuple(map(section_place, traces)), cure)
         return
     what = "holds traces of probes, and no probe: the linker dropped them all, or a tool removed the records"
-    cure = "see whether the functions with probes are used at all, and whether objcopy ran on it"
+    cure = "call the functions with probes; strip with 'strip' or 'llvm-strip --strip-unneeded', not 'llvm-strip -s'"
     yield Finding("notes-missing", WARNING, what, tuple(map(section_place, traces)), cure)
 
 
