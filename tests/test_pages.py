@@ -22,7 +22,19 @@ import pytest
 from usdtbuild.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("../README", "tutorial", "trace", "cpp", "other-builds", "packagers", "containers", "ci", "faq", "json")
+PAGES = (
+    "../README",
+    "tutorial",
+    "trace",
+    "case-study",
+    "cpp",
+    "other-builds",
+    "packagers",
+    "containers",
+    "ci",
+    "faq",
+    "json",
+)
 _BLOCK = re.compile(r"(?P<before>[^\n]*)\n\n?```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -125,7 +137,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 NEEDS = {
-    "tutorial": ("gcc",), "trace": ("g++",), "cpp": ("g++",), "other-builds": ("scons", "pkg-config"),
+    "tutorial": ("gcc",), "trace": ("g++",), "case-study": ("gcc",), "cpp": ("g++",), "other-builds": ("scons", "pkg-config"),
     "packagers": ("gcc",),
 }  # fmt: skip
 
@@ -134,7 +146,7 @@ NEEDS = {
 def test_page_as_it_is_written(page: str, tmp_path: Path, run: Any, need: Any, environment: dict[str, str]) -> None:
     for program in NEEDS.get(page, ()):
         need(program)
-    if page in ("tutorial", "trace") and os.uname().machine != "x86_64":
+    if page in ("tutorial", "trace", "case-study") and os.uname().machine != "x86_64":
         pytest.skip("the page is for x86-64")
     if page == "trace":
         library = run("g++", "-print-file-name=libstdc++.so.6").stdout.strip()
