@@ -137,8 +137,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 NEEDS = {
-    "tutorial": ("gcc",), "trace": ("g++",), "case-study": ("gcc",), "cpp": ("g++",), "other-builds": ("scons", "pkg-config"),
-    "packagers": ("gcc",),
+    "tutorial": ("gcc",), "trace": ("g++",), "case-study": ("gcc",), "cpp": ("g++",),
+    "other-builds": ("scons", "pkg-config"), "packagers": ("gcc",),
 }  # fmt: skip
 
 
