@@ -148,6 +148,40 @@ def in_another_process(function: Callable[[], None]) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
+SINGLE = r"""
+#include <unistd.h>
+#include "single.h"
+__attribute__((noinline)) static void work(int i) {
+    SINGLE_START(i); usleep(100); SINGLE_DONE(i); SINGLE_TICK(i); usleep(50);
+}
+int main(void) {
+    write(1, "ready\n", 6);
+    for (int i = 0; ; i++) work(i);
+}
+"""
+
+
+def test_a_site_of_a_single_nop_is_patched_again_by_each_trace(tmp_path: Path, run: Any, usdtbuild: Any) -> None:
+    """Its jump leads to one page only, which an earlier trace of other probes may have, or have shared."""
+    (tmp_path / "single.c").write_text(SINGLE)
+    (tmp_path / "single.d").write_text("provider single { probe start(int i); probe done(int i); probe tick(int i); };")
+    usdtbuild("header", "single.d", "-o", "single.h", cwd=tmp_path)
+    run("gcc", "-O2", "single.c", "-o", "single", cwd=tmp_path)
+    told = []
+    with subprocess.Popen([tmp_path / "single"], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            for more in (["--latency", "start", "done"], [], [], [], []):
+                done = usdtbuild("trace", "-p", str(process.pid), "--duration=0.2", *more)
+                assert "single:tick" in done.stdout or more
+                told.append(sorted(line for line in done.stderr.splitlines() if "watched by" in line))
+            assert process.poll() is None
+        finally:
+            process.kill()
+    assert all(one == told[1] for one in told[2:]), told
+
+
 def trace(pid: int, probes: tuple[str, ...]) -> None:
     """Record the probes for a moment."""
     targets = select(pid, Wanted(probes=tuple(f"sets:{name}" for name in probes))).targets
@@ -171,6 +205,17 @@ def test_forty_traces_of_different_probes_leave_what_two_leave(running: Any) -> 
     assert max(mappings[2:]) <= max(mappings[:2]) + 6
     assert max(spaces[2:]) <= max(spaces[:2]) + 1024
     assert running.communicate("x\n", timeout=60)[0] == "well\n"
+
+
+def test_what_takes_over_the_code_of_another_trace_goes_with_it(running: Any) -> None:
+    """A trace that uses mirrors, or code, of an earlier one whose own memory goes before or after it."""
+    for probes in (("a", "b"), ("a", "b", "c"), ("a", "b", "c"), ("a", "b")) * 2:
+        in_another_process(lambda probes=probes: trace(running.pid, probes))  # type: ignore[misc]
+    first = ours(running.pid)
+    for probes in (("a", "b"), ("a", "b", "c"), ("a", "b", "c"), ("a", "b")) * 3:
+        in_another_process(lambda probes=probes: trace(running.pid, probes))  # type: ignore[misc]
+    assert ours(running.pid)[0] <= first[0] + 4
+    assert running.poll() is None
 
 
 @pytest.mark.parametrize("running", [["coroutine"]], indirect=True)

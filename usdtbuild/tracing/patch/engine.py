@@ -129,10 +129,10 @@ class PatchEngine:
         Raises TracerError.
         """
         mapped = areas(self.pid)
-        room = Room(mapped)
         self._unused = self._find_unused(mapped, memory)
         gone = {start for start, _ in self._unused}
         mapped = [area for area in mapped if area.start not in gone]
+        room = Room(mapped)
         code_areas = [(one.start, one.end) for one in mapped if "x" in one.flags]
         mirrors = layout.Mirrors(room, earlier_mirrors(mapped, memory), again.code_areas(mapped), code_areas)
         self.astray = mirrors.astray
@@ -199,7 +199,10 @@ class PatchEngine:
         assert self.changes is not None
         mapping = Mapping(self.layout, len(self.changes.entries), code.RINGS * self.shape.stride if rings_at else 0,
                           over=self._over, unused=self._unused)  # fmt: skip
-        # Nothing is left to the kernel's choice, which might be a place that is needed for something else.
+        # Nothing is left to the kernel's choice, which might be a place that is needed for something else. The calls that
+        # unmap what is unused come from pages beside the journal.
+        for start, size in self._unused:
+            room.take(start, start + size)
         journal_at = left_at or room.find(mapping.journal_size + mapping.control_size, pid_cell, 1 << 46)
         if journal_at is None:
             raise TracerError(f"process {self.pid} has no free memory")
@@ -232,8 +235,11 @@ class PatchEngine:
         if rings_at:
             self.rings = Rings(self.shared.data, prepared.mapping.rings, self.shape, self.shared.give,
                                limited=self._limited)  # fmt: skip
-        for mirror, lead in self.layout.kept.items():
-            memory.write(mirror, lead)
+        try:
+            for mirror, lead in self.layout.kept.items():
+                memory.write(mirror, lead)
+        except OSError as error:  # the process has unmapped what an earlier trace left
+            raise TracerError(f"process {self.pid}: can't write its memory: {error.strerror}") from None
 
     def _arm(self, stretches: Sequence[Stretch], memory: Memory) -> list[Refusal]:
         """Switch the sites on in the stopped process, stretch by stretch, then the semaphores."""

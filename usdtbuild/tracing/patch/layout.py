@@ -16,7 +16,7 @@ from ..model import COUNT, LIBRARIES, STRING, Refusal
 from ..predicates import BEGIN
 from . import code, tables
 from .evaluated import Action, asked
-from .forms import Form
+from .forms import JUMP_SIZE, Form
 from .rings import SiteSpec, string_places
 from .slots import Load
 from .tables import Place
@@ -81,7 +81,8 @@ class Mirrors:
             tail = struct.pack("<i", old - address - 5)
             same = all(tail[i] == form.tail[i] or i in form.free for i in range(4))
             others = _others(address, tail, near)
-            if same and all(any(start <= one < end for start, end in self.kept) for one in others):
+            # A journal may outlive the pages of another trace that its mirrors are on.
+            if same and all(any(start <= one <= end - JUMP_SIZE for start, end in self.kept) for one in (old, *others)):
                 self.more[address] = others
                 return old, tail
         kind = (form.tail, form.free)

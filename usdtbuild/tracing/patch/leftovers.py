@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,14 +43,14 @@ def unused(
 ) -> list[tuple[int, int]]:
     """Return where memory of earlier traces begins, and how long it is, that nobody needs any more, a journal last of
     what belongs to it. Nothing if one of them was of the sites that are `wanted`: its code is used again."""
-    over = [one for one in journal.find(mapped, memory) if not one.owner and not _in_force(one, memory)]
+    journals = journal.find(mapped, memory)
+    over = [one for one in journals if not one.owner and not _in_force(one, memory)]
     if not over or any(_is_for(one, wanted) for one in over):
         return []
-    file_of = {area.start: (area.inode, area.device) for area in mapped}
     ours = [area for area in mapped if area.name.startswith(NAME_IN_MAPS)]
     ours.sort(key=lambda area: area.offset, reverse=True)  # a journal is the start of its file, so it comes last
-    files = [[a for a in ours if (a.inode, a.device) == file_of[one.address]]
-             for one in over]  # fmt: skip
+    needed = {area for one in journals if one not in over for area in _areas_of(one, ours)}
+    files = [[area for area in _areas_of(one, ours) if area not in needed] for one in over]
     found = []
     held = _held(tracees, pid, mapped, memory, code_areas([area for file in files for area in file]))
     for one, file in zip(over, files):
@@ -58,7 +59,17 @@ def unused(
             if at % PAGE == 0 and any(a.start <= at < a.end and a.flags == "rw-p" and not a.inode for a in mapped):
                 found.append((at, PAGE))
             found += [(area.start, area.end - area.start) for area in file]
-    return found
+    return list(dict.fromkeys(found))
+
+
+def _areas_of(one: journal.Found, ours: Sequence[Area]) -> list[Area]:
+    """Return what of our memory belongs to a journal: of its own file, and code that it has from an earlier one."""
+    own = next(((area.inode, area.device) for area in ours if area.start == one.address), None)
+    in_order = sorted(ours)
+    starts = [area.start for area in in_order]
+    code = (*(address for address, _, _ in one.places.parts), *(entry.mirror for entry in one.entries))
+    below = {in_order[index - 1] for at in code if (index := bisect_right(starts, at)) and at < in_order[index - 1].end}
+    return [area for area in ours if area in below or (area.inode, area.device) == own]
 
 
 def _in_force(found: journal.Found, memory: Memory) -> bool:

@@ -97,11 +97,11 @@ class Mapping:
         shared = Shared(borrowed, self.size)
         os.pwrite(shared.file, written, 0)
         os.pwrite(shared.file, contents, self.rings + self.rings_size)
-        calls = (self.calls_again if again else self.calls)(shared.descriptor, rings_at, pid_cell, journal_at)
+        calls = [Call(MUNMAP, place) for place in self._unused]  # first, for what comes may take its place
+        calls += (self.calls_again if again else self.calls)(shared.descriptor, rings_at, pid_cell, journal_at)
         size = min(WARM, first & -PAGE, self.rings_size // RINGS)
         warm = [ring for ring in warm[:_MOST_WARM] if shared.give(self.rings + ring - rings_at, size)]
         calls += [Call(MADVISE, (ring, size, MADV_POPULATE_WRITE)) for ring in warm]
-        calls += [Call(MUNMAP, place) for place in self._unused]
         try:
             results = perform(borrowed, shared, self.control, calls, journal_at + self.journal_size,
                               fixed=MAP_FIXED if again else MAP_FIXED_NOREPLACE)  # fmt: skip
