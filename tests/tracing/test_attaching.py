@@ -60,3 +60,48 @@ def test_nothing_is_missed(changing: Path, tmp_path: Path, what: str, engine: st
         # The first child may be older than the trace.
         assert set(told[1:]) <= {one["pid"] for one in fired}
         assert what != "fork" or len(told) >= ROUNDS
+
+
+STARTING = r"""
+#include <sys/wait.h>
+#include <unistd.h>
+#include "changing.h"
+__attribute__((noinline)) static void work(int i)
+{
+    CHANGING_FIRE(i, 0);
+    __asm__ volatile(".byte 0x66,0x0f,0x1f,0x44,0,0" ::: "memory");
+}
+int main(void)
+{
+    write(1, "ready\n", 6);
+    for (int i = 0; ; i++) {
+        work(i);
+        pid_t child = i & 1 ? vfork() : fork();
+        if (!child) {
+            if (i & 2) execl("/bin/true", "true", (char *)0);
+            _exit(0);
+        }
+        waitpid(child, 0, 0);
+    }
+}
+"""
+
+
+def test_a_program_that_starts_others_all_the_time(tmp_path: Path, run: Any, usdtbuild: Any) -> None:
+    """It often stands where it has just started a child that has its memory: both go on, and it is patched as ever."""
+    (tmp_path / "changing.d").write_text(PROVIDER)
+    (tmp_path / "starting.c").write_text(STARTING)
+    usdtbuild("header", "changing.d", "-o", "changing.h", cwd=tmp_path)
+    run("gcc", "-O2", "starting.c", "-o", "starting", cwd=tmp_path)
+    with subprocess.Popen([tmp_path / "starting"], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            for _ in range(12):
+                done = usdtbuild("trace", "-p", str(process.pid), "--count", "--duration=0.2", timeout=60)
+                assert "watched by" not in done.stderr
+                assert "not traced" not in done.stderr
+                assert int(done.stdout.split()[0]) > 0
+            assert process.poll() is None
+        finally:
+            process.kill()

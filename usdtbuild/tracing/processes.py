@@ -173,7 +173,8 @@ class Processes:
                 self.arming.arm(process)
                 self.arming.begin(self.main)
         except (OSError, TracerError, InputError) as error:
-            self.arming.tell_refusals([Refusal(f"process {pid}", told(error))])
+            if not has_ended(pid):
+                self.arming.tell_refusals([Refusal(f"process {pid}", told(error))])
 
     def _trapped(self, thread: Thread) -> None:
         """A thread has stopped with SIGTRAP: it has hit a breakpoint, or it is its own.
@@ -285,6 +286,8 @@ def _forked_from(parent: Process | None, pid: int, arming: Arming) -> Process:
     again = Process(pid)
     again.loader = parent.loader
     with arming.tracees.standing(pid):
+        if arming.tracees.has_become_another(pid):
+            return again
         child.put_back()
         child.close()
         arming.watch_loader(again)

@@ -39,14 +39,15 @@ _GROUP_STOPS = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 
 
 class Thread:
-    """A seized thread. `owed` is the signal that it gets when it goes on; `listening`: in a stop of job control."""
+    """A seized thread. `owed` is the signal that it gets when it goes on; `listening`: in a stop of job control.
+    `lent_to` is the child of a vfork that it waits for when it goes on, 0 for none."""
 
-    __slots__ = ("listening", "owed", "pid", "since", "stopped", "tid", "trapped")
+    __slots__ = ("lent_to", "listening", "owed", "pid", "since", "stopped", "tid", "trapped")
 
     def __init__(self, tid: int, pid: int) -> None:
         self.tid, self.pid = tid, pid
         self.stopped = self.listening = False
-        self.owed = 0
+        self.owed = self.lent_to = 0
         self.since = 0  # when it has stopped
         self.trapped = False  # it has run into a breakpoint, or tells something, that nobody has handled yet
 
@@ -174,6 +175,12 @@ class Tracees:
             time.sleep(pause)
             pause = min(0.001, pause + 0.00005)
 
+    def let_borrower_go(self, thread: Thread) -> None:
+        """Let the child of a vfork run that a thread waits for, from where the kernel has stopped it for us."""
+        child = self.add(thread.lent_to, thread.lent_to)
+        if self._wait_until_stopped(child, time.monotonic() + _PATIENCE):
+            self.resume(child)
+
     def note(self, thread: Thread, stop: ptrace.Stop) -> None:
         """Remember that a thread has stopped, and what it is owed."""
         if not thread.stopped:
@@ -184,6 +191,7 @@ class Tracees:
             with contextlib.suppress(OSError):  # it may go on before anybody has time for this
                 stop = stop._replace(message=ptrace.event_message(thread.tid))
             self.unseen.append(stop)
+        thread.lent_to = stop.message if stop.event == ptrace.EVENT_VFORK else 0
         if not stop.event and not stop.syscall and stop.signal:
             if stop.signal == signal.SIGTRAP or (stop.signal == signal.SIGURG and self.tells(thread)):
                 thread.trapped = True
@@ -269,7 +277,8 @@ class Tracees:
             self._inner -= 1
             self.stood_still += time.monotonic() - started if not self._inner else 0.0
             for thread in self.of(pid):
-                if thread.tid not in before and not thread.trapped:
+                # A child of vfork stands until somebody handles `unseen`, and without it nobody could stop its parent.
+                if thread.tid not in before and not thread.trapped and not thread.lent_to:
                     self.resume(thread)
             self.calm = calm
 

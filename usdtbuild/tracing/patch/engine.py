@@ -199,8 +199,8 @@ class PatchEngine:
         assert self.changes is not None
         mapping = Mapping(self.layout, len(self.changes.entries), code.RINGS * self.shape.stride if rings_at else 0,
                           over=self._over, unused=self._unused)  # fmt: skip
-        # Nothing is left to the kernel's choice, which might be a place that is needed for something else. The calls that
-        # unmap what is unused come from pages beside the journal.
+        # Nothing is left to the kernel's choice, which might be a place that is needed for something else. The calls
+        # that unmap what is unused come from pages beside the journal.
         for start, size in self._unused:
             room.take(start, start + size)
         journal_at = left_at or room.find(mapping.journal_size + mapping.control_size, pid_cell, 1 << 46)
@@ -224,7 +224,7 @@ class PatchEngine:
         assert self.changes is not None
         rings_at = prepared.places[0]
         # The first thread, if it has nothing else to do for us.
-        thread = min(threads, key=lambda one: (one.trapped, bool(one.owed), one.tid != self.pid))
+        thread = min(threads, key=lambda one: (one.trapped, bool(one.lent_to), bool(one.owed), one.tid != self.pid))
         with borrow(self.tracees, thread, prepared.gate, memory) as borrowed:
             used = sorted({thread.tid & (code.RINGS - 1) for thread in threads}) if rings_at else []
             warm = [rings_at + self.shape.stride * ring for ring in used]

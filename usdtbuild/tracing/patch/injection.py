@@ -34,7 +34,7 @@ from ..maps import PAGE, Memory
 from ..model import NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ..tracees import Thread, Tracees
     from .way_back import Gate
@@ -92,7 +92,9 @@ class Borrowed:
             owed, self.thread.owed = self.thread.owed, 0
             ptrace.call(ptrace.INTERRUPT, tid)
             ptrace.call(ptrace.CONT, tid, 0, owed)
-            stop = ptrace.look(tid)
+            if self.thread.lent_to:
+                self.tracees.let_borrower_go(self.thread)
+            stop = self._next(ptrace.look)
             if stop is None or stop.exited is not None:
                 raise self._lost(stop)
             self.tracees.note(self.thread, stop)
@@ -101,12 +103,20 @@ class Borrowed:
             if stop.event == ptrace.EVENT_STOP:
                 return
 
+    def _next(self, wait: Callable[[int, int], ptrace.Stop | None]) -> ptrace.Stop | None:
+        """Wait for the thread's next stop; None if it doesn't stop."""
+        deadline, pause = time.monotonic() + _PATIENCE, 0.0
+        while (stop := wait(self.thread.tid, os.WNOHANG)) is None and time.monotonic() < deadline:
+            time.sleep(pause)
+            pause = min(0.001, pause + 0.000005)
+        return stop
+
     def call(self, number: int, *arguments: int) -> int:
         """Make one system call; return its result, negative for an error. Raises TracerError."""
         self._start(self.gate.address, {_KERNEL.number: number, **dict(zip(_KERNEL.arguments, arguments))})
         for _ in range(2):  # into the call, and out of it
             ptrace.call(ptrace.SYSCALL, self.thread.tid)
-            stop = ptrace.wait(self.thread.tid)
+            stop = self._next(ptrace.wait)
             if stop is None or not stop.syscall:
                 raise self._lost(stop)
         result = ptrace.registers(self.thread.tid)[ptrace.RESULT]
@@ -135,7 +145,7 @@ class Borrowed:
         if not running:  # a thread that runs may have stopped already, and must not be sent on
             ptrace.call(ptrace.CONT, self.thread.tid)
         while True:
-            stop = ptrace.wait(self.thread.tid)
+            stop = self._next(ptrace.wait)
             if stop is None or stop.exited is not None:
                 raise self._lost(stop)
             if stop.event == ptrace.EVENT_STOP:
@@ -155,7 +165,7 @@ class Borrowed:
         if memory.read(self.base[ptrace.PC], len(_KERNEL.instruction)) != _KERNEL.instruction:
             return
         ptrace.call(ptrace.SYSCALL, self.thread.tid)
-        stop = ptrace.wait(self.thread.tid)
+        stop = self._next(ptrace.wait)
         if stop is None or not stop.syscall:
             raise self._lost(stop)
         self.base[ptrace.INDEX[_KERNEL.number]] = ptrace.registers(self.thread.tid)[ptrace.INDEX[_KERNEL.number]]
