@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
@@ -365,20 +365,29 @@ def linker(request: pytest.FixtureRequest, need: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
-def served(need: Any) -> Iterator[Callable[..., tuple[str, subprocess.Popen[str]]]]:
-    """Start a program in gdbserver: `served(program, "3")` returns where it listens, and the process."""
+def served(need: Any, tmp_path: Path) -> Iterator[Callable[..., tuple[str, subprocess.Popen[str]]]]:
+    """Start a program in gdbserver: `served(program, "3")` returns where it listens, and the process.
+
+    What it and the program say to stderr goes into the test's file `gdbserver`: where a processor has registers that it
+    can't set, it warns so often that a pipe which nobody reads would fill up, and it would stand still.
+    """
     gdbserver = need("gdbserver")
     started: list[subprocess.Popen[str]] = []
 
-    def serve(*words: Any, cwd: Path | None = None) -> tuple[str, subprocess.Popen[str]]:
-        command = [gdbserver, "--once", "localhost:0", *map(str, words)]
+    def serve(
+        *words: Any, cwd: Path | None = None, options: Sequence[str] = ("--once",)
+    ) -> tuple[str, subprocess.Popen[str]]:
+        command = [gdbserver, *options, "localhost:0", *map(str, words)]
         pipe = subprocess.PIPE
-        server = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=cwd)
-        started.append(server)
-        assert server.stderr is not None
-        for line in server.stderr:
-            if found := re.match(r"Listening on port (\d+)", line):
-                return f"localhost:{found[1]}", server
+        with (tmp_path / "gdbserver").open("w+") as errors:
+            server = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True, cwd=cwd)
+            started.append(server)
+            deadline = time.monotonic() + 60
+            while server.poll() is None and time.monotonic() < deadline:
+                errors.seek(0)
+                if found := re.search(r"Listening on port (\d+)\n", errors.read()):
+                    return f"localhost:{found[1]}", server
+                time.sleep(0.01)
         pytest.fail("gdbserver doesn't listen")
 
     yield serve

@@ -122,23 +122,18 @@ def test_a_program_that_hits_all_the_time_goes_on(small: Any, emulated: str, tmp
     wait_for_text(said, "enabled=0\n")
 
 
-def test_program_that_gdbserver_has_attached_to(small: Any, run: Any, need: Any) -> None:
+def test_program_that_gdbserver_has_attached_to(small: Any, run: Any, served: Any) -> None:
     """It leads no process group, so that gdbserver's interrupts don't reach it: it is let go at a hit, unharmed."""
     program = subprocess.Popen([small(TICKS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    words = [need("gdbserver"), "--once", "--attach", "localhost:0", str(program.pid)]
-    server = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     try:
-        assert server.stderr is not None
-        where = next(found[1] for line in server.stderr if (found := re.match(r"Listening on port (\d+)", line)))
-        done = run(*TRACE, "--remote", f"localhost:{where}", "-P", "scene:*", "--limit", 3)
+        where, server = served(program.pid, options=("--once", "--attach"))
+        done = run(*TRACE, "--remote", where, "-P", "scene:*", "--limit", 3)
         assert len(parse(done.stdout).hits) == 3
         assert server.wait(60) == 0
         assert program.communicate(timeout=60)[0] == "enabled=0\n"
         assert program.returncode == 4
     finally:
-        server.kill()
         program.kill()
-        server.communicate()
         program.communicate()
 
 
@@ -282,16 +277,9 @@ def test_stubs_that_say_too_little(answers: dict[bytes, bytes], said: str) -> No
     assert "Traceback" not in done.stderr
 
 
-def test_a_server_that_waits_for_a_program_says_how_to_start_it(need: Any) -> None:
-    command = [need("gdbserver"), "--multi", "localhost:0"]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stderr is not None
-            port = next(found[1] for line in server.stderr if (found := re.match(r"Listening on port (\d+)", line)))
-            words = [*TRACE, "-L", "puts", "--remote", f"localhost:{port}"]
-            done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-        finally:
-            server.kill()
+def test_a_server_that_waits_for_a_program_says_how_to_start_it(served: Any) -> None:
+    words = [*TRACE, "-L", "puts", "--remote", served(options=("--multi",))[0]]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "gdbserver --multi" in done.stderr
     assert "--attach PID" in done.stderr
