@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+sys.path[:0] = [str(HERE.parent), str(HERE)]
+
+from _reference import live_reference  # noqa: E402
 
 from usdtbuild import __version__  # noqa: E402
 
@@ -20,11 +22,15 @@ author = "the usdtbuild authors"
 copyright = author
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx_external_toc", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_external_toc", "sphinx_copybutton"]
 external_toc_path = "_toc.yml"
 myst_heading_anchors = 4
 suppress_warnings = ["misc.highlighting_failure"]  # D, and Meson and .d files in part, have no lexer that knows all
 nitpicky = True
+nitpick_ignore_regex = [("py:.*", ".*")]  # types of Python's own, which the site doesn't describe
+autodoc_member_order = "bysource"
+default_role = "code"  # docstrings write names as Markdown does
+add_module_names = False
 
 html_theme = "furo"
 html_title = f"usdtbuild {__version__}"
@@ -41,6 +47,14 @@ def _unlink(_: object, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"\[([^\]]+)\]" + up + r"([^)#]*)[^)]*\)", _named, source[0])
 
 
+def _make_reference(_: object, page: str, source: list[str]) -> None:
+    """Put the reference of usdt_live.h into its page."""
+    mark = "<!-- reference: usdt_live.h -->"
+    if mark in source[0]:
+        header = HERE.parent / "usdtbuild/runtime/live/usdt_live.h"
+        source[0] = source[0].replace(mark, live_reference(header))
+
+
 def _named(link: re.Match[str]) -> str:
     return f"`{link[2]}`" if link[1] in link[2] else f"{link[1]} (`{link[2]}`)"
 
@@ -48,3 +62,4 @@ def _named(link: re.Match[str]) -> str:
 def setup(app: object) -> None:
     """Register what this site adds to Sphinx."""
     app.connect("source-read", _unlink)  # type: ignore[attr-defined]
+    app.connect("source-read", _make_reference)  # type: ignore[attr-defined]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import usdtbuild
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -34,6 +37,26 @@ def test_links_out_of_the_documentation_are_names(site: Path) -> None:
     text = (site / "cmake.html").read_text()
     assert "sample_projects/cmake-hello" in text
     assert 'href="../' not in text
+
+
+def test_reference_has_each_name_of_the_header(site: Path) -> None:
+    """It is made from the header's comments: a declaration that the reader of them misses would be missing."""
+    header = (DOCS.parent / "usdtbuild/runtime/live/usdt_live.h").read_text()
+    declared = {
+        *re.findall(r"^(?:int|void|unsigned long long|const char \*|static .*?)\s?\*?(usdt_live_\w+)\(", header, re.M)
+    }
+    declared |= {*re.findall(r"^} (usdt_live_\w+);", header, re.M)}
+    assert len(declared) > 15
+    page = (site / "live-reference.html").read_text()
+    titles = " ".join(re.findall(r"<h3>(.*?)</h3>", page, re.DOTALL))
+    assert {name for name in declared if f">{name}<" not in titles} == set()
+    assert "<h2>Handlers<" in page
+
+
+def test_reference_of_python_has_each_public_name(site: Path) -> None:
+    page = (site / "api-reference.html").read_text()
+    names = [name for name in usdtbuild.__all__ if name != "__version__"]
+    assert [name for name in names if f'id="usdtbuild.{name}"' not in page] == []
 
 
 @pytest.mark.slow  # a browser is big, and installed by `make test-all` only

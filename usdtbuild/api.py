@@ -308,7 +308,7 @@ def trace(
 ) -> Trace:
     """Return a trace of a process that runs, or of a command that will be started; each option is the command line's.
 
-    Without `probes`, `functions` and `calls` all probes are traced. Raises UsageError and ParseError.
+    Without `probes`, `functions` and `calls` all probes are traced. Raises UsdtError.
     """
     from .provider.parser import parse_file
     from .tracing.filters import Filter

@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsdtError
@@ -41,6 +42,7 @@ _TICK, _LONGEST_TICK = 0.004, 0.012
 _MUCH = 1 << 20  # bytes of records in one tick, a quarter of a ring of the usual size
 _COUNTING = 0.05  # how often counters are read, in seconds
 _ARMING = 2.0  # seconds beyond --duration that arming may take
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO of linux/proc_ns.h: that of no container
 _BATCH = 2000  # events of traps in one message
 
 
@@ -256,11 +258,8 @@ class Worker:
         pid = self.processes.main = self.wish.pid
         if not thread_ids(pid):
             raise TracerError(f"there is no process {pid}")
-        if pid == 1:
-            raise TracerError(
-                "process 1 is never traced: if it stops, so does its system or container; in a container,"
-                " trace it from the host, by its number there"
-            )
+        if pid == 1 and Path("/proc/self/ns/pid").stat().st_ino == _FIRST_PID_NAMESPACE:
+            raise TracerError("process 1 is not traced: while it stands still, so does the system")
         if pid == os.getpid():
             raise TracerError(f"process {pid} is this trace itself")
         if Ability.KERNEL in TRACERS[self.wish.engine].can:  # takes long, and changes nothing in the process itself
