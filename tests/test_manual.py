@@ -48,6 +48,15 @@ def test_a_page_has_every_option_of_its_command(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
+def test_a_page_is_called_as_its_command_and_has_examples(name: str) -> None:
+    text = (MAN / f"{name}.1").read_text()
+    command = EVERY[name].command_path
+    assert text.startswith(f'.TH "{command}" "1"')
+    shown = text.partition(".SH EXAMPLES\n")[2].partition(".SH SEE ALSO")[0].replace("\\-", "-")
+    assert command in shown
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_groff_has_nothing_to_say(name: str, need: Any, run: Any) -> None:
     done = run(need("groff"), "-man", "-ww", "-z", MAN / f"{name}.1", env={**os.environ, "LC_ALL": "C"})
     assert done.stderr == ""

@@ -1,11 +1,14 @@
 """Write man pages and shell completion from the commands' own help: `python tools/manual.py [--check]`.
 
+A page's examples are those that its command's page in docs/commands begins with.
+
 The files are committed, in man/ and completion/, so that wheels, CMake's install and distributions carry them without
 any tool; `--check` says which of them are not what the help says today.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from inspect import cleandoc
 from pathlib import Path
@@ -81,9 +84,32 @@ def page(context: click.Context) -> str:
         commands = {name: command.get_command(context, name) for name in command.list_commands(context)}
         made.commands = [(name, each.get_short_help_str(200)) for name, each in commands.items() if each]
     text = str(made).rstrip("\n")
+    text = text.replace(f'.TH "{context.command_path.upper()}"', f'.TH "{context.command_path}"', 1)
     if command.epilog:
         text += "\n.SH EXIT STATUS\n" + command.epilog.replace("Exit codes: ", "").replace("\\", "\\e")
-    return text + "\n.SH SEE ALSO\nThe pages of the documentation, in the folder docs of the sources.\n"
+    text += "\n.SH EXAMPLES\n" + "\n".join(map(_example, examples(context)))
+    return text + f"\n.SH SEE ALSO\nThe page docs/commands/{_page(context)} of the sources, and docs/index.md.\n"
+
+
+def examples(context: click.Context) -> list[str]:
+    """Return the examples of a command: lines of a shell, perhaps with a comment. A command's command has its own."""
+    text = (ROOT / "docs/commands" / _page(context)).read_text()
+    found = re.search(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert found, f"{_page(context)} has no examples"
+    lines = found[1].splitlines()
+    depth = context.command_path.count(" ")
+    return [line for line in lines if context.command_path in line] if depth > 1 else lines
+
+
+def _page(context: click.Context) -> str:
+    return f"{context.command_path.split()[:2][-1]}.md"
+
+
+def _example(line: str) -> str:
+    command, _, comment = line.partition("  #")
+    command = re.sub("^'", "\\\\&'", command.strip().replace("\\", "\\e").replace("-", "\\-"))
+    head = f".PP\n{comment.strip()[:1].upper()}{comment.strip()[1:]}:\n" if comment else ""
+    return f"{head}.PP\n.RS 4\n.nf\n{command}\n.fi\n.RE"
 
 
 if __name__ == "__main__":
