@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 1e9  # seconds: more than thirty years; what adds more to a clock is no time any more
 _UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
+_SHORTEST = 0.01  # seconds
 _PORTS = 65535
 
 
@@ -34,6 +35,14 @@ def seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
         ) from None
     if math.isnan(found) or not 0 < found <= _LONGEST:
         raise click.BadParameter(f"{found:g} is not in the range 0<x<={_LONGEST:.0f}.", ctx, param)
+    return found
+
+
+def interval(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Return a time as `seconds`, that is long enough to look at something each time. Raises BadParameter."""
+    found = seconds(ctx, param, value)
+    if found is not None and found < _SHORTEST:
+        raise click.BadParameter(f"{value} is too short; 10ms is the shortest interval.", ctx, param)
     return found
 
 

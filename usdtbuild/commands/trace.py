@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import shlex
-import signal
 import sys
 import time
 from collections import Counter
@@ -14,25 +13,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import InputError, UsageError
+from ..errors import UsageError
 from ..tracing.tracer import AUTO, ENGINES
 from . import checked
+from .follow import Until, code_of, end, run, stop_by_signals, tracer_for
 from .say import echo, remark
-from .trace_end import tell, tell_children, tell_nothing, tell_what_runs_on
+from .trace_end import tell_nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..model import Provider
     from ..tracing.job import Job
-    from ..tracing.model import Event, Totals
-    from ..tracing.outputs.choose import All
     from ..tracing.sieve import Sieve
-    from ..tracing.tracer import Tracer
 
 
-_NO_HITS = 4  # the exit code of --require-hits
-_QUICKLY = 4096  # hits that wait when --duration is over, and are shown still: that takes 50 ms
 # Of options whose order counts, the letter that `tracing.selection.Wanted.order` has for each.
 _RULES = {"probes": "P", "functions": "F", "calls": "L", "exclude": "X"}
 
@@ -107,6 +100,9 @@ class _Ordered(click.Command):
 @click.option("--key", metavar="ARG", help="With --latency: pair hits by this argument, not by thread.")
 @click.option("--report", is_flag=True, help="Functions with their calls, total and own time; from inside.")
 @click.option("--graph", is_flag=True, help="Who calls whom, with the same numbers.")
+@click.option("--every", metavar="TIME", callback=checked.interval,
+              help="Show tables each time that so long has passed (1s, 200ms), and the total at the end.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Tables as lines of JSON: one for each --every, and the total.")
 @click.option("--top", type=click.IntRange(1, 10000), metavar="N", help="Rows of tables, at most.")
 @click.option("--duration", metavar="TIME", callback=checked.seconds,
               help="End after so long: 10 (seconds), 200ms, 5m, 1h.")  # fmt: skip
@@ -169,6 +165,8 @@ def command(
     require_hits: bool,
     quiet: bool,
     verbose: bool,
+    every: float | None,
+    as_json: bool,
     argv: tuple[str, ...],
 ) -> None:
     """See a program's probes fire, from its start or while it runs, without root.
@@ -176,18 +174,17 @@ def command(
     Without -P and -F all probes of the program and of its libraries are traced, until it ends or you press Ctrl-C.
     """
     from .. import rights
-    from ..outputs import Outputs
     from ..tracing.job import Job
-    from ..tracing.model import RECORD
-    from ..tracing.outputs import EVENTS
-    from ..tracing.outputs.choose import Wishes, choose, measures, needs
+    from ..tracing.outputs.choose import Wishes
     from ..tracing.selection import Wanted
 
     if quiet and verbose:
         raise UsageError("--quiet and --verbose contradict each other: leave one of them out")
     words = _emulator(remote, emulator, sysroot)
-    wishes = Wishes(count, histogram or "", by or "", sum_of or "", latency, key or "", top or 0, outputs,
-                    _heading(pid, argv, remote, words)[:200], live=not argv,
+    again = every is not None or as_json
+    counting = count or (again and not (histogram or by or sum_of or latency))
+    wishes = Wishes(counting, histogram or "", by or "", sum_of or "", latency, key or "", top or 0, outputs,
+                    _heading(pid, argv, remote, words)[:200], live=not argv, every=again, json=as_json,
                     folded=not (probes or functions or calls or exclude or modules))  # fmt: skip
     sieve = _sieve(wanted_hits, string_size)
     probes = probes or (latency if latency and not functions and not calls else ())
@@ -198,23 +195,13 @@ def command(
     whose = rights.chosen(user)
     if whose is not None and user:
         os.environ.update(whose.environment())
-    job = Job(wanted, RECORD, engine, pid or 0, argv, str(Path.cwd()), dict(os.environ), remote=remote, emulator=words,
-              sysroot=sysroot, string_size=string_size, buffer_size=buffer << 20, trap_functions=trap,
+    job = Job(wanted, engine=engine, pid=pid or 0, argv=argv, cwd=str(Path.cwd()), env=dict(os.environ), remote=remote,
+              emulator=words, sysroot=sysroot, string_size=string_size, buffer_size=buffer << 20, trap_functions=trap,
               children=not no_children, hold=True, duration=math.inf if duration is None else duration,
-              user=whose, as_user=bool(user))  # fmt: skip
+              user=whose, as_user=bool(user), every=math.inf if every is None else every)  # fmt: skip
     if report or graph:
-        _end(_show_calls(job, report, graph, top, duration))
-    passing = sieve.filter if sieve is not None else None
-    if wishes.only_pairs:
-        wishes, sieve = wishes._replace(where=passing), None
-    elsewhere = passing if sieve is not None else None
-    job = job.adding_up(passing, measures(wishes)) if needs(wishes) != EVENTS else job.passing(elsewhere)
-    try:
-        with _tracer(job) as session, Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
-            code = _trace(session, output, sieve, duration, limit, verbose, require_hits)
-    except InputError as error:
-        raise (rights.with_way_out(error) if whose is not None else error) from None
-    _end(code)
+        end(_show_calls(job, report, graph, top, duration))
+    end(run(job, wishes, sieve, Until(duration, limit, verbose, require_hits)))
 
 
 def _sieve(wanted_hits: str | None, string_size: int) -> Sieve | None:
@@ -223,21 +210,6 @@ def _sieve(wanted_hits: str | None, string_size: int) -> Sieve | None:
     from ..tracing.sieve import Sieve
 
     return Sieve(Filter(wanted_hits, string_size)) if wanted_hits is not None else None
-
-
-def _code(stopped: list[int], ended: int | None) -> int:
-    """Return the code for `_end`: of a signal that asked for the end, else of how the command ended (see `Report`)."""
-    if stopped:
-        return -stopped[0]
-    return 0 if ended is None else ended if ended >= 0 else 128 - ended
-
-
-def _end(code: int) -> None:
-    """End with an exit code, or, where it is negative, as that signal would have ended us: all is written."""
-    if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    sys.exit(code)
 
 
 def _heading(pid: int | None, argv: tuple[str, ...], remote: str, emulator: tuple[str, ...]) -> str:
@@ -267,20 +239,6 @@ def _emulator(remote: str, emulator: str, sysroot: str) -> tuple[str, ...]:
         raise UsageError(f"--emulator: {str(error).lower()}") from None
 
 
-def _tracer(job: Job) -> Tracer:
-    """Return the tracer for a job, not started yet, with fewer rights. Raises UsageError and NoTracerError."""
-    from ..rights import give_up
-    from ..tracing.tracer import choose
-
-    def tell(text: str) -> None:
-        remark(text)
-
-    tracer = choose(job, tell, lambda: give_up(job.user))
-    if job.user is not None and job.argv and not job.as_user and not job.remote:
-        tell(f"{job.argv[0]} runs as root; --user {job.user.name} runs it as {job.user.name}")
-    return tracer
-
-
 def _order(probes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Return all patterns in the order in which they were given; probes that were not given (--latency) come last."""
     order: tuple[tuple[str, str], ...] = click.get_current_context().meta[__name__]
@@ -290,14 +248,14 @@ def _order(probes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 # What --report and --graph, which add up calls, have no use for.
 _NOT_WITH_CALLS = {
     "pid": "-p", "probes": "-P", "calls": "-L", "wanted_hits": "--filter", "count": "--count", "by": "--by",
-    "sum_of": "--sum", "require_hits": "--require-hits",
+    "sum_of": "--sum", "every": "--every", "as_json": "--json", "require_hits": "--require-hits",
     "histogram": "--histogram", "latency": "--latency", "limit": "--limit", "outputs": "-o",
     "remote": "--remote", "emulator": "--emulator",
 }  # fmt: skip
 
 
 def _show_calls(job: Job, report: bool, graph: bool, top: int | None, duration: float | None) -> int:
-    """Run a command and show which functions it called, for how long; return the code for `_end`."""
+    """Run a command and show which functions it called, for how long; return the code for `end`."""
     from ..tracing.absent import absent
     from ..tracing.call_tree import graph_lines, report_lines
 
@@ -313,8 +271,8 @@ def _show_calls(job: Job, report: bool, graph: bool, top: int | None, duration: 
     if not wanted.functions:
         wanted = wanted._replace(functions=("!*",), order=(("F", "!*"), *wanted.order))
     deadline = time.monotonic() + duration if duration is not None else None
-    with _tracer(job._replace(wanted=wanted._replace(returns=False), tree=True)) as session:
-        stopped = _stop_by_signals(session)
+    with tracer_for(job._replace(wanted=wanted._replace(returns=False), tree=True)) as session:
+        stopped = stop_by_signals(session)
         session.start()
         for _ in session.batches():
             if deadline is not None and time.monotonic() >= deadline:
@@ -340,168 +298,10 @@ def _show_calls(job: Job, report: bool, graph: bool, top: int | None, duration: 
     if tree.lost:
         remark(f"warning: there was no room for {tree.lost} ways through the program")
     sys.stdout.flush()
-    return _code(stopped, found.exit_code) or bool(never)
+    return code_of(stopped, found.exit_code) or bool(never)
 
 
 def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
     from ..provider.parser import parse_file
 
     return tuple(provider for path in files for provider in parse_file(path))
-
-
-def _trace(
-    session: Tracer,
-    output: All,
-    sieve: Sieve | None,
-    duration: float | None,
-    limit: int | None,
-    verbose: bool,
-    require_hits: bool,
-) -> int:
-    """Do it; return the exit code: the program's own, if it was started here; minus a signal that asked for the end."""
-    from ..tracing.absent import absent, unmatched
-    from ..tracing.model import COUNT
-
-    job = session.wish
-    stopped = _stop_by_signals(session)
-    session.start()
-    if verbose:
-        remark(f"tracing process {session.pid}")
-    _announce(session, output, sieve, begun=False)
-    missing = absent(job, session.targets, session.pid)
-    for one in missing:
-        remark(f"warning: {one} (libraries that are loaded later are looked at, too)")
-    if job.pid and job.children:
-        tell_children(job.pid)
-    session.go()
-    names = _ThreadNames(here=not job.remote)
-    _follow(session, output, sieve, names, duration, limit, counts=session.wish.what == COUNT)
-    output.counts(_totals(session, sieve))
-    output.tables(session.tables, session.passed)
-    report = session.report()
-    report = report._replace(threads={**report.threads, **names.known})
-    if sieve is not None:
-        refusals = (*report.refusals, *sieve.refused)
-        report = report._replace(counts=sieve.counts(session.passed), refusals=refusals, unfiltered=report.counts)
-    output.finish(report)
-    never = [one for one in missing if (one.rule, one.pattern) in unmatched(job.wanted, report.targets)]
-    tell(report, output.notes, job, session.stood_still, verbose, never)
-    for note in dict.fromkeys([*session.warnings, *(session.notes if verbose else ())]):
-        remark(note)
-    tell_what_runs_on(job, session.pid, report)
-    if limit is None and session.left_out:
-        cure = "; -o FILE has all of them" if output.passing and duration is not None and not stopped else ""
-        remark(f"warning: {session.left_out} hits were seen and are left out{cure}")
-    code = _code(stopped, report.exit_code if job.argv else None) or bool(never)
-    if require_hits and not code and (any(report.lost) or not any(report.counts)):
-        echo(f"usdtbuild: {'hits were lost' if any(report.lost) else 'nothing was hit'} (--require-hits)", err=True)
-        return _NO_HITS
-    return code
-
-
-def _stop_by_signals(session: Tracer) -> list[int]:
-    """Let signals end the trace and not us, so that what was seen gets written; return where those come that end us.
-
-    Ctrl-C is how a trace is ended, and doesn't. A traced command gets it too, and may end by it. A second signal leaves
-    out what was seen and not shown yet, which may be more than anybody wants to wait for.
-    """
-    came: list[int] = []
-    again = False
-
-    def stop(number: int, _: object) -> None:
-        nonlocal again
-        if number != signal.SIGINT:
-            came.append(number)
-        if again:
-            session.skip()
-        again = True
-        session.stop()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
-            signal.signal(number, stop)
-    return came
-
-
-def _announce(session: Tracer, output: All, sieve: Sieve | None, *, begun: bool = True) -> None:
-    """Tell of the targets that there are. Raises UsageError where what is asked for makes no sense with them.
-
-    A program that was started only to be traced ends then; if it is held, without having begun.
-    """
-    try:
-        if sieve is not None:
-            sieve.start(session.targets)
-        output.start(session.targets)
-    except UsageError:
-        if session.wish.argv:
-            (session.terminate if begun else session.kill)()
-        raise
-
-
-def _follow(
-    session: Tracer, output: All, sieve: Sieve | None, names: _ThreadNames, duration: float | None,
-    limit: int | None, *, counts: bool,
-) -> None:  # fmt: skip
-    """Hand over what comes until it is enough; `counts`: no hits come, only how many there were.
-
-    When the time is over files still get all that was seen, and tables too. Of lines on a terminal nobody reads
-    millions, so they end.
-    """
-    known, seen = len(session.targets), 0
-    deadline = time.monotonic() + duration if duration is not None else None
-    batches = session.batches(0.05)
-    while True:
-        batch: Sequence[Event] | None = next(batches, None)
-        if batch is None:
-            return
-        names.learn(batch)
-        if len(session.targets) > known:
-            known = len(session.targets)
-            _announce(session, output, sieve)
-        if sieve is not None:
-            batch = sieve.take(batch)
-        totals = _totals(session, sieve)
-        if limit is not None:
-            batch = batch[: limit - seen]
-            seen = sum(totals.counts.values()) if counts else seen + len(batch)
-        if batch:
-            output.events(batch)
-        output.counts(totals)
-        is_over = deadline is not None and time.monotonic() >= deadline
-        if is_over or (limit is not None and seen >= limit):
-            session.stop()
-            if (limit is not None and seen >= limit and not counts) or (
-                is_over and output.passing and session.waiting > _QUICKLY
-            ):
-                session.skip()
-
-
-def _totals(session: Tracer, sieve: Sieve | None) -> Totals:
-    """Return hits so far, of a filter those that have passed."""
-    totals = session.totals
-    return totals if sieve is None else totals._replace(counts=dict(enumerate(sieve.counts(session.passed))))
-
-
-class _ThreadNames:
-    """What threads are called, learned while they are there: at once, and ten times a second, since names change."""
-
-    def __init__(self, *, here: bool) -> None:
-        """`here`: they are threads of this machine."""
-        self._here = here
-        self.known: dict[int, str] = {}
-        self._again = 0.0
-
-    def learn(self, events: Sequence[Event]) -> None:
-        """Look at the threads of these hits."""
-        from ..tracing.session import thread_name
-
-        tids = {event.tid for event in events} if self._here else set()
-        now = time.monotonic()
-        if now < self._again:
-            tids.difference_update(self.known)
-        else:
-            self._again = now + 0.1
-        for tid in tids:
-            name = thread_name(tid)
-            if name:
-                self.known[tid] = name

@@ -18,7 +18,7 @@ from .filters import FilterError
 from .hosts import HOST
 from .keeper import KEEPER
 from .maps import Memory, areas, has_ended
-from .measures import Cell, Table
+from .measures import added
 from .model import COUNT, ENTER, RECORD, Refusal, Target, Totals
 from .notice import Notice, plan_for
 from .numbering import Numbering
@@ -189,8 +189,7 @@ class Arming:
         """Return what was added up of hits where they happened."""
         found: Tables = {}
         for one in self._engines:
-            for key, table in one.tables().items():
-                found[key] = found.get(key, Table({}, Cell())).plus(table)
+            added(found, one.tables())
         return found
 
     @property

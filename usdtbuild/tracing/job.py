@@ -37,7 +37,7 @@ class Job(NamedTuple):
     once; where it can't, records come of all, also when only counts are asked for. `user` is whose rights suffice to
     read files, None if ours must; `as_user`: the program that is started is that user's, too. `measures`: like
     `where`, what of hits is added up. `hold`: a program that is started waits, armed and before its own first
-    instruction, until the front says GO.
+    instruction, until the front says GO. `every`: how far it is, is told so often (seconds).
     """
 
     wanted: Wanted
@@ -63,6 +63,7 @@ class Job(NamedTuple):
     as_user: bool = False
     measures: tuple[Measure, ...] = ()
     hold: bool = False
+    every: float = math.inf
 
     @property
     def evaluates(self) -> bool:
@@ -166,6 +167,17 @@ class Tabled(NamedTuple):
     tables: Tables
 
 
+class Read(NamedTuple):
+    """How far it was at a time: hits and lost hits, and what was added up (`Job.every`). It comes in parts, so that
+    each can be sent without waiting; of all but the last, only tables count. A Mark follows."""
+
+    time: int
+    counts: dict[int, int]
+    lost: dict[int, int]
+    tables: Tables
+    is_last: bool
+
+
 class Failed(NamedTuple):
     """The worker can't go on; what the user reads, and the exit code."""
 
@@ -186,7 +198,7 @@ class Ended(NamedTuple):
     damaged: bool = False
 
 
-Told = Noted | Stood | Processes | Sites | Raw | Mark | Seen | Counted | Tabled
+Told = Noted | Stood | Processes | Sites | Raw | Mark | Seen | Counted | Tabled | Read
 Message = Started | Targets | Refused | Told | Failed | Ended
 # What the front may ask later, as plain bytes: who has no rights must not say anything that is unpickled by who has.
 STOP, KILL, TERM, GO = b"stop", b"kill", b"term", b"go"

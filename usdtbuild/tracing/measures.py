@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from operator import add
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ALL = -1  # stands for a target's number where a table is of none alone
 THREAD, PROCESS = "thread", "process"  # keys that every hit has, where no argument is called so
@@ -41,6 +44,10 @@ class Unpaired(NamedTuple):
         """Return the sums."""
         return Unpaired(*map(add, self, other))
 
+    def since(self, before: Unpaired) -> Unpaired:
+        """Return what has come since then; begins that are open now may have an end yet."""
+        return Unpaired(*(max(0, one - other) for one, other in zip(self, before)))._replace(open=0)
+
 
 class Cell:
     """What has been added up. `total` is exact; `least` and `most` mean nothing while `count` is 0."""
@@ -71,6 +78,19 @@ class Cell:
         self.total += other.total
         self.classes.update(other.classes)
 
+    def since(self, before: Cell) -> Cell:
+        """Return what has been added since then. The extremes are as narrow as the classes tell, or those of all.
+
+        Both may come from memory that a program can write to, so nothing is taken for granted: counts aren't negative.
+        """
+        found = Cell(max(0, self.count - before.count), self.total - before.total, self.least, self.most)
+        found.classes = self.classes - before.classes
+        if found.classes:
+            low, high = (sorted((one if number >= 0 else -one) for one in bounds(number))
+                         for number in (min(found.classes), max(found.classes)))  # fmt: skip
+            found.least, found.most = max(self.least, low[0]), min(self.most, high[1])
+        return found
+
     def __repr__(self) -> str:
         return f"Cell({self.count}, {self.total}, {self.least}, {self.most}, {sorted(self.classes.items())})"
 
@@ -98,9 +118,40 @@ class Table(NamedTuple):
         self.others.plus(other.others)
         return self._replace(unpaired=self.unpaired.plus(other.unpaired), rate=self.rate or other.rate)
 
+    def since(self, before: Table) -> Table:
+        """Return what has been added since then; a key without a hit is left out."""
+        cells = {key: cell.since(before.cells.get(key, _NOTHING)) for key, cell in self.cells.items()}
+        return Table({key: cell for key, cell in cells.items() if cell.count}, self.others.since(before.others),
+                     self.unpaired.since(before.unpaired), self.rate)  # fmt: skip
 
+
+_NOTHING = Cell()
 # By target's number and measure.
 Tables = dict[tuple[int, Measure], Table]
+
+
+def added(into: Tables, more: Tables) -> None:
+    """Add tables to others."""
+    for key, table in more.items():
+        into[key] = into.get(key, Table({}, Cell())).plus(table)
+
+
+def since(now: Tables, before: Tables) -> Tables:
+    """Return what has been added to tables since an earlier look at them."""
+    return {key: table.since(before.get(key, Table({}, Cell()))) for key, table in now.items()}
+
+
+def parts(tables: Tables, most: int) -> Iterator[Tables]:
+    """Yield tables in parts of about so many numbers; all together are `added` up to the same."""
+    for key, table in tables.items():
+        part, size = Table({}, table.others, table.unpaired, table.rate), 0
+        for number, cell in table.cells.items():
+            part.cells[number] = cell
+            size += 1 + len(cell.classes)
+            if size >= most:
+                yield {key: part}
+                part, size = Table({}, Cell()), 0
+        yield {key: part}
 
 
 def class_of(value: float, bits: int = _CLASS_BITS) -> int:

@@ -35,6 +35,10 @@ class Outbox:
         self._seen += isinstance(message, Seen)
         self._waiting.append(message)
 
+    def holds(self, kind: type) -> bool:
+        """Whether a message of a kind hasn't been sent yet."""
+        return any(isinstance(one, kind) for one in self._waiting)
+
     def put_last(self, message: Message) -> None:
         """Keep a message instead of all that were not sent: what the front must know after a failure."""
         self._waiting.clear()

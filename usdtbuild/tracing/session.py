@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsdtError
 from . import hosts, job
 from .errors import TracerError
+from .measures import Tables, added
 from .model import COUNT, Totals
 from .native import ticks_a_second
 from .patch.rings import Decoder
 from .spool import Reader
-from .tracer import Tracer
+from .tracer import Reading, Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -95,9 +96,12 @@ class Session(Tracer):
         self._clock = _Clock()
         self._decoders: dict[int, Decoder] = {}
         self._recorded: dict[int, int] = {}
-        self._waiting: deque[job.Raw | job.Mark] = deque()  # what was told of the spool, and not decoded yet
+        self._waiting: deque[job.Raw | job.Mark | job.Read] = deque()  # what was told of the spool, and not decoded yet
         self._skipping = self._stop_early = False
         self._marks = 0  # how many of these are marks
+        self._reading: Tables = {}  # what has come of the one that comes
+        self._coming: Reading | None = None
+        self._due: Reading | None = None
         self._held: list[Event] = []
         self._stood: dict[int, deque[tuple[int, int]]] = {}  # by thread, stops that no hit came behind yet
         self._held_for: dict[int, int] = {}  # by thread, how long those before have lasted
@@ -199,9 +203,9 @@ class Session(Tracer):
             elif not self._marks:
                 yield []
             if self._marks:
-                yield from self._portions(self._decoded())
+                yield from self._portions()
         while self._marks:
-            yield from self._portions(self._decoded())
+            yield from self._portions()
         dropped = self._ended.dropped + sum(one.dropped for one in self._decoders.values())
         if dropped:
             self.warnings.insert(0, f"warning: the program has damaged its buffers: {dropped} records were dropped")
@@ -211,7 +215,7 @@ class Session(Tracer):
 
     def _take(self, message: job.Message) -> None:
         """Take one message."""
-        if isinstance(message, (job.Raw, job.Mark)):
+        if isinstance(message, (job.Raw, job.Mark, job.Read)):
             self._waiting.append(message)
             self._marks += isinstance(message, job.Mark)
         else:
@@ -277,25 +281,34 @@ class Session(Tracer):
         job.Seen: _on_seen, job.Counted: _on_counted, job.Failed: _on_failed, job.Ended: _on_ended,
     }  # fmt: skip
 
-    def _portions(self, ready: Sequence[Event]) -> Iterator[Sequence[Event]]:
-        """Yield events some at a time, until nobody wants any more."""
+    def _portions(self) -> Iterator[Sequence[Event]]:
+        """Yield events up to the next mark, some at a time, until nobody wants any more."""
+        ready = self._decoded()
         for at in range(0, max(1, len(ready)), _PORTION):
             if at and self._skipping:
                 self.left_out += len(ready) - at
-                return
+                break
             yield ready[at : at + _PORTION]
+        self._due, self._coming = self._coming or self._due, None
 
     def _decoded(self) -> Sequence[Event]:
         """Return what is waiting, up to the first mark: what is younger may still have older company."""
-        raw: list[job.Raw] = []
-        while isinstance(message := self._waiting.popleft(), job.Raw):
-            raw.append(message)
+        raw, last = list[job.Raw](), None
+        while not isinstance(message := self._waiting.popleft(), job.Mark):
+            if isinstance(message, job.Raw):
+                raw.append(message)
+                continue
+            added(self._reading, message.tables)
+            last = message if message.is_last else last
         self._marks -= 1
         is_last = message.ticks >= 1 << 63
         if not is_last:
             self._clock.mark(message.ticks, message.time)
         for rings, size in raw:
             self._decode(self._decoders[rings], size)
+        if last is not None:
+            self._coming = Reading(last.time, self._all(last.counts, last.lost), last.counts, self._reading)
+            self._reading = {}
         self._held.sort(key=itemgetter(0))
         at = bisect_right(self._held, (1 << 63 if is_last else message.until,))
         ready, self._held = self._held[:at], self._held[at:]
@@ -318,11 +331,19 @@ class Session(Tracer):
     @property
     def totals(self) -> Totals:
         """Hits so far: those that were counted only, those that were recorded, and those whose record is lost."""
-        counts = dict(self._counted.counts if self.wish.what == COUNT else {})
-        for more in (self._counted.lost, self._recorded):
+        return self._all(*self._counted)
+
+    def _all(self, counted: dict[int, int], lost: dict[int, int]) -> Totals:
+        counts = dict(counted if self.wish.what == COUNT else {})
+        for more in (lost, self._recorded):
             for number, count in more.items():
                 counts[number] = counts.get(number, 0) + count
-        return Totals(counts, self._counted.lost)
+        return Totals(counts, lost)
+
+    def reading(self) -> Reading | None:
+        """Return what the worker has told, once all events before it have been handed over."""
+        found, self._due = self._due, None
+        return found
 
     @property
     def waiting(self) -> int:

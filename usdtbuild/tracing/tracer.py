@@ -62,6 +62,15 @@ _LACKING = {
 }
 
 
+class Reading(NamedTuple):
+    """How far a trace was at a time: hits; with Ability.EVALUATE those that had passed, and what they added up to."""
+
+    time: int
+    totals: Totals
+    passed: dict[int, int]
+    tables: Tables
+
+
 class Tracer(Protocol):
     """A trace: `batches` gives what it sees, `report` says how it was. Use it in a `with`."""
 
@@ -83,6 +92,7 @@ class Tracer(Protocol):
     tables: Tables  # at the end, what was added up of these hits
     looked_up: bool  # what the program has
     stops: Stops | None  # what breakpoints have taken
+    _next_reading: float
 
     def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
         """`tell` takes what a user should read while the trace runs."""
@@ -92,6 +102,7 @@ class Tracer(Protocol):
         self.passed, self.tables = {}, {}
         self.stood_still, self.left_out, self.looked_up, self.stops = 0.0, 0, False, None
         self.started = self.finished = time.monotonic_ns()
+        self._next_reading = time.monotonic() + wish.every
 
     def start(
         self, stdin: IO[bytes] | None = None, stdout: IO[bytes] | None = None, stderr: IO[bytes] | None = None
@@ -124,6 +135,13 @@ class Tracer(Protocol):
     def waiting(self) -> int:
         """Hits that were seen and are still to be handed over."""
         return 0
+
+    def reading(self) -> Reading | None:
+        """Return how far it is, if another `Job.every` is over. Ask when a batch has come, before it is looked at."""
+        if (now := time.monotonic()) < self._next_reading:
+            return None
+        self._next_reading = max(now, self._next_reading + self.wish.every)
+        return Reading(time.monotonic_ns(), self.totals, {}, {})
 
     def tree(self) -> CallTree:
         """Return who called whom so far, from an engine with Ability.TREE."""

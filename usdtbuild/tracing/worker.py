@@ -26,6 +26,7 @@ from .keeper import KEEPER
 from .model import COUNT, RECORD, Event, Stops
 from .outbox import Outbox
 from .processes import Processes
+from .progress import Progress
 from .spawn import Spawned
 from .spool import Writer
 from .tracees import FOLLOW, Tracees, thread_ids
@@ -56,9 +57,9 @@ class Worker:
         self.tracees = Tracees()
         self.tracees.keeps_stood = wish.what == RECORD
         self.processes = Processes(self.tracees, wish, self)
+        self.progress = Progress(wish, self.outbox, self.processes.arming)
         self.events: list[Event] = []
         self._known: set[int] = set()  # processes that the front knows
-        self.counts: dict[int, int] = {}
         self.stopping = self._is_measured = False
         self.stops = self._spread = self._told_until = 0
         self._next_tick = self._next_count = 0.0
@@ -67,7 +68,6 @@ class Worker:
         self._deadline = math.inf
         self._sweep: tuple[int, list[tuple[PatchEngine, list[int]]]] | None = None  # see `tick`
         self._turn = 0
-        self._told: tuple[dict[int, int], dict[int, int]] = ({}, {})
 
     # -- telling the front -------------------------------------------------------------------------------------------
 
@@ -80,12 +80,13 @@ class Worker:
                 what = f"arming took so long that {left:.1f} s of --duration were left"
                 self.outbox.put(job.Noted(what, always=True))
             self.tracees.limit(self.wish.duration + _ARMING)
+            self.progress.begin()
         self.outbox.put(message)
 
     def hit(self, pid: int, tid: int, target: int, values: tuple[object, ...]) -> None:
         """Take a hit of a breakpoint."""
         if self.wish.what == COUNT and not self.wish.evaluates:
-            self.counts[target] = self.counts.get(target, 0) + 1
+            self.progress.hits[target] += 1
             return
         at = max(self.tracees.threads[tid].since, self._told_until)  # what is older has been told to be whole
         self.stops += 1
@@ -116,7 +117,9 @@ class Worker:
         self._flush()
         if final or started >= self._next_count:
             self._next_count = started + _COUNTING
-            self._count()
+            self.progress.count()
+        if not final:
+            self.progress.read(now)
         self._told_until = until
         if self.tracees.stood:
             self.tell(job.Stood(self.tracees.stood))
@@ -134,7 +137,7 @@ class Worker:
             self._pause = 0.0
         else:
             self._pause = _TICK if taken else min(_LONGEST_TICK, self._pause + _TICK / 4)
-        self._next_tick = time.monotonic() + self._pause
+        self._next_tick = min(time.monotonic() + self._pause, self.progress.next)
 
     def _empty_rings(self, *, final: bool) -> int:
         """Write what is in the rings to the spool, as far as there is room; return how many bytes."""
@@ -157,16 +160,6 @@ class Worker:
             if self.spool.size > size:
                 self.tell(job.Raw(number, self.spool.size - size))
         return self.spool.size - before
-
-    def _count(self) -> None:
-        """Tell of hits and lost hits, if there are more than before."""
-        totals = self.processes.arming.totals()
-        counts = dict(totals.counts)
-        for target, count in self.counts.items():
-            counts[target] = counts.get(target, 0) + count
-        if (counts, totals.lost) != self._told:
-            self._told = (counts, totals.lost)
-            self.tell(job.Counted(*self._told))
 
     def _watched(self, now: int, *, final: bool) -> int:
         """Take what bpftrace has seen; return the time up to which that is all."""

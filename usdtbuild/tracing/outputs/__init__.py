@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ..measures import Tables
     from ..model import Event, Report, Target, Totals
+    from .rows import Row
 
 EVENTS, KEYS, COUNTS = "events", "keys", "counts"
 
@@ -38,3 +39,14 @@ class Output(Protocol):
 
     def finish(self, report: Report) -> None:
         """End: write what is written at the end."""
+
+
+class Table(Output, Protocol):
+    """An output that can show its hits more than once."""
+
+    def renew(self) -> None:
+        """Forget what was shown; from now on it is of an interval of the trace, not of all."""
+
+    def rows(self, report: Report) -> Sequence[Row]:
+        """Return what it shows, as numbers."""
+        ...

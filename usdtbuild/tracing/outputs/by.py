@@ -9,6 +9,7 @@ from ..measures import PROCESS, THREAD, Cell, Measure
 from ..model import FLOAT, INTEGER, MISSING, POINTER, STRING, Argument, Unreadable
 from . import KEYS
 from .histogram import find_argument, lost_too
+from .rows import Row
 from .values import argument_names, table_headings, title, value_text
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ class By:
         self._values: dict[int, int] = {}
         self._seen: dict[int, dict[str, Cell]] = {}
         self._rest: dict[int, Cell] = {}
+        self._is_part = False
+
+    def renew(self) -> None:
+        """Forget all hits."""
+        self._seen, self._rest, self._is_part = {}, {}, True
 
     def start(self, targets: Sequence[Target]) -> None:
         """Find the arguments. Raises UsageError, but not for targets that come later: those it leaves out."""
@@ -97,27 +103,52 @@ class By:
 
     def finish(self, report: Report) -> None:
         """Write the tables, the most hits or the greatest sum first; keys of which these are the same by their text."""
-        hit = [number for number in self._places if self._seen.get(number)]
-        of = self._values if self._of else self._places
-        for number, heading in table_headings(self._targets, [(one, of[one]) for one in hit], self._name).items():
+        headings = self._headings()
+        for number, heading in headings.items():
             (self._write_by if self._name else self._write_sum)(number, heading, report)
-        if not hit:
+        if not headings:
             self._stream.write(f"no values of {self._of or self._name} were seen\n")
         self._stream.flush()
 
+    def _headings(self) -> dict[int, str]:
+        """Return what the tables are called, of targets that were hit."""
+        of = self._values if self._of else self._places
+        return table_headings(
+            self._targets, [(one, of[one]) for one in self._places if self._seen.get(one)], self._name
+        )
+
+    def _sorted(self, number: int) -> list[tuple[str, Cell]]:
+        """Return a target's keys, those with the most hits or the greatest sum first."""
+        return sorted(
+            self._seen[number].items(), key=lambda row: (-(row[1].total if self._of else row[1].count), row[0])
+        )
+
+    def rows(self, _: Report) -> list[Row]:
+        """Return a row for each key."""
+        found = []
+        for number, heading in self._headings().items():
+            rest = self._rest.get(number, Cell())
+            shown: list[tuple[str | None, Cell]] = [*self._sorted(number)[: self._top]]
+            for key, cell in [*shown, (None, rest)] if rest.count else shown:
+                row = Row(heading, key, cell.count, self._name, self._of)
+                most = None if self._is_part else cell.most
+                found.append(row._replace(total=cell.total, most=most) if self._of else row)
+        return found
+
     def _write_sum(self, number: int, heading: str, report: Report) -> None:
         (cell,) = self._seen[number].values()
+        start = f"{heading}: {cell.count} hits, sum {_shown(cell.total)}, mean {cell.total / cell.count:.6g}"
+        if self._is_part:  # of which the extremes aren't known
+            self._stream.write(f"{start}{lost_too(report, number)}\n")
+            return
         least, most = (value_text(self._targets[number].arguments[self._values[number]], one)
                        for one in (cell.least, cell.most))  # fmt: skip
-        self._stream.write(
-            f"{heading}: {cell.count} hits, sum {_shown(cell.total)}, mean {cell.total / cell.count:.6g}, min {least},"
-            f" max {most}{lost_too(report, number)}\n"
-        )
+        self._stream.write(f"{start}, min {least}, max {most}{lost_too(report, number)}\n")
 
     def _write_by(self, number: int, heading: str, report: Report) -> None:
         seen, rest = self._seen[number], self._rest.get(number, Cell())
         total = sum(cell.count for cell in seen.values()) + rest.count
-        rows = sorted(seen.items(), key=lambda row: (-(row[1].total if self._of else row[1].count), row[0]))
+        rows = self._sorted(number)
         values = f"{len(seen)} values" if len(seen) != 1 else "1 value"
         by = f" by {self._name}" if self._of else ""
         self._stream.write(f"{heading}{by}: {values} in {total} hits{lost_too(report, number)}\n")
@@ -142,7 +173,7 @@ class By:
             return [
                 f"  {cell.count:>{width}}  {cell.count / total:>6.1%}  {text}\n" for cell, text in zip(cells, texts)
             ]
-        columns = [("hits", "sum", "mean", "min", "max")]
+        columns: list[tuple[str, ...]] = [("hits", "sum", "mean", "min", "max")]
         columns += [
             (
                 str(cell.count),
@@ -153,11 +184,8 @@ class By:
             )
             for cell in cells
         ]
-        widths = [max(map(len, column)) for column in zip(*columns)]
-        return [
-            "  " + "  ".join(f"{one:>{width}}" for one, width in zip(row, widths)) + f"  {text}\n"
-            for row, text in zip(columns, [self._name, *texts])
-        ]
+        columns = [row[:3] for row in columns] if self._is_part else columns
+        return aligned(columns, [self._name, *texts])
 
 
 def keys(name: str, targets: Sequence[Target]) -> dict[int, int]:
@@ -179,6 +207,15 @@ def value_of(event: Event, place: int) -> Value:
     if place < 0:
         return event.tid if place == _OWN[THREAD] else event.pid
     return event.values[place] if place < len(event.values) else MISSING
+
+
+def aligned(columns: Sequence[Sequence[str]], texts: Sequence[str]) -> list[str]:
+    """Return the lines of a table: numbers, and what each line is about behind them."""
+    widths = [max(map(len, column)) for column in zip(*columns)]
+    return [
+        "  " + "  ".join(f"{one:>{width}}" for one, width in zip(row, widths)) + f"  {text}\n"
+        for row, text in zip(columns, texts)
+    ]
 
 
 def _shown(number: float) -> str:

@@ -44,6 +44,7 @@ class Wishes(NamedTuple):
     """What the command line asks for. `heading` says what is traced; `top`: rows of tables, 0 for their own number;
     `live`: the terminal is ours alone, so tables may be kept up to date on it. `folded`: nothing in particular is
     traced. `where` is the filter; outputs get what has passed it, but pairs alone get all, and apply it themselves.
+    `every`: tables come again and again, and with `json` as lines for programs.
     """
 
     counting: bool = False
@@ -58,6 +59,8 @@ class Wishes(NamedTuple):
     live: bool = False
     folded: bool = False
     where: Filter | None = None
+    every: bool = False
+    json: bool = False
 
     @property
     def only_pairs(self) -> bool:
@@ -106,11 +109,20 @@ class All:
             if output.needs == COUNTS:
                 output.counts(totals)
 
+    def interval(self, report: Report, tables: Tables) -> None:
+        """Hand on what has come in an interval (`Every`), to those that show it."""
+        for output in self._outputs:
+            getattr(output, "interval", _ignore)(report, tables)
+
     def finish(self, report: Report) -> None:
         """Finish all."""
         for output in self._outputs:
             output.finish(report)
             self.notes += getattr(output, "notes", [])
+
+
+def _ignore(*_: object) -> None:
+    """Do nothing."""
 
 
 class _InFile:
@@ -144,6 +156,9 @@ class _InFile:
     def counts(self, totals: Totals) -> None:
         self._do(self._output.counts, totals)
 
+    def interval(self, report: Report, tables: Tables) -> None:
+        self._do(getattr(self._output, "interval", _ignore), report, tables)
+
     def finish(self, report: Report) -> None:
         self._do(self._output.finish, report)
         self._do(self._stream.flush)
@@ -164,6 +179,8 @@ def check(wishes: Wishes) -> None:
     """Refuse what can't be meant, before anything is started. Raises UsageError."""
     if wishes.key and not wishes.latency:
         raise UsageError("--key says which hits --latency pairs; give both")
+    if wishes.every and any(PurePath(name).suffix not in (*TEXT, *_COUNTS) for name in wishes.files):
+        raise UsageError("--every and --json are about tables, and -o NAME.html and others about hits; make two traces")
     for name in wishes.files:
         ending = PurePath(name).suffix
         if ending not in ENDINGS and ending not in TEXT:
@@ -204,6 +221,9 @@ def _makers(wishes: Wishes) -> list[tuple[str, Callable[[IO[str]], Output]]]:
     shown = tables or (_lines,)
 
     def text(stream: IO[str]) -> Output:
+        if wishes.every:
+            return _made("every", "EveryJson" if wishes.json else "Every", stream,
+                         lambda: [make(stream) for make in shown])  # fmt: skip
         return All([make(stream) for make in shown])
 
     found = [("", text)] if not texts and (tables or not wishes.files) else []
@@ -215,7 +235,8 @@ def _shown(wishes: Wishes) -> tuple[Callable[[IO[str]], Output], ...]:
     found: list[Callable[[IO[str]], Output]] = []
     top = {"top": wishes.top} if wishes.top else {}
     if wishes.counting:
-        found.append(lambda stream: _made("count", "Count", stream, wishes.live, wishes.folded, wishes.top))
+        found.append(lambda stream: _made("count", "Count", stream, wishes.live, wishes.folded, wishes.top,
+                                          rates=wishes.every))  # fmt: skip
     if wishes.histogram:
         found.append(lambda stream: _made("histogram", "Histogram", stream, wishes.histogram))
     if wishes.sum or (wishes.by and not wishes.latency):

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ...text import one_line
 from . import COUNTS
+from .rows import Row, rate
 from .values import cell, title
 
 if TYPE_CHECKING:
@@ -36,9 +37,10 @@ class Count:
 
     needs = COUNTS
 
-    def __init__(self, stream: IO[str], live: bool = False, folded: bool = False, top: int = 0) -> None:
-        """`top`: at most so many rows, 0 for all."""
-        self._stream, self._top = stream, top
+    def __init__(self, stream: IO[str], live: bool = False, folded: bool = False, top: int = 0, *,
+                 rates: bool = False) -> None:  # fmt: skip
+        """`top`: at most so many rows, 0 for all. `rates`: with hits a second."""
+        self._stream, self._top, self._rates = stream, top, rates
         self._folded = folded
         self._live = live and stream.isatty()
         self._targets: Sequence[Target] = ()
@@ -85,10 +87,18 @@ class Count:
                 all_, lost = report.hits[target.number], report.lost[target.number]
                 sign, about = ">=", count * all_ // max(1, all_ - lost)
             rows.append(_Row(count, target, sign, about))
-        self._stream.writelines(self._table(rows))
+        self._stream.writelines(self._table(rows, (report.ended - report.started) / 1e9 if self._rates else 0))
         self._stream.flush()
 
-    def _table(self, rows: list[_Row]) -> list[str]:
+    def renew(self) -> None:
+        """Nothing: counts come with the report."""
+
+    def rows(self, report: Report) -> list[Row]:
+        """Return a row for each target that was hit."""
+        return [Row("", title(target), count) for count, target in zip(report.counts, report.targets) if count]
+
+    def _table(self, rows: list[_Row], seconds: float = 0) -> list[str]:
+        """Return the lines; those of an interval of so many seconds have rates."""
         rows.sort(key=lambda row: (-row.hits, row.target.title))
         several = len({row.target.module.path for row in rows}) > 1
         left: dict[str, int] = {}
@@ -103,12 +113,14 @@ class Count:
             left["{} more"] = len(rows) - self._top
             rows = rows[: self._top]
         width = max((len(row.number) for row in rows), default=1)
+        rates = [f"{rate(row.hits, seconds)}/s" if seconds > 0 else "" for row in rows]
+        rate_width = max(map(len, rates), default=0)
         lines = [
-            f"{row.number:>{width}}  {title(row.target)}"
+            f"{row.number:>{width}}  {f'{hit:>{rate_width}}  ' if hit else ''}{title(row.target)}"
             + (f"  (about {row.about}, if what was lost is like what was seen)" if row.about else "")
             + (f"  ({one_line(row.target.module.path)})" if several else "")
             + "\n"
-            for row in rows
+            for row, hit in zip(rows, rates)
         ]
         return lines + [f"(and {text.format(count, 's' if count > 1 else '')})\n" for text, count in left.items()]
 

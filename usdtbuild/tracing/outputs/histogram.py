@@ -10,6 +10,7 @@ from ..measures import Measure
 from ..model import FLOAT, MISSING, STRING, Unreadable
 from . import KEYS
 from .bars import Distribution
+from .rows import Row
 from .values import table_headings, title
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ class Histogram:
         self._places: dict[int, int] = {}
         self._seen: dict[int, Distribution] = {}
 
+    def renew(self) -> None:
+        """Forget all values."""
+        self._seen = {}
+
     def start(self, targets: Sequence[Target]) -> None:
         """Find the argument. Raises UsageError, but not for targets that come later: those it leaves out."""
         known, self._targets = len(self._targets), targets
@@ -103,8 +108,8 @@ class Histogram:
 
     def finish(self, report: Report) -> None:
         """Write the distributions."""
-        hit = [row for row in self._places.items() if row[0] in self._seen and self._seen[row[0]].all.count]
-        for number, heading in table_headings(self._targets, hit).items():
+        headings = self._headings()
+        for number, heading in headings.items():
             seen = self._seen[number]
             floating = self._targets[number].arguments[self._places[number]].kind == FLOAT
             least, most = (f"{value:g}" if floating else str(value) for value in (seen.all.least, seen.all.most))
@@ -118,9 +123,23 @@ class Histogram:
             self._stream.writelines(f"{line}\n" for line in seen.lines(_bound))
             if seen.unsorted:
                 self._stream.write(f"  {seen.unsorted} values more came when the table was full, and are in no class\n")
-        if not hit:
+        if not headings:
             self._stream.write(f"no values of {self._name} were seen\n")
         self._stream.flush()
+
+    def _headings(self) -> dict[int, str]:
+        """Return what the distributions are called, of targets that were hit."""
+        hit = [row for row in self._places.items() if row[0] in self._seen and self._seen[row[0]].all.count]
+        return table_headings(self._targets, hit)
+
+    def rows(self, _: Report) -> list[Row]:
+        """Return a row for each distribution."""
+        found = []
+        for number, heading in self._headings().items():
+            seen = self._seen[number]
+            quantiles = {f"p{100 * part:g}": seen.quantile(part) for part in _QUANTILES}
+            found.append(Row(heading, "", seen.all.count, "", self._name, seen.all.total, quantiles, seen.all.most))
+        return found
 
 
 def _bound(value: float) -> str:

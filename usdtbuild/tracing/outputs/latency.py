@@ -22,7 +22,8 @@ from ..selection import is_meant
 from ..stops import said_of
 from . import EVENTS, KEYS
 from .bars import Distribution, duration, round_duration
-from .by import argument_of, keys, value_of
+from .by import aligned, argument_of, keys, value_of
+from .rows import Row
 from .values import argument_names, title, value_text
 
 if TYPE_CHECKING:
@@ -93,12 +94,20 @@ class Latency:
         self._values: dict[int, int] = {}  # number -> place of what pairs are told apart by
         self._tests: dict[int, Test] = {}
         self._waiting: dict[Slot, list[Event]] = {}
-        self._is_waiting = self._without_begin = self._without_key = self._dropped = self._order = 0
-        self._deep = self._many = self._open_elsewhere = 0
+        self._is_waiting = self._order = 0
+        self._first: int | None = None
+        self._forget(is_part=False)
+
+    def _forget(self, *, is_part: bool) -> None:
+        self._is_part = is_part
+        self._without_begin = self._without_key = self._dropped = self._deep = self._many = self._open_elsewhere = 0
         self._times: dict[str, _Times] = {}
         self._rest = _Times()
-        self._first: int | None = None
         self._slowest: list[tuple[int, int, Event, Event]] = []  # a heap: the least slow first, of those the last
+
+    def renew(self) -> None:
+        """Forget all pairs; begins wait on."""
+        self._forget(is_part=True)
 
     def start(self, targets: Sequence[Target]) -> None:
         """Find the two probes and the key. Raises UsageError; later targets without the key it leaves out."""
@@ -247,7 +256,7 @@ class Latency:
                 write(f"  {said_of(report.stops)}\n")
             write("\n")
             if self._by:
-                self._stream.writelines(self._rows())
+                self._stream.writelines(self._lines())
             else:
                 self._stream.writelines(f"{line}\n" for line in all_.seen.lines(round_duration))
                 self._write_slowest()
@@ -256,10 +265,9 @@ class Latency:
             write("hits were lost: where they were, a begin may be paired with the end of another\n")
         self._stream.flush()
 
-    def _rows(self) -> list[str]:
-        """Return a row for each value, those first that took the most time in all."""
-        sorted_ = sorted(self._times.items(), key=lambda row: (-row[1].seen.all.total, row[0]))
-        most = self._top or _ROWS
+    def _lines(self) -> list[str]:
+        """Return a line for each value, those first that took the most time in all."""
+        sorted_, most = self._sorted(), self._top or _ROWS
         shown = [(text, one) for text, one in sorted_[:most]]
         rest = _Times()
         for _, one in sorted_[most:]:
@@ -272,11 +280,20 @@ class Latency:
             cell = one.seen.all
             times = (cell.total, cell.total / cell.count, one.quantile(0.5), one.quantile(0.99), cell.most)
             columns.append((str(cell.count), *map(duration, times)))
-        widths = [max(map(len, column)) for column in zip(*columns)]
-        return [
-            "  " + "  ".join(f"{one:>{width}}" for one, width in zip(row, widths)) + f"  {text}\n"
-            for row, text in zip(columns, [self._by, *(text for text, _ in shown)])
-        ]
+        return aligned(columns, [self._by, *(text for text, _ in shown)])
+
+    def _sorted(self) -> list[tuple[str, _Times]]:
+        return sorted(self._times.items(), key=lambda row: (-row[1].seen.all.total, row[0]))
+
+    def rows(self, _: Report) -> list[Row]:
+        """Return a row for each value."""
+        found, heading = [], f"{self._begin} to {self._end}"
+        rest = [(None, self._rest)] if self._rest.seen.all.count else []
+        for key, one in [*self._sorted()[: self._top or _ROWS], *rest]:
+            cell = one.seen.all
+            quantiles = {f"p{100 * part:g}": one.quantile(part) for part in _QUANTILES}
+            found.append(Row(heading, key, cell.count, self._by, "", cell.total, quantiles, cell.most, is_time=True))
+        return found
 
     def _write_slowest(self) -> None:
         slowest = sorted(self._slowest, key=lambda row: (-row[0], -row[1]))
@@ -297,10 +314,10 @@ class Latency:
     def _write_unpaired(self) -> None:
         calls = all(self._targets[number].kind in (ENTER, CALL) for number in self._begins)
         open_ = "calls had not returned by the end of the trace: they go on, or an exception or longjmp has ended them"
+        waiting = () if self._is_part else [one for begins in self._waiting.values() for one in begins]
         for count, what in (
             (
-                self._open_elsewhere
-                + sum(self._may_pass(one) for waiting in self._waiting.values() for one in waiting),
+                self._open_elsewhere + sum(map(self._may_pass, waiting)),
                 open_ if calls else "begins had no end by the end of the trace",
             ),
             (self._without_begin, "ends had no begin"),

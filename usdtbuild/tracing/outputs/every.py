@@ -1,0 +1,100 @@
+"""The tables of each interval, and those of all hits at the end; as text, or as a line of JSON each.
+
+Each table stands here twice: one for the interval, which is emptied when it was shown, one for all. So an interval
+looks as a whole trace does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import IO, TYPE_CHECKING, Any
+
+from . import COUNTS, EVENTS, KEYS
+from .values import title
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ..measures import Tables
+    from ..model import Event, Report, Target, Totals
+    from . import Table
+    from .rows import Row
+
+
+class Every:
+    """Writes the tables that `make` makes, as text."""
+
+    def __init__(self, stream: IO[str], make: Callable[[], Sequence[Table]]) -> None:
+        self._stream, self._parts, self._whole = stream, make(), make()
+        self._targets: Sequence[Target] = ()
+        self._began: int | None = None
+        for one in self._parts:
+            one.renew()
+        needs = {one.needs for one in self._whole}
+        self.needs = next((one for one in (EVENTS, KEYS) if one in needs), COUNTS)
+
+    def start(self, targets: Sequence[Target]) -> None:
+        """Hand the targets on."""
+        self._targets = targets
+        for one in (*self._parts, *self._whole):
+            one.start(targets)
+
+    def events(self, events: Sequence[Event]) -> None:
+        """Hand hits on."""
+        for one in (*self._parts, *self._whole):
+            if one.needs != COUNTS:
+                one.events(events)
+
+    def tables(self, tables: Tables, passed: Mapping[int, int]) -> None:
+        """Take what all hits have added up to."""
+        for one in self._whole:
+            if one.needs == KEYS:
+                one.tables(tables, passed)
+
+    def counts(self, totals: Totals) -> None:
+        """Nothing: they are told with each interval."""
+
+    def interval(self, report: Report, tables: Tables) -> None:
+        """Show an interval: `report` is of its hits alone, and so is what they have added up to."""
+        for one in self._parts:
+            if one.needs == KEYS:
+                one.tables(tables, {})
+        self._show(report, self._parts, is_total=False)
+        for one in self._parts:
+            one.renew()
+
+    def finish(self, report: Report) -> None:
+        """Show all hits."""
+        self._show(report, self._whole, is_total=True)
+
+    def _show(self, report: Report, tables: Sequence[Table], *, is_total: bool) -> None:
+        if self._began is None:
+            self._began = report.started
+        lasted = (report.ended - report.started) / 1e9
+        at = (report.ended - self._began) / 1e9
+        self._stream.write(f"total, {lasted:.3f} s:\n" if is_total else f"{at:.3f} s:\n")
+        for one in tables:
+            one.finish(report)
+        self._stream.write("" if is_total else "\n")
+        self._stream.flush()
+
+
+class EveryJson(Every):
+    """Writes a line of JSON for each interval, which is there at once also for who reads a pipe."""
+
+    def _show(self, report: Report, tables: Sequence[Table], *, is_total: bool) -> None:
+        lasted = max(1, report.ended - report.started) / 1e9
+        counts: Counter[str] = Counter()
+        for target, count in zip(report.targets, report.counts):
+            counts[title(target)] += count
+        line: dict[str, Any] = {"time": round((report.ended + report.wall_offset) / 1e9, 3)}
+        line |= {"total": True} if is_total else {}
+        line |= {"seconds": round(lasted, 6), "counts": dict(counts)}
+        line["rates"] = {name: float(f"{count / lasted:.6g}") for name, count in counts.items()}
+        line["lost"] = sum(report.lost)
+        rows: list[Row] = [row for one in tables if one.needs != COUNTS for row in one.rows(report)]
+        if rows:
+            line["rows"] = [row.as_json() for row in rows]
+        self._stream.write(json.dumps(line) + "\n")
+        self._stream.flush()

@@ -1,0 +1,57 @@
+"""What a table says, as numbers: for programs that read it (`every`), and for a screen that sorts it (`top`)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Row(NamedTuple):
+    """A row of the table `table`: the hits, or pairs, of a key (`by` is what its keys are, '' for a table of one row).
+
+    `key` is None for all whose key came when the table was full. `total` and `least` to `most` are of the argument
+    `of`, or nanoseconds where `is_time`; None where it isn't known. `quantiles` are by names, such as p99.
+    """
+
+    table: str
+    key: str | None
+    hits: int
+    by: str = ""
+    of: str = ""
+    total: float | None = None
+    quantiles: Mapping[str, float] = {}
+    most: float | None = None
+    is_time: bool = False
+
+    def plus(self, other: Row) -> Row:
+        """Return the row of these hits and of later ones, of which alone the quantiles are."""
+        total = None if self.total is None or other.total is None else self.total + other.total
+        most = None if self.most is None or other.most is None else max(self.most, other.most)
+        return other._replace(hits=self.hits + other.hits, total=total, most=most)
+
+    @property
+    def mean(self) -> float | None:
+        """What a hit has on average."""
+        return self.total / self.hits if self.total is not None and self.hits else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON has it; what isn't known, or is no number, is left out."""
+        unit = "_ns" if self.is_time else ""
+        numbers = {"sum": self.total, "mean": self.mean, **self.quantiles, "max": self.most}
+        found: dict[str, Any] = {"table": self.table}
+        if self.by:
+            found |= {"by": self.by, "key": self.key}
+        found["pairs" if self.is_time else "hits"] = self.hits
+        for name, number in numbers.items():
+            if number is not None and math.isfinite(number):
+                found[name + unit] = number if isinstance(number, int) else float(f"{number:.9g}")
+        return found
+
+
+def rate(hits: int, seconds: float) -> str:
+    """Return how many hits a second that is, to three digits at least."""
+    found = hits / max(seconds, 1e-9)
+    return f"{found:.0f}" if found >= 99.95 or not hits else f"{found:.3g}"

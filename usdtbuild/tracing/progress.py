@@ -1,0 +1,75 @@
+"""What the worker tells of how far it is: hits, whenever there are more, and readings, every so often."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Protocol
+
+from . import job
+from .measures import parts
+
+if TYPE_CHECKING:
+    from .job import Job
+    from .measures import Tables
+    from .model import Totals
+    from .outbox import Outbox
+
+_PART = 400  # numbers of tables in one message: some 40 KB
+
+
+class Counting(Protocol):
+    """What knows the counters and tables of all that is armed."""
+
+    def totals(self) -> Totals:
+        """Return hits and lost hits so far."""
+        ...
+
+    def tables(self) -> Tables:
+        """Return what was added up so far."""
+        ...
+
+
+class Progress:
+    """Reads counters and tables, which go on meanwhile. `hits` are those of breakpoints that are only counted."""
+
+    def __init__(self, wish: Job, outbox: Outbox, armed: Counting) -> None:
+        self._wish, self._outbox, self._armed = wish, outbox, armed
+        self.hits: Counter[int] = Counter()
+        self.next = math.inf  # when the next reading is due
+        self._told: tuple[dict[int, int], dict[int, int]] = ({}, {})
+
+    def begin(self) -> None:
+        """Let the first interval begin."""
+        self.next = time.monotonic() + self._wish.every
+
+    def _totals(self) -> tuple[dict[int, int], dict[int, int]]:
+        counts, lost = self._armed.totals()
+        found = dict(counts)
+        for target, count in self.hits.items():
+            found[target] = found.get(target, 0) + count
+        return found, lost
+
+    def count(self) -> None:
+        """Tell of hits and lost hits, if there are more than before."""
+        totals = self._totals()
+        if totals != self._told:
+            self._told = totals
+            self._outbox.put(job.Counted(*totals))
+
+    def read(self, now: int) -> None:
+        """Tell how far we are, if that is due.
+
+        Where the front hasn't taken what was told before, it learns of both intervals the next time.
+        """
+        over = time.monotonic() - self.next
+        if over < 0:
+            return
+        self.next += (over // self._wish.every + 1) * self._wish.every
+        if self._outbox.holds(job.Read):
+            return
+        counts, lost = self._totals()
+        for part in parts(self._armed.tables(), _PART) if self._wish.measures else ():
+            self._outbox.put(job.Read(now, {}, {}, part, is_last=False))
+        self._outbox.put(job.Read(now, counts, lost, {}, is_last=True))
