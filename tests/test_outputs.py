@@ -10,9 +10,11 @@ import os
 import posix
 import shlex
 import shutil
+import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -163,6 +165,22 @@ def test_several_objects_into_a_folder_go_through_pipes_and_links_too(work: Path
         check_whole("instrument", path.read_bytes())
     assert stat.S_ISFIFO((out / "main.o").stat().st_mode)
     assert (out / "two.o").is_symlink()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_waits_for_the_reader_of_a_pipe_is_ended_by_a_signal(number: int, work: Path) -> None:
+    """A trace, too, which has its own use for signals as long as it traces."""
+    os.mkfifo(work / "pipe")
+    words = [*OURS.split(), "trace", "-o", "pipe", "--", "sh", "-c", "echo over"]
+    with subprocess.Popen(words, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as trace:
+        assert trace.stdout is not None
+        assert trace.stdout.readline() == b"over\n"
+        deadline = time.monotonic() + 60
+        while trace.poll() is None and time.monotonic() < deadline:  # the first ones end the trace
+            trace.send_signal(number)
+            time.sleep(0.2)
+        assert trace.poll() in {-number, 128 + number}
+    assert sorted(path.name for path in work.glob("*pipe*")) == ["pipe"]
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if not name.startswith("cc ")])

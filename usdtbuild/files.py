@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # From this size on a file is mapped, and copied by the kernel, instead of being read into memory.
 MAPPED_FROM = 4 << 20
 _MOST_LINKS = 40  # as in path_resolution(7)
+_NO_READER = 6  # ENXIO
+_PATIENCE = 10  # seconds without progress
 
 
 class Opened:
@@ -349,7 +351,7 @@ def write_through(destination: Destination, content: bytes | bytearray) -> None:
         if destination.descriptor >= 0:
             _write_all(destination.descriptor, content, None)
             return
-        descriptor = posix.open(destination.path, posix.O_WRONLY | posix.O_CLOEXEC | posix.O_NOCTTY | posix.O_NOFOLLOW)
+        descriptor = _open_there(destination.path)
         try:
             _write_all(descriptor, content, None)
             if posix.fstat(descriptor).st_mode & 0o170000 == 0o100000:
@@ -358,6 +360,36 @@ def write_through(destination: Destination, content: bytes | bytearray) -> None:
             posix.close(descriptor)
     except OSError as error:
         raise destination.failed(error) from None
+
+
+def _open_there(path: str) -> int:
+    """Open what is there for writing. A pipe of ours waits for its reader; another user's is never waited for long.
+
+    Raises OSError.
+    """
+    flags = posix.O_WRONLY | posix.O_CLOEXEC | posix.O_NOCTTY | posix.O_NOFOLLOW | posix.O_NONBLOCK
+    while True:
+        try:
+            descriptor = posix.open(path, flags)
+        except OSError as error:
+            status = posix.lstat(path)
+            if error.errno != _NO_READER or status.st_mode & 0o170000 != 0o010000:
+                raise
+            if status.st_uid != posix.geteuid():
+                raise OSError(_NO_READER, "is a pipe of another user, and nobody reads it") from None
+            _wait(-1, 0.02)
+            continue
+        status = posix.fstat(descriptor)
+        if status.st_mode & 0o170000 != 0o010000 or status.st_uid == posix.geteuid():
+            posix.set_blocking(descriptor, True)
+        return descriptor
+
+
+def _wait(descriptor: int, seconds: float) -> bool:
+    """Wait until something can be written, but no longer; return whether it can. -1: only let time go by."""
+    from select import select
+
+    return bool(select([], [descriptor] if descriptor >= 0 else [], [], seconds)[1])
 
 
 class _Replacing:
@@ -489,6 +521,11 @@ def _copy_mapped(descriptor: int, source: Opened) -> None:
 def _write_all(descriptor: int, data: bytes | bytearray, offset: int | None) -> None:
     view = memoryview(data)
     while view:
-        done = posix.write(descriptor, view) if offset is None else posix.pwrite(descriptor, view, offset)
+        try:
+            done = posix.write(descriptor, view) if offset is None else posix.pwrite(descriptor, view, offset)
+        except BlockingIOError as error:  # another user's pipe, or one that somebody has made so
+            if not _wait(descriptor, _PATIENCE):
+                raise OSError(error.errno, f"nobody has read this pipe for {_PATIENCE} s") from None
+            continue
         offset = None if offset is None else offset + done
         view = view[done:]

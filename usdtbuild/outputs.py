@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 
+from .ending import hear, unhear
 from .errors import InputError, UsageError
 from .files import (
     SHARED,
@@ -125,14 +126,19 @@ class Outputs:
     def _commit(self, written: list[_Staged]) -> None:
         """Put everything in its place. Raises InputError, with everything back where it was.
 
-        What goes through a pipe or to a device can't be taken back, and so goes first. Signals wait until all is done.
+        What goes through a pipe or to a device can't be taken back, and so goes first; it may wait for who reads it,
+        and signals end that. While the others are renamed signals wait.
         """
+        through = [each for each in written if not each.destination.beside]
+        handlers = hear() if through else []
+        try:
+            for each in through:
+                with open(each.path, "rb") as file:
+                    write_through(each.destination, file.read())
+        finally:
+            unhear(handlers)
         before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _ENDING)
         try:
-            for each in written:
-                if not each.destination.beside:
-                    with open(each.path, "rb") as file:
-                        write_through(each.destination, file.read())
             _replace_all([each for each in written if each.destination.beside])
         finally:
             _signal.pthread_sigmask(_signal.SIG_SETMASK, before)

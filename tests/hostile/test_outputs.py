@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from usdtbuild import files
 from usdtbuild.errors import InputError
 from usdtbuild.outputs import Outputs
 
@@ -128,6 +129,35 @@ def test_their_links_lead_to_their_own_folders_only(
     link_of_theirs(theirs / "good", within)
     assert written(name, theirs / "good" / f"out{suffix}").code == 0
     assert (within / f"out{suffix}").stat().st_size
+
+
+@pytest.fixture
+def pipe_of_theirs(theirs: Path) -> Path:
+    path = theirs / "pipe.jsonl"
+    os.mkfifo(path, 0o600)
+    os.chown(path, NOBODY, NOBODY)
+    return path
+
+
+@pytest.mark.parametrize("name", ["header", "instrument", "trace", "count", "cc"])
+def test_a_pipe_of_theirs_that_nobody_reads_is_an_error(name: str, pipe_of_theirs: Path, written: Any) -> None:
+    said = written(name, pipe_of_theirs)
+    assert (said.code, "pipe of another user, and nobody reads it" in said.err) == (1, True), said
+
+
+def test_who_opens_a_pipe_of_theirs_and_does_not_read_it_is_not_waited_for(
+    pipe_of_theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_PATIENCE", 0.1)
+    reader = os.open(pipe_of_theirs, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(InputError, match=r"nobody has read this pipe for 0\.1 s"):
+            files.write_whole(str(pipe_of_theirs), b"x" * 1_000_000)
+        os.read(reader, 1_000_000)
+        files.write_whole(str(pipe_of_theirs), b"short")
+        assert os.read(reader, 100) == b"short"
+    finally:
+        os.close(reader)
 
 
 @pytest.mark.parametrize("when", ["before it is written", "before it is in its place"])
