@@ -40,9 +40,11 @@ _BINARIES, _SMALLEST = (b"\x7fELF", b"!<arch>\n", b"!<thin>\n"), 52
 _GONE = os.strerror(errno.ENOENT).lower()
 _LONGEST, _PATH = 1 << 16, 1 << 12  # bytes of an answer, of a path
 _CHILD = "the process that reads files"
-# How often the child is looked at while it says nothing, in seconds, and how often in a row it may be found stopped.
-# Ctrl-Z stops us with it, but other processes of its user can stop it alone.
-_TICK, _TICKS = 1.0, 5
+# For how many seconds in all others may stop the child while we run, and how often it is looked at while it says
+# nothing. Ctrl-Z stops us, too: if more than _OURS seconds have gone, we were stopped ourselves.
+_PATIENCE, _TICK, _OURS = 5.0, 1.0, 2.0
+# What a process says that has too little of something.
+_TOO_LITTLE = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 class _Here:
@@ -228,10 +230,10 @@ class _Parent:
         self._walks: dict[str, Iterator[tuple[str, int] | InputError]] = {}
         self.mapped: list[tuple[str, int, int]] = []  # large files: path, descriptor, size
 
-    def serve(self, child: socket.socket, pid: int) -> None:
+    def serve(self, child: socket.socket, heard: _Heard) -> None:
         """Answer until the child asks no more. Raises InputError."""
         child.settimeout(_TICK)  # who asks and never listens isn't waited for
-        while question := _heard(pid, child.fileno(), child.recv):
+        while question := heard.next(child.fileno(), child.recv):
             kind, path = question[:1], os.fsdecode(question[1:])
             try:
                 found, descriptor = self._open(kind, path)
@@ -270,8 +272,8 @@ class _Parent:
         return -1
 
     def cut_short(self) -> str:
-        """Return the file that is shorter now than when it was opened."""
-        return next((path for path, descriptor, size in self.mapped if os.fstat(descriptor).st_size < size), "a file")
+        """Return the file that is shorter now than when it was opened, '' if there is none."""
+        return next((path for path, descriptor, size in self.mapped if os.fstat(descriptor).st_size < size), "")
 
 
 def _start(body: Callable[[socket.socket], int], lowered: bool) -> tuple[int, socket.socket]:
@@ -296,26 +298,45 @@ def _start(body: Callable[[socket.socket], int], lowered: bool) -> tuple[int, so
         os._exit(code)
 
 
-def _heard(pid: int, descriptor: int, take: Callable[[int], bytes]) -> bytes:
-    """Return what a child says next, nothing if it has closed its end. Raises InputError."""
-    poll, stopped = select.poll(), 0
-    poll.register(descriptor, select.POLLIN)
-    while not poll.poll(_TICK * 1000):
-        with contextlib.suppress(OSError):
-            is_stopped = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
-            stopped = stopped + 1 if is_stopped else 0
-        if stopped == _TICKS:
-            os.kill(pid, signal.SIGKILL)
-            raise InputError(_CHILD, "is kept from running by a signal (SIGSTOP)")
-    return take(_LONGEST)
+class _Heard:
+    """What a child says. It may be kept from running by others' signals for `_PATIENCE` seconds in all."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._stopped = pid, 0.0
+
+    def next(self, descriptor: int, take: Callable[[int], bytes]) -> bytes:
+        """Return what it says next, nothing if it has closed its end. Raises InputError."""
+        poll, said = select.poll(), False
+        poll.register(descriptor, select.POLLIN)
+        while not said:
+            since = time.monotonic()
+            said = bool(poll.poll(_TICK * 1000))
+            took = time.monotonic() - since
+            if self._was_stopped() and took < _OURS:
+                self._stopped += took
+            if self._stopped >= _PATIENCE:
+                os.kill(self._pid, signal.SIGKILL)
+                raise InputError(_CHILD, "is kept from running by a signal (SIGSTOP)")
+        return take(_LONGEST)
+
+    def _was_stopped(self) -> bool:
+        """Whether it is stopped, or has been continued since this was last asked."""
+        try:
+            is_stopped = os.waitid(os.P_PID, self._pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+            return bool(os.waitid(os.P_PID, self._pid, os.WCONTINUED | os.WNOHANG) or is_stopped)
+        except ChildProcessError:
+            return False
 
 
 def _ended(pid: int) -> int:
     """Return the status of a child that says nothing more. If it is kept from its end, it is killed."""
-    for _ in range(1000 * _TICKS):
+    spent = 0.0
+    while spent < _PATIENCE:
+        since = time.monotonic()
         if (found := os.waitpid(pid, os.WNOHANG))[0]:
             return found[1]
-        time.sleep(_TICK / 1000)
+        time.sleep(0.001)
+        spent += min(time.monotonic() - since, _TICK)  # more if we were stopped, too
     os.kill(pid, signal.SIGKILL)
     return os.waitpid(pid, 0)[1]
 
@@ -343,28 +364,32 @@ def look(
 
     def command() -> int:
         try:
-            give_up(whose)
+            give_up(whose, alone=True)
             return run() or 0
         except UsdtError as error:
-            sys.stderr.write(shown(f"usdtbuild: {error}\n"))
-            return error.exit_code
+            told = error
+        except (MemoryError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in _TOO_LITTLE:
+                raise
+            told = _too_little(error)
+        sys.stderr.write(shown(f"usdtbuild: {told}\n"))
+        return told.exit_code
 
     sys.stdout.flush()
     pid, asked = _start(lambda _: ending.ended(command, "usdtbuild"), whose is not None)
     try:
-        parent.serve(asked, pid)
+        parent.serve(asked, _Heard(pid))
     except BaseException:
         os.kill(pid, signal.SIGTERM)
         raise
     finally:
         status = _ended(pid)
     code = os.waitstatus_to_exitcode(status)
-    if code == -signal.SIGBUS:
-        raise InputError(parent.cut_short(), "was cut short while it was read", "try again when nobody changes it")
-    if code < 0:  # end as the child has
-        with contextlib.suppress(OSError):
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
+    if code == -signal.SIGBUS and (path := parent.cut_short()):
+        raise InputError(path, "was cut short while it was read", "try again when nobody changes it")
+    if code < 0 or code == ending.INTERRUPTED:  # what somebody sends us, too, has ended us
+        number = -code if code < 0 else signal.SIGINT
+        raise InputError(_CHILD, f"was ended by signal {number} ({signal.strsignal(number)})")
     return code
 
 
@@ -407,19 +432,19 @@ def apart(user: User | None, read: Callable[[Callable[[], None] | None], Any]) -
     source, sink = os.pipe()
 
     def answer(asking: socket.socket) -> int:
-        said = _answer(lambda: read(lambda: give_up(whose)))
+        said = _answer(lambda: read(lambda: give_up(whose, alone=True)))
         asking.close()
-        with open(sink, "wb") as file:  # noqa: PTH123 - a descriptor
-            pickle.dump(said, file, pickle.HIGHEST_PROTOCOL)
+        with contextlib.suppress(OSError, MemoryError), open(sink, "wb") as file:  # noqa: PTH123 - a descriptor
+            pickle.dump(said, file, pickle.HIGHEST_PROTOCOL)  # of which the parent may have had enough
         return 0
 
     pid, asked = _start(answer, whose is not None)
     os.close(sink)
-    said = bytearray()
+    said, heard = bytearray(), _Heard(pid)
     try:
         with asked, open(source, "rb", 0) as file:  # noqa: PTH123
-            _Parent((), ("/",) if user is None else ()).serve(asked, pid)
-            while len(said) <= ANSWER and (piece := _heard(pid, source, file.read)):
+            _Parent((), ("/",) if user is None else ()).serve(asked, heard)
+            while len(said) <= ANSWER and (piece := heard.next(source, file.read)):
                 said += piece
     except BaseException:  # such as the front's end: nobody waits for what it reads
         os.kill(pid, signal.SIGKILL)
@@ -446,3 +471,11 @@ def _answer(read: Callable[[], Any]) -> tuple[str, Any]:
         return "input", (error.where, error.what, error.cure)
     except OSError as error:
         return "system", (error.errno, error.strerror, error.filename)
+    except MemoryError as error:
+        told = _too_little(error)
+        return "input", (told.where, told.what, told.cure)
+
+
+def _too_little(error: MemoryError | OSError) -> InputError:
+    what = "cannot allocate memory" if isinstance(error, MemoryError) else (error.strerror or str(error)).lower()
+    return InputError(_CHILD, what, "it may have a limit (ulimit -a)")

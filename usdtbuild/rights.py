@@ -7,6 +7,7 @@ gives its rights up first (docs/security.md).
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import pwd
 import struct
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 # <linux/prctl.h>, <linux/capability.h>
 _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _CLEAR_ALL = 38, 47, 4
 _CAPABILITY_VERSION = 0x20080522
+# Numbers of users that nobody has: less than 2^31, and more than what systemd, containers and directory services hand
+# out (https://systemd.io/UIDS-GIDS; sssd's end at 2,000,200,000). With its own number added, each process has one.
+_ALONE = 0x7A00_0000
 _CURE = "--user root keeps root's rights"
 
 
@@ -66,13 +70,23 @@ def chosen(name: str) -> User | None:
 
 
 def nobody(kept: Callable[[str], None] | None = None) -> User | None:
-    """Return the user who has no rights, for root; None where he can't be one who runs us: `kept` is told why."""
+    """Return a user who has no rights, for root; None where he can't be one who runs us: `kept` is told why.
+
+    He is in the group of `nobody`, and has no other processes than ours, so nobody else may slow these down. Where
+    there are no numbers for that, in a container perhaps, he is `nobody`.
+    """
     if os.geteuid():
         return None
     try:
         entry = pwd.getpwnam("nobody")
-        user = User(entry.pw_uid, entry.pw_gid, entry.pw_name, entry.pw_dir)
-        _check_reach(user)
+        user = User(_ALONE + os.getpid(), entry.pw_gid, entry.pw_name, entry.pw_dir)
+        try:
+            _check_reach(user)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            user = user._replace(uid=entry.pw_uid)
+            _check_reach(user)
     except (KeyError, InputError, OSError) as error:
         if kept is not None:
             kept(f"{error.where} {error.what}" if isinstance(error, InputError) else str(error))
@@ -97,9 +111,12 @@ def effective() -> int:
     return int(next((line.split()[1] for line in lines if line.startswith("CapEff:")), "0"), 16)
 
 
-def give_up(user: User | None) -> None:
+def give_up(user: User | None, *, alone: bool = False) -> None:
     """Give up, for good, what `user` hasn't got: root's user and groups, all capabilities, and those that programs
-    give. Without a user only capabilities of one who isn't root go. Raises InputError."""
+    give. Without a user only capabilities of one who isn't root go. Raises InputError.
+
+    `alone`: the user's other processes can't send this one signals, set its limits or trace it.
+    """
     if not can_be_given_up(user):
         return
     libc = ctypes.CDLL(None, use_errno=True)
@@ -108,7 +125,7 @@ def give_up(user: User | None) -> None:
             _check_reach(user)
             os.setgroups([])
             os.setresgid(user.gid, user.gid, user.gid)
-            os.setresuid(user.uid, user.uid, user.uid)
+            _become(user.uid, _ALONE + os.getpid() if alone else user.uid)
         _check(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         libc.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
         header, none = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
@@ -116,6 +133,16 @@ def give_up(user: User | None) -> None:
     except OSError as error:
         why = f"{(error.strerror or str(error)).lower()}, which takes CAP_SETUID and CAP_SETGID"
         raise InputError("rights", f"can't be given up: {why}", _CURE) from None
+
+
+def _become(uid: int, real: int) -> None:
+    """Use files as one user does, and be another's, who may send signals: kill(2), prlimit(2). Raises OSError."""
+    try:
+        os.setresuid(real, uid, real)
+    except OSError as error:
+        if error.errno != errno.EINVAL or real == uid:
+            raise
+        os.setresuid(uid, uid, uid)  # a container that hasn't got this number
 
 
 def _check(result: int) -> None:

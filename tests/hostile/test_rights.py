@@ -6,6 +6,7 @@ The user is `daemon`, whom every Linux system has.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pickle
 import pty
@@ -33,7 +34,7 @@ from usdtbuild.tracing.model import Refusal
 from usdtbuild.tracing.selection import Wanted
 from usdtbuild.tracing.session import Session
 
-from .conftest import ROOT
+from .conftest import NOBODY, ROOT
 
 USER = pwd.getpwnam("daemon")
 SUDO = {"SUDO_UID": str(USER.pw_uid), "SUDO_GID": str(USER.pw_gid)}
@@ -174,39 +175,141 @@ WHO = {"sudo": (SUDO, "", "daemon"), "root": ({}, "", "nobody"), "named": (SUDO,
        "kept": (SUDO, "root", "root")}  # fmt: skip
 
 
+class Waiting:
+    """A command that is to read a pipe into which nobody has written yet, as root; for use in a `with`."""
+
+    def __init__(self, words: tuple[str, ...], who: str, everybodys: Any, folder: Path) -> None:
+        environment, named, expected = WHO[who]
+        self.user, self.pipe = pwd.getpwnam(expected), folder / "pipe"
+        os.mkfifo(self.pipe, 0o600)
+        self._writer = os.open(self.pipe, os.O_RDWR)
+        self._command = subprocess.Popen(
+            [everybodys.path, "-m", "usdtbuild", *words, *(["--user", named] if named else []), str(self.pipe)],
+            env={**everybodys.environment, **environment},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    @property
+    def child(self) -> int:
+        """The process that reads; it has given its rights up."""
+        children = Path(f"/proc/{self._command.pid}/task/{self._command.pid}/children")
+        while self._command.poll() is None:
+            for pid in children.read_text().split():
+                with contextlib.suppress(OSError):
+                    if status(pid)["NoNewPrivs"] == ["1"] or not self.user.pw_uid:
+                        return int(pid)
+            time.sleep(0.01)
+        pytest.fail(f"it has ended: {self._command.communicate()[0]!r}")
+
+    def goes_on(self, data: bytes) -> str:
+        """Write the data; return what the command says."""
+        reader = os.open(self.pipe, os.O_WRONLY)
+        os.close(self._writer)
+        self._writer = -1
+        with contextlib.suppress(BrokenPipeError):
+            while data:
+                data = data[os.write(reader, data) :]
+        os.close(reader)
+        return self._command.communicate(timeout=60)[0].decode()
+
+    def __enter__(self) -> Waiting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self._writer)  # so the process that reads comes to its end
+        self._command.kill()
+        self._command.communicate()
+
+
+def assert_nobodys(uid: int) -> None:
+    """Check that it isn't the number of a user that systems, containers or directory services hand out."""
+    assert 2_000_200_000 < uid < 1 << 31
+    with pytest.raises(KeyError):
+        pwd.getpwuid(uid)
+
+
 @pytest.mark.parametrize("who", WHO)
 @pytest.mark.parametrize("words", LOOKING, ids="-".join)
 def test_files_are_read_without_rights(
     words: tuple[str, ...], who: str, forged: Any, folder: Path, everybodys: Any
 ) -> None:
-    environment, named, expected = WHO[who]
-    user = pwd.getpwnam(expected)
-    pipe = folder / "pipe"
-    os.mkfifo(pipe, 0o600)
-    writer = os.open(pipe, os.O_RDWR)  # so it waits for more when it is to read
-    with subprocess.Popen(
-        [everybodys.path, "-m", "usdtbuild", *words, *(["--user", named] if named else []), str(pipe)],
-        env={**everybodys.environment, **environment},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
-    ) as command:  # fmt: skip
-        seen: dict[str, list[str]] = {}
-        while command.poll() is None and (not seen or seen["Uid"][0] != str(user.pw_uid)):
-            children = Path(f"/proc/{command.pid}/task/{command.pid}/children").read_text().split()
-            seen = status(children[0]) if children else {}
-            time.sleep(0.01)
-        if seen and user.pw_uid:
+    with Waiting(words, who, everybodys, folder) as waiting:
+        seen, user = status(waiting.child), waiting.user
+        if user.pw_uid:
             assert {seen[f"Cap{which}"][0].strip("0") for which in ("Inh", "Prm", "Eff", "Amb")} == {""}
             assert (seen["Gid"], seen["Groups"]) == ([str(user.pw_gid)] * 4, [])
-            while seen["NoNewPrivs"] != ["1"]:
-                seen = status(children[0])
-        reader = os.open(pipe, os.O_WRONLY)
-        os.close(writer)
-        os.write(reader, forged(b"tick").read_bytes()[:60000])
-        os.close(reader)
-        said = command.communicate(timeout=60)[0]
-    assert seen, said
+            real, effective, saved, for_files = map(int, seen["Uid"])
+            assert (real, for_files) == (saved, effective)
+            assert_nobodys(real)
+            if who == "root":
+                assert_nobodys(effective)
+            else:
+                assert effective == user.pw_uid
+            assert seen["NoNewPrivs"] == ["1"]
+        else:
+            assert seen["Uid"] == ["0"] * 4
+        said = waiting.goes_on(forged(b"tick").read_bytes()[:60000])
     assert "Traceback" not in said
-    assert str(pipe) in said
+    assert str(waiting.pipe) in said
+
+
+# What a process can do to another of its user, by name: `resource`, `os` and a process are there.
+DONE_TO_OTHERS = {
+    "kill": "os.kill(pid, 0)",
+    "prlimit": "resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, 3))",
+    "mem": "open(f'/proc/{pid}/mem', 'rb')",
+    "oom": "open(f'/proc/{pid}/oom_score_adj', 'w')",
+    "nice": "os.setpriority(os.PRIO_PROCESS, pid, 19)",
+    "idle": "os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))",
+    "affinity": "os.sched_setaffinity(pid, os.sched_getaffinity(0))",
+}
+
+
+@pytest.mark.parametrize("who", ["root", "named", "sudo"])
+def test_no_other_process_can_disturb_who_reads(who: str, forged: Any, folder: Path, everybodys: Any) -> None:
+    with Waiting(("list",), who, everybodys, folder) as waiting:
+        user = waiting.user
+        for name, text in DONE_TO_OTHERS.items():
+            if who != "root" and name in {"nice", "idle", "affinity"}:
+                continue  # they ask who uses files, which is one's own user here
+            done = subprocess.run(
+                [everybodys.path, "-c", f"import os, resource\npid = {waiting.child}\n{text}"],
+                capture_output=True, text=True, check=False, user=user.pw_uid, group=user.pw_gid, extra_groups=[],
+            )  # fmt: skip
+            assert done.stderr.splitlines()[-1].startswith("PermissionError"), name
+        assert "victim:tick" in waiting.goes_on(forged(b"tick").read_bytes())
+
+
+# Runs a command line in a container that has as many users as many have: 2^16.
+CONTAINED = """
+import ctypes, os, sys
+us, they = os.pipe(), os.pipe()
+pid = os.fork()
+if not pid:
+    found = ctypes.CDLL(None, use_errno=True).unshare(0x10000000)  # CLONE_NEWUSER
+    os.write(us[1], b"%d" % (found == 0))
+    os.read(they[0], 1)
+    os.setresgid(0, 0, 0)
+    os.setresuid(0, 0, 0)
+    os.execv(sys.argv[1], sys.argv[1:])
+if os.read(us[0], 1) == b"1":
+    for name in ("uid_map", "gid_map"):
+        with open(f"/proc/{pid}/{name}", "w") as file:
+            file.write("0 0 65536")
+    os.write(they[1], b"1")
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_a_container_of_few_users_has_nobody_to_read(folder: Path, everybodys: Any) -> None:
+    program = [everybodys.path, "-c", "import os\nfrom usdtbuild import apart\n"
+               "apart.look('', [], lambda: print(os.getresuid()))"]  # fmt: skip
+    done = subprocess.run([everybodys.path, "-c", CONTAINED, *program], env=everybodys.environment,
+                          cwd=folder, capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    if done.returncode and not done.stderr:
+        pytest.skip("this machine has no user namespaces")
+    assert done.stdout == f"{(NOBODY,) * 3}\n", done
 
 
 def at_a_terminal(*words: str, path: str = "") -> str:
@@ -358,25 +461,24 @@ def test_files_are_opened_with_rights_and_read_without(tmp_path: Path, user: rig
             try:
                 secret.read_text()
             except PermissionError:
-                return Refusal(file.read(), f"{os.getresuid()} {os.getgroups()}")
+                return Refusal(file.read(), f"{os.geteuid()} {os.getgroups()}")
         return Refusal("read again", "")
 
     found = apart.apart(user, read)
-    uid = user.uid
-    assert found == Refusal("x", f"({uid}, {uid}, {uid}) []")
+    assert found == Refusal("x", f"{user.uid} []")
     assert os.getresuid() == (0, 0, 0)
 
 
-def test_a_trace_of_root_s_reads_files_as_nobody(user: rights.User) -> None:
+def test_a_trace_of_root_s_reads_files_without_any_user(user: rights.User) -> None:
     del user  # it lets the tests' own Python pass
 
     def read(opened: Callable[[], None] | None) -> Refusal:
         assert opened is not None
         opened()
-        return Refusal(str(os.getresuid()), "")
+        return Refusal(" ".join(map(str, os.getresuid())), "")
 
-    uid = pwd.getpwnam("nobody").pw_uid
-    assert apart.apart(rights.chosen("root"), read) == Refusal(f"({uid}, {uid}, {uid})", "")
+    for uid in map(int, apart.apart(rights.chosen("root"), read).what.split()):
+        assert_nobodys(uid)
 
 
 def test_build_commands_write_as_who_runs_them(command: Any, tmp_path: Path) -> None:
@@ -437,8 +539,9 @@ def stop(*_: Any) -> None:
 def test_who_stops_the_process_that_reads_does_not_stop_us(
     moment: str, user: rights.User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process of the same user can, as `nobody` can whose programs root looks at."""
+    """In containers of few users another process of `nobody` can."""
     monkeypatch.setattr(apart, "_TICK", 0.02)
+    monkeypatch.setattr(apart, "_PATIENCE", 0.2)
     read = stop if moment == "while it reads" else lambda _: Refusal("", "")
     if moment == "while it answers":
         monkeypatch.setattr(pickle, "dump", lambda _, file, __: stop(file.write(b"("), file.flush()))
@@ -450,21 +553,90 @@ def test_who_stops_the_process_that_reads_does_not_stop_us(
         apart.apart(user, read)
 
 
-STOPPED = """
-import os, signal, sys
+def stopped_now_and_then(opened: Callable[[], None] | None) -> Refusal:
+    """Ask for files; a process of the same user stops this one again and again, and lets it go on for a moment."""
+    assert opened is not None
+    opened()
+    reader = os.getpid()
+    if not os.fork():
+        while os.getppid() == reader:
+            for number, seconds in ((signal.SIGSTOP, 0.05), (signal.SIGCONT, 0.002)):
+                os.kill(reader, number)
+                time.sleep(seconds)
+        os._exit(0)
+    for _ in range(10_000):
+        time.sleep(0.001)
+        apart.open_binary("/bin/sh")
+    return Refusal("it has come to its end", "")
+
+
+def test_who_is_stopped_now_and_then_has_no_more_time(user: rights.User, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As often as it is found running, and whatever it asks meanwhile."""
+    monkeypatch.setattr(apart, "_TICK", 0.02)
+    monkeypatch.setattr(apart, "_PATIENCE", 0.2)
+    with pytest.raises(InputError, match="is kept from running"):
+        apart.apart(user, stopped_now_and_then)
+
+
+def test_who_is_stopped_with_us_has_all_his_time(user: rights.User, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Ctrl-Z, more often than others may stop it."""
+    monkeypatch.setattr(apart, "_PATIENCE", 0.2)
+    hours = itertools.count(step=3600)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(hours)))
+
+    def read(_: Any) -> Refusal:
+        for _ in range(5):
+            if not (helper := os.fork()):
+                time.sleep(0.01)
+                os.kill(os.getppid(), signal.SIGCONT)
+                os._exit(0)
+            stop()
+            os.waitpid(helper, 0)
+            apart.open_binary("/bin/sh")
+        return Refusal("it has come to its end", "")
+
+    assert apart.apart(user, read).what == "it has come to its end"
+
+
+# What becomes of the process that reads while it reads -> what the command says. It does to itself what others could.
+ENDS = {
+    "os.kill(os.getpid(), signal.SIGSTOP)": "is kept from running by a signal (SIGSTOP)",
+    "os.kill(os.getpid(), signal.SIGKILL)": "was ended by signal 9 (Killed)",
+    "os.kill(os.getpid(), signal.SIGBUS)": "was ended by signal 7 (Bus error)",
+    "os.kill(os.getpid(), signal.SIGTERM)": "was ended by signal 15 (Terminated)",
+    "os.kill(os.getpid(), signal.SIGINT)": "was ended by signal 2 (Interrupt)",
+    "os.kill(os.getpid(), signal.SIGRTMAX - 1)": "was ended by signal 63 (Real-time signal 29)",
+    "resource.prlimit(0, resource.RLIMIT_AS, (1 << 20, 1 << 20)); bytearray(8 << 20)":
+        "cannot allocate memory; it may have a limit (ulimit -a)",
+    "resource.prlimit(0, resource.RLIMIT_NOFILE, (3, 3)); open('/dev/null')":
+        "too many open files; it may have a limit (ulimit -a)",
+}  # fmt: skip
+ENDED = """
+import os, resource, signal, sys
 from usdtbuild import apart, cli
 from usdtbuild.commands import list_
-apart._TICK = 0.02
-list_.inspect = lambda _: os.kill(os.getpid(), signal.SIGSTOP)
+apart._TICK, apart._PATIENCE = 0.02, 0.2
+def inspect(image):
+    DONE
+list_.inspect = inspect
 sys.exit(cli.main())
 """
 
 
-def test_a_command_whose_reader_is_stopped_says_so(forged: Any) -> None:
-    words = [sys.executable, "-c", STOPPED, "list", str(forged(b"tick"))]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stderr == "usdtbuild: the process that reads files: is kept from running by a signal (SIGSTOP)\n"
-    assert (done.returncode, done.stdout) == (1, "")
+@pytest.mark.parametrize("done", ENDS)
+def test_whatever_becomes_of_who_reads_is_one_clear_error(done: str, forged: Any) -> None:
+    words = [sys.executable, "-c", ENDED.replace("DONE", done), "list", str(forged(b"tick"))]
+    said = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert said.stderr == f"usdtbuild: the process that reads files: {ENDS[done]}\n"
+    assert (said.returncode, said.stdout) == (1, "")
+
+
+def test_who_has_too_little_memory_to_answer_is_one_clear_error(user: rights.User) -> None:
+    def read(_: Any) -> Any:
+        return bytearray(1 << 60)
+
+    with pytest.raises(InputError, match=r"^the process that reads files: cannot allocate memory"):
+        apart.apart(user, read)
 
 
 @pytest.mark.parametrize("error", [InputError("file", "is bad", "mend it"), PermissionError(13, "no", "/x")])
