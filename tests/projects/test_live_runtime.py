@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -98,8 +99,12 @@ def test_meson_dependency(run: Any, need: Any, tmp_path: Path, environment: dict
     project = tmp_path / "project"
     shutil.copytree(SAMPLE, project)
     (project / "shop.d").rename(project / "shop_probes.d")
-    (project / "meson.build").write_text(MESON)
     run(sys.executable, "-m", "usdtbuild", "vendor", "meson", cwd=project, env=environment)
+    (project / "meson.build").write_text(MESON.partition("live = ")[0])
+    run(meson, "setup", "without", cwd=project, env=environment)
+    compiled = json.loads((project / "without/compile_commands.json").read_text())
+    assert [one["file"] for one in compiled] == ["../shop.c"]
+    (project / "meson.build").write_text(MESON)
     run(meson, "setup", "build", cwd=project, env=environment)
     out = run(meson, "test", "-C", "build", cwd=project, env=environment).stdout
     assert re.search(r"^Ok: +2 *$", out, re.MULTILINE)

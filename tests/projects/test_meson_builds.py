@@ -473,7 +473,8 @@ def words_for_compilers(project: MesonProject) -> list[str]:
 
 def test_vendored_copy_and_pkg_config_file_name_the_version() -> None:
     for path, pattern in (
-        ("meson/meson.build", r"version: '(.+)'"),
+        ("meson/meson.build", r"  version: '(.+)'"),
+        ("meson/live/meson.build", r"  version: '(.+)'"),
         ("usdtbuild/pkgconfig/usdtbuild.pc", r"Version: (.+)"),
     ):
         found = re.search(pattern, (ROOT / path).read_text())

@@ -32,7 +32,8 @@ KINDS = {
         {
             **{f"meson/{name}": f"usdtbuild/{name}" for name in ("meson.build", "meson_options.txt")},
             "meson/dependency/meson.build": "usdtbuild/dependency/meson.build",
-            "meson/usdtbuild.wrap": "usdtbuild.wrap",
+            **{f"meson/live/{name}": f"usdtbuild-live/{name}" for name in ("meson.build", "meson_options.txt")},
+            **{f"meson/{name}": name for name in ("usdtbuild.wrap", "usdtbuild-live.wrap")},
         },
         "usdt",
     ),
@@ -58,7 +59,8 @@ def command(kind: str, folder: str) -> None:
     \b
       cmake       USDTBuild.cmake, in place of find_package(USDTBuild): with committed
                   headers, the project builds where usdtbuild isn't installed
-      meson       the subproject usdtbuild, for other formats than SDT notes
+      meson       the subprojects usdtbuild, for other formats than SDT notes, and
+                  usdtbuild-live, the runtime
       autotools   usdtbuild.m4, with the macro USDT_PROBES
 
     DIR is cmake, subprojects or m4 by default. A copy of an earlier version is replaced, so run this again after an
