@@ -197,7 +197,7 @@ PRINTERS = {
     "commands.say", "commands.rich_table", "commands.progress", "apart", "cli", "dtrace", "ending", "meson_wrapper",
     "commands.functions", "commands.verify", "commands.dof", "commands.hook", "launcher",
     "setuptools_ext", "compilers.preprocess", "instrument.fast", "provider.check", "provider.fast",
-    "provider.generate", "tracing.outputs.choose",
+    "provider.generate", "tracing.outputs.choose", "tracing.outputs.top",
 }  # fmt: skip
 PRINTING = re.compile(r"click\.s?echo\(|click\.style\(|^ *print\(|sys\.std(out|err)\.write\(|\bConsole\(", re.MULTILINE)
 

@@ -41,7 +41,7 @@ _GROUPS = {
 }  # fmt: skip
 
 
-class _Ordered(click.Command):
+class Ordered(click.Command):
     """A command that remembers in which order patterns were given, for `command`, and whose help has headings."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -70,7 +70,7 @@ class _Ordered(click.Command):
 
 @click.command(
     name="trace",
-    cls=_Ordered,
+    cls=Ordered,
     short_help="See probes and functions of a program fire, with their arguments.",
     context_settings={"allow_interspersed_args": False},
 )
@@ -168,6 +168,7 @@ def command(
     every: float | None,
     as_json: bool,
     argv: tuple[str, ...],
+    screen: bool = False,
 ) -> None:
     """See a program's probes fire, from its start or while it runs, without root.
 
@@ -184,7 +185,7 @@ def command(
     again = every is not None or as_json
     counting = count or (again and not (histogram or by or sum_of or latency))
     wishes = Wishes(counting, histogram or "", by or "", sum_of or "", latency, key or "", top or 0, outputs,
-                    _heading(pid, argv, remote, words)[:200], live=not argv, every=again, json=as_json,
+                    _heading(pid, argv, remote, words)[:200], live=not argv, every=again, json=as_json, screen=screen,
                     folded=not (probes or functions or calls or exclude or modules))  # fmt: skip
     sieve = _sieve(wanted_hits, string_size)
     probes = probes or (latency if latency and not functions and not calls else ())
@@ -198,7 +199,8 @@ def command(
     job = Job(wanted, engine=engine, pid=pid or 0, argv=argv, cwd=str(Path.cwd()), env=dict(os.environ), remote=remote,
               emulator=words, sysroot=sysroot, string_size=string_size, buffer_size=buffer << 20, trap_functions=trap,
               children=not no_children, hold=True, duration=math.inf if duration is None else duration,
-              user=whose, as_user=bool(user), every=math.inf if every is None else every)  # fmt: skip
+              user=whose, as_user=bool(user), every=math.inf if every is None else every,
+              silent=screen and sys.stdout.isatty())  # fmt: skip
     if report or graph:
         end(_show_calls(job, report, graph, top, duration))
     end(run(job, wishes, sieve, Until(duration, limit, verbose, require_hits)))

@@ -38,6 +38,7 @@ class Job(NamedTuple):
     read files, None if ours must; `as_user`: the program that is started is that user's, too. `measures`: like
     `where`, what of hits is added up. `hold`: a program that is started waits, armed and before its own first
     instruction, until the front says GO. `every`: how far it is, is told so often (seconds).
+    `silent`: a program that is started reads nothing, and what it writes is lost; somebody else has the terminal.
     """
 
     wanted: Wanted
@@ -64,6 +65,7 @@ class Job(NamedTuple):
     measures: tuple[Measure, ...] = ()
     hold: bool = False
     every: float = math.inf
+    silent: bool = False
 
     @property
     def evaluates(self) -> bool:

@@ -219,9 +219,11 @@ class Worker:
         """Start the program; return whether it has begun before somebody wanted it to end."""
         wish = self.wish
         become = wish.user.become if wish.user is not None and wish.as_user else int
-        child = Spawned(
-            wish.argv, wish.cwd, wish.env, group=wish.group, mask=self.mask, before=become, deaf=self.deaf
-        )  # fmt: skip
+        with Path(os.devnull).open("r+b") as nowhere:
+            child = Spawned(
+                wish.argv, wish.cwd, wish.env, group=wish.group, mask=self.mask, before=become, deaf=self.deaf,
+                streams=[nowhere] * 3 if wish.silent else (),
+            )  # fmt: skip
         self.processes.main = child.pid
         self.tracees.seize(child.pid, FOLLOW)
         self._listen()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..measures import Tables
     from ..model import Event, Report, Target, Totals, Value
 
+_ROWS = 20
 _MOST_VALUES = 1_000_000  # different values of one target; some 100 MB
 _OWN = {THREAD: -1, PROCESS: -2}  # what stands for the place of a key that every hit has
 _NUMBER = Argument("", "", 4, False, INTEGER)
@@ -28,8 +29,9 @@ class By:
 
     needs = KEYS
 
-    def __init__(self, stream: IO[str], name: str, top: int = 20, of: str = "") -> None:
-        """`name` is the key's argument, THREAD or PROCESS; '': all hits of a target together."""
+    def __init__(self, stream: IO[str], name: str, top: int = 0, of: str = "") -> None:
+        """`name` is the key's argument, THREAD or PROCESS; '': all hits of a target together. `top`: so many rows, 0
+        for the usual number, and for all in `rows`."""
         self._stream, self._name, self._top, self._of = stream, name, top, of
         self._targets: Sequence[Target] = ()
         self._places: dict[int, int] = {}
@@ -128,7 +130,7 @@ class By:
         found = []
         for number, heading in self._headings().items():
             rest = self._rest.get(number, Cell())
-            shown: list[tuple[str | None, Cell]] = [*self._sorted(number)[: self._top]]
+            shown: list[tuple[str | None, Cell]] = [*self._sorted(number)[: self._top or None]]
             for key, cell in [*shown, (None, rest)] if rest.count else shown:
                 row = Row(heading, key, cell.count, self._name, self._of)
                 most = None if self._is_part else cell.most
@@ -152,12 +154,13 @@ class By:
         values = f"{len(seen)} values" if len(seen) != 1 else "1 value"
         by = f" by {self._name}" if self._of else ""
         self._stream.write(f"{heading}{by}: {values} in {total} hits{lost_too(report, number)}\n")
-        lines = [(cell, shown) for shown, cell in rows[: self._top]]
+        most = self._top or _ROWS
+        lines = [(cell, shown) for shown, cell in rows[:most]]
         left = Cell()
-        for _, cell in rows[self._top :]:
+        for _, cell in rows[most:]:
             left.plus(cell)
         if left.count:
-            lines.append((left, f"in {len(rows) - self._top} more values"))
+            lines.append((left, f"in {len(rows) - most} more values"))
         after = len(lines)
         if rest.count:
             lines.append((rest, "in values that came when the table was full, and were not told apart"))

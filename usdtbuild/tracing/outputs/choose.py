@@ -44,7 +44,8 @@ class Wishes(NamedTuple):
     """What the command line asks for. `heading` says what is traced; `top`: rows of tables, 0 for their own number;
     `live`: the terminal is ours alone, so tables may be kept up to date on it. `folded`: nothing in particular is
     traced. `where` is the filter; outputs get what has passed it, but pairs alone get all, and apply it themselves.
-    `every`: tables come again and again, and with `json` as lines for programs.
+    `every`: tables come again and again, and with `json` as lines for programs, or, if `screen`, on a terminal as
+    one screen.
     """
 
     counting: bool = False
@@ -61,6 +62,7 @@ class Wishes(NamedTuple):
     where: Filter | None = None
     every: bool = False
     json: bool = False
+    screen: bool = False
 
     @property
     def only_pairs(self) -> bool:
@@ -104,10 +106,9 @@ class All:
                 output.tables(tables, passed)
 
     def counts(self, totals: Totals) -> None:
-        """Hand counts on to those that need them."""
+        """Hand counts on."""
         for output in self._outputs:
-            if output.needs == COUNTS:
-                output.counts(totals)
+            output.counts(totals)
 
     def interval(self, report: Report, tables: Tables) -> None:
         """Hand on what has come in an interval (`Every`), to those that show it."""
@@ -220,10 +221,14 @@ def _makers(wishes: Wishes) -> list[tuple[str, Callable[[IO[str]], Output]]]:
     tables = _shown(wishes)
     shown = tables or (_lines,)
 
+    def tables_for(stream: IO[str]) -> Callable[[], list[Output]]:
+        return lambda: [make(stream) for make in shown]
+
     def text(stream: IO[str]) -> Output:
+        if wishes.screen and stream.isatty():
+            return _made("top", "Top", stream, tables_for(stream), wishes.heading, alone=wishes.live)
         if wishes.every:
-            return _made("every", "EveryJson" if wishes.json else "Every", stream,
-                         lambda: [make(stream) for make in shown])  # fmt: skip
+            return _made("every", "EveryJson" if wishes.json else "Every", stream, tables_for(stream))
         return All([make(stream) for make in shown])
 
     found = [("", text)] if not texts and (tables or not wishes.files) else []

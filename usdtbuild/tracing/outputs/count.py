@@ -95,7 +95,7 @@ class Count:
 
     def rows(self, report: Report) -> list[Row]:
         """Return a row for each target that was hit."""
-        return [Row("", title(target), count) for count, target in zip(report.counts, report.targets) if count]
+        return hit_rows(report)
 
     def _table(self, rows: list[_Row], seconds: float = 0) -> list[str]:
         """Return the lines; those of an interval of so many seconds have rates."""
@@ -123,6 +123,11 @@ class Count:
             for row, hit in zip(rows, rates)
         ]
         return lines + [f"(and {text.format(count, 's' if count > 1 else '')})\n" for text, count in left.items()]
+
+
+def hit_rows(report: Report) -> list[Row]:
+    """Return a row for each target that was hit."""
+    return [Row("", title(target), count) for count, target in zip(report.counts, report.targets) if count]
 
 
 class _Row(NamedTuple):

@@ -288,8 +288,8 @@ class Latency:
     def rows(self, _: Report) -> list[Row]:
         """Return a row for each value."""
         found, heading = [], f"{self._begin} to {self._end}"
-        rest = [(None, self._rest)] if self._rest.seen.all.count else []
-        for key, one in [*self._sorted()[: self._top or _ROWS], *rest]:
+        rest: list[tuple[str | None, _Times]] = [(None, self._rest)] if self._rest.seen.all.count else []
+        for key, one in [*self._sorted()[: self._top or None], *rest]:
             cell = one.seen.all
             quantiles = {f"p{100 * part:g}": one.quantile(part) for part in _QUANTILES}
             found.append(Row(heading, key, cell.count, self._by, "", cell.total, quantiles, cell.most, is_time=True))

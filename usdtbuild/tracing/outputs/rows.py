@@ -51,7 +51,7 @@ class Row(NamedTuple):
         return found
 
 
-def rate(hits: int, seconds: float) -> str:
+def rate(hits: float, seconds: float) -> str:
     """Return how many hits a second that is, to three digits at least."""
     found = hits / max(seconds, 1e-9)
     return f"{found:.0f}" if found >= 99.95 or not hits else f"{found:.3g}"
