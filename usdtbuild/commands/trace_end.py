@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from ..text import one_line
 from .say import echo, remark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ..tracing.absent import Absent
     from ..tracing.job import Job
-    from ..tracing.model import Report
+    from ..tracing.model import Refusal, Report
     from ..tracing.selection import Wanted
 
 _FEW = 3  # so many places that were not traced are told one by one, unasked
+_MANY = 8  # more of them are told together where nothing was hit
 
 
 def _nothing_of(wanted: Wanted) -> str:
@@ -50,8 +53,8 @@ def tell(
     for note in notes:
         remark(note)
     told = verbose or not any(report.counts) or len(report.refusals) <= _FEW
-    for refusal in report.refusals if told else ():
-        remark(f"not traced: {refusal}")
+    for line in _by_reason(report.refusals) if told and not verbose else map(str, report.refusals) if verbose else ():
+        remark(f"not traced: {line}")
     for one in never:
         echo(f"usdtbuild: nothing has matched -{one.rule} {one.pattern}", err=True)
     if not report.targets and not never:
@@ -75,6 +78,21 @@ def tell(
     if verbose:
         still = f"; the program stood still for {stood_still * 1000:.1f} ms" if stood_still else ""
         remark(f"traced with {' and '.join(report.engines) or 'nothing'}{still}")
+
+
+def _by_reason(refusals: Sequence[Refusal]) -> Iterator[str]:
+    """Yield what wasn't traced: each for itself if they are few, else a few of those with the same reason."""
+    if len(refusals) <= _MANY:
+        yield from map(str, refusals)
+        return
+    alike: dict[tuple[str, str], list[Refusal]] = {}
+    for one in refusals:
+        alike.setdefault((re.sub(r" \(bytes [^)]*\)", "", one.reason), one.cure), []).append(one)
+    for (reason, cure), group in sorted(alike.items(), key=lambda item: -len(item[1]))[:_MANY]:
+        names = list(dict.fromkeys(one_line(one.what) for one in group))
+        rest = f" and {len(names) - _FEW:,} more" if len(names) > _FEW else ""
+        yield f"{', '.join(names[:_FEW])}{rest}: {reason}" + (f"; {cure}" if cure else "")
+    yield f"{len(refusals):,} places in all; -v names each"
 
 
 def tell_what_runs_on(job: Job, pid: int, report: Report) -> None:

@@ -194,7 +194,7 @@ def why_not_free(found: bytes) -> str:
     if found.startswith(INT3):
         return "a breakpoint is there already: another tracer (perf, bpftrace, gdb) watches it"
     if found[0] in {JUMP, SHORT_JUMP}:
-        return "a jump is there already: another tracer watches it"
+        return "a jump is there: its own, or that of another tracer"
     return f"the instruction there is no NOP (bytes {found[:4].hex(' ')})"
 
 
