@@ -293,9 +293,8 @@ int main(void) {
 def test_a_probe_that_bpftrace_cannot_attach_is_named_and_the_others_are_seen(
     run: Any, bpftrace: str, tmp_path: Path
 ) -> None:
-    version = re.findall(r"\d+", run(bpftrace, "--version").stdout)
-    if (int(version[0]), int(version[1])) < (0, 23):
-        pytest.skip("bpftrace attaches all or nothing before 0.23")
+    """Older versions of bpftrace end then, and are started again without it."""
+    del bpftrace
     (tmp_path / "own.c").write_text(UNREACHABLE)
     run("gcc", "-O1", "own.c", "-o", "own", cwd=tmp_path)
     done = run(*MODULE, "trace", "-v", "--count", "--engine", "bpftrace", "-P", "own:*", "--", "./own", cwd=tmp_path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import select
 import subprocess
@@ -26,7 +27,7 @@ from .texts import Texts
 from .values import number
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from ..job import Job
     from ..model import Target, Value
@@ -36,6 +37,15 @@ _DRAIN = 5.0  # seconds for the last hits to come
 _QUIET = 2_000_000_000  # nanoseconds after which a processor that says nothing is taken for one that is switched off
 _PIPE = 1 << 20
 _KEYS = "16384"
+_MOST_MISSING = 20  # for each of them bpftrace is started again
+
+
+class _NotAttachedError(TracerError):
+    """One probe can't be attached, which ends older versions of bpftrace."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(f"bpftrace can't attach {target.title}")
+        self.target = target
 
 
 class Watcher:
@@ -83,17 +93,23 @@ class Watcher:
         os.set_blocking(self._output, False)
         with contextlib.suppress(OSError):
             fcntl.fcntl(self._output, 1031, _PIPE)  # F_SETPIPE_SZ, <linux/fcntl.h>
+        named = [(watching.attached(paths[file], target), target) for file, target in zip(files, targets)]
         deadline = time.monotonic() + _PATIENCE
-        while not self._counted_at:
-            if time.monotonic() > deadline:
-                raise TracerError(f"bpftrace took too long: {self._said()}")
-            self._listen()
+        try:
+            while not self._counted_at:
+                if time.monotonic() > deadline:
+                    raise TracerError(f"bpftrace took too long: {self._said()}")
+                self._listen()
+        except TracerError:
+            said = self._errors.read_text("utf-8", "replace")
+            self.close()
+            for line in re.findall("^ERROR: Error attaching probe: (.*)$", said, re.MULTILINE):
+                for name, target in named:
+                    if line.partition(",")[0] == name:
+                        raise _NotAttachedError(target) from None
+            raise
         said = self._errors.read_text("utf-8", "replace")
-        self.missing = [
-            target
-            for file, target in zip(files, targets)
-            if f"Unable to attach probe: {watching.attached(paths[file], target)}." in said
-        ]
+        self.missing = [target for name, target in named if f"Unable to attach probe: {name}." in said]
 
     def _listen(self) -> None:
         select.select([self._output], [], [], 0.1)
@@ -203,12 +219,29 @@ class Kernel:
                         opened[file.path] = os.dup(one.descriptor)
                 except (InputError, OSError) as error:
                     refusals.append(Refusal(file.path, str(error)))
-        seen = [one for one in new if one.module.path in opened]
-        if seen:
-            watcher = Watcher(seen, [opened[one.module.path] for one in seen], self._wish, self._only)
+        try:
+            missing = self._watch([one for one in new if one.module.path in opened], opened)
+        finally:
+            for file_ in opened.values():
+                os.close(file_)
+        return refusals + [Refusal(one.title, "the kernel lets bpftrace attach nothing there") for one in missing]
+
+    def _watch(self, targets: list[Target], opened: Mapping[str, int]) -> list[Target]:
+        """Start a bpftrace for targets in open files; return those that it can't attach. Raises TracerError."""
+        missing: list[Target] = []
+        while targets:
+            files = {path: os.dup(opened[path]) for path in {one.module.path for one in targets}}
+            try:
+                watcher = Watcher(targets, [files[one.module.path] for one in targets], self._wish, self._only)
+            except _NotAttachedError as error:
+                missing.append(error.target)
+                if len(missing) > _MOST_MISSING:
+                    raise
+                targets = [one for one in targets if one is not error.target]
+                continue
             self._watchers.append(watcher)
-            refusals += [Refusal(one.title, "the kernel lets bpftrace attach nothing there") for one in watcher.missing]
-        return refusals
+            return missing + watcher.missing
+        return missing
 
     def take(self) -> tuple[list[Event], int]:
         """Return what was hit since the last time, and the time up to which that is all. Raises TracerError."""
