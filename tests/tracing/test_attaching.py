@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from usdtbuild.tracing.errors import FrontGoneError
+from usdtbuild.tracing.worker import Worker
 
 from .conftest import SOURCES
 
@@ -163,3 +168,18 @@ def command_of(pid: str) -> str:
 @pytest.mark.skipif(Path("/proc/self/ns/pid").stat().st_ino != 0xEFFFFFFC, reason="this is a container")
 def test_the_first_process_of_a_system_is_refused(usdtbuild: Any) -> None:
     assert "while it stands still, so does the system" in usdtbuild("trace", "-p", 1, code=1).stderr
+
+
+def test_a_front_that_is_gone_before_it_can_be_heard_is_missed() -> None:
+    """It may be killed when it has just sent its wish: no signal comes then."""
+    ours, theirs = multiprocessing.Pipe()
+    theirs.close()
+    worker = object.__new__(Worker)
+    worker.link = ours
+    before = signal.getsignal(signal.SIGIO)
+    try:
+        with pytest.raises(FrontGoneError):
+            worker.watch_front()
+    finally:
+        signal.signal(signal.SIGIO, before)
+        ours.close()

@@ -317,18 +317,24 @@ class Worker:
         return busy
 
     def watch_front(self) -> None:
-        """Hear at once that the front is gone, also while much is looked up: by a signal. Raises OSError."""
+        """Hear at once that the front is gone, also while much is looked up: by a signal. Raises OSError, and
+        FrontGoneError where it is gone before it can be heard."""
         signal.signal(signal.SIGIO, self._front_is_heard)
         number = self.link.fileno()
         fcntl.fcntl(number, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(number, fcntl.F_SETFL, fcntl.fcntl(number, fcntl.F_GETFL) | os.O_ASYNC)
 
+        self._look_for_front()
+
     def _front_is_heard(self, *_: object) -> None:
         if self.tracees.calm:
-            poll = select.poll()
-            poll.register(self.link.fileno(), 0)
-            if any(events & select.POLLHUP for _, events in poll.poll(0)):
-                raise FrontGoneError
+            self._look_for_front()
+
+    def _look_for_front(self) -> None:
+        poll = select.poll()
+        poll.register(self.link.fileno(), 0)
+        if any(events & select.POLLHUP for _, events in poll.poll(0)):
+            raise FrontGoneError
 
     def handle(self, stop: ptrace.Stop) -> None:
         """Handle one stop, and what else happened meanwhile."""
