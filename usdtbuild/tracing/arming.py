@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from .measures import Tables
     from .model import Site
     from .others.bpftrace import Kernel
+    from .owner import Owner
     from .selection import Selection
     from .tracees import Tracees
-    from .worker import Worker
 
 HOOK = -1  # the target number of what is set in the dynamic linker
 _FEW = 3  # reasons that are told
@@ -158,8 +158,8 @@ class Process:
 class Arming:
     """What is armed in all processes of a trace."""
 
-    def __init__(self, tracees: Tracees, wish: Job, worker: Worker) -> None:
-        self.tracees, self.wish, self.worker = tracees, wish, worker
+    def __init__(self, tracees: Tracees, wish: Job, owner: Owner) -> None:
+        self.tracees, self.wish, self.owner = tracees, wish, owner
         self._can = TRACERS[wish.engine].can
         self.stood_still = 0.0
         self._numbers = Numbering()
@@ -209,8 +209,8 @@ class Arming:
         """Say, the first time, that what is to be traced is armed."""
         if not self._begun:
             self._begun = True
-            self.worker.tell(job.Started(main, self.used, self.stood_still))
-            self.worker.hold()
+            self.owner.tell(job.Started(main, self.used, self.stood_still))
+            self.owner.hold()
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
@@ -232,7 +232,7 @@ class Arming:
             made, refused, reason = self._attached(process, plan_for(loader, HOOK), ())
             reason = reason or next((one.reason for one in refused), "")
         if reason:
-            self.worker.tell(job.Noted(f"libraries that come and go are noticed by a breakpoint: {reason}"))
+            self.owner.tell(job.Noted(f"libraries that come and go are noticed by a breakpoint: {reason}"))
             process.points().arm_hook(loader.hook, HOOK, loader.code)
         elif made is not None:
             process.engines.append(made)
@@ -279,7 +279,7 @@ class Arming:
         """Give targets their numbers, and tell of those that are new."""
         numbered, new = self._numbers.take(targets)
         if new:
-            self.worker.tell(job.Targets(tuple(new)))
+            self.owner.tell(job.Targets(tuple(new)))
         return numbered
 
     def _arm_targets(self, process: Process, targets: Sequence[Target]) -> None:
@@ -322,8 +322,8 @@ class Arming:
         if reason:
             if pairs:
                 text = "warning: some begins and ends are in different files, and can't be paired"
-                self.worker.tell(job.Noted(f"{text}: {reason}", always=True))
-            self.worker.tell(job.Noted(f"pairs are found after the hit: {reason}"))
+                self.owner.tell(job.Noted(f"{text}: {reason}", always=True))
+            self.owner.tell(job.Noted(f"pairs are found after the hit: {reason}"))
             self._arm_plan(process, plan._replace(what=RECORD, where=None, measures=()))
         return others
 
@@ -338,7 +338,7 @@ class Arming:
             if len({tuple(one.signs(operands) for one in tallies) for tallies, operands in found}) > 1:
                 raise NotHereError("an argument is signed at some places only")
         except NotHereError as error:
-            self.worker.tell(job.Noted(f"{target.title}: arguments are evaluated after the hit: {error}"))
+            self.owner.tell(job.Noted(f"{target.title}: arguments are evaluated after the hit: {error}"))
             return False
         except FilterError:
             return False  # said by the front
@@ -376,7 +376,7 @@ class Arming:
         if self.kernel is None:
             from .others.bpftrace import Kernel
 
-            self.kernel = Kernel(self.wish, self.tracees.processes, self.worker.processes.main)
+            self.kernel = Kernel(self.wish, self.tracees.processes, self.owner.main)
         self._used.add(self.kernel.name)
         self.tell_refusals(self.kernel.arm(process.pid, targets))
 
@@ -390,16 +390,16 @@ class Arming:
             return [], reason
         if made.buffer_size < plan.buffer_size:
             what = f"address space is limited (ulimit -v), so buffers have {made.buffer_size >> 10} KB"
-            self.worker.tell(job.Noted(f"{what} instead of {plan.buffer_size >> 20} MB"))
+            self.owner.tell(job.Noted(f"{what} instead of {plan.buffer_size >> 20} MB"))
         if made.is_short:
             what = f"there is little memory to spare, so buffers begin with {made.first >> 10} KB instead of"
-            self.worker.tell(job.Noted(f"{what} {FIRST >> 20} MB", always=True))
+            self.owner.tell(job.Noted(f"{what} {FIRST >> 20} MB", always=True))
         if made.layout is not None and made.layout.spots and made.shared is not None:
             process.engines.append(made)
             self._engines.append(made)
             self._used.add(made.name)
             if plan.what != COUNT:
-                self.worker.tell(job.Sites(len(self._engines) - 1, made.shape, made.layout.specs))
+                self.owner.tell(job.Sites(len(self._engines) - 1, made.shape, made.layout.specs))
         return refused, ""
 
     def _attached(
@@ -435,7 +435,7 @@ class Arming:
             if site.address in reasons:
                 reasons[site.address] = reasons[site.address]._replace(cure="--trap watches it by a breakpoint")
         if may:
-            self.worker.expect_stops()
+            self.owner.expect_stops()
             with self.tracees.standing(process.pid):
                 if self.tracees.has_become_another(process.pid):
                     raise ProgramGoneError(process.pid)
@@ -452,7 +452,7 @@ class Arming:
         new = [one for one in dict.fromkeys(refusals) if one not in self._told]
         self._told.update(new)
         if new:
-            self.worker.tell(job.Refused(new))
+            self.owner.tell(job.Refused(new))
 
 
 def _of(target: Target, refusal: Refusal) -> Refusal:

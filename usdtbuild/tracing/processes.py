@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from .job import Job
     from .loader import Loader
+    from .owner import Owner
     from .patch import engine as patch
     from .tracees import Thread, Tracees
     from .trap.breakpoints import Hit
-    from .worker import Worker
 
 
 # What the kernel says of a process that has ended: to ptrace and to who writes its memory, to who opens its files.
@@ -40,12 +40,12 @@ _ENDED = (ProcessLookupError, FileNotFoundError)
 class Processes:
     """All processes of a trace."""
 
-    def __init__(self, tracees: Tracees, wish: Job, worker: Worker) -> None:
-        self.tracees, self.wish, self.worker = tracees, wish, worker
+    def __init__(self, tracees: Tracees, wish: Job, owner: Owner) -> None:
+        self.tracees, self.wish, self.owner = tracees, wish, owner
         self.main = 0
         self.known: dict[int, Process] = {}
         self.names: dict[int, str] = {}
-        self.arming = Arming(tracees, wish, worker)
+        self.arming = Arming(tracees, wish, owner)
         tracees.astray, tracees.tells = self._bring_back, self._tells
 
     def alive(self) -> bool:
@@ -217,7 +217,7 @@ class Processes:
                 thread.owed = signal.SIGTRAP
             return
         for target, values in hit.seen:
-            self.worker.hit(thread.pid, thread.tid, target, values)
+            self.owner.hit(thread.pid, thread.tid, target, values)
         if hit.target == HOOK:
             self._libraries_changed(process)
         if not hit.skip:

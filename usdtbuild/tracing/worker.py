@@ -69,6 +69,11 @@ class Worker:
         self._sweep: tuple[int, list[tuple[PatchEngine, list[int]]]] | None = None  # see `tick`
         self._turn = 0
 
+    @property
+    def main(self) -> int:
+        """The process that the trace is about."""
+        return self.processes.main
+
     # -- telling the front -------------------------------------------------------------------------------------------
 
     def tell(self, message: job.Message) -> None:

@@ -25,6 +25,7 @@ from . import again, code, journal, layout, leftovers, machine, tables, way_back
 from .changes import Changes, Stretch, clean_up, earlier_mirrors, stretches_of
 from .injection import NAME_IN_MAPS, borrow
 from .mapping import WARM, Mapping
+from .mirrors import Mirrors
 from .plausible import Plausible
 from .rings import FIRST, Rings, shape_for
 
@@ -76,7 +77,7 @@ class PatchEngine:
         self.machine = machine.here()
         self.shared: Shared | None = None
         self.rings: Rings | None = None
-        self.astray: dict[int, int] = {}  # see `layout.Mirrors`
+        self.astray: dict[int, int] = {}  # see `mirrors.Mirrors`
         self.layout: Layout | None = None
         self.changes: Changes | None = None
         self._counters: list[int] = []
@@ -134,7 +135,7 @@ class PatchEngine:
         mapped = [area for area in mapped if area.start not in gone]
         room = Room(mapped)
         code_areas = [(one.start, one.end) for one in mapped if "x" in one.flags]
-        mirrors = layout.Mirrors(room, earlier_mirrors(mapped, memory), again.code_areas(mapped), code_areas)
+        mirrors = Mirrors(room, earlier_mirrors(mapped, memory), again.code_areas(mapped), code_areas)
         self.astray = mirrors.astray
         spots, refusals = self.machine.find_spots(self.plan, memory, mirrors, self.others)
         if not spots:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from .code import Back, Routines, Shape, Taken
     from .evaluated import Action
-    from .layout import Mirrors
+    from .mirrors import Mirrors
     from .spot import Spot
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from .code import Back, Routines, Taken
     from .evaluated import Action
-    from .layout import Mirrors
+    from .mirrors import Mirrors
 
 __all__ = [
     "FILL",

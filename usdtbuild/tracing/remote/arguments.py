@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
 from .. import arguments
@@ -84,3 +84,11 @@ def _raw(operand: Operand, stopped: Stopped) -> Raw:
         return stub.number(address, size)
 
     return read
+
+
+class Watched(NamedTuple):
+    """One target's site at an address: the target's number, how its arguments are read, what tells it from others."""
+
+    target: int
+    readers: tuple[Reader, ...]
+    held: Held | None = None

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from ...inspection.targets import Loaded
     from ...machines.facts import Stopped
+    from .arguments import Watched
     from .registers import Registers
-    from .sites import Watched
     from .stub import Stub
 
 

@@ -6,10 +6,10 @@ before it says that one has stopped, and starts none before it is told to.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..model import EXIT, RETURN, Refusal
-from .arguments import holds, reader
+from .arguments import Watched, holds, reader
 from .returns import Returns
 
 if TYPE_CHECKING:
@@ -17,20 +17,11 @@ if TYPE_CHECKING:
 
     from ...elf.image import Image
     from ...machines.facts import Stopped
-    from ..model import Held, Site, Target, Value
-    from .arguments import Reader
+    from ..model import Site, Target, Value
     from .registers import Registers
     from .stub import Stub
 
 _LONGEST = 8  # of the instructions that may stand at a site
-
-
-class Watched(NamedTuple):
-    """One target's site at an address: the target's number, how its arguments are read, what tells it from others."""
-
-    target: int
-    readers: tuple[Reader, ...]
-    held: Held | None = None
 
 
 class Sites:
