@@ -44,10 +44,6 @@ FLOORS = (
     ("errors", "options", "_version", "cmake", "limits", "record"),
     ("text",),
 )
-# Modules that still know each other. No circle may be added; one that is gone goes from here.
-CIRCLES = [
-    [f"tracing.remote.{name}" for name in ("interrupts", "post_fixup", "process", "program")],
-]
 MODULE, CLASS, FUNCTION = 700, 300, 90  # a smoke alarm; what counts is one idea, one home
 
 
@@ -121,7 +117,7 @@ def circles(arrows: dict[str, set[str]]) -> Iterator[set[str]]:
 def test_no_imports_form_a_circle() -> None:
     known = modules()
     arrows = {name: {*imports(name, path, known)} & set(known) - {name} for name, path in known.items()}
-    assert sorted(map(sorted, circles(arrows))) == CIRCLES
+    assert not sorted(map(sorted, circles(arrows)))
 
 
 # -- names -----------------------------------------------------------------------------------------------------------

@@ -24,8 +24,8 @@ from ..model import Refusal
 from .stub import TRAP, Stop
 
 if TYPE_CHECKING:
+    from .holder import Stepped
     from .plt_slots import _Slot
-    from .process import Process
 
 _MOST_STEPS = 1_000_000  # of one search for a symbol: 700 in glibc where the first library has it
 _PATIENCE, _FOR_EVER = 5.0, 3600.0  # seconds that one instruction may take: of several threads, of the only one
@@ -35,7 +35,7 @@ _WAITED = "its first call had to wait for another thread: calls may be missing u
 class PostFixup:
     """The PLT entries of one process."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Stepped) -> None:
         self._process, self._program = process, process.program
         self.stub, self.sites, self.slots = process.stub, process.sites, process.slots
         self.stores: set[int] = set()  # where instructions are that fill slots
@@ -108,7 +108,7 @@ class PostFixup:
 
         What is asked for may come later, to another thread: gdbserver stops all to send it, which ends the step.
         """
-        self._program.interrupts.ask()
+        self._program.ask_to_stop()
         stop = None
         while stop is None:
             stop = self.stub.wait(1.0)

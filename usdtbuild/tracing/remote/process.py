@@ -18,7 +18,7 @@ from .sites import Sites
 from .stub import Machine, process_of, thread_number
 
 if TYPE_CHECKING:
-    from .program import Program
+    from .holder import Holder
     from .registers import Registers
     from .stub import Stop
 
@@ -29,7 +29,7 @@ _SEQUENCE = 64  # bytes of code in which one that reserves memory has ended
 class Process:
     """One process. Without `arm` or `forked` nothing is armed in it. Its methods raise TracerError."""
 
-    def __init__(self, program: Program, thread: str) -> None:
+    def __init__(self, program: Holder, thread: str) -> None:
         """`thread` is what the stub calls one of its threads."""
         self.program, self.stub = program, program.stub
         self.name = process_of(thread)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ..job import Job
     from ..model import Value
+    from .holder import Stepped
     from .stub import Stop, Stub
 
 # Seconds after which an interrupt that hasn't come is lost: gdbserver sends it to the program's process group, which a
@@ -84,7 +85,11 @@ class Program:
             self._forget(one)
         return self.exited is None
 
-    def see(self, process: Process, thread: str, seen: Iterable[tuple[int, tuple[Value, ...]]]) -> None:
+    def ask_to_stop(self) -> None:
+        """Ask for a stop of whatever runs."""
+        self.interrupts.ask()
+
+    def see(self, process: Stepped, thread: str, seen: Iterable[tuple[int, tuple[Value, ...]]]) -> None:
         """Take the hits of a thread: numbers of targets, and arguments."""
         now, tid = time.monotonic_ns(), thread_number(thread)
         for number, values in seen:
