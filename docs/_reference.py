@@ -1,13 +1,15 @@
-"""The reference of usdt_live.h for the site, made from the header's own comments: `docs/conf.py` puts it into its page.
+"""References for the site, of usdt_live.h and of JSON, each from its one source; `conf.py` puts them into their pages.
 
-It reads the header as that is written: one comment at the top, whose paragraphs begin with a topic in capitals; then
-declarations, parted by empty lines, each below the comment that is about it.
+`live_reference` reads the header as that is written: one comment at the top, whose paragraphs begin with a topic in
+capitals; then declarations, parted by empty lines, each below the comment that is about it. `json_reference` reads the
+descriptions in the schemas.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,3 +80,55 @@ def _marked(text: str) -> str:
     """Set names of the header in code, and what Markdown would take for emphasis apart."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(part if part.startswith("`") else _CODE.sub(r"`\1`", part.replace("*", r"\*")) for part in parts)
+
+
+# -- what --json prints ----------------------------------------------------------------------------------------------
+
+
+def json_reference(folder: Path) -> str:
+    """Return the fields of all schemas in a folder as Markdown: a table for each kind of object."""
+    parts = []
+    for path in sorted(folder.glob("*.json")):
+        schema = json.loads(path.read_text())
+        parts.append(f"## {path.name}\n\n`{schema['title']}`")
+        parts += _objects(schema)
+    return "\n\n".join(parts) + "\n"
+
+
+def _objects(schema: dict[str, Any]) -> Iterator[str]:
+    """Yield a table of the whole's fields, and one for each kind of object that these are made of."""
+    if "$ref" in schema.get("items", {}):
+        yield f"A {_type(schema)}."
+    for name, kind in {"": schema, **schema.get("$defs", {})}.items():
+        rows = list(_rows("", kind)) or list(_rows("[].", kind.get("items") or {}))
+        if not rows:
+            continue
+        about = kind.get("description", "")
+        head = f"**{name}**{': ' if about else ''}{about}\n\n" if name else ""
+        yield f"{head}| field | type | what it is |\n|---|---|---|\n" + "\n".join(rows)
+
+
+def _rows(prefix: str, kind: dict[str, Any]) -> Iterator[str]:
+    for one in [kind, *kind.get("oneOf", []), *kind.get("anyOf", []), *kind.get("allOf", [])]:
+        for name, field in one.get("properties", {}).items():
+            about = field.get("description", "").replace("|", "\\|")
+            yield f"| `{prefix}{name}` | {_type(field)} | {about} |"
+            yield from _rows(f"{prefix}{name}.", field)
+            if isinstance(field.get("items"), dict):
+                yield from _rows(f"{prefix}{name}[].", field["items"])
+
+
+def _type(field: dict[str, Any]) -> str:
+    """Return the type of a field in words."""
+    if "$ref" in field:
+        return f"**{field['$ref'].rpartition('/')[2]}**"
+    if "const" in field:
+        return f"`{json.dumps(field['const'])}`"
+    if "enum" in field:
+        return ", ".join(f"`{json.dumps(value)}`" for value in field["enum"])
+    if options := field.get("oneOf", field.get("anyOf")):
+        return " or ".join(dict.fromkeys(map(_type, options)))
+    kinds = field.get("type", "any")
+    if kinds == "array" and isinstance(field.get("items"), dict):
+        return f"list of {_type(field['items'])}"
+    return " or ".join(kinds) if isinstance(kinds, list) else kinds

@@ -13,7 +13,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from _reference import live_reference  # noqa: E402
+from _reference import json_reference, live_reference  # noqa: E402
 
 from usdtbuild import __version__  # noqa: E402
 
@@ -47,12 +47,15 @@ def _unlink(_: object, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"\[([^\]]+)\]" + up + r"([^)#]*)[^)]*\)", _named, source[0])
 
 
-def _make_reference(_: object, page: str, source: list[str]) -> None:
-    """Put the reference of usdt_live.h into its page."""
-    mark = "<!-- reference: usdt_live.h -->"
-    if mark in source[0]:
-        header = HERE.parent / "usdtbuild/runtime/live/usdt_live.h"
-        source[0] = source[0].replace(mark, live_reference(header))
+def _make_references(_: object, page: str, source: list[str]) -> None:
+    """Put the references of usdt_live.h and of JSON into their pages."""
+    package = HERE.parent / "usdtbuild"
+    for mark, make, path in (
+        ("<!-- reference: usdt_live.h -->", live_reference, package / "runtime/live/usdt_live.h"),
+        ("<!-- reference: schemas -->", json_reference, package / "schemas"),
+    ):
+        if mark in source[0]:
+            source[0] = source[0].replace(mark, make(path))
 
 
 def _named(link: re.Match[str]) -> str:
@@ -62,4 +65,4 @@ def _named(link: re.Match[str]) -> str:
 def setup(app: object) -> None:
     """Register what this site adds to Sphinx."""
     app.connect("source-read", _unlink)  # type: ignore[attr-defined]
-    app.connect("source-read", _make_reference)  # type: ignore[attr-defined]
+    app.connect("source-read", _make_references)  # type: ignore[attr-defined]

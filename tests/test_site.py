@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -51,6 +52,26 @@ def test_reference_has_each_name_of_the_header(site: Path) -> None:
     titles = " ".join(re.findall(r"<h3>(.*?)</h3>", page, re.DOTALL))
     assert {name for name in declared if f">{name}<" not in titles} == set()
     assert "<h2>Handlers<" in page
+
+
+def test_reference_of_json_has_each_field(site: Path) -> None:
+    page = (site / "json-reference.html").read_text()
+    schemas = list((DOCS.parent / "usdtbuild/schemas").glob("*.json"))
+    assert len(schemas) > 8
+
+    def fields(part: object) -> set[str]:
+        if isinstance(part, list):
+            return {name for each in part for name in fields(each)}
+        if not isinstance(part, dict):
+            return set()
+        own = part.get("properties", {})
+        return {*own} | {name for each in part.values() for name in fields(each)}
+
+    for path in schemas:
+        missing = [
+            name for name in fields(json.loads(path.read_text())) if not re.search(rf"\b{re.escape(name)}<", page)
+        ]
+        assert missing == [], path.name
 
 
 def test_reference_of_python_has_each_public_name(site: Path) -> None:
