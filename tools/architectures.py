@@ -89,7 +89,7 @@ def make_table(cases: list[ET.Element]) -> str:
             dof,
             ran,
             "–" if target in NOT_RUN else f"{reader}, {events} hits",
-            ("yes" if live else "not tested") if target == HOST else "no such machine here",
+            ("yes" if live else "not tested") if target == HOST else "no",
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join((HEADER, *rows))
