@@ -319,7 +319,7 @@ def trace(
     if bool(pid) == bool(command):
         raise UsageError("say what to trace: either a process (pid=) or a command (command=[...])")
     if not duration > 0 or (limit is not None and limit < 1):
-        raise UsageError("duration= and limit= end a trace, and are more than 0")
+        raise UsageError("duration= and limit= must be more than 0")
     if returns and not functions and not calls:
         raise UsageError("returns= is about functions and calls of library functions: say which")
     declared = tuple(provider for path in providers for provider in parse_file(os.fspath(path)))

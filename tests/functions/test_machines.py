@@ -364,7 +364,7 @@ def test_machines_that_clang_refuses_are_refused(usdtbuild: Any, need: Any, run:
 def test_pairs_for_s390x_are_refused(usdtbuild: Any, need: Any) -> None:
     compiler = need("s390x-linux-gnu-gcc")
     done = usdtbuild("flags", "--patchable", "4,2", "--compiler", compiler, code=1)
-    assert "no single store can replace them safely; give no N,M, for -mhotpatch=4,2" in done.stderr
+    assert "no single store can replace them safely; leave N,M out to get -mhotpatch=4,2" in done.stderr
 
 
 # -- prologues -------------------------------------------------------------------------------------------------------

@@ -318,7 +318,7 @@ def test_an_error_leaves_no_file_and_the_old_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wishes", "said"),
     [
-        (Wishes(files=("a.pdf",)), "the ending .pdf is no format; there are .jsonl"),
+        (Wishes(files=("a.pdf",)), "no format has the ending .pdf; there are .jsonl"),
         (Wishes(counting=True, files=("a.html",)), "-o a.html: it shows hits one by one, which --count doesn't keep"),
         (Wishes(top=3), "--top is about rows of the tables"),
         (Wishes(key="id"), "--key says which hits --latency pairs"),

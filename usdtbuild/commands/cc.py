@@ -40,7 +40,7 @@ class _Launcher(click.Command):
     type=click.Choice(NOPS),
     default=SAFE,
     show_default=True,
-    help="What takes a call's place: see usdtbuild instrument.",
+    help="The NOP in place of a call: see usdtbuild instrument.",
 )
 @click.option("--formats", metavar="LIST", help=f"Records to write: {', '.join(FORMATS)}, with commas.")
 @click.option("--target-os", metavar="OS", help=f"{one_of(tuple(SYSTEMS))}; else as the object says.")
@@ -51,7 +51,12 @@ class _Launcher(click.Command):
     show_default=True,
     help="What to do with an LTO object whose probes must be completed: compile it again without LTO, or stop.",
 )
-@click.option("--provider", metavar="FILE.d", multiple=True, help="Describe probes of objects that don't do so.")
+@click.option(
+    "--provider",
+    metavar="FILE.d",
+    multiple=True,
+    help="A provider file for objects without a description of their probes.",
+)
 @click.option(
     "--patchable-table",
     type=click.Choice(TABLES),

@@ -20,7 +20,7 @@ from .say import echo
 )
 @click.option("--into", metavar="DIR", required=True, help="Where the files that the options name are written.")
 @click.option("--formats", metavar="LIST", default="", help=f"Records to write: {', '.join(FORMATS)}, with commas.")
-@click.option("--nop", type=click.Choice(NOPS), help="What takes a call's place.")
+@click.option("--nop", type=click.Choice(NOPS), help="The NOP in place of a call.")
 @click.option("--target-os", metavar="OS", default="", help=f"{one_of(tuple(SYSTEMS))}; else as objects say.")
 @click.option("--patchable", metavar="N,M|auto", default="", help="Also options for patchable function entries.")
 @click.option("--patchable-table", type=click.Choice(TABLES), help="Their table: see usdtbuild cc.")

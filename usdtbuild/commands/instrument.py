@@ -21,12 +21,16 @@ from .say import echo
     type=click.Choice(NOPS),
     default=SAFE,
     show_default=True,
-    help="What takes a call's place: cheapest on every kernel, on kernels from 6.18, or as FreeBSD writes it.",
+    help="The NOP in place of a call: for every kernel, for kernels from 6.18 on, or as FreeBSD writes it.",
 )
 @click.option("--formats", default="", metavar="LIST", help=f"Records to write: {', '.join(FORMATS)}, with commas.")
 @click.option("--target-os", default="", metavar="OS", help=f"{one_of(tuple(SYSTEMS))}.")
 @click.option(
-    "--provider", "providers", multiple=True, metavar="FILE.d", help="Describe probes of objects that don't do so."
+    "--provider",
+    "providers",
+    multiple=True,
+    metavar="FILE.d",
+    help="A provider file for objects without a description of their probes.",
 )
 @click.option(
     "--patchable-table",

@@ -61,7 +61,7 @@ def check_pair(pair: tuple[int, int], target: CompilerTarget) -> None:
     usual = f"{machine.scheme[0]},{machine.scheme[1]}"
     if not machine.ways:
         small = nops.too_small(machine, m * unit, (n - m) * unit)
-        raise FlagsError(f"{said} can't be patched on {machine.name}: {small}; give no N,M, for {S390_OPTION}")
+        raise FlagsError(f"{said} can't be patched on {machine.name}: {small}; leave N,M out to get {S390_OPTION}")
     small = nops.too_small(machine, m * unit, (n - m) * unit)
     if small:
         raise FlagsError(f"{said} is too small: {small}; use {usual}")

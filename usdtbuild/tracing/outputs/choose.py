@@ -186,7 +186,7 @@ def check(wishes: Wishes) -> None:
         ending = PurePath(name).suffix
         if ending not in ENDINGS and ending not in TEXT:
             known = ", ".join(f"{known} ({what})" for known, (_, _, what) in ENDINGS.items())
-            raise UsageError(f"-o {name}: the ending {ending} is no format; there are {known}, and .txt")
+            raise UsageError(f"-o {name}: no format has the ending {ending}; there are {known}, and .txt")
         if wishes.counting and ending not in (*TEXT, *_COUNTS):
             raise UsageError(f"-o {name}: it shows hits one by one, which --count doesn't keep; leave out --count")
     if wishes.top and not (wishes.counting or wishes.by or wishes.latency):
