@@ -461,11 +461,14 @@ def test_files_are_opened_with_rights_and_read_without(tmp_path: Path, user: rig
             try:
                 secret.read_text()
             except PermissionError:
-                return Refusal(file.read(), f"{os.geteuid()} {os.getgroups()}")
+                return Refusal(file.read(), f"{os.getresuid()} {os.getgroups()}")
         return Refusal("read again", "")
 
     found = apart.apart(user, read)
-    assert found == Refusal("x", f"{user.uid} []")
+    assert found.what == "x"
+    real = found.reason.partition(",")[0].strip("(")
+    assert found.reason == f"({real}, {user.uid}, {real}) []"
+    assert_nobodys(int(real))
     assert os.getresuid() == (0, 0, 0)
 
 

@@ -54,6 +54,41 @@ def test_counters_that_can_t_be_are_told(mode: str, options: list[str], forger: 
     assert said.code == 0
 
 
+# What is added up -> what of it is forged, so that nothing is told which the hits, the clock or the rest can't be.
+FORGED = {
+    ("-P", "tick", "--sum", "number"): ("", "sum", "negative", "extremes", "count"),
+    ("-P", "tick", "--sum", "number", "--by", "number"): ("sum", "negative", "extremes", "count"),
+    ("-P", "tick", "--histogram", "number"): ("", "sum", "negative", "extremes", "more", "fewer", "elsewhere"),
+    ("--latency", "tick", "text"): ("", "sum", "negative", "extremes", "count", "long", "ends", "open"),
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "mode"),
+    [pytest.param(words, mode, id="".join((*words, mode)))
+     for words, modes in FORGED.items() for mode in modes],
+)  # fmt: skip
+def test_what_doesn_t_fit_together_is_told(
+    options: tuple[str, ...], mode: str, built: Any, attacker: Any, command: Any
+) -> None:
+    pid = attacker(built("table_forger"), mode or "nothing").stdout.readline().strip()
+    said = command("trace", "-p", pid, *options, "--duration", "1", timeout=30)
+    assert said.code == 0, said
+    damaged = "the program has damaged its counters" in said.err
+    assert damaged == bool(mode), said
+
+
+@pytest.mark.parametrize(
+    "options", [*FORGED, ("--by", "thread"), ("--latency", "tick", "text", "--by", "number")], ids="".join
+)
+def test_threads_that_are_killed_amid_hits_have_damaged_nothing(
+    options: tuple[str, ...], built: Any, command: Any
+) -> None:
+    said = command("trace", *options, "--", built("many_hits", "-pthread"), timeout=60)
+    assert said.code == 0, said
+    assert "damaged" not in said.err
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_who_reads_damaged_rings_still_hears_signals(number: int, forger: Any, tmp_path: Path) -> None:
     pid = forger("head")

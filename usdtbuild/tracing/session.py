@@ -210,7 +210,7 @@ class Session(Tracer):
         if dropped:
             self.warnings.insert(0, f"warning: the program has damaged its buffers: {dropped} records were dropped")
         if self._ended.damaged:
-            what = "there are more hits than there was time for, or fewer than before"
+            what = "there are more hits than there was time for, fewer than before, or values that no hits add up to"
             self.warnings.insert(0, f"warning: the program has damaged its counters: {what}")
 
     def _take(self, message: job.Message) -> None:

@@ -25,6 +25,7 @@ from .errors import FrontGoneError, TracerError, told
 from .keeper import KEEPER
 from .model import COUNT, RECORD, Event, Stops
 from .outbox import Outbox
+from .patch.plausible import fits
 from .processes import Processes
 from .progress import Progress
 from .spawn import Spawned
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .job import Job
+    from .measures import Tables
     from .patch.engine import PatchEngine
 
 # How often rings are emptied, in seconds: at once again where they filled up quickly, less often where nothing comes.
@@ -61,9 +63,9 @@ class Worker:
         self.events: list[Event] = []
         self._known: set[int] = set()  # processes that the front knows
         self.stopping = self._is_measured = False
-        self.stops = self._spread = self._told_until = 0
+        self._fits, self._since = True, time.monotonic_ns()  # whether tables can be what they say
+        self.stops = self._spread = self._told_until = self._over_at = 0
         self._next_tick = self._next_count = 0.0
-        self._over_at = 0
         self._pause = _TICK
         self._deadline = math.inf
         self._sweep: tuple[int, list[tuple[PatchEngine, list[int]]]] | None = None  # see `tick`
@@ -183,7 +185,9 @@ class Worker:
             self._empty_rings(final=True)
         self.tick(final=True)
         if self.wish.measures:  # after what was counted in all: each hit is in its table first
-            self.tell(job.Tabled(self.processes.arming.tables()))
+            tables = self.processes.arming.tables()
+            self._fits = _can_be(tables, self.processes, self._since)
+            self.tell(job.Tabled(tables))
 
     # -- the way -----------------------------------------------------------------------------------------------------
 
@@ -209,7 +213,7 @@ class Worker:
             self.tell(job.Noted(note, always=True))
         dropped = sum(one.dropped for _, one in arming.engines())
         told = Stops(self.stops, self.tracees.stop_cost, self._spread) if self.stops else None
-        damaged = any(one.plausible.is_damaged for _, one in arming.engines())
+        damaged = not self._fits or any(one.plausible.is_damaged for _, one in arming.engines())
         self.tell(job.Ended(code, arming.used, arming.stood_still, self.processes.names, dropped, told, damaged))
         self.outbox.send_all()
 
@@ -345,6 +349,13 @@ class Worker:
         """Handle one stop, and what else happened meanwhile."""
         self.processes.handle(stop)
         self.processes.settle()
+
+
+def _can_be(tables: Tables, processes: Processes, since: int) -> bool:
+    """Return whether tables can be what hits have added up to since a time: the program can write there, too."""
+    in_part = len(processes.names) + (os.cpu_count() or 1)  # threads that may have ended, or be, amid a hit
+    hits, _ = processes.arming.totals()
+    return fits(tables, hits, in_part, time.monotonic_ns() - since)
 
 
 def serve(link: Connection, mask: set[int], deaf: Sequence[int]) -> None:

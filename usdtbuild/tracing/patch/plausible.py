@@ -1,7 +1,7 @@
 """Whether counters and tables can be what stubs have counted: the program can write into them, too.
 
-Stubs only count up, and each hit takes a nanosecond of a processor at least. Smaller lies of a program about its own
-hits can't be found out.
+Stubs only count up, each hit takes a nanosecond of a processor at least, and what is told of the same hits must fit
+together. Smaller lies of a program about its own hits can't be found out.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from ..measures import ALL, bounds, class_of
 
-    from ..measures import Table
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ..measures import Cell, Measure, Table, Tables, Unpaired
 
 _SLACK = 1 << 20
+_SECOND = 1_000_000_000
 
 
 class Plausible:
-    """Judges what is read of one engine; `is_damaged` once something can't be."""
+    """Judges what is read of one engine while hits come; `is_damaged` once something can't be."""
 
     def __init__(self) -> None:
         self._since, self._before = time.monotonic_ns(), list[int]()
@@ -38,5 +41,71 @@ class Plausible:
         most = self._most()
         for cells in ([*table.cells.values(), table.others] for table in found):
             counts = sum(cell.count for cell in cells), sum(sum(cell.classes.values()) for cell in cells)
-            beyond = any(abs(cell.total) > cell.count << 64 for cell in cells)
-            self.is_damaged |= max(counts) > most or beyond
+            self.is_damaged |= max(counts) > most
+
+
+def fits(tables: Tables, hits: Mapping[int, int], spare: int, lasted: int) -> bool:
+    """Return whether all tables of a trace fit together, when no more hits come.
+
+    `hits` are those that were counted beside the tables, by target. `lasted` is how long the trace has, in nanoseconds.
+    A thread that is killed amid a hit leaves its class, or its sum too, without the rest. `spare` is the number of such
+    threads. Sums that they have led below or above all values are corrected.
+    """
+    found = [_table_fits(key, tables, hits, spare, lasted) for key in tables]  # of all: sums are corrected
+    return all(found)
+
+
+def _table_fits(key: tuple[int, Measure], tables: Tables, hits: Mapping[int, int], spare: int, lasted: int) -> bool:
+    (number, measure), table = key, tables[key]
+    if number == ALL:
+        return _unpaired_fit(table.unpaired, measure, tables, hits, spare)
+    cells = [cell for cell in (*table.cells.values(), table.others) if cell.count]
+    found = [sum(cell.count for cell in cells) <= hits.get(number, 0) + spare]
+    if measure.of or measure.pair:
+        found += [_sum_fits(cell, spare) for cell in cells]
+        found += [_classes_fit(cell, spare) for cell in cells if measure.classes]
+    if measure.pair and (ALL, measure) in tables:
+        longest = tables[ALL, measure].rate * (lasted + _SECOND)
+        found += [cell.least >= 0 and cell.most <= longest for cell in cells]
+    return all(found)
+
+
+def _sum_fits(cell: Cell, spare: int) -> bool:
+    """Whether as many values between the least and the greatest can add up to the sum."""
+    low, high, more = cell.least * cell.count, cell.most * cell.count, _reach(cell) * spare
+    found = cell.least <= cell.most and low - more <= cell.total <= high + more
+    if found:
+        cell.total = min(max(cell.total, low), high)
+    return found
+
+
+def _reach(cell: Cell) -> float:
+    return max(abs(cell.least), abs(cell.most))
+
+
+def _classes_fit(cell: Cell, spare: int) -> bool:
+    """Whether as many values are in classes as were counted, between those of the least and the greatest, and whether
+    such values can add up to the sum."""
+    least, most, low, high = class_of(cell.least), class_of(cell.most), 0, 0
+    between = {number: count for number, count in cell.classes.items() if least <= number <= most}
+    for number, count in between.items():
+        ends = bounds(number) if number >= 0 else [-one for one in reversed(bounds(number))]
+        low, high = low + ends[0] * count, high + ends[1] * count
+    seen, more = sum(cell.classes.values()), _reach(cell) * spare
+    return (
+        cell.count <= seen <= cell.count + spare and seen - sum(between.values()) <= spare
+        and bool(cell.classes[least] and cell.classes[most]) and low - more <= cell.total <= high + more
+    )  # fmt: skip
+
+
+def _unpaired_fit(unpaired: Unpaired, measure: Measure, tables: Tables, hits: Mapping[int, int], spare: int) -> bool:
+    """Whether there were as many begins and ends as were paired, and not paired."""
+    of_ends = {number: table for (number, one), table in tables.items() if one == measure and number != ALL}
+    pairs = sum(cell.count for table in of_ends.values() for cell in (*table.cells.values(), table.others))
+    ends = sum(hits.get(number, 0) for number in of_ends)
+    begins = sum(hits.values()) - ends
+    taken = max(0, ends - unpaired.without_begin)  # of the begins that had room
+    return (
+        pairs + unpaired.without_begin + unpaired.deep + unpaired.without_key <= ends + spare
+        and taken + unpaired.many + unpaired.open <= begins + spare
+    )
