@@ -111,6 +111,9 @@ def table(machine: str) -> str:
             parts.append("(" + "".join(f"{place},\n         " for place in places).rstrip() + ")")
         if labels:
             parts.append("{" + ", ".join(f'"{label}": {offset}' for label, offset in labels.items()) + "}")
+        if parts == [text] and len(code) <= 16:
+            lines.append(f'    "{name}": Template({text}),\n')
+            continue
         lines.append(f'    "{name}": Template(\n        ' + ",\n        ".join(parts) + "),\n")
     return "".join(lines) + "}\n"
 

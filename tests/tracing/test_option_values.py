@@ -29,7 +29,7 @@ import pytest
         (("--remote", "[::1]:0"), "'--remote': the port 0 is not in the range 1<=x<=65535"),
         (("--", ""), "the command's name is empty"),
         (("-p", "1", "-p", "2"), "-p is given 2 times, and can have one value only"),
-        (("--by", "a", "--by", "b"), "--by is given 2 times, and can have one value only"),
+        (("--sum", "a", "--sum", "b"), "--sum is given 2 times, and can have one value only"),
         (("-p", "1"), "both a process (-p 1) and a command ("),
     ],
 )

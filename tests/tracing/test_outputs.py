@@ -130,7 +130,7 @@ def test_a_filter_that_is_wrong_starts_nothing(usdtbuild: Any, tmp_path: Path) -
 
 
 def test_tables(trace: Any) -> None:
-    text = trace("--histogram", "length,1000", "--by", "key").stdout
+    text = trace("--histogram", "length,1000").stdout + trace("--by", "key").stdout
     text += trace("--latency", "request-start", "request-done", "--key", "id", "--top", "3").stdout
     assert "server:parse__end length: 48 values from 0 to 4700, mean 2350\n" in text
     assert re.search(r"\[4000, 5000\)   8  #{32}\n", text)

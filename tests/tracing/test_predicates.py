@@ -286,20 +286,23 @@ def reference(measure: Measure, hits: Sequence[Sequence[Value]]) -> Table:
     """Add up the values of a and b as the tracer would."""
     found = Table({}, Cell())
     for values in hits:
-        by, of = ("ab".index(name) if name else None for name in (measure.by, measure.of))
-        key, value = (values[one] if one is not None else 0 for one in (by, of))
-        if key is MISSING or value is MISSING:
+        numbers = {**dict(zip("ab", values)), "thread": threading.get_native_id()}
+        keys = [numbers[name] for name in measure.by.split(",") if name not in ("", "probe")]
+        value = numbers[measure.of] if measure.of else 0
+        if any(key is MISSING for key in (*keys, value)):
             continue
-        assert isinstance(key, int)
         assert isinstance(value, int)
-        cell = found.cells.setdefault(int(key // measure.step) if measure.step else key, Cell())
+        key: Any = tuple(keys) if len(keys) > 1 else int(keys[0] // (measure.step or 1)) if keys else 0  # type: ignore
+        cell = found.cells.setdefault(key, Cell())
         cell.add(value)
         cell.classes.update([class_of(value)] if measure.classes else [])
     return found
 
 
 MEASURES = [Measure("a"), Measure("a", "b"), Measure("", "b"), Measure("", "b", classes=True),
-            Measure("a", "b", classes=True), Measure("b", "b", 1000), Measure("b", "b", (1 << 63) - 1)]  # fmt: skip
+            Measure("a", "b", classes=True), Measure("b", "b", 1000), Measure("b", "b", (1 << 63) - 1),
+            Measure("a,b"), Measure("b,a", "b"), Measure("probe,a,b", "a", classes=True), Measure("a,thread", "b"),
+            Measure("thread,b", "a"), Measure("probe,a"), Measure("probe", "b")]  # fmt: skip
 
 
 @pytest.mark.parametrize("measure", MEASURES, ids=str)
@@ -444,7 +447,8 @@ def test_each_value_at_an_edge_of_a_class_is_in_it(machine: Machine) -> None:
 def test_a_table_that_the_program_has_written_over_is_read(measure: Measure) -> None:
     size = tables.size(measure)
     for data in (random.Random(5).randbytes(size), b"\xff" * size):
-        found = tables.read(bytearray(data), 0, tables.Place(0, measure, 0, True, True))
+        second = True if measure.by.count(",") else None
+        found = tables.read(bytearray(data), 0, tables.Place(0, measure, 0, True, True, second))
         assert len(found.cells) <= 4097
         assert all(0 < cell.count < 1 << 77 and abs(cell.total) < 1 << 140 for cell in found.cells.values())
 
@@ -619,6 +623,8 @@ def test_every_engine_adds_up(engine: str, scene: Any, run: Any) -> None:
     words = sys.executable, "-m", "usdtbuild", "trace", "-P", "scene:eight", "--engine", engine
     done = run(*words, "--sum", "h", "--by", "g", "--histogram", "a", "--", scene("pie"), 40, 2)
     assert columns(done.stdout) == {"-7": (80, 2 * sum(range(40)) << 33, 0, 39 << 33)}
+    assert "    80  19.5    0   18   33   37   39  -7\n" in done.stdout
+    done = run(*words, "--histogram", "a", "--", scene("pie"), 40, 2)
     assert "p50 18  p90 33  p99 37  max 39\n" in done.stdout
     assert re.search(r"^ +\[8, 16\) +16  #", done.stdout, re.MULTILINE)
     done = run(*words, "--by", "process", "--", scene("pie"), 40, 2)

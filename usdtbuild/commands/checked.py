@@ -46,6 +46,17 @@ def interval(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     return found
 
 
+def names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str:
+    """Return names, given together or each by itself, joined by commas. Raises BadParameter."""
+    found = [one.strip() for text in value for one in text.split(",")]
+    if "" in found:
+        raise click.BadParameter("a name is empty; names are joined by commas, as in thread,size.", ctx, param)
+    twice = next((one for one in found if found.count(one) > 1), None)
+    if twice is not None:
+        raise click.BadParameter(f"{twice} is named twice.", ctx, param)
+    return ",".join(found)
+
+
 def text(ctx: click.Context, param: click.Parameter, value: Text) -> Text:
     """Return what was given, if that is something. Raises BadParameter.
 

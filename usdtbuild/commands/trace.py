@@ -21,6 +21,8 @@ from .say import echo, remark
 from .trace_end import tell_nothing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..model import Provider
     from ..tracing.job import Job
     from ..tracing.sieve import Sieve
@@ -91,7 +93,8 @@ class Ordered(click.Command):
               help="Only hits like this: 'size > 4096 and name == \"x\"'.")  # fmt: skip
 @click.option("--count", is_flag=True, help="Count hits instead of showing them.")
 @click.option("--histogram", metavar="ARG[,STEP]", help="How an argument's values are distributed.")
-@click.option("--by", metavar="KEY", help="Which values an argument has most often; or thread, or process.")
+@click.option("--by", multiple=True, metavar="KEY[,KEY...]", callback=checked.names,
+              help="Which values an argument has most often; or thread, process, probe.")  # fmt: skip
 @click.option(
     "--sum", "sum_of", metavar="ARG", help="Sum, mean, least and greatest of an argument; with --by for each key."
 )
@@ -143,7 +146,7 @@ def command(
     wanted_hits: str | None,
     count: bool,
     histogram: str | None,
-    by: str | None,
+    by: str,
     sum_of: str | None,
     latency: tuple[str, str] | None,
     key: str | None,
@@ -184,9 +187,9 @@ def command(
     words = _emulator(remote, emulator, sysroot)
     again = every is not None or as_json
     counting = count or (again and not (histogram or by or sum_of or latency))
-    wishes = Wishes(counting, histogram or "", by or "", sum_of or "", latency, key or "", top or 0, outputs,
+    wishes = Wishes(counting, histogram or "", by, sum_of or "", latency, key or "", top or 0, outputs,
                     _heading(pid, argv, remote, words)[:200], live=not argv, every=again, json=as_json, screen=screen,
-                    folded=not (probes or functions or calls or exclude or modules))  # fmt: skip
+                    folded=_folded((*probes, *functions, *calls), bool(exclude or modules)))  # fmt: skip
     sieve = _sieve(wanted_hits, string_size)
     probes = probes or (latency if latency and not functions and not calls else ())
     if returns and not calls and not functions:
@@ -204,6 +207,13 @@ def command(
     if report or graph:
         end(_show_calls(job, report, graph, top, duration))
     end(run(job, wishes, sieve, Until(duration, limit, verbose, require_hits)))
+
+
+def _folded(patterns: Sequence[str], chosen: bool) -> str:
+    """Return which rows of 0 are one line: libraries' where nothing is chosen, all where names were only patterns."""
+    if not patterns:
+        return "" if chosen else "libraries"
+    return "all" if all(set(one) & set("*?[") for one in patterns) else ""
 
 
 def _sieve(wanted_hits: str | None, string_size: int) -> Sieve | None:

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ALL = -1  # stands for a target's number where a table is of none alone
-THREAD, PROCESS = "thread", "process"  # keys that every hit has, where no argument is called so
+THREAD, PROCESS, PROBE = "thread", "process", "probe"  # keys that every hit has, where no argument is called so
 _CLASS_BITS = 3  # 2^3 classes for each power of two: whatever stands for one is at most 6 % wrong
 
 
 class Measure(NamedTuple):
-    """What is added up: hits by the key `by` ('': all together), and of them the argument `of` ('': only counts).
+    """What is added up: hits by the key `by` ('': all together; several keys are joined by commas), and of them the
+    argument `of` ('': only counts).
 
     `step`: keys are told apart by their quotient only. `classes`: values are counted by class, too. `pair`: what is
     added up is how long it takes from a hit of the first of these probes to the next of the second, in a thread.
@@ -100,13 +101,17 @@ class Cell:
     __hash__ = None  # type: ignore[assignment]
 
 
+Key = int | tuple[int, int]  # a key, or two
+
+
 class Table(NamedTuple):
-    """Cells by key (0 where there is none); `others` are all hits whose key came when the table was full.
+    """Cells by key (0 where there is none), which leaves the probe out; `others` are all hits whose key came when the
+    table was full.
 
     Of pairs the one for ALL has how many are `unpaired`, and the `rate` of the clock of all others: ticks a nanosecond.
     """
 
-    cells: dict[int, Cell]
+    cells: dict[Key, Cell]
     others: Cell
     unpaired: Unpaired = Unpaired()
     rate: float = 0.0

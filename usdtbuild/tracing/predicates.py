@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _SWAPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _SIZES = (1, 2, 4, 8)
+_HALF = 4  # bytes of each of two keys, at most
 
 
 class NotHereError(Exception):
@@ -65,7 +66,7 @@ def lower(wanted: Filter, target: Target, operands: Sequence[Operand]) -> Predic
 
 class Tally(NamedTuple):
     """A measure at a site: the index of the operand that is the key (None: no key; `THREAD`, `PROCESS`: their number),
-    and of that which is added up (None: hits are only counted).
+    and of that which is added up (None: hits are only counted). `second` is another key, beside the first.
 
     Of a pair, `side` says which hit it is, and `tested` whether the filter can be answered there.
     """
@@ -75,11 +76,13 @@ class Tally(NamedTuple):
     of: int | None
     side: str = ""
     tested: bool = True
+    second: int | None = None
 
-    def signs(self, operands: Sequence[Operand]) -> tuple[bool, bool]:
-        """Return whether the key and the value are signed."""
-        key, of = (number is not None and number >= 0 and operands[number].signed for number in (self.key, self.of))
-        return key, of
+    def signs(self, operands: Sequence[Operand]) -> tuple[bool, bool, bool | None]:
+        """Return whether the key and the value are signed, and the second key, None where there is none."""
+        key, of, second = (number is not None and number >= 0 and operands[number].signed
+                           for number in (self.key, self.of, self.second))  # fmt: skip
+        return key, of, second if self.second is not None else None
 
 
 THREAD, PROCESS = -1, -2
@@ -94,15 +97,14 @@ def tallies(wanted: Sequence[Measure], target: Target, operands: Sequence[Operan
         side = side_of(measure, target)
         if measure.pair and not side:
             continue
-        key = lowering.measured(measure.by)
-        if key is None and measure.by in _OWN:
-            key = _OWN[measure.by]
+        by = lowering.keys(measure.by, is_pair=bool(side))
         of = lowering.measured(measure.of)
-        if (measure.by and key is None and not side) or (measure.of and of is None):
+        if (None in by and not side) or (measure.of and of is None):
             continue
+        key, second = (*by, None, None)[:2]
         if not isinstance(measure.step, int) or measure.step >= 1 << 63:
             raise NotHereError("steps are no integers")
-        found.append(Tally(measure, key, of, side))
+        found.append(Tally(measure, key, of, side, second=second))
     return found
 
 
@@ -170,6 +172,23 @@ class _Lowering(NamedTuple):
         if self.is_missing(index):
             raise NotHereError(f"{name} is nowhere where it could be read")
         return index
+
+    def keys(self, by: str, *, is_pair: bool) -> list[int | None]:
+        """Return which operands the keys are that tell hits of this target apart, None for those that it hasn't got.
+
+        The target itself is none of them: it has a table of its own. Raises NotHereError.
+        """
+        names = by.split(",") if by else []
+        if not is_pair:
+            names = [one for one in names if one != measures.PROBE or argument_index(self.target, one) >= 0]
+        found = [_OWN.get(name) if (index := self.measured(name)) is None else index for name in names]
+        if is_pair and (len(names) > 1 or measures.PROBE in names):
+            raise NotHereError("pairs are told apart by one argument only")
+        wide = any(index is not None and index >= 0 and (self.operands[index].size or 8) > _HALF for index in found)
+        own = sum(index is not None and index < 0 for index in found)
+        if len(names) > 2 or (len(names) == 2 and (wide or own > 1)):
+            raise NotHereError(f"{by} don't fit into one key of eight bytes")
+        return found
 
     def check(self, index: int, name: str) -> None:
         """Refuse what is no integer."""

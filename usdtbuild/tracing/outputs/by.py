@@ -5,23 +5,21 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING
 
 from ...errors import UsageError
-from ..measures import PROCESS, THREAD, Cell, Measure
-from ..model import FLOAT, INTEGER, MISSING, POINTER, STRING, Argument, Unreadable
+from ..measures import Cell, Measure
+from ..model import STRING
 from . import KEYS
-from .histogram import find_argument, lost_too
-from .rows import Row
-from .values import argument_names, table_headings, title, value_text
+from .keys import Keys, find_argument, lost_too, number_of
+from .rows import Row, aligned
+from .values import argument_names, title, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..measures import Tables
-    from ..model import Event, Report, Target, Totals, Value
+    from ..model import Event, Report, Target, Totals
 
 _ROWS = 20
 _MOST_VALUES = 1_000_000  # different values of one target; some 100 MB
-_OWN = {THREAD: -1, PROCESS: -2}  # what stands for the place of a key that every hit has
-_NUMBER = Argument("", "", 4, False, INTEGER)
 
 
 class By:
@@ -30,13 +28,13 @@ class By:
     needs = KEYS
 
     def __init__(self, stream: IO[str], name: str, top: int = 0, of: str = "") -> None:
-        """`name` is the key's argument, THREAD or PROCESS; '': all hits of a target together. `top`: so many rows, 0
-        for the usual number, and for all in `rows`."""
+        """`name` are the keys (`Keys`); '': all hits of a target together. `top`: so many rows, 0 for the usual number,
+        and for all in `rows`."""
         self._stream, self._name, self._top, self._of = stream, name, top, of
         self._targets: Sequence[Target] = ()
-        self._places: dict[int, int] = {}
+        self._keys = Keys(name)
         self._values: dict[int, int] = {}
-        self._seen: dict[int, dict[str, Cell]] = {}
+        self._seen: dict[int, dict[str, Cell]] = {}  # by table
         self._rest: dict[int, Cell] = {}
         self._is_part = False
 
@@ -46,59 +44,51 @@ class By:
 
     def start(self, targets: Sequence[Target]) -> None:
         """Find the arguments. Raises UsageError, but not for targets that come later: those it leaves out."""
-        known, self._targets = len(self._targets), targets
-        self._places = dict.fromkeys(range(len(targets)), 0) if not self._name else keys(self._name, targets)
-        self._values = find_argument("--sum", self._of, targets) if self._of else {}
-        for option, places, wrong, why in (
-            ("--by", self._places if self._name else {}, FLOAT, "a floating-point number, of which no two are alike"),
-            ("--sum", self._values, STRING, "a string"),
-        ):
-            for number, place in list(places.items()):
-                if place < 0 or targets[number].arguments[place].kind != wrong:
-                    continue
-                if not known:
+        strict, self._targets = not self._targets, targets
+        self._keys.find(targets, targets, strict=strict)
+        if not self._of:
+            return
+        self._values = find_argument("--sum", self._of, targets)
+        for number, place in list(self._values.items()):
+            if targets[number].arguments[place].kind == STRING:
+                if strict:
                     name = argument_names(targets[number])[place]
-                    raise UsageError(f"{option}: {name} of {title(targets[number])} is {why}")
-                del places[number]
-        if self._of:
-            self._places = {number: place for number, place in self._places.items() if number in self._values}
-            if targets and not self._places:
-                raise UsageError(f"no probe has both {self._name} (--by) and {self._of} (--sum)")
+                    raise UsageError(f"--sum: {name} of {title(targets[number])} is a string")
+                del self._values[number]
+        places = self._keys.places
+        self._keys.places = {number: place for number, place in places.items() if number in self._values}
+        if targets and not self._keys.places:
+            raise UsageError(f"no probe has both {self._name} (--by) and {self._of} (--sum)")
 
     def events(self, events: Sequence[Event]) -> None:
         """Add them up."""
         for event in events:
-            place = self._places.get(event.target)
-            if place is None:
+            if event.target not in self._keys.places:
                 continue
-            key = value_of(event, place) if self._name else 0
-            value = value_of(event, self._values[event.target]) if self._of else 0
-            if value is not MISSING and isinstance(value, (int, float)) and not isinstance(value, Unreadable):
-                self._cell(event.target, key).add(value)
+            value = number_of(event, self._values[event.target]) if self._of else 0
+            if value is not None:
+                self._cell(event.target, self._keys.of_event(event)).add(value)
 
-    def _cell(self, number: int, value: Value) -> Cell:
+    def _cell(self, number: int, shown: str) -> Cell:
         """Return where a key's hits are added up."""
-        shown = value_text(self._argument(number), value) if self._name else ""
-        seen = self._seen.setdefault(number, {})
+        group = self._keys.group(number)
+        seen = self._seen.setdefault(group, {})
         if shown not in seen and len(seen) >= _MOST_VALUES:
-            return self._rest.setdefault(number, Cell())
+            return self._rest.setdefault(group, Cell())
         return seen.setdefault(shown, Cell())
-
-    def _argument(self, number: int) -> Argument:
-        return argument_of(self._targets[number], self._places[number])
 
     def tables(self, tables: Tables, passed: Mapping[int, int]) -> None:
         """Take what was added up where hits came; a key that is in no table could not be read."""
-        for number in self._places:
+        for number in self._keys.places:
             table = tables.get((number, Measure(self._name, self._of)))
             if table is None:
                 continue
             for key, cell in table.cells.items():
-                self._cell(number, key).plus(cell)
-            self._rest.setdefault(number, Cell()).plus(table.others)
+                self._cell(number, self._keys.of_table(number, key)).plus(cell)
+            self._rest.setdefault(self._keys.group(number), Cell()).plus(table.others)
             unread = passed.get(number, 0) - sum(cell.count for cell in [*table.cells.values(), table.others])
             if unread > 0 and not self._of:
-                self._cell(number, MISSING).plus(Cell(unread))
+                self._cell(number, self._keys.unreadable(number)).plus(Cell(unread))
 
     def counts(self, totals: Totals) -> None:
         """Nothing: hits have come as events, or in tables."""
@@ -109,15 +99,13 @@ class By:
         for number, heading in headings.items():
             (self._write_by if self._name else self._write_sum)(number, heading, report)
         if not headings:
-            self._stream.write(f"no values of {self._of or self._name} were seen\n")
+            self._stream.write(f"no values of {self._of or self._keys.shown} were seen\n")
         self._stream.flush()
 
     def _headings(self) -> dict[int, str]:
         """Return what the tables are called, of targets that were hit."""
-        of = self._values if self._of else self._places
-        return table_headings(
-            self._targets, [(one, of[one]) for one in self._places if self._seen.get(one)], self._name
-        )
+        groups = dict.fromkeys(self._keys.group(one) for one in self._keys.places)
+        return self._keys.headings([one for one in groups if self._seen.get(one)], self._values)
 
     def _sorted(self, number: int) -> list[tuple[str, Cell]]:
         """Return a target's keys, those with the most hits or the greatest sum first."""
@@ -132,28 +120,29 @@ class By:
             rest = self._rest.get(number, Cell())
             shown: list[tuple[str | None, Cell]] = [*self._sorted(number)[: self._top or None]]
             for key, cell in [*shown, (None, rest)] if rest.count else shown:
-                row = Row(heading, key, cell.count, self._name, self._of)
+                row = Row(heading, key, cell.count, self._keys.shown, self._of)
                 most = None if self._is_part else cell.most
                 found.append(row._replace(total=cell.total, most=most) if self._of else row)
         return found
 
     def _write_sum(self, number: int, heading: str, report: Report) -> None:
         (cell,) = self._seen[number].values()
+        lost = lost_too(report, [number])
         start = f"{heading}: {cell.count} hits, sum {_shown(cell.total)}, mean {cell.total / cell.count:.6g}"
         if self._is_part:  # of which the extremes aren't known
-            self._stream.write(f"{start}{lost_too(report, number)}\n")
+            self._stream.write(f"{start}{lost}\n")
             return
         least, most = (value_text(self._targets[number].arguments[self._values[number]], one)
                        for one in (cell.least, cell.most))  # fmt: skip
-        self._stream.write(f"{start}, min {least}, max {most}{lost_too(report, number)}\n")
+        self._stream.write(f"{start}, min {least}, max {most}{lost}\n")
 
-    def _write_by(self, number: int, heading: str, report: Report) -> None:
-        seen, rest = self._seen[number], self._rest.get(number, Cell())
+    def _write_by(self, group: int, heading: str, report: Report) -> None:
+        seen, rest = self._seen[group], self._rest.get(group, Cell())
         total = sum(cell.count for cell in seen.values()) + rest.count
-        rows = self._sorted(number)
+        rows, lost = self._sorted(group), lost_too(report, self._keys.members(group))
         values = f"{len(seen)} values" if len(seen) != 1 else "1 value"
-        by = f" by {self._name}" if self._of else ""
-        self._stream.write(f"{heading}{by}: {values} in {total} hits{lost_too(report, number)}\n")
+        by = f" by {self._keys.shown}" if self._of else ""
+        self._stream.write(f"{heading}{by}: {values} in {total} hits{lost}\n")
         most = self._top or _ROWS
         lines = [(cell, shown) for shown, cell in rows[:most]]
         left = Cell()
@@ -166,7 +155,7 @@ class By:
             lines.append((rest, "in values that came when the table was full, and were not told apart"))
         shown_lines = list(self._lines([cell for cell, _ in lines], [text for _, text in lines], total))
         self._stream.writelines(shown_lines[: after + bool(self._of)])
-        if self._argument(number).kind == POINTER:
+        if self._keys.are_addresses(group):
             self._stream.write("  (these are addresses; what stands there isn't read)\n")
         self._stream.writelines(shown_lines[after + bool(self._of) :])
 
@@ -188,37 +177,7 @@ class By:
             for cell in cells
         ]
         columns = [row[:3] for row in columns] if self._is_part else columns
-        return aligned(columns, [self._name, *texts])
-
-
-def keys(name: str, targets: Sequence[Target]) -> dict[int, int]:
-    """Return, for each target that has the key, its argument's index, or what stands for it. Raises UsageError."""
-    if name not in _OWN:
-        return find_argument("--by", name, targets)
-    found = {target.number: _OWN[name] for target in targets}
-    with_argument = [target for target in targets if name in argument_names(target)]
-    return {**found, **(find_argument("--by", name, with_argument) if with_argument else {})}
-
-
-def argument_of(target: Target, place: int) -> Argument:
-    """Return the argument of a target that `keys` says."""
-    return target.arguments[place] if place >= 0 else _NUMBER
-
-
-def value_of(event: Event, place: int) -> Value:
-    """Return a hit's value at a place that `keys` says."""
-    if place < 0:
-        return event.tid if place == _OWN[THREAD] else event.pid
-    return event.values[place] if place < len(event.values) else MISSING
-
-
-def aligned(columns: Sequence[Sequence[str]], texts: Sequence[str]) -> list[str]:
-    """Return the lines of a table: numbers, and what each line is about behind them."""
-    widths = [max(map(len, column)) for column in zip(*columns)]
-    return [
-        "  " + "  ".join(f"{one:>{width}}" for one, width in zip(row, widths)) + f"  {text}\n"
-        for row, text in zip(columns, texts)
-    ]
+        return aligned(columns, [self._keys.shown, *texts])
 
 
 def _shown(number: float) -> str:

@@ -42,10 +42,10 @@ _COUNTS = (".json", ".jsonl", ".csv")  # what --count is written to for programs
 
 class Wishes(NamedTuple):
     """What the command line asks for. `heading` says what is traced; `top`: rows of tables, 0 for their own number;
-    `live`: the terminal is ours alone, so tables may be kept up to date on it. `folded`: nothing in particular is
-    traced. `where` is the filter; outputs get what has passed it, but pairs alone get all, and apply it themselves.
-    `every`: tables come again and again, and with `json` as lines for programs, or, if `screen`, on a terminal as
-    one screen.
+    `live`: the terminal is ours alone, so tables may be kept up to date on it. `folded`: which probes without a hit
+    are one line, those of libraries or all. `where` is the filter; outputs get what has passed it, but pairs alone get
+    all, and apply it themselves. `every`: tables come again and again, and with `json` as lines for programs, or, if
+    `screen`, on a terminal as one screen.
     """
 
     counting: bool = False
@@ -58,11 +58,16 @@ class Wishes(NamedTuple):
     files: tuple[str, ...] = ()
     heading: str = ""
     live: bool = False
-    folded: bool = False
+    folded: str = ""
     where: Filter | None = None
     every: bool = False
     json: bool = False
     screen: bool = False
+
+    @property
+    def tells_sums(self) -> bool:
+        """Whether hits or sums are told by key, or a sum of all, and not only distributions or pairs."""
+        return bool(self.sum or (self.by and not self.latency and not self.histogram))
 
     @property
     def only_pairs(self) -> bool:
@@ -210,8 +215,8 @@ def measures(wishes: Wishes) -> tuple[Measure, ...]:
     """Return what the tables need of hits, if no output needs more. Raises UsageError."""
     if wishes.latency:
         return (Measure(wishes.by, classes=True, pair=wishes.latency),)
-    found = [Measure(wishes.by, wishes.sum)] if wishes.by or wishes.sum else []
-    return (*found, *([histogram_of(wishes.histogram)] if wishes.histogram else []))
+    found = [Measure(wishes.by, wishes.sum)] if wishes.tells_sums else []
+    return (*found, *([histogram_of(wishes.histogram, wishes.by)] if wishes.histogram else []))
 
 
 def _makers(wishes: Wishes) -> list[tuple[str, Callable[[IO[str]], Output]]]:
@@ -243,8 +248,8 @@ def _shown(wishes: Wishes) -> tuple[Callable[[IO[str]], Output], ...]:
         found.append(lambda stream: _made("count", "Count", stream, wishes.live, wishes.folded, wishes.top,
                                           rates=wishes.every))  # fmt: skip
     if wishes.histogram:
-        found.append(lambda stream: _made("histogram", "Histogram", stream, wishes.histogram))
-    if wishes.sum or (wishes.by and not wishes.latency):
+        found.append(lambda stream: _made("histogram", "Histogram", stream, wishes.histogram, wishes.by, **top))
+    if wishes.tells_sums:
         found.append(lambda stream: _made("by", "By", stream, wishes.by, of=wishes.sum, **top))
     if wishes.latency:
         begin, end = wishes.latency

@@ -2,8 +2,9 @@
 
 Who asks for nothing in particular gets the probes of all libraries too, dozens that nobody has heard of and that never
 fire: those without a hit are one line then. A program's own are told one by one; that one isn't reached may be news,
-unless there are very many. A line instead of a number says that it isn't known: something of the target was not traced,
-and nothing of it was seen. `>=` before a number says that hits were lost before a filter could look at them.
+unless there are very many, or a pattern has named them. A line instead of a number says that it isn't known: something
+of the target was not traced, and nothing of it was seen. `>=` before a number says that hits were lost before a filter
+could look at them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ..model import Event, Report, Target, Totals
 
 
+LIBRARIES, ALL = "libraries", "all"
 _MOST_ZEROS = 20  # so many targets without a hit are told one by one
 _EVERY = 0.5  # seconds between two tables
 _LIBRARY = re.compile(r"\.so(\.[^/]*)?$")
@@ -37,9 +39,10 @@ class Count:
 
     needs = COUNTS
 
-    def __init__(self, stream: IO[str], live: bool = False, folded: bool = False, top: int = 0, *,
+    def __init__(self, stream: IO[str], live: bool = False, folded: str = "", top: int = 0, *,
                  rates: bool = False) -> None:  # fmt: skip
-        """`top`: at most so many rows, 0 for all. `rates`: with hits a second."""
+        """`folded`: which rows without a hit are one line, LIBRARIES or ALL. `top`: at most so many rows, 0 for all.
+        `rates`: with hits a second."""
         self._stream, self._top, self._rates = stream, top, rates
         self._folded = folded
         self._live = live and stream.isatty()
@@ -102,10 +105,10 @@ class Count:
         rows.sort(key=lambda row: (-row.hits, row.target.title))
         several = len({row.target.module.path for row in rows}) > 1
         left: dict[str, int] = {}
-        if self._folded:
+        if self._folded == LIBRARIES:
             rows = _leave(rows, lambda row: row.is_zero and bool(_LIBRARY.search(row.target.module.path)), left,
                           "{} probe{} of libraries without a hit")  # fmt: skip
-        if sum(row.is_zero for row in rows) > _MOST_ZEROS:
+        if sum(row.is_zero for row in rows) > (1 if self._folded == ALL else _MOST_ZEROS):
             rows = _leave(rows, lambda row: row.is_zero, left, "{} more without a hit")
         if sum(row.sign == "-" for row in rows) > _MOST_ZEROS:
             rows = _leave(rows, lambda row: row.sign == "-", left, "{} more that were not traced everywhere")

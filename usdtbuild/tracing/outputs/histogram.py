@@ -5,45 +5,34 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING
 
 from ...errors import UsageError
-from ..filters import argument_index, said_arguments
 from ..measures import Measure
-from ..model import FLOAT, MISSING, STRING, Unreadable
+from ..model import FLOAT, STRING
 from . import KEYS
 from .bars import Distribution
-from .rows import Row
-from .values import table_headings, title
+from .keys import Keys, find_argument, lost_too, number_of
+from .rows import Row, aligned
+from .values import title
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ..measures import Tables
     from ..model import Event, Report, Target, Totals
 
 
+_ROWS = 20
+_MOST_KEYS = 100_000  # different keys of one table; some 100 MB
+_FULL = "in values that came when the table was full, and were not told apart"
 _QUANTILES = (0.5, 0.9, 0.99)
 
 
-def find_argument(option: str, name: str, targets: Sequence[Target]) -> dict[int, int]:
-    """Return, for each target that has the argument, its index. Raises UsageError if of some targets none has it."""
-    found = {target.number: argument_index(target, name) for target in targets}
-    found = {number: index for number, index in found.items() if index >= 0}
-    if targets and not found:
-        has = max(targets, key=lambda target: len(target.arguments))
-        others = f", and of {len(targets) - 1} others none has it either" if len(targets) > 1 else ""
-        raise UsageError(f"{option}: {title(has)} has no argument {name}; {said_arguments(has)}{others}")
-    return found
-
-
-def lost_too(report: Report, number: int) -> str:
-    """Return what a heading says of hits of a target that were lost."""
-    return f"; {report.lost[number]} more were lost" if report.lost[number] else ""
-
-
-def histogram_of(wanted: str) -> Measure:
+def histogram_of(wanted: str, by: str = "") -> Measure:
     """Return what `ARG` or `ARG,STEP` asks for. Raises UsageError."""
     name, comma, step = wanted.partition(",")
+    if comma and by:
+        raise UsageError(f"--histogram: with --by there is a row for each key, which has no steps; leave out ,{step}")
     if not comma:
-        return Measure(of=name, classes=True)
+        return Measure(by, name, classes=True)
     try:
         width = float(step) if set(step) & set(".eE") else int(step)
     except ValueError:
@@ -54,23 +43,25 @@ def histogram_of(wanted: str) -> Measure:
 
 
 class Histogram:
-    """Writes the distributions at the end; ARG, or ARG,STEP for steps of one width."""
+    """Writes the distributions at the end; ARG, or ARG,STEP for steps of one width; with keys, a row for each."""
 
     needs = KEYS
 
-    def __init__(self, stream: IO[str], wanted: str) -> None:
-        self._stream, self._measure = stream, histogram_of(wanted)
-        self._name = self._measure.of
+    def __init__(self, stream: IO[str], wanted: str, by: str = "", top: int = 0) -> None:
+        """`by` are keys (`Keys`), '' for none; `top`: so many rows, 0 for the usual number, and for all in `rows`."""
+        self._stream, self._measure, self._top = stream, histogram_of(wanted, by), top
+        self._name, self._keys = self._measure.of, Keys(by)
         self._targets: Sequence[Target] = ()
         self._places: dict[int, int] = {}
-        self._seen: dict[int, Distribution] = {}
+        self._seen: dict[int, dict[str, Distribution]] = {}  # by table
+        self._rest: dict[int, Distribution] = {}
 
     def renew(self) -> None:
         """Forget all values."""
-        self._seen = {}
+        self._seen, self._rest = {}, {}
 
     def start(self, targets: Sequence[Target]) -> None:
-        """Find the argument. Raises UsageError, but not for targets that come later: those it leaves out."""
+        """Find the arguments. Raises UsageError, but not for targets that come later: those it leaves out."""
         known, self._targets = len(self._targets), targets
         self._places = find_argument("--histogram", self._name, targets)
         for number, index in list(self._places.items()):
@@ -80,28 +71,38 @@ class Histogram:
                 who = f"{self._name} of {title(targets[number])}"
                 raise UsageError(f"--histogram: {who} is a string; --by counts how often each comes")
             del self._places[number]
+        self._keys.find(targets, [targets[number] for number in self._places], strict=not known)
 
     def events(self, events: Sequence[Event]) -> None:
         """Sort their values in."""
         for event in events:
-            place = self._places.get(event.target, -1)
-            value = event.values[place] if 0 <= place < len(event.values) else MISSING
-            if isinstance(value, (int, float)) and value is not MISSING and not isinstance(value, Unreadable):
-                self._distribution(event.target).add(value)
+            if event.target in self._keys.places:
+                value = number_of(event, self._places[event.target])
+                if value is not None:
+                    self._distribution(event.target, self._keys.of_event(event)).add(value)
 
-    def _distribution(self, number: int) -> Distribution:
-        if number not in self._seen:
-            self._seen[number] = Distribution(self._measure.step)
-        return self._seen[number]
+    def _distribution(self, number: int, key: str) -> Distribution:
+        group = self._keys.group(number)
+        seen = self._seen.setdefault(group, {})
+        if key not in seen and len(seen) >= _MOST_KEYS:
+            return self._rest.setdefault(group, Distribution())
+        return seen.setdefault(key, Distribution(self._measure.step))
 
     def tables(self, tables: Tables, _: Mapping[int, int]) -> None:
         """Take what was sorted in where hits came."""
-        for number in self._places:
+        for number in self._keys.places:
             table = tables.get((number, self._measure))
             for key, cell in table.cells.items() if table is not None else ():
-                self._distribution(number).take(cell, cell.classes if self._measure.classes else {key: cell.count})
+                if self._measure.classes:
+                    self._distribution(number, self._keys.of_table(number, key)).take(cell, cell.classes)
+                elif isinstance(key, int):
+                    self._distribution(number, "").take(cell, {key: cell.count})
             if table is not None and table.others.count:
-                self._distribution(number).take(table.others, {})
+                if self._keys.names:
+                    rest = self._rest.setdefault(self._keys.group(number), Distribution())
+                    rest.take(table.others, table.others.classes)
+                else:
+                    self._distribution(number, "").take(table.others, {})
 
     def counts(self, totals: Totals) -> None:
         """Nothing: hits have come as events, or in tables."""
@@ -109,36 +110,74 @@ class Histogram:
     def finish(self, report: Report) -> None:
         """Write the distributions."""
         headings = self._headings()
-        for number, heading in headings.items():
-            seen = self._seen[number]
-            floating = self._targets[number].arguments[self._places[number]].kind == FLOAT
-            least, most = (f"{value:g}" if floating else str(value) for value in (seen.all.least, seen.all.most))
-            self._stream.write(
-                f"{heading}: {seen.all.count} values from {least} to {most}, mean {seen.all.total / seen.all.count:.6g}"
-                f"{lost_too(report, number)}\n"
+        for group, heading in headings.items():
+            lost = lost_too(report, self._keys.members(group))
+            self._stream.writelines(
+                self._rows(group, heading, lost) if self._keys.names else self._drawn(group, heading, lost)
             )
-            if not floating:
-                parts = "  ".join(f"p{100 * part:g} {seen.quantile(part)}" for part in _QUANTILES)
-                self._stream.write(f"  {parts}  max {most}\n")
-            self._stream.writelines(f"{line}\n" for line in seen.lines(_bound))
-            if seen.unsorted:
-                self._stream.write(f"  {seen.unsorted} values more came when the table was full, and are in no class\n")
         if not headings:
             self._stream.write(f"no values of {self._name} were seen\n")
         self._stream.flush()
 
+    def _drawn(self, number: int, heading: str, lost: str) -> Iterator[str]:
+        """Yield the lines of a target's distribution."""
+        (seen,) = self._seen[number].values()
+        floating = self._is_floating(number)
+        least, most = (self._shown(value, floating=floating) for value in (seen.all.least, seen.all.most))
+        mean = seen.all.total / seen.all.count
+        yield f"{heading}: {seen.all.count} values from {least} to {most}, mean {mean:.6g}{lost}\n"
+        if not floating:
+            parts = "  ".join(f"p{100 * part:g} {seen.quantile(part)}" for part in _QUANTILES)
+            yield f"  {parts}  max {most}\n"
+        yield from (f"{line}\n" for line in seen.lines(_bound))
+        if seen.unsorted:
+            yield f"  {seen.unsorted} values more came when the table was full, and are in no class\n"
+
+    def _rows(self, group: int, heading: str, lost: str) -> Iterator[str]:
+        """Yield the lines of a table with a row for each key, those with the most hits first."""
+        sorted_, most = self._sorted(group), self._top or _ROWS
+        hits = sum(one.all.count for _, one in sorted_)
+        values = f"{len(sorted_)} value{'s' * (len(sorted_) != 1)}"
+        shown, left = sorted_[:most], Distribution()
+        for _, one in sorted_[most:]:
+            left.plus(one)
+        rest = self._rest.get(group, Distribution())
+        more = [(f"in {len(sorted_) - most} more values", left), (_FULL, rest)]
+        shown += [(text, one) for text, one in more if one.all.count]
+        columns: list[tuple[str, ...]] = [("hits", "mean", "min", "p50", "p90", "p99", "max")]
+        floating = any(map(self._is_floating, self._keys.members(group)))
+        for _, one in shown:
+            numbers = (one.all.least, *map(one.quantile, _QUANTILES), one.all.most)
+            columns.append((str(one.all.count), f"{one.all.total / one.all.count:.6g}",
+                            *(self._shown(number, floating=floating) for number in numbers)))  # fmt: skip
+        yield f"{heading} by {self._keys.shown}: {values} in {hits + rest.all.count} hits{lost}\n"
+        yield from aligned(columns, [self._keys.shown, *(text for text, _ in shown)])
+
+    def _is_floating(self, number: int) -> bool:
+        return self._targets[number].arguments[self._places[number]].kind == FLOAT
+
+    @staticmethod
+    def _shown(value: float, *, floating: bool) -> str:
+        return f"{value:g}" if floating else str(value)
+
+    def _sorted(self, group: int) -> list[tuple[str, Distribution]]:
+        return sorted(self._seen[group].items(), key=lambda row: (-row[1].all.count, row[0]))
+
     def _headings(self) -> dict[int, str]:
         """Return what the distributions are called, of targets that were hit."""
-        hit = [row for row in self._places.items() if row[0] in self._seen and self._seen[row[0]].all.count]
-        return table_headings(self._targets, hit)
+        groups = dict.fromkeys(self._keys.group(number) for number in self._keys.places)
+        hit = [group for group in groups if any(one.all.count for one in self._seen.get(group, {}).values())]
+        return self._keys.headings(hit, self._places)
 
     def rows(self, _: Report) -> list[Row]:
         """Return a row for each distribution."""
         found = []
-        for number, heading in self._headings().items():
-            seen = self._seen[number]
-            quantiles = {f"p{100 * part:g}": seen.quantile(part) for part in _QUANTILES}
-            found.append(Row(heading, "", seen.all.count, "", self._name, seen.all.total, quantiles, seen.all.most))
+        for group, heading in self._headings().items():
+            rest: list[tuple[str | None, Distribution]] = [(None, self._rest[group])] if group in self._rest else []
+            for key, seen in [*self._sorted(group)[: self._top or None], *rest]:
+                quantiles = {f"p{100 * part:g}": seen.quantile(part) for part in _QUANTILES}
+                row = Row(heading, key, seen.all.count, self._keys.shown, self._name, seen.all.total, quantiles)
+                found.append(row._replace(most=seen.all.most))
         return found
 
 

@@ -22,15 +22,15 @@ from ..selection import is_meant
 from ..stops import said_of
 from . import EVENTS, KEYS
 from .bars import Distribution, duration, round_duration
-from .by import aligned, argument_of, keys, value_of
-from .rows import Row
+from .keys import Keys
+from .rows import Row, aligned
 from .values import argument_names, title, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..filters import Filter, Test
-    from ..measures import Tables
+    from ..measures import Key, Tables
     from ..model import Event, Report, Target, Totals, Value
 
     Slot = int | tuple[int, Value]
@@ -86,12 +86,11 @@ class Latency:
         """`top`: so many of the slowest pairs are shown, or, with `by`, so many rows. `alone`: nothing else is shown,
         so hits need no records."""
         self._stream, self._begin, self._end, self._key, self._top = stream, begin, end, key, top
-        self._by, self._where = by, where
+        self._by, self._where, self._keys = by, where, Keys(by)
         self.needs = KEYS if alone and not key and (by or not top) else EVENTS
         self._targets: Sequence[Target] = ()
         self._begins: dict[int, int] = {}  # number -> index of the key argument
         self._ends: dict[int, int] = {}
-        self._values: dict[int, int] = {}  # number -> place of what pairs are told apart by
         self._tests: dict[int, Test] = {}
         self._waiting: dict[Slot, list[Event]] = {}
         self._is_waiting = self._order = 0
@@ -119,7 +118,7 @@ class Latency:
             raise UsageError(f"--latency: {title(targets[min(both)])} is meant by both names")
         sides = [targets[number] for number in (*self._begins, *self._ends)]
         if self._by and sides:
-            self._values = keys(self._by, sides)
+            self._keys.find(targets, sides, strict=not known)
         if self._where is not None and sides:
             where = self._where
             self._tests = {one.number: where.compile(one) for one in sides if where.is_for(one)}
@@ -207,10 +206,8 @@ class Latency:
     def _told_apart(self, begin: Event, end: Event) -> str | None:
         """Return the text of the value that a pair is told apart by; None if neither hit has one."""
         for event in (begin, end):
-            place = self._values.get(event.target)
-            value = value_of(event, place) if place is not None else MISSING
-            if place is not None and value is not MISSING:
-                return value_text(argument_of(self._targets[event.target], place), value)
+            if event.target in self._keys.places and not self._keys.is_missing(event):
+                return self._keys.of_event(event)
         self._without_key += 1
         return None
 
@@ -230,11 +227,12 @@ class Latency:
             self._without_key += unpaired.without_key
             self._deep, self._many, self._open_elsewhere = unpaired.deep, unpaired.many, unpaired.open
 
-    def _key_text(self, key: int) -> str:
+    def _key_text(self, key: Key) -> str:
         """Return the text of a value that comes from a table, where it is a signed number."""
-        number = next(one for one in (*self._begins, *self._ends) if one in self._values)
-        argument = argument_of(self._targets[number], self._values[number])
-        return value_text(argument, key if argument.signed or key >= 0 else key + (1 << 64))
+        number = next(number for number in (*self._begins, *self._ends) if number in self._keys.places)
+        assert isinstance(key, int)  # several are for records
+        unsigned = any(not argument.signed for argument in self._keys.arguments(number))
+        return self._keys.of_table(number, key + (1 << 64) if unsigned and key < 0 else key)
 
     def counts(self, totals: Totals) -> None:
         """Nothing: hits have come as events, or in tables."""
@@ -246,7 +244,7 @@ class Latency:
             all_.plus(one)
         seen = all_.seen.all
         by = f" by {self._key}" if self._key else ""
-        values = f", {len(self._times)} value{'s' * (len(self._times) != 1)} of {self._by}" if self._by else ""
+        values = f", {len(self._times)} value{'s' * (len(self._times) != 1)} of {self._keys.shown}" if self._by else ""
         write(f"{self._begin} to {self._end}{by}: {seen.count} pair{'s' * (seen.count != 1)}{values}\n")
         if seen.count:
             quantiles = "  ".join(f"p{100 * part:g} {duration(all_.quantile(part))}" for part in _QUANTILES)
@@ -280,7 +278,7 @@ class Latency:
             cell = one.seen.all
             times = (cell.total, cell.total / cell.count, one.quantile(0.5), one.quantile(0.99), cell.most)
             columns.append((str(cell.count), *map(duration, times)))
-        return aligned(columns, [self._by, *(text for text, _ in shown)])
+        return aligned(columns, [self._keys.shown, *(text for text, _ in shown)])
 
     def _sorted(self) -> list[tuple[str, _Times]]:
         return sorted(self._times.items(), key=lambda row: (-row[1].seen.all.total, row[0]))
@@ -292,7 +290,8 @@ class Latency:
         for key, one in [*self._sorted()[: self._top or None], *rest]:
             cell = one.seen.all
             quantiles = {f"p{100 * part:g}": one.quantile(part) for part in _QUANTILES}
-            found.append(Row(heading, key, cell.count, self._by, "", cell.total, quantiles, cell.most, is_time=True))
+            row = Row(heading, key, cell.count, self._keys.shown, "", cell.total, quantiles, cell.most)
+            found.append(row._replace(is_time=True))
         return found
 
     def _write_slowest(self) -> None:
@@ -321,7 +320,7 @@ class Latency:
                 open_ if calls else "begins had no end by the end of the trace",
             ),
             (self._without_begin, "ends had no begin"),
-            (self._without_key, f"{'pairs' if self._by else 'hits'} had no value of {self._by or self._key}"),
+            (self._without_key, f"{'pairs' if self._by else 'hits'} had no value of {self._keys.shown or self._key}"),
             (self._deep, "ends whose begin came when 63 others of its thread were waiting for theirs"),
             (self._many, "begins of threads for which there was no room"),
             (self._dropped, f"begins were not paired, because {_MOST_WAITING:,} were waiting for their end"),

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 class Row(NamedTuple):
@@ -55,3 +55,12 @@ def rate(hits: float, seconds: float) -> str:
     """Return how many hits a second that is, to three digits at least."""
     found = hits / max(seconds, 1e-9)
     return f"{found:.0f}" if found >= 99.95 or not hits else f"{found:.3g}"
+
+
+def aligned(columns: Sequence[Sequence[str]], texts: Sequence[str]) -> list[str]:
+    """Return the lines of a table: numbers, and what each line is about behind them."""
+    widths = [max(map(len, column)) for column in zip(*columns)]
+    return [
+        "  " + "  ".join(f"{one:>{width}}" for one, width in zip(row, widths)) + f"  {text}\n"
+        for row, text in zip(columns, texts)
+    ]

@@ -58,7 +58,7 @@ class Words(NamedTuple):
     def most(self, plan: Plan, target: Target, operands: Sequence[Operand]) -> int:
         """Return how many bytes a site's stub takes at most."""
         predicate, found = asked(plan, target, operands)
-        return self.size + self.comparison_size * (len(_comparisons(predicate)) + 2 * len(found))
+        return self.size + self.comparison_size * (len(_comparisons(predicate)) + 3 * len(found))
 
     def gate(self, plan: Plan, target: Target, operands: Sequence[Operand]) -> int:
         """Return how many bytes stand before a site's stub at most, to let only hits through that pass."""
@@ -217,26 +217,45 @@ class _Writer:
     def tally(self, tally: Tally, table: int, end: str) -> None:
         """Add a hit up in a table, or go to a label, which is behind that, if an operand can't be read."""
         measure, made = tally.measure, self.made
-        key_signed, signed = ("signed" if one else "unsigned" for one in tally.signs(self.operands))
-        can = True
+        key_signed, signed = ("signed" if one else "unsigned" for one in tally.signs(self.operands)[:2])
         if tally.key is None:
             made.add("cell", table=table)
         else:
-            if tally.key in _NUMBERS:
-                made.add("number_key", number=_NUMBERS[tally.key])
-            else:
-                can = self.load(tally.key, end)
+            if not self._key(tally, end):
+                made.label(end)
+                return
             if measure.step:
                 made.add("step_key", step=int(measure.step), divide=f"divide_{key_signed}")
             made.add("key_cell", table=table, find=f"find_{tables.bits(measure)}")
         if tally.of is None:
             made.add("count_cell")
-        elif can and self.load(tally.of, end):
+        elif self.load(tally.of, end):
             if measure.classes:
                 classes = tables.classes_from(measure, table)
                 made.add("class_cell", classes=classes, count_class=f"count_class_{signed}")
             made.add("tally_cell", tally=f"tally_{signed}")
         made.label(end)
+
+    def _key(self, tally: Tally, unreadable: str) -> bool:
+        """Load what is looked up, one key or two; False if there is no way to read an operand.
+
+        The number of a thread or process is loaded first, because that changes what is kept.
+        """
+        assert tally.key is not None
+        is_below = tally.second in _NUMBERS
+        first, *then = (tally.key, tally.second) if not is_below else (tally.second, tally.key)
+        assert first is not None
+        if first in _NUMBERS:
+            self.made.add("number_key", number=_NUMBERS[first])
+        elif not self.load(first, unreadable):
+            return False
+        for other in then:
+            if other is not None:
+                self.made.add("keep_first")
+                if not self.load(other, unreadable):
+                    return False
+                self.made.add("join_below" if is_below else "join_above")
+        return True
 
     def pair(self, action: Action) -> None:
         """Put a begin where its end finds it, or take one, and add up how long that has taken."""

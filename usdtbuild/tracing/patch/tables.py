@@ -24,7 +24,7 @@ from ..measures import Cell, Table, Unpaired
 if TYPE_CHECKING:
     from mmap import mmap
 
-    from ..measures import Measure
+    from ..measures import Key, Measure
 
 _BITS, _BITS_WITH_CLASSES = 12, 8
 _CELL = struct.Struct("<QQQQQQ16x")
@@ -39,13 +39,18 @@ FAILED, KEYLESS, TESTED = (1 << bit for bit in (63, 62, 61))
 
 
 class Place(NamedTuple):
-    """A table of a target: its address, and whether keys and values are signed."""
+    """A table of a target: its address, and whether keys and values are signed.
+
+    Of two keys, each in one half of a cell's, `keys_signed` is the one above, `second_signed` the other; else it is
+    None.
+    """
 
     target: int
     measure: Measure
     address: int
     keys_signed: bool = False
     values_signed: bool = False
+    second_signed: bool | None = None
 
 
 def bits(measure: Measure) -> int:
@@ -89,10 +94,20 @@ def read(data: mmap | bytearray, at: int, place: Place) -> Table:
         if measure.by and index == number - 1:
             found.others.plus(cell)
             continue
-        value = 0 if index >= number - 2 else key
-        signed = value - (1 << 64) if place.keys_signed and value & _TOP else value
-        found.cells.setdefault(signed, Cell()).plus(cell)
+        found.cells.setdefault(_key(0 if index >= number - 2 else key, place), Cell()).plus(cell)
     return found
+
+
+def _key(value: int, place: Place) -> Key:
+    if place.second_signed is None:
+        return signed(value, 64) if place.keys_signed else value
+    above, below = value >> 32, value & 0xFFFFFFFF
+    return (signed(above, 32) if place.keys_signed else above, signed(below, 32) if place.second_signed else below)
+
+
+def signed(value: int, bits: int) -> int:
+    """Return a number of so many bits as a signed one."""
+    return value - (1 << bits) if value >> bits - 1 else value
 
 
 def read_pairs(data: mmap | bytearray, at: int) -> Unpaired:

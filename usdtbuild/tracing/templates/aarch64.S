@@ -439,6 +439,16 @@ template keep_first             // of two operands
         mov     x9, x0
 end keep_first
 
+template join_above             // two keys of four bytes: what was kept stands above
+        mov     w0, w0
+        orr     x0, x0, x9, lsl #32
+end join_above
+
+template join_below             // or below
+        mov     w9, w9
+        orr     x0, x9, x0, lsl #32
+end join_below
+
 template compare_two
         cmp     x9, x0
 end compare_two

@@ -7,8 +7,7 @@ TEMPLATES = {
     "jump": Template(
         b"\x00\x00\x00\x14",
         (Hole(0, "jump26", "target", 0),)),
-    "return": Template(
-        b"\xc0\x03\x5f\xd6"),
+    "return": Template(b"\xc0\x03\x5f\xd6"),
     "count_atomic": Template(
         b"\xf0\x47\xbe\xa9\xef\x0b\x00\xf9\x10\x00\x00\x90\x10\x02\x00\x91\x31\x00\x80\xd2\x1f\x02\x31\xf8"
         b"\xef\x0b\x40\xf9\xf0\x47\xc2\xa8",
@@ -124,8 +123,7 @@ TEMPLATES = {
          Hole(4, "condbr19", "full", 0),
          Hole(8, "movw_uabs_g1", "site", 0),
          Hole(12, "movw_uabs_g0_nc", "site", 0),)),
-    "record_end": Template(
-        b"\xc7\xfc\x9f\xc8"),
+    "record_end": Template(b"\xc7\xfc\x9f\xc8"),
     "restore_all": Template(
         b"\xfe\x03\x45\xa9\x00\x42\x1b\xd5\xe2\x0f\x41\xa9\xe4\x17\x42\xa9\xe6\x1f\x43\xa9\xe8\x27\x44\xa9"
         b"\xe0\x07\xc6\xa8"),
@@ -159,200 +157,103 @@ TEMPLATES = {
          Hole(4, "movw_uabs_g1", "string_at", 0),
          Hole(8, "movw_uabs_g0_nc", "string_at", 0),
          Hole(16, "jump26", "copy", 0),)),
-    "load_x0_from_x0": Template(
-        b"\xe0\x03\x40\xf9"),
-    "load_x0_from_x1": Template(
-        b"\xe0\x07\x40\xf9"),
-    "load_x0_from_x2": Template(
-        b"\xe0\x0b\x40\xf9"),
-    "load_x0_from_x3": Template(
-        b"\xe0\x0f\x40\xf9"),
-    "load_x0_from_x4": Template(
-        b"\xe0\x13\x40\xf9"),
-    "load_x0_from_x5": Template(
-        b"\xe0\x17\x40\xf9"),
-    "load_x0_from_x6": Template(
-        b"\xe0\x1b\x40\xf9"),
-    "load_x0_from_x7": Template(
-        b"\xe0\x1f\x40\xf9"),
-    "load_x0_from_x8": Template(
-        b"\xe0\x23\x40\xf9"),
-    "load_x0_from_x9": Template(
-        b"\xe0\x27\x40\xf9"),
-    "load_x0_from_x10": Template(
-        b"\xe0\x03\x0a\xaa"),
-    "load_x0_from_x11": Template(
-        b"\xe0\x03\x0b\xaa"),
-    "load_x0_from_x12": Template(
-        b"\xe0\x03\x0c\xaa"),
-    "load_x0_from_x13": Template(
-        b"\xe0\x03\x0d\xaa"),
-    "load_x0_from_x14": Template(
-        b"\xe0\x03\x0e\xaa"),
-    "load_x0_from_x15": Template(
-        b"\xe0\x03\x0f\xaa"),
-    "load_x0_from_x16": Template(
-        b"\xe0\x03\x10\xaa"),
-    "load_x0_from_x17": Template(
-        b"\xe0\x03\x11\xaa"),
-    "load_x0_from_x18": Template(
-        b"\xe0\x03\x12\xaa"),
-    "load_x0_from_x19": Template(
-        b"\xe0\x03\x13\xaa"),
-    "load_x0_from_x20": Template(
-        b"\xe0\x03\x14\xaa"),
-    "load_x0_from_x21": Template(
-        b"\xe0\x03\x15\xaa"),
-    "load_x0_from_x22": Template(
-        b"\xe0\x03\x16\xaa"),
-    "load_x0_from_x23": Template(
-        b"\xe0\x03\x17\xaa"),
-    "load_x0_from_x24": Template(
-        b"\xe0\x03\x18\xaa"),
-    "load_x0_from_x25": Template(
-        b"\xe0\x03\x19\xaa"),
-    "load_x0_from_x26": Template(
-        b"\xe0\x03\x1a\xaa"),
-    "load_x0_from_x27": Template(
-        b"\xe0\x03\x1b\xaa"),
-    "load_x0_from_x28": Template(
-        b"\xe0\x03\x1c\xaa"),
-    "load_x0_from_x29": Template(
-        b"\xe0\x03\x1d\xaa"),
-    "load_x0_from_x30": Template(
-        b"\xe0\x2b\x40\xf9"),
-    "load_x0_from_sp": Template(
-        b"\xe0\x83\x01\x91"),
-    "load_x4_from_x0": Template(
-        b"\xe4\x03\x40\xf9"),
-    "load_x4_from_x1": Template(
-        b"\xe4\x07\x40\xf9"),
-    "load_x4_from_x2": Template(
-        b"\xe4\x0b\x40\xf9"),
-    "load_x4_from_x3": Template(
-        b"\xe4\x0f\x40\xf9"),
-    "load_x4_from_x4": Template(
-        b"\xe4\x13\x40\xf9"),
-    "load_x4_from_x5": Template(
-        b"\xe4\x17\x40\xf9"),
-    "load_x4_from_x6": Template(
-        b"\xe4\x1b\x40\xf9"),
-    "load_x4_from_x7": Template(
-        b"\xe4\x1f\x40\xf9"),
-    "load_x4_from_x8": Template(
-        b"\xe4\x23\x40\xf9"),
-    "load_x4_from_x9": Template(
-        b"\xe4\x27\x40\xf9"),
-    "load_x4_from_x10": Template(
-        b"\xe4\x03\x0a\xaa"),
-    "load_x4_from_x11": Template(
-        b"\xe4\x03\x0b\xaa"),
-    "load_x4_from_x12": Template(
-        b"\xe4\x03\x0c\xaa"),
-    "load_x4_from_x13": Template(
-        b"\xe4\x03\x0d\xaa"),
-    "load_x4_from_x14": Template(
-        b"\xe4\x03\x0e\xaa"),
-    "load_x4_from_x15": Template(
-        b"\xe4\x03\x0f\xaa"),
-    "load_x4_from_x16": Template(
-        b"\xe4\x03\x10\xaa"),
-    "load_x4_from_x17": Template(
-        b"\xe4\x03\x11\xaa"),
-    "load_x4_from_x18": Template(
-        b"\xe4\x03\x12\xaa"),
-    "load_x4_from_x19": Template(
-        b"\xe4\x03\x13\xaa"),
-    "load_x4_from_x20": Template(
-        b"\xe4\x03\x14\xaa"),
-    "load_x4_from_x21": Template(
-        b"\xe4\x03\x15\xaa"),
-    "load_x4_from_x22": Template(
-        b"\xe4\x03\x16\xaa"),
-    "load_x4_from_x23": Template(
-        b"\xe4\x03\x17\xaa"),
-    "load_x4_from_x24": Template(
-        b"\xe4\x03\x18\xaa"),
-    "load_x4_from_x25": Template(
-        b"\xe4\x03\x19\xaa"),
-    "load_x4_from_x26": Template(
-        b"\xe4\x03\x1a\xaa"),
-    "load_x4_from_x27": Template(
-        b"\xe4\x03\x1b\xaa"),
-    "load_x4_from_x28": Template(
-        b"\xe4\x03\x1c\xaa"),
-    "load_x4_from_x29": Template(
-        b"\xe4\x03\x1d\xaa"),
-    "load_x4_from_x30": Template(
-        b"\xe4\x2b\x40\xf9"),
-    "load_x4_from_sp": Template(
-        b"\xe4\x83\x01\x91"),
-    "zero": Template(
-        b"\xe0\x03\x1f\xaa"),
-    "load_x0_from_v0": Template(
-        b"\x00\x00\x66\x9e"),
-    "load_x0_from_v1": Template(
-        b"\x20\x00\x66\x9e"),
-    "load_x0_from_v2": Template(
-        b"\x40\x00\x66\x9e"),
-    "load_x0_from_v3": Template(
-        b"\x60\x00\x66\x9e"),
-    "load_x0_from_v4": Template(
-        b"\x80\x00\x66\x9e"),
-    "load_x0_from_v5": Template(
-        b"\xa0\x00\x66\x9e"),
-    "load_x0_from_v6": Template(
-        b"\xc0\x00\x66\x9e"),
-    "load_x0_from_v7": Template(
-        b"\xe0\x00\x66\x9e"),
-    "load_x0_from_v8": Template(
-        b"\x00\x01\x66\x9e"),
-    "load_x0_from_v9": Template(
-        b"\x20\x01\x66\x9e"),
-    "load_x0_from_v10": Template(
-        b"\x40\x01\x66\x9e"),
-    "load_x0_from_v11": Template(
-        b"\x60\x01\x66\x9e"),
-    "load_x0_from_v12": Template(
-        b"\x80\x01\x66\x9e"),
-    "load_x0_from_v13": Template(
-        b"\xa0\x01\x66\x9e"),
-    "load_x0_from_v14": Template(
-        b"\xc0\x01\x66\x9e"),
-    "load_x0_from_v15": Template(
-        b"\xe0\x01\x66\x9e"),
-    "load_x0_from_v16": Template(
-        b"\x00\x02\x66\x9e"),
-    "load_x0_from_v17": Template(
-        b"\x20\x02\x66\x9e"),
-    "load_x0_from_v18": Template(
-        b"\x40\x02\x66\x9e"),
-    "load_x0_from_v19": Template(
-        b"\x60\x02\x66\x9e"),
-    "load_x0_from_v20": Template(
-        b"\x80\x02\x66\x9e"),
-    "load_x0_from_v21": Template(
-        b"\xa0\x02\x66\x9e"),
-    "load_x0_from_v22": Template(
-        b"\xc0\x02\x66\x9e"),
-    "load_x0_from_v23": Template(
-        b"\xe0\x02\x66\x9e"),
-    "load_x0_from_v24": Template(
-        b"\x00\x03\x66\x9e"),
-    "load_x0_from_v25": Template(
-        b"\x20\x03\x66\x9e"),
-    "load_x0_from_v26": Template(
-        b"\x40\x03\x66\x9e"),
-    "load_x0_from_v27": Template(
-        b"\x60\x03\x66\x9e"),
-    "load_x0_from_v28": Template(
-        b"\x80\x03\x66\x9e"),
-    "load_x0_from_v29": Template(
-        b"\xa0\x03\x66\x9e"),
-    "load_x0_from_v30": Template(
-        b"\xc0\x03\x66\x9e"),
-    "load_x0_from_v31": Template(
-        b"\xe0\x03\x66\x9e"),
+    "load_x0_from_x0": Template(b"\xe0\x03\x40\xf9"),
+    "load_x0_from_x1": Template(b"\xe0\x07\x40\xf9"),
+    "load_x0_from_x2": Template(b"\xe0\x0b\x40\xf9"),
+    "load_x0_from_x3": Template(b"\xe0\x0f\x40\xf9"),
+    "load_x0_from_x4": Template(b"\xe0\x13\x40\xf9"),
+    "load_x0_from_x5": Template(b"\xe0\x17\x40\xf9"),
+    "load_x0_from_x6": Template(b"\xe0\x1b\x40\xf9"),
+    "load_x0_from_x7": Template(b"\xe0\x1f\x40\xf9"),
+    "load_x0_from_x8": Template(b"\xe0\x23\x40\xf9"),
+    "load_x0_from_x9": Template(b"\xe0\x27\x40\xf9"),
+    "load_x0_from_x10": Template(b"\xe0\x03\x0a\xaa"),
+    "load_x0_from_x11": Template(b"\xe0\x03\x0b\xaa"),
+    "load_x0_from_x12": Template(b"\xe0\x03\x0c\xaa"),
+    "load_x0_from_x13": Template(b"\xe0\x03\x0d\xaa"),
+    "load_x0_from_x14": Template(b"\xe0\x03\x0e\xaa"),
+    "load_x0_from_x15": Template(b"\xe0\x03\x0f\xaa"),
+    "load_x0_from_x16": Template(b"\xe0\x03\x10\xaa"),
+    "load_x0_from_x17": Template(b"\xe0\x03\x11\xaa"),
+    "load_x0_from_x18": Template(b"\xe0\x03\x12\xaa"),
+    "load_x0_from_x19": Template(b"\xe0\x03\x13\xaa"),
+    "load_x0_from_x20": Template(b"\xe0\x03\x14\xaa"),
+    "load_x0_from_x21": Template(b"\xe0\x03\x15\xaa"),
+    "load_x0_from_x22": Template(b"\xe0\x03\x16\xaa"),
+    "load_x0_from_x23": Template(b"\xe0\x03\x17\xaa"),
+    "load_x0_from_x24": Template(b"\xe0\x03\x18\xaa"),
+    "load_x0_from_x25": Template(b"\xe0\x03\x19\xaa"),
+    "load_x0_from_x26": Template(b"\xe0\x03\x1a\xaa"),
+    "load_x0_from_x27": Template(b"\xe0\x03\x1b\xaa"),
+    "load_x0_from_x28": Template(b"\xe0\x03\x1c\xaa"),
+    "load_x0_from_x29": Template(b"\xe0\x03\x1d\xaa"),
+    "load_x0_from_x30": Template(b"\xe0\x2b\x40\xf9"),
+    "load_x0_from_sp": Template(b"\xe0\x83\x01\x91"),
+    "load_x4_from_x0": Template(b"\xe4\x03\x40\xf9"),
+    "load_x4_from_x1": Template(b"\xe4\x07\x40\xf9"),
+    "load_x4_from_x2": Template(b"\xe4\x0b\x40\xf9"),
+    "load_x4_from_x3": Template(b"\xe4\x0f\x40\xf9"),
+    "load_x4_from_x4": Template(b"\xe4\x13\x40\xf9"),
+    "load_x4_from_x5": Template(b"\xe4\x17\x40\xf9"),
+    "load_x4_from_x6": Template(b"\xe4\x1b\x40\xf9"),
+    "load_x4_from_x7": Template(b"\xe4\x1f\x40\xf9"),
+    "load_x4_from_x8": Template(b"\xe4\x23\x40\xf9"),
+    "load_x4_from_x9": Template(b"\xe4\x27\x40\xf9"),
+    "load_x4_from_x10": Template(b"\xe4\x03\x0a\xaa"),
+    "load_x4_from_x11": Template(b"\xe4\x03\x0b\xaa"),
+    "load_x4_from_x12": Template(b"\xe4\x03\x0c\xaa"),
+    "load_x4_from_x13": Template(b"\xe4\x03\x0d\xaa"),
+    "load_x4_from_x14": Template(b"\xe4\x03\x0e\xaa"),
+    "load_x4_from_x15": Template(b"\xe4\x03\x0f\xaa"),
+    "load_x4_from_x16": Template(b"\xe4\x03\x10\xaa"),
+    "load_x4_from_x17": Template(b"\xe4\x03\x11\xaa"),
+    "load_x4_from_x18": Template(b"\xe4\x03\x12\xaa"),
+    "load_x4_from_x19": Template(b"\xe4\x03\x13\xaa"),
+    "load_x4_from_x20": Template(b"\xe4\x03\x14\xaa"),
+    "load_x4_from_x21": Template(b"\xe4\x03\x15\xaa"),
+    "load_x4_from_x22": Template(b"\xe4\x03\x16\xaa"),
+    "load_x4_from_x23": Template(b"\xe4\x03\x17\xaa"),
+    "load_x4_from_x24": Template(b"\xe4\x03\x18\xaa"),
+    "load_x4_from_x25": Template(b"\xe4\x03\x19\xaa"),
+    "load_x4_from_x26": Template(b"\xe4\x03\x1a\xaa"),
+    "load_x4_from_x27": Template(b"\xe4\x03\x1b\xaa"),
+    "load_x4_from_x28": Template(b"\xe4\x03\x1c\xaa"),
+    "load_x4_from_x29": Template(b"\xe4\x03\x1d\xaa"),
+    "load_x4_from_x30": Template(b"\xe4\x2b\x40\xf9"),
+    "load_x4_from_sp": Template(b"\xe4\x83\x01\x91"),
+    "zero": Template(b"\xe0\x03\x1f\xaa"),
+    "load_x0_from_v0": Template(b"\x00\x00\x66\x9e"),
+    "load_x0_from_v1": Template(b"\x20\x00\x66\x9e"),
+    "load_x0_from_v2": Template(b"\x40\x00\x66\x9e"),
+    "load_x0_from_v3": Template(b"\x60\x00\x66\x9e"),
+    "load_x0_from_v4": Template(b"\x80\x00\x66\x9e"),
+    "load_x0_from_v5": Template(b"\xa0\x00\x66\x9e"),
+    "load_x0_from_v6": Template(b"\xc0\x00\x66\x9e"),
+    "load_x0_from_v7": Template(b"\xe0\x00\x66\x9e"),
+    "load_x0_from_v8": Template(b"\x00\x01\x66\x9e"),
+    "load_x0_from_v9": Template(b"\x20\x01\x66\x9e"),
+    "load_x0_from_v10": Template(b"\x40\x01\x66\x9e"),
+    "load_x0_from_v11": Template(b"\x60\x01\x66\x9e"),
+    "load_x0_from_v12": Template(b"\x80\x01\x66\x9e"),
+    "load_x0_from_v13": Template(b"\xa0\x01\x66\x9e"),
+    "load_x0_from_v14": Template(b"\xc0\x01\x66\x9e"),
+    "load_x0_from_v15": Template(b"\xe0\x01\x66\x9e"),
+    "load_x0_from_v16": Template(b"\x00\x02\x66\x9e"),
+    "load_x0_from_v17": Template(b"\x20\x02\x66\x9e"),
+    "load_x0_from_v18": Template(b"\x40\x02\x66\x9e"),
+    "load_x0_from_v19": Template(b"\x60\x02\x66\x9e"),
+    "load_x0_from_v20": Template(b"\x80\x02\x66\x9e"),
+    "load_x0_from_v21": Template(b"\xa0\x02\x66\x9e"),
+    "load_x0_from_v22": Template(b"\xc0\x02\x66\x9e"),
+    "load_x0_from_v23": Template(b"\xe0\x02\x66\x9e"),
+    "load_x0_from_v24": Template(b"\x00\x03\x66\x9e"),
+    "load_x0_from_v25": Template(b"\x20\x03\x66\x9e"),
+    "load_x0_from_v26": Template(b"\x40\x03\x66\x9e"),
+    "load_x0_from_v27": Template(b"\x60\x03\x66\x9e"),
+    "load_x0_from_v28": Template(b"\x80\x03\x66\x9e"),
+    "load_x0_from_v29": Template(b"\xa0\x03\x66\x9e"),
+    "load_x0_from_v30": Template(b"\xc0\x03\x66\x9e"),
+    "load_x0_from_v31": Template(b"\xe0\x03\x66\x9e"),
     "add_displacement": Template(
         b"\x00\x00\xe0\xd2\x00\x00\xc0\xf2\x00\x00\xa0\xf2\x00\x00\x80\xf2\x84\x00\x00\x8b",
         (Hole(0, "movw_uabs_g3", "displacement", 0),
@@ -363,8 +264,7 @@ TEMPLATES = {
         b"\x00\x00\x00\x94\x00\x00\x00\xb4",
         (Hole(0, "jump26", "probe", 0),
          Hole(4, "condbr19", "unreadable", 0),)),
-    "memory_signed_1": Template(
-        b"\x80\x00\x80\x39"),
+    "memory_signed_1": Template(b"\x80\x00\x80\x39"),
     "read_signed_1": Template(
         b"\x80\x00\x80\x39\xc0\x00\x00\xf9",
         (Hole(4, "ldst64_abs_lo12", "at", 0),)),
@@ -375,8 +275,7 @@ TEMPLATES = {
          Hole(12, "ldst64_abs_lo12", "at", 0),
          Hole(24, "movw_uabs_g1", "bit", 0),
          Hole(28, "movw_uabs_g0_nc", "bit", 0),)),
-    "memory_signed_2": Template(
-        b"\x80\x00\x80\x79"),
+    "memory_signed_2": Template(b"\x80\x00\x80\x79"),
     "read_signed_2": Template(
         b"\x80\x00\x80\x79\xc0\x00\x00\xf9",
         (Hole(4, "ldst64_abs_lo12", "at", 0),)),
@@ -387,8 +286,7 @@ TEMPLATES = {
          Hole(12, "ldst64_abs_lo12", "at", 0),
          Hole(24, "movw_uabs_g1", "bit", 0),
          Hole(28, "movw_uabs_g0_nc", "bit", 0),)),
-    "memory_signed_4": Template(
-        b"\x80\x00\x80\xb9"),
+    "memory_signed_4": Template(b"\x80\x00\x80\xb9"),
     "read_signed_4": Template(
         b"\x80\x00\x80\xb9\xc0\x00\x00\xf9",
         (Hole(4, "ldst64_abs_lo12", "at", 0),)),
@@ -399,8 +297,7 @@ TEMPLATES = {
          Hole(12, "ldst64_abs_lo12", "at", 0),
          Hole(24, "movw_uabs_g1", "bit", 0),
          Hole(28, "movw_uabs_g0_nc", "bit", 0),)),
-    "memory_signed_8": Template(
-        b"\x80\x00\x40\xf9"),
+    "memory_signed_8": Template(b"\x80\x00\x40\xf9"),
     "read_signed_8": Template(
         b"\x80\x00\x40\xf9\xc0\x00\x00\xf9",
         (Hole(4, "ldst64_abs_lo12", "at", 0),)),
@@ -411,8 +308,7 @@ TEMPLATES = {
          Hole(12, "ldst64_abs_lo12", "at", 0),
          Hole(24, "movw_uabs_g1", "bit", 0),
          Hole(28, "movw_uabs_g0_nc", "bit", 0),)),
-    "memory_unsigned_1": Template(
-        b"\x80\x00\x40\x39"),
+    "memory_unsigned_1": Template(b"\x80\x00\x40\x39"),
     "read_unsigned_1": Template(
         b"\x80\x00\x40\x39\xc0\x00\x00\xf9",
         (Hole(4, "ldst64_abs_lo12", "at", 0),)),
@@ -423,8 +319,7 @@ TEMPLATES = {
          Hole(12, "ldst64_abs_lo12", "at", 0),
          Hole(24, "movw_uabs_g1", "bit", 0),
          Hole(28, "movw_uabs_g0_nc", "bit", 0),)),
-    "memory_unsigned_2": Template(
-        b"\x80\x00\x40\x79"),
+    "memory_unsigned_2": Template(b"\x80\x00\x40\x79"),
     "read_unsigned_2": Template(
         b"\x80\x00\x40\x79\xc0\x00\x00\xf9",
         (Hole(4, "ldst64_abs_lo12", "at", 0),)),
@@ -435,8 +330,7 @@ TEMPLATES = {
          Hole(12, "ldst64_abs_lo12", "at", 0),
          Hole(24, "movw_uabs_g1", "bit", 0),
          Hole(28, "movw_uabs_g0_nc", "bit", 0),)),
-    "memory_unsigned_4": Template(
-        b"\x80\x00\x40\xb9"),
+    "memory_unsigned_4": Template(b"\x80\x00\x40\xb9"),
     "read_unsigned_4": Template(
         b"\x80\x00\x40\xb9\xc0\x00\x00\xf9",
         (Hole(4, "ldst64_abs_lo12", "at", 0),)),
@@ -447,8 +341,7 @@ TEMPLATES = {
          Hole(12, "ldst64_abs_lo12", "at", 0),
          Hole(24, "movw_uabs_g1", "bit", 0),
          Hole(28, "movw_uabs_g0_nc", "bit", 0),)),
-    "memory_unsigned_8": Template(
-        b"\x80\x00\x40\xf9"),
+    "memory_unsigned_8": Template(b"\x80\x00\x40\xf9"),
     "read_unsigned_8": Template(
         b"\x80\x00\x40\xf9\xc0\x00\x00\xf9",
         (Hole(4, "ldst64_abs_lo12", "at", 0),)),
@@ -459,28 +352,22 @@ TEMPLATES = {
          Hole(12, "ldst64_abs_lo12", "at", 0),
          Hole(24, "movw_uabs_g1", "bit", 0),
          Hole(28, "movw_uabs_g0_nc", "bit", 0),)),
-    "extend_signed_1": Template(
-        b"\x00\x1c\x40\x93"),
-    "extend_signed_2": Template(
-        b"\x00\x3c\x40\x93"),
-    "extend_signed_4": Template(
-        b"\x00\x7c\x40\x93"),
-    "extend_unsigned_1": Template(
-        b"\x00\x1c\x00\x53"),
-    "extend_unsigned_2": Template(
-        b"\x00\x3c\x00\x53"),
-    "extend_unsigned_4": Template(
-        b"\xe0\x03\x00\x2a"),
+    "extend_signed_1": Template(b"\x00\x1c\x40\x93"),
+    "extend_signed_2": Template(b"\x00\x3c\x40\x93"),
+    "extend_signed_4": Template(b"\x00\x7c\x40\x93"),
+    "extend_unsigned_1": Template(b"\x00\x1c\x00\x53"),
+    "extend_unsigned_2": Template(b"\x00\x3c\x00\x53"),
+    "extend_unsigned_4": Template(b"\xe0\x03\x00\x2a"),
     "compare_constant": Template(
         b"\x01\x00\xe0\xd2\x01\x00\xc0\xf2\x01\x00\xa0\xf2\x01\x00\x80\xf2\x1f\x00\x01\xeb",
         (Hole(0, "movw_uabs_g3", "constant", 0),
          Hole(4, "movw_uabs_g2_nc", "constant", 0),
          Hole(8, "movw_uabs_g1_nc", "constant", 0),
          Hole(12, "movw_uabs_g0_nc", "constant", 0),)),
-    "keep_first": Template(
-        b"\xe9\x03\x00\xaa"),
-    "compare_two": Template(
-        b"\x3f\x01\x00\xeb"),
+    "keep_first": Template(b"\xe9\x03\x00\xaa"),
+    "join_above": Template(b"\xe0\x03\x00\x2a\x00\x80\x09\xaa"),
+    "join_below": Template(b"\xe9\x03\x09\x2a\x20\x81\x00\xaa"),
+    "compare_two": Template(b"\x3f\x01\x00\xeb"),
     "jump_eq": Template(
         b"\x00\x00\x00\x54",
         (Hole(0, "condbr19", "target", 0),)),
@@ -581,8 +468,7 @@ TEMPLATES = {
         b"\xe2\x03\x00\xaa\x5f\x20\x00\xf1\xc3\x00\x00\x54\x43\x10\xc0\xda\x84\x07\x80\xd2\x83\x00\x03\xcb"
         b"\x42\x24\xc3\x9a\x42\x0c\x03\x8b\xe7\x1c\x06\x8b\xe4\x0c\x02\x8b\x25\x00\x80\xd2\x9f\x00\x25\xf8"
         b"\xc0\x03\x5f\xd6"),
-    "count_in_cell_atomic": Template(
-        b"\xc4\x20\x00\x91\x25\x00\x80\xd2\x9f\x00\x25\xf8\xc0\x03\x5f\xd6"),
+    "count_in_cell_atomic": Template(b"\xc4\x20\x00\x91\x25\x00\x80\xd2\x9f\x00\x25\xf8\xc0\x03\x5f\xd6"),
     "find_12_exclusive": Template(
         b"\x26\x00\x41\x91\xe0\x02\x00\xb4\xe2\xc6\xf3\xd2\x22\x37\xcf\xf2\x42\xe9\xaf\xf2\xa2\x82\x8f\xf2"
         b"\x42\x7c\x00\x9b\x42\xfc\x74\xd3\x03\x20\x80\x52\x44\x2c\x40\x92\x24\x18\x04\x8b\x85\x00\x40\xf9"
@@ -620,24 +506,17 @@ TEMPLATES = {
         b"\x85\x7c\x08\xc8\xa8\xff\xff\x35\xc0\x03\x5f\xd6"),
     "count_in_cell_exclusive": Template(
         b"\xc4\x20\x00\x91\x85\x7c\x5f\xc8\xa5\x04\x00\x91\x85\x7c\x08\xc8\xa8\xff\xff\x35\xc0\x03\x5f\xd6"),
-    "divide_signed": Template(
-        b"\x02\x0c\xc1\x9a\x43\x80\x01\x9b\x40\xfc\x83\x8b\xc0\x03\x5f\xd6"),
-    "divide_unsigned": Template(
-        b"\x00\x08\xc1\x9a\xc0\x03\x5f\xd6"),
-    "own_process": Template(
-        b"\xe0\x03\x05\x2a\xc0\x03\x5f\xd6"),
-    "own_thread": Template(
-        b"\xe0\x03\x03\x2a\xc0\x03\x5f\xd6"),
+    "divide_signed": Template(b"\x02\x0c\xc1\x9a\x43\x80\x01\x9b\x40\xfc\x83\x8b\xc0\x03\x5f\xd6"),
+    "divide_unsigned": Template(b"\x00\x08\xc1\x9a\xc0\x03\x5f\xd6"),
+    "own_process": Template(b"\xe0\x03\x05\x2a\xc0\x03\x5f\xd6"),
+    "own_thread": Template(b"\xe0\x03\x03\x2a\xc0\x03\x5f\xd6"),
     "call_loop": Template(
         b"\x54\x01\x00\xb4\x68\x02\x40\xf9\x60\x86\x40\xa9\x62\x8e\x41\xa9\x64\x96\x42\xa9\x01\x00\x00\xd4"
         b"\xa0\x86\x00\xf8\x73\xe2\x00\x91\x94\x06\x00\xd1\xf7\xff\xff\x17\x20\x00\x80\xd2\xc0\xfe\x9f\xc8"
         b"\x3f\x20\x03\xd5\xff\xff\xff\x17"),
-    "ticks": Template(
-        b"\x40\xe0\x3b\xd5\xc0\x03\x5f\xd6"),
-    "ticks_a_second": Template(
-        b"\x00\xe0\x3b\xd5\xc0\x03\x5f\xd6"),
-    "fence": Template(
-        b"\xbf\x3b\x03\xd5\xc0\x03\x5f\xd6"),
+    "ticks": Template(b"\x40\xe0\x3b\xd5\xc0\x03\x5f\xd6"),
+    "ticks_a_second": Template(b"\x00\xe0\x3b\xd5\xc0\x03\x5f\xd6"),
+    "fence": Template(b"\xbf\x3b\x03\xd5\xc0\x03\x5f\xd6"),
     "skip": Template(
         b"\x04\xfc\x5f\xc8\x9f\x00\x01\xeb\xc1\x00\x00\x54\x02\xfc\x05\xc8\x85\xff\xff\x35\x62\xfc\x9f\xc8"
         b"\x20\x00\x80\x52\xc0\x03\x5f\xd6\x5f\x3f\x03\xd5\x00\x00\x80\x52\xc0\x03\x5f\xd6"),

@@ -446,6 +446,18 @@ template keep_first             # of two operands
         mov     %rax, %rdi
 end keep_first
 
+template join_above             # two keys of four bytes: what was kept stands above
+        shl     $32, %rdi
+        mov     %eax, %eax
+        or      %rdi, %rax
+end join_above
+
+template join_below             # or below
+        mov     %edi, %edi
+        shl     $32, %rax
+        or      %rdi, %rax
+end join_below
+
 template compare_two
         cmp     %rax, %rdi
 end compare_two

@@ -10,8 +10,7 @@ TEMPLATES = {
     "jump_through": Template(
         b"\xff\x25\x00\x00\x00\x00",
         (Hole(2, "distance", "slot", -4),)),
-    "return": Template(
-        b"\xc3"),
+    "return": Template(b"\xc3"),
     "count": Template(
         b"\xf0\x48\xff\x05\x00\x00\x00\x00",
         (Hole(4, "distance", "counter", -4),)),
@@ -66,17 +65,14 @@ TEMPLATES = {
         b"\x41\xba\x08\x00\x00\x00\x0f\x05\x48\x83\xf8\xf2\x41\x5b\x41\x5a\x5a\x59\x5b\x5f\x5e\xc3",
         (Hole(13, "32", "rt_sigprocmask", 0),
          Hole(52, "32", "rt_sigprocmask", 0),)),
-    "save_all": Template(
-        b"\x48\x8d\x64\x24\x80\x50\x51\x52\x56\x57"),
-    "restore_all": Template(
-        b"\x5f\x5e\x5a\x59\x58\x48\x8d\xa4\x24\x80\x00\x00\x00"),
+    "save_all": Template(b"\x48\x8d\x64\x24\x80\x50\x51\x52\x56\x57"),
+    "restore_all": Template(b"\x5f\x5e\x5a\x59\x58\x48\x8d\xa4\x24\x80\x00\x00\x00"),
     "record_begin": Template(
         b"\xe8\x00\x00\x00\x00\x48\x85\xf6\x0f\x84\x00\x00\x00\x00\xc7\x46\x14\x00\x00\x00\x00",
         (Hole(1, "distance", "claim", -4),
          Hole(10, "distance", "full", -4),
          Hole(17, "32", "site", 0),)),
-    "record_end": Template(
-        b"\x48\x89\x3e"),
+    "record_end": Template(b"\x48\x89\x3e"),
     "store": Template(
         b"\x48\x89\x86\x00\x00\x00\x00",
         (Hole(3, "signed 32", "at", 0),)),
@@ -91,149 +87,79 @@ TEMPLATES = {
         (Hole(3, "signed 32", "at", 0),
          Hole(10, "signed 32", "string_at", 0),
          Hole(15, "distance", "copy", -4),)),
-    "second_byte": Template(
-        b"\x48\xc1\xe8\x08"),
-    "load_rax_from_rbx": Template(
-        b"\x48\x89\xd8"),
-    "load_rax_from_rbp": Template(
-        b"\x48\x89\xe8"),
-    "load_rax_from_r8": Template(
-        b"\x4c\x89\xc0"),
-    "load_rax_from_r9": Template(
-        b"\x4c\x89\xc8"),
-    "load_rax_from_r10": Template(
-        b"\x4c\x89\xd0"),
-    "load_rax_from_r11": Template(
-        b"\x4c\x89\xd8"),
-    "load_rax_from_r12": Template(
-        b"\x4c\x89\xe0"),
-    "load_rax_from_r13": Template(
-        b"\x4c\x89\xe8"),
-    "load_rax_from_r14": Template(
-        b"\x4c\x89\xf0"),
-    "load_rax_from_r15": Template(
-        b"\x4c\x89\xf8"),
-    "load_rax_from_rax": Template(
-        b"\x48\x8b\x44\x24\x20"),
-    "load_rax_from_rcx": Template(
-        b"\x48\x8b\x44\x24\x18"),
-    "load_rax_from_rdx": Template(
-        b"\x48\x8b\x44\x24\x10"),
-    "load_rax_from_rsi": Template(
-        b"\x48\x8b\x44\x24\x08"),
-    "load_rax_from_rdi": Template(
-        b"\x48\x8b\x04\x24"),
-    "load_rax_from_rsp": Template(
-        b"\x48\x8d\x84\x24\xa8\x00\x00\x00"),
-    "load_rcx_from_rbx": Template(
-        b"\x48\x89\xd9"),
-    "load_rcx_from_rbp": Template(
-        b"\x48\x89\xe9"),
-    "load_rcx_from_r8": Template(
-        b"\x4c\x89\xc1"),
-    "load_rcx_from_r9": Template(
-        b"\x4c\x89\xc9"),
-    "load_rcx_from_r10": Template(
-        b"\x4c\x89\xd1"),
-    "load_rcx_from_r11": Template(
-        b"\x4c\x89\xd9"),
-    "load_rcx_from_r12": Template(
-        b"\x4c\x89\xe1"),
-    "load_rcx_from_r13": Template(
-        b"\x4c\x89\xe9"),
-    "load_rcx_from_r14": Template(
-        b"\x4c\x89\xf1"),
-    "load_rcx_from_r15": Template(
-        b"\x4c\x89\xf9"),
-    "load_rcx_from_rax": Template(
-        b"\x48\x8b\x4c\x24\x20"),
-    "load_rcx_from_rcx": Template(
-        b"\x48\x8b\x4c\x24\x18"),
-    "load_rcx_from_rdx": Template(
-        b"\x48\x8b\x4c\x24\x10"),
-    "load_rcx_from_rsi": Template(
-        b"\x48\x8b\x4c\x24\x08"),
-    "load_rcx_from_rdi": Template(
-        b"\x48\x8b\x0c\x24"),
-    "load_rcx_from_rsp": Template(
-        b"\x48\x8d\x8c\x24\xa8\x00\x00\x00"),
-    "load_rdx_from_rbx": Template(
-        b"\x48\x89\xda"),
-    "load_rdx_from_rbp": Template(
-        b"\x48\x89\xea"),
-    "load_rdx_from_r8": Template(
-        b"\x4c\x89\xc2"),
-    "load_rdx_from_r9": Template(
-        b"\x4c\x89\xca"),
-    "load_rdx_from_r10": Template(
-        b"\x4c\x89\xd2"),
-    "load_rdx_from_r11": Template(
-        b"\x4c\x89\xda"),
-    "load_rdx_from_r12": Template(
-        b"\x4c\x89\xe2"),
-    "load_rdx_from_r13": Template(
-        b"\x4c\x89\xea"),
-    "load_rdx_from_r14": Template(
-        b"\x4c\x89\xf2"),
-    "load_rdx_from_r15": Template(
-        b"\x4c\x89\xfa"),
-    "load_rdx_from_rax": Template(
-        b"\x48\x8b\x54\x24\x20"),
-    "load_rdx_from_rcx": Template(
-        b"\x48\x8b\x54\x24\x18"),
-    "load_rdx_from_rdx": Template(
-        b"\x48\x8b\x54\x24\x10"),
-    "load_rdx_from_rsi": Template(
-        b"\x48\x8b\x54\x24\x08"),
-    "load_rdx_from_rdi": Template(
-        b"\x48\x8b\x14\x24"),
-    "load_rdx_from_rsp": Template(
-        b"\x48\x8d\x94\x24\xa8\x00\x00\x00"),
-    "load_rax_from_xmm0": Template(
-        b"\x66\x48\x0f\x7e\xc0"),
-    "load_rax_from_xmm1": Template(
-        b"\x66\x48\x0f\x7e\xc8"),
-    "load_rax_from_xmm2": Template(
-        b"\x66\x48\x0f\x7e\xd0"),
-    "load_rax_from_xmm3": Template(
-        b"\x66\x48\x0f\x7e\xd8"),
-    "load_rax_from_xmm4": Template(
-        b"\x66\x48\x0f\x7e\xe0"),
-    "load_rax_from_xmm5": Template(
-        b"\x66\x48\x0f\x7e\xe8"),
-    "load_rax_from_xmm6": Template(
-        b"\x66\x48\x0f\x7e\xf0"),
-    "load_rax_from_xmm7": Template(
-        b"\x66\x48\x0f\x7e\xf8"),
-    "load_rax_from_xmm8": Template(
-        b"\x66\x4c\x0f\x7e\xc0"),
-    "load_rax_from_xmm9": Template(
-        b"\x66\x4c\x0f\x7e\xc8"),
-    "load_rax_from_xmm10": Template(
-        b"\x66\x4c\x0f\x7e\xd0"),
-    "load_rax_from_xmm11": Template(
-        b"\x66\x4c\x0f\x7e\xd8"),
-    "load_rax_from_xmm12": Template(
-        b"\x66\x4c\x0f\x7e\xe0"),
-    "load_rax_from_xmm13": Template(
-        b"\x66\x4c\x0f\x7e\xe8"),
-    "load_rax_from_xmm14": Template(
-        b"\x66\x4c\x0f\x7e\xf0"),
-    "load_rax_from_xmm15": Template(
-        b"\x66\x4c\x0f\x7e\xf8"),
+    "second_byte": Template(b"\x48\xc1\xe8\x08"),
+    "load_rax_from_rbx": Template(b"\x48\x89\xd8"),
+    "load_rax_from_rbp": Template(b"\x48\x89\xe8"),
+    "load_rax_from_r8": Template(b"\x4c\x89\xc0"),
+    "load_rax_from_r9": Template(b"\x4c\x89\xc8"),
+    "load_rax_from_r10": Template(b"\x4c\x89\xd0"),
+    "load_rax_from_r11": Template(b"\x4c\x89\xd8"),
+    "load_rax_from_r12": Template(b"\x4c\x89\xe0"),
+    "load_rax_from_r13": Template(b"\x4c\x89\xe8"),
+    "load_rax_from_r14": Template(b"\x4c\x89\xf0"),
+    "load_rax_from_r15": Template(b"\x4c\x89\xf8"),
+    "load_rax_from_rax": Template(b"\x48\x8b\x44\x24\x20"),
+    "load_rax_from_rcx": Template(b"\x48\x8b\x44\x24\x18"),
+    "load_rax_from_rdx": Template(b"\x48\x8b\x44\x24\x10"),
+    "load_rax_from_rsi": Template(b"\x48\x8b\x44\x24\x08"),
+    "load_rax_from_rdi": Template(b"\x48\x8b\x04\x24"),
+    "load_rax_from_rsp": Template(b"\x48\x8d\x84\x24\xa8\x00\x00\x00"),
+    "load_rcx_from_rbx": Template(b"\x48\x89\xd9"),
+    "load_rcx_from_rbp": Template(b"\x48\x89\xe9"),
+    "load_rcx_from_r8": Template(b"\x4c\x89\xc1"),
+    "load_rcx_from_r9": Template(b"\x4c\x89\xc9"),
+    "load_rcx_from_r10": Template(b"\x4c\x89\xd1"),
+    "load_rcx_from_r11": Template(b"\x4c\x89\xd9"),
+    "load_rcx_from_r12": Template(b"\x4c\x89\xe1"),
+    "load_rcx_from_r13": Template(b"\x4c\x89\xe9"),
+    "load_rcx_from_r14": Template(b"\x4c\x89\xf1"),
+    "load_rcx_from_r15": Template(b"\x4c\x89\xf9"),
+    "load_rcx_from_rax": Template(b"\x48\x8b\x4c\x24\x20"),
+    "load_rcx_from_rcx": Template(b"\x48\x8b\x4c\x24\x18"),
+    "load_rcx_from_rdx": Template(b"\x48\x8b\x4c\x24\x10"),
+    "load_rcx_from_rsi": Template(b"\x48\x8b\x4c\x24\x08"),
+    "load_rcx_from_rdi": Template(b"\x48\x8b\x0c\x24"),
+    "load_rcx_from_rsp": Template(b"\x48\x8d\x8c\x24\xa8\x00\x00\x00"),
+    "load_rdx_from_rbx": Template(b"\x48\x89\xda"),
+    "load_rdx_from_rbp": Template(b"\x48\x89\xea"),
+    "load_rdx_from_r8": Template(b"\x4c\x89\xc2"),
+    "load_rdx_from_r9": Template(b"\x4c\x89\xca"),
+    "load_rdx_from_r10": Template(b"\x4c\x89\xd2"),
+    "load_rdx_from_r11": Template(b"\x4c\x89\xda"),
+    "load_rdx_from_r12": Template(b"\x4c\x89\xe2"),
+    "load_rdx_from_r13": Template(b"\x4c\x89\xea"),
+    "load_rdx_from_r14": Template(b"\x4c\x89\xf2"),
+    "load_rdx_from_r15": Template(b"\x4c\x89\xfa"),
+    "load_rdx_from_rax": Template(b"\x48\x8b\x54\x24\x20"),
+    "load_rdx_from_rcx": Template(b"\x48\x8b\x54\x24\x18"),
+    "load_rdx_from_rdx": Template(b"\x48\x8b\x54\x24\x10"),
+    "load_rdx_from_rsi": Template(b"\x48\x8b\x54\x24\x08"),
+    "load_rdx_from_rdi": Template(b"\x48\x8b\x14\x24"),
+    "load_rdx_from_rsp": Template(b"\x48\x8d\x94\x24\xa8\x00\x00\x00"),
+    "load_rax_from_xmm0": Template(b"\x66\x48\x0f\x7e\xc0"),
+    "load_rax_from_xmm1": Template(b"\x66\x48\x0f\x7e\xc8"),
+    "load_rax_from_xmm2": Template(b"\x66\x48\x0f\x7e\xd0"),
+    "load_rax_from_xmm3": Template(b"\x66\x48\x0f\x7e\xd8"),
+    "load_rax_from_xmm4": Template(b"\x66\x48\x0f\x7e\xe0"),
+    "load_rax_from_xmm5": Template(b"\x66\x48\x0f\x7e\xe8"),
+    "load_rax_from_xmm6": Template(b"\x66\x48\x0f\x7e\xf0"),
+    "load_rax_from_xmm7": Template(b"\x66\x48\x0f\x7e\xf8"),
+    "load_rax_from_xmm8": Template(b"\x66\x4c\x0f\x7e\xc0"),
+    "load_rax_from_xmm9": Template(b"\x66\x4c\x0f\x7e\xc8"),
+    "load_rax_from_xmm10": Template(b"\x66\x4c\x0f\x7e\xd0"),
+    "load_rax_from_xmm11": Template(b"\x66\x4c\x0f\x7e\xd8"),
+    "load_rax_from_xmm12": Template(b"\x66\x4c\x0f\x7e\xe0"),
+    "load_rax_from_xmm13": Template(b"\x66\x4c\x0f\x7e\xe8"),
+    "load_rax_from_xmm14": Template(b"\x66\x4c\x0f\x7e\xf0"),
+    "load_rax_from_xmm15": Template(b"\x66\x4c\x0f\x7e\xf8"),
     "address": Template(
         b"\x48\xba\x00\x00\x00\x00\x00\x00\x00\x00",
         (Hole(2, "64", "value", 0),)),
-    "no_base": Template(
-        b"\x31\xd2"),
-    "add_index_1": Template(
-        b"\x48\x8d\x14\x0a"),
-    "add_index_2": Template(
-        b"\x48\x8d\x14\x4a"),
-    "add_index_4": Template(
-        b"\x48\x8d\x14\x8a"),
-    "add_index_8": Template(
-        b"\x48\x8d\x14\xca"),
+    "no_base": Template(b"\x31\xd2"),
+    "add_index_1": Template(b"\x48\x8d\x14\x0a"),
+    "add_index_2": Template(b"\x48\x8d\x14\x4a"),
+    "add_index_4": Template(b"\x48\x8d\x14\x8a"),
+    "add_index_8": Template(b"\x48\x8d\x14\xca"),
     "add_displacement": Template(
         b"\x48\x81\xc2\x00\x00\x00\x00",
         (Hole(3, "signed 32", "displacement", 0),)),
@@ -241,8 +167,7 @@ TEMPLATES = {
         b"\xe8\x00\x00\x00\x00\x0f\x84\x00\x00\x00\x00",
         (Hole(1, "distance", "probe", -4),
          Hole(7, "distance", "unreadable", -4),)),
-    "memory_signed_1": Template(
-        b"\x48\x0f\xbe\x02"),
+    "memory_signed_1": Template(b"\x48\x0f\xbe\x02"),
     "read_signed_1": Template(
         b"\x48\x0f\xbe\x02\x48\x89\x86\x00\x00\x00\x00",
         (Hole(7, "signed 32", "at", 0),)),
@@ -252,8 +177,7 @@ TEMPLATES = {
         (Hole(1, "distance", "probe", -4),
          Hole(14, "signed 32", "at", 0),
          Hole(23, "32", "bit", 0),)),
-    "memory_signed_2": Template(
-        b"\x48\x0f\xbf\x02"),
+    "memory_signed_2": Template(b"\x48\x0f\xbf\x02"),
     "read_signed_2": Template(
         b"\x48\x0f\xbf\x02\x48\x89\x86\x00\x00\x00\x00",
         (Hole(7, "signed 32", "at", 0),)),
@@ -263,8 +187,7 @@ TEMPLATES = {
         (Hole(1, "distance", "probe", -4),
          Hole(14, "signed 32", "at", 0),
          Hole(23, "32", "bit", 0),)),
-    "memory_signed_4": Template(
-        b"\x48\x63\x02"),
+    "memory_signed_4": Template(b"\x48\x63\x02"),
     "read_signed_4": Template(
         b"\x48\x63\x02\x48\x89\x86\x00\x00\x00\x00",
         (Hole(6, "signed 32", "at", 0),)),
@@ -274,8 +197,7 @@ TEMPLATES = {
         (Hole(1, "distance", "probe", -4),
          Hole(13, "signed 32", "at", 0),
          Hole(22, "32", "bit", 0),)),
-    "memory_signed_8": Template(
-        b"\x48\x8b\x02"),
+    "memory_signed_8": Template(b"\x48\x8b\x02"),
     "read_signed_8": Template(
         b"\x48\x8b\x02\x48\x89\x86\x00\x00\x00\x00",
         (Hole(6, "signed 32", "at", 0),)),
@@ -285,8 +207,7 @@ TEMPLATES = {
         (Hole(1, "distance", "probe", -4),
          Hole(13, "signed 32", "at", 0),
          Hole(22, "32", "bit", 0),)),
-    "memory_unsigned_1": Template(
-        b"\x0f\xb6\x02"),
+    "memory_unsigned_1": Template(b"\x0f\xb6\x02"),
     "read_unsigned_1": Template(
         b"\x0f\xb6\x02\x48\x89\x86\x00\x00\x00\x00",
         (Hole(6, "signed 32", "at", 0),)),
@@ -296,8 +217,7 @@ TEMPLATES = {
         (Hole(1, "distance", "probe", -4),
          Hole(13, "signed 32", "at", 0),
          Hole(22, "32", "bit", 0),)),
-    "memory_unsigned_2": Template(
-        b"\x0f\xb7\x02"),
+    "memory_unsigned_2": Template(b"\x0f\xb7\x02"),
     "read_unsigned_2": Template(
         b"\x0f\xb7\x02\x48\x89\x86\x00\x00\x00\x00",
         (Hole(6, "signed 32", "at", 0),)),
@@ -307,8 +227,7 @@ TEMPLATES = {
         (Hole(1, "distance", "probe", -4),
          Hole(13, "signed 32", "at", 0),
          Hole(22, "32", "bit", 0),)),
-    "memory_unsigned_4": Template(
-        b"\x8b\x02"),
+    "memory_unsigned_4": Template(b"\x8b\x02"),
     "read_unsigned_4": Template(
         b"\x8b\x02\x48\x89\x86\x00\x00\x00\x00",
         (Hole(5, "signed 32", "at", 0),)),
@@ -318,8 +237,7 @@ TEMPLATES = {
         (Hole(1, "distance", "probe", -4),
          Hole(12, "signed 32", "at", 0),
          Hole(21, "32", "bit", 0),)),
-    "memory_unsigned_8": Template(
-        b"\x48\x8b\x02"),
+    "memory_unsigned_8": Template(b"\x48\x8b\x02"),
     "read_unsigned_8": Template(
         b"\x48\x8b\x02\x48\x89\x86\x00\x00\x00\x00",
         (Hole(6, "signed 32", "at", 0),)),
@@ -551,25 +469,19 @@ TEMPLATES = {
     "jump_ae": Template(
         b"\x0f\x83\x00\x00\x00\x00",
         (Hole(2, "distance", "target", -4),)),
-    "extend_signed_1": Template(
-        b"\x48\x0f\xbe\xc0"),
-    "extend_signed_2": Template(
-        b"\x48\x0f\xbf\xc0"),
-    "extend_signed_4": Template(
-        b"\x48\x63\xc0"),
-    "extend_unsigned_1": Template(
-        b"\x0f\xb6\xc0"),
-    "extend_unsigned_2": Template(
-        b"\x0f\xb7\xc0"),
-    "extend_unsigned_4": Template(
-        b"\x89\xc0"),
+    "extend_signed_1": Template(b"\x48\x0f\xbe\xc0"),
+    "extend_signed_2": Template(b"\x48\x0f\xbf\xc0"),
+    "extend_signed_4": Template(b"\x48\x63\xc0"),
+    "extend_unsigned_1": Template(b"\x0f\xb6\xc0"),
+    "extend_unsigned_2": Template(b"\x0f\xb7\xc0"),
+    "extend_unsigned_4": Template(b"\x89\xc0"),
     "compare_constant": Template(
         b"\x48\xb9\x00\x00\x00\x00\x00\x00\x00\x00\x48\x39\xc8",
         (Hole(2, "64", "constant", 0),)),
-    "keep_first": Template(
-        b"\x48\x89\xc7"),
-    "compare_two": Template(
-        b"\x48\x39\xc7"),
+    "keep_first": Template(b"\x48\x89\xc7"),
+    "join_above": Template(b"\x48\xc1\xe7\x20\x89\xc0\x48\x09\xf8"),
+    "join_below": Template(b"\x89\xff\x48\xc1\xe0\x20\x48\x09\xf8"),
+    "compare_two": Template(b"\x48\x39\xc7"),
     "cell": Template(
         b"\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00",
         (Hole(2, "64", "table", 0),)),
@@ -584,8 +496,7 @@ TEMPLATES = {
     "number_key": Template(
         b"\xe8\x00\x00\x00\x00",
         (Hole(1, "distance", "number", -4),)),
-    "count_cell": Template(
-        b"\xf0\x48\xff\x46\x08"),
+    "count_cell": Template(b"\xf0\x48\xff\x46\x08"),
     "tally_cell": Template(
         b"\xe8\x00\x00\x00\x00",
         (Hole(1, "distance", "tally", -4),)),
@@ -620,19 +531,14 @@ TEMPLATES = {
     "count_class_unsigned": Template(
         b"\x48\x89\xc2\x48\x83\xfa\x08\x72\x0e\x48\x0f\xbd\xca\x83\xe9\x03\x48\xd3\xea\x48\x8d\x14\xca\x48"
         b"\x89\xf1\x48\xc1\xe1\x07\x48\x01\xcf\xf0\x48\xff\x04\xd7\xc3"),
-    "divide_signed": Template(
-        b"\x48\x99\x48\xf7\xf9\x48\xc1\xfa\x3f\x48\x01\xd0\xc3"),
-    "divide_unsigned": Template(
-        b"\x31\xd2\x48\xf7\xf1\xc3"),
-    "own_process": Template(
-        b"\x89\xf8\xc3"),
-    "own_thread": Template(
-        b"\x89\xd0\xc3"),
+    "divide_signed": Template(b"\x48\x99\x48\xf7\xf9\x48\xc1\xfa\x3f\x48\x01\xd0\xc3"),
+    "divide_unsigned": Template(b"\x31\xd2\x48\xf7\xf1\xc3"),
+    "own_process": Template(b"\x89\xf8\xc3"),
+    "own_thread": Template(b"\x89\xd0\xc3"),
     "mark": Template(
         b"\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00",
         (Hole(2, "64", "mark", 0),)),
-    "keyless": Template(
-        b"\x48\x0f\xba\xee\x3e"),
+    "keyless": Template(b"\x48\x0f\xba\xee\x3e"),
     "begin_of_pair": Template(
         b"\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00\x00\x00",
         (Hole(5, "64", "pairs", 0),
@@ -641,10 +547,8 @@ TEMPLATES = {
         b"\x48\x89\xf7\x48\xbe\x00\x00\x00\x00\x00\x00\x00\x00\xe8\x00\x00\x00\x00",
         (Hole(5, "64", "pairs", 0),
          Hole(14, "distance", "end_pair", -4),)),
-    "hold_time": Template(
-        b"\x57"),
-    "held_time": Template(
-        b"\x58"),
+    "hold_time": Template(b"\x57"),
+    "held_time": Template(b"\x58"),
     "begin_pair": Template(
         b"\x41\x50\x57\x50\xe8\x00\x00\x00\x00\x48\xc1\xe0\x20\x48\xba\x15\x7c\x4a\x7f\xb9\x79\x37\x9e\x48"
         b"\x0f\xaf\xd0\x48\xc1\xea\x36\x89\xd1\x81\xe1\xff\x03\x00\x00\xc1\xe1\x0a\x48\x8d\x4c\x0e\x40\x48"
@@ -693,8 +597,7 @@ TEMPLATES = {
         (Hole(9, "32", "close", 0),
          Hole(23, "32", "rt_sigprocmask", 0),),
         {"begins": 2, "code_ends": 156, "name": 160, "file": 176, "mask": 184, "values": 192}),
-    "ticks": Template(
-        b"\x0f\x31\x48\xc1\xe2\x20\x48\x09\xd0\xc3"),
+    "ticks": Template(b"\x0f\x31\x48\xc1\xe2\x20\x48\x09\xd0\xc3"),
     "skip": Template(
         b"\x48\x89\xf0\xf0\x48\x0f\xb1\x17\x75\x03\x48\x89\x11\x0f\x94\xc0\x0f\xb6\xc0\xc3"),
 }

@@ -1,0 +1,149 @@
+"""What hits are told apart by (`--by`): arguments, the thread, the process and the probe; one, or several together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...errors import UsageError
+from ..filters import argument_index, said_arguments
+from ..measures import PROBE, PROCESS, THREAD
+from ..model import FLOAT, INTEGER, MISSING, POINTER, Argument, Unreadable
+from .values import argument_names, table_headings, title, value_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ..measures import Key
+    from ..model import Event, Report, Target, Value
+
+JOINT = -1  # the table of all targets together
+_OWN = {THREAD: -1, PROCESS: -2, PROBE: -3}  # what stands for the place of a key that every hit has
+_NUMBER = Argument("", "", 4, False, INTEGER)
+
+
+class Keys:
+    """The keys of an option, with their `places` in each target that has them all, by its number."""
+
+    def __init__(self, by: str) -> None:
+        """`by` are names, joined by commas; '': there is no key."""
+        self.names = tuple(by.split(",")) if by else ()
+        self.places: dict[int, tuple[int, ...]] = {}
+        self._targets: Sequence[Target] = ()
+
+    def find(self, targets: Sequence[Target], chosen: Sequence[Target], *, strict: bool) -> None:
+        """Find them in the `chosen` of all targets. Raises UsageError if none has all; if `strict`, also where one is
+        a floating-point number, else such a target is left out."""
+        self._targets = targets
+        found = [_places(name, chosen) for name in self.names]
+        self.places = {one.number: tuple(places[one.number] for places in found) for one in chosen
+                       if all(one.number in places for places in found)}  # fmt: skip
+        if chosen and not self.places:
+            raise UsageError(f"--by: no probe has all of {', '.join(self.names)}")
+        for number, places in list(self.places.items()):
+            arguments = targets[number].arguments
+            floating = next((place for place in places if place >= 0 and arguments[place].kind == FLOAT), None)
+            if floating is not None and strict:
+                name = f"{argument_names(targets[number])[floating]} of {title(targets[number])}"
+                raise UsageError(f"--by: {name} is a floating-point number, of which no two are alike")
+            if floating is not None:
+                del self.places[number]
+
+    def group(self, number: int) -> int:
+        """Return in which table a target's hits are: its own, or, where the probe is a key, one for all."""
+        return JOINT if _OWN[PROBE] in self.places[number] else number
+
+    def headings(self, groups: Iterable[int], of: Mapping[int, int] | None = None) -> dict[int, str]:
+        """Return what tables are called: by the argument `of` in each target, else by their keys."""
+        at = of or {number: places[0] if len(places) == 1 else -1 for number, places in self.places.items()}
+        groups = [*groups]
+        found = table_headings(self._targets, [(one, at[one]) for one in groups if one != JOINT], self.shown)
+        if JOINT in groups:
+            number = self.members(JOINT)[0]
+            found[JOINT] = argument_names(self._targets[number])[of[number]] if of else self.shown
+        return found
+
+    @property
+    def shown(self) -> str:
+        """What the keys are called."""
+        return ", ".join(self.names)
+
+    def members(self, group: int) -> list[int]:
+        """Return the targets whose hits are in a table."""
+        return [number for number in self.places if self.group(number) == group]
+
+    def are_addresses(self, group: int) -> bool:
+        """Whether a key of a table is a pointer."""
+        return any(one.kind == POINTER for number in self.members(group) for one in self.arguments(number))
+
+    def arguments(self, number: int) -> list[Argument]:
+        """Return those of a target's arguments that are keys."""
+        return [self._targets[number].arguments[place] for place in self.places[number] if place >= 0]
+
+    def of_event(self, event: Event) -> str:
+        """Return the text of a hit's keys."""
+        return self._text(event.target, [value_of(event, place) for place in self.places[event.target]])
+
+    def is_missing(self, event: Event) -> bool:
+        """Whether one of a hit's keys could not be read."""
+        return any(value_of(event, place) is MISSING for place in self.places[event.target])
+
+    def of_table(self, number: int, key: Key) -> str:
+        """Return the text of a key of a target's table, which leaves the probe out."""
+        left = list(key) if isinstance(key, tuple) else [key]
+        places = self.places[number]
+        return self._text(number, [0 if place == _OWN[PROBE] else left.pop(0) for place in places])
+
+    def unreadable(self, number: int) -> str:
+        """Return the text of a key that could not be read."""
+        return self._text(number, [MISSING] * len(self.places[number]))
+
+    def _text(self, number: int, values: Sequence[Value]) -> str:
+        target = self._targets[number]
+        return ", ".join(
+            title(target) if place == _OWN[PROBE] else value_text(_argument_of(target, place), value)
+            for place, value in zip(self.places[number], values)
+        )
+
+
+def find_argument(option: str, name: str, targets: Sequence[Target]) -> dict[int, int]:
+    """Return, for each target that has the argument, its index. Raises UsageError if of some targets none has it."""
+    found = {target.number: argument_index(target, name) for target in targets}
+    found = {number: index for number, index in found.items() if index >= 0}
+    if targets and not found:
+        has = max(targets, key=lambda target: len(target.arguments))
+        others = f", and of {len(targets) - 1} others none has it either" if len(targets) > 1 else ""
+        raise UsageError(f"{option}: {title(has)} has no argument {name}; {said_arguments(has)}{others}")
+    return found
+
+
+def lost_too(report: Report, numbers: Iterable[int]) -> str:
+    """Return what a heading says of hits of some targets that were lost."""
+    lost = sum(report.lost[number] for number in numbers)
+    return f"; {lost} more were lost" if lost else ""
+
+
+def _places(name: str, targets: Sequence[Target]) -> Mapping[int, int]:
+    """Return, for each target that has a key, its argument's index, or what stands for it. Raises UsageError."""
+    if name not in _OWN:
+        return find_argument("--by", name, targets)
+    found = {target.number: _OWN[name] for target in targets}
+    with_argument = [target for target in targets if name in argument_names(target)]
+    return {**found, **(find_argument("--by", name, with_argument) if with_argument else {})}
+
+
+def _argument_of(target: Target, place: int) -> Argument:
+    return target.arguments[place] if place >= 0 else _NUMBER
+
+
+def value_of(event: Event, place: int) -> Value:
+    """Return a hit's value at a place of `Keys`."""
+    if place < 0:
+        return event.tid if place == _OWN[THREAD] else event.pid
+    return event.values[place] if place < len(event.values) else MISSING
+
+
+def number_of(event: Event, place: int) -> float | None:
+    """Return a hit's argument where it is a number."""
+    value = value_of(event, place)
+    is_number = value is not MISSING and isinstance(value, (int, float)) and not isinstance(value, Unreadable)
+    return value if is_number else None  # type: ignore[return-value]
