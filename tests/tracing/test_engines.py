@@ -202,6 +202,23 @@ def test_tracer_killed(scene: Any, engine: str, killed: str) -> None:
     assert "100  scene:last" in output
 
 
+def test_a_trace_whose_worker_is_killed_ends_when_all_is_put_back(scene: Any) -> None:
+    """Who traces the program next must not meet breakpoints that nobody knows."""
+    running = Running(scene("pie"), 50, 2)
+    before = code_of(running.process.pid)
+    tracer = watch(running.process.pid, "--engine", "patch")
+    (worker,) = Path(f"/proc/{tracer.pid}/task/{tracer.pid}/children").read_text().split()
+    (keeper,) = map(int, Path(f"/proc/{worker}/task/{worker}/children").read_text().split())
+    os.kill(keeper, signal.SIGSTOP)
+    os.kill(int(worker), signal.SIGKILL)
+    with pytest.raises(subprocess.TimeoutExpired):
+        tracer.wait(0.5)
+    os.kill(keeper, signal.SIGCONT)
+    assert "has ended unexpectedly" in tracer.communicate(timeout=60)[1]
+    assert code_of(running.process.pid) == before
+    assert running.end() == "wrong=0 guarded=0\n"
+
+
 def code_of(pid: int) -> bytes:
     """Return the program's code, the dynamic linker's, and the semaphores, as they are in its memory."""
     found = b""

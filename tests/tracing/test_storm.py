@@ -94,7 +94,7 @@ MODULE = (sys.executable, "-m", "usdtbuild")
 ENGINES = {
     "auto": ("-P", "storm:*", "-F", "work", "-F", "outer", "--returns", "-L", "labs"),
     "patch": ("-P", "storm:*", "-F", "work", "--filter", "arg0 >= 990"),
-    "trap": ("-P", "storm:*", "-F", "outer", "--filter", "arg0 == 5"),
+    "trap": ("-P", "storm:*", "-F", "outer"),
     "count": ("--engine", "patch", "--count", "-F", "*"),
     "gdb": ("-P", "storm:*"),
     "bpftrace": ("-P", "storm:*"),
@@ -154,9 +154,9 @@ def attach(pid: int, engine: str, chance: random.Random) -> str:
     slow = engine in {"gdb", "bpftrace"}
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as tracer:
         time.sleep(chance.uniform(0.1, 4.0 if slow else 1.0))
-        # gdb itself, killed alone, leaves what it has done: others can't know that. Of breakpoints somebody must know,
-        # so not all may be killed; jumps need nobody.
-        ways = ["front", "term", "interrupt"] + ["helper"] * (not slow) + ["all"] * (engine in {"patch", "count"})
+        # Who sets breakpoints may not be killed alone (docs/trace.md): until others know of that, a thread that meets
+        # one ends the program. Jumps need nobody.
+        ways = ["front", "term", "interrupt"] + ["helper", "all"] * (engine in {"patch", "count"})
         way = chance.choice(ways)
         helpers = below(tracer.pid)
         if way == "helper" and helpers:

@@ -30,7 +30,8 @@ class Job(NamedTuple):
     """What to trace. Either `pid`, or `argv` with what a program is started with; `group` is its process group.
 
     `trap_functions`: functions whose entries can't be patched may get breakpoints. `children`: processes that the
-    program starts are traced too. `spool` is a descriptor of a file for raw records. `remote` is
+    program starts are traced too. `spool` is a descriptor of a file for raw records, `keeper` one that stays open for
+    as long as somebody may still have to put something back. `remote` is
     where a gdb stub listens, `emulator` the words that start one with a program, `sysroot` the folder that is the
     root of a program's system; only the engine `remote` asks for these. `tree`: only add up
     which functions call which. `where`: only hits that pass it are counted, or recorded, where that can be decided at
@@ -54,6 +55,7 @@ class Job(NamedTuple):
     trap_functions: bool = False
     children: bool = True
     spool: int = -1
+    keeper: int = -1
     remote: str = ""
     emulator: tuple[str, ...] = ()
     sysroot: str = ""

@@ -36,15 +36,17 @@ class Keeper:
 
     _sink = -1
 
-    def start(self) -> None:
-        """Fork it; this process has no other threads yet. Raises OSError."""
+    def start(self, held: int) -> None:
+        """Fork it; this process has no other threads yet. It alone has the descriptor `held` from then on, whose end
+        the front waits for. Raises OSError."""
         source, self._sink = os.pipe()
         if not os.fork():
             try:
-                _keep(source)
+                _keep(source, held)
             finally:
                 os._exit(0)
-        os.close(source)
+        for number in {source, held} - {-1}:
+            os.close(number)
         with contextlib.suppress(OSError):  # the limit of a user may be less
             fcntl.fcntl(self._sink, fcntl.F_SETPIPE_SZ, _ROOM)
 
@@ -93,14 +95,14 @@ class _Said:
             self.semaphores[pid, address] += 1 if what == _SEMAPHORE else -1
 
 
-def _keep(source: int) -> None:
-    """Wait for the worker's end. Nothing of the worker's stays open here, whose ends others wait for."""
+def _keep(source: int, held: int) -> None:
+    """Wait for the worker's end. Nothing else of the worker's stays open here, whose ends others wait for."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
-        if number not in {null, source}:
+        if number not in {null, source, held}:
             with contextlib.suppress(OSError):
                 os.close(number)
-    for number in {0, 1, 2} - {source}:
+    for number in {0, 1, 2} - {source, held}:
         os.dup2(null, number)
     said, left = _Said(), b""
     while piece := os.read(source, _ROOM):

@@ -45,6 +45,7 @@ class Processes:
         self.main = 0
         self.known: dict[int, Process] = {}
         self.names: dict[int, str] = {}
+        self._leaving = False  # everything is being put back
         self.arming = Arming(tracees, wish, owner)
         tracees.astray, tracees.tells = self._bring_back, self._tells
 
@@ -236,6 +237,8 @@ class Processes:
             self._libraries_changed(process)
 
     def _libraries_changed(self, process: Process) -> None:
+        if self._leaving:  # whoever tells us now only has to go on; what is armed late could end the way back
+            return
         try:
             if not process.has_libraries():
                 return
@@ -261,6 +264,7 @@ class Processes:
 
     def release(self) -> None:
         """Put everything back in every process, and let all go. May be called twice."""
+        self._leaving = True
         refusals: list[Refusal] = []
         for process in list(self.known.values()):
             if process.pid in self.tracees.ended:

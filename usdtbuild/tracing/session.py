@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _PIECE = 512 << 10
 _PORTION = 4096  # events at once: who has had enough is heard between two
 _SLACK = 10**9  # nanoseconds that two clocks may be apart
+_KEEPERS_TIME = 6.0  # seconds that it may take at most, a little more than it gives itself
 
 
 class _Clock:
@@ -108,7 +110,8 @@ class Session(Tracer):
         self._worker: subprocess.Popen[bytes] | None = None
         self._link: Connection | None = None
         self._spool: Reader | None = None
-        self._number = -1  # of the spool's descriptor, in the worker
+        self._numbers = (-1, -1)  # of the descriptors of the spool and of the keeper, in the worker
+        self._keeper = -1  # ends when the keeper has
         self._has_job = False
 
     # -- the worker --------------------------------------------------------------------------------------------------
@@ -119,7 +122,7 @@ class Session(Tracer):
         assert self._link is not None
         group = os.getpgrp() if self.wish.argv and stdin is None else 0
         with contextlib.suppress(OSError):  # who hears of it finds out that the worker has ended
-            self._link.send(self.wish._replace(spool=self._number, group=group))
+            self._link.send(self.wish._replace(spool=self._numbers[0], keeper=self._numbers[1], group=group))
         self._has_job = True
         if self._stop_early:
             self.stop()
@@ -132,7 +135,12 @@ class Session(Tracer):
             return
         try:
             self._spool = Reader()
-            self._worker, self._link, self._number = _start_worker(self._spool, stdin, stdout, stderr)
+            self._keeper, held = os.pipe()
+            try:
+                self._worker, self._link, spool = _start_worker(self._spool, held, stdin, stdout, stderr)
+            finally:
+                os.close(held)
+            self._numbers = spool, held
         except OSError as error:
             what = f"{error.filename}: " if error.filename else ""
             raise TracerError(f"the process that traces can't be started: {what}{error.strerror}") from None
@@ -182,8 +190,12 @@ class Session(Tracer):
             self._link.close()
             self._link = None
         if self._worker is not None:
-            self._worker.wait()
+            if self._worker.wait() < 0:  # it was killed, and the keeper puts back what it has changed
+                select.select([self._keeper], [], [], _KEEPERS_TIME)
             self._worker = None
+        if self._keeper >= 0:
+            os.close(self._keeper)
+            self._keeper = -1
         if self._spool is not None:
             self._spool.close()
             self._spool = None
@@ -353,7 +365,7 @@ class Session(Tracer):
 
 
 def _start_worker(
-    reader: Reader, stdin: Any, stdout: Any, stderr: Any
+    reader: Reader, held: int, stdin: Any, stdout: Any, stderr: Any
 ) -> tuple[subprocess.Popen[bytes], Connection, int]:
     """Start the worker; return it, what leads to it, and its number of the spool's descriptor. Raises OSError."""
     ours, theirs = socket.socketpair()
@@ -364,7 +376,7 @@ def _start_worker(
     try:
         worker = subprocess.Popen(
             [*python_running("worker"), *numbers],
-            stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=(theirs.fileno(), spool),
+            stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=(theirs.fileno(), spool, held),
         )  # fmt: skip
         return worker, Connection(ours.detach()), spool
     finally:

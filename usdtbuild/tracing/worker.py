@@ -371,7 +371,7 @@ def serve(link: Connection, mask: set[int], deaf: Sequence[int]) -> None:
         os.set_inheritable(descriptor, False)  # the program that is started has nothing to do with them
     worker = Worker(link, wish, mask, deaf)
     try:
-        KEEPER.start()
+        KEEPER.start(wish.keeper)
         worker.watch_front()
         worker.run()
     except FrontGoneError:
