@@ -13,6 +13,7 @@ import pytest
 import usdtbuild
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+REFERENCES = ("live-reference", "api-reference", "json-reference")
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +95,7 @@ def test_nothing_runs_off_the_window(width: int, dark: bool, site: Path, tool: A
                       && getComputedStyle(it.closest('.toc-drawer') || it).position != 'fixed')
         .map(it => it.outerHTML.slice(0, 80))"""
     with chromium.Browser(width, 900, dark=dark) as browser:
-        for page in ("index", "trace", "cmake", "architectures", "commands/trace"):
+        for page in ("index", "trace", "cmake", "architectures", "commands/trace", *REFERENCES):
             browser.open(site / f"{page}.html")
             assert browser.ask("innerWidth") == width
             assert browser.ask(beyond) == [], page

@@ -96,7 +96,7 @@ def check_options(options: Sequence[str], pair: tuple[int, int]) -> None:
         if option in _CONFLICTS:
             raise FlagsError(f"{option} and {OPTION}{pair[0]},{pair[1]} can't go together: {_CONFLICTS[option]}")
         if option.startswith("-mhotpatch") and option != S390_OPTION:
-            raise FlagsError(f"{option} puts its own NOPs at the entry; leave it away")
+            raise FlagsError(f"{option} puts its own NOPs at the entry; leave it out")
         if option.startswith(OPTION):
             other = parse_pair(option[len(OPTION) :], option)
             if other != pair:
