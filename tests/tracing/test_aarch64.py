@@ -17,7 +17,7 @@ from elftools.elf.elffile import ELFFile
 from usdtbuild.formats.operands import Operand, parse_one
 from usdtbuild.machines.numbers import EM_AARCH64
 from usdtbuild.tracing.filters import Filter
-from usdtbuild.tracing.measures import Cell, Measure, Table, class_of
+from usdtbuild.tracing.measures import Cell, Measure, Table, Unpaired, class_of
 from usdtbuild.tracing.model import (
     COUNT,
     FLOAT,
@@ -39,7 +39,7 @@ from usdtbuild.tracing.patch.code_aarch64 import Features
 from usdtbuild.tracing.patch.rings import Decoder, Rings, SiteSpec, shape_for, string_places
 from usdtbuild.tracing.patch.spot import Spot
 from usdtbuild.tracing.plan import Plan
-from usdtbuild.tracing.predicates import NotHereError, Tally
+from usdtbuild.tracing.predicates import BEGIN, END, NotHereError, Tally, lower
 
 SOURCE = Path(__file__).parent / "sources" / "stubs_aarch64.c"
 STUBS, RINGS, CELL, TEXTS = 0x5000000, 0x1000000000, 0x2000000000, 0x3000000000
@@ -286,6 +286,91 @@ def add(table: Table, tally: Tally, values: Sequence[Any]) -> None:
     cell = table.cells.setdefault(key if tally.second is None else (key, second), Cell())
     cell.add(value)
     cell.classes.update([class_of(value)] if tally.measure.classes else [])
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+@pytest.mark.parametrize("by", ["", "a", "thread"])
+@pytest.mark.parametrize("tid", ["thread pointer", "kernel"])
+def test_begins_and_ends_are_paired_where_they_come(
+    program: Program, tmp_path: Path, kind: str, by: str, tid: str
+) -> None:
+    """As a stack pairs them, in one pass of many stubs; one that doesn't pass or has no key has its place, too."""
+    features, cpu = FEATURES[kind]
+    made, words = random.Random(kind), code_aarch64.words(features)
+    code, calls = evaluated.routines(words, STUBS, CELL, program.own_number if tid != "kernel" else None)
+    assert len(code) <= evaluated.ROUTINES_SIZE
+    begin, site = STUBS + len(code), program.symbols["site_all"]
+    measure = Measure(by, classes=True, pair=("begin", "end"))
+    table, pairs = RINGS, RINGS + tables.size(measure)
+    waiting: list[tuple[int | None, bool]] = []
+    paired, wanted = Counter[int | None](), Unpaired()
+    thread = 0  # whose number is known afterwards
+    for number in range(500):
+        side = BEGIN if made.random() < (0.9 if number < 110 else 0.4) else END
+        text, key = made.choice((("8@x0", 0x0101010101010101), ("-8@-5", -5), ("8@0", 0), ("8@[x19]", None)))
+        passes = made.random() < 0.7
+        operands = (parse_one(text, EM_AARCH64), parse_one(f"4@{3 + passes}", EM_AARCH64))
+        predicate = lower(Filter("b != 3"), target_of(operands), operands)
+        tally = Tally(measure, {"": None, "a": 0, "thread": -1}[by], None, side)
+        action = evaluated.Action(predicate, operands, COUNTERS, [(tally, table)], pairs)
+        at = STUBS + len(code)
+        size = len(evaluated.stub(words, at, action, calls, at))
+        assert size <= words.size + words.comparison_size * 4
+        code += evaluated.stub(words, at, action, calls, at + size)
+        own = {"": 0, "a": key, "thread": thread}[by]
+        if side == BEGIN:
+            waiting.append((own, passes))
+        elif not waiting:
+            wanted = wanted._replace(without_begin=wanted.without_begin + 1)
+        elif len(waiting) > 63:
+            waiting.pop()
+            wanted = wanted._replace(deep=wanted.deep + 1)
+        else:
+            begun, passes = waiting.pop()
+            found = own if begun is None else begun
+            if passes and found is None:
+                wanted = wanted._replace(without_key=wanted.without_key + 1)
+            elif passes:
+                paired[found] += 1
+    code += struct.pack("<I", a64.branch(STUBS + len(code), site + 4))
+    assert len(code) < COUNTERS - STUBS
+    said, memory = program.run(tmp_path, code, {site: a64.branch(site, begin)}, cpu, "all")
+    assert struct.unpack_from("<Q", memory, COUNTERS - STUBS) == (500,)
+    behind = memory[1 << 21 :]
+    found_pairs = tables.read_pairs(behind, tables.size(measure))
+    assert found_pairs == wanted._replace(open=sum(passes for _, passes in waiting[:63]))
+    assert wanted.deep
+    assert wanted.without_begin
+    read = tables.read(behind, 0, tables.Place(0, measure, 0, True))
+    if by == "thread":
+        paired = Counter({int(said[1].split()[1]): paired[0]})
+    assert {key: cell.count for key, cell in read.cells.items()} == paired
+    assert all(cell.classes.total() == cell.count and 0 <= cell.least <= cell.most for cell in read.cells.values())
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+def test_threads_pair_their_own_hits(program: Program, tmp_path: Path, kind: str) -> None:
+    """Four threads pass one site again and again, which begins twice and ends twice each time."""
+    features, cpu = FEATURES[kind]
+    words, passes, site = code_aarch64.words(features), 2000, program.symbols["site_one"]
+    code, calls = evaluated.routines(words, STUBS, CELL, None)
+    start = STUBS + len(code)
+    measure = Measure("a", classes=True, pair=("begin", "end"))
+    operands = (parse_one("-8@x0", EM_AARCH64),)
+    for number, side in enumerate((BEGIN, BEGIN, END, END)):
+        tally = Tally(measure, 0, None, side)
+        action = evaluated.Action(True, operands, COUNTERS, [(tally, RINGS)], RINGS + tables.size(measure))
+        at = STUBS + len(code)
+        size = len(evaluated.stub(words, at, action, calls, at))
+        code += evaluated.stub(words, at, action, calls, site + 4 if number == 3 else at + size)
+    said, memory = program.run(tmp_path, code, {site: a64.branch(site, start)}, cpu, "steady", str(passes))
+    assert said
+    behind = memory[1 << 21 :]
+    assert tables.read_pairs(behind, tables.size(measure)) == Unpaired()
+    read = tables.read(behind, 0, tables.Place(0, measure, 0, True))
+    counts = Counter({key: cell.count for key, cell in read.cells.items()})
+    assert counts.total() + read.others.count == 8 * passes
+    assert set(counts.values()) == {8}  # the first 256 numbers, of four threads, each twice
 
 
 def target_of(operands: Sequence[Operand]) -> Target:

@@ -24,7 +24,6 @@ from .notice import Notice, plan_for
 from .numbering import Numbering
 from .own_returns import in_place
 from .patch import engine as patch
-from .patch import machine
 from .patch.evaluated import asked
 from .patch.rings import FIRST
 from .plan import Plan
@@ -311,8 +310,6 @@ class Arming:
         reason = "" if pairs != 0 else "so are those before"
         if not all(self._is_evaluated_in_place(target, plan) for target in sided):
             reason = "arguments are"
-        if not machine.here().PAIRS:
-            reason = "this machine's stubs can't pair hits"
         reason = reason or patch.why_not(process.pid, sided[0].module.machine)
         if not reason:
             refused, reason = self._patch(process, plan._replace(pairs=pairs or 0), ())

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 __all__ = [
     "FILL",
     "GROUP",
-    "PAIRS",
     "REACH",
     "TOLD",
     "count_stub",
@@ -62,7 +61,6 @@ __all__ = [
 GROUP, REACH = 24, 100 << 20
 FILL = struct.pack("<I", 0)  # udf #0
 TOLD = TEMPLATES["tell"].labels
-PAIRS = "begin_pair" in TEMPLATES
 _LONGEST = 24  # bytes of a stub
 _BR, _BLR, _BRAA = 0xD61F0000, 0xD63F0000, 0xD71F0A30  # braa x17, x16
 _REGISTER = 0x3E0

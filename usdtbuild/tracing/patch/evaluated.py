@@ -102,9 +102,9 @@ def routines(words: Words, at: int, pid_cell: int, tid_offset: int | None) -> tu
         for template in templates:
             made.add(words.named(template), pid_cell=pid_cell, tid_offset=tid_offset or 0)
         made.pad(words.fill, 16)
-    for name in {"begin_pair", "end_pair"} & words.templates.keys():
+    for name in ("begin_pair", "end_pair"):
         calls[name] = made.here
-        made.add(name, own_thread=calls["own_thread"])
+        made.add(words.named(name), own_thread=calls["own_thread"])
         made.pad(words.fill, 16)
     return made.packed(**words.numbers), calls
 

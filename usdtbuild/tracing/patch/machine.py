@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 class Machine(Protocol):
     """A machine's module. Sites whose addresses agree above the low GROUP bits share their stubs, which are at most
     REACH away from the first of them; FILL is an instruction that nobody may get to. TOLD says where in a `tell_stub`
-    a thread stops ("told"), and where it goes on then ("on"). PAIRS: stubs can find pairs of hits."""
+    a thread stops ("told"), and where it goes on then ("on")."""
 
     GROUP: int
     REACH: int
     FILL: bytes
     TOLD: Mapping[str, int]
-    PAIRS: bool
 
     def find_spots(
         self, plan: Plan, memory: Memory, mirrors: Mirrors, others: Collection[int]

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = [
     "FILL",
     "GROUP",
-    "PAIRS",
     "REACH",
     "TOLD",
     "count_stub",
@@ -54,7 +53,6 @@ __all__ = [
 GROUP, REACH = 26, 192 << 20
 FILL = INT3
 TOLD = TEMPLATES["tell"].labels
-PAIRS = "begin_pair" in TEMPLATES
 _LONGEST_SITE = 16
 _FARTHEST = (1 << 31) - PAGE  # that a distance of 32 bits reaches, from anywhere in a stub
 

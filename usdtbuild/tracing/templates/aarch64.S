@@ -681,6 +681,177 @@ template own_thread
         ret
 end own_thread
 
+# -- pairs of hits (see x86_64.S) ----------------------------------------------------------------------------------------
+
+        WITHOUT_BEGIN = 0
+        TOO_DEEP = 8
+        TOO_MANY = 16
+        WITHOUT_KEY = 24
+        STACKS = 64
+        STACKS_BITS = 10
+        STACK_BITS = 10
+        BEGINS = 16
+        DEEPEST = 63
+        SEARCH = 64
+        FAILED = 63
+        KEYLESS = 62
+        TESTED = 61
+
+template mark                   // x6 = what is known of a hit
+        number_64 x6, mark
+end mark
+
+template keyless
+        orr     x6, x6, #1 << KEYLESS
+end keyless
+
+template begin_of_pair          // the key is in x0
+        number_64 x7, pairs
+        bl      begin_pair
+end begin_of_pair
+
+template end_of_pair            // equal: no pair; else the key is in x0, and the time that it took in x1
+        number_64 x7, pairs
+        bl      end_pair
+end end_of_pair
+
+template hold_time              // while the cell is looked for
+        mov     x9, x1
+end hold_time
+
+template held_time
+        mov     x0, x9
+end held_time
+
+# Find the stack of this thread among those at x7: x4 = its address, x5 = its word, x0 = the thread's number above.
+# Goes to `free` or `none` as on x86-64; x2 is behind the last then. Changes x1 to x3, x8.
+        .macro  find_stack free, none
+10:     bl      own_thread
+        lsl     x0, x0, #32
+        movz    x2, #0x9e37, lsl #48
+        movk    x2, #0x79b9, lsl #32
+        movk    x2, #0x7f4a, lsl #16
+        movk    x2, #0x7c15
+        mul     x2, x2, x0
+        lsr     x2, x2, #64 - STACKS_BITS
+        mov     w1, #SEARCH
+11:     stack_at_x2
+        eor     x3, x5, x0
+        lsr     x3, x3, #32
+        cbz     x3, 12f
+        cbz     x5, \free
+        add     x2, x2, #1
+        subs    w1, w1, #1
+        b.ne    11b
+        b       \none
+12:
+        .endm
+
+        .macro  stack_at_x2
+        and     x4, x2, #(1 << STACKS_BITS) - 1
+        add     x4, x7, x4, lsl #STACK_BITS
+        add     x4, x4, #STACKS
+        ldr     x5, [x4]
+        .endm
+
+# Let the stack's word at x4 become x3, if it is x5 still; else search again: a handler of a signal has come between.
+# Whose stack was empty and becomes another thread's has written all before (release), and the other after (acquire).
+        .macro  exchange_word_atomic
+        mov     x8, x5
+        casal   x8, x3, [x4]
+        cmp     x8, x5
+        b.ne    10b
+        .endm
+
+        .macro  exchange_word_exclusive
+        ldaxr   x8, [x4]
+        cmp     x8, x5
+        b.ne    10b
+        stlxr   w8, x3, [x4]
+        cbnz    w8, 10b
+        .endm
+
+# Put a begin on the stack of its thread: x7 = pairs, x0 = key, x6 = mark. Changes x0 to x5, x8, x9.
+        .macro  begin_pair way
+template begin_pair_\way
+        str     x30, [sp, #-16]!
+        mov     x9, x0
+        find_stack 3f, 4f
+        add     x3, x5, #1
+        exchange_word_\way
+        cmp     w5, #DEEPEST
+        b.hs    5f
+        mov     w5, w5
+2:      add     x4, x4, x5, lsl #4
+        str     x9, [x4, #BEGINS + 8]
+        mrs     x3, cntvct_el0
+        orr     x3, x3, x6
+        str     x3, [x4, #BEGINS]
+5:      ldr     x30, [sp], #16
+        ret
+3:      add     x3, x0, #1
+        exchange_word_\way
+        mov     x5, #0
+        b       2b
+4:      sub     x2, x2, #SEARCH         // no free one: take one of a thread that has no begin waiting
+        mov     w1, #SEARCH
+6:      stack_at_x2
+        cbz     w5, 3b
+        add     x2, x2, #1
+        subs    w1, w1, #1
+        b.ne    6b
+        add     x4, x7, #TOO_MANY
+        count_\way x4, x5, w8
+        b       5b
+end begin_pair_\way
+        .endm
+
+# Take the youngest begin from the stack of this thread; registers as for `begin_pair`, results as for `end_of_pair`.
+        .macro  end_pair way
+template end_pair_\way
+        str     x30, [sp, #-32]!
+        mrs     x3, cntvct_el0
+        str     x3, [sp, #16]
+        mov     x9, x0
+        find_stack 6f, 6f
+        cbz     w5, 6f
+        sub     x3, x5, #1
+        cmp     w5, #DEEPEST
+        b.hi    5f
+        mov     w1, w5
+        add     x1, x4, x1, lsl #4
+        ldp     x2, x0, [x1, #BEGINS - 16]
+        exchange_word_\way
+        tst     x2, #1 << TESTED
+        csel    x3, x2, x6, ne
+        tbnz    x3, #FAILED, 8f
+        tbz     x2, #KEYLESS, 2f
+        mov     x0, x9
+        tbnz    x6, #KEYLESS, 4f
+2:      and     x2, x2, #(1 << TESTED) - 1
+        ldr     x1, [sp, #16]
+        subs    x1, x1, x2
+        csel    x1, x1, xzr, hs
+        cmp     x4, #0                  // not equal
+        b       9f
+4:      add     x4, x7, #WITHOUT_KEY
+        b       7f
+5:      exchange_word_\way
+        add     x4, x7, #TOO_DEEP
+        b       7f
+6:      add     x4, x7, #WITHOUT_BEGIN
+7:      count_\way x4, x5, w8
+8:      cmp     x4, x4
+9:      ldr     x30, [sp], #32
+        ret
+end end_pair_\way
+        .endm
+
+        .irp    way, atomic, exclusive
+        begin_pair \way
+        end_pair \way
+        .endr
+
 # -- a thread of the program that works for us (Kernel in ../hosts/record.py) --------------------------------------------
 
 # x19: table, x20: how many, x21: results, x22: the word that says that all is done.
