@@ -389,6 +389,9 @@ def test_what_git_ignores_is_not_copied_and_named_and_a_compiler_is_given_by_its
 
 WRONG: dict[str, tuple[dict[str, str], list[str], int, str]] = {
     "nothing that builds": ({"main.c": MAIN}, [], 1, "has no build file that usdtbuild knows"),
+    "another build system": (
+        {"Makefile": "all:\n"}, ["--for", "cmake"], 1, "has no CMakeLists.txt, so --for cmake can't build it",
+    ),
     "two build systems": (
         {"CMakeLists.txt": "", "meson.build": ""}, [], 1, "is built by cmake and meson; choose one with --for cmake",
     ),
@@ -545,6 +548,7 @@ SAMPLES = {
 }
 QUICK_SAMPLES = ("cmake-hello",)
 _TAKEN_OUT = (
+    r"^if\(NOT USDTBuild_FOUND\)\n.*\nendif\(\)\n|^\[tool\.cibuildwheel.*\n(?:[^\[\n].*\n)*",
     r"^.*(?:usdt_verify|usdt_add_provider|target_usdt_providers|find_package\(USDTBuild).*\n",
     r"^usdt_provider = .*\n  .*\n|^usdtbuild = .*\n|^test\('probes.*\n|^.*dependencies: usdt_provider\(.*\n",
     r"^  usdt_provider\.process\([^)]*\),\n",

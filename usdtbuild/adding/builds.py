@@ -52,9 +52,14 @@ class BuildError(UsdtError):
         super().__init__(f"{shown(' '.join(command))}: ended with {code} in a copy of the project, and said:{lines}")
 
 
-def find_kind(root: Path) -> str:
-    """Return what builds the project in a folder. Raises InputError."""
+def find_kind(root: Path, wanted: str | None = None) -> str:
+    """Return what builds the project in a folder, or what the user `wanted` if it can. Raises InputError."""
     there = {path.name for path in root.iterdir()} if root.is_dir() else set()
+    if wanted:
+        names = _FILES.get(wanted, ("pyproject.toml",))
+        if not there.intersection((*names, "pyproject.toml") if wanted == "setuptools" else names):
+            raise InputError(str(root), f"has no {' or '.join(names)}, so --for {wanted} can't build it")
+        return wanted
     if "pyproject.toml" in there:
         backend = _backend(root / "pyproject.toml")
         others = {"CMakeLists.txt", "meson.build"} & there

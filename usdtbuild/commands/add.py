@@ -74,7 +74,7 @@ def command(
         raise UsageError(f"{where}: {error}{cure}") from None
     wish = Wish(chosen, target, source and normpath(source), options)
     with progress("Building a copy:") as tick:
-        found = plan(folder, kind or find_kind(folder), wish, tick)
+        found = plan(folder, find_kind(folder, kind), wish, tick)
     if write:
         _change(folder, found.changes)
     else:
