@@ -183,3 +183,67 @@ def test_a_front_that_is_gone_before_it_can_be_heard_is_missed() -> None:
     finally:
         signal.signal(signal.SIGIO, before)
         ours.close()
+
+
+BREEDING = r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "changing.h"
+static volatile int over, harmed, born;
+__attribute__((noinline)) static void work(int i) { CHANGING_FIRE(i, 0); }
+static void *breed(void *data)
+{
+    while (!over) {
+        int status;
+        pid_t child = fork();
+        if (!child) {
+            for (int i = 0; i < 200; i++) work(i);
+            _exit(0);
+        }
+        if (waitpid(child, &status, 0) != child || status) harmed++;
+        born++;
+    }
+    return data;
+}
+int main(void)
+{
+    char line[8];
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) pthread_create(threads + i, NULL, breed, NULL);
+    puts("ready");
+    fflush(stdout);
+    if (!fgets(line, sizeof line, stdin)) return 1;
+    over = 1;
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    printf("harmed=%d some=%d\n", harmed, born > 20);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+def test_children_that_are_born_at_the_end_are_not_harmed(
+    tmp_path: Path, run: Any, usdtbuild: Any, number: int
+) -> None:
+    """They have their parent's breakpoints, and nobody has heard of them yet when these are put back."""
+    (tmp_path / "changing.d").write_text(PROVIDER)
+    (tmp_path / "breeding.c").write_text(BREEDING)
+    usdtbuild("header", "changing.d", "-o", "changing.h", cwd=tmp_path)
+    run("gcc", "-O2", "-pthread", "breeding.c", "-o", "breeding", cwd=tmp_path)
+    pipe = subprocess.PIPE
+    with subprocess.Popen([tmp_path / "breeding"], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(8):
+            words = [*TRACE, "-v", "--engine", "trap", "--count", "-p", str(process.pid)]
+            with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=pipe, text=True) as tracer:
+                assert tracer.stderr is not None
+                while "tracing process" not in tracer.stderr.readline():
+                    assert tracer.poll() is None
+                tracer.send_signal(number)
+                tracer.communicate(timeout=60)
+        if number == signal.SIGKILL:  # the worker puts back, a little later
+            usdtbuild("trace", "--count", "--duration=0.1", "-p", str(process.pid), code=None)
+        assert process.communicate("\n", timeout=60)[0] == "harmed=0 some=1\n"

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 # What the kernel says of a process that has ended: to ptrace and to who writes its memory, to who opens its files.
 _ENDED = (ProcessLookupError, FileNotFoundError)
 
+_FORKS = (ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE)
+
 
 class Processes:
     """All processes of a trace."""
@@ -109,7 +111,7 @@ class Processes:
                 continue
             if stop.event == ptrace.EVENT_EXEC:
                 self._exec(thread)
-            elif stop.event in {ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE}:
+            elif stop.event in _FORKS:
                 self._forked(thread, stop)
             if thread.tid in self.tracees.threads:
                 self.tracees.resume(thread)
@@ -262,15 +264,25 @@ class Processes:
             if thread.stopped and thread.trapped:
                 self._trapped(thread)
 
+    def _learn_children(self, process: Process) -> None:
+        """Know the children that a standing process has forked without anybody's having looked: they have its
+        breakpoints, and can't have any more of them."""
+        for stop in self.tracees.unseen:
+            thread = self.tracees.threads.get(stop.tid)
+            if thread is not None and thread.pid == process.pid and stop.event in _FORKS:
+                self._forked(thread, stop)
+
     def release(self) -> None:
         """Put everything back in every process, and let all go. May be called twice."""
         self._leaving = True
         refusals: list[Refusal] = []
-        for process in list(self.known.values()):
-            if process.pid in self.tracees.ended:
-                continue
+        done: set[int] = set()
+        while left := [one for one in self.known.values() if one.pid not in {*done, *self.tracees.ended}]:
+            process = left[0]
+            done.add(process.pid)
             with contextlib.suppress(TracerError, OSError):
                 with self._standing(process):
+                    self._learn_children(process)
                     self._finish_traps(process)
                     refusals += process.put_back()
                 self.tracees.stop(process.pid)
