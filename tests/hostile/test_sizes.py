@@ -41,8 +41,8 @@ _.stapsdt.base: .byte 0
 """
 
 
-def with_notes(run: Any, folder: Path, count: int) -> Path:
-    (folder / "notes.s").write_text(NOTE.replace("COUNT", str(count)))
+def with_notes(run: Any, folder: Path, count: int, owner: str = "stapsdt") -> Path:
+    (folder / "notes.s").write_text(NOTE.replace("COUNT", str(count)).replace('"stapsdt"', f'"{owner}"'))
     run("gcc", "-no-pie", "notes.s", "-o", "notes", cwd=folder)
     return folder / "notes"
 
@@ -52,14 +52,21 @@ def with_notes(run: Any, folder: Path, count: int) -> Path:
     [
         ("list",),
         pytest.param(("list", "--json"), marks=pytest.mark.slow),
-        pytest.param(("verify",), marks=pytest.mark.slow),
+        ("verify",),
         ("trace", "--count", "--"),
     ],
 )
 def test_more_notes_than_a_program_can_have(words: tuple[str, ...], run: Any, command: Any, tmp_path: Path) -> None:
     said = command(*words, with_notes(run, tmp_path, 900_000), timeout=60)
     assert f"more than {NOTES} notes" in said.err + said.out, said
-    assert said.memory < MOST
+    assert "none of the records is of the owner stapsdt" not in said.out
+    assert said.memory < 200 << 20  # the file has 50 MB
+
+
+def test_more_notes_of_others_than_a_program_can_have(run: Any, command: Any, tmp_path: Path) -> None:
+    said = command("verify", with_notes(run, tmp_path, 900_000, "another"), timeout=60)
+    assert "none of the records is of the owner stapsdt" in said.out, said
+    assert said.memory < 200 << 20
 
 
 def test_as_many_notes_as_a_program_may_have(run: Any, command: Any, tmp_path: Path) -> None:

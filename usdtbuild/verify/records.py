@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from ..elf import layout as elf
 from ..errors import InputError, UsdtError
 from ..formats import stapsdt
 from ..inspection import records as readers
+from ..limits import NOTES
 from .report import ERROR, NOTE, WARNING, Finding, Gathered, note_place, section_place, site_place
 from .sites import is_quiet
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from ..elf.image import Image
     from ..elf.sections import ImageSection
     from ..inspection.records import Record
-    from .report import Subject
+    from .report import FoundAt, Subject
 
 _SHF_LINK_ORDER, _SHF_GROUP = 0x80, 0x200
 # Where compilers put parts of many functions together: a linker keeps or drops these as a whole.
@@ -90,33 +92,43 @@ def _foreign_notes(subject: Subject) -> Iterator[Finding]:
     if not subject.notes:
         yield from _only_foreign(subject)
         return
-    for section in subject.image.sections_named(stapsdt.SECTION) if not subject.image.is_object else ():
-        for offset, owner, type_ in _walk_notes(subject.image, section):
-            place = section_place(section, offset)._replace(where=f"{section.name}+{offset:#x}", address=None)
-            if owner == stapsdt.OWNER[:-1] and type_ == stapsdt.TYPE:
-                continue  # our own separators, and notes of code that was dropped: all readers pass over them
-            if owner != stapsdt.OWNER:
-                gathered.add("a note of another owner is among the records: libbpf refuses every probe", place)
-            elif type_ != stapsdt.TYPE:
-                what = "a note of another type is among the records: libbpf refuses every probe, perf those behind it"
-                gathered.add(what, place)
+    for section, offset, owner, type_ in _walk_notes(subject.image) if not subject.image.is_object else ():
+        if owner == stapsdt.OWNER[:-1] and type_ == stapsdt.TYPE:
+            continue  # our own separators, and notes of code that was dropped: all readers pass over them
+        if owner != stapsdt.OWNER:
+            what = "a note of another owner is among the records: libbpf refuses every probe"
+            gathered.add(what, _note_at(section, offset))
+        elif type_ != stapsdt.TYPE:
+            what = "a note of another type is among the records: libbpf refuses every probe, perf those behind it"
+            gathered.add(what, _note_at(section, offset))
     yield from gathered
 
 
 def _only_foreign(subject: Subject) -> Iterator[Finding]:
     """No note among the records is one: whoever wrote them, tracers see nothing."""
     gathered = Gathered("foreign-note", ERROR, "build the file again; a tool that rewrote it may have damaged it")
-    for section in subject.image.sections_named(stapsdt.SECTION):
-        for offset, owner, type_ in _walk_notes(subject.image, section):
-            if owner == stapsdt.OWNER[:-1] and type_ == stapsdt.TYPE:
-                continue
-            place = section_place(section, offset)._replace(where=f"{section.name}+{offset:#x}", address=None)
-            gathered.add("none of the records is of the owner stapsdt and type 3, so tracers see no probe", place)
+    for section, offset, owner, type_ in _walk_notes(subject.image):
+        if owner == stapsdt.OWNER and type_ == stapsdt.TYPE:
+            return  # one that can't be read, which is said
+        if owner != stapsdt.OWNER[:-1] or type_ != stapsdt.TYPE:
+            what = "none of the records is of the owner stapsdt and type 3, so tracers see no probe"
+            gathered.add(what, _note_at(section, offset))
     yield from gathered
 
 
-def _walk_notes(image: Image, section: ImageSection) -> Iterator[tuple[int, bytes, int]]:
-    """Yield (offset, owner, type) of each note of a section, up to the first damaged one."""
+def _note_at(section: ImageSection, offset: int) -> FoundAt:
+    return section_place(section, offset)._replace(where=f"{section.name}+{offset:#x}", address=None)
+
+
+def _walk_notes(image: Image) -> Iterator[tuple[ImageSection, int, bytes, int]]:
+    """Yield (section, offset, owner, type) of each note among the records, up to the first damaged one of a section,
+    and as many as are read."""
+    sections = image.sections_named(stapsdt.SECTION)
+    found = ((section, *note) for section in sections for note in _notes_of(image, section))
+    return itertools.islice(found, NOTES)
+
+
+def _notes_of(image: Image, section: ImageSection) -> Iterator[tuple[int, bytes, int]]:
     content = bytes(image.content(section)) if section.offset + section.size <= len(image.data) else b""
     offset = 0
     while offset + 12 <= len(content):
