@@ -341,11 +341,18 @@ def _ended(pid: int) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-def _tell_kept(why: str) -> None:
-    """Tell root at a terminal that nobody could be found who reads files instead."""
-    if sys.stderr.isatty():
-        cure = "install Python and usdtbuild below /usr or /opt, or name a user with --user NAME"
-        sys.stderr.write(shown(f"usdtbuild: warning: files are read with root's rights, because {why}; {cure}\n"))
+def reader(user: str) -> User | None:
+    """Return whose rights suffice to read files, as `rights.least` does. Raises UsageError.
+
+    At a terminal root hears if that is nobody else.
+    """
+
+    def tell(why: str) -> None:
+        if sys.stderr.isatty():
+            cure = "install Python and usdtbuild below /usr or /opt, or name a user with --user NAME"
+            sys.stderr.write(shown(f"usdtbuild: warning: files are read with root's rights, because {why}; {cure}\n"))
+
+    return least(user, tell)
 
 
 def look(
@@ -357,7 +364,7 @@ def look(
     `named` are the files and folders that it is about, `user` is who is named to read them, `folders` is where else
     there are binaries. `mapped` are files that are open already.
     """
-    whose = least(user, _tell_kept)
+    whose = reader(user)
     beside = [path if os.path.isdir(path) else os.path.dirname(os.path.realpath(path)) for path in named]  # noqa: PTH112, PTH120
     parent = _Parent(named, (*beside, *folders))
     parent.mapped += [(path, descriptor, os.fstat(descriptor).st_size) for path, descriptor in mapped]

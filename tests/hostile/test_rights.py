@@ -334,15 +334,18 @@ def test_root_at_a_terminal_hears_that_rights_are_kept(
     closed = tmp_path / "closed"
     closed.mkdir(0o700)
     program = str(forged(b"tick"))
-    said = at_a_terminal("list", program, path=str(closed))
-    assert re.fullmatch(
-        r"usdtbuild: warning: files are read with root's rights, because /\S+ can't be read by the user nobody, and"
-        r" usdtbuild needs it; install Python and usdtbuild below /usr or /opt, or name a user with --user NAME\r\n",
-        said,
-    )
-    assert at_a_terminal("list", "--user", "root", program, path=str(closed)) == ""
-    words = [sys.executable, "-m", "usdtbuild", "list", program]
-    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": f"{closed}:{ROOT}"}, capture_output=True, check=True)
+    for words in (("list", program), ("trace", "--count", "--", program, "1")):
+        said = at_a_terminal(*words, path=str(closed))
+        assert re.match(
+            r"usdtbuild: warning: files are read with root's rights, because /\S+ can't be read by the user nobody, "
+            r"and usdtbuild needs it; install Python and usdtbuild below /usr or /opt, or name a user with "
+            r"--user NAME\r\n",
+            said,
+        )
+        kept = at_a_terminal(words[0], "--user", "root", *words[1:], path=str(closed))
+        assert "warning" not in kept
+    line = [sys.executable, "-m", "usdtbuild", "list", program]
+    done = subprocess.run(line, env={**os.environ, "PYTHONPATH": f"{closed}:{ROOT}"}, capture_output=True, check=True)
     assert done.stderr == b""
 
 

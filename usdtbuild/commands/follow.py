@@ -50,12 +50,15 @@ def end(code: int) -> None:
 
 def tracer_for(job: Job) -> Tracer:
     """Return the tracer for a job, not started yet, with fewer rights. Raises UsageError and NoTracerError."""
+    from ..apart import reader
     from ..rights import give_up
     from ..tracing.tracer import choose
 
     def tell(text: str) -> None:
         remark(text)
 
+    if job.user is None and not (job.as_user or job.remote or job.emulator):
+        reader("")  # who reads files for the worker; root is warned here, which has a terminal
     tracer = choose(job, tell, lambda: give_up(job.user))
     if job.user is not None and job.argv and not job.as_user and not job.remote:
         tell(f"{job.argv[0]} runs as root; --user {job.user.name} runs it as {job.user.name}")
