@@ -300,3 +300,4 @@ def test_a_probe_that_bpftrace_cannot_attach_is_named_and_the_others_are_seen(
     done = run(*MODULE, "trace", "-v", "--count", "--engine", "bpftrace", "-P", "own:*", "--", "./own", cwd=tmp_path)
     assert re.search(r"^3  own:plain", done.stdout, re.MULTILINE), done
     assert "own:locked: the kernel lets bpftrace attach nothing there" in done.stderr
+    assert "/usdtbuild-" not in Path("/sys/kernel/tracing/uprobe_events").read_text()

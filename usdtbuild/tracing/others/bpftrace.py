@@ -185,6 +185,7 @@ class Watcher:
             os.close(file)
         self._files = []
         self._folder.cleanup()
+        watching.forget_events(self.process.pid)
 
 
 class Kernel:

@@ -7,6 +7,7 @@ negative number.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ..model import Target
 
 UPROBES = Path("/sys/bus/event_source/devices/uprobe")
+_EVENTS = Path("/sys/kernel/tracing/uprobe_events")
 # What BPF's stack can hold of strings, and what bpftrace takes at most for one.
 ALL_STRINGS, LONGEST = 400, 200
 MOST_ARGUMENTS = 6
@@ -49,6 +51,19 @@ def version() -> tuple[int, ...]:
 def attached(file: Path, target: Target) -> str:
     """Return what a probe of a file is called in the language, and in what bpftrace says of it."""
     return f"usdt:{file}:{target.provider}:{target.name}"
+
+
+def forget_events(pid: int) -> None:
+    """Take out of the kernel's list what a bpftrace that has ended leaves for each place that it couldn't attach to."""
+    with contextlib.suppress(OSError):
+        names = [line.split()[0].partition(":")[2] for line in _EVENTS.read_text("utf-8", "replace").splitlines()]
+        events = os.open(_EVENTS, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)  # whose end Python's own can't look for
+        try:
+            for name in names:
+                if name.endswith(f"_bcc_{pid}"):
+                    os.write(events, f"-:{name}\n".encode())
+        finally:
+            os.close(events)
 
 
 def why_not(_: Job) -> str:
