@@ -7,6 +7,7 @@ every object with probes comes through here, and importing these costs more than
 from __future__ import annotations
 
 import posix
+from time import monotonic
 
 from .errors import InputError
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 MAPPED_FROM = 4 << 20
 _MOST_LINKS = 40  # as in path_resolution(7)
 _NO_READER = 6  # ENXIO
-_PATIENCE = 10  # seconds without progress
+_PATIENCE, _HOUR = 10, 3600.0  # seconds for all of another user's pipe; for one look at one of ours
 
 
 class Opened:
@@ -353,7 +354,7 @@ def write_through(destination: Destination, content: bytes | bytearray) -> None:
             return
         descriptor = _open_there(destination.path)
         try:
-            _write_all(descriptor, content, None)
+            _write_all(descriptor, content, None, monotonic() + _PATIENCE)
             if posix.fstat(descriptor).st_mode & 0o170000 == 0o100000:
                 posix.ftruncate(descriptor, len(content))
         finally:
@@ -518,14 +519,16 @@ def _copy_mapped(descriptor: int, source: Opened) -> None:
         copied += posix.sendfile(descriptor, source.descriptor, copied, source.size - copied)
 
 
-def _write_all(descriptor: int, data: bytes | bytearray, offset: int | None) -> None:
+def _write_all(descriptor: int, data: bytes | bytearray, offset: int | None, until: float = 0.0) -> None:
+    """Write all of it. Raises OSError, also where a pipe isn't read `until` a moment; 0.0: it is waited for."""
     view = memoryview(data)
     while view:
         try:
             done = posix.write(descriptor, view) if offset is None else posix.pwrite(descriptor, view, offset)
         except BlockingIOError as error:  # another user's pipe, or one that somebody has made so
-            if not _wait(descriptor, _PATIENCE):
-                raise OSError(error.errno, f"nobody has read this pipe for {_PATIENCE} s") from None
+            if not _wait(descriptor, max(0.0, until - monotonic()) if until else _HOUR) and until:
+                why = f"is another user's pipe, of which not all was read in {_PATIENCE} s"
+                raise OSError(error.errno, why) from None
             continue
         offset = None if offset is None else offset + done
         view = view[done:]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -145,15 +148,40 @@ def test_a_pipe_of_theirs_that_nobody_reads_is_an_error(name: str, pipe_of_their
     assert (said.code, "pipe of another user, and nobody reads it" in said.err) == (1, True), said
 
 
+@contextlib.contextmanager
+def slowly(reader: int) -> Iterator[None]:
+    """Let a pipe be read, but slowly, in the body of the `with`."""
+    over = threading.Event()
+
+    def read() -> None:
+        while not over.wait(0.02):
+            with contextlib.suppress(BlockingIOError):
+                os.read(reader, 4096)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def test_who_opens_a_pipe_of_theirs_and_does_not_read_it_is_not_waited_for(
     pipe_of_theirs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_PATIENCE", 0.1)
     reader = os.open(pipe_of_theirs, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        with pytest.raises(InputError, match=r"nobody has read this pipe for 0\.1 s"):
+        with pytest.raises(InputError, match=r"not all was read in 0\.1 s"):
             files.write_whole(str(pipe_of_theirs), b"x" * 1_000_000)
         os.read(reader, 1_000_000)
+        with pytest.raises(InputError, match=r"not all was read in 0\.1 s"), slowly(reader):
+            files.write_whole(str(pipe_of_theirs), b"x" * 10_000_000)
+        os.set_blocking(reader, False)
+        with contextlib.suppress(BlockingIOError):
+            while os.read(reader, 1_000_000):
+                pass
         files.write_whole(str(pipe_of_theirs), b"short")
         assert os.read(reader, 100) == b"short"
     finally:

@@ -29,6 +29,12 @@ LIES: dict[str, dict[bytes, bytes]] = {
     "sizes": {b"qSupported": b"PacketSize=ffffffffffffffffffff;qXfer:features:read+"},
     "object": {b"qXfer": FOREVER},
     "file": {b"vFile:setfs": b"F0", b"vFile:open": b"F5", b"vFile:pread": b"F3e8;" + b"x" * 1000},
+    "pieces": {
+        b"qXfer:exec-file": b"l/bin/true",
+        b"vFile:setfs": b"F0",
+        b"vFile:open": b"F5",
+        b"vFile:pread": b"F3e8;\x7fELF\x02\x01\x01" + bytes(993),
+    },
     "repeated": {b"?": b"T05thread:p1.1;" + REPEATED},
     "threads": {b"qfThreadInfo": b"m" + b"p1.1," * 1000 + b"p1.1", b"qsThreadInfo": b"m" + b"p1.1," * 1000 + b"p1.1"},
     "offsets": {b"qOffsets": b"Text=zz;Data=zz"},

@@ -105,12 +105,14 @@ def test_a_program_that_starts_others_all_the_time(tmp_path: Path, run: Any, usd
         try:
             assert process.stdout is not None
             process.stdout.readline()
+            hits = 0
             for _ in range(12):
                 done = usdtbuild("trace", "-p", str(process.pid), "--count", "--duration=0.2", timeout=60)
                 assert "watched by" not in done.stderr
                 assert "not traced" not in done.stderr
-                assert int(done.stdout.split()[0]) > 0
+                hits += int(done.stdout.split()[0])
             assert process.poll() is None
+            assert hits > 0
         finally:
             process.kill()
 

@@ -24,7 +24,7 @@ from usdtbuild.tracing.model import COUNT, RECORD
 from usdtbuild.tracing.selection import Wanted
 from usdtbuild.tracing.session import Session
 from usdtbuild.tracing.tracees import status_field
-from usdtbuild.tracing.worker import Worker
+from usdtbuild.tracing.worker import Worker, failed
 
 from .conftest import SOURCES
 
@@ -382,3 +382,16 @@ def test_what_a_stop_takes_is_measured_once_and_only_for_breakpoints_whose_time_
         worker.expect_stops()
         worker.expect_stops()
     assert (len(measured), worker.tracees.stop_cost) == (times, 3 * times)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "/proc/7/mem"), "the process ended while it was looked at"),
+        (ProcessLookupError(3, "No such process"), "the process ended while it was looked at"),
+        (FileNotFoundError(2, "No such file or directory", "/usr/lib/missing.py"), "usdtbuild trace has a bug:"),
+    ],
+)
+def test_what_the_front_is_told_of_an_error(error: Exception, said: str) -> None:
+    """A program may be killed at any moment, and its files in /proc are gone then."""
+    assert failed(error).message.startswith(said)

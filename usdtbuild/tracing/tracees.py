@@ -32,6 +32,7 @@ FOLLOW = ptrace.O_TRACEFORK | ptrace.O_TRACEVFORK | ptrace.O_TRACECLONE | ptrace
 _PATIENCE = 0.3
 # How long a process may be in a vfork that began before it was seized, in seconds, until it is left alone.
 _VFORK_PATIENCE = 1.0
+_LEAST = 1.0
 # The calls that vfork is made of, of which a machine may lack one, and the flag (<linux/sched.h>).
 _SYS_CLONE, _SYS_VFORK, _SYS_CLONE3 = (HOST.kernel.numbers.get(name, -1) for name in ("clone", "vfork", "clone3"))
 _CLONE_VFORK = 0x4000
@@ -292,6 +293,10 @@ class Tracees:
     def _time_is_over(self, *_: object) -> None:
         if self.calm:
             raise LateError
+
+    def patience(self, usual: float) -> float:
+        """Return how many seconds to wait for what takes up to `usual` ones: hardly longer than the trace may take."""
+        return min(usual, max(self.until - time.monotonic(), 0.0) + _LEAST)
 
     def in_time(self) -> None:
         """Raise LateError if it is too late to begin anything."""

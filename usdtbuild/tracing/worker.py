@@ -358,6 +358,19 @@ def _can_be(tables: Tables, processes: Processes, since: int) -> bool:
     return fits(tables, hits, in_part, time.monotonic_ns() - since)
 
 
+def failed(error: Exception) -> job.Failed:
+    """Return what the front is told of an error, in the `except` that has caught it."""
+    if isinstance(error, UsdtError):
+        return job.Failed(str(error), error.exit_code)
+    # A process that has just ended has no files in /proc.
+    lacking = isinstance(error, FileNotFoundError) and str(error.filename).startswith("/proc/")
+    if lacking or isinstance(error, ProcessLookupError):
+        return job.Failed("the process ended while it was looked at", 1)
+    if isinstance(error, PermissionError):
+        return job.Failed(told(error), 1)
+    return job.Failed("usdtbuild trace has a bug:\n" + traceback.format_exc(), 1)
+
+
 def serve(link: Connection, mask: set[int], deaf: Sequence[int]) -> None:
     """Receive a job and do it; every error becomes a message.
 
@@ -376,14 +389,8 @@ def serve(link: Connection, mask: set[int], deaf: Sequence[int]) -> None:
         worker.run()
     except FrontGoneError:
         worker.outbox.closed = True
-    except UsdtError as error:
-        worker.outbox.put_last(job.Failed(str(error), error.exit_code))
-    except ProcessLookupError:
-        worker.outbox.put_last(job.Failed("the process ended while it was looked at", 1))
-    except PermissionError as error:
-        worker.outbox.put_last(job.Failed(told(error), 1))
-    except Exception:
-        worker.outbox.put_last(job.Failed("usdtbuild trace has a bug:\n" + traceback.format_exc(), 1))
+    except Exception as error:
+        worker.outbox.put_last(failed(error))
     finally:
         with contextlib.suppress(OSError, UsdtError):
             worker.processes.release()

@@ -105,7 +105,7 @@ class Borrowed:
 
     def _next(self, wait: Callable[[int, int], ptrace.Stop | None]) -> ptrace.Stop | None:
         """Wait for the thread's next stop; None if it doesn't stop."""
-        deadline, pause = time.monotonic() + _PATIENCE, 0.0
+        deadline, pause = time.monotonic() + self.tracees.patience(_PATIENCE), 0.0
         while (stop := wait(self.thread.tid, os.WNOHANG)) is None and time.monotonic() < deadline:
             time.sleep(pause)
             pause = min(0.001, pause + 0.000005)
@@ -176,7 +176,8 @@ class Borrowed:
         if stop is not None and stop.exited is not None:
             self.tracees.forget(self.thread.tid, stop.exited)
             return TracerError(f"process {self.thread.pid} ended while it was prepared (seccomp, or a signal?)")
-        return TracerError(f"thread {self.thread.tid} of process {self.thread.pid} can't be controlled ({stop})")
+        why = f"signal {stop.signal} comes in between" if stop is not None else "it doesn't stop"
+        return TracerError(f"thread {self.thread.tid} of process {self.thread.pid} can't be controlled: {why}")
 
 
 @contextlib.contextmanager
@@ -373,7 +374,7 @@ def perform(
     struct.pack_into("<Q", shared.data, results_at, 0)
     values = (code + _TABLE, len(calls), results + _HEAD, results, borrowed.gate.way_back, shared.descriptor)
     borrowed.run(code, dict(zip(_KERNEL.loop_registers, values)))
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + borrowed.tracees.patience(_PATIENCE)
     while not struct.unpack_from("<Q", shared.data, results_at)[0]:
         if time.monotonic() > deadline:
             break

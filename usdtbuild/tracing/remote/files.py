@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +33,7 @@ _DT_DEBUG = 21
 _MOST = 4096  # libraries, and entries of a dynamic section: what has more is damaged
 _LONGEST_PATH = 4096
 _PIECE = 1 << 14
+_PATIENCE = 60.0  # seconds for a whole file
 
 
 class Linker(NamedTuple):
@@ -187,13 +189,18 @@ def read_through(stub: Stub, path: str) -> bytes | None:
     handle = _number(ask(f"vFile:open:{path.encode('utf-8', 'surrogateescape').hex()},0,0"))
     if handle < 0:
         return None
-    content = b""
+    content = bytearray()
+    deadline = time.monotonic() + stub.link.patience(_PATIENCE)  # the stub chooses how little it sends at once
     try:
         while True:
+            stub.link.check_time()
+            if time.monotonic() > deadline:
+                cure = "name the program's file here: -- FILE"
+                raise TracerError(f"{stub.link.name} takes too long to send {path}; {cure}")
             answer = ask(f"vFile:pread:{handle:x},{_PIECE:x},{len(content):x}")
             head, _, piece = answer.partition(b";")
             if _number(head) <= 0 or not piece:
-                return content if _number(head) == 0 else None
+                return bytes(content) if _number(head) == 0 else None
             content += piece
             if len(content) > STUB_FILE:
                 raise TracerError(f"{stub.link.name} sends more than {STUB_FILE >> 20} MB of {path}")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..job import Job
     from ..model import Event, Report
+    from .packets import Link
 
 _BATCH = 500  # events at once
 _LEAVING = 30.0  # seconds to leave a program in which the interrupt was lost: with its next hit
@@ -45,6 +46,7 @@ class Remote(Tracer):
         super().__init__(wish, tell)
         self.engines = ("remote",)
         self._emulator: Emulator | None = None
+        self._link: Link | None = None
         self._stub: Stub | None = None
         self._program: Program | None = None
         self._stopped = self._over = False
@@ -58,6 +60,7 @@ class Remote(Tracer):
             streams = (stdin, stdout, stderr)
             self._emulator = Emulator(wish.emulator, wish.argv, wish.cwd, wish.env, wish.sysroot, streams)
         link = self._emulator.link if self._emulator else connect(wish.remote)
+        self._link = link
         link.end = time.monotonic() + wish.duration
         self._stub = Stub(link)
         if self._stub.first.exited is not None:
@@ -69,7 +72,8 @@ class Remote(Tracer):
             self._own_threads = self._emulator.threads()
         self.pid = program.main.pid
         self.started = time.monotonic_ns()
-        link.end = time.monotonic() + wish.duration
+        if not self._stopped:
+            link.end = time.monotonic() + wish.duration
         program.go_on()
 
     def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
@@ -136,8 +140,9 @@ class Remote(Tracer):
     def stop(self) -> None:
         """Ask for the end: everything is put back, and the program goes on without us."""
         self._stopped = True
-        if self._stub is not None:
-            self._stub.link.end = min(self._stub.link.end, time.monotonic() + _LEAVING)
+        if self._link is not None:
+            leaving = _LEAVING if self._program is not None else 0.0  # nothing is armed yet
+            self._link.end = min(self._link.end, time.monotonic() + leaving)
 
     def kill(self) -> None:
         """End the program that was started, with SIGKILL."""
