@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
+from .. import hosts
 from ..errors import TracerError
+from ..hosts import HOST
 from ..loader import find_loader
 from ..maps import Memory, areas
 from ..model import COUNT, MISSING, PROBE, STRING, Event, Refusal, Stops, Totals, Unreadable, string
@@ -123,6 +125,7 @@ class Gdb(Tracer):
         self._numbers, self._counts = Numbering(), dict[int, int]()
         self._modules: dict[tuple[str, int], int] = {}  # -> the address of a site in it
         self._sites: dict[int, tuple[Target, Site]] = {}
+        self._before: dict[int, bytes] = {}  # what stands at the sites
         self._events: list[Event] = []
         self._gdb: Driven | None = None
         self._begun = self._over = self._asked = False
@@ -179,7 +182,7 @@ class Gdb(Tracer):
             self._begun = self.looked_up
         else:
             if word == "exec":
-                self._modules, self._sites = {}, {}
+                self._modules, self._sites, self._before = {}, {}, {}
             assert self._gdb is not None
             self._gdb.tell(json.dumps(self._loaded(word)))
         return word
@@ -221,7 +224,24 @@ class Gdb(Tracer):
             for site in target.sites:
                 self._sites[site.address] = (target, site)
                 answer["sites"][str(site.address)] = [argument.kind == STRING for argument in target.arguments]
+        self._remember()
         return answer
+
+    def _remember(self) -> None:
+        """Keep what stands at the sites, while gdb holds the process, on machines whose traps we know."""
+        if not hosts.why_not():
+            size = len(HOST.traps.instruction)
+            with contextlib.suppress(OSError), contextlib.closing(Memory(self.pid)) as memory:
+                for address in self._sites.keys() - self._before.keys():
+                    if not HOST.traps.stands(before := memory.read(address, size)):
+                        self._before[address] = before
+
+    def _put_back(self) -> None:
+        """Take out what gdb has left: some versions detach from a program of many threads and leave breakpoints."""
+        with contextlib.suppress(OSError), contextlib.closing(Memory(self.pid)) as memory:
+            for address, before in self._before.items():
+                if HOST.traps.stands(memory.read(address, len(before))):
+                    memory.write(address, before)
 
     def _refuse(self, refusals: Sequence[Refusal]) -> None:
         self.refusals += [one for one in refusals if one not in self.refusals]
@@ -289,6 +309,7 @@ class Gdb(Tracer):
         if self._gdb is not None:
             self._gdb.close()
             self._gdb = None
+            self._put_back()
 
 
 def _let_anybody_trace() -> None:

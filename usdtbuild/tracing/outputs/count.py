@@ -125,7 +125,10 @@ class Count:
             + "\n"
             for row, hit in zip(rows, rates)
         ]
-        return lines + [f"(and {text.format(count, 's' if count > 1 else '')})\n" for text, count in left.items()]
+        told = [text.format(count, "s" if count > 1 else "") for text, count in left.items()]
+        if not lines:
+            return [f"({text.replace(' more', '', 1)})\n" for text in told]
+        return lines + [f"(and {text})\n" for text in told]
 
 
 def hit_rows(report: Report) -> list[Row]:
