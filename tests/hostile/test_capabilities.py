@@ -88,10 +88,10 @@ CASES = {
         (f"trace --graph {FUNCTIONS}", "100  work"),
         (f"trace --engine inside --report {FUNCTIONS}", "100  work"),
     ],
-    "`trace -p` another user's process (`auto`, `patch`, `trap`)": [
+    "`trace -p`, `top -p` another user's process (`auto`, `patch`, `trap`)": [
         (f"trace --engine {engine} -p {{others}} --count --duration 0.3", "victim:tick")
         for engine in ("auto", "patch", "trap")
-    ],
+    ] + [("top -p {others} --duration 0.3", "victim:tick")],
     "`trace -p` another user's process (`gdb`)": [
         ("trace --engine gdb -p {others} --count --duration 0.3", "victim:tick")
     ],
