@@ -167,7 +167,7 @@ def test_latency_alone_traces_its_two_probes(usdtbuild: Any, server: Path) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("-o", "trace.pdf"), "-o trace.pdf: the ending .pdf is no format"),
+        (("-o", "trace.pdf"), "-o trace.pdf: no format has the ending .pdf"),
         (("--key", "id"), "--key says which hits --latency pairs"),
         (("--by", "size"), "--by: server:"),
         (("--histogram", "key"), "is a string; --by counts"),
