@@ -28,6 +28,7 @@ import pytest
 from usdtbuild import apart, rights
 from usdtbuild.errors import InputError, UsageError
 from usdtbuild.files import descriptor_for
+from usdtbuild.inspection.demangle import demangle
 from usdtbuild.limits import ANSWER_MEMORY
 from usdtbuild.tracing.job import Job
 from usdtbuild.tracing.model import Refusal
@@ -664,3 +665,18 @@ def test_the_worker_unpickles_nothing_that_comes_after_its_job(running: str, tmp
         session.stop()
         list(session.batches())
     assert not (tmp_path / "made").exists()
+
+
+def test_a_reader_that_is_two_users_at_once_demangles() -> None:
+    """The demangler gets limits, which the kernel lets nobody set who isn't wholly the same user."""
+    child = os.fork()
+    if not child:
+        code = 2
+        try:
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(0x7A000000 + os.getpid(), 65534, 0x7A000000 + os.getpid())
+            code = demangle(["_ZN4shop3taxEi"]) != {"_ZN4shop3taxEi": "shop::tax(int)"}
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0

@@ -7,6 +7,7 @@ One process for all names. The demangler is the user's: none is carried along.
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import resource
 import shutil
@@ -45,7 +46,7 @@ def demangle(names: Iterable[str]) -> dict[str, str]:
     with tempfile.TemporaryFile() as asked:
         asked.write("".join(f"{name}\n" for name in mangled).encode("utf-8", "surrogateescape"))
         asked.seek(0)
-        with subprocess.Popen([program], stdin=asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        with _started(program, asked) as process:
             resource.prlimit(process.pid, resource.RLIMIT_AS, (limits.DEMANGLER_MEMORY,) * 2)
             resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds))
             assert process.stdout is not None
@@ -58,6 +59,19 @@ def demangle(names: Iterable[str]) -> dict[str, str]:
         for name, line in written
         if line and line != name.encode() and len(line) <= ratio * len(name) + more
     }
+
+
+def _started(program: str, asked: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start a demangler. Raises UsdtError.
+
+    Where we use files as one user and are another's process (`rights.give_up`), it is wholly the latter's: of a mixed
+    one the kernel lets nobody set the limits.
+    """
+    user = os.getuid() if os.getuid() != os.geteuid() else None
+    try:
+        return subprocess.Popen([program], stdin=asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, user=user)
+    except OSError as error:
+        raise UsdtError(f"{program} can't be run: {(error.strerror or str(error)).lower()}") from None
 
 
 def _is_mangled(name: str) -> bool:
