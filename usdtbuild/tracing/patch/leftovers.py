@@ -47,10 +47,10 @@ def unused(
     over = [one for one in journals if not one.owner and not _in_force(one, memory)]
     if not over or any(_is_for(one, wanted) for one in over):
         return []
-    ours = [area for area in mapped if area.name.startswith(NAME_IN_MAPS)]
-    ours.sort(key=lambda area: area.offset, reverse=True)  # a journal is the start of its file, so it comes last
-    needed = {area for one in journals if one not in over for area in _areas_of(one, ours)}
-    files = [[area for area in _areas_of(one, ours) if area not in needed] for one in over]
+    ours = _Ours(mapped)
+    goes = {one.address for one in over}
+    needed = {area for one in journals if one.address not in goes for area in ours.of(one)}
+    files = [[area for area in ours.of(one) if area not in needed] for one in over]
     found = []
     held = _held(tracees, pid, mapped, memory, code_areas([area for file in files for area in file]))
     for one, file in zip(over, files):
@@ -62,14 +62,28 @@ def unused(
     return list(dict.fromkeys(found))
 
 
-def _areas_of(one: journal.Found, ours: Sequence[Area]) -> list[Area]:
-    """Return what of our memory belongs to a journal: of its own file, and code that it has from an earlier one."""
-    own = next(((area.inode, area.device) for area in ours if area.start == one.address), None)
-    in_order = sorted(ours)
-    starts = [area.start for area in in_order]
-    code = (*(address for address, _, _ in one.places.parts), *(entry.mirror for entry in one.entries))
-    below = {in_order[index - 1] for at in code if (index := bisect_right(starts, at)) and at < in_order[index - 1].end}
-    return [area for area in ours if area in below or (area.inode, area.device) == own]
+class _Ours:
+    """What is mapped by us in a process."""
+
+    def __init__(self, mapped: Sequence[Area]) -> None:
+        self._areas = sorted(area for area in mapped if area.name.startswith(NAME_IN_MAPS))
+        self._starts = [area.start for area in self._areas]
+        self._files: dict[tuple[int, int], list[Area]] = {}
+        for area in self._areas:
+            self._files.setdefault((area.inode, area.device), []).append(area)
+
+    def of(self, one: journal.Found) -> list[Area]:
+        """Return what belongs to a journal: all of its own file, and code that it has from an earlier one. The journal
+        is the start of its file, so it comes last."""
+        places = (one.address, *(address for address, _, _ in one.places.parts), *(e.mirror for e in one.entries))
+        found = {area for at in places if (area := self._at(at)) is not None}
+        own = self._at(one.address)
+        found.update(self._files[own.inode, own.device] if own is not None else ())
+        return sorted(found, key=lambda area: (-area.offset, area.start))
+
+    def _at(self, address: int) -> Area | None:
+        index = bisect_right(self._starts, address)
+        return self._areas[index - 1] if index and address < self._areas[index - 1].end else None
 
 
 def _in_force(found: journal.Found, memory: Memory) -> bool:
