@@ -10,9 +10,13 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-from typing import NamedTuple
+import time
+from typing import TYPE_CHECKING, NamedTuple
 
 from .hosts import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CONT, SINGLESTEP, DETACH, SYSCALL, GETEVENTMSG = 7, 9, 17, 24, 0x4201
 GETREGSET, SETREGSET, SEIZE, INTERRUPT, LISTEN = 0x4204, 0x4205, 0x4206, 0x4207, 0x4208
@@ -160,6 +164,15 @@ def wait(tid: int, flags: int = 0) -> Stop | None:
     except ChildProcessError:
         return Stop(tid, 0) if tid > 0 else None
     return decode(found, status) if found else None
+
+
+def awaited(tid: int, deadline: float, take: Callable[[int, int], Stop | None]) -> Stop | None:
+    """Return a thread's next stop, as `take` (`wait` or `look`) says; None if there is none by then (monotonic)."""
+    pause = 0.0
+    while (stop := take(tid, os.WNOHANG)) is None and time.monotonic() <= deadline:
+        time.sleep(pause)
+        pause = min(0.001, pause + 0.000005)
+    return stop
 
 
 def look(tid: int, flags: int = 0) -> Stop | None:

@@ -162,19 +162,14 @@ class Tracees:
 
     def _wait_until_stopped(self, thread: Thread, deadline: float) -> bool:
         """Wait for one thread; return whether it stands (or has ended)."""
-        pause = 0.0
-        while True:
-            stop = ptrace.look(thread.tid, os.WNOHANG)
-            if stop is not None:
-                if stop.exited is not None:
-                    self.forget(thread.tid, stop.exited)
-                    return True
-                self.note(thread, stop)
-                return True
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(pause)
-            pause = min(0.001, pause + 0.00005)
+        stop = ptrace.awaited(thread.tid, deadline, ptrace.look)
+        if stop is None:
+            return False
+        if stop.exited is not None:
+            self.forget(thread.tid, stop.exited)
+        else:
+            self.note(thread, stop)
+        return True
 
     def let_borrower_go(self, thread: Thread) -> None:
         """Let the child of a vfork run that a thread waits for, from where the kernel has stopped it for us."""

@@ -105,11 +105,7 @@ class Borrowed:
 
     def _next(self, wait: Callable[[int, int], ptrace.Stop | None]) -> ptrace.Stop | None:
         """Wait for the thread's next stop; None if it doesn't stop."""
-        deadline, pause = time.monotonic() + self.tracees.patience(_PATIENCE), 0.0
-        while (stop := wait(self.thread.tid, os.WNOHANG)) is None and time.monotonic() < deadline:
-            time.sleep(pause)
-            pause = min(0.001, pause + 0.000005)
-        return stop
+        return ptrace.awaited(self.thread.tid, time.monotonic() + self.tracees.patience(_PATIENCE), wait)
 
     def call(self, number: int, *arguments: int) -> int:
         """Make one system call; return its result, negative for an error. Raises TracerError."""
