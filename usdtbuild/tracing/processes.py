@@ -152,7 +152,8 @@ class Processes:
     def _child(self, pid: int, parent: int) -> None:
         """Learn of a process that one of ours has forked, if it hasn't been killed already."""
         with contextlib.suppress(*_ENDED):
-            self.known[pid] = _forked_from(self.known.get(parent), pid, self.arming)
+            of = self.known.get(parent)
+            self.known[pid] = Process(pid, of) if self._leaving else _forked_from(of, pid, self.arming)
 
     def _exec(self, thread: Thread) -> None:
         """A process runs a new program: nothing of the old one is there any more."""
