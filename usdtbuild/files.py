@@ -7,7 +7,7 @@ every object with probes comes through here, and importing these costs more than
 from __future__ import annotations
 
 import posix
-from time import monotonic
+from time import monotonic, sleep
 
 from .errors import InputError
 
@@ -378,7 +378,7 @@ def _open_there(path: str) -> int:
                 raise
             if status.st_uid != posix.geteuid():
                 raise OSError(_NO_READER, "is a pipe of another user, and nobody reads it") from None
-            _wait(-1, 0.02)
+            sleep(0.02)
             continue
         status = posix.fstat(descriptor)
         if status.st_mode & 0o170000 != 0o010000 or status.st_uid == posix.geteuid():
@@ -387,10 +387,10 @@ def _open_there(path: str) -> int:
 
 
 def _wait(descriptor: int, seconds: float) -> bool:
-    """Wait until something can be written, but no longer; return whether it can. -1: only let time go by."""
+    """Wait until something can be written, but no longer; return whether it can."""
     from select import select
 
-    return bool(select([], [descriptor] if descriptor >= 0 else [], [], seconds)[1])
+    return bool(select([], [descriptor], [], seconds)[1])
 
 
 class _Replacing:

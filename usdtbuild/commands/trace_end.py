@@ -53,7 +53,8 @@ def tell(
     for note in notes:
         remark(note)
     told = verbose or not any(report.counts) or len(report.refusals) <= _FEW
-    for line in _by_reason(report.refusals) if told and not verbose else map(str, report.refusals) if verbose else ():
+    lines = map(str, report.refusals) if verbose else _by_reason(report.refusals) if told else ()
+    for line in lines:
         remark(f"not traced: {line}")
     for one in never:
         echo(f"usdtbuild: nothing has matched -{one.rule} {one.pattern}", err=True)
