@@ -41,6 +41,8 @@ from usdtbuild.tracing.patch.spot import Spot
 from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.predicates import BEGIN, END, NotHereError, Tally, lower
 
+from .paired import Paired
+
 SOURCE = Path(__file__).parent / "sources" / "stubs_aarch64.c"
 STUBS, RINGS, CELL, TEXTS = 0x5000000, 0x1000000000, 0x2000000000, 0x3000000000
 COUNTERS = STUBS + 0x80000
@@ -302,8 +304,7 @@ def test_begins_and_ends_are_paired_where_they_come(
     begin, site = STUBS + len(code), program.symbols["site_all"]
     measure = Measure(by, classes=True, pair=("begin", "end"))
     table, pairs = RINGS, RINGS + tables.size(measure)
-    waiting: list[tuple[int | None, bool]] = []
-    paired, wanted = Counter[int | None](), Unpaired()
+    paired = Paired()
     thread = 0  # whose number is known afterwards
     for number in range(500):
         side = BEGIN if made.random() < (0.9 if number < 110 else 0.4) else END
@@ -317,34 +318,21 @@ def test_begins_and_ends_are_paired_where_they_come(
         size = len(evaluated.stub(words, at, action, calls, at))
         assert size <= words.size + words.comparison_size * 4
         code += evaluated.stub(words, at, action, calls, at + size)
-        own = {"": 0, "a": key, "thread": thread}[by]
-        if side == BEGIN:
-            waiting.append((own, passes))
-        elif not waiting:
-            wanted = wanted._replace(without_begin=wanted.without_begin + 1)
-        elif len(waiting) > 63:
-            waiting.pop()
-            wanted = wanted._replace(deep=wanted.deep + 1)
-        else:
-            begun, passes = waiting.pop()
-            found = own if begun is None else begun
-            if passes and found is None:
-                wanted = wanted._replace(without_key=wanted.without_key + 1)
-            elif passes:
-                paired[found] += 1
+        paired.hit(side, {"": 0, "a": key, "thread": thread}[by], passes)
     code += struct.pack("<I", a64.branch(STUBS + len(code), site + 4))
     assert len(code) < COUNTERS - STUBS
     said, memory = program.run(tmp_path, code, {site: a64.branch(site, begin)}, cpu, "all")
     assert struct.unpack_from("<Q", memory, COUNTERS - STUBS) == (500,)
     behind = memory[1 << 21 :]
     found_pairs = tables.read_pairs(behind, tables.size(measure))
-    assert found_pairs == wanted._replace(open=sum(passes for _, passes in waiting[:63]))
-    assert wanted.deep
-    assert wanted.without_begin
+    assert found_pairs == paired.unpaired
+    assert paired.unpaired.deep
+    assert paired.unpaired.without_begin
     read = tables.read(behind, 0, tables.Place(0, measure, 0, True))
+    by_key = paired.by_key
     if by == "thread":
-        paired = Counter({int(said[1].split()[1]): paired[0]})
-    assert {key: cell.count for key, cell in read.cells.items()} == paired
+        by_key = Counter({int(said[1].split()[1]): by_key[0]})
+    assert {key: cell.count for key, cell in read.cells.items()} == by_key
     assert all(cell.classes.total() == cell.count and 0 <= cell.least <= cell.most for cell in read.cells.values())
 
 

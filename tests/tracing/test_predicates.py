@@ -27,7 +27,7 @@ from usdtbuild.formats.operands import CONSTANT, MEMORY, REGISTER, Operand, pars
 from usdtbuild.machines.numbers import EM_X86_64
 from usdtbuild.tracing.filters import Filter
 from usdtbuild.tracing.hosts.x86_64 import NUMBERS, full_register
-from usdtbuild.tracing.measures import Cell, Measure, Table, Unpaired, class_of
+from usdtbuild.tracing.measures import Cell, Measure, Table, class_of
 from usdtbuild.tracing.model import (
     COUNT,
     FLOAT,
@@ -46,6 +46,8 @@ from usdtbuild.tracing.patch import evaluated, tables, x86_64
 from usdtbuild.tracing.patch.code import Back, Routines, Through
 from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.predicates import BEGIN, END, Compare, Joined, NotHereError, Tally, lower
+
+from .paired import Paired
 
 MODULE = Module("/bin/app", 0, "", EM_X86_64)
 WORDS, STACK, RED_ZONE = 48, 16, 32
@@ -380,8 +382,7 @@ def test_random_begins_and_ends_are_paired(by: str, seed: int, machine: Machine)
     """As a stack pairs them; each that doesn't pass, or has no key, takes its place there."""
     choice, operands = random.Random(seed), operands_of("-8@(%rdi) 4@%esi")
     measure = Measure(by, classes=True, pair=("begin", "end"))
-    waiting: list[tuple[int | None, bool]] = []
-    paired, wanted, tally = Counter[int | None](), Unpaired(), {}
+    paired, tally = Paired(), {}
     for side in (BEGIN, END):
         tally[side] = Tally(measure, {"": None, "a": 0, "thread": -1}[by], None, side)
     predicate = lower(Filter("b != 3"), target_of(operands), operands)
@@ -400,25 +401,11 @@ def test_random_begins_and_ends_are_paired(by: str, seed: int, machine: Machine)
             return made
 
         assert machine.runs(stub, state) == 1
-        own = {"": 0, "a": key if readable else None, "thread": threading.get_native_id()}[by]
-        if side == BEGIN:
-            waiting.append((own, status != 3))
-        elif not waiting:
-            wanted = wanted._replace(without_begin=wanted.without_begin + 1)
-        elif len(waiting) > 63:
-            waiting.pop()
-            wanted = wanted._replace(deep=wanted.deep + 1)
-        else:
-            begun, passes = waiting.pop()
-            found = own if begun is None else begun
-            if passes and found is None:
-                wanted = wanted._replace(without_key=wanted.without_key + 1)
-            elif passes:
-                paired[found] += 1
+        paired.hit(side, {"": 0, "a": key if readable else None, "thread": threading.get_native_id()}[by], status != 3)
     found_pairs = tables.read_pairs(machine.memory, 16384 + tables.size(measure))
     table = machine.read(Tally(measure, 0, None), operands)
-    assert found_pairs == wanted._replace(open=sum(passes for _, passes in waiting[:63]))
-    assert {key: cell.count for key, cell in table.cells.items()} == paired
+    assert found_pairs == paired.unpaired
+    assert {key: cell.count for key, cell in table.cells.items()} == paired.by_key
     assert all(cell.classes.total() == cell.count and cell.least <= cell.most for cell in table.cells.values())
 
 
