@@ -1,4 +1,6 @@
-"""References for the site, of usdt_live.h and of JSON, each from its one source; `conf.py` puts them into their pages.
+"""What the site makes from another source: its first page's beginning, and the references of usdt_live.h and of JSON.
+
+`conf.py` puts each into its page. `front_door` takes what the README says before its first heading.
 
 `live_reference` reads the header as that is written: one comment at the top, whose paragraphs begin with a topic in
 capitals; then declarations, parted by empty lines, each below the comment that is about it. `json_reference` reads the
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
 _TOPIC = re.compile(r"([A-Z]{4,}(?: [A-Z]+)*)(\. | )(.+)", re.DOTALL)
 _CODE = re.compile(r"(?<![`\w])(usdt_live_\w+(?:\(\))?|USDT_LIVE_\w+|_o(?:n|ff)\(\))")
 _NAME = re.compile(r"(\w+)\([^;]*\);$|\} (\w+);$|#define (USDT_LIVE_\w+)|\b(\w+)\(")
+
+
+def front_door(readme: Path) -> str:
+    """Return what the README says below its title and above its first heading, with links as they are in docs/."""
+    return readme.read_text().split("\n## ", 1)[0].split("\n", 1)[1].strip().replace("](docs/", "](")
 
 
 def live_reference(header: Path) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from _reference import json_reference, live_reference  # noqa: E402
+from _reference import front_door, json_reference, live_reference  # noqa: E402
 
 from usdtbuild import __version__  # noqa: E402
 
@@ -32,7 +32,10 @@ autodoc_member_order = "bysource"
 default_role = "code"  # docstrings write names as Markdown does
 add_module_names = False
 
+smartquotes = False  # a docstring's '' is an empty text, no closing quotation mark
+
 html_theme = "furo"
+pygments_dark_style = "github-dark"  # the theme's own underlines names as if they were links
 html_title = f"usdtbuild {__version__}"
 html_theme_options = {"navigation_with_keys": True}
 html_static_path = ["_static"]
@@ -48,9 +51,10 @@ def _unlink(_: object, page: str, source: list[str]) -> None:
 
 
 def _make_references(_: object, page: str, source: list[str]) -> None:
-    """Put the references of usdt_live.h and of JSON into their pages."""
+    """Put what is made from other sources into its pages."""
     package = HERE.parent / "usdtbuild"
     for mark, make, path in (
+        ("<!-- the README's beginning -->", front_door, HERE.parent / "README.md"),
         ("<!-- reference: usdt_live.h -->", live_reference, package / "runtime/live/usdt_live.h"),
         ("<!-- reference: schemas -->", json_reference, package / "schemas"),
     ):

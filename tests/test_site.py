@@ -13,6 +13,7 @@ import pytest
 import usdtbuild
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = ("index", "tutorial", "case-study", "trace", "cmake", "ide", "containers", "architectures", "commands/trace")
 REFERENCES = ("live-reference", "api-reference", "json-reference")
 
 
@@ -33,6 +34,15 @@ def test_every_page_is_in_the_site_and_in_its_menu(site: Path) -> None:
     for page in pages:
         assert (site / page).is_file()
         assert f'href="{page}"' in menu or page.name == "index.html", f"{page} is missing in docs/_toc.yml"
+
+
+def test_first_page_begins_as_the_readme_does(site: Path) -> None:
+    """What it is, and for whom; a provider file, a program, commands, what they print; a picture."""
+    page = (site / "index.html").read_text()
+    door = page[page.index("<h1>") : page.index("<h2>")]
+    assert "C, C++ and Python extensions" in door
+    assert door.count("<pre>") == 4
+    assert 'src="_images/timeline.png"' in door
 
 
 def test_links_out_of_the_documentation_are_names(site: Path) -> None:
@@ -95,7 +105,7 @@ def test_nothing_runs_off_the_window(width: int, dark: bool, site: Path, tool: A
                       && getComputedStyle(it.closest('.toc-drawer') || it).position != 'fixed')
         .map(it => it.outerHTML.slice(0, 80))"""
     with chromium.Browser(width, 900, dark=dark) as browser:
-        for page in ("index", "trace", "cmake", "architectures", "commands/trace", *REFERENCES):
+        for page in (*PAGES, *REFERENCES):
             browser.open(site / f"{page}.html")
             assert browser.ask("innerWidth") == width
             assert browser.ask(beyond) == [], page
