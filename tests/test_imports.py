@@ -18,13 +18,13 @@ VERBOSE = [sys.executable, "-I", "-S", "-v"]
 # Modules of Python's own that the launcher's path needs; `_signal`, `posix` and the like are built in. Some of the
 # others import a dozen more.
 ALLOWED = {"__future__", "_bisect", "_collections", "_signal", "_struct", "bisect", "posix", "struct", "time"}
-PLAIN, PROBES = 6, 44  # of our own, packages included
+PLAIN, PROBES = 6, 45  # of our own, packages included
 # A header is made by a Python with its environment, which has loaded some of these (os) already.
 ALLOWED_IN_HEADERS = {
     *("__future__", "_blake2", "_collections", "_struct", "encodings.utf_8_sig", "errno", "gc", "struct"),
     *("_collections_abc", "_stat", "genericpath", "os", "posixpath", "stat"),  # os, which site has loaded
 }
-HEADER, DTRACE, INSTRUMENT = 32, 28, 44  # of our own
+HEADER, DTRACE, INSTRUMENT = 32, 28, 45  # of our own
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
-"""Write the tables of machine code templates, usdtbuild/tracing/templates/*.py, from their assembly.
+"""Write the tables of machine code from their assembly: usdtbuild/tracing/templates/*.py, usdtbuild/machines/*/code.py.
 
     python3 tools/templates.py          assemble and write
     python3 tools/templates.py --check  assemble and compare; exit code 1 if a table is not what it should be
 
-Needs GNU as for the machine. The relocations of the object are the holes of the templates.
+Needs GNU as for the machine, or clang. The relocations of a template's object are its holes. The code that goes into
+objects has none: each of its pieces has one place instead, of a site or of a displacement.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from usdtbuild.tracing.templates import Hole, Template
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-FOLDER = Path(__file__).resolve().parent.parent / "usdtbuild/tracing/templates"
+PACKAGE = Path(__file__).resolve().parent.parent / "usdtbuild"
 HEAD = '''"""Machine code templates, made by tools/templates.py from {source}: change that, and run the tool."""
 
 # fmt: off
@@ -30,23 +31,37 @@ from . import Hole, Template
 
 TEMPLATES = {{
 '''
+CODE_HEAD = '''"""Machine code, made by tools/templates.py from {source}: change that, and run the tool."""
+
+# (bytes, offset of a place in them)
+# fmt: off
+CODE = {{
+'''
 
 
 class Machine(NamedTuple):
-    """How a machine's templates are assembled, and which relocations are which kinds of holes."""
+    """Where a machine's assembly is, how it is assembled, and which relocations are which kinds of holes."""
 
+    source: str
     assemblers: tuple[tuple[str, ...], ...]
     kinds: dict[int, str]
 
 
+def _assemblers(triple: str, *options: str) -> tuple[tuple[str, ...], ...]:
+    return (f"{triple}-as", *options), ("clang", "-c", "-target", triple, "-x", "assembler")
+
+
+X86_64 = _assemblers("x86_64-linux-gnu")
 MACHINES = {
     "x86_64": Machine(
-        (("x86_64-linux-gnu-as",), ("clang", "-c", "-target", "x86_64-linux-gnu", "-x", "assembler")),
+        "tracing/templates/x86_64.S",
+        X86_64,
         # R_X86_64_64, _PC32, _PLT32, _32, _32S, _16, _8
         {1: "64", 2: "distance", 4: "distance", 10: "32", 11: "signed 32", 12: "16", 14: "8"},
     ),
     "aarch64": Machine(
-        (("aarch64-linux-gnu-as",), ("clang", "-c", "-target", "aarch64-linux-gnu", "-x", "assembler")),
+        "tracing/templates/aarch64.S",
+        _assemblers("aarch64-linux-gnu"),
         # R_AARCH64_MOVW_UABS_..., _ADR_PREL_PG_HI21, _ADD_ABS_LO12_NC, _CONDBR19, _JUMP26, _CALL26, _LDST64_ABS_LO12_NC
         {
             263: "movw_uabs_g0",
@@ -63,6 +78,9 @@ MACHINES = {
             286: "ldst64_abs_lo12",
         },
     ),
+    "x86_64 code": Machine("machines/x86_64/code.S", X86_64, {}),
+    "i386 code": Machine("machines/i386/code.S", _assemblers("i386-linux-gnu"), {}),
+    "s390x code": Machine("machines/s390x/code.S", _assemblers("s390x-linux-gnu"), {}),
 }
 
 
@@ -70,7 +88,7 @@ def assemble(machine: str, assembler: Sequence[str]) -> dict[str, Template]:
     """Return the templates of a machine, assembled anew."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, "made.o")
-        subprocess.run([*assembler, "-o", made, FOLDER / f"{machine}.S"], check=True)
+        subprocess.run([*assembler, "-o", made, PACKAGE / MACHINES[machine].source], check=True)
         with made.open("rb") as file:
             return dict(_templates(ELFFile(file), MACHINES[machine].kinds))
 
@@ -79,10 +97,12 @@ def _templates(elf: ELFFile, kinds: dict[int, str]) -> Iterator[tuple[str, Templ
     """Yield what the object has: templates are symbols with a size; their labels stand before a dot in a name."""
     symbols = list(elf.get_section_by_name(".symtab").iter_symbols())
     text = elf.get_section_by_name(".text")
-    names = {symbol["st_value"]: symbol.name for symbol in symbols if symbol["st_size"]}
-    sizes = {symbol.name: symbol["st_size"] for symbol in symbols if symbol["st_size"]}
+    wholes = [symbol for symbol in symbols if symbol["st_size"] and "." not in symbol.name]
+    names = {symbol["st_value"]: symbol.name for symbol in wholes}
+    sizes = {symbol.name: symbol["st_size"] for symbol in wholes}
     holes = []
-    for entry in elf.get_section_by_name(".rela.text").iter_relocations():
+    relocations = elf.get_section_by_name(".rela.text")
+    for entry in relocations.iter_relocations() if relocations else ():
         hole = Hole(
             entry["r_offset"], kinds[entry["r_info_type"]], symbols[entry["r_info_sym"]].name, entry["r_addend"]
         )
@@ -100,11 +120,15 @@ def _templates(elf: ELFFile, kinds: dict[int, str]) -> Iterator[tuple[str, Templ
 
 def table(machine: str) -> str:
     """Return the text of a machine's table."""
-    lines = [HEAD.format(source=f"{machine}.S")]
+    source = MACHINES[machine].source.rpartition("/")[2]
     assembler = next(one for one in MACHINES[machine].assemblers if shutil.which(one[0]))
-    for name, (code, holes, labels) in assemble(machine, assembler).items():
-        pieces = [code[at : at + 24] for at in range(0, len(code), 24)]
-        text = "\n        ".join('b"' + "".join(f"\\x{byte:02x}" for byte in piece) + '"' for piece in pieces)
+    made = assemble(machine, assembler)
+    if not MACHINES[machine].kinds:
+        rows = (f'    "{name}": ({_literal(code)}, {labels["place"]}),\n' for name, (code, _, labels) in made.items())
+        return CODE_HEAD.format(source=source) + "".join(rows) + "}\n"
+    lines = [HEAD.format(source=source)]
+    for name, (code, holes, labels) in made.items():
+        text = "\n        ".join(_literal(code[at : at + 24]) for at in range(0, len(code), 24))
         parts = [text]
         if holes or labels:
             places = [f'Hole({offset}, "{kind}", "{hole}", {addend})' for offset, kind, hole, addend in holes]
@@ -118,11 +142,15 @@ def table(machine: str) -> str:
     return "".join(lines) + "}\n"
 
 
+def _literal(code: bytes) -> str:
+    return 'b"' + "".join(f"\\x{byte:02x}" for byte in code) + '"'
+
+
 def main(arguments: list[str]) -> int:
     """Write the tables, or compare them."""
     wrong = []
-    for machine in MACHINES:
-        path = FOLDER / f"{machine}.py"
+    for machine, (source, *_) in MACHINES.items():
+        path = (PACKAGE / source).with_suffix(".py")
         made = table(machine)
         if arguments != ["--check"]:
             path.write_text(made)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import capstone
 import pytest
 
+from usdtbuild.machines.i386 import code as i386_code
+from usdtbuild.machines.s390x import code as s390x_code
+from usdtbuild.machines.x86_64 import code as x86_64_code
 from usdtbuild.tracing.templates import KINDS, Code, Hole, Template, aarch64, x86_64
 
 ROOT = Path(__file__).parents[2]
@@ -17,18 +21,33 @@ sys.path.insert(0, str(ROOT / "tools"))
 import templates as tool  # type: ignore[import-not-found] # noqa: E402 - tools is no package
 
 TABLES = {"x86_64": x86_64.TEMPLATES, "aarch64": aarch64.TEMPLATES}
+PIECES = {"x86_64 code": x86_64_code.CODE, "i386 code": i386_code.CODE, "s390x code": s390x_code.CODE}
 DECODERS = {
     "x86_64": (capstone.CS_ARCH_X86, capstone.CS_MODE_64),
     "aarch64": (capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM),
 }
 
 
-def present() -> list[tuple[str, tuple[str, ...]]]:
-    found = [(machine, one) for machine in tool.MACHINES for one in tool.MACHINES[machine].assemblers]
+def present(machines: Iterable[str]) -> list[tuple[str, tuple[str, ...]]]:
+    found = [(machine, one) for machine in machines for one in tool.MACHINES[machine].assemblers]
     return [(machine, one) for machine, one in found if shutil.which(one[0])]
 
 
-@pytest.mark.parametrize(("machine", "assembler"), present(), ids=lambda one: str(one[0] if len(one[0]) > 1 else one))
+def _named(one: str | tuple[str, ...]) -> str:
+    return one if isinstance(one, str) else one[0]
+
+
+def test_every_table_is_looked_at() -> None:
+    assert {*TABLES, *PIECES} == set(tool.MACHINES)
+
+
+@pytest.mark.parametrize(("machine", "assembler"), present(PIECES), ids=_named)
+def test_the_code_in_objects_is_what_the_assembly_makes(machine: str, assembler: tuple[str, ...]) -> None:
+    made = tool.assemble(machine, assembler)
+    assert {name: (code, labels["place"]) for name, (code, _, labels) in made.items()} == PIECES[machine]
+
+
+@pytest.mark.parametrize(("machine", "assembler"), present(TABLES), ids=_named)
 def test_the_table_is_what_the_assembly_makes(machine: str, assembler: tuple[str, ...]) -> None:
     made, kept = tool.assemble(machine, assembler), TABLES[machine]
     assert list(made) == list(kept)
@@ -55,10 +74,12 @@ def test_the_tool_says_when_a_table_is_old(tmp_path: Path, monkeypatch: pytest.M
     machines = {name: one for name, one in tool.MACHINES.items() if shutil.which(one.assemblers[0][0])}
     monkeypatch.setattr(tool, "MACHINES", machines)
     assert tool.main(["--check"]) == 0
-    for machine in machines:
-        shutil.copy(tool.FOLDER / f"{machine}.S", tmp_path)
-        (tmp_path / f"{machine}.py").write_text("TEMPLATES = {}\n")
-    monkeypatch.setattr(tool, "FOLDER", tmp_path)
+    for machine in machines.values():
+        source = tmp_path / machine.source
+        source.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tool.PACKAGE / machine.source, source)
+        source.with_suffix(".py").write_text("TEMPLATES = {}\n")
+    monkeypatch.setattr(tool, "PACKAGE", tmp_path)
     assert tool.main(["--check"]) == (1 if machines else 0)
     assert capsys.readouterr().err.count("run tools/templates.py") == len(machines)
 

@@ -146,11 +146,11 @@ def facts() -> dict[int, Facts]:
     )  # fmt: skip
     entries = Entries(
         "aarch64", 4,
-        ((bytes.fromhex("1f2003d5"), "nop"),),
+        ((words(True, 0xD503201F), "nop"),),
         (
-            (bytes.fromhex("5f2403d5"), "bti c"), (bytes.fromhex("9f2403d5"), "bti j"),
-            (bytes.fromhex("df2403d5"), "bti jc"), (bytes.fromhex("1f2403d5"), "bti"),
-            (bytes.fromhex("3f2303d5"), "paciasp"), (bytes.fromhex("7f2303d5"), "pacibsp"),
+            (words(True, 0xD503245F), "bti c"), (words(True, 0xD503249F), "bti j"),
+            (words(True, 0xD50324DF), "bti jc"), (words(True, 0xD503241F), "bti"),
+            (words(True, 0xD503233F), "paciasp"), (words(True, 0xD503237F), "pacibsp"),
         ),
         (4,), (1, 0),
         (Scheme(0, 4, "one b at the entry, which reaches 128 MB"),), 4,

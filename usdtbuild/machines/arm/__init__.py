@@ -191,6 +191,9 @@ def _atomic(code: bytes, address: int, little: bool) -> tuple[int, ...]:
     return Exclusive(((0x0F900EF0, 0x01900E90),), ((0x0F900EF0, 0x01800E90),), branch).ends(code, address, little)
 
 
+_THUMB_NOPS = {"nop": (0xBF00,), "mov r8, r8": (0x46C0,), "nop.w": (0xF3AF, 0x8000)}
+
+
 def facts() -> dict[int, Facts]:
     """Return what is known beside probe calls, by machine number. Only who asks for it pays for it."""
     from ..facts import Branches, Entries, Facts, Operands, Passing, Relocations, Scheme, Stopped
@@ -202,20 +205,21 @@ def facts() -> dict[int, Facts]:
         r"#(?P<constant>NUMBER)", {"libbpf": rf"{names}|\[{names}\]|\[{names}, ?#-?\d+\]|#-?\d+"},
     )  # fmt: skip
     entries = Entries(
-        "arm", 4, ((bytes.fromhex("00f020e3"), "nop"), (bytes.fromhex("0000a0e1"), "mov r0, r0")), (), (4,), (1, 0),
+        "arm", 4, ((words(True, 0xE320F000), "nop"), (words(True, 0xE1A00000), "mov r0, r0")), (), (4,), (1, 0),
         (Scheme(0, 4, "one b at the entry, which reaches 32 MB"),), 0,
         lambda macros, little: "__arm__" in macros and "__thumb__" not in macros and little, "qemu-arm", ("armv7l",),
     )  # fmt: skip
     thumb_entries = Entries(
         "thumb", 2,
-        ((bytes.fromhex("00bf"), "nop"), (bytes.fromhex("c046"), "mov r8, r8"), (bytes.fromhex("aff30080"), "nop.w")),
+        tuple((_halves(True, *code), name) for name, code in _THUMB_NOPS.items()),
         (), (2, 4), (3, 2),
         (Scheme(4, 2, "four bytes of padding for b.w, one narrow b to it"),), 0,
         lambda macros, little: "__arm__" in macros and "__thumb__" in macros and little, "qemu-arm", ("armv7l",),
         (), entries.nops,
     )  # fmt: skip
     # R_ARM_PC24, THM_CALL, PLT32, CALL, JUMP24, THM_JUMP24, THM_JUMP19, THM_JUMP11, THM_JUMP8
-    thumb_short, thumb_wide = {bytes.fromhex(code) for code in ("00bf", "c046", "7047")}, bytes.fromhex("aff30080")
+    (short_nop, _), (move, _), (thumb_wide, _) = thumb_entries.nops
+    thumb_short = {short_nop, move, _halves(True, 0x4770)}  # bx lr
     branch_types = (1, 10, 27, 28, 29, 30, 51, 102, 103)
     return {
         EM_ARM: Facts(

@@ -16,6 +16,7 @@ from .. import x86_64
 from ..arguments import Convention, spell
 from ..calls import PlaceRelocation, ProbeCalls, Replacement, StandIn, StubRelocation
 from ..numbers import EM_386, EM_X86_64
+from .code import CODE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,15 +28,7 @@ if TYPE_CHECKING:
 # Relocation types.
 R_NONE, R_32, R_PC32, R_GOT32, R_PLT32, R_GOT32X = 0, 1, 2, 3, 4, 43
 
-# The same bytes as on x86-64 but for "classic", where illumos' and FreeBSD's tools write no REX prefix.
-_CLASSIC_ENABLED = {
-    "call": (bytes.fromhex("33c0 90 90 90"), 2),  # xor %eax,%eax; nop; nop; nop
-    "tail": (bytes.fromhex("33c0 c3 90 90"), 2),  # xor %eax,%eax; ret; nop; nop
-    "got call": (bytes.fromhex("33c0 90 90 90 90"), 2),
-    "got tail": (bytes.fromhex("33c0 c3 90 90 90"), 2),
-}
-
-_ENDBR32 = "f30f1efb"
+_LANDING_PAD = CODE["landing_pad"][0]
 
 _ESP = Convention((), "{}(%esp)", "0(%esp)", 0, 4)
 _AT_CALL, _BEHIND_RETURN_ADDRESS = _ESP, _ESP._replace(stack=4)
@@ -65,7 +58,7 @@ def _replace(
     elif type_ in {R_GOT32X, R_GOT32} and addend == 0 and offset >= 2 and code[offset - 2] == 0xFF:
         # ModRM: 10 010 rm is a call through memory at rm + disp32, 10 100 rm a jump; rm 4 would be a SIB byte.
         modrm = code[offset - 1]
-        form = {0x90: "got call", 0xA0: "got tail"}.get(modrm & 0xF8) if modrm & 7 != 4 else None
+        form = {0x90: "got_call", 0xA0: "got_tail"}.get(modrm & 0xF8) if modrm & 7 != 4 else None
         found = x86_64.from_table(form, offset - 2, enabled, nop) if form else None
     else:
         found = None
@@ -78,8 +71,8 @@ def _with_short_xor(code: memoryview, found: Replacement) -> Replacement:
     """Return the classic is-enabled form without REX prefix; a conditional jump has no classic form of its own."""
     if len(found.code) == 6 and code[found.start] == 0x0F:
         return found
-    form = ("got " if len(found.code) == 6 else "") + ("tail" if found.tail else "call")
-    classic, site = _CLASSIC_ENABLED[form]
+    form = ("got_" if len(found.code) == 6 else "") + ("tail" if found.tail else "call")
+    classic, site = CODE[f"enabled_{form}_classic"]
     return found._replace(code=classic, site=found.start + site)
 
 
@@ -90,16 +83,13 @@ def _stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
     no call; an absolute address would need a text relocation in a shared library.
     """
     if not (enabled and semaphore):
-        return x86_64.stub(enabled, semaphore, nop, pad=_ENDBR32)
-    landing = bytes.fromhex(_ENDBR32)
-    body = bytes.fromhex(
-        "e8 00000000"  # call .+5
-        "59"  # pop %ecx
-        "0fb781 00000000"  # movzwl semaphore-1b(%ecx),%eax: the displacement, 4 bytes behind the pop, counts from it
-    )
-    end = bytes.fromhex("c3" if nop == CLASSIC else "90 c3")  # nop; ret
-    relocation = StubRelocation(len(landing) + 9, R_PC32, 4)
-    return StandIn(landing + body + end, len(landing + body), 16, (relocation,))
+        return x86_64.stub(enabled, semaphore, nop, _LANDING_PAD)
+    code, place = CODE["read_semaphore"]
+    body = _LANDING_PAD + code
+    # The displacement counts from the pop, 4 bytes before it.
+    relocation = StubRelocation(len(_LANDING_PAD) + place, R_PC32, 4)
+    end, _ = CODE["return" if nop == CLASSIC else "nop_return"]
+    return StandIn(body + end, len(body), 16, (relocation,))
 
 
 def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str | None, ...]:
@@ -118,7 +108,7 @@ def facts() -> dict[int, Facts]:
     usual = other.entries(True, True)
     assert usual is not None
     entries = usual._replace(
-        name="i386", pads=((bytes.fromhex(_ENDBR32), "endbr32"),), emulator="qemu-i386", hosts=("i686", "x86_64"),
+        name="i386", pads=((_LANDING_PAD, "endbr32"),), emulator="qemu-i386", hosts=("i686", "x86_64"),
         told_by=lambda macros, little: "__i386__" in macros,
     )  # fmt: skip
     return {

@@ -147,7 +147,7 @@ def facts() -> dict[int, Facts]:
     )  # fmt: skip
     bcc_reads = {"bcc": rf"{names}|-?\d+\({names}\)|{names},{names}|i-?\d+"}
     entries = Entries(
-        "ppc32", 4, ((bytes.fromhex("60000000"), "nop"),), (), (4,), (1, 0),
+        "ppc32", 4, ((words(False, 0x60000000), "nop"),), (), (4,), (1, 0),
         (Scheme(0, 4, "one b at the entry, which reaches 32 MB"),), 0,
         lambda macros, little: ("__powerpc__" in macros or "__PPC__" in macros) and "__powerpc64__" not in macros,
         "qemu-ppc", ("ppc", "ppc64"),
@@ -157,7 +157,7 @@ def facts() -> dict[int, Facts]:
         emulator="qemu-ppc64", hosts=("ppc64",), relaxed=4,  # an addis that the linker found to be needless
     )  # fmt: skip
     entries_64le = entries_64._replace(
-        name="ppc64le", nops=((bytes.fromhex("00000060"), "nop"),), emulator="qemu-ppc64le", hosts=("ppc64le",),
+        name="ppc64le", nops=((words(True, 0x60000000), "nop"),), emulator="qemu-ppc64le", hosts=("ppc64le",),
         told_by=lambda macros, little: "__powerpc64__" in macros and little, cure="; gcc can from version 13 on",
     )  # fmt: skip
     ppc = Facts(

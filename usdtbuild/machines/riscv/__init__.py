@@ -118,7 +118,7 @@ def facts() -> dict[int, Facts]:
         readable={"libbpf": rf"{names}|-?\d+\({names}\)|-?\d+"},
     )  # fmt: skip
     entries = Entries(
-        "riscv64", 2, ((bytes.fromhex("0100"), "c.nop"), (bytes.fromhex("13000000"), "nop")), (), (2, 4), (5, 4),
+        "riscv64", 2, ((b"\x01\0", "c.nop"), (words(True, 0x13), "nop")), (), (2, 4), (5, 4),
         (Scheme(8, 2, "eight bytes of padding for auipc and jalr, one c.j to them"),), 0,
         lambda macros, little: "__riscv" in macros and macros.get("__riscv_xlen") == "64", "qemu-riscv64", ("riscv64",),
         unit=lambda macros: 2 if "__riscv_compressed" in macros else 4,

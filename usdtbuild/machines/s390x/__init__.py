@@ -14,6 +14,7 @@ from __future__ import annotations
 from ..arguments import Convention, spell
 from ..calls import PlaceRelocation, ProbeCalls, Replacement, StandIn, StubRelocation, signed
 from ..numbers import EM_S390
+from .code import CODE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,16 +25,6 @@ if TYPE_CHECKING:
 
 # Relocation types.
 R_NONE, R_32, R_PC32DBL, R_PLT32DBL, R_64, R_PC64 = 0, 4, 19, 20, 22, 23
-
-_NOPR = bytes.fromhex("0700")  # nopr
-_RETURN = bytes.fromhex("07fe")  # br %r14
-# (bytes, offset of the site in them)
-_PROBE_CALL = (bytes.fromhex("c004 00000000"), 0)  # jgnop .
-_PROBE_TAIL = (bytes.fromhex("47000000 07fe"), 0)  # nop 0; br %r14
-_ENABLED_CALL = (bytes.fromhex("a7290000 0700"), 4)  # lghi %r2,0; nopr
-_ENABLED_TAIL = (bytes.fromhex("a7290000 07fe"), 4)  # lghi %r2,0; br %r14
-_SEMAPHORE = bytes.fromhex("c010 00000000 e32010000091")  # larl %r1,semaphore; llgh %r2,0(%r1)
-_CLEAR = bytes.fromhex("a7290000")  # lghi %r2,0
 
 _REGISTERS = ("%r2", "%r3", "%r4", "%r5", "%r6")
 _CONVENTION = Convention(_REGISTERS, "{}(%r15)", "0(%r15)", 160 - 5 * 8, 8, big=True)
@@ -61,29 +52,25 @@ def _replace(
         return None
     opcode, condition = code[start + 1], code[start + 1] >> 4
     if opcode == 0xE5:  # brasl %r14
-        bytes_, site = _ENABLED_CALL if enabled else _PROBE_CALL
+        bytes_, site = CODE["enabled_call" if enabled else "probe_call"]
         return Replacement(start, bytes_, start + site, False)
     if opcode == 0xF4:  # jg
-        bytes_, site = _ENABLED_TAIL if enabled else _PROBE_TAIL
+        bytes_, site = CODE["enabled_tail" if enabled else "probe_tail"]
         return Replacement(start, bytes_, start + site, True)
     if opcode & 15 == 4 and condition and not enabled:
         # A jump around the return, on the opposite condition: a conditional return would be a site that is passed
         # whatever the condition.
         around = bytes((0xA7, (condition ^ 15) << 4 | 4, 0, 3))  # jXX .+6
-        return Replacement(start, around + _RETURN, start + 4, True)
+        return Replacement(start, around + CODE["return"][0], start + 4, True)
     return None
 
 
 def _stub(enabled: bool, semaphore: bool, nop: str) -> StandIn:
     """See `Calls.stub`."""
     del nop
-    if enabled and semaphore:
-        return _make_stub(_SEMAPHORE, (StubRelocation(2, R_PC32DBL, 2),))
-    return _make_stub(_CLEAR if enabled else b"")
-
-
-def _make_stub(body: bytes, relocations: tuple[StubRelocation, ...] = ()) -> StandIn:
-    return StandIn(body + _NOPR + _RETURN, len(body), 16, relocations)
+    body, place = CODE["read_semaphore" if semaphore else "no"] if enabled else (b"", 0)
+    relocations = (StubRelocation(place, R_PC32DBL, 2),) if enabled and semaphore else ()
+    return StandIn(body + CODE["nop"][0] + CODE["return"][0], len(body), 16, relocations)
 
 
 # -- facts ------------------------------------------------------------------------------------------------------------
@@ -113,8 +100,8 @@ def facts() -> dict[int, Facts]:
     entries = Entries(
         "s390x", 2,
         (
-            (bytes.fromhex("0700"), "nopr"), (bytes.fromhex("0707"), "nopr"),
-            (bytes.fromhex("47000000"), "nop"), (bytes.fromhex("c00400000000"), "jgnop"),
+            (b"\x07\x00", "nopr"), (b"\x07\x07", "nopr"),
+            (b"\x47\0\0\0", "nop"), (b"\xc0\x04\0\0\0\0", "jgnop"),
         ),
         (), (2,), (4, 2), (), 0, lambda macros, little: "__s390x__" in macros, "qemu-s390x", ("s390x",),
     )  # fmt: skip
@@ -129,7 +116,7 @@ def facts() -> dict[int, Facts]:
             length=lambda code, at: (2, 4, 4, 6)[code[at] >> 6],
             disassembler=lambda is64, little, thumb: (("CS_ARCH_SYSZ", "CS_ARCH_SYSTEMZ"), ("CS_MODE_BIG_ENDIAN",)),
             branches=(Branches(2, _branch, False),), entries=lambda is64, little: entries if is64 else None,
-            hotpatch=(bytes.fromhex("0700" * 4), bytes.fromhex("47000000")),
+            hotpatch=(b"\x07\x00" * 4, b"\x47\0\0\0"),
             passing=Passing(tuple(f"%r{n}" for n in range(2, 7)), results=("%r2", "")),  # ELF ABI, 1.2.2
             stopped=Stopped("pswa", trap=lambda code: 2, stack="r15", link="r14"),
         )

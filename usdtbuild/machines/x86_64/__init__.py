@@ -20,6 +20,7 @@ from __future__ import annotations
 from ...options import CLASSIC, NOP5
 from ..calls import PlaceRelocation, ProbeCalls, Replacement, StandIn, StubRelocation, signed
 from ..numbers import EM_X86_64
+from .code import CODE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,67 +34,14 @@ R_NONE, R_64, R_PC32, R_PLT32, R_GOTPCREL, R_32, R_PC64, R_GOTPCRELX = 0, 1, 2, 
 _DIRECT, _THROUGH_GOT = frozenset((R_PLT32, R_PC32)), frozenset((R_GOTPCRELX, R_GOTPCREL))
 # A breakpoint, and what fills code that nobody may run into (Intel's manual, volume 2, "INT n/INTO/INT3").
 INT3 = b"\xcc"
+_LANDING_PAD, _RETURN = CODE["landing_pad"][0], CODE["return"][0]
 
-# What replaces a branch: form -> NOP style -> (bytes, offset of the site in them). Each row is the disassembly.
-#
-# "safe" has a one-byte NOP first: every kernel emulates it under a uprobe, while longer NOPs are single-stepped
-# before Linux 6.16. "nop5" is what Linux 6.18 turns into a call, up to 1.3 times cheaper a hit. "classic" is what
-# illumos and FreeBSD tools write. What follows a ret is never executed: a tracer in the program may write any distance
-# there before it makes a jump (`e9`) of the NOP, and all states between are valid code.
-_PROBE = {
-    "call": {
-        "safe": (bytes.fromhex("90 0f1f4000"), 0),  # nop; nopl 0(%rax)
-        "nop5": (bytes.fromhex("0f1f440000"), 0),  # nopl 0(%rax,%rax,1)
-        "classic": (bytes.fromhex("90 90 90 90 90"), 0),  # nop; nop; nop; nop; nop
-    },
-    "tail": {
-        "safe": (bytes.fromhex("90 c3 0f1f00"), 0),  # nop; ret; nopl (%rax)
-        "nop5": (bytes.fromhex("90 c3 0f1f00"), 0),  # five bytes hold no five-byte NOP and a ret
-        "classic": (bytes.fromhex("c3 90 90 90 90"), 0),  # ret; nop; nop; nop; nop
-    },
-    "got call": {
-        "safe": (bytes.fromhex("90 0f1f440000"), 0),  # nop; nopl 0(%rax,%rax,1)
-        "nop5": (bytes.fromhex("0f1f440000 90"), 0),  # nopl 0(%rax,%rax,1); nop
-        "classic": (bytes.fromhex("90 90 90 90 90 90"), 0),
-    },
-    "got tail": {
-        "safe": (bytes.fromhex("90 c3 0f1f4000"), 0),  # nop; ret; nopl 0(%rax)
-        "nop5": (bytes.fromhex("0f1f440000 c3"), 0),  # nopl 0(%rax,%rax,1); ret
-        "classic": (bytes.fromhex("c3 90 90 90 90 90"), 0),
-    },
-}
-_ENABLED = {
-    "call": {
-        "safe": (bytes.fromhex("31c0 0f1f00"), 2),  # xor %eax,%eax; nopl (%rax)
-        "nop5": (bytes.fromhex("31c0 0f1f00"), 2),
-        "classic": (bytes.fromhex("4833c0 90 90"), 3),  # xor %rax,%rax; nop; nop
-    },
-    "tail": {
-        "safe": (bytes.fromhex("31c0 90 c3 90"), 2),  # xor %eax,%eax; nop; ret; nop
-        "nop5": (bytes.fromhex("31c0 90 c3 90"), 2),
-        "classic": (bytes.fromhex("4833c0 c3 90"), 3),  # xor %rax,%rax; ret; nop
-    },
-    "got call": {
-        "safe": (bytes.fromhex("31c0 0f1f4000"), 2),  # xor %eax,%eax; nopl 0(%rax)
-        "nop5": (bytes.fromhex("31c0 0f1f4000"), 2),
-        "classic": (bytes.fromhex("4833c0 90 90 90"), 3),
-    },
-    "got tail": {
-        "safe": (bytes.fromhex("31c0 90 c3 6690"), 2),  # xor %eax,%eax; nop; ret; xchg %ax,%ax
-        "nop5": (bytes.fromhex("31c0 90 c3 6690"), 2),
-        "classic": (bytes.fromhex("4833c0 c3 90 90"), 3),
-    },
-}
-_TAILS = frozenset(("tail", "got tail"))
-# A conditional tail call `jcc stub` becomes the opposite short jump over four bytes: 7x 04, then these, with the site
-# counted from the short jump.
-_CONDITIONAL_PROBE = (bytes.fromhex("90 c3 6690"), 2)  # nop; ret; xchg %ax,%ax
-_CONDITIONAL_ENABLED = (bytes.fromhex("31c0 90 c3"), 4)  # xor %eax,%eax; nop; ret
+_TAILS = frozenset(("tail", "got_tail"))
 
 # Eight bytes at -8(%rsp) as an operand: REX.W, opcode, ModRM (any register, SIB and byte follow), then these two. The
 # opcodes are mov and the comparisons with a register or a constant. In 29,900 calls of clang 14 and 19, -O0 to -Oz, it
 # was always the mov, and began 3 to 18 bytes behind the call: reloads of -O0 and scheduled instructions come first.
-_BELOW_STACK, _READS, _NEAR = bytes.fromhex("24f8"), frozenset((0x8B, 0x3B, 0x39, 0x81, 0x83)), 64
+_BELOW_STACK, _READS, _NEAR = b"\x24\xf8", frozenset((0x8B, 0x3B, 0x39, 0x81, 0x83)), 64
 
 # 64-, 32- and 16-bit names of the argument registers, as GNU as spells them. The 8-bit ones are left out on purpose:
 # not every reader of SDT notes knows them, and the size before the @ already says how much counts.
@@ -131,9 +79,9 @@ def replace(
             return _conditional(before & 0x0F, offset - 2, enabled)
     elif type_ in _THROUGH_GOT and offset >= 2 and code[offset - 2] == 0xFF:
         if before == 0x15:
-            return from_table("got call", offset - 2, enabled, nop)
+            return from_table("got_call", offset - 2, enabled, nop)
         if before == 0x25:
-            return from_table("got tail", offset - 2, enabled, nop)
+            return from_table("got_tail", offset - 2, enabled, nop)
     return None
 
 
@@ -156,45 +104,40 @@ def _returned_address_is_read(code: memoryview, end: int) -> bool:
 
 def from_table(form: str, start: int, enabled: bool, nop: str) -> Replacement:
     """Return the replacement of one form of branch, whose instruction begins at `start`."""
-    code, site = (_ENABLED if enabled else _PROBE)[form][nop]
+    code, site = CODE[f"{'enabled' if enabled else 'probe'}_{form}_{nop}"]
     return Replacement._make((start, code, start + site, form in _TAILS, (), ()))
 
 
 def _conditional(condition: int, start: int, enabled: bool) -> Replacement:
-    rest, site = _CONDITIONAL_ENABLED if enabled else _CONDITIONAL_PROBE
+    rest, site = CODE["enabled_conditional" if enabled else "probe_conditional"]
     return Replacement(start, bytes((0x70 | condition ^ 1, 4)) + rest, start + site, True)
 
 
-def stub(enabled: bool, semaphore: bool, nop: str, pad: str = "f30f1efa") -> StandIn:  # endbr64
+def stub(enabled: bool, semaphore: bool, nop: str, landing: bytes = _LANDING_PAD) -> StandIn:
     """See `Calls.stub`. Each begins with a landing pad, since its address may be called through a pointer."""
-    landing = bytes.fromhex(pad)
-    place = bytes.fromhex("0f1f440000") if nop == NOP5 else bytes.fromhex("90")  # nopl 0(%rax,%rax,1) / nop
-    if nop == CLASSIC:
-        place = b""  # the site is the ret itself
-    end = bytes.fromhex("c3")  # ret
-    if not enabled:
-        return StandIn(landing + place + end, len(landing), 16)
-    if semaphore:
-        body = bytes.fromhex("0fb705 00000000")  # movzwl semaphore(%rip),%eax
-        relocations = (StubRelocation(len(landing) + 3, R_PC32, -4),)
-        return StandIn(landing + body + place + end, len(landing + body), 16, relocations)
-    body = bytes.fromhex("31c0")  # xor %eax,%eax
-    return StandIn(landing + body + place + end, len(landing + body), 16)
+    place = b"" if nop == CLASSIC else _nop(nop)  # the classic site is the ret itself
+    body, relocations = _answer(landing, semaphore) if enabled else (landing, ())
+    return StandIn(body + place + _RETURN, len(body), 16, relocations)
+
+
+def _nop(nop: str) -> bytes:
+    return CODE["nop5" if nop == NOP5 else "nop"][0]
+
+
+def _answer(landing: bytes, semaphore: bool) -> tuple[bytes, tuple[StubRelocation, ...]]:
+    """Return a stub's beginning, which puts the semaphore into eax, or zero, with its relocations."""
+    if not semaphore:
+        return landing + CODE["no"][0], ()
+    code, place = CODE["read_semaphore"]
+    return landing + code, (StubRelocation(len(landing) + place, R_PC32, -4),)
 
 
 def asking_stub(semaphore: bool, nop: str) -> StandIn:
     """See `Calls.asking_stub`: the answer's word is on the stack while the tracer is asked."""
-    landing = bytes.fromhex("f30f1efa")  # endbr64
-    relocations: tuple[StubRelocation, ...] = ()
-    body = bytes.fromhex("31c0")  # xor %eax,%eax
-    if semaphore:
-        body = bytes.fromhex("0fb705 00000000")  # movzwl semaphore(%rip),%eax
-        relocations = (StubRelocation(len(landing) + 3, R_PC32, -4),)
-    body = landing + body + bytes.fromhex("50 4889e7")  # push %rax; mov %rsp,%rdi
-    place = bytes.fromhex("0f1f440000") if nop == NOP5 else bytes.fromhex("90")  # nopl 0(%rax,%rax,1) / nop
-    answered = body + place + bytes.fromhex("58")  # pop %rax
-    code = answered + place + bytes.fromhex("c3")  # ret
-    return StandIn(code, len(answered), 16, relocations, asks=len(body))
+    body, relocations = _answer(_LANDING_PAD, semaphore)
+    asks = body + CODE["ask"][0]
+    answered = asks + _nop(nop) + CODE["answer"][0]
+    return StandIn(answered + _nop(nop) + _RETURN, len(answered), 16, relocations, asks=len(asks))
 
 
 def _operands(arguments: tuple[tuple[int, bool], ...], tail: bool) -> tuple[str | None, ...]:
@@ -228,7 +171,7 @@ def facts() -> dict[int, Facts]:
     nopl = (LongNop(b"\x66\x2e", 12, bytes([0x0F, 0x1F, modrm]), more) for modrm, more in behind_modrm.items())
     long_nops = (LongNop(b"\x66", 14, b"\x90", 0), *nopl)
     entries = Entries(
-        "x86-64", 1, ((b"\x90", "nop"),), ((bytes.fromhex("f30f1efa"), "endbr64"),), (1,), (7, 5),
+        "x86-64", 1, ((b"\x90", "nop"),), ((_LANDING_PAD, "endbr64"),), (1,), (7, 5),
         (Scheme(5, 2, "five bytes of padding for jmp rel32, two at the entry for a short jump to it"),), 5,
         lambda macros, little: "__x86_64__" in macros, "qemu-x86_64", ("x86_64",), long_nops,
         judge=_judge,

@@ -11,8 +11,9 @@ import re
 
 from ..disassembly import instructions
 from ..numbers import EM_X86_64
+from .code import CODE
 
-NOP5 = bytes.fromhex("0f1f440000")  # nopl 0(%rax,%rax,1)
+NOP5 = CODE["nop5"][0]
 _MEMORY = re.compile(r"\[(rsp|rbp)(?: \+ r\w+(?:\*\d)?)?(?: ([+-]) (0x[0-9a-f]+|\d+))?\]")
 _STEP = re.compile(r"rsp, (0x[0-9a-f]+|\d+)$")
 _WORD = 8

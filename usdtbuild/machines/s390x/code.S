@@ -1,0 +1,18 @@
+# The machine code that usdtbuild writes into s390x objects. tools/templates.py makes code.py of it;
+# ../x86_64/code.S says how it is written.
+
+        .macro  code name, place, instructions
+\name:
+        \instructions
+        .size   \name, . - \name
+        .set    \name\().place, \name + \place
+        .endm
+
+code    probe_call, 0, "jgnop ."
+code    probe_tail, 0, "nop 0; br %r14"
+code    enabled_call, 4, "lghi %r2, 0; nopr"
+code    enabled_tail, 4, "lghi %r2, 0; br %r14"
+code    no, 0, "lghi %r2, 0"
+code    read_semaphore, 2, "larl %r1, .; llgh %r2, 0(%r1)"
+code    nop, 0, "nopr"
+code    return, 0, "br %r14"
