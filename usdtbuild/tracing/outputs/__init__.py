@@ -1,4 +1,4 @@
-"""Ways to show a trace: one module each, all with the same four methods.
+"""Ways to show a trace: one module each, all with the methods of `Output`.
 
 A session calls `start` once, `events` with each batch (an Output that needs `EVENTS`), `counts` about ten times a
 second (one that needs `COUNTS`, and where nothing needs events the engine only counts), `finish` once. One that needs
@@ -8,7 +8,7 @@ come as events.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 EVENTS, KEYS, COUNTS = "events", "keys", "counts"
 
 
-class Output(Protocol):
-    """One way to show a trace."""
+class Output:
+    """One way to show a trace. What says nothing here needn't be said by a format."""
 
     needs: str
+    passing: bool = False  # whether it is lines that go by on a terminal
+    notes: Sequence[str] = ()  # what a user must be told when it is finished
 
     def start(self, targets: Sequence[Target]) -> None:
         """Begin; `targets[i].number == i`. Called again with a longer list when targets come while the trace runs."""
@@ -37,11 +39,17 @@ class Output(Protocol):
     def tables(self, tables: Tables, passed: Mapping[int, int]) -> None:
         """Take what hits have added up to, and how many there were of each of these targets."""
 
+    def interval(self, report: Report, tables: Tables) -> None:
+        """Take what has come in an interval (`every`)."""
+
     def finish(self, report: Report) -> None:
         """End: write what is written at the end."""
 
+    def close(self) -> None:
+        """Let go of everything; also where it was not finished."""
 
-class Table(Output, Protocol):
+
+class Table(Output):
     """An output that can show its hits more than once."""
 
     def renew(self) -> None:
@@ -49,4 +57,10 @@ class Table(Output, Protocol):
 
     def rows(self, report: Report) -> Sequence[Row]:
         """Return what it shows, as numbers."""
-        ...
+        raise NotImplementedError
+
+
+def needs_of(outputs: Sequence[Output]) -> str:
+    """Return what is needed to satisfy all of some outputs."""
+    needs = {output.needs for output in outputs}
+    return next((one for one in (EVENTS, KEYS) if one in needs), COUNTS)

@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING
 from ...errors import UsageError
 from ..measures import Cell, Measure
 from ..model import STRING
-from . import KEYS
+from . import KEYS, Table
 from .keys import Keys, find_argument, lost_too, number_of
 from .rows import Row, aligned
 from .values import argument_names, title, value_text
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..measures import Tables
-    from ..model import Event, Report, Target, Totals
+    from ..model import Event, Report, Target
 
 _ROWS = 20
 _MOST_VALUES = 1_000_000  # different values of one target; some 100 MB
 
 
-class By:
+class By(Table):
     """Writes the keys with the most hits at the end, or, with `of`, those with the greatest sums of this argument."""
 
     needs = KEYS
@@ -89,9 +89,6 @@ class By:
             unread = passed.get(number, 0) - sum(cell.count for cell in [*table.cells.values(), table.others])
             if unread > 0 and not self._of:
                 self._cell(number, self._keys.unreadable(number)).plus(Cell(unread))
-
-    def counts(self, totals: Totals) -> None:
-        """Nothing: hits have come as events, or in tables."""
 
     def finish(self, report: Report) -> None:
         """Write the tables, the most hits or the greatest sum first; keys of which these are the same by their text."""

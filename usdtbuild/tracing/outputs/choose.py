@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from ...errors import InputError, UsageError
 from ..measures import Measure
 from ..stops import said_of
-from . import COUNTS, EVENTS, KEYS
+from . import COUNTS, EVENTS, KEYS, Output, needs_of
 from .histogram import histogram_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ..filters import Filter
     from ..measures import Tables
     from ..model import Event, Report, Target, Totals
-    from . import Output
 
 # ending -> (module here, class, what it is)
 ENDINGS = {
@@ -76,22 +75,19 @@ class Wishes(NamedTuple):
         return bool(self.latency) and not others and all(PurePath(name).suffix in TEXT for name in self.files)
 
 
-class All:
-    """Several outputs as one, for use in a `with`. `notes` is what a user must be told when it is finished."""
+class All(Output):
+    """Several outputs as one, for use in a `with`."""
 
-    def __init__(self, outputs: Sequence[Output]) -> None:
+    def __init__(self, outputs: Sequence[Output] = ()) -> None:
         self._outputs = outputs
-        needs = {output.needs for output in outputs}
-        self.needs = next((one for one in (EVENTS, KEYS) if one in needs), COUNTS)
-        self.passing = all(getattr(output, "passing", False) for output in outputs)  # lines that go by on a terminal
-        self.notes: list[str] = []
+        self.needs = needs_of(outputs)
+        self.passing = all(output.passing for output in outputs)
 
     def __enter__(self) -> All:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for output in self._outputs:
-            getattr(output, "close", lambda: None)()
+        self.close()
 
     def start(self, targets: Sequence[Target]) -> None:
         """Hand the targets on."""
@@ -116,22 +112,23 @@ class All:
             output.counts(totals)
 
     def interval(self, report: Report, tables: Tables) -> None:
-        """Hand on what has come in an interval (`Every`), to those that show it."""
+        """Hand on what has come in an interval."""
         for output in self._outputs:
-            getattr(output, "interval", _ignore)(report, tables)
+            output.interval(report, tables)
 
     def finish(self, report: Report) -> None:
         """Finish all."""
         for output in self._outputs:
             output.finish(report)
-            self.notes += getattr(output, "notes", [])
+        self.notes = [note for output in self._outputs for note in output.notes]
+
+    def close(self) -> None:
+        """Close all."""
+        for output in self._outputs:
+            output.close()
 
 
-def _ignore(*_: object) -> None:
-    """Do nothing."""
-
-
-class _InFile:
+class _InFile(Output):
     """An output that writes to a file; that the disk is full is an InputError with the file's name."""
 
     def __init__(self, name: str, descriptor: int, make: Callable[[IO[str]], Output]) -> None:
@@ -139,7 +136,6 @@ class _InFile:
         self._stream = open(descriptor, "w", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115
         self._output = make(self._stream)
         self.needs = self._output.needs
-        self.notes: list[str] = []
 
     def _failed(self, error: OSError) -> InputError:
         return InputError(self._name, f"can't be written: {(error.strerror or str(error)).lower()}")
@@ -163,12 +159,12 @@ class _InFile:
         self._do(self._output.counts, totals)
 
     def interval(self, report: Report, tables: Tables) -> None:
-        self._do(getattr(self._output, "interval", _ignore), report, tables)
+        self._do(self._output.interval, report, tables)
 
     def finish(self, report: Report) -> None:
         self._do(self._output.finish, report)
         self._do(self._stream.flush)
-        notes = [*getattr(self._output, "notes", [])]
+        notes = [*self._output.notes]
         if report.stops is not None and PurePath(self._name).suffix in _OWN_TIMES:
             notes.append(said_of(report.stops))
         elif report.stops is not None and PurePath(self._name).suffix in _TIMES and self.needs == EVENTS:
@@ -176,7 +172,7 @@ class _InFile:
         self.notes = [f"{self._name}: {note}" for note in notes]
 
     def close(self) -> None:
-        getattr(self._output, "close", lambda: None)()
+        self._output.close()
         with contextlib.suppress(OSError):  # what couldn't be written has been said
             self._stream.close()
 

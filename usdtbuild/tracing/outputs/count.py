@@ -17,14 +17,14 @@ import time
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ...text import one_line
-from . import COUNTS
+from . import COUNTS, Output, Table
 from .rows import Row, rate
 from .values import cell, title
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..model import Event, Report, Target, Totals
+    from ..model import Report, Target, Totals
 
 
 LIBRARIES, ALL = "libraries", "all"
@@ -34,7 +34,7 @@ _LIBRARY = re.compile(r"\.so(\.[^/]*)?$")
 _UP, _CLEAR = "\x1b[{}A", "\x1b[J"  # ECMA-48: CUU, ED
 
 
-class Count:
+class Count(Table):
     """Writes the table to a stream; if `live`, and the stream is a terminal, also while the trace runs."""
 
     needs = COUNTS
@@ -53,9 +53,6 @@ class Count:
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets."""
         self._targets = targets
-
-    def events(self, events: Sequence[Event]) -> None:
-        """Nothing: engines count."""
 
     def counts(self, totals: Totals) -> None:
         """Write the table anew, over the one that was there, as far as there is room."""
@@ -92,9 +89,6 @@ class Count:
             rows.append(_Row(count, target, sign, about))
         self._stream.writelines(self._table(rows, (report.ended - report.started) / 1e9 if self._rates else 0))
         self._stream.flush()
-
-    def renew(self) -> None:
-        """Nothing: counts come with the report."""
 
     def rows(self, report: Report) -> list[Row]:
         """Return a row for each target that was hit."""
@@ -161,22 +155,13 @@ def _leave(rows: list[_Row], those: Callable[[_Row], bool], left: dict[str, int]
     return kept
 
 
-class CountFile:
+class CountFile(Output):
     """Writes the counts for programs: a JSON document, an object a line, or a table (docs/json.md)."""
 
     needs = COUNTS
 
     def __init__(self, stream: IO[str], ending: str) -> None:
         self._stream, self._ending = stream, ending
-
-    def start(self, targets: Sequence[Target]) -> None:
-        """Nothing: the report has them."""
-
-    def events(self, events: Sequence[Event]) -> None:
-        """Nothing: engines count."""
-
-    def counts(self, totals: Totals) -> None:
-        """Nothing: what counts is the end."""
 
     def finish(self, report: Report) -> None:
         """Write it: all targets, in their order."""

@@ -11,18 +11,18 @@ import io
 import tempfile
 from typing import IO, TYPE_CHECKING, Any
 
-from . import EVENTS
+from . import EVENTS, Output
 from .values import argument_names, cell, cell_value, title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..model import Event, Report, Target, Totals
+    from ..model import Event, Report, Target
 
 _HEAD = ("time", "pid", "tid", "probe")
 
 
-class Csv:
+class Csv(Output):
     """Writes RFC 4180, but for the lines' ends, which are newlines only.
 
     In an empty cell's column the probe has no argument.
@@ -60,9 +60,6 @@ class Csv:
         for place, argument, value in zip(self._places[event.target], arguments, event.values):
             row[place] = cell_value(argument, value)
         return [event.time, event.pid, event.tid, self._titles[event.target], *row]
-
-    def counts(self, totals: Totals) -> None:
-        """Nothing: hits have come as events."""
 
     def finish(self, report: Report) -> None:
         """Write the header, and the rows behind it, each with all columns."""

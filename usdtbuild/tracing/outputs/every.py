@@ -10,19 +10,19 @@ import json
 from collections import Counter
 from typing import IO, TYPE_CHECKING, Any
 
-from . import COUNTS, EVENTS, KEYS
+from . import COUNTS, KEYS, Output, needs_of
 from .values import title
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..measures import Tables
-    from ..model import Event, Report, Target, Totals
+    from ..model import Event, Report, Target
     from . import Table
     from .rows import Row
 
 
-class Every:
+class Every(Output):
     """Writes the tables that `make` makes, as text."""
 
     def __init__(self, stream: IO[str], make: Callable[[], Sequence[Table]]) -> None:
@@ -31,8 +31,7 @@ class Every:
         self._began: int | None = None
         for one in self._parts:
             one.renew()
-        needs = {one.needs for one in self._whole}
-        self.needs = next((one for one in (EVENTS, KEYS) if one in needs), COUNTS)
+        self.needs = needs_of(self._whole)
 
     def start(self, targets: Sequence[Target]) -> None:
         """Hand the targets on."""
@@ -51,9 +50,6 @@ class Every:
         for one in self._whole:
             if one.needs == KEYS:
                 one.tables(tables, passed)
-
-    def counts(self, totals: Totals) -> None:
-        """Nothing: they are told with each interval."""
 
     def interval(self, report: Report, tables: Tables) -> None:
         """Show an interval: `report` is of its hits alone, and so is what they have added up to."""

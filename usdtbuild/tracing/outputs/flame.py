@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from . import EVENTS
+from . import EVENTS, Output
 from .bars import duration
 from .stacks import Node, Stacks, totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..model import Event, Report, Target, Totals
+    from ..model import Event, Report, Target
 
 _WIDTH, _MARGIN, _ROW, _TOP = 1200, 10, 18, 56
 _NARROWEST = 0.2  # pixels; what is narrower can't be seen or pointed at
@@ -35,7 +35,7 @@ class _Box(NamedTuple):
     value: int
 
 
-class Flame:
+class Flame(Output):
     """Writes the picture at the end."""
 
     needs = EVENTS
@@ -52,9 +52,6 @@ class Flame:
     def events(self, events: Sequence[Event]) -> None:
         """Take them in."""
         self._stacks.add(events)
-
-    def counts(self, totals: Totals) -> None:
-        """Nothing: hits have come as events."""
 
     def finish(self, report: Report) -> None:
         """Write the picture."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
-from . import EVENTS
+from . import EVENTS, Output
 from .stacks import Stacks, walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..model import Event, Report, Target, Totals
+    from ..model import Event, Report, Target
 
 
-class Folded:
+class Folded(Output):
     """Writes them at the end."""
 
     needs = EVENTS
@@ -29,9 +29,6 @@ class Folded:
     def events(self, events: Sequence[Event]) -> None:
         """Take them in."""
         self._stacks.add(events)
-
-    def counts(self, totals: Totals) -> None:
-        """Nothing: hits have come as events."""
 
     def finish(self, report: Report) -> None:
         """Write a line for each stack."""

@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING
 from ...errors import UsageError
 from ..measures import Measure
 from ..model import FLOAT, STRING
-from . import KEYS
+from . import KEYS, Table
 from .bars import Distribution
 from .keys import Keys, find_argument, lost_too, number_of
 from .rows import Row, aligned
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ..measures import Tables
-    from ..model import Event, Report, Target, Totals
+    from ..model import Event, Report, Target
 
 
 _ROWS = 20
@@ -42,7 +42,7 @@ def histogram_of(wanted: str, by: str = "") -> Measure:
     return Measure(name, name, width)
 
 
-class Histogram:
+class Histogram(Table):
     """Writes the distributions at the end; ARG, or ARG,STEP for steps of one width; with keys, a row for each."""
 
     needs = KEYS
@@ -103,9 +103,6 @@ class Histogram:
                     rest.take(table.others, table.others.classes)
                 else:
                     self._distribution(number, "").take(table.others, {})
-
-    def counts(self, totals: Totals) -> None:
-        """Nothing: hits have come as events, or in tables."""
 
     def finish(self, report: Report) -> None:
         """Write the distributions."""

@@ -18,14 +18,14 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ...text import one_line
 from ..spans import POINT, Spans
-from . import EVENTS
+from . import EVENTS, Output
 from .bars import duration
 from .values import argument_names, title, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..model import Event, Report, Target, Totals
+    from ..model import Event, Report, Target
 
 MOST_HITS = 200_000  # some 30 MB of page; browsers draw that in 20 ms
 _PAGE = Path(__file__).parent / "page"
@@ -41,7 +41,7 @@ class _Item(NamedTuple):
     arguments: str
 
 
-class Html:
+class Html(Output):
     """Writes the page at the end. `heading` says what was traced; `notes` is what a user must be told."""
 
     needs = EVENTS
@@ -91,9 +91,6 @@ class Html:
         first = self._arguments(begin)
         more = [line for line in self._arguments(end).split("\n") if line and line not in first.split("\n")]
         return "\n".join([first, *(f"at the end: {line}" for line in more)]).strip("\n")
-
-    def counts(self, totals: Totals) -> None:
-        """Nothing: hits have come as events."""
 
     def finish(self, report: Report) -> None:
         """Write the page."""

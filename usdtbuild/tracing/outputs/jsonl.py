@@ -6,16 +6,16 @@ import json
 from typing import IO, TYPE_CHECKING
 
 from ..model import MISSING
-from . import EVENTS
+from . import EVENTS, Output
 from .values import argument_names, plain_value, title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..model import Event, Report, Target, Totals
+    from ..model import Event, Target
 
 
-class JsonLines:
+class JsonLines(Output):
     """Writes `{"time": ns, "pid": n, "tid": n, "probe": "provider:probe", "args": {...}}`.
 
     An argument that couldn't be had is left out; for values see `plain_value`, and schemas/trace-hit.json.
@@ -48,9 +48,3 @@ class JsonLines:
         }
         head = f'"time":{event.time},"pid":{event.pid},"tid":{event.tid},"probe":{self._heads[number]}'
         return f'{{{head},"args":{json.dumps(shown, separators=(",", ":"))}}}\n'
-
-    def counts(self, totals: Totals) -> None:
-        """Nothing: hits have come as events."""
-
-    def finish(self, report: Report) -> None:
-        """Nothing more."""

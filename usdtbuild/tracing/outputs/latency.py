@@ -20,7 +20,7 @@ from ..measures import ALL, Cell, Measure, bounds
 from ..model import CALL, ENTER, MISSING
 from ..selection import is_meant
 from ..stops import said_of
-from . import EVENTS, KEYS
+from . import EVENTS, KEYS, Table
 from .bars import Distribution, duration, round_duration
 from .keys import Keys
 from .rows import Row, aligned
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ..filters import Filter, Test
     from ..measures import Key, Tables
-    from ..model import Event, Report, Target, Totals, Value
+    from ..model import Event, Report, Target, Value
 
     Slot = int | tuple[int, Value]
 
@@ -76,7 +76,7 @@ class _Times:
         return self.seen.all.most
 
 
-class Latency:
+class Latency(Table):
     """Writes what it found at the end."""
 
     def __init__(
@@ -233,9 +233,6 @@ class Latency:
         assert isinstance(key, int)  # several are for records
         unsigned = any(not argument.signed for argument in self._keys.arguments(number))
         return self._keys.of_table(number, key + (1 << 64) if unsigned and key < 0 else key)
-
-    def counts(self, totals: Totals) -> None:
-        """Nothing: hits have come as events, or in tables."""
 
     def finish(self, report: Report) -> None:
         """Write it all."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
-from . import EVENTS
+from . import EVENTS, Output
 from .values import argument_names, title, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..model import Event, Report, Target, Totals
+    from ..model import Event, Target
 
 
-class Lines:
+class Lines(Output):
     """Writes lines to a stream."""
 
     needs = EVENTS
@@ -47,9 +47,3 @@ class Lines:
             for name, argument, value in zip(self._names[number], self._targets[number].arguments, event.values)
         )
         return f"{after:12.6f} {event.tid:>7} {self._titles[number]}{shown}\n"
-
-    def counts(self, totals: Totals) -> None:
-        """Nothing: hits have come as events."""
-
-    def finish(self, report: Report) -> None:
-        """Nothing more."""

@@ -11,16 +11,16 @@ from typing import IO, TYPE_CHECKING, Any
 from ...text import one_line
 from ..model import MISSING
 from ..spans import POINT, Spans
-from . import EVENTS
+from . import EVENTS, Output
 from .values import argument_names, plain_value, title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..model import Event, Report, Target, Totals
+    from ..model import Event, Report, Target
 
 
-class TraceEvents:
+class TraceEvents(Output):
     """Writes spans as complete events ("X"), those that overlap others as asynchronous ones, and points as instants."""
 
     needs = EVENTS
@@ -83,9 +83,6 @@ class TraceEvents:
         record = {"name": one_line(name), "ph": phase, "ts": _us(after), "pid": event.pid, "tid": event.tid, **more}
         self._stream.write(self._separator + json.dumps(record, separators=(",", ":")))
         self._separator = ",\n"
-
-    def counts(self, totals: Totals) -> None:
-        """Nothing: hits have come as events."""
 
     def finish(self, report: Report) -> None:
         """Write what had not ended, and the threads' names."""
