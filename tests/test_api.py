@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,19 @@ int main(int argc, char **argv)
 	return 3;
 }
 """
+SERVER = """
+#include <unistd.h>
+#include "server.h"
+int main(void)
+{
+	for (int i = 0; i < 5; i++) {
+		SERVER_REQUEST_START(i);
+		usleep(i % 2 ? 100000 : 1);
+		SERVER_REQUEST_DONE(i % 2 ? 404 : 200);
+	}
+	return 0;
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +57,12 @@ def app(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "app.c").write_text(PROGRAM)
     public.compile_provider(folder / "app.d", folder / "app.h")
     run("gcc", "-O1", "app.c", "-o", "app", cwd=folder)
+    (folder / "server.d").write_text(
+        "provider server { probe request__start(int id); probe request__done(int status); };"
+    )
+    (folder / "server.c").write_text(SERVER)
+    public.compile_provider(folder / "server.d", folder / "server.h")
+    run("gcc", "-O1", "server.c", "-o", "server", cwd=folder)
     return folder / "app"
 
 
@@ -52,9 +73,13 @@ def examples() -> list[str]:
 @pytest.mark.parametrize(
     ("number", "printed"),
     [
-        (0, "app:read ['int bytes', 'char * name'] stapsdt\nwarning"),
+        (0, "app:read ['int bytes', 'char * name'] stapsdt\nerror no-site"),
         (1, "app:read 5120 b'x.html'"),
-        (2, "5\n"),
+        (
+            2,
+            "5\n1\n10 46080 0 4608.0 9216\n9216 [(0, 4096, 4), (4096, 8192, 4), (8192, 12288, 2)]\n"
+            '"x.html" 9 38912\nNULL 1 7168\n404 2 True\n200 3 True\n',
+        ),
     ],
 )
 def test_each_example(number: int, printed: str, app: Path) -> None:
@@ -62,7 +87,7 @@ def test_each_example(number: int, printed: str, app: Path) -> None:
     done = subprocess.run([sys.executable, "-c", examples()[number]], cwd=app.parent, env=environment, text=True,
                           capture_output=True, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert printed.partition("\n")[0] in done.stdout, done.stdout
+    assert printed in done.stdout, done.stdout
 
 
 def test_all_examples_are_run() -> None:
@@ -106,6 +131,42 @@ def test_counts(app: Path) -> None:
     assert found == public.Counts({"app:read": 99_000}, 0)
 
 
+def test_what_hits_add_up_to_is_what_the_command_line_prints(app: Path, run: Any) -> None:
+    command: dict[str, Any] = {"command": [app, "1000"], "where": "bytes < 900000"}
+    words = [sys.executable, "-m", "usdtbuild", "trace", "--json", "--filter", "bytes < 900000"]
+
+    def printed(*options: str) -> Any:
+        lines = run(*words, *options, "--", app, "1000", code=3).stdout.splitlines()
+        return json.loads(lines[-1])["rows"]
+
+    assert [row.as_json() for row in public.trace(**command).sum("bytes")] == printed("--sum", "bytes")
+    found = public.trace(**command).histogram("bytes", by="probe")
+    assert [row.as_json() for row in found] == printed("--histogram", "bytes", "--by", "probe")
+    assert sum(count for _, _, count in found[0].buckets) == found[0].hits == 879
+    counted = public.trace(**command).count(by="name")
+    assert (
+        counted.counts == {row["key"]: row["hits"] for row in printed("--by", "name")} == {'"x.html"': 878, "NULL": 1}
+    )
+    with pytest.raises(public.UsageError, match="no argument size"):
+        public.trace(**command).sum("size")
+
+
+def test_a_limit_counts_what_passes(app: Path) -> None:
+    with public.trace(command=[app, "10000"], where="bytes >= 2048", limit=3) as hits:
+        assert [hit.bytes for hit in hits] == [2048, 3072, 4096]
+    assert sum(row.hits for row in public.trace(command=[app, "9", "on"], duration=0.5).sum("bytes")) >= 9
+
+
+def test_another_thread_can_stop_it(app: Path) -> None:
+    with subprocess.Popen([app, "4", "on"]) as process, public.trace(pid=process.pid) as hits:
+        assert hits.pid == process.pid
+        timer = threading.Timer(0.2, hits.stop)
+        timer.start()
+        assert list(hits)
+        timer.join()
+        process.kill()
+
+
 def test_calls_and_returns_pass_together(run: Any, tmp_path: Path) -> None:
     """Whether a call passes a filter of its result is known when it has returned."""
     (tmp_path / "app.c").write_text(
@@ -135,7 +196,7 @@ def test_a_process_goes_on(app: Path) -> None:
     ("options", "kind", "said"),
     [
         ({}, public.UsageError, "say what to trace"),
-        ({"pid": 1, "command": ["true"]}, public.UsageError, "say what to trace"),
+        ({"pid": 1, "command": ["true"]}, public.UsageError, r"both a process \(-p 1\) and a command \(true\)"),
         ({"command": ["true"], "duration": 0}, public.UsageError, "more than 0"),
         ({"command": ["true"], "returns": True}, public.UsageError, "say which"),
         ({"command": ["true"], "engine": "magic"}, public.UsageError, "there is no tracer magic"),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Hit,
         InputError,
         Probe,
+        Row,
         Trace,
         TracerError,
         Unreadable,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
         trace,
     )
 
-__all__ = ["Argument", "Counts", "Finding", "Hit", "InputError", "Probe", "Trace", "TracerError", "Unreadable",
+__all__ = ["Argument", "Counts", "Finding", "Hit", "InputError", "Probe", "Row", "Trace", "TracerError", "Unreadable",
            "UsageError", "UsdtError", "__version__", "check", "compile_provider", "probes", "trace"]  # fmt: skip
 
 

@@ -7,26 +7,28 @@ command line's message.
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import os
-import time
+import shlex
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .errors import InputError, UsageError, UsdtError
 from .tracing.errors import TracerError
+from .tracing.outputs.choose import All, Wishes, tables
+from .tracing.outputs.rows import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from .tracing.filters import Filter
+    from .tracing.follower import Follower
     from .tracing.job import Job
-    from .tracing.model import Event, Target, Value
+    from .tracing.model import Report, Target, Value
     from .tracing.sieve import Sieve
-    from .tracing.tracer import Tracer
     from .verify import Finding as Found
     from .verify import Verified
 
-__all__ = ["Argument", "Counts", "Finding", "Hit", "InputError", "Probe", "Trace", "TracerError", "Unreadable",
+__all__ = ["Argument", "Counts", "Finding", "Hit", "InputError", "Probe", "Row", "Trace", "TracerError", "Unreadable",
            "UsageError", "UsdtError", "check", "compile_provider", "probes", "trace"]  # fmt: skip
 
 
@@ -157,28 +159,44 @@ class Hit:
 
 
 class Counts(NamedTuple):
-    """How often each probe or function was hit, those that weren't too; `lost` hits are not known to pass a filter."""
+    """How often each probe or function was hit, those that weren't too; or how often each key came, as the command
+    line shows it. `lost` hits are not known to pass a filter; `others` are those of keys that were too many to keep.
+    """
 
     counts: dict[str, int]
     lost: int
+    others: int = 0
+
+
+class Asked(NamedTuple):
+    """What a trace was asked for: for the command line, which shows it in its own ways."""
+
+    job: Job
+    sieve: Sieve | None
+    limit: int | None
+    heading: str
 
 
 class Trace:
-    """A trace: use it in a `with`, and iterate over it for its hits; or ask for `count`. `trace` makes it.
+    """A trace: use it in a `with`, and iterate over it for its hits; or ask for what they add up to, which traces to
+    the end. `trace` makes it. It is for one run.
 
     Afterwards `lost` are hits that came too fast to be seen, `exit_code` is how a program ended that was started here
-    (negative: the signal), and `refusals` says what was not traced and why.
+    (negative: the signal), `refusals` says what was not traced and why, `warnings` what else is worth knowing. `pid` is
+    the process.
     """
 
-    def __init__(self, job: Job, passing: Sieve | None, limit: int | None) -> None:
-        self._job, self._passing, self._limit = job, passing, limit
-        self._tracer: Tracer | None = None
-        self.lost = 0
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+        self._follower: Follower | None = None
+        self._has_begun = False
+        self.pid = self.lost = 0
         self.exit_code: int | None = None
         self.refusals: list[str] = []
+        self.warnings: list[str] = []
 
     def __enter__(self) -> Trace:
-        self._begin(self._job.passing(self._filter()))
+        self._begin(Wishes())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -186,91 +204,101 @@ class Trace:
 
     def stop(self) -> None:
         """End the trace; hits that were seen still come."""
-        if self._tracer is not None:
-            self._tracer.stop()
+        if self._follower is not None:
+            self._follower.tracer.stop()
 
     def __iter__(self) -> Iterator[Hit]:
         """Yield hits, oldest first, until the program ends or it is enough. Raises UsdtError."""
+        follower = self._follower
+        if follower is None:
+            raise UsageError("the trace has not begun, or is over: use it in a `with`")
         names: list[tuple[str, tuple[str, ...]]] = []
-        offset = time.time_ns() - time.monotonic_ns()
-        seen = 0
-        for batch in self._batches():
-            assert self._tracer is not None
-            names += map(_names, self._tracer.targets[len(names) :])
+        offset = follower.tracer.report().wall_offset
+        for batch in follower.batches():
+            names += map(_names, follower.tracer.targets[len(names) :])
             for event in batch:
                 title, arguments = names[event.target]
                 yield Hit(event.time + offset, event.pid, event.tid, title, tuple(map(_plain, event.values)), arguments)
-                seen += 1
-                if seen == self._limit:
-                    self.stop()
-                    return
 
-    def count(self) -> Counts:
-        """Trace to the end, and return how often each target was hit: only counted, or where a filter is asked for
-        evaluated, in the program itself where the engine can do that. Raises UsdtError."""
-        if self._tracer is None:
-            self._begin(self._job.adding_up(self._filter()))
-        try:
-            for _ in self._batches():
-                pass
-            assert self._tracer is not None
-            report = self._tracer.report()
-            counts = report.counts if self._passing is None else self._passing.counts(self._tracer.passed)
-            found = dict.fromkeys((target.title for target in report.targets), 0)
-            for target, count in zip(report.targets, counts):
-                found[target.title] += count
-            return Counts(found, sum(report.lost) if self._passing is not None else 0)
-        finally:
-            self._end()
+    def count(self, by: str = "") -> Counts:
+        """Return how often each target was hit, or, with `by`, how often each value of an argument came: "status", or
+        several of thread, process, probe and arguments, joined by commas.
+
+        Hits are only counted, or where a filter is asked for evaluated, in the program itself where the engine can do
+        that. Raises UsdtError.
+        """
+        report, rows = self._added_up(Wishes(counting=not by, by=by))
+        found = dict.fromkeys((target.title for target in report.targets), 0) if not by else {}
+        for title, count in _counted(report) if not by else ((row.key or "", row.hits) for row in rows):
+            found[title] = found.get(title, 0) + count
+        others = sum(row.hits for row in rows if row.key is None)
+        return Counts(found, self.lost if by or self.asked.sieve is not None else 0, others)
+
+    def sum(self, of: str, by: str = "") -> list[Row]:
+        """Return sum, mean and extremes of an argument, for each probe that has it; with `by` for each key, the
+        greatest sum first. Raises UsdtError."""
+        return self._added_up(Wishes(sum=of, by=by))[1]
+
+    def histogram(self, of: str, by: str = "", step: float = 0) -> list[Row]:
+        """Return how the values of an argument are distributed: quantiles, and `buckets`, of the width `step`, or
+        bounded by powers of two. Raises UsdtError."""
+        return self._added_up(Wishes(histogram=f"{of},{step}" if step else of, by=by))[1]
+
+    def latency(self, begin: str, end: str, by: str = "", key: str = "") -> list[Row]:
+        """Return how long it takes from one probe to another, in nanoseconds. A pair are hits of one thread, or of one
+        value of the argument `key`. Raises UsdtError."""
+        return self._added_up(Wishes(latency=(begin, end), by=by, key=key))[1]
 
     # -- one run ---------------------------------------------------------------------------------------------------
 
-    def _filter(self) -> Filter | None:
-        return self._passing.filter if self._passing is not None else None
-
-    def _begin(self, job: Job) -> None:
+    def _begin(self, wishes: Wishes) -> None:
+        from .tracing.follower import Follower, planned
         from .tracing.tracer import choose
 
-        if self._tracer is not None:
+        if self._has_begun:
             raise UsageError("this trace has begun already; each is for one run")
+        self._has_begun = True
+        job, wishes, sieve = planned(self.asked.job, wishes, self.asked.sieve)
+        self._tables = tables(wishes, io.StringIO())
         tracer = choose(job)
+        self._follower = Follower(tracer, All(self._tables), sieve, self.asked.limit)
         try:
-            tracer.start()
-            self._tracer = tracer
-            if self._passing is not None:
-                self._passing.start(tracer.targets)
+            self._follower.start()
         except BaseException:
-            if job.argv:
-                tracer.kill()
+            self._follower = None
             tracer.close()
-            self._tracer = None
             raise
-        tracer.go()
-        self._until = time.monotonic() + self._job.duration
+        self.pid = tracer.pid
+        self._follower.go()
 
-    def _batches(self) -> Iterator[Sequence[Event]]:
-        """Yield hits that pass."""
-        if self._tracer is None:
-            raise UsageError("the trace has not begun, or is over: use it in a `with`")
-        for batch in self._tracer.batches(min(0.05, max(0.001, self._until - time.monotonic()))):
-            if self._passing is not None:
-                self._passing.start(self._tracer.targets)
-            yield batch if self._passing is None else self._passing.take(batch)
-            if time.monotonic() >= self._until:
-                self._tracer.stop()
+    def _added_up(self, wishes: Wishes) -> tuple[Report, list[Row]]:
+        """Trace to the end; return how it was, and what the tables say."""
+        self._begin(wishes)
+        assert self._follower is not None
+        try:
+            for _ in self._follower.batches():
+                pass
+            report = self._follower.finish()
+            return report, [row for table in self._tables for row in table.rows(report)]
+        finally:
+            self._end()
 
     def _end(self) -> None:
-        if self._tracer is None:
+        if self._follower is None:
             return
-        tracer, self._tracer = self._tracer, None
-        with contextlib.closing(tracer):
+        follower, self._follower = self._follower, None
+        with contextlib.closing(follower.tracer) as tracer:
             tracer.stop()
             with contextlib.suppress(UsdtError):
                 for _ in tracer.batches(0.05):  # what comes until everything is put back
                     pass
-            report = tracer.report()
+            report = follower.report()
             self.lost, self.exit_code = sum(report.lost), report.exit_code
-            self.refusals = [str(one) for one in report.refusals]
+            self.refusals, self.warnings = [str(one) for one in report.refusals], tracer.warnings
+
+
+def _counted(report: Report) -> Iterator[tuple[str, int]]:
+    return ((target.title, count) for target, count in zip(report.targets, report.counts))
 
 
 def _names(target: Target) -> tuple[str, tuple[str, ...]]:
@@ -288,7 +316,7 @@ def _plain(value: Value) -> Any:
 
 def trace(
     *,
-    pid: int = 0,
+    pid: int | None = None,
     command: Sequence[str | os.PathLike[str]] = (),
     probes: Sequence[str] = (),
     functions: Sequence[str] = (),
@@ -296,19 +324,28 @@ def trace(
     exclude: Sequence[str] = (),
     modules: Sequence[str] = (),
     returns: bool = False,
+    min_size: int = 0,
+    mangled: bool = False,
     where: str | None = None,
     duration: float = math.inf,
     limit: int | None = None,
     engine: str = "auto",
+    trap: bool = False,
     children: bool = True,
     string_size: int = 64,
+    buffer: int = 32,
     providers: Sequence[str | os.PathLike[str]] = (),
+    remote: str = "",
+    emulator: str = "",
+    sysroot: str = "",
     cwd: str | os.PathLike[str] = "",
     env: Mapping[str, str] | None = None,
 ) -> Trace:
-    """Return a trace of a process that runs, or of a command that will be started; each option is the command line's.
+    """Return a trace of a process that runs, of a command that will be started, or of a program that a gdb stub holds;
+    each option is the command line's.
 
-    Without `probes`, `functions` and `calls` all probes are traced. Raises UsdtError.
+    Without `probes`, `functions` and `calls` all probes are traced. Raises UsageError, whose text names the command
+    line's options, and InputError.
     """
     from .provider.parser import parse_file
     from .tracing.filters import Filter
@@ -316,17 +353,46 @@ def trace(
     from .tracing.selection import Wanted
     from .tracing.sieve import Sieve
 
-    if bool(pid) == bool(command):
-        raise UsageError("say what to trace: either a process (pid=) or a command (command=[...])")
+    argv = tuple(os.fspath(word) for word in command)
+    words = _emulator(remote, emulator, sysroot)
+    heading = _heading(pid, argv, remote, words)
     if not duration > 0 or (limit is not None and limit < 1):
-        raise UsageError("duration= and limit= must be more than 0")
+        raise UsageError("--duration and --limit must be more than 0")
+    sieve = None if where is None else Sieve(Filter(where, string_size))
     if returns and not functions and not calls:
-        raise UsageError("returns= is about functions and calls of library functions: say which")
+        raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
     declared = tuple(provider for path in providers for provider in parse_file(os.fspath(path)))
     patterns = (tuple(probes), tuple(functions), tuple(exclude), tuple(modules))
-    wanted = Wanted(*patterns, declared, tuple(calls), returns)
-    argv = tuple(os.fspath(word) for word in command)
-    job = Job(wanted, engine=engine, pid=pid, argv=argv, cwd=os.fspath(cwd) or os.getcwd(),  # noqa: PTH109
-              env=dict(os.environ if env is None else env), children=children, string_size=string_size,
+    wanted = Wanted(*patterns, declared, tuple(calls), returns, min_size, mangled=mangled)
+    job = Job(wanted, engine=engine, pid=pid or 0, argv=argv, cwd=os.fspath(cwd) or os.getcwd(),  # noqa: PTH109
+              env=dict(os.environ if env is None else env), remote=remote, emulator=words, sysroot=sysroot,
+              string_size=string_size, buffer_size=buffer << 20, trap_functions=trap, children=children,
               duration=duration, hold=True)  # fmt: skip
-    return Trace(job, None if where is None else Sieve(Filter(where, string_size)), limit)
+    return Trace(Asked(job, sieve, limit, heading))
+
+
+def _heading(pid: int | None, argv: tuple[str, ...], remote: str, emulator: tuple[str, ...]) -> str:
+    """Return what is traced, for people. Raises UsageError where that isn't one thing."""
+    if remote and pid is not None:
+        raise UsageError("-p names a process of this machine, and --remote a program that a stub holds already")
+    if pid is not None and argv:
+        raise UsageError(f"both a process (-p {pid}) and a command ({argv[0]}) are given: leave one of them out")
+    if not remote and pid is None and not argv:
+        raise UsageError("say what to trace: a process (-p PID), or a command (-- COMMAND ARGS...)")
+    if argv and not argv[0]:
+        raise UsageError("the command's name is empty; say what to run: -- COMMAND ARGS...")
+    if emulator and pid is not None:
+        raise UsageError("an emulator runs a command (-- COMMAND ARGS...), not a process")
+    return shlex.join(argv) or remote or f"process {pid}"
+
+
+def _emulator(remote: str, emulator: str, sysroot: str) -> tuple[str, ...]:
+    """Return the emulator's words. Raises UsageError for what doesn't go together."""
+    if sysroot and not remote and not emulator:
+        raise UsageError("--sysroot: say which program, --remote HOST:PORT, or --emulator COMMAND -- PROGRAM ARGS...")
+    if remote and emulator:
+        raise UsageError("--remote names a program that runs already, and --emulator starts one: give one of them")
+    try:
+        return tuple(shlex.split(emulator))
+    except ValueError as error:
+        raise UsageError(f"--emulator: {str(error).lower()}") from None

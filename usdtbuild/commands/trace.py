@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 import sys
-import time
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -23,9 +20,7 @@ from .trace_end import tell_nothing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..model import Provider
     from ..tracing.job import Job
-    from ..tracing.sieve import Sieve
 
 
 # Of options whose order counts, the letter that `tracing.selection.Wanted.order` has for each.
@@ -177,36 +172,32 @@ def command(
 
     Without -P and -F all probes of the program and of its libraries are traced, until it ends or you press Ctrl-C.
     """
-    from .. import rights
-    from ..tracing.job import Job
+    from .. import api, rights
     from ..tracing.outputs.choose import Wishes
-    from ..tracing.selection import Wanted
 
     if quiet and verbose:
         raise UsageError("--quiet and --verbose contradict each other: leave one of them out")
-    words = _emulator(remote, emulator, sysroot)
+    asked = api.trace(
+        pid=pid, command=argv, probes=probes, functions=functions, calls=calls, exclude=exclude, modules=modules,
+        returns=returns, min_size=min_size, mangled=mangled, where=wanted_hits, limit=limit, engine=engine, trap=trap,
+        duration=math.inf if duration is None else duration, children=not no_children, string_size=string_size,
+        buffer=buffer, providers=files, remote=remote, emulator=emulator, sysroot=sysroot,
+    ).asked  # fmt: skip
     again = every is not None or as_json
     counting = count or (again and not (histogram or by or sum_of or latency))
     wishes = Wishes(counting, histogram or "", by, sum_of or "", latency, key or "", top or 0, outputs,
-                    _heading(pid, argv, remote, words)[:200], live=not argv, every=again, json=as_json, screen=screen,
+                    asked.heading[:200], live=not argv, every=again, json=as_json, screen=screen,
                     folded=_folded((*probes, *functions, *calls), bool(exclude or modules)))  # fmt: skip
-    sieve = _sieve(wanted_hits, string_size)
-    probes = probes or (latency if latency and not functions and not calls else ())
-    if returns and not calls and not functions:
-        raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
-    wanted = Wanted(probes, functions, exclude, modules, _providers(files), calls, returns, min_size, _order(probes),
-                    mangled)  # fmt: skip
     whose = rights.chosen(user)
     if whose is not None and user:
         os.environ.update(whose.environment())
-    job = Job(wanted, engine=engine, pid=pid or 0, argv=argv, cwd=str(Path.cwd()), env=dict(os.environ), remote=remote,
-              emulator=words, sysroot=sysroot, string_size=string_size, buffer_size=buffer << 20, trap_functions=trap,
-              children=not no_children, hold=True, duration=math.inf if duration is None else duration,
-              user=whose, as_user=bool(user), every=math.inf if every is None else every,
-              silent=screen and sys.stdout.isatty())  # fmt: skip
+    order: tuple[tuple[str, str], ...] = click.get_current_context().meta[__name__]
+    job = asked.job._replace(wanted=asked.job.wanted._replace(order=order), env=dict(os.environ), user=whose,
+                             as_user=bool(user), every=math.inf if every is None else every,
+                             silent=screen and sys.stdout.isatty())  # fmt: skip
     if report or graph:
-        end(_show_calls(job, report, graph, top, duration))
-    end(run(job, wishes, sieve, Until(duration, limit, verbose, require_hits)))
+        end(_show_calls(job, report, graph, top))
+    end(run(asked._replace(job=job), wishes, Until(verbose, require_hits)))
 
 
 def _folded(patterns: Sequence[str], chosen: bool) -> str:
@@ -214,47 +205,6 @@ def _folded(patterns: Sequence[str], chosen: bool) -> str:
     if not patterns:
         return "" if chosen else "libraries"
     return "all" if all(set(one) & set("*?[") for one in patterns) else ""
-
-
-def _sieve(wanted_hits: str | None, string_size: int) -> Sieve | None:
-    """Return what lets hits through, None for all. Raises UsageError."""
-    from ..tracing.filters import Filter
-    from ..tracing.sieve import Sieve
-
-    return Sieve(Filter(wanted_hits, string_size)) if wanted_hits is not None else None
-
-
-def _heading(pid: int | None, argv: tuple[str, ...], remote: str, emulator: tuple[str, ...]) -> str:
-    """Return what is traced, for people. Raises UsageError where that isn't one thing."""
-    if remote and pid is not None:
-        raise UsageError("-p names a process of this machine, and --remote a program that a stub holds already")
-    if pid is not None and argv:
-        raise UsageError(f"both a process (-p {pid}) and a command ({argv[0]}) are given: leave one of them out")
-    if not remote and pid is None and not argv:
-        raise UsageError("say what to trace: a process (-p PID), or a command (-- COMMAND ARGS...)")
-    if argv and not argv[0]:
-        raise UsageError("the command's name is empty; say what to run: -- COMMAND ARGS...")
-    if emulator and pid is not None:
-        raise UsageError("an emulator runs a command (-- COMMAND ARGS...), not a process")
-    return shlex.join(argv) or remote or f"process {pid}"
-
-
-def _emulator(remote: str, emulator: str, sysroot: str) -> tuple[str, ...]:
-    """Return the emulator's words. Raises UsageError for what doesn't go together."""
-    if sysroot and not remote and not emulator:
-        raise UsageError("--sysroot: say which program, --remote HOST:PORT, or --emulator COMMAND -- PROGRAM ARGS...")
-    if remote and emulator:
-        raise UsageError("--remote names a program that runs already, and --emulator starts one: give one of them")
-    try:
-        return tuple(shlex.split(emulator))
-    except ValueError as error:
-        raise UsageError(f"--emulator: {str(error).lower()}") from None
-
-
-def _order(probes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Return all patterns in the order in which they were given; probes that were not given (--latency) come last."""
-    order: tuple[tuple[str, str], ...] = click.get_current_context().meta[__name__]
-    return (*order, *((_RULES["probes"], one) for one in probes if (_RULES["probes"], one) not in order))
 
 
 # What --report and --graph, which add up calls, have no use for.
@@ -266,10 +216,11 @@ _NOT_WITH_CALLS = {
 }  # fmt: skip
 
 
-def _show_calls(job: Job, report: bool, graph: bool, top: int | None, duration: float | None) -> int:
+def _show_calls(job: Job, report: bool, graph: bool, top: int | None) -> int:
     """Run a command and show which functions it called, for how long; return the code for `end`."""
     from ..tracing.absent import absent
     from ..tracing.call_tree import graph_lines, report_lines
+    from ..tracing.follower import Follower
 
     if top and not report:
         raise UsageError("--top is about rows of tables, and --graph is none; with --report it goes")
@@ -282,13 +233,12 @@ def _show_calls(job: Job, report: bool, graph: bool, top: int | None, duration: 
     wanted = job.wanted
     if not wanted.functions:
         wanted = wanted._replace(functions=("!*",), order=(("F", "!*"), *wanted.order))
-    deadline = time.monotonic() + duration if duration is not None else None
     with tracer_for(job._replace(wanted=wanted._replace(returns=False), tree=True)) as session:
-        stopped = stop_by_signals(session)
-        session.start()
-        for _ in session.batches():
-            if deadline is not None and time.monotonic() >= deadline:
-                session.stop()
+        follower, stopped = Follower(session), stop_by_signals(session)
+        follower.start()
+        follower.go()
+        for _ in follower.batches():
+            pass
         tree, found = session.tree(), session.report()
     shown = [report_lines(tree, top)] * report + [graph_lines(tree)] * graph
     echo("\n".join("".join(f"{line}\n" for line in lines) for lines in shown), nl=False)
@@ -311,9 +261,3 @@ def _show_calls(job: Job, report: bool, graph: bool, top: int | None, duration: 
         remark(f"warning: there was no room for {tree.lost} ways through the program")
     sys.stdout.flush()
     return code_of(stopped, found.exit_code) or bool(never)
-
-
-def _providers(files: tuple[str, ...]) -> tuple[Provider, ...]:
-    from ..provider.parser import parse_file
-
-    return tuple(provider for path in files for provider in parse_file(path))

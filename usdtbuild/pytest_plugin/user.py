@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
-import shlex
 import subprocess
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from ..api import trace
 from ..errors import InputError, UsageError, UsdtError
 from ..tracing import testing
 from ..tracing.testing import Hit, Hits, UnknownProbeError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ..tracing.job import Job
+    from ..tracing.model import Target
 
 # A path, or an imported extension module.
 Binary = str | os.PathLike[str] | ModuleType
@@ -92,10 +94,8 @@ class Usdt:
             program = self._program(words[0], env)
             target = self._path(binary) if binary is not None else program
             probes_there = testing.probes_of(target, probes)
-        job = testing.job_for(target, probes_there, tracer or self.tracer)
-        variables = dict(os.environ if env is None else env)
-        folder = os.fspath(cwd) if cwd is not None else str(Path.cwd())
-        job = job._replace(argv=(program, *words[1:]), cwd=folder, env=variables, emulator=tuple(shlex.split(emulator)))
+        job = self._job(target, probes_there, tracer, command=[program, *words[1:]], cwd=cwd or "", env=env,
+                        emulator=emulator)  # fmt: skip
         hits = Hits(probes_there)
         with self._failing():
             finished, seen = testing.run(self._choose(job), stdin, timeout)
@@ -115,8 +115,8 @@ class Usdt:
         with self._failing():
             target = self._path(binary)
             probes_there = testing.probes_of(target, probes)
-        job = testing.job_for(target, probes_there, tracer or self.tracer)
-        with self._choose(job._replace(pid=0 if remote else pid or os.getpid(), remote=remote)) as chosen:
+        whom: dict[str, Any] = {"remote": remote} if remote else {"pid": pid or os.getpid()}
+        with self._choose(self._job(target, probes_there, tracer, **whom)) as chosen:
             job = chosen.wish
         hits = Hits(probes_there)
         with self._failing():
@@ -131,6 +131,12 @@ class Usdt:
             with self._failing() if done else contextlib.suppress(UsdtError):
                 watching.__exit__(None, None, None)
         hits.extend(seen)
+
+    def _job(self, binary: str, probes: Sequence[Target], tracer: str, **more: Any) -> Job:
+        """Return what is asked of a tracer: hits of these probes of one file."""
+        names, modules = [probe.title for probe in probes], [glob.escape(os.path.realpath(binary))]
+        made = trace(probes=names, modules=modules, engine=tracer or self.tracer, string_size=1024, buffer=64, **more)
+        return made.asked.job
 
     def _choose(self, job: Job) -> Tracer:
         __tracebackhide__ = True

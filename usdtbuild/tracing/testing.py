@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import glob
 import os
 import socket
 import subprocess
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import InputError, UsdtError
 from ..inspection.targets import Loaded, files
 from .errors import TracerError
-from .job import Job
+from .follower import Follower
 from .model import MISSING, PROBE, Unreadable
 from .selection import Wanted, targets_in
 from .session import python_running
@@ -29,10 +28,10 @@ from .tracer import choose
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from .job import Job
     from .model import Event, Target, Value
     from .tracer import Tracer
 
-_STRING_SIZE, _BUFFER = 1024, 64 << 20
 _PR_SET_PTRACER, _ANY = 0x59616D61, ctypes.c_ulong(-1)
 
 
@@ -134,13 +133,6 @@ def probes_of(binary: str, names: Sequence[str]) -> list[Target]:
     return chosen
 
 
-def job_for(binary: str, probes: Sequence[Target], engine: str) -> Job:
-    """Return what is asked of a tracer: hits of these probes of one file."""
-    names = tuple(probe.title for probe in probes)
-    wanted = Wanted(probes=names, modules=(glob.escape(os.path.realpath(binary)),))
-    return Job(wanted, engine=engine, string_size=_STRING_SIZE, buffer_size=_BUFFER)
-
-
 def _hits(tracer: Tracer, events: Sequence[Event]) -> list[Hit]:
     """Return events as hits. Raises TracerError if not every hit was seen."""
     report = tracer.report()
@@ -181,12 +173,14 @@ def run(tracer: Tracer, stdin: str, timeout: float) -> tuple[Finished, list[Hit]
     with tempfile.TemporaryDirectory(prefix="usdtbuild-") as name, tracer:
         folder = Path(name)
         (folder / "stdin").write_text(stdin, encoding="utf-8", errors="surrogateescape")
+        follower = Follower(tracer)
         with contextlib.ExitStack() as stack:
             modes = (("stdin", "rb"), ("stdout", "wb"), ("stderr", "wb"))
-            tracer.start(*(stack.enter_context((folder / stream).open(mode)) for stream, mode in modes))
+            follower.start(*(stack.enter_context((folder / stream).open(mode)) for stream, mode in modes))
+        follower.go()
         events: list[Event] = []
         deadline, expired = time.monotonic() + timeout, False
-        for batch in tracer.batches(0.1):
+        for batch in follower.batches():
             events += batch
             if time.monotonic() > deadline and not expired:
                 expired = True
@@ -243,11 +237,13 @@ def main(arguments: Sequence[str]) -> None:
     with Connection(int(arguments[0])) as link, contextlib.suppress(EOFError, OSError):
         try:
             with choose(link.recv()) as tracer:
-                tracer.start()
+                follower = Follower(tracer)
+                follower.start()
+                follower.go()
                 link.send([])
                 events: list[Event] = []
                 stopped = False
-                for batch in tracer.batches(0.02):
+                for batch in follower.batches(0.02):
                     events += batch
                     if not stopped and link.poll():
                         stopped = True

@@ -91,14 +91,22 @@ class Distribution:
             yield f"  {interval:>{width}}  {count:>{digits}}  {bar}".rstrip()
             before = number
 
-    def _interval(self, number: int, shown: Callable[[float], str]) -> str:
+    def buckets(self) -> list[tuple[float, float, int]]:
+        """Return the bounds of each class, and how many values are in it."""
+        return [(*self._bounds(number), count) for number, count in sorted(self._classes.items())]
+
+    def _bounds(self, number: int) -> tuple[float, float]:
         if self._step:
-            return f"[{shown(number * self._step)}, {shown((number + 1) * self._step)})"
+            return number * self._step, (number + 1) * self._step
         if number == 0:
-            return f"[{shown(0)}, {shown(1)})"
+            return 0, 1
         low, high = (_decade_bound(abs(number) + each) if self._decimal else 2 ** (abs(number) + each)
                      for each in (-1, 0))  # fmt: skip
-        return f"[{shown(low)}, {shown(high)})" if number > 0 else f"(-{shown(high)}, -{shown(low)}]"
+        return (low, high) if number > 0 else (-high, -low)
+
+    def _interval(self, number: int, shown: Callable[[float], str]) -> str:
+        low, high = map(shown, self._bounds(number))
+        return f"[{low}, {high})" if number >= 0 or self._step else f"({low}, {high}]"
 
 
 def _shown(classes: Iterable[int]) -> Iterator[int]:

@@ -118,8 +118,8 @@ class By(Table):
             shown: list[tuple[str | None, Cell]] = [*self._sorted(number)[: self._top or None]]
             for key, cell in [*shown, (None, rest)] if rest.count else shown:
                 row = Row(heading, key, cell.count, self._keys.shown, self._of)
-                most = None if self._is_part else cell.most
-                found.append(row._replace(total=cell.total, most=most) if self._of else row)
+                least, most = (None, None) if self._is_part else (cell.least, cell.most)
+                found.append(row._replace(total=cell.total, least=least, most=most) if self._of else row)
         return found
 
     def _write_sum(self, number: int, heading: str, report: Report) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..filters import Filter
     from ..measures import Tables
     from ..model import Event, Report, Target, Totals
+    from . import Table
 
 # ending -> (module here, class, what it is)
 ENDINGS = {
@@ -219,44 +220,36 @@ def _makers(wishes: Wishes) -> list[tuple[str, Callable[[IO[str]], Output]]]:
     """Return the names of files ('' for standard output), with what makes the output to each. Raises UsageError."""
     check(wishes)
     texts = [name for name in wishes.files if PurePath(name).suffix in TEXT]
-    tables = _shown(wishes)
-    shown = tables or (_lines,)
-
-    def tables_for(stream: IO[str]) -> Callable[[], list[Output]]:
-        return lambda: [make(stream) for make in shown]
+    has_tables = bool(wishes.counting or wishes.histogram or wishes.tells_sums or wishes.latency)
 
     def text(stream: IO[str]) -> Output:
         if wishes.screen and stream.isatty():
-            return _made("top", "Top", stream, tables_for(stream), wishes.heading, alone=wishes.live)
+            return _made("top", "Top", stream, lambda: tables(wishes, stream), wishes.heading, alone=wishes.live)
         if wishes.every:
-            return _made("every", "EveryJson" if wishes.json else "Every", stream, tables_for(stream))
-        return All([make(stream) for make in shown])
+            name = "EveryJson" if wishes.json else "Every"
+            return _made("every", name, stream, lambda: tables(wishes, stream))
+        return All(tables(wishes, stream) if has_tables else [_made("lines", "Lines", stream)])
 
-    found = [("", text)] if not texts and (tables or not wishes.files) else []
+    found = [("", text)] if not texts and (has_tables or not wishes.files) else []
     return found + [(name, text if name in texts else _format(PurePath(name).suffix, wishes)) for name in wishes.files]
 
 
-def _shown(wishes: Wishes) -> tuple[Callable[[IO[str]], Output], ...]:
-    """Return what makes the tables that were asked for."""
-    found: list[Callable[[IO[str]], Output]] = []
+def tables(wishes: Wishes, stream: IO[str]) -> list[Table]:
+    """Return the tables that were asked for. Raises UsageError."""
+    found: list[Any] = []
     top = {"top": wishes.top} if wishes.top else {}
     if wishes.counting:
-        found.append(lambda stream: _made("count", "Count", stream, wishes.live, wishes.folded, wishes.top,
-                                          rates=wishes.every))  # fmt: skip
+        found.append(_made("count", "Count", stream, wishes.live, wishes.folded, wishes.top, rates=wishes.every))
     if wishes.histogram:
-        found.append(lambda stream: _made("histogram", "Histogram", stream, wishes.histogram, wishes.by, **top))
+        found.append(_made("histogram", "Histogram", stream, wishes.histogram, wishes.by, **top))
     if wishes.tells_sums:
-        found.append(lambda stream: _made("by", "By", stream, wishes.by, of=wishes.sum, **top))
+        found.append(_made("by", "By", stream, wishes.by, of=wishes.sum, **top))
     if wishes.latency:
         begin, end = wishes.latency
         alone = wishes.only_pairs
-        found.append(lambda stream: _made("latency", "Latency", stream, begin, end, wishes.key, by=wishes.by,
-                                          where=wishes.where if alone else None, alone=alone, **top))  # fmt: skip
-    return tuple(found)
-
-
-def _lines(stream: IO[str]) -> Output:
-    return _made("lines", "Lines", stream)
+        found.append(_made("latency", "Latency", stream, begin, end, wishes.key, by=wishes.by,
+                           where=wishes.where if alone else None, alone=alone, **top))  # fmt: skip
+    return found
 
 
 def _format(ending: str, wishes: Wishes) -> Callable[[IO[str]], Output]:

@@ -288,7 +288,7 @@ class Latency(Table):
             cell = one.seen.all
             quantiles = {f"p{100 * part:g}": one.quantile(part) for part in _QUANTILES}
             row = Row(heading, key, cell.count, self._keys.shown, "", cell.total, quantiles, cell.most)
-            found.append(row._replace(is_time=True))
+            found.append(row._replace(is_time=True, least=cell.least, buckets=one.seen.buckets()))
         return found
 
     def _write_slowest(self) -> None:

@@ -13,7 +13,8 @@ class Row(NamedTuple):
     """A row of the table `table`: the hits, or pairs, of a key (`by` is what its keys are, '' for a table of one row).
 
     `key` is None for all whose key came when the table was full. `total` and `least` to `most` are of the argument
-    `of`, or nanoseconds where `is_time`; None where it isn't known. `quantiles` are by names, such as p99.
+    `of`, or nanoseconds where `is_time`; None where it isn't known. `quantiles` are by names, such as p99;
+    `buckets` say how many values are in each class: (low, high, hits).
     """
 
     table: str
@@ -25,12 +26,15 @@ class Row(NamedTuple):
     quantiles: Mapping[str, float] = {}
     most: float | None = None
     is_time: bool = False
+    least: float | None = None
+    buckets: Sequence[tuple[float, float, int]] = ()
 
     def plus(self, other: Row) -> Row:
         """Return the row of these hits and of later ones, of which alone the quantiles are."""
         total = None if self.total is None or other.total is None else self.total + other.total
         most = None if self.most is None or other.most is None else max(self.most, other.most)
-        return other._replace(hits=self.hits + other.hits, total=total, most=most)
+        least = None if self.least is None or other.least is None else min(self.least, other.least)
+        return other._replace(hits=self.hits + other.hits, total=total, most=most, least=least)
 
     @property
     def mean(self) -> float | None:
@@ -40,7 +44,7 @@ class Row(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON has it; what isn't known, or is no number, is left out."""
         unit = "_ns" if self.is_time else ""
-        numbers = {"sum": self.total, "mean": self.mean, **self.quantiles, "max": self.most}
+        numbers = {"sum": self.total, "mean": self.mean, "min": self.least, **self.quantiles, "max": self.most}
         found: dict[str, Any] = {"table": self.table}
         if self.by:
             found |= {"by": self.by, "key": self.key}

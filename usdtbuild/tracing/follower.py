@@ -1,0 +1,209 @@
+"""A trace from its start to its end: hits that pass are handed to an output until it is enough.
+
+There is no other way to run a tracer: the command line, the Python interface and the pytest plugin use this one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from itertools import zip_longest
+from typing import IO, TYPE_CHECKING
+
+from ..errors import UsageError
+from .measures import since
+from .model import COUNT
+from .outputs import EVENTS
+from .outputs.choose import All, measures, needs
+from .selection import PROBE_RULE
+from .session import thread_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from .job import Job
+    from .measures import Tables
+    from .model import Event, Report, Totals
+    from .outputs import Output
+    from .outputs.choose import Wishes
+    from .sieve import Sieve
+    from .tracer import Reading, Tracer
+
+_QUICKLY = 4096  # hits that wait when the time is over, and are shown still: that takes 50 ms
+
+
+def planned(job: Job, wishes: Wishes, sieve: Sieve | None) -> tuple[Job, Wishes, Sieve | None]:
+    """Return what has to be done so that outputs get what they need, and no more. Raises UsageError.
+
+    Where nothing is said of what to trace, those probes are that are to be paired.
+    """
+    wanted = job.wanted
+    if wishes.latency and not (wanted.probes or wanted.functions or wanted.calls):
+        order = (*wanted.order, *((PROBE_RULE, one) for one in wishes.latency)) if wanted.order else ()
+        job = job._replace(wanted=wanted._replace(probes=wishes.latency, order=order))
+    where = sieve.filter if sieve is not None else None
+    if wishes.only_pairs:
+        wishes, sieve = wishes._replace(where=where), None
+    if needs(wishes) != EVENTS:
+        return job.adding_up(where, measures(wishes)), wishes, sieve
+    return job.passing(where if sieve is not None else None), wishes, sieve
+
+
+class Follower:
+    """Follows one trace: `start`, `go`, all `batches`, `finish`."""
+
+    def __init__(
+        self, tracer: Tracer, output: Output | None = None, sieve: Sieve | None = None, limit: int | None = None
+    ) -> None:
+        """Hits that pass the sieve go to the output. The trace ends after so many hits, or the time of its job."""
+        self.tracer, self.output, self.sieve, self.limit = tracer, output or All(), sieve, limit
+        self._names, self._intervals = _ThreadNames(here=not tracer.wish.remote), _Intervals(self)
+        self._known = 0
+
+    def start(self, *streams: IO[bytes]) -> None:
+        """Begin; the streams are `Tracer.start`'s. Raises UsdtError; UsageError where what is asked for makes no sense
+        with what is there: a program that was started only to be traced ends then, without having begun if it is held.
+        """
+        self.tracer.start(*streams)
+        self._announce(self.tracer.kill)
+
+    def go(self) -> None:
+        """Let a program begin that is held."""
+        self._until = time.monotonic() + self.tracer.wish.duration
+        self.tracer.go()
+
+    def batches(self, timeout: float = 0.05) -> Iterator[Sequence[Event]]:
+        """Yield hits that pass, when the output has had them, until it is enough.
+
+        Where hits are only counted, empty batches come. When the time is over files still get all that was seen, and
+        tables too. Of lines on a terminal nobody reads millions, so they end. Raises UsdtError.
+        """
+        tracer, seen, counts = self.tracer, 0, self.tracer.wish.what == COUNT
+        batches = tracer.batches(min(timeout, max(0.001, tracer.wish.duration)))
+        while True:
+            batch = next(batches, None)
+            if (reading := tracer.reading()) is not None:
+                self._intervals.tell(reading)
+            if batch is None:
+                return
+            self._names.learn(batch)
+            if len(tracer.targets) > self._known:
+                self._announce(tracer.terminate)
+            if self.sieve is not None:
+                batch = self.sieve.take(batch)
+            totals = self.totals()
+            if self.limit is not None:
+                batch = batch[: self.limit - seen]
+                seen = sum(totals.counts.values()) if counts else seen + len(batch)
+            if batch:
+                self.output.events(batch)
+            self.output.counts(totals)
+            yield batch
+            is_late, is_full = time.monotonic() >= self._until, self.limit is not None and seen >= self.limit
+            if is_late or is_full:
+                tracer.stop()
+                if (is_full and not counts) or (is_late and self.output.passing and tracer.waiting > _QUICKLY):
+                    tracer.skip()
+
+    def finish(self) -> Report:
+        """Finish the output; return how the trace was."""
+        tracer = self.tracer
+        self.output.counts(self.totals())
+        report = self.report()
+        if math.isfinite(tracer.wish.every):
+            self._intervals.show(report, tracer.tables)
+        self.output.tables(tracer.tables, tracer.passed)
+        self.output.finish(report)
+        return report
+
+    def report(self) -> Report:
+        """Return how the trace was, of a filter with the hits that have passed."""
+        report = self.tracer.report()
+        report = report._replace(threads={**report.threads, **self._names.known})
+        if self.sieve is None:
+            return report
+        refusals = (*report.refusals, *self.sieve.refused)
+        passed = self.sieve.counts(self.tracer.passed)
+        return report._replace(counts=passed, refusals=refusals, unfiltered=report.counts)
+
+    def totals(self) -> Totals:
+        """Return hits so far, of a filter those that have passed."""
+        totals = self.tracer.totals
+        if self.sieve is None:
+            return totals
+        return totals._replace(counts=dict(enumerate(self.sieve.counts(self.tracer.passed))))
+
+    def _announce(self, end: Callable[[], None]) -> None:
+        """Tell of the targets that there are; where that is refused, a program that was started is ended."""
+        try:
+            self._known = len(self.tracer.targets)
+            if self.sieve is not None:
+                self.sieve.start(self.tracer.targets)
+            self.output.start(self.tracer.targets)
+        except UsageError:
+            if self.tracer.wish.argv:
+                end()
+            raise
+
+
+class _Intervals:
+    """Tells an output of the hits between one reading and the next."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        self._before: Report | None = None
+        self._tables: Tables = {}
+
+    def tell(self, reading: Reading) -> None:
+        """Tell of what has come since the reading before."""
+        tracer, sieve = self._follower.tracer, self._follower.sieve
+        numbers = range(len(tracer.targets))
+        hits, lost = (tuple(found.get(number, 0) for number in numbers) for found in reading.totals)
+        report = tracer.report()._replace(counts=hits, lost=lost, ended=reading.time)
+        if sieve is not None:
+            report = report._replace(counts=sieve.counts(reading.passed), unfiltered=hits)
+        self.show(report, reading.tables)
+
+    def show(self, report: Report, tables: Tables) -> None:
+        """Tell of what has come since then, of hits and tables up to now."""
+        before, self._before = self._before or _nothing(report), report
+        passed = report._replace(
+            counts=_more(report.counts, before.counts), lost=_more(report.lost, before.lost),
+            unfiltered=_more(report.unfiltered, before.unfiltered),
+            started=before.ended,
+        )  # fmt: skip
+        self._follower.output.interval(passed, since(tables, self._tables))
+        self._tables = tables
+
+
+def _nothing(report: Report) -> Report:
+    """Return the report of a trace's beginning."""
+    return report._replace(counts=(), lost=(), unfiltered=(), ended=report.started)
+
+
+def _more(now: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:
+    """Return by how much counts have grown."""
+    return tuple(max(0, count - was) for count, was in zip_longest(now, before, fillvalue=0))
+
+
+class _ThreadNames:
+    """What threads are called, learned while they are there: at once, and ten times a second, since names change."""
+
+    def __init__(self, *, here: bool) -> None:
+        """`here`: they are threads of this machine."""
+        self._here = here
+        self.known: dict[int, str] = {}
+        self._again = 0.0
+
+    def learn(self, events: Sequence[Event]) -> None:
+        """Look at the threads of these hits."""
+        tids = {event.tid for event in events} if self._here else set()
+        now = time.monotonic()
+        if now < self._again:
+            tids.difference_update(self.known)
+        else:
+            self._again = now + 0.1
+        for tid in tids:
+            name = thread_name(tid)
+            if name:
+                self.known[tid] = name
