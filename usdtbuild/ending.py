@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import errno
-import io
 import os
 import sys
 
@@ -16,11 +15,13 @@ from .text import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import io
     import signal as _signal
     from collections.abc import Callable
     from types import FrameType
     from typing import Any, NoReturn
 else:
+    import _io as io  # every Python has loaded `_io` when it starts, but only those before 3.14 have `io`
     import _signal  # `signal` makes enums of the numbers, which takes 4 ms
 
 INTERRUPTED = 130

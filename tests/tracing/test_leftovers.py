@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -16,10 +17,12 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.tracing.maps import areas
+from usdtbuild.tracing.maps import PAGE, Area, areas
 from usdtbuild.tracing.model import RECORD, Target
+from usdtbuild.tracing.patch import journal
 from usdtbuild.tracing.patch.engine import PatchEngine
 from usdtbuild.tracing.patch.injection import NAME_IN_MAPS
+from usdtbuild.tracing.patch.leftovers import Ours
 from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.selection import Wanted, select
 from usdtbuild.tracing.tracees import Tracees, status_field
@@ -180,6 +183,19 @@ def test_a_site_of_a_single_nop_is_patched_again_by_each_trace(tmp_path: Path, r
         finally:
             process.kill()
     assert all(one == told[1] for one in told[2:]), told
+
+
+def test_pages_that_a_jump_leads_to_under_a_breakpoint_are_needed_with_it() -> None:
+    """Its mirror, and where it leads with a breakpoint in its third byte, are on pages of an earlier trace."""
+    site, journal_at = 0x7F0000001000, 0x7F1000000000
+    mirror, lead = (site + 5 + distance for distance in (0x1018E, 0x1CC8E))
+    files = {journal_at: 1, mirror & -PAGE: 2, lead & -PAGE: 2, site + 1000 * PAGE: 2}
+    mapped = [Area(at, at + PAGE, "rw-s" if at == journal_at else "r-xp", NAME_IN_MAPS, 0, files[at]) for at in files]
+    jump = bytes.fromhex("e98e010100")
+    for flags, needed in ((0, {journal_at, mirror & -PAGE}), (journal.NEAR << 1, {*files} - {site + 1000 * PAGE})):
+        entry = struct.pack("<QQ8s8sQ", site, mirror, b"\x90", jump, flags)
+        found = journal.Found(journal_at, 0, journal.Entries(entry), journal.Places(0, 0, 0, ()))
+        assert {area.start for area in Ours(mapped).of(found)} == needed
 
 
 def trace(pid: int, probes: tuple[str, ...]) -> None:

@@ -119,7 +119,7 @@ def _stretch(group: list[tuple[int, Spot]], memory: Memory) -> Stretch:
 
 def _flags(spot: Spot) -> int:
     kinds = {Load: journal.DISTANCE, Word: journal.WORD, Padded: journal.PADDED}
-    return journal.ARMED | kinds.get(type(spot.form), 0)
+    return journal.ARMED | kinds.get(type(spot.form), 0) | sum(journal.NEAR << index for index in spot.near)
 
 
 def _semaphore(address: int, value: int) -> journal.Entry:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...functions.entry import all_nops
 from ...functions.nops import machine_for, nop_at
 from ...machines.numbers import EM_X86_64
+from ...machines.x86_64 import INT3
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 JUMP, JUMP_SIZE = 0xE9, 5
 SHORT_JUMP, PADDED = 0xEB, 2  # and how many bytes of an entry it takes
@@ -115,6 +116,18 @@ def _free_behind(code: bytes) -> list[int]:
         return [1, 2, 3]
     behind = nop_length(code[1:])
     return [at for at in behind[1] if at < 4] if behind is not None and code[1] == 0x0F else []
+
+
+def leads_of(address: int, tail: bytes, near: Sequence[int]) -> tuple[int, ...]:
+    """Return where a site's jump leads when some of its bytes, or all, are somebody's breakpoints."""
+    found = []
+    for chosen in range(1, 1 << len(near)):
+        changed = bytearray(tail)
+        for number, index in enumerate(near):
+            if chosen >> number & 1:
+                changed[index] = INT3[0]
+        found.append(address + 5 + int.from_bytes(changed, "little", signed=True))
+    return tuple(found)
 
 
 def call_length(code: bytes) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...limits import JOURNAL_ENTRIES, JOURNAL_PARTS
 from ..model import NAME
+from .forms import JUMP_SIZE, leads_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ _HEADER = struct.Struct("<8sIIQQQII")
 _PART = struct.Struct("<QII")  # behind the entries
 _ENTRY = struct.Struct("<QQ8s8sQ")
 START = 64
-ARMED, SEMAPHORE, DISTANCE, WORD, PADDED = 1, 2, 4, 8, 16
+ARMED, SEMAPHORE, DISTANCE, WORD, PADDED, NEAR = 1, 2, 4, 8, 16, 32
 
 
 class Entry(NamedTuple):
@@ -35,7 +36,8 @@ class Entry(NamedTuple):
     `flags`: ARMED while it is in force; SEMAPHORE, where `before` and `after` are values of two bytes; DISTANCE, where
     they are distances of four bytes (`slots`), which only change while all threads stand; WORD, where
     they are one instruction of four bytes. PADDED, where they are two bytes at `address`, and behind them five at
-    `mirror`, which is the padding of a function's entry.
+    `mirror`, which is the padding of a function's entry. From NEAR on there is a bit for each of a jump's four last
+    bytes: with those as somebody's breakpoints it leads to memory of ours, too.
     """
 
     address: int
@@ -43,6 +45,13 @@ class Entry(NamedTuple):
     before: bytes
     after: bytes
     flags: int
+
+    def leads(self) -> tuple[int, ...]:
+        """Return where in our memory its jump leads, whatever breakpoints there are."""
+        if self.flags < NEAR:
+            return (self.mirror,)
+        near = [index for index in range(JUMP_SIZE - 1) if self.flags & NEAR << index]
+        return self.mirror, *leads_of(self.address, self.after[1:JUMP_SIZE], near)
 
 
 class Places(NamedTuple):

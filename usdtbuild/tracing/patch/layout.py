@@ -14,7 +14,7 @@ from ..model import COUNT, LIBRARIES, STRING, Refusal
 from ..predicates import BEGIN
 from . import code, tables
 from .evaluated import Action, asked
-from .forms import Form
+from .forms import Form, leads_of
 from .rings import SiteSpec, string_places
 from .slots import Load
 from .tables import Place
@@ -149,7 +149,7 @@ def _stub(
 
 def _lead(spot: Spot, stub: int, mirrors: Mirrors, old: dict[int, bytes]) -> None:
     """Let a spot's mirror lead to its stub; `old` gets what is to be written on pages of an earlier trace."""
-    for place in (spot.mirror, *mirrors.more.get(spot.site.address, ())):
+    for place in (spot.mirror, *leads_of(spot.site.address, spot.after[1:], spot.near)):
         lead = code.jump(place, stub)
         if mirrors.earlier.get(spot.site.address) == spot.mirror:
             old[place] = lead

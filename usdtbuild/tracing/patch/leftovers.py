@@ -13,6 +13,7 @@ import os
 import re
 import struct
 from bisect import bisect_right
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _MOST = 32 << 20  # bytes that are searched, for which the program stands still some milliseconds
 _WIDEST = 4 << 30  # of address space that may hold them
+_NEAR = 1 << 15  # jumps with further places where they lead, which take a while to compute
 _RED_ZONE = 128
 _BEHIND = journal.DISTANCE | journal.WORD
 _SAME = 24  # bits of the addresses that are searched for at once
@@ -47,7 +49,9 @@ def unused(
     over = [one for one in journals if not one.owner and not _in_force(one, memory)]
     if not over or any(_is_for(one, wanted) for one in over):
         return []
-    ours = _Ours(mapped)
+    if sum(entry.flags >= journal.NEAR for one in journals for entry in one.entries) > _NEAR:
+        return []
+    ours = Ours(mapped)
     goes = {one.address for one in over}
     needed = {area for one in journals if one.address not in goes for area in ours.of(one)}
     files = [[area for area in ours.of(one) if area not in needed] for one in over]
@@ -62,7 +66,7 @@ def unused(
     return list(dict.fromkeys(found))
 
 
-class _Ours:
+class Ours:
     """What is mapped by us in a process."""
 
     def __init__(self, mapped: Sequence[Area]) -> None:
@@ -75,7 +79,8 @@ class _Ours:
     def of(self, one: journal.Found) -> list[Area]:
         """Return what belongs to a journal: all of its own file, and code that it has from an earlier one. The journal
         is the start of its file, so it comes last."""
-        places = (one.address, *(address for address, _, _ in one.places.parts), *(e.mirror for e in one.entries))
+        parts = (address for address, _, _ in one.places.parts)
+        places = chain((one.address,), parts, chain.from_iterable(entry.leads() for entry in one.entries))
         found = {area for at in places if (area := self._at(at)) is not None}
         own = self._at(one.address)
         found.update(self._files[own.inode, own.device] if own is not None else ())

@@ -6,16 +6,25 @@ A site of a few bytes of NOPs can become a jump only to where the bytes behind i
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...machines.x86_64 import INT3
 from ..maps import PAGE, page_start
-from .forms import JUMP_SIZE, Form
+from .forms import JUMP_SIZE, Form, leads_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from ..maps import Room
+
+
+class Placed(NamedTuple):
+    """Where a site's mirror is, and the four bytes that lead there. `near` are those of them, by index, with which as
+    somebody's breakpoints the jump leads to places of ours, too."""
+
+    mirror: int
+    tail: bytes
+    near: tuple[int, ...]
 
 
 class Mirrors:
@@ -29,12 +38,11 @@ class Mirrors:
         `code` is where it has any."""
         self.room, self.earlier, self.kept, self.code = room, earlier, kept, code
         self.astray: dict[int, int] = {}  # where breakpoints may lead a jump, without a page of ours -> its mirror
-        self.more: dict[int, tuple[int, ...]] = {}  # by site, where its jump leads under somebody's breakpoints
         self.pages: dict[int, bytearray] = {}
         self.taken: set[int] = set()
         self._hint: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
 
-    def place(self, address: int, form: Form, near: Sequence[int] = ()) -> tuple[int, bytes] | None:
+    def place(self, address: int, form: Form, near: Sequence[int]) -> Placed | None:
         """Return where a site's mirror is to be, and the four bytes that lead there; None if there is no room.
 
         `near` are those of the four bytes, by index, that may become somebody's breakpoint while the jump is there.
@@ -43,25 +51,22 @@ class Mirrors:
         if old is not None:
             tail = struct.pack("<i", old - address - 5)
             same = all(tail[i] == form.tail[i] or i in form.free for i in range(4))
-            others = _others(address, tail, near)
+            others = leads_of(address, tail, near)
             # A journal may outlive the pages of another trace that its mirrors are on.
             if same and all(any(start <= one <= end - JUMP_SIZE for start, end in self.kept) for one in (old, *others)):
-                self.more[address] = others
-                return old, tail
+                return Placed(old, tail, tuple(near))
         kind = (form.tail, form.free)
         hint = self._hint.get(kind)
         if hint is not None and self._take(address, hint, near):
-            return address + 5 + int.from_bytes(hint, "little", signed=True), hint
+            return Placed(address + 5 + int.from_bytes(hint, "little", signed=True), hint, tuple(near))
         for near_heap in (False, True):
             for distance, tail in form.distances():
                 if self._take(address, tail, near, near_heap=near_heap):
                     self._hint[kind] = tail
-                    return address + 5 + distance, tail
+                    return Placed(address + 5 + distance, tail, tuple(near))
         return None
 
-    def place_for_any(
-        self, address: int, form: Form, near: Collection[int], behind: Collection[int]
-    ) -> tuple[int, bytes] | None:
+    def place_for_any(self, address: int, form: Form, near: Collection[int], behind: Collection[int]) -> Placed | None:
         """Return as `place`, for breakpoints at all of `behind` too, which nobody knows to be wanted.
 
         Where there is no memory for these, nothing may be there that can be executed: a thread that is led there
@@ -73,18 +78,18 @@ class Mirrors:
         placed = self.place(address, form, sorted(near))
         if placed is None:
             return None
-        own = [placed[0], *self.more[address]]
-        leads = {*_others(address, placed[1], sorted({*near, *behind}))}.difference(own)
+        own = [placed.mirror, *leads_of(address, placed.tail, placed.near)]
+        leads = {*leads_of(address, placed.tail, sorted({*near, *behind}))}.difference(own)
         taken = {byte for one in leads for byte in range(one, one + 5)}
         if not self.taken.isdisjoint(taken) or any(start <= one < end for start, end in self.code for one in leads):
             return None
         self.taken |= taken
-        self.astray.update({one & (1 << 64) - 1: placed[0] for one in leads})
+        self.astray.update({one & (1 << 64) - 1: placed.mirror for one in leads})
         return placed
 
     def _take(self, address: int, tail: bytes, near: Sequence[int], *, near_heap: bool = False) -> bool:
         """Take what the four bytes behind a site need, if it is free."""
-        others = _others(address, tail, near)
+        others = leads_of(address, tail, near)
         places = [address + 5 + int.from_bytes(tail, "little", signed=True), *others]
         bytes_ = [byte for place in places for byte in range(place, place + 5)]
         if len({*bytes_}) < len(bytes_) or not self.taken.isdisjoint(bytes_):
@@ -95,7 +100,6 @@ class Mirrors:
         ):
             return False
         self.taken.update(bytes_)
-        self.more[address] = others
         for page in pages - self.pages.keys():
             self.pages[page] = bytearray(INT3 * PAGE)
             self.room.take(page, page + PAGE)
@@ -105,15 +109,3 @@ class Mirrors:
         """Write into pages that were given out."""
         for offset, byte in enumerate(data):
             self.pages[page_start(mirror + offset)][(mirror + offset) % PAGE] = byte
-
-
-def _others(address: int, tail: bytes, near: Sequence[int]) -> tuple[int, ...]:
-    """Return where a site's jump leads when some of its bytes, or all, are somebody's breakpoints."""
-    found = []
-    for chosen in range(1, 1 << len(near)):
-        changed = bytearray(tail)
-        for number, index in enumerate(near):
-            if chosen >> number & 1:
-                changed[index] = INT3[0]
-        found.append(address + 5 + int.from_bytes(changed, "little", signed=True))
-    return tuple(found)

@@ -27,6 +27,7 @@ class Spot(NamedTuple):
     """A site that changes: from which bytes, to which, and where its mirror is if it becomes a jump, else 0.
 
     Of an entry that is `Padded` the mirror is its padding; the bytes are the entry's, and behind them the padding's.
+    `near` as in `mirrors.Placed`.
     """
 
     target: Target
@@ -35,6 +36,7 @@ class Spot(NamedTuple):
     before: bytes
     after: bytes
     mirror: int
+    near: tuple[int, ...] = ()
 
     @property
     def changed_at(self) -> int:

@@ -104,9 +104,9 @@ def find_spots(
             reason = reason or "there is no free memory where its bytes would make a jump lead"
             refusals.append(Refusal(target.title, reason, "", site.address))
             continue
-        after = bytes([JUMP]) + placed[1]
+        after = bytes([JUMP]) + placed.tail
         assert form is not None
-        spots.append(Spot(target, site, form, before[:JUMP_SIZE], after, placed[0]))
+        spots.append(Spot(target, site, form, before[:JUMP_SIZE], after, placed.mirror, placed.near))
     return _whole_functions(plan, spots, refusals)
 
 
