@@ -18,7 +18,7 @@ help:
 	@echo "make test-all       the same, with the slow tests and all machines (cross compilers are installed), and in bare Debians"
 	@echo "make test-distributions  make demo and make test in bare systems of Debian 12, 13 and testing (root, debootstrap)"
 	@echo "make test-machines  the other machines, whole: compilers and qemu are installed"
-	@echo "make test-projects  only the tests that build whole sample projects"
+	@echo "make test-projects  only the tests that build whole sample projects; as root, each README in a bare Debian, too"
 	@echo "make machines       run every machine's tests and write the table of docs/architectures.md"
 	@echo "make bench          measure what probes and builds cost (benchmarks/README.md)"
 	@echo "make fuzz           change files for FUZZ_SECONDS each way (600), and see that no reader or writer minds"

@@ -342,6 +342,42 @@ def debian(
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def fresh(debian: Any, inside: Any, run: Run, wheel: Path) -> Callable[[str, str], Path]:
+    """Make a fresh Debian with some packages and a user without rights: `fresh("page", "gcc libc6-dev")`.
+
+    pip takes usdtbuild, and what that and builds of Python projects need, from a folder instead of an index.
+    """
+    if os.uname().machine != "x86_64":
+        pytest.skip("the pages are for x86-64")
+
+    def make(name: str, packages: str) -> Path:
+        root: Path = debian(name)
+        inside(root, f"apt-get update && apt-get install -y {packages} && useradd -m reader")
+        python = inside(root, "python3 -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'").stdout.strip()
+        words = ["--only-binary=:all:", "--python-version", python, "--require-hashes", "--dest", root / "wheels"]
+        listed = ROOT / "tools/locked/wheelhouse.txt"
+        fetched = run(sys.executable, "-m", "pip", "download", "-q", *words, "-r", listed, code=None)
+        if fetched.returncode:
+            pytest.skip(f"pip got no wheels: {fetched.stderr.splitlines()[-1]}")
+        shutil.copy(wheel, root / "wheels")
+        (root / "etc/pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
+        return root
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def as_reader(inside: Any) -> Callable[[Path, str], str]:
+    """Run a script in a fresh Debian as its user, and return what it printed: `as_reader(root, "gcc --version")`."""
+
+    def do(root: Path, script: str) -> str:
+        (root / "page").write_text(script)
+        return str(inside(root, "exec runuser -u reader -- env HOME=/home/reader bash -e /page").stdout)
+
+    return do
+
+
 # --- compilers, linkers, tracers ------------------------------------------------------------------------------
 
 

@@ -168,29 +168,6 @@ def test_page_as_it_is_written(page: str, tmp_path: Path, run: Any, need: Any, e
         assert "<html" in (tmp_path / "hits.html").read_text()
 
 
-@pytest.fixture
-def fresh(debian: Any, inside: Any, run: Any, wheel: Path) -> Any:
-    """Make a fresh Debian with some packages and a user without rights: `fresh("page", "gcc libc6-dev")`.
-
-    pip takes usdtbuild, and what that needs, from a folder instead of an index.
-    """
-    if os.uname().machine != "x86_64":
-        pytest.skip("the page is for x86-64")
-
-    def make(name: str, packages: str) -> Path:
-        root: Path = debian(name)
-        inside(root, f"apt-get update && apt-get install -y {packages} && useradd -m reader")
-        python = inside(root, "python3 -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'").stdout.strip()
-        words = ["--only-binary=:all:", "--python-version", python, "--dest", root / "wheels", wheel]
-        fetched = run(sys.executable, "-m", "pip", "download", "-q", *words, code=None)
-        if fetched.returncode:
-            pytest.skip(f"pip got no wheels: {fetched.stderr.splitlines()[-1]}")
-        (root / "etc/pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
-        return root
-
-    return make
-
-
 def as_typed(page: list[Block]) -> str:
     """What a reader types, file by file and command by command, each after a line with the block's number."""
     script = "cd\nmkdir work\ncd work\n"
@@ -202,18 +179,14 @@ def as_typed(page: list[Block]) -> str:
     return script
 
 
-AS_READER = "exec runuser -u reader -- env HOME=/home/reader bash -e /page"
-
-
 @pytest.mark.slow
-def test_tutorial_in_a_fresh_debian(fresh: Any, inside: Any) -> None:
+def test_tutorial_in_a_fresh_debian(fresh: Any, as_reader: Any) -> None:
     """Word by word, by a user without rights, where nothing is installed but what the page names."""
     whole = [each for each in blocks("tutorial") if not each.why_not or "in a fresh Debian" in each.why_not]
     as_root, page = whole[0], whole[1:]
     assert as_root.text.startswith("apt-get install -y ")
     root = fresh("tutorial", as_root.text.partition("-y ")[2].strip())
-    (root / "page").write_text(as_typed(page))
-    said = inside(root, AS_READER).stdout
+    said = as_reader(root, as_typed(page))
     printed = dict(part.split("\n", 1) for part in said.split("=== ")[1:])
     for number, block in enumerate(page):
         if block.kind == "text":
@@ -222,7 +195,7 @@ def test_tutorial_in_a_fresh_debian(fresh: Any, inside: Any) -> None:
 
 
 @pytest.mark.slow
-def test_xmake_in_a_fresh_debian(fresh: Any, inside: Any) -> None:
+def test_xmake_in_a_fresh_debian(fresh: Any, as_reader: Any) -> None:
     """Its part of the page on other build systems, after usdtbuild was installed as the tutorial says."""
     root = fresh("xmake", "gcc g++ libc6-dev python3-venv xmake")
     install = next(each for each in blocks("tutorial") if "venv" in each.text and "pip install" in each.text)
@@ -231,8 +204,7 @@ def test_xmake_in_a_fresh_debian(fresh: Any, inside: Any) -> None:
         for each in blocks("other-builds")
         if each.file in ("app.d", "main.c", "xmake.lua") or "xmake" in each.why_not
     ]
-    (root / "page").write_text(as_typed([install, *page]))
-    assert "2 probes, 2 sites: nothing found" in inside(root, AS_READER).stdout
+    assert "2 probes, 2 sites: nothing found" in as_reader(root, as_typed([install, *page]))
 
 
 def follow(expected: str, printed: str) -> None:

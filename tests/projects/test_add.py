@@ -393,7 +393,7 @@ WRONG: dict[str, tuple[dict[str, str], list[str], int, str]] = {
         {"Makefile": "all:\n"}, ["--for", "cmake"], 1, "has no CMakeLists.txt, so --for cmake can't build it",
     ),
     "two build systems": (
-        {"CMakeLists.txt": "", "meson.build": ""}, [], 1, "is built by cmake and meson; choose one with --for cmake",
+        {"CMakeLists.txt": "", "meson.build": ""}, [], 1, "can be built by cmake or meson; choose one with --for cmake",
     ),
     "headers only": (
         {"CMakeLists.txt": C + "add_library(x INTERFACE)\n"}, [], 1, "of its own (a library of headers only, or a",
@@ -447,7 +447,31 @@ def test_a_build_that_fails_is_shown_and_changes_nothing(name: str, tmp_path: Pa
     done = usdtbuild("add", "--write", source, code=1)
     assert f"{command} in a copy of the project, and said:\n" in done.stderr
     assert said in done.stderr
+    unchanged = "fails like this without a probe, and nothing is changed. Install what it lacks, or give the options"
+    assert (unchanged in done.stderr) == (name != "a build that takes no other folder")
     assert snapshot(source) == files
+
+
+@pytest.mark.parametrize(
+    ("absent", "said"),
+    [
+        ("libtoolize", "Install libtoolize (libtool), or give the options that you build it with"),
+        ("autoreconf", "autoreconf: can't be run: no such file or directory; install it (Debian: autoconf)"),
+    ],
+)
+def test_a_tool_that_is_not_installed_is_named(
+    absent: str, said: str, tmp_path: Path, usdtbuild: Any, need: Any
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    need("autoreconf")
+    for program in Path("/usr/bin").iterdir():
+        if program.name != absent:
+            (programs / program.name).symlink_to(program)
+    configure = "AC_INIT([clock],[1.0])\nAM_INIT_AUTOMAKE([foreign])\nAC_PROG_CC\nLT_INIT\nAC_OUTPUT\n"
+    source = write(tmp_path / "clock", {"configure.ac": configure, "main.c": MAIN})
+    done = usdtbuild("add", source, code=1, env={"PATH": str(programs)})
+    assert said in done.stderr
 
 
 @pytest.mark.parametrize("committed", [True, pytest.param(False, marks=pytest.mark.slow)])

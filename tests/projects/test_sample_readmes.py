@@ -1,6 +1,7 @@
 """Each sample's README, followed by a user: its commands run in order, in a clean copy and a clean environment.
 
-Left out are the lines with bpftrace, which need root, and wait until they are interrupted.
+The slow tests do the same in a fresh Debian, where nothing is installed but what the list of samples names. Left out
+are the lines with bpftrace, which need root, and wait until they are interrupted.
 """
 
 from __future__ import annotations
@@ -43,11 +44,20 @@ SHOWN = {
 }
 
 
-def commands(name: str) -> str:
-    """The blocks of commands of a README, as one script."""
-    text = (SAMPLES / name / "README.md").read_text()
-    blocks = map(textwrap.dedent, re.findall(r"(?:^    .*\n)+", text, re.MULTILINE))
-    return "".join(block for block in blocks if "bpftrace" not in block)
+# A server needs a moment; who types is slow enough. What runs in the background ends with the script.
+PREPARED = """set -e
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+curl() { command curl -sS --retry 20 --retry-connrefused --retry-delay 1 "$@"; }
+"""
+
+
+def commands(path: Path) -> str:
+    """The blocks of commands of a README, as one script; a server's port is a free one."""
+    blocks = map(textwrap.dedent, re.findall(r"(?:^    .*\n)+", path.read_text(), re.MULTILINE))
+    with socket.create_server(("", 0)) as free:
+        port = free.getsockname()[1]
+    script = "".join(block for block in blocks if "bpftrace" not in block)
+    return PREPARED + script.replace("8080", str(port))
 
 
 def test_every_sample_is_here_and_in_the_list() -> None:
@@ -69,21 +79,16 @@ def user(tmp_path: Path, make_python: Any, once: Any, run: Any) -> Any:
 
     folder = once("python-of-a-user", fill)
     _, environment = make_python(folder=folder)
-    (tmp_path / "bin").mkdir()
-    curl = tmp_path / "bin/curl"  # a server needs a moment; who types is slow enough
-    curl.write_text(f'#!/bin/sh\nexec {shutil.which("curl")} -sS --retry 20 --retry-connrefused --retry-delay 1 "$@"\n')
-    curl.chmod(0o755)
     variables = {
         **{name: value for name, value in environment.items() if name.startswith("PIP_")},
         "HOME": str(tmp_path),
-        "PATH": f"{tmp_path}/bin:{folder}/bin:{os.environ['PATH']}",
+        "PATH": f"{folder}/bin:{os.environ['PATH']}",
         "LC_ALL": "C.UTF-8",
         "DEBUGINFOD_URLS": "",
     }
 
     def do(where: Path, script: str) -> str:
-        whole = f"set -e\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{script}"
-        return str(run("bash", "-c", whole, cwd=where, env=variables).stdout)
+        return str(run("bash", "-c", script, cwd=where, env=variables).stdout)
 
     return do
 
@@ -99,9 +104,27 @@ def test_readme_as_it_is_written(name: str, tmp_path: Path, user: Any, need: Any
     if name == "probes-in-googletest" and not Path("/usr/include/gtest/gtest.h").exists():
         pytest.skip("GoogleTest is not installed")
     folder = Path(shutil.copytree(SAMPLES / name, tmp_path / name, ignore=shutil.ignore_patterns("build", "installed")))
-    with socket.create_server(("", 0)) as free:
-        port = free.getsockname()[1]
-    said = user(folder, commands(name).replace("8080", str(port)))
+    said = user(folder, commands(folder / "README.md"))
+    assert re.search(SHOWN[name], said), said
+
+
+@pytest.fixture(scope="module")
+def system(fresh: Any) -> Path:
+    """A fresh Debian with the packages that the list of samples names."""
+    packages = re.search(r"^    apt-get install -y (.+)$", (SAMPLES / "README.md").read_text(), re.MULTILINE)
+    assert packages
+    root: Path = fresh("samples", packages[1])
+    return root
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHOWN)
+def test_readme_in_a_fresh_debian(name: str, system: Path, inside: Any, as_reader: Any) -> None:
+    folder = f"/home/reader/{name}"
+    shutil.copytree(SAMPLES / name, system / folder[1:], ignore=shutil.ignore_patterns("build", "installed"))
+    inside(system, f"chown -R reader {folder}")
+    install = "python3 -m venv ~/environment && . ~/environment/bin/activate && python3 -m pip -q install usdtbuild"
+    said = as_reader(system, f"{install}\ncd {folder}\n{commands(SAMPLES / name / 'README.md')}")
     assert re.search(SHOWN[name], said), said
 
 
@@ -112,4 +135,4 @@ def test_the_workflow_does_what_it_says(tmp_path: Path, user: Any, need: Any) ->
     steps = yaml.safe_load((folder / ".github/workflows/build.yml").read_text())["jobs"]["build"]["steps"]
     (ours,) = [step for step in steps if "usdtbuild@" in step.get("uses", "")]
     assert set(ours["with"]) <= set(yaml.safe_load((ROOT / "action.yml").read_text())["inputs"])
-    assert "counter:" in user(folder, "\n".join(step["run"] for step in steps if "run" in step))
+    assert "counter:" in user(folder, "set -e\n" + "\n".join(step["run"] for step in steps if "run" in step))

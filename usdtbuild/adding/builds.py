@@ -40,6 +40,8 @@ _FILES = {
     "make": ("GNUmakefile", "makefile", "Makefile"),
 }
 _LAST_LINES = 15
+_OPTIONS = {"cmake": "-DBUILD_SHARED_LIBS=ON", "meson": "-Dtests=false", "autotools": "--without-zlib"}
+_PACKAGES = {"autoreconf": "autoconf", "aclocal": "automake", "libtoolize": "libtool"}  # Debian's, for programs
 # Words that stand before a program which a build runs, and the program; where an option has it behind `--`.
 _RUN = re.compile(r"(?:^(?:\[\d+/\d+\])?|[;&|(]|\s--\s)\s*(?:\w+=\S*\s+)*([^\s;&|()<>'\"]*/[^\s;&|()<>'\"]+)")
 
@@ -50,6 +52,15 @@ class BuildError(UsdtError):
     def __init__(self, command: Sequence[str], code: int, said: Sequence[str]) -> None:
         lines = "".join(f"\n    {shown(line)}" for line in said)
         super().__init__(f"{shown(' '.join(command))}: ended with {code} in a copy of the project, and said:{lines}")
+
+    def without_probe(self, kind: str) -> UsdtError:
+        """Return the error for a project that fails as it is: with what to do about it."""
+        absent = re.search(r'Can\'t exec "(\w+)"', str(self))
+        lacks = f"{absent[1]} ({_PACKAGES.get(absent[1], 'not installed')})" if absent else "what it lacks"
+        return UsdtError(
+            f"{self}\nThe project fails like this without a probe, and nothing is changed. Install {lacks}, or give the"
+            f" options that you build it with, such as --option {_OPTIONS.get(kind, 'NAME=VALUE')}."
+        )
 
 
 def find_kind(root: Path, wanted: str | None = None) -> str:
@@ -72,7 +83,7 @@ def find_kind(root: Path, wanted: str | None = None) -> str:
     if found[-1] == "make" and found[0] in ("setuptools", "autotools"):
         found.pop()  # which calls the other, or is made by it
     if len(found) > 1:
-        raise InputError(str(root), f"is built by {' and '.join(found)}", f"choose one with --for {found[0]}")
+        raise InputError(str(root), f"can be built by {' or '.join(found)}", f"choose one with --for {found[0]}")
     return found[0]
 
 
@@ -271,4 +282,5 @@ def command_name(process: subprocess.Popen[bytes]) -> str:
 
 
 def _not_run(program: str, error: OSError) -> InputError:
-    return InputError(program, f"can't be run: {(error.strerror or str(error)).lower()}", "install it")
+    cure = f"install it (Debian: {_PACKAGES.get(program, program)})"
+    return InputError(program, f"can't be run: {(error.strerror or str(error)).lower()}", cure)

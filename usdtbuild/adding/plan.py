@@ -71,7 +71,7 @@ class ProbePlan(NamedTuple):
 
 
 def plan(root: Path, kind: str, wish: Wish, tick: Tick) -> ProbePlan:
-    """Return what gives the project a first probe. Raises InputError, UsageError, and BuildError."""
+    """Return what gives the project a first probe. Raises UsdtError where that can't be had."""
     files = project_files(root)
     for path in files:
         if path.endswith(".d") and (root / path).is_file() and _IS_PROVIDER.search(ProjectFiles(root).text(path)):
@@ -81,8 +81,11 @@ def plan(root: Path, kind: str, wish: Wish, tick: Tick) -> ProbePlan:
         copied = scratch / "copy" / (root.resolve().name or "project")
         copy(root, files, copied)
         build = Build(kind, copied, scratch, wish.options, tick)
-        build.configure()
-        build.build()
+        try:
+            build.configure()
+            build.build()
+        except BuildError as error:
+            raise error.without_probe(kind) from None
         return _Search(root, build, wish, files).run()
 
 
