@@ -27,7 +27,7 @@ from .patch import engine as patch
 from .patch.evaluated import asked
 from .patch.rings import FIRST
 from .plan import Plan
-from .predicates import NotHereError, side_of
+from .predicates import BEGIN, END, NotHereError, side_of
 from .selection import select
 from .tracer import TRACERS, Ability
 from .trap.breakpoints import Breakpoints
@@ -186,7 +186,7 @@ class Arming:
 
     def tables(self) -> Tables:
         """Return what was added up of hits where they happened."""
-        found: Tables = {}
+        found = self.kernel.tables() if self.kernel is not None else {}
         for one in self._engines:
             added(found, one.tables())
         return found
@@ -310,12 +310,18 @@ class Arming:
         reason = "" if pairs != 0 else "so are those before"
         if not all(self._is_evaluated_in_place(target, plan) for target in sided):
             reason = "arguments are"
-        reason = reason or patch.why_not(process.pid, sided[0].module.machine)
-        if not reason:
-            refused, reason = self._patch(process, plan._replace(pairs=pairs or 0), ())
-            self.tell_refusals(refused)
-        layout = process.engines[-1].layout if process.engines and not reason else None
-        process.pairs = 0 if reason else pairs or (layout.pairs if layout is not None else 0)
+        if Ability.KERNEL in self._can:
+            reason = reason or ("what one bpftrace keeps no other sees" if pairs is not None else _lacks_side(plan))
+            if not reason:
+                self._watch(process, plan)
+            process.pairs = 0 if reason else 1
+        else:
+            reason = reason or patch.why_not(process.pid, sided[0].module.machine)
+            if not reason:
+                refused, reason = self._patch(process, plan._replace(pairs=pairs or 0), ())
+                self.tell_refusals(refused)
+            layout = process.engines[-1].layout if process.engines and not reason else None
+            process.pairs = 0 if reason else pairs or (layout.pairs if layout is not None else 0)
         if reason:
             if pairs:
                 text = "warning: some begins and ends are in different files, and can't be paired"
@@ -331,9 +337,7 @@ class Arming:
         try:
             if plan.where is not None and not any(side_of(measure, target) for measure in plan.measures):
                 plan.where.compile(target)
-            found = [(asked(plan, target, site.operands)[1], site.operands) for site in target.sites]
-            if len({tuple(one.signs(operands) for one in tallies) for tallies, operands in found}) > 1:
-                raise NotHereError("an argument is signed at some places only")
+            (_check_for_kernel if Ability.KERNEL in self._can else _check)(plan, target)
         except NotHereError as error:
             self.owner.tell(job.Noted(f"{target.title}: arguments are evaluated after the hit: {error}"))
             return False
@@ -359,7 +363,7 @@ class Arming:
             again = {target.number for target in jumps}
             left = [*trapped, *(one for one in left if one[0].number in again and one[1].address in reasons)]
         if Ability.KERNEL in self._can:
-            self._watch(process, targets)
+            self._watch(process, plan)
         elif Ability.STOPS in self._can:
             wanted = left
             left = self._trap(process, plan, left, reasons)
@@ -368,14 +372,14 @@ class Arming:
                 self._fallen_back.update(reasons[address].reason for address in armed & set(reasons))
         self.tell_refusals([_of(target, reasons[s.address]) for target, s in left if s.address in reasons])
 
-    def _watch(self, process: Process, targets: Sequence[Target]) -> None:
+    def _watch(self, process: Process, plan: Plan) -> None:
         """Let bpftrace watch what it doesn't yet."""
         if self.kernel is None:
             from .others.bpftrace import Kernel
 
             self.kernel = Kernel(self.wish, self.tracees.processes, self.owner.main)
         self._used.add(self.kernel.name)
-        self.tell_refusals(self.kernel.arm(process.pid, targets))
+        self.tell_refusals(self.kernel.arm(process.pid, plan))
 
     def _patch(self, process: Process, plan: Plan, others: Collection[int]) -> tuple[list[Refusal], str]:
         """Let the patch engine arm; return what it refuses, and the reason if it refuses everything.
@@ -450,6 +454,26 @@ class Arming:
         self._told.update(new)
         if new:
             self.owner.tell(job.Refused(new))
+
+
+def _check(plan: Plan, target: Target) -> None:
+    """Raise NotHereError if stubs can't evaluate what a plan asks of a target."""
+    found = [(asked(plan, target, site.operands)[1], site.operands) for site in target.sites]
+    if len({tuple(one.signs(operands) for one in tallies) for tallies, operands in found}) > 1:
+        raise NotHereError("an argument is signed at some places only")
+
+
+def _check_for_kernel(plan: Plan, target: Target) -> None:
+    """Raise NotHereError if bpftrace can't."""
+    from .others.program import check
+
+    check(plan, target)
+
+
+def _lacks_side(plan: Plan) -> str:
+    """Return what is lacking if a plan's targets are only begins of pairs, or only ends."""
+    sides = {side_of(measure, one) for one in plan.targets for measure in plan.measures}
+    return next((f"there is no {side} here" for side in (BEGIN, END) if side not in sides), "")
 
 
 def _of(target: Target, refusal: Refusal) -> Refusal:

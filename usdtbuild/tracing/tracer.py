@@ -213,7 +213,7 @@ TRACERS: dict[str, Engine] = {
                      "remote.counting", hidden=True),
     "remote": Engine("remote.session", "Remote", _HERE & ~Ability.START & ~Ability.ATTACH | _ELSEWHERE,
                      "remote.session", "counting through its gdb stub, which hangs when the program starts threads"),
-    "bpftrace": Engine("session", "Session", _ONLY_PROBES | Ability.KERNEL, "others.watching",
+    "bpftrace": Engine("session", "Session", _ONLY_PROBES | Ability.KERNEL | Ability.EVALUATE, "others.watching",
                        "arguments are read as far as it can", worker=True),
     "gdb": Engine("others.gdb", "Gdb", _ONLY_PROBES, "others.gdb", "each hit stops the program for a millisecond"),
 }  # fmt: skip

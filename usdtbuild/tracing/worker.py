@@ -352,7 +352,10 @@ class Worker:
 
 
 def _can_be(tables: Tables, processes: Processes, since: int) -> bool:
-    """Return whether tables can be what hits have added up to since a time: the program can write there, too."""
+    """Return whether tables can be what hits have added up to since a time: the program can write there, too, if they
+    aren't the kernel's."""
+    if processes.arming.kernel is not None:
+        return True
     in_part = len(processes.names) + (os.cpu_count() or 1)  # threads that may have ended, or be, amid a hit
     hits, _ = processes.arming.totals()
     return fits(tables, hits, in_part, time.monotonic_ns() - since)

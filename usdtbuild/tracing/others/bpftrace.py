@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING
 from ...errors import InputError
 from ...inspection.process import mapped_files, open_mapped
 from ..errors import TracerError
+from ..measures import added
 from ..model import COUNT, MISSING, STRING, Event, Refusal, Totals
 from . import names, watching
+from .program import KEYS, Program, expressions, string_length
 from .texts import Texts
 from .values import number
 
@@ -30,13 +32,14 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
     from ..job import Job
+    from ..measures import Tables
     from ..model import Target, Value
+    from ..plan import Plan
 
 _PATIENCE = 60.0  # seconds; attaching to a hundred probes takes one
 _DRAIN = 5.0  # seconds for the last hits to come
 _QUIET = 2_000_000_000  # nanoseconds after which a processor that says nothing is taken for one that is switched off
 _PIPE = 1 << 20
-_KEYS = "16384"
 _MOST_MISSING = 20  # for each of them bpftrace is started again
 
 
@@ -51,21 +54,22 @@ class _NotAttachedError(TracerError):
 class Watcher:
     """One bpftrace, and what it has said."""
 
-    def __init__(self, targets: Sequence[Target], files: Sequence[int], wish: Job, only: int) -> None:
+    def __init__(self, plan: Plan, targets: Sequence[Target], files: Sequence[int], every: float, only: int) -> None:
         """Start it, and wait until all probes are in place. Raises TracerError.
 
-        `files` are descriptors of the targets' files, which it closes; `only` is as in `watching.script`.
+        `files` are descriptors of the targets' files, which it closes; `every` and `only` are as in `Program.text`.
         """
-        self.targets = targets
+        self.targets, self.program = targets, Program(plan, targets)
         self.hits: list[str] = []
         self.separator = "\x1f" + secrets.token_hex(8)  # nobody can know it, and put it into a string
-        self.counts: dict[tuple[int, int], int] = {}  # by index and process
+        self.maps: dict[str, dict[str, int]] = {}
+        self._coming: dict[str, dict[str, int]] = {}
         self.dropped = 0
         self._heard: dict[int, int] = {}  # processor -> time up to which all its hits are here
-        self._counted_at = 0  # the time of the last word that counts follow, and of the last counts
+        self._counted_at = 0  # the time of the last word that maps follow, and of the last maps
         self.counted = 0
         self._rest = b""
-        self._what = wish.what
+        self._what = plan.what
         self._folder = tempfile.TemporaryDirectory(prefix="usdtbuild-")
         folder = Path(self._folder.name)
         # bpftrace's language has no way to write every path, and some files have none, or not the one they had.
@@ -74,15 +78,16 @@ class Watcher:
             path.symlink_to(f"/proc/{os.getpid()}/fd/{file}")
         self._files = list(paths)
         self._errors = folder / "errors"
-        self.longest = watching.string_length(targets, wish.string_size) - 1  # without the NUL
+        self.longest = string_length(targets, plan.string_size) - 1  # without the NUL
         length = str(self.longest + 1)
-        pages = max(64, wish.buffer_size // 8 // 4096)  # for each processor, in memory that can't be swapped
+        pages = max(64, plan.buffer_size // 8 // 4096)  # for each processor, in memory that can't be swapped
         settings = {
-            "BPFTRACE_STRLEN": length, "BPFTRACE_MAX_STRLEN": length, "BPFTRACE_MAP_KEYS_MAX": _KEYS,
+            "BPFTRACE_STRLEN": length, "BPFTRACE_MAX_STRLEN": length, "BPFTRACE_MAP_KEYS_MAX": str(KEYS),
             "BPFTRACE_PERF_RB_PAGES": str(1 << pages.bit_length() - 1), "BPFTRACE_MAX_PROBES": "65536",
         }  # fmt: skip
-        script = watching.script([paths[file] for file in files], targets, wish.what, only, self.separator)
-        (folder / "script").write_text(script, encoding="utf-8")
+        probes = [watching.attached(paths[file], target) for file, target in zip(files, targets)]
+        script = self.program.text(probes, only, self.separator, every)
+        (folder / "script").write_text("\n".join([*watching.settings(), script]), encoding="utf-8")
         words = [watching.find() or "bpftrace", "-f", "json", "-B", "none", str(folder / "script")]
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
@@ -93,10 +98,10 @@ class Watcher:
         os.set_blocking(self._output, False)
         with contextlib.suppress(OSError):
             fcntl.fcntl(self._output, 1031, _PIPE)  # F_SETPIPE_SZ, <linux/fcntl.h>
-        named = [(watching.attached(paths[file], target), target) for file, target in zip(files, targets)]
+        named = list(zip(probes, targets))
         deadline = time.monotonic() + _PATIENCE
         try:
-            while not self._counted_at:
+            while not self.counted:
                 if time.monotonic() > deadline:
                     raise TracerError(f"bpftrace took too long: {self._said()}")
                 self._listen()
@@ -144,16 +149,12 @@ class Watcher:
             word, *numbers = data.split()
             if word == "t":
                 self._heard[int(numbers[0])] = int(numbers[1])
-            else:
-                if not self.counts and not self.dropped:  # of counts that there aren't yet bpftrace says nothing
-                    self.counted = max(self.counted, self._counted_at)
+            elif word == "m":
                 self._counted_at = int(numbers[0])
+            elif word == "e":
+                self.maps, self._coming, self.counted = self._coming, {}, self._counted_at
         elif kind == "map":
-            self.counts = {}
-            for key, count in data.get("@c", {}).items():
-                index, _, pid = key.partition(",")
-                self.counts[int(index), int(pid)] = count
-            self.counted = self._counted_at
+            self._coming.update(data)
         elif kind == "lost_events":
             self.dropped += int(data["events"])
 
@@ -203,12 +204,13 @@ class Kernel:
         self._texts = Texts(wish.string_size)
         self._recorded: dict[int, int] = {}
         self._until = 1 << 63
-        self._totals: Totals | None = None
+        self._totals: Totals | None = None  # once it is over
+        self._tables: Tables = {}
 
-    def arm(self, pid: int, targets: Sequence[Target]) -> list[Refusal]:
+    def arm(self, pid: int, plan: Plan) -> list[Refusal]:
         """Watch what isn't watched yet of a process; return what can't be. Raises TracerError."""
         self._texts.learn(pid)
-        new = [one for one in targets if one.number not in self._watched]
+        new = [one for one in plan.targets if one.number not in self._watched]
         self._watched.update(one.number for one in new)
         refusals = [Refusal(one.title, why) for one in new if (why := names.why_not(f"{one.provider}:{one.name}"))]
         new = [one for one in new if not names.why_not(f"{one.provider}:{one.name}")]
@@ -221,19 +223,20 @@ class Kernel:
                 except (InputError, OSError) as error:
                     refusals.append(Refusal(file.path, str(error)))
         try:
-            missing = self._watch([one for one in new if one.module.path in opened], opened)
+            missing = self._watch(plan, [one for one in new if one.module.path in opened], opened)
         finally:
             for file_ in opened.values():
                 os.close(file_)
         return refusals + [Refusal(one.title, "the kernel lets bpftrace attach nothing there") for one in missing]
 
-    def _watch(self, targets: list[Target], opened: Mapping[str, int]) -> list[Target]:
+    def _watch(self, plan: Plan, targets: list[Target], opened: Mapping[str, int]) -> list[Target]:
         """Start a bpftrace for targets in open files; return those that it can't attach. Raises TracerError."""
         missing: list[Target] = []
         while targets:
             files = {path: os.dup(opened[path]) for path in {one.module.path for one in targets}}
             try:
-                watcher = Watcher(targets, [files[one.module.path] for one in targets], self._wish, self._only)
+                descriptors = [files[one.module.path] for one in targets]
+                watcher = Watcher(plan, targets, descriptors, self._wish.every, self._only)
             except _NotAttachedError as error:
                 missing.append(error.target)
                 if len(missing) > _MOST_MISSING:
@@ -266,7 +269,7 @@ class Kernel:
         target = watcher.targets[index]
         values: list[Value] = []
         for text, argument, bits, *operands in zip(
-            watching.expressions(target), target.arguments, raw, *(site.operands for site in target.sites)
+            expressions(target), target.arguments, raw, *(site.operands for site in target.sites)
         ):
             if not text:
                 values.append(MISSING)
@@ -281,19 +284,23 @@ class Kernel:
         """Return hits so far, and those of them that came too fast for bpftrace, by target."""
         if self._totals is not None:
             return self._totals
-        counts: dict[int, int] = {}
+        counts, lost = Totals({}, {})
         for one in self._watchers:
-            for (index, pid), count in one.counts.items():
-                if pid in self._processes:
-                    number_ = one.targets[index].number
-                    counts[number_] = counts.get(number_, 0) + count
-        if self._wish.what == COUNT:
-            return Totals(counts, {})
-        # The kernel counts at another moment than it prints, so only what is known to be lost is called that.
-        lost = {}
-        if any(one.dropped for one in self._watchers):
-            lost = {key: max(0, count - self._recorded.get(key, 0)) for key, count in counts.items()}
-        return Totals({}, lost)
+            found = one.program.hits(one.maps, self._processes)
+            if one.program.plan.what == COUNT:
+                counts.update(found)
+            elif one.dropped:
+                # The kernel counts at another moment than it prints, so only what is known to be lost is called that.
+                lost.update({key: max(0, count - self._recorded.get(key, 0)) for key, count in found.items()})
+        return Totals(counts, lost)
+
+    def tables(self) -> Tables:
+        """Return what hits have added up to so far."""
+        if self._totals is None:
+            self._tables = {}
+            for one in self._watchers:
+                added(self._tables, one.program.tables(one.maps, self._processes))
+        return self._tables
 
     def finish(self, until: int) -> list[Event]:
         """End the trace with what was hit up to a time, CLOCK_MONOTONIC in ns; return what wasn't taken yet."""
@@ -302,7 +309,7 @@ class Kernel:
             for one in self._watchers:
                 one.drain(until)
             events, _ = self.take()
-            self._totals = self.totals()
+            self._totals, _ = self.totals(), self.tables()
             return events
         finally:
             self.close()

@@ -53,8 +53,8 @@ class Distribution:
         """Take those of another of the same kind."""
         self.take(other.all, other._fine)
 
-    def quantile(self, part: float) -> int:
-        """Return what so many of the values don't exceed: within 6 %, or within a step."""
+    def quantile(self, part: float) -> float:
+        """Return what so many of the values don't exceed: within 6 %, or within a step; an integer, or NaN."""
         wanted, seen = part * sum(self._fine.values()), 0
         for number in sorted(self._fine):
             seen += self._fine[number]
@@ -63,7 +63,7 @@ class Distribution:
                 middle = 2 * low * high // (low + high or 1)  # as far from both in proportion
                 found = (2 * number + 1) * self._step // 2 if self._step else middle if number >= 0 else -middle
                 return int(min(max(found, self.all.least), self.all.most))
-        return int(self.all.most)
+        return self.all.most if math.isnan(self.all.most) else int(self.all.most)
 
     @property
     def _classes(self) -> Counter[int]:
@@ -134,12 +134,12 @@ _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
 
 
 def duration(nanoseconds: float) -> str:
-    """Return a time with three digits that count: `999 ns`, `1.23 us`, `45.6 ms`, `789 s`."""
+    """Return a time with three digits that count: `999 ns`, `1.23 us`, `45.6 ms`, `789 s`; `?` for NaN."""
     for size, unit in _UNITS:
         if nanoseconds >= size * 0.9995:
             value = nanoseconds / size
             return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
-    return f"{nanoseconds:.0f} ns"
+    return "?" if math.isnan(nanoseconds) else f"{nanoseconds:.0f} ns"
 
 
 def round_duration(nanoseconds: float) -> str:

@@ -9,7 +9,7 @@ from ..measures import Cell, Measure
 from ..model import STRING
 from . import KEYS, Table
 from .keys import Keys, find_argument, lost_too, number_of
-from .rows import Row, aligned
+from .rows import Row, aligned, number_text
 from .values import argument_names, title, value_text
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class By(Table):
     def _write_sum(self, number: int, heading: str, report: Report) -> None:
         (cell,) = self._seen[number].values()
         lost = lost_too(report, [number])
-        start = f"{heading}: {cell.count} hits, sum {_shown(cell.total)}, mean {cell.total / cell.count:.6g}"
+        start = f"{heading}: {cell.count} hits, sum {number_text(cell.total)}, mean {cell.total / cell.count:.6g}"
         if self._is_part:  # of which the extremes aren't known
             self._stream.write(f"{start}{lost}\n")
             return
@@ -166,16 +166,12 @@ class By(Table):
         columns += [
             (
                 str(cell.count),
-                _shown(cell.total),
-                f"{cell.total / cell.count:.6g}",
-                _shown(cell.least),
-                _shown(cell.most),
+                number_text(cell.total),
+                number_text(cell.total / cell.count),
+                number_text(cell.least),
+                number_text(cell.most),
             )
             for cell in cells
         ]
         columns = [row[:3] for row in columns] if self._is_part else columns
         return aligned(columns, [self._keys.shown, *texts])
-
-
-def _shown(number: float) -> str:
-    return str(number) if isinstance(number, int) else f"{number:.6g}"

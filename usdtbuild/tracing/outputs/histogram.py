@@ -10,7 +10,7 @@ from ..model import FLOAT, STRING
 from . import KEYS, Table
 from .bars import Distribution
 from .keys import Keys, find_argument, lost_too, number_of
-from .rows import Row, aligned
+from .rows import Row, aligned, number_text
 from .values import title
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Histogram(Table):
         floating = any(map(self._is_floating, self._keys.members(group)))
         for _, one in shown:
             numbers = (one.all.least, *map(one.quantile, _QUANTILES), one.all.most)
-            columns.append((str(one.all.count), f"{one.all.total / one.all.count:.6g}",
+            columns.append((str(one.all.count), number_text(one.all.total / one.all.count),
                             *(self._shown(number, floating=floating) for number in numbers)))  # fmt: skip
         yield f"{heading} by {self._keys.shown}: {values} in {hits + rest.all.count} hits{lost}\n"
         yield from aligned(columns, [self._keys.shown, *(text for text, _ in shown)])
@@ -155,7 +155,7 @@ class Histogram(Table):
 
     @staticmethod
     def _shown(value: float, *, floating: bool) -> str:
-        return f"{value:g}" if floating else str(value)
+        return f"{value:g}" if floating else number_text(value)
 
     def _sorted(self, group: int) -> list[tuple[str, Distribution]]:
         return sorted(self._seen[group].items(), key=lambda row: (-row[1].all.count, row[0]))

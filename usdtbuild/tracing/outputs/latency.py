@@ -11,6 +11,7 @@ are paired like all others. So is the value that pairs are told apart by.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from typing import IO, TYPE_CHECKING
 
@@ -59,7 +60,8 @@ class _Times:
             middle = int(min(max(sum(bounds(number)) / 2, cell.least), cell.most) / rate)
             drawn[self.seen.class_of(middle)] += count
             self._classes[_class(middle)] += count
-        self.seen.take(Cell(cell.count, cell.total / rate, int(cell.least / rate), int(cell.most / rate)), drawn)
+        least, most = (one if math.isnan(one) else int(one / rate) for one in (cell.least, cell.most))
+        self.seen.take(Cell(cell.count, cell.total / rate, least, most), drawn)
 
     def plus(self, other: _Times) -> None:
         """Add others."""

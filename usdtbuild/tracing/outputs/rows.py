@@ -55,6 +55,11 @@ class Row(NamedTuple):
         return found
 
 
+def number_text(value: float) -> str:
+    """Return a number with six digits that count, or an integer with all; NaN is one that isn't known."""
+    return str(value) if isinstance(value, int) else "?" if math.isnan(value) else f"{value:.6g}"
+
+
 def rate(hits: float, seconds: float) -> str:
     """Return how many hits a second that is, to three digits at least."""
     found = hits / max(seconds, 1e-9)

@@ -1,0 +1,435 @@
+"""bpftrace's language: what is done with each hit of some probes. It is counted and printed, or added up in maps.
+
+Every version understands it alike (0.17 and 0.23 were measured). In 0.17 min() keeps 32 bits and max() begins with 0,
+so max() gets numbers of 63 bits, and min() nothing; a sum() has 64 bits, so numbers of 8 bytes are summed up in halves;
+`/` and `>>` are for unsigned numbers. Keys of a map have the same types wherever it is used, and are shown as signed.
+Six arguments have names; a string has at most 200 bytes, and all of a hit's together must fit on BPF's stack of 512.
+
+A measure has a table of rows. What is known of a row stands in several maps, all with the same keys: the probe's
+index, the process, two keys of hits, and a class, or the highest bit of an 8-byte number. For pairs of hits there is a
+stack for each thread.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...formats.operands import MEMORY, OTHER, REGISTER
+from ..measures import ALL, Cell, Table, Unpaired
+from ..model import COUNT, FLOAT, STRING
+from ..patch.evaluated import asked
+from ..predicates import BEGIN, PROCESS, THREAD, Compare, Joined, NotHereError
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Mapping, Sequence
+
+    from ...formats.operands import Operand
+    from ..measures import Measure, Tables
+    from ..model import Target
+    from ..plan import Plan
+    from ..predicates import Predicate, Tally
+
+    Maps = Mapping[str, Mapping[str, int]]  # by name: what stands there, by keys
+
+# What BPF's stack can hold of strings, and what bpftrace takes at most for one.
+ALL_STRINGS, LONGEST = 400, 200
+MOST_ARGUMENTS = 6
+KEYS = 16384  # of a map, at most
+_OFTEN, _SELDOM = 200, 1000  # milliseconds between two looks at maps; at those with many keys
+_WORD, _POSITIVE = (1 << 64) - 1, (1 << 63) - 1
+_DEEPEST = 63  # begins of a thread that wait for their ends
+_PASSED, _TESTED, _KEYED = 1, 2, 4  # what is known of a begin
+_MAY_PASS = f"($f & {_PASSED | _TESTED}) != {_TESTED}"
+_NEGATIVE = 512  # added to the class of a negative number
+_TOP_CLASS = 488  # of 1 << 63
+
+
+class Program:
+    """What a bpftrace does with the hits of targets as a plan asks. Raises NotHereError if it can't (`check`)."""
+
+    def __init__(self, plan: Plan, targets: Sequence[Target]) -> None:
+        self.plan, self.targets = plan, targets
+        self._tallies = [asked(plan, one, numbers_of(one))[1] if plan.evaluates else [] for one in targets]
+
+    def text(self, probes: Sequence[str], only: int, separator: str, every: float = math.inf) -> str:
+        """Return it; `probes` are what the targets are called in the language.
+
+        RECORD prints `h`, the probe's index, time, process, thread, and the arguments, strings behind all numbers, each
+        after the separator; and `t` with a processor and a time says that all before it from there is printed. Maps
+        are printed between `m`, with the time, and `e`. `only` is the one process of which hits are wanted, 0 for all;
+        `every` is how often somebody looks at tables (seconds).
+        """
+        guard = f" /pid == {only}/" if only else ""
+        maps, lines = {"@c": None}, list[str]()
+        begins = [index for index, all_ in enumerate(self._tallies) if any(one.side == BEGIN for one in all_)]
+        # Begins first: what stands in their maps has a type then, wherever it is read.
+        for index in dict.fromkeys([*begins, *range(len(self.targets))]):
+            block = _Block(index, self.plan, self.targets[index], separator)
+            maps.update(block.maps)
+            lines += [f"{probes[index]}{guard} {{", *(f"  {line}" for line in block.lines), "}"]
+        if self.plan.what != COUNT:
+            lines.append('profile:hz:20 { printf("t %d %llu", cpu, nsecs); }')
+        often = _SELDOM if any(measure.by for measure in self.plan.measures) else _OFTEN
+        often = min(often, max(_OFTEN // 2, int(min(every, 1e6) * 500)))
+        # Attached last, so that its first word says that all is in place.
+        shown = " ".join(f"print({name});" for name in maps)
+        lines.append(f'interval:ms:{often} {{ printf("m %llu", nsecs); {shown} printf("e"); }}')
+        return "\n".join(lines)
+
+    def hits(self, maps: Maps, processes: Container[int]) -> dict[int, int]:
+        """Return how many hits there were by target, of some processes."""
+        return self._by_target(maps, "@c", processes)
+
+    def _by_target(self, maps: Maps, name: str, processes: Container[int]) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for (index, pid), count in _numbers(maps, name):
+            if pid in processes:
+                number = self.targets[index].number
+                found[number] = found.get(number, 0) + count
+        return found
+
+    def tables(self, maps: Maps, processes: Container[int]) -> Tables:
+        """Return what hits of some processes have added up to. Of what had no room only the number is known."""
+        hits = self.hits(maps, processes)
+        found: Tables = {}
+        for place, measure in enumerate(self.plan.measures):
+            tallies = {
+                index: tally
+                for index, all_ in enumerate(self._tallies)
+                for tally in all_
+                if tally.measure == measure and tally.side != BEGIN
+            }
+            tables = {index: Table({}, Cell()) for index in tallies}
+            for (index, pid, *_, part), count in _numbers(maps, f"@n{place}"):
+                if pid in processes:
+                    row = _Row(maps, place, (index, pid, *_, part), count)
+                    row.add_to(tables[index], tallies[index], numbers_of(self.targets[index]))
+            of_pairs = self._by_target(maps, f"@p{place}", processes)
+            for index, table in tables.items():
+                number = self.targets[index].number
+                found[number, measure] = table
+                left = (of_pairs if measure.pair else hits).get(number, 0)
+                left -= sum(cell.count for cell in table.cells.values())
+                if measure.by and left > 0:
+                    table.others.plus(Cell(left, math.nan, math.nan, math.nan))
+            if measure.pair and any(all_ for all_ in self._tallies):
+                unpaired = _unpaired(maps, place, processes)
+                found[ALL, measure] = Table({}, Cell(), unpaired, 1.0)  # nanoseconds
+        return found
+
+
+def check(plan: Plan, target: Target) -> None:
+    """Raise NotHereError if bpftrace can't do what a plan asks with the hits of a target."""
+    _Block(0, plan, target, "")
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def expression(position: int, stack: int) -> str:
+    """Return an argument in bpftrace's language, '' if there is no way; `stack` is its distance from the stack pointer
+    in bytes, -1 if it isn't there."""
+    if position < MOST_ARGUMENTS:
+        return f"arg{position}"
+    return f'*(uint64 *)(reg("sp") + {stack})' if stack >= 0 else ""
+
+
+def expressions(target: Target) -> list[str]:
+    """Return a probe's arguments in bpftrace's language; '' for one that it has no way to read."""
+    found = []
+    for position in range(len(target.arguments)):
+        operands = [site.operands[position] for site in target.sites if position < len(site.operands)]
+        places = {operand.place._replace(text="") for operand in operands}
+        place = places.pop()
+        plain = not places and place.kind == MEMORY and place.base == "rsp" and not place.index_register
+        text = expression(position, place.displacement if plain else -1)
+        found.append("" if any(operand.floating for operand in operands) else text)
+    return found
+
+
+def string_length(targets: Sequence[Target], wanted: int) -> int:
+    """Return how many bytes bpftrace is told to keep for a string, the NUL among them, if `wanted` are without it."""
+    most = max((sum(one.kind == STRING for one in target.arguments) for target in targets), default=0)
+    return min(LONGEST, ALL_STRINGS // max(1, most), wanted + 8 & -8)
+
+
+def numbers_of(target: Target) -> list[Operand]:
+    """Return what the arguments are at all sites of a target, wherever they are there. Raises NotHereError."""
+    found = []
+    for position, text in enumerate(expressions(target)):
+        operands = [site.operands[position] for site in target.sites if position < len(site.operands)]
+        if len({(one.size or 8, one.signed, one.floating) for one in operands}) > 1:
+            raise NotHereError(f"argument {position} has another size or sign at another place")
+        place = operands[0].place._replace(kind=REGISTER if text else OTHER, text=text, register=text)
+        found.append(operands[0]._replace(place=place))
+    return found
+
+
+# --- what is written --------------------------------------------------------------------------------------------------
+
+
+class _Block:
+    """The lines for one target, and the names of the maps in them. Raises NotHereError."""
+
+    def __init__(self, index: int, plan: Plan, target: Target, separator: str) -> None:
+        self.maps: dict[str, None] = {}
+        self._index, self._operands = index, [] if not plan.evaluates else numbers_of(target)
+        predicate, tallies = asked(plan, target, self._operands) if plan.evaluates else (True, [])
+        test, used = _test(predicate), sorted(_used(predicate, tallies))
+        if any(target.arguments[number].kind in {STRING, FLOAT} for number in used):
+            raise NotHereError("bpftrace compares and adds up whole numbers only")
+        self.lines = list(map(self._loaded, used))
+        pairs = [tally for tally in tallies if tally.side]
+        inside = [f"@c[{index}, pid] = count();"]
+        if plan.what != COUNT:
+            inside.append(_printed(index, target, separator))
+        for tally in tallies:
+            if not tally.side:
+                inside += self._tally(plan.measures.index(tally.measure), tally)
+        if pairs or predicate is True:
+            self.lines += inside
+        else:
+            self.lines += _if(test, inside)
+        for tally in pairs:
+            write = self._begin if tally.side == BEGIN else self._end
+            self.lines += write(plan.measures.index(tally.measure), tally, test)
+
+    def _loaded(self, number: int) -> str:
+        """Return the line that loads an operand into a variable, as a number of 64 bits."""
+        operand = self._operands[number]
+        size, text = operand.size or 8, operand.place.text
+        if size < 8:
+            text = f"({text} & {(1 << 8 * size) - 1:#x})"
+            if operand.signed:
+                text = f"(({text} ^ {1 << 8 * size - 1:#x}) - {1 << 8 * size - 1:#x})"
+        return f"$a{number} = {_kind(operand.signed)}{text};"
+
+    def _map(self, letter: str, place: int) -> str:
+        """Return the name of a map of the measure at a place."""
+        self.maps[f"@{letter}{place}"] = None
+        return f"@{letter}{place}"
+
+    def _tally(self, place: int, tally: Tally) -> Iterator[str]:
+        """Yield lines that add a hit up."""
+        keys = [_key(one) for one in (tally.key, tally.second)]
+        step = int(tally.measure.step)
+        if step and tally.key is not None:
+            yield from _divided(keys[0], step, signed=tally.signs(self._operands)[0])
+            keys[0] = "$q"
+        if tally.of is None:
+            yield f"{self._map('n', place)}[{self._index}, pid, {keys[0]}, {keys[1]}, (uint64)0] = count();"
+            return
+        operand = self._operands[tally.of]
+        yield from self._row(place, keys, f"$a{tally.of}", operand, classes=tally.measure.classes)
+
+    def _row(
+        self, place: int, keys: Sequence[str], value: str, operand: Operand | None, *, classes: bool
+    ) -> Iterator[str]:
+        """Yield lines that add a value up in a row; `operand` is None for a time."""
+        bias, wide = _bias(operand), _is_wide(operand)
+        yield f"$b = (uint64){value}" + (f" + (uint64){bias:#x};" if bias else ";")
+        part = "(uint64)0"
+        if classes:
+            yield from _class(value, signed=bool(bias))
+            part = "$c"
+        elif wide:
+            yield "$h = ($b >> 63) & 1;"
+            part = "(uint64)$h"
+        row = f"[{self._index}, pid, {', '.join(keys)}, {part}]"
+        yield f"{self._map('n', place)}{row} = count();"
+        yield f"{self._map('s', place)}{row} = sum($b{' & 0xffffffff' if wide else ''});"
+        if wide:
+            yield f"{self._map('u', place)}{row} = sum(($b >> 32) & 0xffffffff);"
+            yield f"$b = $b & {_POSITIVE:#x};"
+        yield f"{self._map('g', place)}{row} = max($b);"
+        yield f"{self._map('l', place)}{row} = max({_POSITIVE:#x} - $b);"
+
+    def _begin(self, place: int, tally: Tally, test: str) -> Iterator[str]:
+        """Yield lines that put a begin on top of its thread's stack.
+
+        The maps of stacks aren't printed: bpftrace 0.17 ends where a key goes while it prints a map.
+        """
+        known = (_TESTED if tally.tested else 0) | (_KEYED if tally.key is not None else 0)
+        yield f"@d{place}[pid, tid]++;"
+        yield f"$d = @d{place}[pid, tid];"
+        yield f"$f = (uint64){known};"
+        if tally.tested:
+            yield from _if(test, [f"$f = $f + (uint64){_PASSED};"])
+        stored = [f"@b{place}[pid, tid, $d] = nsecs;", f"@f{place}[pid, tid, $d] = $f;"]
+        if tally.measure.by:
+            stored.append(f"@k{place}[pid, tid, $d] = {_key(tally.key)};")
+        stored += _if(_MAY_PASS, [self._counted("o", place)])
+        yield from _if(f"$d <= {_DEEPEST}", stored)
+
+    def _end(self, place: int, tally: Tally, test: str) -> Iterator[str]:
+        """Yield lines that take the youngest begin of the thread, and add up how long that has taken."""
+        by = tally.measure.by
+        adds = list(self._row(place, ["$k", "(int64)0"], "$t", None, classes=True))
+        if by:
+            has = f"($f & {_KEYED})"
+            lacking = [f"$k = {_key(tally.key)};", f"$f = $f + (uint64){_KEYED};"]
+            if tally.key is None:
+                lacking = [self._counted("x", place)]
+            adds = [*_if(f"{has} == 0", lacking), *_if(f"{has} != 0", [self._counted("p", place), *adds])]
+        pair = [
+            "$t = nsecs - $s;",
+            f"$f = @f{place}[pid, tid, $d];",
+            f"$k = @k{place}[pid, tid, $d];" if by else "$k = (int64)0;",
+            *(f"delete(@{letter}{place}[pid, tid, $d]);" for letter in ("bfk" if by else "bf")),
+            *_if(_MAY_PASS, [self._counted("t", place)]),
+        ]
+        if tally.tested:
+            pair += _if(f"($f & {_TESTED}) == 0", _if(test, [f"$f = $f + (uint64){_PASSED};"]))
+        pair += _if(f"($f & {_PASSED}) != 0", adds)
+        open_ = [f"$s = @b{place}[pid, tid, $d];", *_if("$s == 0", [self._counted("r", place)]), *_if("$s != 0", pair)]
+        taken = [f"@d{place}[pid, tid]--;", *_if("$d == 1", [f"delete(@d{place}[pid, tid]);"]),
+                 *_if(f"$d > {_DEEPEST}", [self._counted("e", place)]), *_if(f"$d <= {_DEEPEST}", open_)]  # fmt: skip
+        yield f"$d = @d{place}[pid, tid];"
+        yield from _if("$d == 0", [self._counted("w", place)])
+        yield from _if("$d != 0", taken)
+
+    def _counted(self, letter: str, place: int) -> str:
+        """Return the line that counts something of the measure at a place."""
+        return f"{self._map(letter, place)}[{self._index}, pid] = count();"
+
+
+def _printed(index: int, target: Target, separator: str) -> str:
+    texts = expressions(target)
+    values = [text or "0" for text in texts]
+    strings = [f"str({text})" for text, one in zip(texts, target.arguments) if one.kind == STRING and text]
+    pattern = f"h {index} %llu %d %d" + " %lu" * len(values) + f"{separator}%s" * len(strings)
+    return f'printf("{pattern}", {", ".join(["nsecs", "pid", "tid", *values, *strings])});'
+
+
+def _if(test: str, lines: Sequence[str]) -> list[str]:
+    return [f"if ({test}) {{", *(f"  {line}" for line in lines), "}"]
+
+
+def _kind(signed: bool) -> str:
+    return "(int64)" if signed else "(uint64)"
+
+
+def _test(predicate: Predicate) -> str:
+    """Return a predicate in the language. Raises NotHereError."""
+    if isinstance(predicate, bool):
+        return "1 == 1" if predicate else "1 == 0"
+    if isinstance(predicate, Joined):
+        return f" {'&&' if predicate.word == 'and' else '||'} ".join(f"({_test(part)})" for part in predicate.parts)
+    if not isinstance(predicate, Compare):
+        raise NotHereError("bpftrace compares numbers only")
+    kind = _kind(predicate.signed)
+    other = f"$a{predicate.other}" if predicate.other is not None else _literal(predicate.constant)
+    return f"{kind}$a{predicate.operand} {predicate.sign} {kind}{other}"
+
+
+def _literal(value: int) -> str:
+    """Return a number, of which those that don't fit into 63 bits are given by their bits."""
+    return str(value) if abs(value) <= _POSITIVE else f"{value & _WORD:#x}"
+
+
+def _used(predicate: Predicate, tallies: Sequence[Tally]) -> set[int]:
+    """Return which operands are looked at. Raises NotHereError."""
+    found = set[int]()
+    if isinstance(predicate, Joined):
+        found.update(*(_used(part, ()) for part in predicate.parts))
+    elif isinstance(predicate, Compare):
+        found.update(one for one in (predicate.operand, predicate.other) if one is not None)
+    for tally in tallies:
+        found.update(one for one in (tally.key, tally.second, tally.of) if one is not None and one >= 0)
+    return found
+
+
+def _key(number: int | None) -> str:
+    """Return what a key is called that `Tally` gives the number of."""
+    own = {None: "0", THREAD: "tid", PROCESS: "pid"}
+    return f"(int64){own.get(number, f'$a{number}')}"
+
+
+def _divided(value: str, step: int, *, signed: bool) -> Iterator[str]:
+    """Yield lines that set $q to a quotient, rounded down."""
+    unsigned = value.replace("(int64)", "(uint64)")
+    yield f"$q = (int64)({unsigned} / (uint64){step});"
+    if signed:
+        up = f"((uint64)0 - {unsigned} + (uint64){step - 1}) / (uint64){step}"
+        yield from _if(f"{value} < (int64)0", [f"$q = (int64)((uint64)0 - {up});"])
+
+
+def _is_wide(operand: Operand | None) -> bool:
+    return operand is not None and (operand.size or 8) == 8
+
+
+def _bias(operand: Operand | None) -> int:
+    """Return what is added to values so that none is negative."""
+    return 1 << 8 * (operand.size or 8) - 1 if operand is not None and operand.signed else 0
+
+
+def _class(value: str, *, signed: bool) -> Iterator[str]:
+    """Yield lines that set $c to a number's class (`measures.class_of`): 8 for each power of two."""
+    yield f"$v = (uint64){value};"
+    yield "$n = (uint64)0;"
+    if signed:
+        yield from _if(f"{value} < (int64)0", [f"$v = (uint64)0 - $v; $n = (uint64){_NEGATIVE};"])
+    for shift in (32, 16, 8, 4, 2, 1):
+        keep = " & 0xffffffff" if shift == 32 else ""
+        yield from _if(f"($v >> {shift + 3}) != 0", [f"$v = ($v >> {shift}){keep}; $n = $n + (uint64){8 * shift};"])
+    yield "$c = $n + $v;"
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+class _Row(NamedTuple):
+    """A row of the measure at a place: its numbers are index, process, two keys, and a part."""
+
+    maps: Maps
+    place: int
+    numbers: tuple[int, ...]
+    hits: int
+
+    def _in(self, letter: str) -> int | None:
+        """Return what stands in one of its maps."""
+        return self.maps.get(f"@{letter}{self.place}", {}).get(",".join(map(str, self.numbers)))
+
+    def add_to(self, table: Table, tally: Tally, operands: Sequence[Operand]) -> None:
+        """Add it to a table, if it had room in all maps."""
+        _, _, key, second, part = self.numbers
+        signed, _, second_signed = tally.signs(operands)
+        if not tally.measure.pair and not signed:  # the key of a pair may be the begin's
+            key &= _WORD
+        cell = Cell(self.hits)
+        if tally.of is not None or tally.measure.pair:
+            found = self._added_up(operands[tally.of] if tally.of is not None else None, tally.measure)
+            if found is None:
+                return
+            cell = found
+        if tally.measure.classes:
+            cell.classes[part if part < _NEGATIVE else _NEGATIVE - part] = self.hits
+        both = key, second if second_signed else second & _WORD
+        table.cells.setdefault(key if tally.second is None else both, Cell()).plus(cell)
+
+    def _added_up(self, operand: Operand | None, measure: Measure) -> Cell | None:
+        total, most, least = (self._in(letter) for letter in "sgl")
+        wide, bias = _is_wide(operand), _bias(operand)
+        upper = self._in("u") if wide else 0
+        if total is None or most is None or least is None or upper is None:
+            return None
+        part = self.numbers[-1]
+        high = part < _NEGATIVE if measure.classes and bias else part >= _TOP_CLASS if measure.classes else part
+        top = 1 << 63 if wide and high else 0  # the highest bit of all its numbers, which the extremes leave out
+        total += (upper << 32) - self.hits * bias
+        return Cell(self.hits, total, _POSITIVE - least + top - bias, most + top - bias)
+
+
+def _numbers(maps: Maps, name: str) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Yield the keys of a map with what stands there."""
+    for keys, value in maps.get(name, {}).items():
+        yield tuple(map(int, keys.split(","))), value
+
+
+def _unpaired(maps: Maps, place: int, processes: Container[int]) -> Unpaired:
+    """Return what was not paired. Begins that wait and did not pass the filter don't count."""
+    without, deep, many, keyless, begun, taken = (
+        sum(count for (_, pid), count in _numbers(maps, f"@{letter}{place}") if pid in processes) for letter in "werxot"
+    )
+    return Unpaired(without, deep, many, keyless, max(0, begun - taken - many))
