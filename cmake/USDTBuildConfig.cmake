@@ -15,7 +15,7 @@
 #   USDTBuild_PYTHON     the Python that runs usdtbuild; found by itself in most cases
 #   USDTBUILD_DISABLED   ON: all probes compile to nothing
 #   USDTBUILD_FORMATS    the record formats of providers that name none themselves
-#   USDTBUILD_NOP        what takes a probe call's place: safe, nop5 or classic (usdtbuild cc --help)
+#   USDTBUILD_NOP        what takes a probe call's place: safe, nop5, nop10 or classic (usdtbuild cc --help)
 #   USDTBUILD_SITE_TABLE ON: a loaded table of the sites, for usdt_live.h where files can't be read (docs/live.md)
 #
 # The last two, and other formats than stapsdt, need post-processing (docs/post-processing.md).
@@ -51,8 +51,8 @@ if(USDTBuild_NOT_FOUND_MESSAGE)
   return()
 endif()
 
-if(USDTBUILD_NOP AND NOT USDTBUILD_NOP MATCHES "^(safe|nop5|classic)$")
-  message(FATAL_ERROR "USDTBUILD_NOP is safe, nop5 or classic, not '${USDTBUILD_NOP}'.")
+if(USDTBUILD_NOP AND NOT USDTBUILD_NOP MATCHES "^(safe|nop5|nop10|classic)$")
+  message(FATAL_ERROR "USDTBUILD_NOP is safe, nop5, nop10 or classic, not '${USDTBUILD_NOP}'.")
 endif()
 _usdtbuild_define_tool()
 _usdtbuild_check_components()

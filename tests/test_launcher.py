@@ -351,7 +351,7 @@ def test_a_one_go_link_through_ccache_works(need: Any, work: Any, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--nop=fast", "--", "gcc"], "--nop is one of safe, nop5, classic, not 'fast'"),
+        (["--nop=fast", "--", "gcc"], "--nop is one of safe, nop5, nop10, classic, not 'fast'"),
         (["--lto", "maybe", "gcc"], "--lto is one of recompile, error, not 'maybe'"),
         (["--formats=stapsdt,elf", "gcc"], "--formats takes some of stapsdt, dof, usdt, with commas, not 'elf'"),
         (["--target-os=linx", "gcc"], "--target-os is one of linux, freebsd, illumos, oracle, not 'linx'"),

@@ -6,9 +6,10 @@ It imports nothing, because a compile step reads it.
 
 from __future__ import annotations
 
-# What takes a probe call's place: one NOP for each byte at most, x86-64's NOP of 5 bytes, or as FreeBSD writes it.
-SAFE, NOP5, CLASSIC = "safe", "nop5", "classic"
-NOPS = (SAFE, NOP5, CLASSIC)
+# What stands at a site: a NOP of one byte, x86-64's of 5 bytes, one of 10 bytes behind that of one byte (where a header
+# writes the site; a call has no room for it), or as FreeBSD writes it.
+SAFE, NOP5, NOP10, CLASSIC = "safe", "nop5", "nop10", "classic"
+NOPS = (SAFE, NOP5, NOP10, CLASSIC)
 # Records of probes (docs/formats/).
 FORMATS = ("stapsdt", "dof", "usdt")
 # Those that a header writes by itself; for any other, objects are completed after the compiler (`usdtbuild cc`).

@@ -54,6 +54,9 @@
 #define USDTBUILD_NOP "nop; .byte 15,31,64,0"
 #else
 #define USDTBUILD_REGISTERS 10
+#if defined(USDT_NOP10)
+#define USDTBUILD_NOP "nop; .byte 102,46,15,31,132,0,0,0,0,0"
+#endif
 #endif
 #elif defined(__i386__)
 #define USDTBUILD_CELL(offset) #offset "(%%eax)"
@@ -99,10 +102,7 @@
 #endif
 #define USDTBUILD_SEMAPHORE __attribute__((__visibility__("hidden"), __section__(".probes")))
 /* Unlike other expressions, a call may stand anywhere without effect and without a warning. */
-USDTBUILD_INLINE int usdtbuild_is_on(int usdt_on)
-{
-	return __builtin_expect(usdt_on, 0) != 0;
-}
+USDTBUILD_INLINE int usdtbuild_is_on(int usdt_on) { return __builtin_expect(usdt_on, 0) != 0; }
 #endif
 #if defined(__LP64__)
 #define USDTBUILD_WORD ".8byte"

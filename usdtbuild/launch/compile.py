@@ -56,8 +56,8 @@ def run(arguments: list[str]) -> int:
     if not program:
         say(f"usdtbuild cc: compiler {settings.words[0]}: not found")
         return NOT_FOUND
-    if settings.nop == "nop5":
-        settings.words = _with_calls(settings.words)
+    if settings.nop in {"nop5", "nop10"}:
+        settings.words = _for_nop(settings.words, settings.nop)
     line = understand(settings.words)
     compiler = line.words[compiler_position(line.words)]
     if compiler == "as" or compiler.endswith(("/as", "-as")):
@@ -98,14 +98,17 @@ def _check_place(words: list[str]) -> None:
         raise ValueError(f"{name} runs this command; put it behind: usdtbuild cc -- {name} {words[0]} ...")
 
 
-def _with_calls(words: list[str]) -> list[str]:
-    """Return a compiler's command line for headers whose probes must be calls that the compiler knows of.
+def _for_nop(words: list[str], nop: str) -> list[str]:
+    """Return a compiler's command line that tells headers which NOP is wanted.
 
-    The stub is really called where an object stays intermediate code, and the kernel turns a NOP of five bytes into a
-    call, too: registers or the stack below its pointer are lost then.
+    With "nop5" their probes must be calls that the compiler knows of: the stub is really called where an object stays
+    intermediate code, and the kernel turns a NOP of five bytes into a call, too. Registers or the stack below its
+    pointer are lost then.
     """
     if understand(words).action == PASS and "-E" not in words and "-S" not in words:
         return words  # clang warns of a macro that nothing uses
+    if nop == "nop10":
+        return append_options(words, ["-DUSDT_NOP10"])
     return append_options(words, ["-DUSDT_PROBES_BY_CALL", "-DUSDT_PLAIN_NAMES"])  # nothing will be missing
 
 

@@ -67,6 +67,8 @@ def install(command: Sequence[str], folder: Path, options: Sequence[str] = ()) -
         flags.append("-DUSDT_ENABLED_BY_CALL")  # DTrace increments no semaphore, and can answer this
     if "--nop=nop5" in options:
         flags.append("-DUSDT_PROBES_BY_CALL")  # the kernel makes a call of this NOP
+    if "--nop=nop10" in options:
+        flags.append("-DUSDT_NOP10")
     _check(compiler, flags)
     return flags
 

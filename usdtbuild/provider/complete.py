@@ -37,7 +37,7 @@ class Machine(NamedTuple):
     `condition` is the preprocessor's. A statement may ask for `registers` of them at once, each fit for 64 bits;
     argument `i` is then `register` in the text, and `constraint` may say that a constant is no operand. Arguments in
     cells are `cell`, with their `offset`; `base` is the constraint of the register that points to them.
-    `live` are other lines in the header, with -DUSDT_LIVE.
+    `live` are other lines in the header, with -DUSDT_LIVE; `more` are further ones without.
     """
 
     condition: str
@@ -47,9 +47,10 @@ class Machine(NamedTuple):
     base: str = '"r"'
     constraint: str = '"nr"'
     live: str = ""
+    more: str = ""
 
 
-# What the last four of these are in the header.
+# What four of these of these are in the header.
 _ROW = ("USDTBUILD_REGISTER(i)", "USDTBUILD_CELL(offset)", "USDTBUILD_BASE", "USDTBUILD_ANYWHERE")
 
 
@@ -61,6 +62,12 @@ _LIVE = """#define USDTBUILD_REGISTERS 5
 #define USDTBUILD_ANYWHERE "acdSDn"
 #define USDTBUILD_NOP "nop; .byte 15,31,64,0"
 """
+# What Linux 7.2 turns into a call that spares the stack below its pointer (is_optimizable_nop10(),
+# arch/x86/kernel/uprobes.c). The NOP before it is for other kernels, which take no probe on a CS prefix.
+_NOP10 = """#if defined(USDT_NOP10)
+#define USDTBUILD_NOP "nop; .byte 102,46,15,31,132,0,0,0,0,0"
+#endif
+"""
 # At the user's word GCC may leave a value where it is, as with sys/sdt.h.
 _IN_MEMORY = """#if defined(USDT_OPERANDS_IN_MEMORY) && !defined(USDTBUILD_ANYWHERE) && !defined(__clang__)
 #define USDTBUILD_ANYWHERE "nor"
@@ -68,7 +75,7 @@ _IN_MEMORY = """#if defined(USDT_OPERANDS_IN_MEMORY) && !defined(USDTBUILD_ANYWH
 """
 _AARCH64 = '"[%[usdt_b], " #offset "]"'
 MACHINES = (
-    Machine("defined(__x86_64__)", 10, _X86, '#offset "(%%rax)"', '"a"', live=_LIVE),
+    Machine("defined(__x86_64__)", 10, _X86, '#offset "(%%rax)"', '"a"', live=_LIVE, more=_NOP10),
     Machine("defined(__i386__)", 0, cell='#offset "(%%eax)"', base='"a"'),
     # Clang prints `w0` without the x, and with it xzr for a constant 0; few tracers know either.
     Machine("defined(__aarch64__) && defined(__clang__)", 12, '"%x[usdt_" #i "]"', _AARCH64, constraint='"r"'),
@@ -88,10 +95,7 @@ _COMMON = r"""
 #define USDTBUILD_LINUX
 {rows}#define USDTBUILD_SEMAPHORE __attribute__((__visibility__("hidden"), __section__(".probes")))
 /* Unlike other expressions, a call may stand anywhere without effect and without a warning. */
-USDTBUILD_INLINE int usdtbuild_is_on(int usdt_on)
-{
-	return __builtin_expect(usdt_on, 0) != 0;
-}
+USDTBUILD_INLINE int usdtbuild_is_on(int usdt_on) { return __builtin_expect(usdt_on, 0) != 0; }
 #endif
 #if defined(__LP64__)
 #define USDTBUILD_WORD ".8byte"
@@ -291,12 +295,13 @@ def write(providers: tuple[Provider, ...], dtrace_file: str = "") -> str:
 
 def _common() -> str:
     rows = ""
-    usual = Machine("", 0)[2:-1]
+    usual = Machine("", 0)[2:-2]
     for index, machine in enumerate(MACHINES):
         rows += f"#{'elif' if index else 'if'} {machine.condition}\n"
-        rows += "".join(f"#define {n} {own}\n" for n, own, other in zip(_ROW, machine[2:], usual) if own != other)
+        rows += "".join(f"#define {n} {own}\n" for n, own, other in zip(_ROW, machine[2:-2], usual) if own != other)
         registers = f"#define USDTBUILD_REGISTERS {machine.registers}\n"
-        rows += f"#if defined(USDT_LIVE)\n{machine.live}#else\n{registers}#endif\n" if machine.live else registers
+        usually = registers + machine.more
+        rows += f"#if defined(USDT_LIVE)\n{machine.live}#else\n{usually}#endif\n" if machine.live else usually
     rows += "#endif\n"
     for row, value in zip((*_ROW, "USDTBUILD_NOP"), (*usual, '"nop"')):
         name = row.partition("(")[0]

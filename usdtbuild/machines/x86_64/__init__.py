@@ -17,7 +17,7 @@ operand there stands a ModRM byte, which is 05, 0d, 15, ... 3d and none of these
 
 from __future__ import annotations
 
-from ...options import CLASSIC, NOP5
+from ...options import CLASSIC, NOP5, NOP10, SAFE
 from ..calls import PlaceRelocation, ProbeCalls, Replacement, StandIn, StubRelocation, signed
 from ..numbers import EM_X86_64
 from .code import CODE
@@ -104,7 +104,7 @@ def _returned_address_is_read(code: memoryview, end: int) -> bool:
 
 def from_table(form: str, start: int, enabled: bool, nop: str) -> Replacement:
     """Return the replacement of one form of branch, whose instruction begins at `start`."""
-    code, site = CODE[f"{'enabled' if enabled else 'probe'}_{form}_{nop}"]
+    code, site = CODE[f"{'enabled' if enabled else 'probe'}_{form}_{SAFE if nop == NOP10 else nop}"]
     return Replacement._make((start, code, start + site, form in _TAILS, (), ()))
 
 

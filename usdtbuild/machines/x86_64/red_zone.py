@@ -1,8 +1,9 @@
 """Does x86-64 code keep data below its stack pointer? There a call overwrites eight bytes, and a kernel may make one.
 
-From Linux 6.18 on, a uprobe on a NOP of exactly five bytes becomes a `call`, which pushes a return address. Where the
-data of a function that calls nothing lies below the stack pointer (the red zone), it is lost. Only this machine has
-both. The code is read by a disassembler, straight on from the function's beginning, as compilers write it.
+From Linux 6.18 on (7.2 no longer), a uprobe on a NOP of exactly five bytes becomes a `call`, which pushes a return
+address. Where the data of a function that calls nothing lies below the stack pointer (the red zone), it is lost. Only
+this machine has both. The code is read by a disassembler, straight on from the function's beginning, as compilers
+write it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ..hosts import HOST
 from ..maps import PAGE, areas, page_start
 from ..model import Refusal
 from . import journal
-from .forms import JUMP_SIZE, PADDED, Padded
+from .forms import JUMP_SIZE, PADDED, Padded, is_of_nop10
 from .slots import Load
 from .spot import Word
 
@@ -186,14 +186,18 @@ def _put_back_jump(entry: journal.Entry, memory: Memory) -> bool:
     Any of them may be somebody's breakpoint, and stays; the jump led to where it should nevertheless (`layout`). Where
     a breakpoint came to the first byte and is gone, that is the file's again. The others that are ours lie within a
     NOP, or behind a return, where any value does; the first goes back before them, because it gives them a meaning.
+    Those of a ten-byte NOP are never ours.
     """
     before, after = entry.before[:JUMP_SIZE], entry.after[:JUMP_SIZE]
     found, trap = memory.read(entry.address, JUMP_SIZE), HOST.traps.instruction[0]
     ours = [byte in {mine, trap} for byte, mine in zip(found, after)]
-    if not all(ours[1:]) or not (ours[:1] == [True] or found[:1] == before[:1]):
+    nop10 = is_of_nop10(after[1:]) and is_of_nop10(found[1:])
+    if not (nop10 or all(ours[1:])) or not (ours[:1] == [True] or found[:1] == before[:1]):
         return bool(found)
     if found[:1] == after[:1]:
         memory.write(entry.address, before[:1])
+    if nop10:
+        return found[:1] != after[:1]
     back = bytes(was if byte == mine else byte for byte, mine, was in zip(found, after, before))
     memory.write(entry.address, back)
     return found[:1] != after[:1]

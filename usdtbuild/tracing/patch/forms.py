@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 JUMP, JUMP_SIZE = 0xE9, 5
 SHORT_JUMP, PADDED = 0xEB, 2  # and how many bytes of an entry it takes
 _LONG = b"\x0f\x1f"  # nopl, which a ModRM byte follows
+# The first bytes of the ten-byte NOP, and of `lea -0x80(%rsp),%rsp; call`, which Linux 7.2 makes of it where somebody
+# has a uprobe on it. Both begin with a breakpoint while it comes or goes (int3_update_optimize(),
+# int3_update_unoptimize(), arch/x86/kernel/uprobes.c).
+_NOP10, _LEA = b"\x66\x2e\x0f\x1f", b"\x48\x8d\x64\x24"
+_NOP10_TAILS = tuple(first + code[1:] for code in (_NOP10, _LEA) for first in (code[:1], INT3))
 
 
 class Form(NamedTuple):
@@ -110,6 +115,11 @@ def form_of(code: bytes, unused: int = 0) -> Form | None:
     return Form(length, False, tail, tuple(free))
 
 
+def is_of_nop10(tail: bytes) -> bool:
+    """Whether four bytes behind a site are what the kernel makes of a ten-byte NOP, or that itself."""
+    return tail in _NOP10_TAILS
+
+
 def _free_behind(code: bytes) -> list[int]:
     """Return which bytes of the tail may change because of what stands behind a NOP of one byte."""
     if code[1:6] == b"\xc3\x0f\x1f\x40\x00":  # a return, and a NOP that nobody gets to
@@ -119,8 +129,15 @@ def _free_behind(code: bytes) -> list[int]:
 
 
 def leads_of(address: int, tail: bytes, near: Sequence[int]) -> tuple[int, ...]:
-    """Return where a site's jump leads when some of its bytes, or all, are somebody's breakpoints."""
-    found = []
+    """Return where a site's jump leads when some of its bytes, or all, are somebody's breakpoints.
+
+    Where a ten-byte NOP begins right behind the site, the kernel may make other bytes of it as well.
+    """
+    found = [
+        address + 5 + int.from_bytes(one, "little", signed=True)
+        for one in (_NOP10_TAILS if 0 in near and is_of_nop10(tail) else ())
+        if one not in {tail, INT3 + tail[1:]}
+    ]
     for chosen in range(1, 1 << len(near)):
         changed = bytearray(tail)
         for number, index in enumerate(near):

@@ -93,13 +93,15 @@ def find_spots(
             reason = "a call is so close behind it that a jump has no room beside a breakpoint where that returns"
         elif not taken.isdisjoint(range(site.address + 1, site.address + JUMP_SIZE)):
             reason = "another probe, or a call, is so close behind it that a jump has no room"
-        elif any(before[at - site.address] == INT3[0] for at in site.near):
+        near = [at - site.address - 1 for at in site.near]
+        behind = _begin_within(before, form) if form is not None and not reason else []
+        # What it hides isn't known, and is back when it goes.
+        if not reason and any(before[1 + at] == INT3[0] for at in (*near, *behind)):
             reason = "another tracer's breakpoint is so close behind it that a jump has no room"
         seen.add(site.address)
         placed = None
         if form is not None and not reason:
-            near = [at - site.address - 1 for at in site.near]
-            placed = mirrors.place_for_any(site.address, form, near, _begin_within(before, form))
+            placed = mirrors.place_for_any(site.address, form, near, behind)
         if placed is None:
             reason = reason or "there is no free memory where its bytes would make a jump lead"
             refusals.append(Refusal(target.title, reason, "", site.address))
