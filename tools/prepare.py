@@ -119,6 +119,7 @@ ALL = (
     Need("rpmbuild", ("rpm",)),
     Need("nix-instantiate", ("nix-bin",)),
     Need("ruby", ("ruby",)),
+    Need("promtool", ("prometheus",)),  # scrapes `trace --prometheus`
     Need("x86_64-linux-gnux32-gcc", ("gcc-x86-64-linux-gnux32",)),
     *(Need(f"{machine}-gcc", (f"gcc-{machine}",)) for machine in MACHINES),
     *(Need(f"{machine}-g++", (f"g++-{machine}",)) for machine in CXX_MACHINES),

@@ -87,3 +87,13 @@ def address(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if "/" not in value and port.isdecimal() and not 0 < int(port) <= _PORTS:
         raise click.BadParameter(f"the port {port} is not in the range 1<=x<={_PORTS}.", ctx, param)
     return value
+
+
+def listening(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    """Return host and port of [HOST:]PORT; without a host the loopback's. Port 0 is any. Raises BadParameter."""
+    if value is None:
+        return None
+    host, _, port = value.rpartition(":")
+    if not port.isdecimal() or int(port) > _PORTS or (":" in host and not host.startswith("[")):
+        raise click.BadParameter(f"{value!r} is no address; one is a port, or HOST:PORT: 0.0.0.0:9400.", ctx, param)
+    return host.strip("[]") or "127.0.0.1", int(port)

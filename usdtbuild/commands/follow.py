@@ -75,6 +75,8 @@ def run(asked: Asked, wishes: Wishes, until: Until) -> int:
     job, wishes, sieve = planned(asked.job, wishes, asked.sieve)
     try:
         with tracer_for(job) as tracer, Outputs() as staged, choose(wishes, staged, sys.stdout) as output:
+            for note in output.notes:
+                remark(note)
             return _trace(Follower(tracer, output, sieve, asked.limit), until)
     except InputError as error:
         raise (rights.with_way_out(error) if job.user is not None else error) from None

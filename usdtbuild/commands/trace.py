@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..tracing.job import Job
 
 
+_SERVED = 1.0  # seconds: what is served is so old at most
 # Of options whose order counts, the letter that `tracing.selection.Wanted.order` has for each.
 _RULES = {"probes": "P", "functions": "F", "calls": "L", "exclude": "X"}
 
@@ -101,6 +102,8 @@ class Ordered(click.Command):
 @click.option("--every", metavar="TIME", callback=checked.interval,
               help="Show tables each time that so long has passed (1s, 200ms), and the total at the end.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Tables as lines of JSON: one for each --every, and the total.")
+@click.option("--prometheus", metavar="[HOST:]PORT", callback=checked.listening,
+              help="Serve the tables as metrics meanwhile; on this machine only, unless HOST says more.")  # fmt: skip
 @click.option("--top", type=click.IntRange(1, 10000), metavar="N", help="Rows of tables, at most.")
 @click.option("--duration", metavar="TIME", callback=checked.seconds,
               help="End after so long: 10 (seconds), 200ms, 5m, 1h.")  # fmt: skip
@@ -165,6 +168,7 @@ def command(
     verbose: bool,
     every: float | None,
     as_json: bool,
+    prometheus: tuple[str, int] | None,
     argv: tuple[str, ...],
     screen: bool = False,
 ) -> None:
@@ -184,16 +188,16 @@ def command(
         buffer=buffer, providers=files, remote=remote, emulator=emulator, sysroot=sysroot,
     ).asked  # fmt: skip
     again = every is not None or as_json
-    counting = count or (again and not (histogram or by or sum_of or latency))
+    counting = count or ((again or prometheus is not None) and not (histogram or by or sum_of or latency))
     wishes = Wishes(counting, histogram or "", by, sum_of or "", latency, key or "", top or 0, outputs,
-                    asked.heading[:200], live=not argv, every=again, json=as_json, screen=screen,
+                    asked.heading[:200], live=not argv, every=again, json=as_json, screen=screen, prometheus=prometheus,
                     folded=_folded((*probes, *functions, *calls), bool(exclude or modules)))  # fmt: skip
     whose = rights.chosen(user)
     if whose is not None and user:
         os.environ.update(whose.environment())
     order: tuple[tuple[str, str], ...] = click.get_current_context().meta[__name__]
     job = asked.job._replace(wanted=asked.job.wanted._replace(order=order), env=dict(os.environ), user=whose,
-                             as_user=bool(user), every=math.inf if every is None else every,
+                             as_user=bool(user), every=every or (_SERVED if prometheus else math.inf),
                              silent=screen and sys.stdout.isatty())  # fmt: skip
     if report or graph:
         end(_show_calls(job, report, graph, top))
@@ -210,9 +214,9 @@ def _folded(patterns: Sequence[str], chosen: bool) -> str:
 # What --report and --graph, which add up calls, have no use for.
 _NOT_WITH_CALLS = {
     "pid": "-p", "probes": "-P", "calls": "-L", "wanted_hits": "--filter", "count": "--count", "by": "--by",
-    "sum_of": "--sum", "every": "--every", "as_json": "--json", "require_hits": "--require-hits",
-    "histogram": "--histogram", "latency": "--latency", "limit": "--limit", "outputs": "-o",
-    "remote": "--remote", "emulator": "--emulator",
+    "sum_of": "--sum", "every": "--every", "prometheus": "--prometheus", "as_json": "--json",
+    "require_hits": "--require-hits", "histogram": "--histogram", "latency": "--latency", "limit": "--limit",
+    "outputs": "-o", "remote": "--remote", "emulator": "--emulator",
 }  # fmt: skip
 
 

@@ -45,7 +45,7 @@ class Wishes(NamedTuple):
     `live`: the terminal is ours alone, so tables may be kept up to date on it. `folded`: which probes without a hit
     are one line, those of libraries or all. `where` is the filter; outputs get what has passed it, but pairs alone get
     all, and apply it themselves. `every`: tables come again and again, and with `json` as lines for programs, or, if
-    `screen`, on a terminal as one screen.
+    `screen`, on a terminal as one screen. `prometheus` is where they are served meanwhile.
     """
 
     counting: bool = False
@@ -63,6 +63,7 @@ class Wishes(NamedTuple):
     every: bool = False
     json: bool = False
     screen: bool = False
+    prometheus: tuple[str, int] | None = None
 
     @property
     def tells_sums(self) -> bool:
@@ -77,12 +78,13 @@ class Wishes(NamedTuple):
 
 
 class All(Output):
-    """Several outputs as one, for use in a `with`."""
+    """Several outputs as one, for use in a `with`. What a user must be told at first is in `notes`, too."""
 
     def __init__(self, outputs: Sequence[Output] = ()) -> None:
         self._outputs = outputs
         self.needs = needs_of(outputs)
         self.passing = all(output.passing for output in outputs)
+        self.notes = [note for output in outputs for note in output.notes]
 
     def __enter__(self) -> All:
         return self
@@ -182,8 +184,11 @@ def check(wishes: Wishes) -> None:
     """Refuse what can't be meant, before anything is started. Raises UsageError."""
     if wishes.key and not wishes.latency:
         raise UsageError("--key says which hits --latency pairs; give both")
-    if wishes.every and any(PurePath(name).suffix not in (*TEXT, *_COUNTS) for name in wishes.files):
-        raise UsageError("--every and --json are about tables, and -o NAME.html and others about hits; make two traces")
+    if (wishes.every or wishes.prometheus) and any(
+        PurePath(name).suffix not in (*TEXT, *_COUNTS) for name in wishes.files
+    ):
+        raise UsageError("--every, --json and --prometheus are about tables, and -o NAME.html and others about hits;"
+                         " make two traces")  # fmt: skip
     for name in wishes.files:
         ending = PurePath(name).suffix
         if ending not in ENDINGS and ending not in TEXT:
@@ -200,7 +205,10 @@ def choose(wishes: Wishes, files: Outputs, stdout: IO[str]) -> All:
 
     Tables, and lines where nothing else is asked for, go to `stdout`, or to a text file if one is named.
     """
-    return All([_InFile(name, files.open(name), make) if name else make(stdout) for name, make in _makers(wishes)])
+    found = [_InFile(name, files.open(name), make) if name else make(stdout) for name, make in _makers(wishes)]
+    if wishes.prometheus is not None:
+        found.append(_made("prometheus", "Prometheus", wishes.prometheus, tables(wishes, io.StringIO())))
+    return All(found)
 
 
 def needs(wishes: Wishes) -> str:

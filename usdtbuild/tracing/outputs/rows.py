@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -34,7 +35,11 @@ class Row(NamedTuple):
         total = None if self.total is None or other.total is None else self.total + other.total
         most = None if self.most is None or other.most is None else max(self.most, other.most)
         least = None if self.least is None or other.least is None else min(self.least, other.least)
-        return other._replace(hits=self.hits + other.hits, total=total, most=most, least=least)
+        buckets = Counter[tuple[float, float]]()
+        for low, high, hits in (*self.buckets, *other.buckets):
+            buckets[low, high] += hits
+        return other._replace(hits=self.hits + other.hits, total=total, most=most, least=least,
+                              buckets=[(*bounds, hits) for bounds, hits in sorted(buckets.items())])  # fmt: skip
 
     @property
     def mean(self) -> float | None:

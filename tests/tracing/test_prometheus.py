@@ -1,0 +1,262 @@
+"""Metrics (`--prometheus`): what is served is what the program counts, and what a Prometheus makes of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROVIDER = """provider shop {
+    probe request__start(int id, char *path);
+    probe request__done(int id, int status, int bytes, char *path);
+};
+"""
+# Hits N requests, waits for a line, and ends.
+PROGRAM = r"""
+#include "shop.h"
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+	char line[9];
+	for (int i = 0, n = atoi(argv[1]); i < n; i++) {
+		char *path = i % 3 ? "/a\n\"b\\" : "/c";
+		SHOP_REQUEST_START(i, path);
+		SHOP_REQUEST_DONE(i, i % 10 ? 200 : 404, i % 100, path);
+	}
+	return fgets(line, 9, stdin) == NULL;
+}
+"""
+WILD = r'"/a\n\"b\\"'  # as tables have it
+DASHBOARD = Path(__file__).resolve().parents[2] / "docs/_static/grafana-usdtbuild.json"
+
+
+@pytest.fixture(scope="module")
+def shop(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shop")
+    folder.chmod(0o755)
+    (folder / "shop.d").write_text(PROVIDER)
+    (folder / "shop.c").write_text(PROGRAM)
+    run(sys.executable, "-m", "usdtbuild", "header", "shop.d", "-o", "shop.h", cwd=folder)
+    run("gcc", "-O1", "shop.c", "-o", "shop", cwd=folder)
+    return folder / "shop"
+
+
+class Served:
+    """A trace that serves metrics."""
+
+    def __init__(self, words: list[Any]) -> None:
+        self.printed = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self.process = subprocess.Popen([*map(str, words)], stdin=subprocess.PIPE, stdout=self.printed,
+                                        stderr=subprocess.PIPE, text=True)  # fmt: skip
+        assert self.process.stderr is not None
+        said = self.process.stderr.readline()
+        found = re.fullmatch(r"usdtbuild: metrics: (http://127\.0\.0\.1:(\d+)/metrics)\n", said)
+        assert found, said + self.process.stderr.read()
+        self.url, self.port = found[1], int(found[2])
+
+    def text(self, accept: str = "application/openmetrics-text; version=1.0.0") -> str:
+        """Scrape."""
+        with urllib.request.urlopen(urllib.request.Request(self.url, headers={"Accept": accept}), timeout=60) as got:
+            return str(got.read().decode())
+
+    def samples(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+        """Scrape; return the value of each series."""
+        parse = pytest.importorskip("prometheus_client.openmetrics.parser").text_string_to_metric_families
+        return {(one.name, tuple(sorted(one.labels.items()))): one.value for family in parse(self.text())
+                for one in family.samples}  # fmt: skip
+
+    def of(self, name: str, **labels: str) -> Counter[str]:
+        """Return the values of a metric's series, added up by their key."""
+        found: Counter[str] = Counter()
+        for (series, has), value in self.samples().items():
+            if series == name and labels.items() <= dict(has).items():
+                found[dict(has).get("key") or dict(has).get("probe", "")] += value  # type: ignore[assignment]
+        return found
+
+    def wait(self, name: str, hits: int, **labels: str) -> Counter[str]:
+        """Scrape until a metric's series add up to so many."""
+        for _ in range(600):
+            if sum((found := self.of(name, **labels)).values()) >= hits:
+                return found
+            time.sleep(0.1)
+        return found
+
+    def end(self) -> str:
+        """Let the program end; return what the trace has printed."""
+        self.process.communicate("\n", timeout=120)
+        self.printed.seek(0)
+        return self.printed.read()
+
+
+@pytest.fixture
+def serve(unprivileged: list[str]) -> Iterator[Callable[..., Served]]:
+    """Begin a trace: `serve("--by", "path", "--", program, 7)`."""
+    pytest.importorskip("prometheus_client")
+    begun: list[Served] = []
+
+    def make(*arguments: Any) -> Served:
+        words = [*unprivileged, sys.executable, "-m", "usdtbuild", "trace", "--prometheus", "0", *arguments]
+        begun.append(Served(words))
+        return begun[-1]
+
+    yield make
+    for one in begun:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.communicate()
+        one.printed.close()
+
+
+@pytest.mark.parametrize("engine", ["patch", "trap"])
+def test_hits_and_keys_are_what_the_program_counts(engine: str, shop: Path, serve: Callable[..., Served]) -> None:
+    served = serve("--engine", engine, "--every", "100ms", "--count", "--by", "path", "--", shop, 3000)
+    assert served.wait("usdt_hits_total", 6000) == {"shop:request__start": 3000, "shop:request__done": 3000}
+    assert served.of("usdt_keyed_hits_total", by="path") == {WILD: 4000, '"/c"': 2000}
+    assert r'key="\"/a\\n\\\"b\\\\\""' in served.text()
+    assert served.of("usdt_lost_hits_total").total() == 0
+    out = served.end()
+    assert re.search(r"total.*\n3000 .*request__done", out)
+
+
+def test_sums_and_distributions(shop: Path, serve: Callable[..., Served]) -> None:
+    served = serve("--every", "100ms", "--sum", "bytes", "--histogram", "bytes", "--", shop, 3000)
+    assert served.wait("usdt_values_count", 3000).total() == 3000
+    assert served.of("usdt_argument_sum").total() == served.of("usdt_values_sum").total() == 30 * sum(range(100))
+    for bound in (0, 3, 63):  # each bound belongs to its class
+        assert served.of("usdt_values_bucket", le=f"{bound}.0").total() == 30 * (bound + 1)
+    served.end()
+
+
+def test_latencies_of_what_passes_a_filter(shop: Path, serve: Callable[..., Served]) -> None:
+    options = ("--filter", "status == 404", "--by", "path", "--latency", "request-start", "request-done")
+    served = serve("--every", "100ms", *options, "--", shop, 3000)
+    found = served.wait("usdt_latency_seconds_count", 300)
+    assert found == {WILD: 200, '"/c"': 100}
+    assert served.of("usdt_latency_seconds_bucket", le="50.0") == found
+    assert 0 < served.of("usdt_latency_seconds_percentile", percentile="99")[WILD] < 60
+    out = served.end()
+    assert "300 pairs" in out
+
+
+def test_a_scrape_needs_nothing_of_the_program(
+    shop: Path, serve: Callable[..., Served], unprivileged: list[str]
+) -> None:
+    """Neither it, stopped, nor a client that says nothing keeps others from being served."""
+    with subprocess.Popen([*unprivileged, shop, "0"], stdin=subprocess.PIPE) as program:
+        served = serve("-p", program.pid)
+        program.send_signal(signal.SIGSTOP)
+        with socket.create_connection(("127.0.0.1", served.port)) as silent:
+            silent.sendall(b"GET /met")
+            while not (found := served.of("usdt_hits_total")):
+                time.sleep(0.1)
+            assert found == {"shop:request__start": 0, "shop:request__done": 0}
+        program.send_signal(signal.SIGCONT)
+        served.process.send_signal(signal.SIGINT)
+        served.end()
+        program.communicate(b"\n")
+        assert program.returncode == 0
+
+
+def test_more_keys_than_are_served_are_one(shop: Path, serve: Callable[..., Served]) -> None:
+    served = serve("--every", "100ms", "--by", "id", "--", shop, 5000)
+    found = served.wait("usdt_keyed_hits_total", 10000)
+    assert found.total() == 10000
+    assert len(found) == 2001
+    served.end()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--prometheus", "x"), "'x' is no address"),
+        (("--prometheus", "65536"), "is no address"),
+        (("--prometheus", "::1:9"), "is no address"),
+        (("--prometheus", "0", "-o", "x.html"), "make two traces"),
+        (("--prometheus", "0", "--graph"), "don't go with --prometheus"),
+    ],
+)
+def test_wrong_use(options: tuple[str, ...], said: str, usdtbuild: Any, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    done = usdtbuild("trace", *options, "--", "touch", begun, code=2, cwd=tmp_path)
+    assert said in done.stderr
+    assert not begun.exists()
+
+
+def test_a_port_in_use_is_one_message(usdtbuild: Any, tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        begun = tmp_path / "begun"
+        done = usdtbuild("trace", "--prometheus", port, "--", "touch", begun, code=1)
+    assert done.stderr == f"usdtbuild: 127.0.0.1:{port}: metrics can't be served there: address already in use\n"
+    assert not begun.exists()
+
+
+def test_without_the_library_its_extra_is_named(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "prometheus_client.py").write_text("raise ImportError(name='prometheus_client')")
+    words = "import sys; sys.path.insert(0, sys.argv.pop()); from usdtbuild.__main__ import main; sys.exit(main())"
+    done = run(sys.executable, "-c", words, "trace", "--prometheus", "0", "-p", "1", tmp_path, code=2)
+    assert done.stderr.endswith("pip install 'usdtbuild[prometheus]'\n")
+
+
+@pytest.mark.slow
+def test_prometheus_scrapes_it(shop: Path, serve: Callable[..., Served], need: Any, tmp_path: Path, run: Any) -> None:
+    """Its tool finds nothing to say, its database has the same numbers, and the dashboard's queries have answers."""
+    promtool, server = need("promtool"), need("prometheus")
+    tables = ("--by", "path", "--sum", "bytes", "--histogram", "bytes", "--latency", "request-start", "request-done")
+    served = serve("--every", "200ms", *tables, "--", shop, 3000)
+    served.wait("usdt_latency_seconds_count", 3000)
+    run(promtool, "check", "metrics", input=served.text("text/plain"))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (tmp_path / "p.yml").write_text(
+        "global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: usdt\n  static_configs:\n"
+        f"  - targets: ['127.0.0.1:{served.port}']\n"
+    )
+    words = [server, f"--config.file={tmp_path}/p.yml", f"--storage.tsdb.path={tmp_path}/data",
+             f"--web.listen-address=127.0.0.1:{port}"]  # fmt: skip
+
+    def asked(expression: str) -> list[Any]:
+        data = urllib.parse.urlencode({"query": expression}).encode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query", data, timeout=60) as got:
+            return list(json.load(got)["data"]["result"])
+
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as prometheus:
+        try:
+            for _ in range(600):
+                time.sleep(0.1)
+                try:
+                    if asked("count_over_time(usdt_hits_total[1m]) >= 3"):
+                        break
+                except OSError:
+                    continue
+            found = {one["metric"]["probe"]: float(one["value"][1]) for one in asked("usdt_hits_total")}
+            assert found == {"shop:request__start": 3000, "shop:request__done": 3000}
+            found = {one["metric"]["key"]: float(one["value"][1]) for one in asked("usdt_latency_seconds_count")}
+            assert found == {WILD: 2000, '"/c"': 1000}
+            (p99,) = [one for one in asked("usdt_latency_seconds_percentile") if
+                      one["metric"]["percentile"] == "99" and one["metric"]["key"] == WILD]  # fmt: skip
+            panels = json.loads(DASHBOARD.read_text())["panels"]
+            queries = [
+                target["expr"].replace("$__rate_interval", "1m") for panel in panels for target in panel["targets"]
+            ]
+            assert [query for query in queries if not asked(query)] == []
+        finally:
+            prometheus.terminate()
+    out = served.end()
+    assert re.search(r"6000 hits|3000 pairs", out)
+    assert float(p99["value"][1]) < 60

@@ -1,0 +1,182 @@
+"""Counts, sums, distributions and latencies for Prometheus, served over HTTP while the trace runs (`--prometheus`).
+
+What is served is what the last interval has told (`Job.every`), so a scrape touches neither the program nor its
+tracer. Text, OpenMetrics and escaping are prometheus_client's. A key is served for as long as the trace lasts, since
+counters must not fall: the first `_MOST_KEYS` of a table, all others together.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from ...errors import InputError
+from ...text import one_line
+from . import COUNTS, KEYS, Output, needs_of
+from .extras import imported
+from .values import title
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..measures import Tables
+    from ..model import Event, Report, Target
+    from . import Table
+    from .rows import Row
+
+_MOST_KEYS = 2_000
+_OTHERS = "(others)"
+_SECOND = 10**9
+# Upper bounds that a distribution has from the beginning, since a series that begins later has no rate.
+_DURATIONS = [first * 10**power for power in range(2, 11) for first in (1, 2, 5)]
+_POWERS = [1 << power for power in range(0, 33, 2)]
+_LABELS = ("table", "by", "key")
+_NO_HITS: dict[int, int] = {}
+
+
+class Prometheus(Output):
+    """Serves them until it is closed."""
+
+    def __init__(self, address: tuple[str, int], tables: Sequence[Table]) -> None:
+        """Listen at an address. Raises InputError where that can't be had, UsageError without prometheus_client."""
+        self._tables = tables
+        self.needs = needs_of(tables)
+        self._library = imported("prometheus_client", "prometheus", "--prometheus")
+        self._families = imported("prometheus_client.metrics_core", "prometheus", "--prometheus")
+        self._lock = threading.Lock()
+        self._hits: Counter[tuple[str, str]] = Counter()
+        self._lost: Counter[tuple[str, str]] = Counter()
+        self._report: Report | None = None
+        self._shown: dict[str, set[str]] = {}  # by table, the keys that have a series
+        registry = self._library.CollectorRegistry()
+        registry.register(self)
+        host, port = address
+        try:
+            self._server, _ = self._library.start_http_server(port, host, registry)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise InputError(_joined(host, port), f"metrics can't be served there: {reason}") from None
+        self.notes = [f"metrics: http://{_joined(*self._server.server_address[:2])}/metrics"]
+
+    # -- from the trace ----------------------------------------------------------------------------------------------
+
+    def start(self, targets: Sequence[Target]) -> None:
+        """Learn the targets, which have no hits yet."""
+        with self._lock:
+            for target in targets:
+                self._hits[_labels(target)] += 0
+            for one in self._tables:
+                one.start(targets)
+
+    def events(self, events: Sequence[Event]) -> None:
+        """Hand hits on."""
+        with self._lock:
+            for one in self._tables:
+                if one.needs != COUNTS:
+                    one.events(events)
+
+    def interval(self, report: Report, tables: Tables) -> None:
+        """Add an interval up."""
+        with self._lock:
+            self._report = report
+            for target, hits, lost in zip(report.targets, report.counts, report.lost):
+                self._hits[_labels(target)] += hits
+                self._lost[_labels(target)] += lost
+            for one in self._tables:
+                if one.needs == KEYS:
+                    one.tables(tables, _NO_HITS)
+
+    def finish(self, report: Report) -> None:
+        """Say nothing more; the last interval has come."""
+        self.notes = ()
+
+    def close(self) -> None:
+        """Serve no more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    # -- to Prometheus -----------------------------------------------------------------------------------------------
+
+    def describe(self) -> list[Any]:
+        """Return nothing: what there is, is known when it is asked for."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the families of metrics."""
+        with self._lock:
+            found = [*self._counters(), *self._values()]
+        yield from found
+
+    def _counters(self) -> Iterator[Any]:
+        for name, help_, counts in (
+            ("usdt_hits", "Hits of probes and functions; with a filter, those that passed.", self._hits),
+            ("usdt_lost_hits", "Hits whose arguments were lost; they are hits too.", self._lost),
+        ):
+            family = self._families.CounterMetricFamily(name, help_, labels=("probe", "module"))
+            for labels, count in counts.items():
+                family.add_metric(labels, count)
+            yield family
+
+    def _values(self) -> Iterator[Any]:
+        """Yield a family for each kind of table."""
+        made = self._families
+        keyed = made.CounterMetricFamily("usdt_keyed_hits", "Hits by the value of an argument (--by).", labels=_LABELS)
+        sums = made.SummaryMetricFamily("usdt_argument", "Number and sum of an argument's values (--sum).",
+                                        labels=_LABELS)  # fmt: skip
+        values = made.HistogramMetricFamily("usdt_values", "How an argument's values are distributed (--histogram).",
+                                            labels=_LABELS)  # fmt: skip
+        times = made.HistogramMetricFamily("usdt_latency_seconds", "Time from one probe to another (--latency).",
+                                           labels=_LABELS)  # fmt: skip
+        quantiles = [
+            made.GaugeMetricFamily(f"{name}_percentile", f"{what} that so many percent have not exceeded in all.",
+                                   labels=(*_LABELS, "percentile"))
+            for name, what in (("usdt_values", "Value"), ("usdt_latency_seconds", "Time"))
+        ]  # fmt: skip
+        for labels, row in self._rows():
+            unit = _SECOND if row.is_time else 1
+            if row.quantiles:
+                (times if row.is_time else values).add_metric(labels, _buckets(row, unit), (row.total or 0) / unit)
+                for name, value in row.quantiles.items() if labels[-1] != _OTHERS else ():
+                    quantiles[row.is_time].add_metric((*labels, name[1:]), value / unit)
+            elif row.of:
+                sums.add_metric(labels, row.hits, row.total or 0)
+            else:
+                keyed.add_metric(labels, row.hits)
+        yield from (one for one in (keyed, sums, values, times, *quantiles) if one.samples)
+
+    def _rows(self) -> Iterator[tuple[tuple[str, str, str], Row]]:
+        """Yield the tables' rows with their labels."""
+        if self._report is None:
+            return
+        for one in self._tables:
+            others: dict[str, Row] = {}
+            for row in one.rows(self._report) if one.needs != COUNTS else ():
+                shown = self._shown.setdefault(row.table, set())
+                if row.key is not None and (row.key in shown or len(shown) < _MOST_KEYS):
+                    shown.add(row.key)
+                    yield (row.table, row.by, row.key), row
+                else:
+                    others[row.table] = others[row.table].plus(row) if row.table in others else row
+            yield from (((name, row.by, _OTHERS), row) for name, row in others.items())
+
+
+def _labels(target: Target) -> tuple[str, str]:
+    return title(target), one_line(target.module.path)
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _buckets(row: Row, unit: int) -> list[tuple[str, float]]:
+    """Return how many values are not greater than each bound, in order."""
+    whole = not row.is_time and isinstance(row.total, int)  # classes end below their bound
+    seen = {high: count for _, high, count in row.buckets}
+    powers = not any(low and high != 2 * low for low, high, _ in row.buckets)
+    always = _DURATIONS if row.is_time else _POWERS if powers and min(seen, default=0) >= 0 else []
+    found, below = [], 0
+    for bound in sorted({*seen, *always}):
+        below += seen.get(bound, 0)
+        found.append((repr((bound - whole) / unit), below))
+    return [*found, ("+Inf", row.hits)]
