@@ -197,7 +197,9 @@ class Gdb(Tracer):
         try:
             loader = find_loader(self.pid)
             with contextlib.closing(Memory(self.pid)) as memory:
-                if loader.dynamic and (word == "exec" or not loader.consistent(memory)):
+                # glibc says so from 2.43 on only after gdb has stopped for the last time.
+                is_whole = word == "loaded" or (word != "exec" and loader.consistent(memory))
+                if loader.dynamic and not is_whole:
                     return answer
             mapped = areas(self.pid)
             there = {(key, at) for key, at in self._modules.items()

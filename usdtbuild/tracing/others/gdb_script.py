@@ -2,10 +2,11 @@
 
 It imports nothing of usdtbuild: gdb's own Python runs it, whichever version that is. The environment variable
 USDTBUILD_GDB_JOB holds a JSON object: `pid`, the descriptors `hear` and `tell`, `string_size`, and whether `values` are
-wanted. It tells JSON lines: ["attached"], ["exec"] and ["libraries"], each of which it waits to be answered, and then
-["going"] when the process runs on with what the answer asked for, [time, thread, address, values] for a hit, and one of
-["ended"], ["detached"] and ["error", text] at the end. An answer is {"names": probes to break at, "sites": {address:
-for each argument whether it is a string}}. The line "stop", and the end of the pipe, ask for the end.
+wanted. It tells JSON lines: ["attached"], ["exec"], ["libraries"] when some may come or go, and ["loaded"] when gdb has
+read new ones, each of which it waits to be answered, and then ["going"] when the process runs on with what the answer
+asked for, [time, thread, address, values] for a hit, and one of ["ended"], ["detached"] and ["error", text] at the end.
+An answer is {"names": probes to break at, "sites": {address: for each argument whether it is a string}}. The line
+"stop", and the end of the pipe, ask for the end.
 """
 
 from __future__ import annotations
@@ -176,7 +177,9 @@ def _work(job: dict[str, Any], link: Link) -> tuple[str, ...]:
     for name in _SIGNALS:
         gdb.execute(f"handle {name} stop print pass", to_string=True)
     stops: list[Any] = []
+    read: list[Any] = []
     gdb.events.stop.connect(stops.append)
+    gdb.events.new_objfile.connect(read.append)
     gdb.execute(f"attach {link.pid}", to_string=True)
     gdb.execute("catch exec", to_string=True)
     sites = Sites(link, job)
@@ -186,6 +189,7 @@ def _work(job: dict[str, Any], link: Link) -> tuple[str, ...]:
         if link.asked.is_set():
             return _let_go(stops[-1] if stops else None)
         stops.clear()
+        read.clear()
         gdb.execute("continue", to_string=True)
         if not gdb.selected_inferior().pid:
             return ("ended",)
@@ -196,7 +200,7 @@ def _work(job: dict[str, Any], link: Link) -> tuple[str, ...]:
             sites.forget()
             sites.take(link.ask("exec"))
         else:
-            sites.take(link.ask("libraries"))
+            sites.take(link.ask("loaded" if read else "libraries"))
 
 
 def _let_go(stop: Any) -> tuple[str, ...]:
