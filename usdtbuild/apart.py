@@ -19,7 +19,6 @@ import socket
 import stat
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -292,6 +291,8 @@ def _start(body: Callable[[socket.socket], int], lowered: bool) -> tuple[int, so
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         code = body(theirs)
     except BaseException:
+        import traceback
+
         traceback.print_exc()
     finally:
         sys.stderr.flush()

@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ..record import NamedTuple
 from .calls import signed
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import signal
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ..record import NamedTuple
 from .model import COUNT, RECORD
 
 if TYPE_CHECKING:

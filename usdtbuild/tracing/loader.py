@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..elf import layout as elf
 from ..elf.image import Image, code_address
 from ..errors import InputError
 from ..inspection.process import descriptor_of, mapped_files, read_mapped
+from ..record import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

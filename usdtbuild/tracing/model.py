@@ -6,8 +6,9 @@ Times are nanoseconds of CLOCK_MONOTONIC; addresses are those of the traced proc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ..record import NamedTuple
 from ..text import one_line
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ import ctypes
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ..record import NamedTuple
 from .hosts import HOST
 
 if TYPE_CHECKING:

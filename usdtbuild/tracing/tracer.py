@@ -12,10 +12,11 @@ import os
 import signal
 import time
 from enum import Flag, auto
-from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from ..errors import UsageError
 from ..options import one_of
+from ..record import NamedTuple
 from .errors import TracerError
 from .model import RECORD, Report
 

@@ -13,7 +13,6 @@ import select
 import signal
 import sys
 import time
-import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -371,6 +370,8 @@ def failed(error: Exception) -> job.Failed:
         return job.Failed("the process ended while it was looked at", 1)
     if isinstance(error, PermissionError):
         return job.Failed(told(error), 1)
+    import traceback
+
     return job.Failed("usdtbuild trace has a bug:\n" + traceback.format_exc(), 1)
 
 
@@ -414,6 +415,7 @@ def main(arguments: Sequence[str]) -> None:
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     serve(Connection(int(arguments[0])), mask, deaf)
+    os._exit(0)  # Python's own end takes milliseconds, and a SIGIO that comes meanwhile has no handler any more
 
 
 if __name__ == "__main__":

@@ -25,10 +25,11 @@ The code itself is `templates/x86_64.S`; here its templates are put together. te
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
 from ...machines.x86_64 import INT3
+from ...record import NamedTuple
 from ..hosts.x86_64 import HOST, full_register
 from ..templates import Code
 from ..templates.x86_64 import TEMPLATES

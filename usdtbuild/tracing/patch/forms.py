@@ -9,12 +9,13 @@ NOPs: Intel's manual, volume 2, "NOP"; ModRM and SIB bytes of `0f 1f` name memor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...functions.entry import all_nops
 from ...functions.nops import machine_for, nop_at
 from ...machines.numbers import EM_X86_64
 from ...machines.x86_64 import INT3
+from ...record import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

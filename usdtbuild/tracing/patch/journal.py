@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...limits import JOURNAL_ENTRIES, JOURNAL_PARTS
+from ...record import NamedTuple
 from ..model import NAME
 from .forms import JUMP_SIZE, leads_of
 

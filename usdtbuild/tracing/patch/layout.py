@@ -6,8 +6,9 @@ between shows when the pages are mapped (`MAP_FIXED_NOREPLACE`) and when the sit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ...record import NamedTuple
 from ..maps import PAGE
 from ..measures import Measure
 from ..model import COUNT, LIBRARIES, STRING, Refusal

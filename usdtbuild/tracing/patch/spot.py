@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ...record import NamedTuple
 from .forms import PADDED, Form, Padded
 
 if TYPE_CHECKING:

@@ -11,7 +11,9 @@ What the templates do is told where they are used: `patch`, `hosts`.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from ...record import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

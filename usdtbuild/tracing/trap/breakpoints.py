@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...machines import facts_of
+from ...record import NamedTuple
 from .. import ptrace
 from ..hosts import HOST
 from ..hosts.record import RETURN

@@ -17,8 +17,9 @@ that was forked inherits all of it with its stack; one that shares its parent's 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ...record import NamedTuple
 from .. import ptrace
 from ..hosts import HOST
 from ..maps import areas
