@@ -474,6 +474,16 @@ def test_a_tool_that_is_not_installed_is_named(
     assert said in done.stderr
 
 
+def test_a_folder_is_left_out_for_what_is_in_it_and_not_for_its_name(tmp_path: Path, usdtbuild: Any, run: Any) -> None:
+    """libevent's `build-aux` is needed; what a build has left is not, for then nothing would be compiled."""
+    rules = "build-out/clock: main.c\n\tmkdir -p build-out\n\t$(CC) $^ -o $@\n"
+    source = write(tmp_path, {"Makefile": "include build-aux/rules\n", "build-aux/rules": rules, "main.c": MAIN})
+    run("make", cwd=source)
+    usdtbuild("add", "--write", source)
+    run("make", cwd=source)
+    assert probes_of(usdtbuild, source / "build-out/clock") == {"clock:started"}
+
+
 @pytest.mark.parametrize("committed", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_msgpack_has_generated_sources_only(
     committed: bool, tmp_path: Path, usdtbuild: Any, python_people: Any

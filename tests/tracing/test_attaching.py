@@ -147,6 +147,9 @@ def test_the_first_process_of_a_container(run: Any, need: Any, tmp_path: Path) -
         inside = [need("nsenter"), "--target", children.read_text().split()[0], "--pid", "--mount"]
         done = run(*inside, *TRACE, "--limit", 3, "-p", 1)
         assert done.stdout.count("app:tick") == 3
+        refused = run(*inside, *TRACE, "--engine", "bpftrace", "--limit", 3, "-p", 1, code=None)
+        assert refused.returncode, refused.stdout
+        assert "bpftrace sees the host's process numbers, and not those of this container" in refused.stderr
         assert container.poll() is None
     finally:
         container.kill()

@@ -9,13 +9,18 @@ import os
 import re
 import shutil
 import subprocess
+from io import BytesIO
 from pathlib import Path
 
+from ..elf.image import MAGIC
 from ..errors import InputError
 from ..limits import PROJECT, PROJECT_FILES
 
 _SMALLER = "run this in the folder of a smaller part"
-_LEFT_BY_BUILDS = re.compile(r"\..*|build.*|_?builddir|dist|node_modules|__pycache__|.*\.egg-info|_deps|CMakeFiles")
+_LEFT_BY_BUILDS = re.compile(r"\..*|dist|node_modules|__pycache__|.*\.egg-info|_deps|CMakeFiles")
+# Names that builds give to folders, and people, too; and files which only builds put there.
+_PERHAPS = re.compile(r"_?build.*")
+_LEFT = {"CMakeCache.txt", "build.ninja", "config.status"}
 
 
 def project_files(root: Path) -> list[str]:
@@ -52,11 +57,28 @@ def _walk(root: Path, folder: str) -> list[str]:
     found: list[str] = []
     for parent, folders, names in os.walk(root / folder):
         links = [each for each in folders if Path(parent, each).is_symlink()]
-        folders[:] = [each for each in folders if each not in links and not _LEFT_BY_BUILDS.fullmatch(each)]
+        folders[:] = [each for each in folders if each not in links and not _is_left(Path(parent, each))]
         found += [Path(parent, name).relative_to(root).as_posix() for name in [*names, *links]]
         if len(found) > PROJECT_FILES:
             break
     return found
+
+
+def _is_left(folder: Path) -> bool:
+    """Whether a build has left a folder there: one whose name says so, or that has what builds make below it."""
+    if _LEFT_BY_BUILDS.fullmatch(folder.name):
+        return True
+    return bool(_PERHAPS.fullmatch(folder.name)) and any(
+        name in _LEFT or _is_elf(Path(parent, name)) for parent, _, names in os.walk(folder) for name in names
+    )
+
+
+def _is_elf(path: Path) -> bool:
+    try:
+        with path.open("rb") if path.is_file() else BytesIO() as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def copy(root: Path, files: list[str], target: Path) -> None:

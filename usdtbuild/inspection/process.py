@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ..elf.image import Image
 
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO of linux/proc_ns.h
 _CURE = "run it as root, with CAP_SYS_PTRACE, or as the user that the process belongs to"
 
 
@@ -56,6 +57,11 @@ class MappedFile(NamedTuple):
     path: str
     deleted: bool
     mappings: tuple[FileMapping, ...]
+
+
+def in_container() -> bool:
+    """Whether processes have other numbers here than for the kernel: in a PID namespace that isn't the first."""
+    return Path("/proc/self/ns/pid").stat().st_ino != _FIRST_PID_NAMESPACE
 
 
 def maps_lines(text: bytes) -> Iterator[MapsLine]:

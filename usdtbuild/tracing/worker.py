@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsdtError
+from ..inspection.process import in_container
 from . import clock, job, ptrace, stops
 from .arming import Process
 from .errors import FrontGoneError, TracerError, told
@@ -44,7 +45,6 @@ _TICK, _LONGEST_TICK = 0.004, 0.012
 _MUCH = 1 << 20  # bytes of records in one tick, a quarter of a ring of the usual size
 _COUNTING = 0.05  # how often counters are read, in seconds
 _ARMING = 2.0  # seconds beyond --duration that arming may take
-_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO of linux/proc_ns.h: that of no container
 _BATCH = 2000  # events of traps in one message
 
 
@@ -261,7 +261,7 @@ class Worker:
         pid = self.processes.main = self.wish.pid
         if not thread_ids(pid):
             raise TracerError(f"there is no process {pid}")
-        if pid == 1 and Path("/proc/self/ns/pid").stat().st_ino == _FIRST_PID_NAMESPACE:
+        if pid == 1 and not in_container():
             raise TracerError("process 1 is not traced: while it stands still, so does the system")
         if pid == os.getpid():
             raise TracerError(f"process {pid} is this trace itself")

@@ -15,6 +15,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...inspection.process import in_container
+
 if TYPE_CHECKING:
     from ..job import Job
     from ..model import Target
@@ -69,6 +71,11 @@ def why_not(_: Job) -> str:
         return f"bpftrace needs root, or the capabilities {' and '.join(_CAPABILITIES)}; here is no {lacking[0]}"
     if not UPROBES.exists():
         return f"this kernel has no uprobes ({UPROBES} is missing)"
+    if in_container():  # of several processes and threads no version up to 0.24 tells which one it is
+        return (
+            "bpftrace sees the host's process numbers, and not those of this container;"
+            " leave out --engine, or run it on the host"
+        )
     return "" if find() else "bpftrace is not installed"
 
 
