@@ -71,7 +71,7 @@ def why_not(_: Job) -> str:
         return f"bpftrace needs root, or the capabilities {' and '.join(_CAPABILITIES)}; here is no {lacking[0]}"
     if not UPROBES.exists():
         return f"this kernel has no uprobes ({UPROBES} is missing)"
-    if in_container():  # of several processes and threads no version up to 0.24 tells which one it is
+    if in_container():  # versions before 0.22 print the host's numbers, and later ones swapped process and thread
         return (
             "bpftrace sees the host's process numbers, and not those of this container;"
             " leave out --engine, or run it on the host"
