@@ -224,6 +224,10 @@ def variants(folder: Path, hits: int) -> dict[str, Callable[[], str]]:
             for name, options in PAIRS.items()
         },
         "patch": words(*trace, "--", "./bench", str(hits)),
+        "patch, the last 1,000": words(*trace, "--last", "1000", "--", "./bench", str(10 * hits)),
+        "patch, the last 1,000 until": words(
+            *trace, "--last", "1000", "--until", "bench:six a < -1", "--", "./bench", str(10 * hits)
+        ),
         "trap --count": words(*trace, "--engine", "trap", "--count", "--", "./bench", str(hits // 100)),
     }
     if have("bpftrace") and not os.geteuid():

@@ -34,8 +34,9 @@ from usdtbuild.tracing.model import (
     Unreadable,
 )
 from usdtbuild.tracing.patch import a64, aarch64, code_aarch64, evaluated, tables
-from usdtbuild.tracing.patch.code import HEADER, READY, Instruction, Routines, Taken
+from usdtbuild.tracing.patch.code import HEADER, READY, STOP, Instruction, Keeping, Routines, Taken
 from usdtbuild.tracing.patch.code_aarch64 import Features
+from usdtbuild.tracing.patch.kept import Kept, Piece
 from usdtbuild.tracing.patch.rings import Decoder, Rings, SiteSpec, shape_for, string_places
 from usdtbuild.tracing.patch.spot import Spot
 from usdtbuild.tracing.plan import Plan
@@ -146,12 +147,14 @@ class Recording(NamedTuple):
 
 def recording(
     site: int, target: int, features: Features, *operands: tuple[str, str], size: int, ring: int,
-    own_number: int | None = None,
+    own_number: int | None = None, until: str | None = None,
 ) -> Recording:  # fmt: skip
-    """Make it for operands as records spell them, each with its kind; strings have `size` bytes, a ring has `ring`."""
+    """Make it for operands as records spell them, each with its kind; strings have `size` bytes, a ring has `ring`.
+
+    `until`: the ring keeps the last records, up to one that passes this, which may be nothing."""
     names = tuple(argument(kind) for _, kind in operands)
     places, strings = string_places(names, size), [one.kind == STRING for one in names]
-    shape = shape_for([len(names)], [sum(strings)], size, ring)
+    shape = shape_for([len(names)], [sum(strings)], size, ring)._replace(keeps=until is not None)
     code, calls = code_aarch64.routines(STUBS, shape, RINGS, CELL, own_number, features)
     assert len(code) <= code_aarch64.ROUTINES_SIZE
     parsed = [parse_one(text, EM_AARCH64) for text, _ in operands]
@@ -160,8 +163,11 @@ def recording(
         for index, (operand, is_string, place) in enumerate(zip(parsed, strings, places))
     ]
     at = STUBS + len(code)
-    stub = code_aarch64.record_stub(at, 0, taken, calls, COUNTERS, site + 4, features)
-    assert len(stub) <= code_aarch64.RECORD_SIZE + code_aarch64.ARGUMENT_SIZE * len(taken)
+    keeping = Keeping() if until is not None else None
+    if until:
+        keeping = Keeping(RINGS + STOP, lower(Filter(until), target_of(parsed[:3]), parsed), parsed)
+    stub = code_aarch64.record_stub(at, 0, taken, calls, COUNTERS, site + 4, features, keeping)
+    assert len(stub) <= code_aarch64.RECORD_SIZE + code_aarch64.ARGUMENT_SIZE * len(taken) + 192 * bool(until)
     sizes = tuple((one.size, one.signed, one.floating) for one in parsed)
     return Recording(code + stub, at, shape, SiteSpec(target, names, sizes, places))
 
@@ -376,6 +382,37 @@ def expression(made: random.Random, values: Sequence[Any], depth: int = 0) -> st
     near = int(values[index]) + made.randrange(-1, 2)
     other = str(made.choice((near, near, near, 0, -1, 1 << 63, "a", "b", "c")))
     return f"{'abc'[index]} {made.choice(('==', '!=', '<', '<=', '>', '>='))} {other}"
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+@pytest.mark.parametrize("until", ["", "a == 700 and c < 0"])
+def test_a_ring_keeps_the_last_records_whole_up_to_what_is_waited_for(
+    program: Program, tmp_path: Path, kind: str, until: str
+) -> None:
+    features, cpu = FEATURES[kind]
+    passes, site = 1000, program.symbols["site_one"]
+    operands = [("-8@x0", INTEGER), ("-8@x2", INTEGER), ("-8@x3", INTEGER), ("8@x1", STRING)]
+    made = recording(site, 0, features, *operands, size=8, ring=1 << 13, until=until)
+    assert made.shape.slots == 64
+    _, memory = program.run(tmp_path, made.code, {site: a64.branch(site, made.at)}, cpu, "steady", str(passes))
+    (lost,) = struct.unpack_from("<Q", memory, COUNTERS - STUBS)
+    with mmap.mmap(-1, 16 * made.shape.stride) as data:
+        data[:] = bytes(memory[1 << 21 : (1 << 21) + len(data)])
+        rings = Kept(data, 0, made.shape, lambda start, size: True)
+        pieces, stopped = [Piece(0, made.shape.slot, raw) for raw in rings.take(0)], rings.stopped()
+        rings.close()
+    if until:
+        pieces = [one.between(0, stopped) for one in pieces]
+    raw = b"".join(one.raw for one in pieces)
+    events: list[Any] = Decoder(made.shape, [made.spec]).events(raw, lambda ticks: ticks)
+    assert not lost
+    assert all(one.values[1:] == (3 * one.values[0], ~one.values[0], b"a text") for one in events)
+    for tid in {one.tid for one in events}:
+        own = [one.values[0] for one in events if one.tid == tid]
+        assert own == list(range(own[0], own[-1] + 1))
+        assert until or own[-1] == passes - 1
+    if until:
+        assert stopped in [one.time for one in events if one.values[0] == 700]
 
 
 def test_a_full_ring_loses_records_and_tells_how_many(program: Program, tmp_path: Path) -> None:

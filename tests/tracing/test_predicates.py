@@ -157,7 +157,7 @@ def agrees(text: str, operands: Sequence[Operand], state: Sequence[int], machine
 
     def gated(at: int, calls: Routines, counter: int, back: Back) -> bytes:
         made = evaluated.gate(x86_64.WORDS, at, evaluated.Action(predicate, tuple(operands), counter), calls, back)
-        assert len(made) <= x86_64.WORDS.gate(Plan(RECORD, (target,), where=wanted), target, operands)
+        assert len(made) <= x86_64.WORDS.around(Plan(RECORD, (target,), where=wanted), target, operands)
         return made + x86_64.count_stub(at + len(made), counter, back)
 
     for way in (stub, gated):

@@ -13,12 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
+    from ..tracing.last import Last
+
     Text = TypeVar("Text", str, "str | None")
     Command = TypeVar("Command", bound=Callable[..., object])
 
 _LONGEST = 1e9  # seconds: more than thirty years; what adds more to a clock is no time any more
 _UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
 _SHORTEST = 0.01  # seconds
+_SIZES = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+_MOST_HITS, _MOST_SIZE = 10_000_000, 1 << 30
 _PORTS = 65535
 
 
@@ -36,6 +40,27 @@ def seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
     if math.isnan(found) or not 0 < found <= _LONGEST:
         raise click.BadParameter(f"{found:g} is not in the range 0<x<={_LONGEST:.0f}.", ctx, param)
     return found
+
+
+def last(ctx: click.Context, param: click.Parameter, value: str | None) -> Last | None:
+    """Return how much is kept: a number of hits, of bytes with KB, MB or GB, or a time with its unit. Raises
+    BadParameter."""
+    from ..tracing.last import Last
+
+    if value is None:
+        return None
+    found = re.fullmatch(r"([0-9]+)(KB|MB|GB|)", value, re.IGNORECASE)
+    if found is None and not re.fullmatch(r"[0-9.]+(ms|s|m|h)", value):
+        raise click.BadParameter(
+            f"{value!r} is no number of hits (1000), no size (64MB), and no time (200ms, 30s, 5m).", ctx, param
+        )
+    if found is None:
+        return Last(seconds=seconds(ctx, param, value) or 0.0)
+    number, unit = int(found[1]), found[2].upper()
+    size = number * _SIZES.get(unit, 0)
+    if not 0 < number <= _MOST_HITS or size > _MOST_SIZE:
+        raise click.BadParameter(f"{value} is not in the range 1<=x<={_MOST_HITS}, or 1KB<=x<=1GB.", ctx, param)
+    return Last(size=size) if unit else Last(hits=number)
 
 
 def interval(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:

@@ -134,6 +134,8 @@ def stop_by_signals(session: Tracer) -> list[int]:
         again = True
         session.stop()
 
+    if session.wish.last is not None:
+        signal.signal(signal.SIGUSR1, lambda *_: session.dump())
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
             signal.signal(number, stop)

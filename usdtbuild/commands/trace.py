@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..tracing.job import Job
+    from ..tracing.last import Last
+    from ..tracing.last import Until as Awaited
 
 
 _SERVED = 1.0  # seconds: what is served is so old at most
@@ -33,7 +35,7 @@ _SHOWN = "What to show"
 _GROUPS = {
     "What to trace": ("pid", "probes", "functions", "calls", "returns", "min_size", "exclude", "modules", "files",
                       "no_children", "remote", "emulator", "sysroot"),
-    "What to keep": ("wanted_hits", "duration", "limit", "string_size", "buffer"),
+    "What to keep": ("wanted_hits", "last", "awaited", "duration", "limit", "string_size", "buffer"),
     _SHOWN: (),
     "How": ("engine", "trap", "user"),
 }  # fmt: skip
@@ -107,6 +109,10 @@ class Ordered(click.Command):
 @click.option("--top", type=click.IntRange(1, 10000), metavar="N", help="Rows of tables, at most.")
 @click.option("--duration", metavar="TIME", callback=checked.seconds,
               help="End after so long: 10 (seconds), 200ms, 5m, 1h.")  # fmt: skip
+@click.option("--last", metavar="N|SIZE|TIME", callback=checked.last,
+              help="Keep the last hits (1000, 64MB, 30s), and write them at the end, or on SIGUSR1.")  # fmt: skip
+@click.option("--until", "awaited", metavar="'PROBE TEST'", callback=checked.text,
+              help="With --last: end at the first hit like this, 'app:done code > 0'.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="End after so many hits.")
 @click.option("--engine", type=click.Choice(ENGINES), default=AUTO, help="How hits are seen.  [default: auto]")
 @click.option("--remote", default="", metavar="HOST:PORT", callback=checked.address,
@@ -152,6 +158,8 @@ def command(
     graph: bool,
     top: int | None,
     duration: float | None,
+    last: Last | None,
+    awaited: str | None,
     limit: int | None,
     engine: str,
     remote: str,
@@ -198,10 +206,34 @@ def command(
     order: tuple[tuple[str, str], ...] = click.get_current_context().meta[__name__]
     job = asked.job._replace(wanted=asked.job.wanted._replace(order=order), env=dict(os.environ), user=whose,
                              as_user=bool(user), every=every or (_SERVED if prometheus else math.inf),
-                             silent=screen and sys.stdout.isatty())  # fmt: skip
+                             silent=screen and sys.stdout.isatty(), last=last, until=_until(last, awaited))  # fmt: skip
     if report or graph:
         end(_show_calls(job, report, graph, top))
     end(run(asked._replace(job=job), wishes, Until(verbose, require_hits)))
+
+
+# What --last, which keeps hits, has no use for.
+_NOT_WITH_LAST = {
+    "count": "--count", "by": "--by", "sum_of": "--sum", "histogram": "--histogram", "latency": "--latency",
+    "every": "--every", "as_json": "--json", "report": "--report", "graph": "--graph", "limit": "--limit",
+    "trap": "--trap", "prometheus": "--prometheus",
+}  # fmt: skip
+
+
+def _until(last: Last | None, awaited: str | None) -> Awaited | None:
+    """Return what ends a trace that keeps the last hits, None if nothing does. Raises UsageError for what doesn't go
+    together."""
+    from ..tracing.last import until
+
+    given = click.get_current_context().params
+    others = [option for name, option in _NOT_WITH_LAST.items() if last is not None and given[name]]
+    if others:
+        raise UsageError(f"--last keeps the last hits one by one, and doesn't go with {others[0]}")
+    if last is not None and given["returns"] and given["wanted_hits"]:
+        raise UsageError("--last keeps hits that pass at once, and --filter tests returns later: leave one of them out")
+    if awaited is not None and last is None:
+        raise UsageError("--until says when --last writes what it has kept: say how much, --last N, SIZE or TIME")
+    return until(awaited) if awaited is not None else None
 
 
 def _folded(patterns: Sequence[str], chosen: bool) -> str:

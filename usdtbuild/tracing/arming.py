@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .tracees import Tracees
 
 HOOK = -1  # the target number of what is set in the dynamic linker
+_NOT_KEPT = "--filter can't be answered where it is hit, and --last keeps nothing else"
 _FEW = 3  # reasons that are told
 _TRIES = 4  # to patch a process that maps memory meanwhile; it stands from the beginning for the last of them
 
@@ -284,7 +285,7 @@ class Arming:
     def _arm_targets(self, process: Process, targets: Sequence[Target]) -> None:
         wish = self.wish
         self._places = sum(len(target.sites) for target in targets)
-        plan = Plan(wish.what, tuple(targets), wish.string_size, wish.buffer_size, wish.wanted.returns)
+        plan = Plan.of(wish, targets)
         evaluating = plan._replace(where=wish.where, measures=wish.measures)
         if not evaluating.evaluates:
             self._arm_plan(process, plan)
@@ -296,7 +297,8 @@ class Arming:
                 (here if self._is_evaluated_in_place(target, evaluating) else others).append(target)
         if here:
             self._arm_plan(process, evaluating._replace(targets=tuple(here)))
-        if others:
+        self.tell_refusals([Refusal(one.title, _NOT_KEPT) for one in others if plan.keeps])
+        if others and not plan.keeps:
             self._arm_plan(process, plan._replace(what=RECORD, targets=tuple(others)))
 
     def _without_pairs(self, process: Process, plan: Plan) -> Sequence[Target]:
@@ -389,9 +391,8 @@ class Arming:
         made, refused, reason = self._attached(process, plan, others)
         if made is None:
             return [], reason
-        if made.buffer_size < plan.buffer_size:
-            what = f"address space is limited (ulimit -v), so buffers have {made.buffer_size >> 10} KB"
-            self.owner.tell(job.Noted(f"{what} instead of {plan.buffer_size >> 20} MB"))
+        if made.buffer_size < made.wanted_size:
+            self.owner.tell(_smaller(made))
         if made.is_short:
             what = f"there is little memory to spare, so buffers begin with {made.first >> 10} KB instead of"
             self.owner.tell(job.Noted(f"{what} {FIRST >> 20} MB", always=True))
@@ -474,6 +475,13 @@ def _lacks_side(plan: Plan) -> str:
     """Return what is lacking if a plan's targets are only begins of pairs, or only ends."""
     sides = {side_of(measure, one) for one in plan.targets for measure in plan.measures}
     return next((f"there is no {side} here" for side in (BEGIN, END) if side not in sides), "")
+
+
+def _smaller(made: patch.PatchEngine) -> job.Noted:
+    """Return what to tell of an engine whose rings are smaller than they should be."""
+    what = "there is little memory to spare" if made.plan.keeps else "address space is limited (ulimit -v)"
+    size = f"buffers have {made.buffer_size >> 10} KB instead of {made.wanted_size >> 20} MB"
+    return job.Noted(f"{what}, so {size}", always=made.plan.keeps)
 
 
 def _of(target: Target, refusal: Refusal) -> Refusal:

@@ -46,14 +46,14 @@ _SHOWN = 200  # characters on each side of the place of an error
 class FilterError(UsageError):
     """A filter can't be understood, or asks for what a probe doesn't have; the text shows the place."""
 
-    def __init__(self, text: str, at: int, what: str) -> None:
+    def __init__(self, text: str, at: int, what: str, option: str = "--filter") -> None:
         """Say `what` is wrong at the character `at` of the filter."""
         what = what if len(what) <= 2 * _SHOWN else f"{what[:_SHOWN]} ... {what[-_SHOWN:]}"
         self.at, self.what = at, what
         first = max(0, at - _SHOWN)
         before, after = "... " if first else "", " ..." if len(text) > at + _SHOWN else ""
         line = "".join(c if c.isprintable() else " " for c in text[first : at + _SHOWN])
-        super().__init__(f"--filter: {what}\n  {before}{line}{after}\n  {' ' * (len(before) + at - first)}^")
+        super().__init__(f"{option}: {what}\n  {before}{line}{after}\n  {' ' * (len(before) + at - first)}^")
 
 
 class _Token(NamedTuple):
@@ -92,11 +92,14 @@ Tree = Comparison | Joined
 class Filter:
     """A filter as it was written, checked as far as that goes without a probe; `tree` is what it says."""
 
-    def __init__(self, text: str, string_size: int = 64) -> None:
-        """Read it; `string_size` is how much of a string hits have. Raises FilterError."""
-        self.text = text
+    def __init__(self, text: str, string_size: int = 64, option: str = "--filter") -> None:
+        """Read it; `string_size` is how much of a string hits have, `option` who asks for it. Raises FilterError."""
+        self.text, self.option = text, option
         self._string_size = string_size
-        self.tree = _Parser(text).parse()
+        try:
+            self.tree = _Parser(text).parse()
+        except FilterError as error:
+            raise FilterError(text, error.at, error.what, option) from None
 
     def compile(self, target: Target) -> Test:
         """Return a predicate that tells whether a hit with these values passes. Raises FilterError for arguments that
@@ -165,7 +168,7 @@ class Filter:
                                        " and =~ compares with a beginning")  # fmt: skip
 
     def _fail(self, at: int, what: str) -> NoReturn:
-        raise FilterError(self.text, at, what)
+        raise FilterError(self.text, at, what, self.option)
 
 
 def argument_index(target: Target, name: str) -> int:

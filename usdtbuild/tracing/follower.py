@@ -11,6 +11,7 @@ from itertools import zip_longest
 from typing import IO, TYPE_CHECKING
 
 from ..errors import UsageError
+from .last import check_in_place
 from .measures import since
 from .model import COUNT
 from .outputs import EVENTS
@@ -41,6 +42,10 @@ def planned(job: Job, wishes: Wishes, sieve: Sieve | None) -> tuple[Job, Wishes,
     if wishes.latency and not (wanted.probes or wanted.functions or wanted.calls):
         order = (*wanted.order, *((PROBE_RULE, one) for one in wishes.latency)) if wanted.order else ()
         job = job._replace(wanted=wanted._replace(probes=wishes.latency, order=order))
+    wanted = job.wanted
+    if job.until is not None and (wanted.probes or wanted.functions or wanted.calls):
+        order = (*wanted.order, (PROBE_RULE, job.until.pattern)) if wanted.order else ()
+        job = job._replace(wanted=wanted._replace(probes=(*wanted.probes, job.until.pattern), order=order))
     where = sieve.filter if sieve is not None else None
     if wishes.only_pairs:
         wishes, sieve = wishes._replace(where=where), None
@@ -102,7 +107,9 @@ class Follower:
             is_late, is_full = time.monotonic() >= self._until, self.limit is not None and seen >= self.limit
             if is_late or is_full:
                 tracer.stop()
-                if (is_full and not counts) or (is_late and self.output.passing and tracer.waiting > _QUICKLY):
+                if (is_full and not counts) or (
+                    is_late and self.output.passing and not tracer.wish.last and tracer.waiting > _QUICKLY
+                ):
                     tracer.skip()
 
     def finish(self) -> Report:
@@ -135,10 +142,15 @@ class Follower:
 
     def _announce(self, end: Callable[[], None]) -> None:
         """Tell of the targets that there are; where that is refused, a program that was started is ended."""
+        job, is_first = self.tracer.wish, not self._known
         try:
             self._known = len(self.tracer.targets)
             if self.sieve is not None:
                 self.sieve.start(self.tracer.targets)
+            if is_first and job.until is not None:
+                job.until.check(self.tracer.targets)
+            for target in self.tracer.targets if job.last is not None else ():
+                check_in_place(job.where, target)
             self.output.start(self.tracer.targets)
         except UsageError:
             if self.tracer.wish.argv:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ..rights import User
     from .filters import Filter
+    from .last import Last, Until
     from .measures import Measure, Tables
     from .model import Event, Refusal, Stops, Target
     from .patch.code import Shape
@@ -40,6 +41,7 @@ class Job(NamedTuple):
     read files, None if ours must; `as_user`: the program that is started is that user's, too. `measures`: like
     `where`, what of hits is added up. `hold`: a program that is started waits, armed and before its own first
     instruction, until the front says GO. `every`: how far it is, is told so often (seconds).
+    `last`: hits stay where they are until they are asked for, and only the last ones are kept; `until` ends the trace.
     `silent`: a program that is started reads nothing, and what it writes is lost; somebody else has the terminal.
     """
 
@@ -69,6 +71,8 @@ class Job(NamedTuple):
     hold: bool = False
     every: float = math.inf
     silent: bool = False
+    last: Last | None = None
+    until: Until | None = None
 
     @property
     def evaluates(self) -> bool:
@@ -206,7 +210,7 @@ class Ended(NamedTuple):
 Told = Noted | Stood | Processes | Sites | Raw | Mark | Seen | Counted | Tabled | Read
 Message = Started | Targets | Refused | Told | Failed | Ended
 # What the front may ask later, as plain bytes: who has no rights must not say anything that is unpickled by who has.
-STOP, KILL, TERM, GO = b"stop", b"kill", b"term", b"go"
+STOP, KILL, TERM, GO, DUMP = b"stop", b"kill", b"term", b"go", b"dump"
 SAID = 4  # bytes, at most
 # Signals that are for the front; the worker ignores them.
 FRONTS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 from ..record import NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .filters import Filter
+    from .job import Job
+    from .last import Last, Until
     from .measures import Measure
     from .model import Target
 
@@ -18,6 +22,7 @@ class Plan(NamedTuple):
     `buffer_size` is how many bytes each ring of an engine that has rings may hold. `returns`: returns are watched too,
     so breakpoints may come where calls return to. `where`: only hits that pass it are counted or recorded. `measures`:
     what is added up of them, too. `pairs`: where in the process begins of pairs wait already, 0 if nowhere.
+    `last`: rings keep the last hits, up to what is waited for (`until`).
     """
 
     what: str
@@ -28,6 +33,23 @@ class Plan(NamedTuple):
     where: Filter | None = None
     measures: tuple[Measure, ...] = ()
     pairs: int = 0
+    last: Last | None = None
+    until: Until | None = None
+
+    @classmethod
+    def of(cls, wish: Job, targets: Sequence[Target]) -> Plan:
+        """Return what a job asks for of targets, without evaluating anything."""
+        return cls(wish.what, tuple(targets), wish.string_size, wish.buffer_size, wish.wanted.returns,
+                   last=wish.last, until=wish.until)  # fmt: skip
+
+    @property
+    def keeps(self) -> bool:
+        """Whether rings keep the last hits."""
+        return self.last is not None
+
+    def ring_size(self, slot: int) -> int:
+        """Return how many bytes each ring should have, whose records have `slot` bytes."""
+        return self.last.ring_size(slot, self.buffer_size) if self.last is not None else self.buffer_size
 
     @property
     def evaluates(self) -> bool:

@@ -165,6 +165,10 @@ class Session(Tracer):
                 self._ask(job.KILL)
             self._ask(job.STOP)
 
+    def dump(self) -> None:
+        """Ask for the last hits."""
+        self._ask(job.DUMP)
+
     def skip(self) -> None:
         """From now on only count records, which may be many that wait: `left_out` is how many there were."""
         self._skipping = True

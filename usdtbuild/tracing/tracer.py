@@ -42,6 +42,7 @@ class Ability(Flag):
     CALLS = auto()  # of library functions
     CALL_RETURNS = auto()
     TREE = auto()  # add up which functions call which
+    KEEP = auto()  # keep the last hits only, where they happen
     EVALUATE = auto()  # filter, and add up; where an engine can't, hits are recorded, and evaluated afterwards
     # How the worker sees hits; nobody asks for these.
     JUMPS = auto()  # sites become jumps
@@ -60,6 +61,7 @@ _LACKING = {
     Ability.CALLS: "sees no calls of library functions",
     Ability.CALL_RETURNS: "sees no returns of calls",
     Ability.TREE: "doesn't add up calls (--report, --graph)",
+    Ability.KEEP: "doesn't keep the last hits in the program's memory (--last)",
 }
 
 
@@ -151,6 +153,9 @@ class Tracer(Protocol):
     def stop(self) -> None:
         """Ask for the end: everything is put back, the last events come, and the program goes on without us."""
 
+    def dump(self) -> None:
+        """Ask for the last hits now (`Job.last`)."""
+
     def skip(self) -> None:
         """From now on only count hits, of which many may wait."""
 
@@ -202,12 +207,13 @@ class Engine(NamedTuple):
 
 _ELSEWHERE = Ability.STUB | Ability.EMULATOR
 _JUMPS = Ability.JUMPS | Ability.EVALUATE
-_HERE = ~(_ELSEWHERE | _JUMPS | Ability.TREE | Ability.STOPS | Ability.KERNEL)
+_ALONE = _JUMPS | Ability.KEEP  # without breakpoints
+_HERE = ~(_ELSEWHERE | _ALONE | Ability.TREE | Ability.STOPS | Ability.KERNEL)
 _ONLY_PROBES = Ability.START | Ability.ATTACH | Ability.RECORD
 # In the order in which "auto", patch and trap together, looks for one that can do what is asked and works here.
 TRACERS: dict[str, Engine] = {
     "auto": Engine("session", "Session", _HERE | _JUMPS | Ability.STOPS, "session", worker=True),
-    "patch": Engine("session", "Session", _HERE & ~Ability.CALL_RETURNS | _JUMPS, "session", worker=True),
+    "patch": Engine("session", "Session", _HERE & ~Ability.CALL_RETURNS | _ALONE, "session", worker=True),
     "trap": Engine("session", "Session", _HERE | Ability.STOPS, "session", worker=True),
     "inside": Engine("inside", "Inside", Ability.START | Ability.RECORD | Ability.FUNCTIONS | Ability.TREE, "inside"),
     "plugin": Engine("remote.counting", "Counting", Ability.EMULATOR | Ability.FUNCTIONS | Ability.CALLS,
@@ -240,6 +246,7 @@ def needed(wish: Job) -> Ability:
         Ability.RETURNS: bool(wanted.returns and wanted.functions),
         Ability.CALL_RETURNS: bool(wanted.returns and wanted.calls),
         Ability.TREE: wish.tree,
+        Ability.KEEP: wish.last is not None,
     }
     found = Ability(0)
     for ability, asked in abilities.items():

@@ -28,6 +28,7 @@ from .outbox import Outbox
 from .patch.plausible import fits
 from .processes import Processes
 from .progress import Progress
+from .recorder import Recorder
 from .spawn import Spawned
 from .spool import Writer
 from .tracees import FOLLOW, Tracees, thread_ids
@@ -59,16 +60,16 @@ class Worker:
         self.tracees.keeps_stood = wish.what == RECORD
         self.processes = Processes(self.tracees, wish, self)
         self.progress = Progress(wish, self.outbox, self.processes.arming)
+        self.recorder = Recorder(wish.last, wish.until) if wish.last is not None else None
         self.events: list[Event] = []
         self._known: set[int] = set()  # processes that the front knows
         self.stopping = self._is_measured = False
         self._fits, self._since = True, time.monotonic_ns()  # whether tables can be what they say
         self.stops = self._spread = self._told_until = self._over_at = 0
         self._next_tick = self._next_count = 0.0
-        self._pause = _TICK
+        self._pause, self._turn = _TICK, 0
         self._deadline = math.inf
         self._sweep: tuple[int, list[tuple[PatchEngine, list[int]]]] | None = None  # see `tick`
-        self._turn = 0
 
     @property
     def main(self) -> int:
@@ -114,10 +115,8 @@ class Worker:
         self.processes.look_for_changes()
         ticks, now = clock.now()
         until = self._watched(now, final=final)
-        sweep = self._sweep or (
-            until,
-            [(one, one.rings.heads()) for _, one in self.processes.arming.engines() if one.rings],
-        )
+        engines = self.processes.arming.engines()
+        sweep = self._sweep or (until, [(one, one.rings.heads()) for _, one in engines if one.rings])
         started = time.monotonic()
         taken = self._empty_rings(final=final)
         self._flush()
@@ -132,9 +131,8 @@ class Worker:
             self.tracees.stood = []
         whole = final or not self.spool.full
         self._sweep = sweep
-        if whole or all(
-            not one.rings or one.rings.are_read(heads) for one, heads in sweep[1]
-        ):  # else there are older records to come
+        # Else there are older records to come.
+        if whole or all(not one.rings or one.rings.are_read(heads) for one, heads in sweep[1]):
             self._sweep = None
             self.tell(job.Mark(ticks if not final else 1 << 63, now, until if whole else sweep[0]))
         if self.wish.what == COUNT and not self.wish.evaluates:
@@ -147,14 +145,15 @@ class Worker:
 
     def _empty_rings(self, *, final: bool) -> int:
         """Write what is in the rings to the spool, as far as there is room; return how many bytes."""
-        before = self.spool.size
-        self.spool.full = False
-        new = self.tracees.processes - self._known
-        if new:
+        before, self.spool.full = self.spool.size, False
+        if new := self.tracees.processes - self._known:
             self._known |= new
             self.tell(job.Processes(frozenset(new)))
         in_use = self.processes.engines()
         engines = list(self.processes.arming.engines())
+        if self.recorder is not None:
+            self.recorder.empty(engines, in_use, self.spool, self.tell, final=final)
+            self.stopping |= self.recorder.has_come
         self._turn += 1  # else the first would have all the room
         at = self._turn % max(1, len(engines))
         for number, engine in (*engines[at:], *engines[:at]):
@@ -208,7 +207,7 @@ class Worker:
         self._finish()
         code = self.tracees.ended.get(self.processes.main)
         arming = self.processes.arming
-        for note in arming.fallen_back():
+        for note in [*arming.fallen_back(), *(self.recorder.notes() if self.recorder is not None else ())]:
             self.tell(job.Noted(note, always=True))
         dropped = sum(one.dropped for _, one in arming.engines())
         told = Stops(self.stops, self.tracees.stop_cost, self._spread) if self.stops else None
@@ -306,6 +305,8 @@ class Worker:
             said = b""
         if said in {job.STOP, b""}:
             self.stopping = True
+        elif said == job.DUMP and self.recorder is not None:
+            self.recorder.is_asked = True
         elif said in {job.KILL, job.TERM} and self.wish.argv and self.processes.alive():
             os.kill(self.processes.main, signal.SIGKILL if said == job.KILL else signal.SIGTERM)
         return said

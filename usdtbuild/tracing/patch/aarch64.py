@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ..maps import Memory
     from ..plan import Plan
-    from .code import Back, Routines, Shape, Taken
+    from .code import Back, Keeping, Routines, Shape, Taken
     from .evaluated import Action
     from .mirrors import Mirrors
 
@@ -164,7 +164,7 @@ def size(plan: Plan, spots: Sequence[Spot]) -> int:
     elif plan.what != COUNT:
         sizes = [
             code_aarch64.RECORD_SIZE + code_aarch64.ARGUMENT_SIZE * len(spot.site.operands)
-            + words.gate(plan, spot.target, spot.site.operands)
+            + words.around(plan, spot.target, spot.site.operands)
             for spot in spots
         ]  # fmt: skip
         sizes.append(code_aarch64.ROUTINES_SIZE)
@@ -189,9 +189,12 @@ def count_stub(at: int, counter: int, back: Back) -> bytes:
     return code_aarch64.count_stub(at, counter, back, features())
 
 
-def record_stub(at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back) -> bytes:
+def record_stub(
+    at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back,
+    keeping: Keeping | None = None,
+) -> bytes:  # fmt: skip
     """See `code_aarch64.record_stub`."""
-    return code_aarch64.record_stub(at, site, arguments, calls, lost, back, features())
+    return code_aarch64.record_stub(at, site, arguments, calls, lost, back, features(), keeping)
 
 
 def counting_routines(at: int, pid_cell: int, tid_offset: int | None) -> tuple[bytes, Routines]:

@@ -20,6 +20,11 @@ on, the tracer has given memory), then its slots. A full ring takes nothing, nor
 and the hit is counted as lost. Claims are atomic, so it doesn't matter when two threads share a ring, or a signal
 handler hits a probe while its thread is in a stub.
 
+A ring that keeps the last records has neither `tail` nor `ready`: each claim takes the next number, and its slot if
+nobody is writing there. The slot's word has all bits turned round while that goes on, and only grows, so a reader that
+finds the same number before and after it has copied a record has that record. `claim_kept` in the templates says more.
+`stop` in the first ring is the time of the record that was waited for; nothing is recorded any more then.
+
 The code itself is `templates/x86_64.S`; here its templates are put together. tests/tracing disassembles and runs it.
 """
 
@@ -35,22 +40,26 @@ from ..templates import Code
 from ..templates.x86_64 import TEMPLATES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ...formats.operands import Operand, OperandPlace
+    from ..predicates import Predicate
 
-HEADER, HEAD, TAIL, READY, RING_HEADER = 32, 0, 64, 72, 4096
+    Branch = Callable[[Code, "Keeping"], None]
+
+HEADER, HEAD, TAIL, READY, STOP, RING_HEADER = 32, 0, 64, 72, 128, 4096
 RINGS = 16
 
 
 class Shape(NamedTuple):
     """What all stubs of one trace agree on: bytes of a slot, slots of a ring (a power of two), bytes between rings (a
-    power of two), and the longest string."""
+    power of two), the longest string, and whether rings keep the last records."""
 
     slot: int
     slots: int
     stride: int
     string_size: int
+    keeps: bool = False
 
 
 def jump(at: int, target: int) -> bytes:
@@ -120,7 +129,7 @@ def routines(at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int |
     else:
         made.add("thread_by_call")
     made.add(
-        "claim_slot", rings=rings, stride_bits=shape.stride.bit_length() - 1,
+        "claim_kept" if shape.keeps else "claim_slot", rings=rings, stride_bits=shape.stride.bit_length() - 1,
         slots=shape.slots, slots_mask=shape.slots - 1, slot_size=shape.slot,
     )  # fmt: skip
     made.pad(INT3, 16)
@@ -145,6 +154,32 @@ class Taken(NamedTuple):
     string_at: int
 
 
+class Keeping(NamedTuple):
+    """What a record stub does for a ring that keeps the last records: where `stop` is (0: nothing is waited for), and
+    whether the record is what is waited for, as a predicate of the site's operands."""
+
+    stop: int = 0
+    until: Predicate = False
+    operands: Sequence[Operand] = ()
+
+    def begin(self, made: Code) -> None:
+        """Add what stands before the record."""
+        if self.stop:
+            made.add("unless_stopped", stop=self.stop)
+
+    def end(self, made: Code, branch: Branch) -> None:
+        """Add what completes the record; `branch` goes to the labels "holds" and "kept", of which "holds" is behind."""
+        if self.until is True or not isinstance(self.until, bool):
+            if self.until is not True:
+                branch(made, self)
+            made.label("holds")
+            made.add("record_end_stopping", stop=self.stop)
+            made.add("jump", target="over")
+        made.label("kept")
+        made.add("record_end_kept")
+        made.label("over")
+
+
 def record_stub(
     at: int,
     site: int,
@@ -153,14 +188,21 @@ def record_stub(
     lost: int,
     back: Back,
     symbols: Mapping[str, int],
+    keeping: Keeping | None = None,
+    branch: Branch | None = None,
 ) -> bytes:
     """Return a stub that writes a record and goes `back`. `symbols` are addresses of symbols that operands name."""
     made = Code(TEMPLATES, at)
     made.add("save_all")
+    if keeping is not None:
+        keeping.begin(made)
     made.add("record_begin", site=site)
     for index, argument in enumerate(arguments):
         _take(made, index, argument, symbols)
-    made.add("record_end")
+    if keeping is not None and branch is not None:
+        keeping.end(made, branch)
+    else:
+        made.add("record_end")
     made.add("restore_all")
     go_on(made, back)
     made.label("full")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...formats.operands import OperandPlace
-    from .code import Back, Routines, Shape, Taken
+    from .code import Back, Keeping, Routines, Shape, Taken
 
 
 class Features(NamedTuple):
@@ -86,7 +86,7 @@ def routines(
     else:
         made.add("thread_by_call")
     made.add(
-        f"claim_{features.way}", rings=rings, stride_bits=shape.stride.bit_length() - 1,
+        f"claim_{'kept_' * shape.keeps}{features.way}", rings=rings, stride_bits=shape.stride.bit_length() - 1,
         slots=shape.slots, slots_mask=shape.slots - 1, slot_size=shape.slot,
     )  # fmt: skip
     copy = made.here
@@ -97,15 +97,21 @@ def routines(
 
 
 def record_stub(
-    at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back, features: Features
-) -> bytes:
+    at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back, features: Features,
+    keeping: Keeping | None = None,
+) -> bytes:  # fmt: skip
     """Return a stub that writes a record and goes `back`; see `code.record_stub`."""
     made = Code(TEMPLATES, at)
     made.add("save_all")
+    if keeping is not None:
+        keeping.begin(made)
     made.add("record_begin", site=site)
     for index, argument in enumerate(arguments):
         _take(made, index, argument)
-    made.add("record_end")
+    if keeping is not None:
+        keeping.end(made, evaluated.ending(words(features)))
+    else:
+        made.add("record_end")
     made.label("out")
     made.add("restore_all")
     go_on(made, back)

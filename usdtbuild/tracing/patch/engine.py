@@ -24,10 +24,11 @@ from ..tracees import status_field
 from . import again, code, journal, layout, leftovers, machine, tables, way_back
 from .changes import Changes, Stretch, clean_up, earlier_mirrors, stretches_of
 from .injection import NAME_IN_MAPS, borrow
+from .kept import Kept
 from .mapping import WARM, Mapping
 from .mirrors import Mirrors
 from .plausible import Plausible
-from .rings import FIRST, Rings, shape_for
+from .rings import FIRST, Rings, shape_for, slot_for
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -76,7 +77,7 @@ class PatchEngine:
         self.tracees, self.pid, self.plan, self.others = tracees, pid, plan, others
         self.machine = machine.here()
         self.shared: Shared | None = None
-        self.rings: Rings | None = None
+        self.rings: Rings | Kept | None = None
         self.astray: dict[int, int] = {}  # see `mirrors.Mirrors`
         self.layout: Layout | None = None
         self.changes: Changes | None = None
@@ -84,8 +85,10 @@ class PatchEngine:
         self._totals, self._tables = Totals({}, {}), Tables()  # once it is retired
         arguments = [len(target.arguments) for target in plan.targets]
         strings = [sum(one.kind == STRING for one in target.arguments) for target in plan.targets]
-        self.buffer_size = _affordable(plan.buffer_size, pid) if plan.what != COUNT else plan.buffer_size
-        self.shape = shape_for(arguments, strings, plan.string_size, self.buffer_size)
+        # Bytes that each ring should have, and how many it has.
+        self.wanted_size = plan.ring_size(slot_for(arguments, strings, plan.string_size))
+        self.buffer_size = self.wanted_size if plan.what == COUNT else _affordable(self.wanted_size, pid, plan.keeps)
+        self.shape = shape_for(arguments, strings, plan.string_size, self.buffer_size)._replace(keeps=plan.keeps)
         self.first, self.is_short = FIRST, False  # bytes of each ring with memory from the start; they should be more
         self._limited = False
         self._unused: list[tuple[int, int]] = []  # what earlier traces have left that goes now
@@ -145,8 +148,8 @@ class PatchEngine:
             self.first = min(FIRST, spare_memory() // 4 // code.RINGS)
             if self.first < _LEAST:
                 raise TracerError("there is too little memory to spare for buffers; --count needs none")
-            self.is_short = self.first < FIRST
-            self._limited = spare_memory(self.pid) // 4 < code.RINGS * self.shape.stride
+            self.is_short = self.first < FIRST and not self.shape.keeps
+            self._limited = not self.shape.keeps and spare_memory(self.pid) // 4 < code.RINGS * self.shape.stride
             if not self._limited:  # it may take some itself, should we be late
                 self.first = min(self.first, WARM)
         rings_size = code.RINGS * self.shape.stride if record else 0
@@ -234,8 +237,8 @@ class PatchEngine:
             )
         self.changes.data = self.shared.data
         if rings_at:
-            self.rings = Rings(self.shared.data, prepared.mapping.rings, self.shape, self.shared.give,
-                               limited=self._limited)  # fmt: skip
+            place = self.shared.data, prepared.mapping.rings, self.shape, self.shared.give
+            self.rings = Kept(*place) if self.shape.keeps else Rings(*place, limited=self._limited)
         try:
             for mirror, lead in self.layout.kept.items():
                 memory.write(mirror, lead)
@@ -366,10 +369,12 @@ class PatchEngine:
             self.shared = None
 
 
-def _affordable(buffer_size: int, pid: int) -> int:
+def _affordable(buffer_size: int, pid: int, keeps: bool) -> int:
     """Return how many bytes a ring may have where address space is limited, the process' or ours: all of them together
-    take a quarter of what is left."""
+    take a quarter of what is left. Rings that keep hits are used to their end, so memory is what is limited, too."""
     spare = [found for found in (spare_addresses(pid), spare_addresses(getpid())) if found is not None]
+    if keeps:
+        spare += [2 * spare_memory(), 2 * spare_memory(pid)]
     while spare and buffer_size > _LEAST and 4 * 2 * code.RINGS * buffer_size > min(spare):
         buffer_size //= 2  # a ring may take twice as much address space (`rings.shape_for`)
     return buffer_size

@@ -8,10 +8,12 @@ can't be read is false.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...formats.operands import CONSTANT, REGISTER
-from ..predicates import BEGIN, END, PROCESS, THREAD, Compare, Joined, lower, tallies, wrapped
+from ..predicates import BEGIN, END, PROCESS, THREAD, Compare, Joined, NotHereError, lower, tallies, wrapped
+from ..selection import is_meant
 from ..templates import Code
 from . import tables
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from ..predicates import Predicate, Tally
     from ..templates import Template
-    from .code import Back, Routines
+    from .code import Back, Keeping, Routines
 
 _NUMBERS = {THREAD: "own_thread", PROCESS: "own_process"}
 _OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -60,9 +62,12 @@ class Words(NamedTuple):
         predicate, found = asked(plan, target, operands)
         return self.size + self.comparison_size * (len(_comparisons(predicate)) + 3 * len(found))
 
-    def gate(self, plan: Plan, target: Target, operands: Sequence[Operand]) -> int:
-        """Return how many bytes stand before a site's stub at most, to let only hits through that pass."""
-        return self.most(plan, target, operands) if plan.where is not None else 0
+    def around(self, plan: Plan, target: Target, operands: Sequence[Operand]) -> int:
+        """Return how many bytes a recording stub has at most to let only hits through that pass, and to look whether
+        one is what is waited for."""
+        gate = self.most(plan, target, operands) if plan.where is not None else 0
+        until = awaited(plan, target, operands)
+        return gate + (self.size + self.comparison_size * len(_comparisons(until)) if plan.until is not None else 0)
 
 
 class Action(NamedTuple):
@@ -84,6 +89,25 @@ def asked(plan: Plan, target: Target, operands: Sequence[Operand]) -> tuple[Pred
     if plan.where is not None and any(one.side for one in found) and not plan.where.is_for(target):
         return False, [one._replace(tested=False) for one in found]
     return lower(plan.where, target, operands) if plan.where is not None else True, found
+
+
+def awaited(plan: Plan, target: Target, operands: Sequence[Operand]) -> Predicate:
+    """Return whether a hit at a site of a target is what is waited for. Where that can't be told, none is."""
+    if plan.until is None or not is_meant(target, plan.until.pattern):
+        return False
+    test = plan.until.test
+    if test is None:
+        return True
+    with contextlib.suppress(NotHereError):
+        return lower(test, target, operands) if test.is_for(target) else False
+    return False
+
+
+def ending(words: Words) -> Callable[[Code, Keeping], None]:
+    """Return what tests whether a record is what is waited for; see `code.Keeping.end`."""
+    return lambda made, keeping: _Writer(words, made, keeping.operands, plain=False).branch(
+        keeping.until, "holds", "kept", "holds"
+    )
 
 
 ROUTINES_SIZE = 2048  # at most

@@ -14,7 +14,7 @@ from ..measures import Measure
 from ..model import COUNT, LIBRARIES, STRING, Refusal
 from ..predicates import BEGIN
 from . import code, tables
-from .evaluated import Action, asked
+from .evaluated import Action, asked, awaited
 from .forms import Form, leads_of
 from .rings import SiteSpec, string_places
 from .slots import Load
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...formats.operands import Operand
     from ..maps import Room
     from ..plan import Plan
-    from .code import Back, Routines, Shape
+    from .code import Back, Keeping, Routines, Shape
     from .machine import Machine
     from .mirrors import Mirrors
     from .spot import Spot
@@ -99,7 +99,8 @@ def build(
             spec = _spec(plan, spot)
             table_of = {one.measure: start + size + one.address for one in own if one.target == spot.target.number}
             counts = counter, table_of, pairs
-            text += _stub(machine, plan, spot, spec, at, calls, counts, back, first_site + len(kept))
+            keeping = _keeping(plan, spot, rings) if shape.keeps else None
+            text += _stub(machine, plan, spot, spec, at, calls, counts, back, first_site + len(kept), keeping)
             if isinstance(spot.form, Form):
                 _lead(spot, at, mirrors, old)
             kept.append(spot)
@@ -130,7 +131,7 @@ def _tables(plan: Plan, group: Sequence[Spot]) -> tuple[list[Place], int, int]:
 
 def _stub(
     machine: Machine, plan: Plan, spot: Spot, spec: SiteSpec, at: int, calls: Routines | None,
-    counts: tuple[int, Mapping[Measure, int], int], back: Back, site: int,
+    counts: tuple[int, Mapping[Measure, int], int], back: Back, site: int, keeping: Keeping | None,
 ) -> bytes:  # fmt: skip
     """Return a spot's stub, to stand at an address; `counts` are the addresses of its counter, of its tables, and of
     begins of pairs."""
@@ -145,7 +146,14 @@ def _stub(
     if plan.what == COUNT:
         return machine.evaluated_stub(at, action, calls, back)
     gate = machine.gate(at, action, calls, back)
-    return gate + machine.record_stub(at + len(gate), site, _taken(spot, spec), calls, counts[0], back)
+    return gate + machine.record_stub(at + len(gate), site, _taken(spot, spec), calls, counts[0], back, keeping)
+
+
+def _keeping(plan: Plan, spot: Spot, rings: int) -> Keeping:
+    """Return what a spot's stub does for rings at an address that keep the last records."""
+    operands = tuple(_moved(operand, _pushed(spot)) for operand in spot.site.operands)
+    stop = rings + code.STOP if plan.until is not None else 0
+    return code.Keeping(stop, awaited(plan, spot.target, operands), operands)
 
 
 def _lead(spot: Spot, stub: int, mirrors: Mirrors, old: dict[int, bytes]) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..maps import Memory
     from ..model import Refusal
     from ..plan import Plan
-    from .code import Back, Routines, Shape, Taken
+    from .code import Back, Keeping, Routines, Shape, Taken
     from .evaluated import Action
     from .mirrors import Mirrors
     from .spot import Spot
@@ -68,8 +68,9 @@ class Machine(Protocol):
         """See `evaluated.gate`."""
 
     def record_stub(
-        self, at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back
-    ) -> bytes:
+        self, at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back,
+        keeping: Keeping | None = None,
+    ) -> bytes:  # fmt: skip
         """See `code.record_stub`."""
 
 

@@ -317,11 +317,15 @@ def _reader(spec: SiteSpec, longest: int) -> Callable[[bytes, int], tuple[Value,
     return with_strings if strings else plain
 
 
+def slot_for(argument_counts: Sequence[int], string_counts: Sequence[int], string_size: int) -> int:
+    """Return how many bytes a slot needs for any of targets with so many arguments and strings."""
+    padded = -(-string_size // 8) * 8
+    return HEADER + max((8 * n + (8 + padded) * s for n, s in zip(argument_counts, string_counts)), default=0)
+
+
 def shape_for(argument_counts: Sequence[int], string_counts: Sequence[int], string_size: int, buffer: int) -> Shape:
     """Return the shape of slots and rings for targets with so many arguments and strings; `buffer` bytes a ring."""
-    padded = -(-string_size // 8) * 8
-    most = max((8 * n + (8 + padded) * s for n, s in zip(argument_counts, string_counts)), default=0)
-    slot = HEADER + most
+    slot = slot_for(argument_counts, string_counts, string_size)
     slots = 64
     while slots * 2 * slot <= buffer:
         slots *= 2

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..maps import Memory
     from ..model import Site, Target
     from ..plan import Plan
-    from .code import Back, Routines, Taken
+    from .code import Back, Keeping, Routines, Taken
     from .evaluated import Action
     from .mirrors import Mirrors
 
@@ -225,13 +225,16 @@ def size(plan: Plan, spots: Sequence[Spot]) -> int:
         sizes = [slots.SIZE if isinstance(spot.form, Load) else 16 for spot in spots]
         return -(-sum(sizes) // PAGE) * PAGE
     # The longest argument is an indexed memory operand that is tried: 65 bytes, with a string 84.
-    sizes = [144 + 96 * len(spot.site.operands) + WORDS.gate(plan, spot.target, spot.site.operands) for spot in spots]
-    return -(-(512 + sum(sizes)) // PAGE) * PAGE
+    sizes = [144 + 96 * len(spot.site.operands) + WORDS.around(plan, spot.target, spot.site.operands) for spot in spots]
+    return -(-(768 + sum(sizes)) // PAGE) * PAGE
 
 
-def record_stub(at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back) -> bytes:
+def record_stub(
+    at: int, site: int, arguments: Sequence[Taken], calls: Routines, lost: int, back: Back,
+    keeping: Keeping | None = None,
+) -> bytes:  # fmt: skip
     """See `code.record_stub`."""
-    return code.record_stub(at, site, arguments, calls, lost, back, {})
+    return code.record_stub(at, site, arguments, calls, lost, back, {}, keeping, evaluated.ending(WORDS))
 
 
 def _as_it_is(operand: Operand, constant: int) -> str:

@@ -20,6 +20,7 @@
         SITE = 20
         PROCESS = 24
         MISSING = 28
+        TRIES = 64
         FRAME = 96           // of a record's stub: x0 to x9, x30, the flags
         SAVED_X30 = 80
         NO_HOW = 99
@@ -196,6 +197,70 @@ end claim_\way
         claim   atomic
         claim   exclusive
 
+# See `claim_kept` in x86_64.S. What a record consists of is written behind the word that says that it isn't complete.
+        .macro  next_atomic
+        mov     x0, #1
+        ldadd   x0, x7, [x4]
+        .endm
+
+        .macro  next_exclusive
+3:      ldxr    x7, [x4]
+        add     x0, x7, #1
+        stxr    w2, x0, [x4]
+        cbnz    w2, 3b
+        .endm
+
+        .macro  mark_atomic again
+        mov     x2, x0
+        cas     x2, x8, [x6]
+        cmp     x2, x0
+        b.ne    \again
+        .endm
+
+        .macro  mark_exclusive again
+        ldxr    x2, [x6]
+        cmp     x2, x0
+        b.ne    \again
+        stxr    w2, x8, [x6]
+        cbnz    w2, \again
+        .endm
+
+        .macro  claim_kept way
+template claim_kept_\way
+        ubfx    x4, x3, #0, #RINGS_BITS
+        movz    x2, #:abs_g0:stride_bits
+        lsl     x4, x4, x2
+        number_64 x2, rings
+        add     x4, x4, x2
+        mov     x9, #TRIES
+1:      subs    x9, x9, #1
+        b.lo    2f
+        next_\way
+        number_32 x2, slots_mask
+        and     x6, x7, x2
+        number_32 x2, slot_size
+        madd    x6, x6, x2, x4
+        add     x6, x6, #RING_HEADER
+        add     x7, x7, #1
+        mvn     x8, x7
+        ldr     x0, [x6]
+        cmp     x0, x7
+        b.hs    1b
+        mark_\way 1b
+        dmb     ishst
+        str     w3, [x6, #THREAD]
+        str     x5, [x6, #PROCESS]      // and nothing missing
+        mrs     x0, cntvct_el0
+        str     x0, [x6, #TIME]
+        ret
+2:      mov     x6, #0
+        ret
+end claim_kept_\way
+        .endm
+
+        claim_kept atomic
+        claim_kept exclusive
+
 # Go to a label if the 8 aligned bytes at x1 can't be read. Changes x0, x2, x3, x8.
         .macro  try_x1 failed
         cbz     x1, \failed             // NULL means something else to the system call
@@ -285,6 +350,29 @@ end record_begin
 template record_end
         stlr    x7, [x6]
 end record_end
+
+template unless_stopped         // behind `save_all`; see x86_64.S
+        number_64 x0, stop
+        ldr     x0, [x0]
+        cbnz    x0, over
+end unless_stopped
+
+        .macro  complete
+        ldr     x0, [x6]
+        mvn     x0, x0
+        stlr    x0, [x6]
+        .endm
+
+template record_end_kept
+        complete
+end record_end_kept
+
+template record_end_stopping
+        ldr     x5, [x6, #TIME]
+        complete
+        number_64 x4, stop
+        str     x5, [x4]
+end record_end_stopping
 
 template restore_all
         ldp     x30, x0, [sp, #SAVED_X30]

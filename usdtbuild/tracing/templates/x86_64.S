@@ -24,6 +24,7 @@
         PROCESS = 24
         MISSING = 28
         RED_ZONE = 128          # below the stack pointer, alive (System V ABI, 3.2.2)
+        TRIES = 64              # for a slot that nobody is writing to
         SAVED_RDI = 0           # where `save` puts registers, from the stack pointer
         SAVED_RSI = 8
         SAVED_RDX = 16
@@ -160,6 +161,57 @@ template claim_slot
         ret
 end claim_slot
 
+# Claim a slot of a ring that keeps the last records, as `claim_slot` does, for rings that nobody reads meanwhile. Each
+# claim gets the next number, and the slot of that number if nobody else is writing there: the slot's word is the number
+# plus 1 of a complete record, all its bits turned round while a record is written, and only grows. So of two writers
+# that are a round of the ring apart the later one finds the slot taken, and gets another number.
+        .macro  take_slot taken
+        mov     $1, %esi
+        lock xadd %rsi, (%rcx)
+        mov     %esi, %edx
+        and     $slots_mask, %edx
+        imul    $slot_size, %rdx, %rdx
+        lea     RING_HEADER(%rcx,%rdx), %rdx
+        mov     (%rdx), %rax
+        inc     %rsi
+        cmp     %rsi, %rax
+        jae     \taken
+        not     %rsi
+        lock cmpxchg %rsi, (%rdx)
+        jne     \taken
+        .endm
+
+template claim_kept
+        mov     %edx, %ecx
+        and     $RINGS - 1, %ecx
+        shl     $stride_bits, %rcx
+        movabs  $rings, %rsi
+        add     %rsi, %rcx
+        shl     $32, %rdx       # the numbers of thread and process in one register
+        or      %rdx, %rdi
+        take_slot 2f
+1:      mov     %edi, %eax
+        mov     %rax, PROCESS(%rdx)     # and nothing missing
+        shr     $32, %rdi
+        mov     %edi, THREAD(%rdx)
+        mov     %rdx, %rsi
+        rdtsc
+        shl     $32, %rdx
+        or      %rdx, %rax
+        mov     %rax, TIME(%rsi)
+        ret
+2:      push    %rbx
+        mov     $TRIES, %ebx
+3:      take_slot 4f
+        pop     %rbx
+        jmp     1b
+4:      dec     %ebx
+        jnz     3b
+        pop     %rbx
+        xor     %esi, %esi
+        ret
+end claim_kept
+
 # Try the 8 aligned bytes at rbx: equal if they can't be read. Changes rax, rcx, rdx, rsi, rdi, r10, r11.
         .macro  try_rbx
         mov     $rt_sigprocmask, %eax
@@ -273,6 +325,25 @@ end record_begin
 template record_end
         mov     %rdi, (%rsi)
 end record_end
+
+# In a ring that keeps the last records: nothing comes behind the record that was waited for. The one whose writing that
+# is stores its time where all others look before they claim.
+template unless_stopped         # behind `save_all`
+        movabs  $stop, %rsi
+        cmpq    $0, (%rsi)
+        jne     over
+end unless_stopped
+
+template record_end_kept
+        notq    (%rsi)
+end record_end_kept
+
+template record_end_stopping
+        mov     TIME(%rsi), %rdx
+        notq    (%rsi)
+        movabs  $stop, %rsi
+        mov     %rdx, (%rsi)
+end record_end_stopping
 
 template store                  # the argument in rax
         mov     %rax, at(%rsi)
