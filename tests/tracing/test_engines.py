@@ -110,6 +110,27 @@ def watch(pid: int, *options: str) -> subprocess.Popen[str]:
     return tracer
 
 
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [
+        (("--count",), 1 << 18), (("--count", "--filter", "a > 2"), 1 << 18), (("--sum", "f"), 1 << 18),
+        (("--by", "f", "--sum", "f"), 1 << 21), (("--histogram", "f"), 1 << 21),
+        (("--latency", "scene:ints", "scene:wide"), 1 << 22),
+    ],
+)  # fmt: skip
+def test_what_is_only_added_up_needs_no_buffers(scene: Any, options: tuple[str, ...], most: int) -> None:
+    """A process shares tables and code with the tracer, and rings only for records, each of megabytes."""
+    running = Running(scene("pie"), 5, 1)
+    tracer = watch(running.process.pid, "-x", "scene:[tgel]*", "--engine", "patch", *options)
+    maps = Path(f"/proc/{running.process.pid}/maps").read_text()
+    tracer.send_signal(signal.SIGINT)
+    _, errors = tracer.communicate(timeout=60)
+    assert tracer.returncode == 0, errors
+    running.end()
+    shared = re.findall(r"^([0-9a-f]+)-([0-9a-f]+) .*usdtbuild-trace", maps, re.MULTILINE)
+    assert 0 < sum(int(end, 16) - int(start, 16) for start, end in shared) < most
+
+
 @pytest.mark.parametrize("engine", ["patch", "trap"])
 def test_running_process_attached_and_let_go_three_times(scene: Any, engine: str) -> None:
     running = Running(scene("pie"), 50, 2)

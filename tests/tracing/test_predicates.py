@@ -569,6 +569,16 @@ def test_a_limit_counts_what_passes(scene: Any, counted: Any) -> None:
     assert 5 <= counts["scene:ints"] < 20_000_000 - 1000
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 8])
+def test_of_many_hits_none_is_lost(threads: int, scene: Any, counted: Any) -> None:
+    """As fast as a program can, traced without rights."""
+    rounds = 20_000_000 // threads
+    counts, shown = counted("-P", "scene:ints", "--filter", "f >= 1000", "--", scene("pie"), rounds, threads)
+    assert counts == {"scene:ints": 20_000_000 - 1000 * threads}
+    assert "lost" not in shown
+
+
 def columns(text: str) -> dict[str, tuple[int, ...]]:
     """Return the rows of a table of --by --sum: hits, sum, least and greatest by key."""
     rows = re.findall(r"^ +([0-9]+) +(-?[0-9]+) +\S+ +(-?[0-9]+) +(-?[0-9]+)  (\S+)$", text, re.MULTILINE)
