@@ -33,6 +33,7 @@ LISTS = {
     "meson-oldest": ("meson==1.0.*",),
     "meson-newest": ("meson>=1.8",),
     "setuptools-oldest": ("setuptools==61.*",),
+    "parquet": ("pyarrow", "duckdb"),  # 250 MB, for a few slow tests
 }
 HEADER = "# Written by `make lock`.\n"
 

@@ -86,6 +86,7 @@ TEST = (
     Need("scons", ("scons",)),
     Need("pkg-config", ("pkg-config",)),
     Need("uftrace", ("uftrace",)),
+    Need("babeltrace2", ("babeltrace2",)),
     Need("qemu-aarch64", ("qemu-user",)),
 )
 # The other machines: what their compilers are called, and their C libraries' packages.
@@ -119,6 +120,7 @@ ALL = (
     Need("rpmbuild", ("rpm",)),
     Need("nix-instantiate", ("nix-bin",)),
     Need("ruby", ("ruby",)),
+    Need("go", ("golang-go",)),  # whose pprof reads profiles
     Need("promtool", ("prometheus",)),  # scrapes `trace --prometheus`
     Need("x86_64-linux-gnux32-gcc", ("gcc-x86-64-linux-gnux32",)),
     *(Need(f"{machine}-gcc", (f"gcc-{machine}",)) for machine in MACHINES),
@@ -160,7 +162,7 @@ def main(arguments: list[str]) -> int:
         return fail("Python's venv module is missing (Debian and Ubuntu: python3-venv).")
     make_venv(purpose, [need.pip for need in missing if need.pip and not is_there(need)])
     if purpose not in ("demo", "check"):
-        fetch_tools()
+        fetch_tools((*TOOLS, "parquet") if purpose == "all" else TOOLS)
         fetch_wheels()
     if is_root:
         mount_tracefs()
@@ -282,9 +284,9 @@ def make_venv(purpose: str, extra: list[str]) -> None:
     stamp.write_text(digest)
 
 
-def fetch_tools() -> None:
-    """Put each build tool of TOOLS into a folder of its own below .cache, where the tests look for it; do so once."""
-    for name in TOOLS:
+def fetch_tools(names: tuple[str, ...]) -> None:
+    """Put the packages of each list into a folder of its own below .cache, where the tests look for it; do so once."""
+    for name in names:
         fetch(name, "install", "--no-deps", "--target")
 
 

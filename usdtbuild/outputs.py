@@ -49,6 +49,7 @@ class Outputs:
         self._staged: dict[str, _Staged] = {}
         self._folders: dict[str, str] = {}  # as they were named -> real path, with a slash at its end
         self._nameless: list[tuple[int, str]] = []  # descriptors of files without a name, and the names they will have
+        self._made: list[str] = []  # folders that weren't there
         self._folder = ""  # private, for what can't be staged beside its destination
 
     def __enter__(self) -> Outputs:
@@ -85,6 +86,18 @@ class Outputs:
             raise InputError(target, f"can't be written: {reason}") from None
         return descriptor
 
+    def folder(self, target: str) -> None:
+        """Let there be a folder `target`, for files that are opened in it. Raises InputError."""
+        try:
+            os.mkdir(target)  # noqa: PTH102
+            self._made.append(target)
+        except FileExistsError:
+            if not os.path.isdir(target):  # noqa: PTH112
+                raise InputError(target, "can't be written: a folder is to be there, and it is none") from None
+        except (OSError, ValueError) as error:
+            reason = str(getattr(error, "strerror", error)).lower()
+            raise InputError(target, f"can't be written: {reason}") from None
+
     def _key(self, path: str) -> str:
         """Return the real path of what is no link itself; folders are looked up once."""
         folder, _, name = path.rpartition("/")
@@ -120,8 +133,8 @@ class Outputs:
         finally:
             for each in self._staged.values():
                 _remove(each.path)
-            if self._folder:
-                os.rmdir(self._folder)
+            for folder in [*([self._folder] if self._folder else []), *(self._made if kind is not None else [])]:
+                _remove_folder(folder)
 
     def _commit(self, written: list[_Staged]) -> None:
         """Put everything in its place. Raises InputError, with everything back where it was.
@@ -225,6 +238,13 @@ def _take_back(target: str, old: str | None) -> None:
         if old:
             os.replace(old, target)
     except OSError:
+        return
+
+
+def _remove_folder(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except OSError:  # it isn't empty
         return
 
 

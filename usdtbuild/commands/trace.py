@@ -129,7 +129,8 @@ class Ordered(click.Command):
 @click.option("--buffer", type=click.IntRange(1, 1024), default=32, metavar="MB",
               help="At most, for each ring.  [default: 32]")  # fmt: skip
 @click.option("-o", "--output", "outputs", multiple=True, metavar="FILE",
-              help="A file: .html (timeline), .svg (flame graph), .folded, .json (Perfetto), .jsonl, .csv")  # fmt: skip
+              help="A file: .html (timeline), .svg (flame graph), .folded, .pb.gz (pprof), .json (Perfetto), .jsonl,"
+              " .csv, .parquet; or a folder: .ctf (babeltrace2)")  # fmt: skip
 @click.option("--user", default="", metavar="NAME", callback=checked.text,
               help="As root: run the command and write files as this user.")  # fmt: skip
 @click.option("--require-hits", is_flag=True, help="Exit with 4 if there was no hit, or some were lost.")

@@ -26,18 +26,41 @@ if TYPE_CHECKING:
     from ..model import Event, Report, Target, Totals
     from . import Table
 
-# ending -> (module here, class, what it is)
+_CHARACTERS, _BYTES, _FOLDER = range(3)  # how a format is written; to a folder several files of bytes
+
+
+class Format(NamedTuple):
+    """A format of files: the module here that writes it, its class, what it is, and how it is written."""
+
+    module: str
+    name: str
+    what: str
+    how: int = _CHARACTERS
+
+
 ENDINGS = {
-    ".jsonl": ("jsonl", "JsonLines", "one JSON object a hit"),
-    ".csv": ("csv_", "Csv", "a table"),
-    ".json": ("trace_events", "TraceEvents", "for Perfetto and chrome://tracing"),
-    ".folded": ("folded", "Folded", "stacks for flame graph tools"),
-    ".svg": ("flame", "Flame", "a flame graph"),
-    ".html": ("html", "Html", "a timeline"),
+    ".jsonl": Format("jsonl", "JsonLines", "one JSON object a hit"),
+    ".csv": Format("csv_", "Csv", "a table"),
+    ".json": Format("trace_events", "TraceEvents", "for Perfetto and chrome://tracing"),
+    ".folded": Format("folded", "Folded", "stacks for flame graph tools"),
+    ".svg": Format("flame", "Flame", "a flame graph"),
+    ".html": Format("html", "Html", "a timeline"),
+    ".parquet": Format("parquet", "Parquet", "a table for DuckDB and pandas", _BYTES),
+    ".pb.gz": Format("pprof", "Pprof", "a profile for pprof", _BYTES),
+    ".ctf": Format("ctf", "Ctf", "a folder for babeltrace2 and Trace Compass", _FOLDER),
 }
+_TEXT_FILE = {"mode": "w", "encoding": "utf-8", "errors": "backslashreplace", "newline": ""}
 TEXT = ("", ".txt", ".log", ".out")  # what would be printed otherwise
-_OWN_TIMES, _TIMES = (".svg", ".folded"), (".html", ".json")  # those that show how long something took
+_OWN_TIMES, _TIMES = (
+    (".svg", ".folded", ".pb.gz"),
+    (".html", ".json", ".ctf"),
+)  # those that show how long something took
 _COUNTS = (".json", ".jsonl", ".csv")  # what --count is written to for programs
+
+
+def ending_of(name: str) -> str:
+    """Return the ending of a file's name that says its format."""
+    return next((one for one in ENDINGS if PurePath(name).name.endswith(one)), PurePath(name).suffix)
 
 
 class Wishes(NamedTuple):
@@ -74,7 +97,7 @@ class Wishes(NamedTuple):
     def only_pairs(self) -> bool:
         """Whether nothing is shown but how long it takes from one probe to another."""
         others = self.counting or self.histogram or self.sum
-        return bool(self.latency) and not others and all(PurePath(name).suffix in TEXT for name in self.files)
+        return bool(self.latency) and not others and all(ending_of(name) in TEXT for name in self.files)
 
 
 class All(Output):
@@ -132,13 +155,25 @@ class All(Output):
 
 
 class _InFile(Output):
-    """An output that writes to a file; that the disk is full is an InputError with the file's name."""
+    """An output that writes to a file, or to a folder; that the disk is full is an InputError with the file's name."""
 
-    def __init__(self, name: str, descriptor: int, make: Callable[[IO[str]], Output]) -> None:
-        self._name = name
-        self._stream = open(descriptor, "w", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115
-        self._output = make(self._stream)
+    def __init__(self, name: str, files: Outputs, make: Callable[[Any], Output]) -> None:
+        self._name, self._files = name, files
+        self._streams: list[IO[Any]] = []
+        how = ENDINGS[ending_of(name)].how if ending_of(name) in ENDINGS else _CHARACTERS
+        if how == _FOLDER:
+            files.folder(name)
+        self._output = make(self._part if how == _FOLDER else self._opened(name, how))
         self.needs = self._output.needs
+
+    def _part(self, name: str) -> IO[bytes]:
+        """Open a file of the folder."""
+        return self._opened(f"{self._name.rstrip('/')}/{name}", _FOLDER)
+
+    def _opened(self, name: str, how: int) -> IO[Any]:
+        options: dict[str, Any] = {"mode": "wb"} if how else _TEXT_FILE
+        self._streams.append(open(self._files.open(name), **options))  # noqa: SIM115, PTH123
+        return self._streams[-1]
 
     def _failed(self, error: OSError) -> InputError:
         return InputError(self._name, f"can't be written: {(error.strerror or str(error)).lower()}")
@@ -166,33 +201,33 @@ class _InFile(Output):
 
     def finish(self, report: Report) -> None:
         self._do(self._output.finish, report)
-        self._do(self._stream.flush)
+        for stream in self._streams:
+            self._do(stream.flush)
         notes = [*self._output.notes]
-        if report.stops is not None and PurePath(self._name).suffix in _OWN_TIMES:
+        if report.stops is not None and ending_of(self._name) in _OWN_TIMES:
             notes.append(said_of(report.stops))
-        elif report.stops is not None and PurePath(self._name).suffix in _TIMES and self.needs == EVENTS:
+        elif report.stops is not None and ending_of(self._name) in _TIMES and self.needs == EVENTS:
             notes.append("the times include what stops at breakpoints took; --latency and .svg leave it out")
         self.notes = [f"{self._name}: {note}" for note in notes]
 
     def close(self) -> None:
         self._output.close()
-        with contextlib.suppress(OSError):  # what couldn't be written has been said
-            self._stream.close()
+        for stream in self._streams:
+            with contextlib.suppress(OSError):  # what couldn't be written has been said
+                stream.close()
 
 
 def check(wishes: Wishes) -> None:
     """Refuse what can't be meant, before anything is started. Raises UsageError."""
     if wishes.key and not wishes.latency:
         raise UsageError("--key says which hits --latency pairs; give both")
-    if (wishes.every or wishes.prometheus) and any(
-        PurePath(name).suffix not in (*TEXT, *_COUNTS) for name in wishes.files
-    ):
+    if (wishes.every or wishes.prometheus) and any(ending_of(name) not in (*TEXT, *_COUNTS) for name in wishes.files):
         raise UsageError("--every, --json and --prometheus are about tables, and -o NAME.html and others about hits;"
                          " make two traces")  # fmt: skip
     for name in wishes.files:
-        ending = PurePath(name).suffix
+        ending = ending_of(name)
         if ending not in ENDINGS and ending not in TEXT:
-            known = ", ".join(f"{known} ({what})" for known, (_, _, what) in ENDINGS.items())
+            known = ", ".join(f"{known} ({one.what})" for known, one in ENDINGS.items())
             raise UsageError(f"-o {name}: no format has the ending {ending}; there are {known}, and .txt")
         if wishes.counting and ending not in (*TEXT, *_COUNTS):
             raise UsageError(f"-o {name}: it shows hits one by one, which --count doesn't keep; leave out --count")
@@ -205,7 +240,7 @@ def choose(wishes: Wishes, files: Outputs, stdout: IO[str]) -> All:
 
     Tables, and lines where nothing else is asked for, go to `stdout`, or to a text file if one is named.
     """
-    found = [_InFile(name, files.open(name), make) if name else make(stdout) for name, make in _makers(wishes)]
+    found = [_InFile(name, files, make) if name else make(stdout) for name, make in _makers(wishes)]
     if wishes.prometheus is not None:
         found.append(_made("prometheus", "Prometheus", wishes.prometheus, tables(wishes, io.StringIO())))
     return All(found)
@@ -227,7 +262,7 @@ def measures(wishes: Wishes) -> tuple[Measure, ...]:
 def _makers(wishes: Wishes) -> list[tuple[str, Callable[[IO[str]], Output]]]:
     """Return the names of files ('' for standard output), with what makes the output to each. Raises UsageError."""
     check(wishes)
-    texts = [name for name in wishes.files if PurePath(name).suffix in TEXT]
+    texts = [name for name in wishes.files if ending_of(name) in TEXT]
     has_tables = bool(wishes.counting or wishes.histogram or wishes.tells_sums or wishes.latency)
 
     def text(stream: IO[str]) -> Output:
@@ -239,7 +274,7 @@ def _makers(wishes: Wishes) -> list[tuple[str, Callable[[IO[str]], Output]]]:
         return All(tables(wishes, stream) if has_tables else [_made("lines", "Lines", stream)])
 
     found = [("", text)] if not texts and (has_tables or not wishes.files) else []
-    return found + [(name, text if name in texts else _format(PurePath(name).suffix, wishes)) for name in wishes.files]
+    return found + [(name, text if name in texts else _format(ending_of(name), wishes)) for name in wishes.files]
 
 
 def tables(wishes: Wishes, stream: IO[str]) -> list[Table]:
@@ -263,7 +298,7 @@ def tables(wishes: Wishes, stream: IO[str]) -> list[Table]:
 def _format(ending: str, wishes: Wishes) -> Callable[[IO[str]], Output]:
     if wishes.counting:
         return lambda stream: _made("count", "CountFile", stream, ending)
-    module, name, _ = ENDINGS[ending]
+    module, name, *_ = ENDINGS[ending]
     more = (wishes.heading,) if ending == ".html" else ()
     return lambda stream: _made(module, name, stream, *more)
 

@@ -1,0 +1,123 @@
+"""A table with one row a hit as Parquet, for DuckDB, pandas, Polars and Spark; by pyarrow.
+
+Columns are typed: integers are exact, strings are text, NULL is null. What a column can't hold is in the column
+`special`, as an object of JSON by argument, written as in .jsonl: a string that could not be read, that may be longer,
+or is no UTF-8. Rows go to temporary files as hits come, since the columns are known at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from typing import IO, TYPE_CHECKING, Any
+
+from ..model import FLOAT, MISSING, STRING
+from . import EVENTS, Output
+from .extras import imported
+from .values import argument_names, plain_value, title
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..model import Argument, Event, Report, Target
+
+_WORD = 8  # bytes
+_OWN = ("time", "pid", "tid", "probe", "special")
+
+
+class Parquet(Output):
+    """Writes the table at the end."""
+
+    needs = EVENTS
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        """Raises UsageError without pyarrow."""
+        self._stream = stream
+        self._arrow = imported("pyarrow", "parquet", "-o NAME.parquet")
+        self._parquet = imported("pyarrow.parquet", "parquet", "-o NAME.parquet")
+        self._ipc = imported("pyarrow.ipc", "parquet", "-o NAME.parquet")
+        self._targets: Sequence[Target] = ()
+        self._names: list[tuple[str, ...]] = []
+        self._columns: dict[tuple[str, str], str] = {}  # (argument's name, class of its type) -> column's name
+        self._types: dict[str, Any] = {}
+        self._parts: list[tuple[IO[bytes], Any]] = []
+
+    def start(self, targets: Sequence[Target]) -> None:
+        """Learn the targets, and which columns there are."""
+        known, self._targets = len(self._targets), targets
+        self._names = [argument_names(target) for target in targets]
+        for number in range(known, len(targets)):
+            for name, argument in zip(self._names[number], targets[number].arguments):
+                kind = self._kind(argument)
+                if (name, kind) not in self._columns:
+                    free = name if name not in (*_OWN, *self._types) else f"{name}.{kind}"
+                    self._columns[name, kind] = free
+                    self._types[free] = {"string": self._arrow.string(), "float": self._arrow.float64(),
+                                         "unsigned": self._arrow.uint64()}.get(kind, self._arrow.int64())  # fmt: skip
+        file = tempfile.TemporaryFile(prefix="usdtbuild-")  # noqa: SIM115
+        self._parts.append((file, self._ipc.new_stream(file, self._schema())))
+
+    @staticmethod
+    def _kind(argument: Argument) -> str:
+        if argument.kind in (STRING, FLOAT):
+            return argument.kind
+        return "integer" if argument.signed or 0 < argument.size < _WORD else "unsigned"
+
+    def _schema(self) -> Any:
+        arrow = self._arrow
+        own = [("time", arrow.int64()), ("pid", arrow.int64()), ("tid", arrow.int64()),
+               ("probe", arrow.string()), *self._types.items(), ("special", arrow.string())]  # fmt: skip
+        return arrow.schema(own)
+
+    def events(self, events: Sequence[Event]) -> None:
+        """Write them to a temporary file."""
+        if events:
+            self._parts[-1][1].write_batch(
+                self._arrow.RecordBatch.from_pylist(list(map(self._row, events)), self._schema())
+            )
+
+    def _row(self, event: Event) -> dict[str, Any]:
+        row: dict[str, Any] = {"time": event.time, "pid": event.pid, "tid": event.tid,
+                               "probe": title(self._targets[event.target])}  # fmt: skip
+        special: dict[str, Any] = {}
+        arguments = self._targets[event.target].arguments
+        for name, argument, value in zip(self._names[event.target], arguments, event.values):
+            column = self._columns[name, self._kind(argument)]
+            if value is MISSING:
+                special[name] = {"missing": True}
+            elif argument.kind == FLOAT:
+                row[column] = float(value or 0)
+            elif argument.kind != STRING:
+                row[column] = value
+            elif isinstance(shown := plain_value(argument, value), dict):
+                special[name] = shown
+                row[column] = shown.get("text")
+            else:
+                row[column] = shown
+        return {**row, "special": json.dumps(special)} if special else row
+
+    def finish(self, report: Report) -> None:
+        """Write the rows, each with all columns."""
+        schema = self._schema()
+        with self._parquet.ParquetWriter(self._stream, schema, compression="zstd") as writer:
+            for batch in self._batches():
+                writer.write_table(self._with_all(self._arrow.Table.from_batches([batch]), schema))
+        self.close()
+
+    def _batches(self) -> Iterator[Any]:
+        for file, part in self._parts:
+            part.close()
+            file.seek(0)
+            yield from self._ipc.open_stream(file)
+
+    def _with_all(self, table: Any, schema: Any) -> Any:
+        empty = self._arrow.nulls
+        columns = [table[field.name] if field.name in table.schema.names else empty(len(table), field.type)
+                   for field in schema]  # fmt: skip
+        return self._arrow.Table.from_arrays(columns, schema=schema)
+
+    def close(self) -> None:
+        """Let go of the temporary files."""
+        for file, _ in self._parts:
+            file.close()
+        self._parts = []
