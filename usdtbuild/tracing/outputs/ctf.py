@@ -98,7 +98,7 @@ class Ctf(Output):
         self._first = 0
 
     def finish(self, report: Report) -> None:
-        """Write the last packets, one without events if hits were lost, which says how many; and what all of it means."""
+        """Write the last packets, one without events if hits were lost, which says how many, and the metadata."""
         self._first = self._first or self._last
         self._flush(0)
         if any(report.lost):
