@@ -217,6 +217,8 @@ def measured() -> Iterator[tuple[str, int, int]]:
     """Yield what there is, its lines, and how many it may have."""
     for path in sorted(PACKAGE.rglob("*.py")):
         name, text = path.relative_to(PACKAGE).as_posix(), path.read_text()
+        if "made by tools/templates.py" in text[:100]:  # nobody reads it
+            continue
         yield name, len(text.splitlines()), MODULE
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, (ast.ClassDef, ast.FunctionDef)):

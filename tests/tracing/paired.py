@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from usdtbuild.tracing.measures import Unpaired
 from usdtbuild.tracing.predicates import BEGIN
@@ -14,11 +15,11 @@ class Paired:
     """A thread's hits. `by_key` has the pairs; a begin that doesn't pass, or has no key, takes its place, too."""
 
     def __init__(self) -> None:
-        self.by_key = Counter[int | None]()
-        self._waiting: list[tuple[int | None, bool]] = []
+        self.by_key = Counter[Any]()
+        self._waiting: list[tuple[Any, bool]] = []
         self._unpaired = Unpaired()
 
-    def hit(self, side: str, own: int | None, passes: bool) -> None:
+    def hit(self, side: str, own: Any, passes: bool) -> None:
         """Take a begin or an end with its key; of a pair the begin says whether it passes."""
         none = self._unpaired
         if side == BEGIN:

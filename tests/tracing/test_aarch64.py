@@ -40,7 +40,7 @@ from usdtbuild.tracing.patch.kept import Kept, Piece
 from usdtbuild.tracing.patch.rings import Decoder, Rings, SiteSpec, shape_for, string_places
 from usdtbuild.tracing.patch.spot import Spot
 from usdtbuild.tracing.plan import Plan
-from usdtbuild.tracing.predicates import BEGIN, END, NotHereError, Tally, lower
+from usdtbuild.tracing.predicates import BEGIN, END, NotHereError, Tally, lower, pair_width, tallies
 
 from .paired import Paired
 
@@ -50,6 +50,7 @@ COUNTERS = STUBS + 0x80000
 TABLE = COUNTERS + 0x8000
 MEASURES = [Measure("a"), Measure("b"), Measure("", "b"), Measure("", "b", classes=True), Measure("b", "b", 1000),
             Measure("a,b", "c")]  # fmt: skip
+TEXT_MEASURES = [Measure("a"), Measure("b,a", "b")]
 FEATURES = {
     "exclusive": (Features(False, False), "cortex-a57"),
     "atomic": (Features(True, False), "max"),
@@ -221,11 +222,14 @@ def test_threads_lose_no_count_and_no_record_while_a_site_comes_and_goes(
 
 
 @pytest.mark.parametrize("kind", FEATURES)
-def test_arguments_are_evaluated_where_the_hit_happens(program: Program, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("wanted", [MEASURES, TEXT_MEASURES], ids=["numbers", "texts"])
+def test_arguments_are_evaluated_where_the_hit_happens(
+    program: Program, tmp_path: Path, kind: str, wanted: list[Measure]
+) -> None:
     """Many stubs, one behind the other; all registers, flags and vectors stay as they were."""
     features, cpu = FEATURES[kind]
     made = random.Random(kind)
-    integers = [(text, value) for text, kind, value in OPERANDS if kind == INTEGER]
+    pools = [[one for one in OPERANDS if one[1] in of] for of in ((INTEGER,), (STRING,), (FLOAT, INTEGER))]
     words = code_aarch64.words(features)
     code, calls = evaluated.routines(words, STUBS, CELL, None)
     assert len(code) <= evaluated.ROUTINES_SIZE
@@ -239,16 +243,18 @@ def test_arguments_are_evaluated_where_the_hit_happens(program: Program, tmp_pat
         return made + code_aarch64.count_stub(at + len(made), action.counter, back, features)
 
     for _ in range(400):
-        chosen, measures = made.sample(integers, 3), made.choice(((), (made.choice(MEASURES),)))
-        if measures == (MEASURES[-1],):  # two keys have to be small
+        chosen, measures = made.sample(pools[0], 3), made.choice(((), (made.choice(wanted),)))
+        if wanted is TEXT_MEASURES:
+            chosen = [made.choice(pools[1]), chosen[1], made.choice(pools[2])]
+        elif measures == (MEASURES[-1],):  # two keys have to be small
             chosen.sort(key=lambda one: abs(int(one[0].partition("@")[0])))
-        operands = tuple(parse_one(text, EM_AARCH64) for text, _ in chosen)
-        target = target_of(operands)
-        values = [value for _, value in chosen]
+        operands = tuple(parse_one(text, EM_AARCH64) for text, *_ in chosen)
+        target = target_of(operands, [one for _, one, _ in chosen])
+        values = [value for *_, value in chosen]
         plan = Plan(
             COUNT,
             (target,),
-            where=Filter(expression(made, values)),
+            where=Filter(expression(made, values, [one for _, one, _ in chosen])),
             measures=measures,
         )
         assert plan.where is not None
@@ -261,10 +267,10 @@ def test_arguments_are_evaluated_where_the_hit_happens(program: Program, tmp_pat
         for tally in found:
             signs = tally.signs(operands)
             if tally.measure not in places:
-                places[tally.measure] = tables.Place(0, tally.measure, free, *signs)
-                free += tables.size(tally.measure)
+                places[tally.measure] = tables.Place(0, tally.measure, free, *signs, tally.width, STRING_SIZE)
+                free += tables.size(tally.measure, tally.width)
             place = places[tally.measure]
-            if signs != place[3:]:  # it would have a table of its own
+            if (*signs, tally.width) != place[3:7]:  # it would have a table of its own
                 continue
             chosen_tables.append((tally, place.address))
             if expected[-1]:
@@ -280,24 +286,24 @@ def test_arguments_are_evaluated_where_the_hit_happens(program: Program, tmp_pat
     assert 90 < sum(expected) < len(expected) - 90
     _, memory = program.run(tmp_path, code, {site: a64.branch(site, begin)}, cpu, "all")
     assert struct.unpack_from(f"<{len(expected)}Q", memory, COUNTERS - STUBS) == tuple(map(int, expected))
-    assert len(added) == len(MEASURES)
+    assert len(added) == len(wanted)
     for measure, table in added.items():
         assert tables.read(memory, places[measure].address - STUBS, places[measure]) == table
 
 
 def add(table: Table, tally: Tally, values: Sequence[Any]) -> None:
     """Add a hit up as the tracer would."""
-    key, second, value = (0 if one is None else values[one] for one in (tally.key, tally.second, tally.of))
-    if any(one is MISSING for one in (key, second, value)):
+    keys, value = [values[one] for one in tally.keys], 0 if tally.of is None else values[tally.of]
+    if any(one is MISSING for one in (*keys, value)):
         return
-    key = key // int(tally.measure.step) if tally.measure.step else key
-    cell = table.cells.setdefault(key if tally.second is None else (key, second), Cell())
+    key: Any = tuple(keys) if len(keys) > 1 else keys[0] if keys else 0
+    cell = table.cells.setdefault(key // int(tally.measure.step) if tally.measure.step else key, Cell())
     cell.add(value)
     cell.classes.update([class_of(value)] if tally.measure.classes else [])
 
 
 @pytest.mark.parametrize("kind", FEATURES)
-@pytest.mark.parametrize("by", ["", "a", "thread"])
+@pytest.mark.parametrize("by", ["", "a", "thread", "a,c"])
 @pytest.mark.parametrize("tid", ["thread pointer", "kernel"])
 def test_begins_and_ends_are_paired_where_they_come(
     program: Program, tmp_path: Path, kind: str, by: str, tid: str
@@ -314,17 +320,21 @@ def test_begins_and_ends_are_paired_where_they_come(
     thread = 0  # whose number is known afterwards
     for number in range(500):
         side = BEGIN if made.random() < (0.9 if number < 110 else 0.4) else END
-        text, key = made.choice((("8@x0", 0x0101010101010101), ("-8@-5", -5), ("8@0", 0), ("8@[x19]", None)))
+        text, key = made.choice((("-8@x0", 0x0101010101010101), ("-8@-5", -5), ("-8@0", 0), ("-8@[x19]", None)))
         passes = made.random() < 0.7
-        operands = (parse_one(text, EM_AARCH64), parse_one(f"4@{3 + passes}", EM_AARCH64))
-        predicate = lower(Filter("b != 3"), target_of(operands), operands)
-        tally = Tally(measure, {"": None, "a": 0, "thread": -1}[by], None, side)
+        name, content = made.choice((("8@x2", b"a text"), ("8@x3", Unreadable(0x123456789ABCDEF)), ("8@x21", None)))
+        operands = tuple(parse_one(one, EM_AARCH64) for one in (text, f"4@{3 + passes}", name))
+        target = target_of(operands, (INTEGER, INTEGER, STRING))._replace(name=side)
+        predicate = lower(Filter("b != 3"), target, operands)
+        width = pair_width([measure], [target], STRING_SIZE)
+        (tally,) = tallies([measure], target, operands, STRING_SIZE, width)
         action = evaluated.Action(predicate, operands, COUNTERS, [(tally, table)], pairs)
         at = STUBS + len(code)
         size = len(evaluated.stub(words, at, action, calls, at))
         assert size <= words.size + words.comparison_size * 4
         code += evaluated.stub(words, at, action, calls, at + size)
-        paired.hit(side, {"": 0, "a": key, "thread": thread}[by], passes)
+        both = (key, content) if key is not None else None
+        paired.hit(side, {"": 0, "a": key, "thread": thread, "a,c": both}[by], passes)
     code += struct.pack("<I", a64.branch(STUBS + len(code), site + 4))
     assert len(code) < COUNTERS - STUBS
     said, memory = program.run(tmp_path, code, {site: a64.branch(site, begin)}, cpu, "all")
@@ -334,7 +344,9 @@ def test_begins_and_ends_are_paired_where_they_come(
     assert found_pairs == paired.unpaired
     assert paired.unpaired.deep
     assert paired.unpaired.without_begin
-    read = tables.read(behind, 0, tables.Place(0, measure, 0, True))
+    place = tables.Place(0, measure, 0, keys_signed=True, width=width)
+    keys = tables.read_keys(behind, tables.size(measure) + tables.PAIRS_SIZE, place) if width else ()
+    read = tables.read(behind, 0, place, keys)
     by_key = paired.by_key
     if by == "thread":
         by_key = Counter({int(said[1].split()[1]): by_key[0]})
@@ -352,7 +364,7 @@ def test_threads_pair_their_own_hits(program: Program, tmp_path: Path, kind: str
     measure = Measure("a", classes=True, pair=("begin", "end"))
     operands = (parse_one("-8@x0", EM_AARCH64),)
     for number, side in enumerate((BEGIN, BEGIN, END, END)):
-        tally = Tally(measure, 0, None, side)
+        tally = Tally(measure, (0,), None, side)
         action = evaluated.Action(True, operands, COUNTERS, [(tally, RINGS)], RINGS + tables.size(measure))
         at = STUBS + len(code)
         size = len(evaluated.stub(words, at, action, calls, at))
@@ -367,20 +379,28 @@ def test_threads_pair_their_own_hits(program: Program, tmp_path: Path, kind: str
     assert set(counts.values()) == {8}  # the first 256 numbers, of four threads, each twice
 
 
-def target_of(operands: Sequence[Operand]) -> Target:
+def target_of(operands: Sequence[Operand], kinds: Sequence[str] = (INTEGER,) * 3) -> Target:
     """Return a probe with such arguments: a, b, c."""
-    arguments = tuple(Argument("abc"[index], "", 8, False, INTEGER) for index in range(len(operands)))
+    arguments = tuple(Argument("abc"[index], "", 8, False, kinds[index]) for index in range(len(operands)))
     return Target(0, PROBE, "app", "done", Module("", 0, "", EM_AARCH64), arguments, ())
 
 
-def expression(made: random.Random, values: Sequence[Any], depth: int = 0) -> str:
+def expression(made: random.Random, values: Sequence[Any], kinds: Sequence[str], depth: int = 0) -> str:
     """Return a random filter of arguments that have these values."""
     if depth < 3 and made.random() < 0.5:
-        first, second = (expression(made, values, depth + 1) for _ in range(2))
+        first, second = (expression(made, values, kinds, depth + 1) for _ in range(2))
         return made.choice((f"({first}) and ({second})", f"({first}) or ({second})", f"not ({first})"))
     index = made.randrange(3)
+    if kinds[index] == STRING:
+        literal = made.choice(('"a text"', '"a"', '"tail"', "NULL", '""'))
+        pattern = made.choice(('"a te*"', '"tail"', '"tai*"', '"x*"', '"*"'))
+        return made.choice((f"a == {literal}", f"{literal} != a", f"a =~ {pattern}"))
+    if kinds[index] == FLOAT:
+        number = made.choice((repr(values[index]), "0", "-1e300", "1e300", "0.5"))
+        return f"{'abc'[index]} {made.choice(('==', '!=', '<', '<=', '>', '>='))} {number}"
+    names = [name for name, kind in zip("abc", kinds) if kind == INTEGER]
     near = int(values[index]) + made.randrange(-1, 2)
-    other = str(made.choice((near, near, near, 0, -1, 1 << 63, "a", "b", "c")))
+    other = str(made.choice((near, near, near, 0, -1, 1 << 63, *names)))
     return f"{'abc'[index]} {made.choice(('==', '!=', '<', '<=', '>', '>='))} {other}"
 
 

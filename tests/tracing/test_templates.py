@@ -91,11 +91,11 @@ def test_every_register_is_loaded_as_it_was_at_the_site(target: str) -> None:
     for name in (
         *("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp"), *(f"r{number}" for number in range(8, 16)),
     ):  # fmt: skip
-        ((mnemonic, operands),) = instructions(x86_64.TEMPLATES[f"load_{target}_from_{name}"])
+        template = x86_64.TEMPLATES[f"load_{target}_from_{name}"]
+        ((mnemonic, operands),) = instructions(template)
         source = operands.removeprefix(f"{target}, ").removeprefix("qword ptr ")
-        assert (mnemonic, source) == (("lea", "[rsp + 0xa8]") if name == "rsp" else ("mov", saved.get(name, name))), (
-            name
-        )
+        assert (mnemonic, source) == (("lea", "[rsp]") if name == "rsp" else ("mov", saved.get(name, name))), name
+        assert [hole.name for hole in template.holes] == ["above"] * (name == "rsp")
 
 
 # Where the hole is, and behind it: the least and the greatest number that it takes, and how far apart they are.

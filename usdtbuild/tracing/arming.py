@@ -27,7 +27,7 @@ from .patch import engine as patch
 from .patch.evaluated import asked
 from .patch.rings import FIRST
 from .plan import Plan
-from .predicates import BEGIN, END, NotHereError, side_of
+from .predicates import BEGIN, END, NotHereError, pair_width, side_of
 from .selection import select
 from .tracer import TRACERS, Ability
 from .trap.breakpoints import Breakpoints
@@ -66,6 +66,7 @@ class Process:
         self.parent = parent
         # Where begins of pairs wait for their ends; 0: hits of pairs are recorded; None: there were none yet.
         self.pairs: int | None = parent.pairs if parent is not None else None
+        self.pair_width: int = parent.pair_width if parent is not None else 0  # see `Plan`
         if parent is not None:  # forked: it has a copy of everything, armed like the first
             self.loader, self.notice = parent.loader, parent.notice
             self.modules = dict(parent.modules)
@@ -286,7 +287,7 @@ class Arming:
         wish = self.wish
         self._places = sum(len(target.sites) for target in targets)
         plan = Plan.of(wish, targets)
-        evaluating = plan._replace(where=wish.where, measures=wish.measures)
+        evaluating = plan._replace(where=wish.where, measures=wish.measures, whole=wish.normalize)
         if not evaluating.evaluates:
             self._arm_plan(process, plan)
             return
@@ -308,7 +309,9 @@ class Arming:
         others = tuple(one for one in plan.targets if one.number not in numbers)
         if not sided:
             return others
-        pairs, plan = process.pairs, plan._replace(targets=sided)
+        pairs = process.pairs
+        width = process.pair_width if pairs else pair_width(plan.measures, sided, plan.string_size)
+        plan = plan._replace(targets=sided, pair_width=width)
         reason = "" if pairs != 0 else "so are those before"
         if not all(self._is_evaluated_in_place(target, plan) for target in sided):
             reason = "arguments are"
@@ -323,7 +326,9 @@ class Arming:
                 refused, reason = self._patch(process, plan._replace(pairs=pairs or 0), ())
                 self.tell_refusals(refused)
             layout = process.engines[-1].layout if process.engines and not reason else None
-            process.pairs = 0 if reason else pairs or (layout.pairs if layout is not None else 0)
+            process.pairs, process.pair_width = 0 if reason else pairs or (layout.pairs if layout else 0), width
+            if pairs and not reason:
+                process.engines[-1].paired_by = next(a for a in process.all_engines() if a.layout and a.layout.pairs)
         if reason:
             if pairs:
                 text = "warning: some begins and ends are in different files, and can't be paired"
@@ -384,18 +389,13 @@ class Arming:
         self.tell_refusals(self.kernel.arm(process.pid, plan))
 
     def _patch(self, process: Process, plan: Plan, others: Collection[int]) -> tuple[list[Refusal], str]:
-        """Let the patch engine arm; return what it refuses, and the reason if it refuses everything.
-
-        `others` are addresses where breakpoints will be.
-        """
+        """Let the patch engine arm; return what it refuses, and the reason if it refuses everything. `others` are
+        addresses where breakpoints will be."""
         made, refused, reason = self._attached(process, plan, others)
         if made is None:
             return [], reason
-        if made.buffer_size < made.wanted_size:
-            self.owner.tell(_smaller(made))
-        if made.is_short:
-            what = f"there is little memory to spare, so buffers begin with {made.first >> 10} KB instead of"
-            self.owner.tell(job.Noted(f"{what} {FIRST >> 20} MB", always=True))
+        for note in _notes(made):
+            self.owner.tell(note)
         if made.layout is not None and made.layout.spots and made.shared is not None:
             process.engines.append(made)
             self._engines.append(made)
@@ -457,6 +457,17 @@ class Arming:
             self.owner.tell(job.Refused(new))
 
 
+def _notes(made: patch.PatchEngine) -> Iterator[job.Noted]:
+    """Yield what is to be said of an engine's buffers, which are smaller than they should be."""
+    if made.buffer_size < made.wanted_size:
+        what = "there is little memory to spare" if made.plan.keeps else "address space is limited (ulimit -v)"
+        size = f"buffers have {made.buffer_size >> 10} KB instead of {made.wanted_size >> 20} MB"
+        yield job.Noted(f"{what}, so {size}", always=made.plan.keeps)
+    if made.is_short:
+        what = f"there is little memory to spare, so buffers begin with {made.first >> 10} KB instead of"
+        yield job.Noted(f"{what} {FIRST >> 20} MB", always=True)
+
+
 def _check(plan: Plan, target: Target) -> None:
     """Raise NotHereError if stubs can't evaluate what a plan asks of a target."""
     found = [(asked(plan, target, site.operands)[1], site.operands) for site in target.sites]
@@ -475,13 +486,6 @@ def _lacks_side(plan: Plan) -> str:
     """Return what is lacking if a plan's targets are only begins of pairs, or only ends."""
     sides = {side_of(measure, one) for one in plan.targets for measure in plan.measures}
     return next((f"there is no {side} here" for side in (BEGIN, END) if side not in sides), "")
-
-
-def _smaller(made: patch.PatchEngine) -> job.Noted:
-    """Return what to tell of an engine whose rings are smaller than they should be."""
-    what = "there is little memory to spare" if made.plan.keeps else "address space is limited (ulimit -v)"
-    size = f"buffers have {made.buffer_size >> 10} KB instead of {made.wanted_size >> 20} MB"
-    return job.Noted(f"{what}, so {size}", always=made.plan.keeps)
 
 
 def _of(target: Target, refusal: Refusal) -> Refusal:

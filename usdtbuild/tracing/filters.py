@@ -1,8 +1,9 @@
 """Filters of hits: `length > 4096 and name == "x"`, read once, compiled once for each probe.
 
 The language: comparisons (== != < <= > >=, and =~ with a glob) of arguments, by name or as arg0, arg1, ..., with
-numbers, strings, NULL or each other; `and`, `or`, `not` and parentheses. What an engine couldn't read compares with
-nothing: each comparison with it is false, under `not` too. Nothing here knows where hits come from or go to.
+numbers, strings, NULL or each other; `and`, `or`, `not` and parentheses. `thread` and `process` are the numbers of
+those that hit, where no argument is called so. What an engine couldn't read compares with nothing: each comparison with
+it is false, under `not` too. Nothing here knows where hits come from or go to.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ..errors import UsageError
-from .model import FLOAT, MISSING, STRING, Unreadable
+from .measures import PROCESS, THREAD
+from .model import FLOAT, INTEGER, MISSING, STRING, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .model import Target, Value
+    from .model import Event, Target, Value
 
-    Test = Callable[[Sequence[Value]], bool]
+    Test = Callable[..., bool]  # of a hit's values, and `own_of` it
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<number>[-+]?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?![\w.]))
@@ -31,6 +33,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _WORDS = {"&&": "and", "||": "or", "!": "not"}
+_OWN = (THREAD, PROCESS)
 _KEYWORDS = frozenset(("and", "or", "not", "NULL"))
 OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "=~": "!~"}
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
@@ -120,8 +123,8 @@ class Filter:
             return self._compiled(tree.parts[0], target, not negated)
         tests = [self._compiled(part, target, negated) for part in tree.parts]
         if (tree.word == "and") != negated:
-            return lambda values: all(test(values) for test in tests)
-        return lambda values: any(test(values) for test in tests)
+            return lambda values, own=(): all(test(values, own) for test in tests)
+        return lambda values, own=(): any(test(values, own) for test in tests)
 
     def _comparison(self, tree: Comparison, target: Target, negated: bool) -> Test:
         left, right = tree.left, tree.right
@@ -135,8 +138,8 @@ class Filter:
         null = None if STRING in kinds else 0  # of strings it is a value of its own
         first, second = (_getter(operand, target, null) for operand in (left, right))
 
-        def test(values: Sequence[Value]) -> bool:
-            one, other = first(values), second(values)
+        def test(values: Sequence[Value], own: Sequence[int] = ()) -> bool:
+            one, other = first(values, own), second(values, own)
             return one is not MISSING and other is not MISSING and compare(one, other)
 
         return test
@@ -145,6 +148,8 @@ class Filter:
         """Return an argument's kind; for literals STRING, FLOAT (which is any number) or '' (NULL)."""
         if operand.name:
             index = argument_index(target, operand.name)
+            if index < 0 and operand.name in _OWN:
+                return INTEGER
             if index < 0:
                 self._fail(operand.at, f"{target.title} has no argument {operand.name}; {said_arguments(target)}")
             return target.arguments[index].kind
@@ -180,18 +185,26 @@ def argument_index(target: Target, name: str) -> int:
     return int(position[1]) if position and int(position[1]) < len(target.arguments) else -1
 
 
+def own_of(event: Event) -> tuple[int, ...]:
+    """Return what a filter may ask of a hit besides its values."""
+    return event.tid, event.pid
+
+
 def said_arguments(target: Target) -> str:
     """Return the part of a sentence that says which arguments a target has."""
     names = [argument.name or f"arg{index}" for index, argument in enumerate(target.arguments)]
     return f"it has {', '.join(names)}" if names else "it has no arguments"
 
 
-def _getter(operand: FilterOperand, target: Target, null: Value) -> Callable[[Sequence[Value]], Value]:
+def _getter(operand: FilterOperand, target: Target, null: Value) -> Callable[[Sequence[Value], Sequence[int]], Value]:
     if not operand.name:
         literal = null if operand.literal is None else operand.literal
-        return lambda _: literal
+        return lambda values, own: literal
     index = argument_index(target, operand.name)
-    return lambda values: values[index] if index < len(values) else MISSING
+    if index < 0:
+        place = _OWN.index(operand.name)
+        return lambda values, own: own[place]
+    return lambda values, own: values[index] if index < len(values) else MISSING
 
 
 def _of_strings(sign: str) -> Callable[[Any, Any], bool]:

@@ -43,6 +43,7 @@ class Job(NamedTuple):
     instruction, until the front says GO. `every`: how far it is, is told so often (seconds).
     `last`: hits stay where they are until they are asked for, and only the last ones are kept; `until` ends the trace.
     `silent`: a program that is started reads nothing, and what it writes is lost; somebody else has the terminal.
+    `normalize`: texts are shown with `?` for their literals.
     """
 
     wanted: Wanted
@@ -73,6 +74,7 @@ class Job(NamedTuple):
     silent: bool = False
     last: Last | None = None
     until: Until | None = None
+    normalize: bool = False
 
     @property
     def evaluates(self) -> bool:

@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .model import Value
+
+    Key = Value | tuple[Value, ...]  # a key, or several
+
 ALL = -1  # stands for a target's number where a table is of none alone
 THREAD, PROCESS, PROBE = "thread", "process", "probe"  # keys that every hit has, where no argument is called so
 _CLASS_BITS = 3  # 2^3 classes for each power of two: whatever stands for one is at most 6 % wrong
@@ -99,9 +103,6 @@ class Cell:
         return repr(self) == repr(other)
 
     __hash__ = None  # type: ignore[assignment]
-
-
-Key = int | tuple[int, int]  # a key, or two
 
 
 class Table(NamedTuple):

@@ -21,8 +21,9 @@ class Plan(NamedTuple):
 
     `buffer_size` is how many bytes each ring of an engine that has rings may hold. `returns`: returns are watched too,
     so breakpoints may come where calls return to. `where`: only hits that pass it are counted or recorded. `measures`:
-    what is added up of them, too. `pairs`: where in the process begins of pairs wait already, 0 if nowhere.
-    `last`: rings keep the last hits, up to what is waited for (`until`).
+    what is added up of them, too. `pairs`: where in the process begins of pairs wait already, 0 if nowhere, and
+    `pair_width` how many bytes the words of their keys may take, 0 where a key is one number. `whole`: texts are no
+    keys before the tracer has changed them. `last`: rings keep the last hits, up to what is waited for (`until`).
     """
 
     what: str
@@ -33,6 +34,8 @@ class Plan(NamedTuple):
     where: Filter | None = None
     measures: tuple[Measure, ...] = ()
     pairs: int = 0
+    pair_width: int = 0
+    whole: bool = False
     last: Last | None = None
     until: Until | None = None
 

@@ -1,16 +1,18 @@
-"""Filters as machines can evaluate them where the hit happens: comparisons of integers, joined.
+"""Filters and measures as machines can evaluate them where the hit happens: comparisons, joined, and keys.
 
 `lower` turns a filter into a tree of comparisons for one site: negations are gone, each comparison has its signedness,
 and what is true or false whatever the values are is folded. It gives the same answers as `filters`; what it can't
-express (strings, floating point) it refuses with a reason, and the tracer then evaluates the filter on records.
+express (patterns within texts, two floating-point numbers) it refuses with a reason, and the tracer then evaluates the
+filter on records. A floating-point number is compared as a signed integer of the same order (`_order`).
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..formats.operands import CONSTANT, MEMORY, REGISTER
+from ..formats.operands import CONSTANT, MEMORY, REGISTER, Operand, OperandPlace
 from . import measures
 from .arguments import is_floating
 from .filters import OPPOSITES, Comparison, argument_index
@@ -20,14 +22,16 @@ from .selection import is_meant
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..formats.operands import Operand
     from .filters import Filter, FilterOperand, Tree
     from .measures import Measure
     from .model import Target
 
 _SWAPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _SIZES = (1, 2, 4, 8)
-_HALF = 4  # bytes of each of two keys, at most
+_HALF = 4  # bytes of each of two keys that are one number, at most
+WIDEST = 256  # bytes of the words of several keys, or of a text, at most
+_LONGEST = 64  # bytes of a text that others are compared with, at most
+_GLOBS = b"*?["
 
 
 class NotHereError(Exception):
@@ -36,13 +40,25 @@ class NotHereError(Exception):
 
 class Compare(NamedTuple):
     """An operand of the site, by its index, compared with a constant or with the operand `other`. False if one of them
-    can't be read. `signed` says how; a constant is in the operand's own range."""
+    can't be read. `signed` says how; a constant is in the operand's own range. `floating`: the operand is a
+    floating-point number, and the constant stands for one; a NaN is unequal to it, and no other comparison is true.
+    The operand may be the number of the thread or the process."""
 
     operand: int
     sign: str
     constant: int = 0
     other: int | None = None
     signed: bool = False
+    floating: bool = False
+
+
+class Text(NamedTuple):
+    """Whether the text that an operand points to begins with these bytes (`==`) or not (`!=`), of which the last may be
+    the NUL that ends it. False if it can't be read; NULL begins with nothing."""
+
+    operand: int
+    sign: str
+    start: bytes
 
 
 class Joined(NamedTuple):
@@ -53,7 +69,7 @@ class Joined(NamedTuple):
 
 
 # What is True or False passes each hit, or none.
-Predicate = bool | Compare | Joined
+Predicate = bool | Compare | Text | Joined
 
 
 def lower(wanted: Filter, target: Target, operands: Sequence[Operand]) -> Predicate:
@@ -64,48 +80,98 @@ def lower(wanted: Filter, target: Target, operands: Sequence[Operand]) -> Predic
     return _Lowering(target, operands).tree(wanted.tree, negated=False)
 
 
-class Tally(NamedTuple):
-    """A measure at a site: the index of the operand that is the key (None: no key; `THREAD`, `PROCESS`: their number),
-    and of that which is added up (None: hits are only counted). `second` is another key, beside the first.
+def numbers_only(predicate: Predicate) -> Predicate:
+    """Return a predicate that compares nothing but numbers of its site. Raises NotHereError if it does."""
+    if isinstance(predicate, Joined):
+        return predicate._replace(parts=tuple(map(numbers_only, predicate.parts)))
+    if isinstance(predicate, Text) or (isinstance(predicate, Compare) and predicate.operand < 0):
+        raise NotHereError("a string, thread or process is asked for")
+    return predicate
 
-    Of a pair, `side` says which hit it is, and `tested` whether the filter can be answered there.
+
+class Tally(NamedTuple):
+    """A measure at a site: the indices of the operands that are the keys (`THREAD`, `PROCESS`: their number), and of
+    that which is added up (None: hits are only counted). `width`: how many bytes the words of the keys may take, 0
+    where they are one number; `texts` are those of the keys that are texts.
+
+    Of a pair, `side` says which hit it is, and `tested` whether the filter can be answered there; its keys are none
+    where it hasn't got them all.
     """
 
     measure: Measure
-    key: int | None
+    keys: tuple[int, ...]
     of: int | None
     side: str = ""
     tested: bool = True
-    second: int | None = None
+    width: int = 0
+    texts: frozenset[int] = frozenset()
+
+    @property
+    def key(self) -> int | None:
+        """The first key."""
+        return self.keys[0] if self.keys else None
+
+    @property
+    def second(self) -> int | None:
+        """The second one."""
+        return self.keys[1] if len(self.keys) > 1 else None
 
     def signs(self, operands: Sequence[Operand]) -> tuple[bool, bool, bool | None]:
         """Return whether the key and the value are signed, and the second key, None where there is none."""
-        key, of, second = (number is not None and number >= 0 and operands[number].signed
-                           for number in (self.key, self.of, self.second))  # fmt: skip
-        return key, of, second if self.second is not None else None
+        first, second, of = (number is not None and number >= 0 and operands[number].signed
+                             for number in (self.key, self.second, self.of))  # fmt: skip
+        if self.width:
+            return False, of, None
+        return first, of, second if len(self.keys) > 1 else None
 
 
 THREAD, PROCESS = -1, -2
 BEGIN, END = "begin", "end"
 _OWN = {measures.THREAD: THREAD, measures.PROCESS: PROCESS}
+_NUMBER = Operand("", 4, False, False, OperandPlace(REGISTER, ""))  # of a thread or process
 
 
-def tallies(wanted: Sequence[Measure], target: Target, operands: Sequence[Operand]) -> list[Tally]:
-    """Return measures at a site of a target, those of which it has the arguments. Raises NotHereError."""
+def tallies(
+    wanted: Sequence[Measure], target: Target, operands: Sequence[Operand], string_size: int = 64, pair_width: int = 0,
+    *, whole: bool = False,
+) -> list[Tally]:  # fmt: skip
+    """Return measures at a site of a target, those of which it has the arguments. Raises NotHereError.
+
+    Keys of pairs take `pair_width` bytes (`Tally`) at all sites. `whole`: texts are no keys before they are changed.
+    """
     lowering, found = _Lowering(target, operands), []
     for measure in wanted:
         side = side_of(measure, target)
         if measure.pair and not side:
             continue
-        by = lowering.keys(measure.by, is_pair=bool(side))
+        keys = lowering.keys(measure.by, is_pair=bool(side))
         of = lowering.measured(measure.of)
-        if (None in by and not side) or (measure.of and of is None):
+        if (keys is None and not side) or (measure.of and of is None):
             continue
-        key, second = (*by, None, None)[:2]
         if not isinstance(measure.step, int) or measure.step >= 1 << 63:
             raise NotHereError("steps are no integers")
-        found.append(Tally(measure, key, of, side, second=second))
+        texts, needed = lowering.width(keys or (), string_size, is_pair=bool(side))
+        if texts and whole:
+            raise NotHereError("--normalize is for whole texts")
+        if side and keys and bool(needed) != bool(pair_width):
+            raise NotHereError(f"{measure.by} has another type elsewhere")
+        needed = pair_width if side else needed
+        if needed > WIDEST:
+            raise NotHereError(f"{measure.by} may take more than {WIDEST} bytes")
+        found.append(Tally(measure, keys or (), of, side, width=needed, texts=texts))
     return found
+
+
+def pair_width(wanted: Sequence[Measure], targets: Sequence[Target], string_size: int) -> int:
+    """Return how many bytes the keys of pairs take at all sites of targets, 0 where they are one number."""
+    found = [0]
+    for target in targets:
+        for measure in wanted:
+            names = measure.by.split(",") if measure.by and side_of(measure, target) else []
+            places = [_OWN.get(name, -3) if (index := argument_index(target, name)) < 0 else index for name in names]
+            if -3 not in places:
+                found.append(_Lowering(target, ()).width(places, string_size, is_pair=True)[1])
+    return max(found)
 
 
 def side_of(measure: Measure, target: Target) -> str:
@@ -134,8 +200,9 @@ class _Lowering(NamedTuple):
 
     def comparison(self, tree: Comparison, sign: str) -> Predicate:
         left, right = self.position(tree.left), self.position(tree.right)
-        if sign not in _SWAPPED:
-            raise NotHereError("patterns are for strings")
+        for one, other in ((left, tree.right), (right, tree.left)):
+            if one is not None and one >= 0 and self.target.arguments[one].kind == STRING:
+                return self.of_text(one, sign, other)
         if left is None:
             left, right, sign, literal = right, None, _SWAPPED[sign], tree.left.literal
         else:
@@ -143,8 +210,9 @@ class _Lowering(NamedTuple):
         assert left is not None  # one side of a comparison is an argument
         if right is not None:
             return self.of_two(left, sign, right)
-        if isinstance(literal, bytes):
-            raise NotHereError("strings are compared by the tracer")
+        assert not isinstance(literal, bytes)  # the filter was checked
+        if self.is_floating(left):
+            return self.with_number(left, sign, literal or 0)
         if not isinstance(literal, float):
             return self.with_constant(left, sign, literal or 0)
         if math.isinf(literal):
@@ -160,56 +228,110 @@ class _Lowering(NamedTuple):
         if not operand.name:
             return None
         index = argument_index(self.target, operand.name)
-        self.check(index, operand.name)
+        if index < 0:
+            return _OWN[operand.name]
+        self.check(index, operand.name, filtered=True)
         return index
 
-    def measured(self, name: str) -> int | None:
-        """Return which operand an argument is; None if there is none of this name."""
+    def of_text(self, index: int, sign: str, other: FilterOperand) -> Predicate:
+        """Compare a text with a literal: with NULL, with all of it, or with how it begins."""
+        name, literal = f"{self.target.arguments[index].name or index} is a string, ", other.literal
+        if other.name or sign not in {"==", "!=", "=~", "!~"}:
+            raise NotHereError(f"{name}and compared with {other.name or 'what is less or greater'}")
+        if self.is_missing(index):
+            return False
+        if literal is None:
+            return self.with_constant(index, sign, 0)
+        assert isinstance(literal, bytes)
+        start = literal + b"\0"
+        if sign in {"=~", "!~"}:
+            sign = "==" if sign == "=~" else "!="
+            start = literal[:-1] if literal.endswith(b"*") else start
+            if any(one in _GLOBS for one in start):
+                raise NotHereError(f"{name}and the pattern is more than how it begins")
+        if len(start) > _LONGEST or 0 in start[:-1]:
+            raise NotHereError(f"{name}and what it is compared with has more than {_LONGEST} bytes, or a NUL")
+        return Text(index, sign, start)
+
+    def with_number(self, index: int, sign: str, number: float) -> Predicate:
+        """Compare a floating-point number with a constant."""
+        if self.is_missing(index):
+            return False
+        if self.operands[index].place.kind == CONSTANT:
+            raise NotHereError("a floating-point number is a constant")
+        size = self.operands[index].size or 8
+        low, high = _around(number, size)
+        if sign in {"==", "!="}:
+            constant = _order(low, size) if low == high else _ABOVE_ALL
+        else:
+            constant = _order(low if sign in {"<=", ">"} else high, size)
+        return Compare(index, sign, constant, signed=True, floating=True)
+
+    def is_floating(self, index: int) -> bool:
+        """Whether an operand is a floating-point number."""
+        there = 0 <= index < len(self.operands)
+        return there and is_floating(self.target.arguments[index], self.operands[index])
+
+    def measured(self, name: str, *, text: bool = False) -> int | None:
+        """Return which operand an argument is, which may be a `text`; None if there is none of this name."""
         index = argument_index(self.target, name) if name else -1
         if index < 0:
             return None
-        self.check(index, name)
+        if not text or self.target.arguments[index].kind != STRING:
+            self.check(index, name)
         if self.is_missing(index):
             raise NotHereError(f"{name} is nowhere where it could be read")
         return index
 
-    def keys(self, by: str, *, is_pair: bool) -> list[int | None]:
-        """Return which operands the keys are that tell hits of this target apart, None for those that it hasn't got.
+    def keys(self, by: str, *, is_pair: bool) -> tuple[int, ...] | None:
+        """Return which operands the keys are that tell hits of this target apart, None if it hasn't got them all.
 
         The target itself is none of them: it has a table of its own. Raises NotHereError.
         """
         names = by.split(",") if by else []
-        if not is_pair:
-            names = [one for one in names if one != measures.PROBE or argument_index(self.target, one) >= 0]
-        found = [_OWN.get(name) if (index := self.measured(name)) is None else index for name in names]
-        if is_pair and (len(names) > 1 or measures.PROBE in names):
-            raise NotHereError("pairs are told apart by one argument only")
-        wide = any(index is not None and index >= 0 and (self.operands[index].size or 8) > _HALF for index in found)
-        own = sum(index is not None and index < 0 for index in found)
-        if len(names) > 2 or (len(names) == 2 and (wide or own > 1)):
-            raise NotHereError(f"{by} don't fit into one key of eight bytes")
-        return found
+        if is_pair and measures.PROBE in names:
+            raise NotHereError("pairs are of two probes")
+        names = [one for one in names if one != measures.PROBE or argument_index(self.target, one) >= 0]
+        found = [_OWN.get(one) if (index := self.measured(one, text=True)) is None else index for one in names]
+        return None if None in found else tuple(index for index in found if index is not None)
 
-    def check(self, index: int, name: str) -> None:
-        """Refuse what is no integer."""
+    def width(self, keys: Sequence[int], string_size: int, *, is_pair: bool) -> tuple[frozenset[int], int]:
+        """Return which keys are texts, and how many bytes the words of all take at most, 0 if they are one number.
+
+        In front is a word that says what they are; a number has one word, a text its length and its bytes.
+        """
+        arguments = self.target.arguments
+        texts = frozenset(one for one in keys if one >= 0 and arguments[one].kind == STRING)
+        size = {one: self.operands[one].size or 8 for one in keys if 0 <= one < len(self.operands)}
+        halves = len(keys) == 2 and bool(size) and all(one <= _HALF for one in size.values())
+        if not texts and (len(keys) < 2 or (halves and not is_pair)):
+            return texts, 0
+        return texts, 8 + 8 * len(keys) + -(-string_size // 8) * 8 * sum(one in texts for one in keys)
+
+    def check(self, index: int, name: str, *, filtered: bool = False) -> None:
+        """Refuse what is no integer, or if it is `filtered`, nothing that can be compared with a constant."""
         argument = self.target.arguments[index]
-        if argument.kind == STRING:
+        if argument.kind == STRING and not filtered:
             raise NotHereError(f"{name} is a string")
         if index < len(self.operands):
             found = self.operands[index]
-            if argument.kind == FLOAT or is_floating(argument, found):
+            floating = is_floating(argument, found)
+            if argument.kind == FLOAT and not floating:
+                raise NotHereError(f"{name} is a floating-point number of {found.size} bytes")
+            if floating and not filtered:
                 raise NotHereError(f"{name} is a floating-point number")
             if (found.size or 8) not in _SIZES:
                 raise NotHereError(f"{name} has {found.size} bytes")
 
     def is_missing(self, index: int) -> bool:
         """Whether a site says nothing of an argument that could be read: then no comparison with it is true."""
-        return index >= len(self.operands) or self.operands[index].place.kind not in {CONSTANT, MEMORY, REGISTER}
+        known = {CONSTANT, MEMORY, REGISTER}
+        return index >= len(self.operands) or (index >= 0 and self.operands[index].place.kind not in known)
 
     def with_constant(self, index: int, sign: str, constant: int) -> Predicate:
         if self.is_missing(index):
             return False
-        operand = self.operands[index]
+        operand = self.operands[index] if index >= 0 else _NUMBER
         least, greatest = value_range(operand)
         if operand.place.kind == CONSTANT:
             return _compared(wrapped(operand.place.displacement, operand), sign, constant)
@@ -222,6 +344,8 @@ class _Lowering(NamedTuple):
     def of_two(self, left: int, sign: str, right: int) -> Predicate:
         if self.is_missing(left) or self.is_missing(right):
             return False
+        if min(left, right) < 0 or self.is_floating(left) or self.is_floating(right):
+            raise NotHereError("only two integers of the probe are compared with each other")
         one, other = self.operands[left], self.operands[right]
         if other.place.kind == CONSTANT:
             return self.with_constant(left, sign, wrapped(other.place.displacement, other))
@@ -238,6 +362,34 @@ def wrapped(value: int, operand: Operand) -> int:
     least, greatest = value_range(operand)
     value &= (1 << 8 * (operand.size or 8)) - 1
     return value if value <= greatest else value + 2 * least
+
+
+_ABOVE_ALL = (1 << 63) - 1  # greater than what any floating-point number becomes
+
+
+def _around(number: float, size: int) -> tuple[float, float]:
+    """Return the greatest floating-point number of a size that isn't above a number, and the least not below."""
+    try:
+        near = float(number) if size == 8 else struct.unpack("<f", struct.pack("<f", number))[0]
+    except OverflowError:
+        near = math.copysign(math.inf, number)
+    if near == number:
+        return near, near
+    bits = _order(near, size) + (1 if near < number else -1)
+    other = _number(bits, size)
+    return (near, other) if near < number else (other, near)
+
+
+def _order(number: float, size: int) -> int:
+    """Return a floating-point number's bits as a signed integer of the same order; +0 and -0 are the same."""
+    bits = int.from_bytes(struct.pack("<d" if size == 8 else "<f", number or 0.0), "little", signed=True)
+    return bits if bits >= 0 else bits ^ (1 << 8 * size - 1) - 1
+
+
+def _number(order: int, size: int) -> float:
+    bits = order if order >= 0 else order ^ (1 << 8 * size - 1) - 1
+    found: float = struct.unpack("<d" if size == 8 else "<f", bits.to_bytes(size, "little", signed=True))[0]
+    return found
 
 
 def _compared(one: int, sign: str, other: int) -> bool:

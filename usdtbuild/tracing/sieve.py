@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .filters import FilterError
+from .filters import FilterError, own_of
 from .model import CALL, ENTER, EXIT, RETURN, Refusal
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Sieve:
             found = [one for event in events for one in self._take_one(event)]
             passed = sorted(found, key=lambda event: event.time)
         else:
-            passed = [event for event in events if tests[event.target](event.values)]
+            passed = [event for event in events if tests[event.target](event.values, own_of(event))]
         for event in passed:
             self._passed[event.target] += 1
         return passed
@@ -95,7 +95,7 @@ class Sieve:
 
     def _hit(self, event: Event) -> list[Event]:
         late = event.target in self._late
-        passes = None if late else self._tests[event.target](event.values)
+        passes = None if late else self._tests[event.target](event.values, own_of(event))
         if event.target in self._calls:
             waiting = self._waiting.setdefault((event.pid, event.tid), [])
             waiting.append(_Waiting(event, passes))
@@ -111,7 +111,7 @@ class Sieve:
         call, passes = waiting[at]
         del waiting[at:]
         if passes is None:
-            return [call, event] if self._tests[wanted]((*call.values, *event.values)) else []
+            return [call, event] if self._tests[wanted]((*call.values, *event.values), own_of(event)) else []
         return [event] if passes else []
 
     def counts(self, more: Mapping[int, int]) -> tuple[int, ...]:
@@ -123,5 +123,5 @@ def _place(target: Target) -> tuple[str, str, int]:
     return target.name, target.module.path, target.module.load_bias
 
 
-def _none(_: Sequence[Value]) -> bool:
+def _none(_: Sequence[Value], __: Sequence[int] = ()) -> bool:
     return False

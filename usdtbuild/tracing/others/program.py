@@ -50,7 +50,7 @@ class Program:
 
     def __init__(self, plan: Plan, targets: Sequence[Target]) -> None:
         self.plan, self.targets = plan, targets
-        self._tallies = [asked(plan, one, numbers_of(one))[1] if plan.evaluates else [] for one in targets]
+        self._tallies = [_asked(plan, one, numbers_of(one))[1] if plan.evaluates else [] for one in targets]
 
     def text(self, probes: Sequence[str], only: int, separator: str, every: float = math.inf) -> str:
         """Return it; `probes` are what the targets are called in the language.
@@ -175,7 +175,7 @@ class _Block:
     def __init__(self, index: int, plan: Plan, target: Target, separator: str) -> None:
         self.maps: dict[str, None] = {}
         self._index, self._operands = index, [] if not plan.evaluates else numbers_of(target)
-        predicate, tallies = asked(plan, target, self._operands) if plan.evaluates else (True, [])
+        predicate, tallies = _asked(plan, target, self._operands) if plan.evaluates else (True, [])
         test, used = _test(predicate), sorted(_used(predicate, tallies))
         if any(target.arguments[number].kind in {STRING, FLOAT} for number in used):
             raise NotHereError("bpftrace compares and adds up whole numbers only")
@@ -294,6 +294,13 @@ class _Block:
         return f"{self._map(letter, place)}[{self._index}, pid] = count();"
 
 
+def _asked(plan: Plan, target: Target, operands: Sequence[Operand]) -> tuple[Predicate, list[Tally]]:
+    predicate, tallies = asked(plan, target, operands)
+    if any(one.width for one in tallies):
+        raise NotHereError("bpftrace tells hits apart by one number, or by two of four bytes")
+    return predicate, tallies
+
+
 def _printed(index: int, target: Target, separator: str) -> str:
     texts = expressions(target)
     values = [text or "0" for text in texts]
@@ -319,8 +326,8 @@ def _test(predicate: Predicate) -> str:
     if not isinstance(predicate, Compare):
         raise NotHereError("bpftrace compares numbers only")
     kind = _kind(predicate.signed)
-    other = f"$a{predicate.other}" if predicate.other is not None else _literal(predicate.constant)
-    return f"{kind}$a{predicate.operand} {predicate.sign} {kind}{other}"
+    other = _value(predicate.other) if predicate.other is not None else _literal(predicate.constant)
+    return f"{kind}{_value(predicate.operand)} {predicate.sign} {kind}{other}"
 
 
 def _literal(value: int) -> str:
@@ -334,7 +341,7 @@ def _used(predicate: Predicate, tallies: Sequence[Tally]) -> set[int]:
     if isinstance(predicate, Joined):
         found.update(*(_used(part, ()) for part in predicate.parts))
     elif isinstance(predicate, Compare):
-        found.update(one for one in (predicate.operand, predicate.other) if one is not None)
+        found.update(one for one in (predicate.operand, predicate.other) if one is not None and one >= 0)
     for tally in tallies:
         found.update(one for one in (tally.key, tally.second, tally.of) if one is not None and one >= 0)
     return found
@@ -342,8 +349,12 @@ def _used(predicate: Predicate, tallies: Sequence[Tally]) -> set[int]:
 
 def _key(number: int | None) -> str:
     """Return what a key is called that `Tally` gives the number of."""
-    own = {None: "0", THREAD: "tid", PROCESS: "pid"}
-    return f"(int64){own.get(number, f'$a{number}')}"
+    return f"(int64){_value(number)}"
+
+
+def _value(number: int | None) -> str:
+    """Return what an operand is called, or the number of the thread or process; 0 for none."""
+    return {None: "0", THREAD: "tid", PROCESS: "pid"}.get(number, f"$a{number}")
 
 
 def _divided(value: str, step: int, *, signed: bool) -> Iterator[str]:

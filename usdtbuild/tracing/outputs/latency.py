@@ -16,7 +16,7 @@ from collections import Counter
 from typing import IO, TYPE_CHECKING
 
 from ...errors import UsageError
-from ..filters import argument_index, said_arguments
+from ..filters import argument_index, own_of, said_arguments
 from ..measures import ALL, Cell, Measure, bounds
 from ..model import CALL, ENTER, MISSING
 from ..selection import is_meant
@@ -182,8 +182,7 @@ class Latency(Table):
         if not waiting:
             del self._waiting[slot]
         lasted = max(0, event.own - begin.own if event.tid == begin.tid else event.time - begin.time)
-        test = self._tests.get(event.target)
-        passes = test(event.values) if test and begin.target not in self._tests else self._may_pass(begin)
+        passes = self._may_pass(event if begin.target not in self._tests else begin)
         if not passes or (self._where is not None and not {begin.target, event.target} & self._tests.keys()):
             return
         if not self._by:
@@ -197,10 +196,10 @@ class Latency(Table):
         elif self._top and found > self._slowest[0]:
             heapq.heapreplace(self._slowest, found)
 
-    def _may_pass(self, begin: Event) -> bool:
-        """Whether a begin passes the filter, or its end decides."""
-        test = self._tests.get(begin.target)
-        return test is None or test(begin.values)
+    def _may_pass(self, event: Event) -> bool:
+        """Whether a hit passes the filter, or can't be asked."""
+        test = self._tests.get(event.target)
+        return test is None or test(event.values, own_of(event))
 
     def _of(self, shown: str) -> _Times:
         return self._times.setdefault(shown, _Times())
@@ -230,11 +229,11 @@ class Latency(Table):
             self._deep, self._many, self._open_elsewhere = unpaired.deep, unpaired.many, unpaired.open
 
     def _key_text(self, key: Key) -> str:
-        """Return the text of a value that comes from a table, where it is a signed number."""
+        """Return the text of a value that comes from a table, where one that is a number is a signed one."""
         number = next(number for number in (*self._begins, *self._ends) if number in self._keys.places)
-        assert isinstance(key, int)  # several are for records
-        unsigned = any(not argument.signed for argument in self._keys.arguments(number))
-        return self._keys.of_table(number, key + (1 << 64) if unsigned and key < 0 else key)
+        if type(key) is int and key < 0 and any(not argument.signed for argument in self._keys.arguments(number)):
+            key += 1 << 64
+        return self._keys.of_table(number, key)
 
     def finish(self, report: Report) -> None:
         """Write it all."""

@@ -167,7 +167,7 @@ def size(plan: Plan, spots: Sequence[Spot]) -> int:
             + words.around(plan, spot.target, spot.site.operands)
             for spot in spots
         ]  # fmt: skip
-        sizes.append(code_aarch64.ROUTINES_SIZE)
+        sizes.append(code_aarch64.ROUTINES_SIZE + evaluated.ROUTINES_SIZE * plan.evaluates)
     return -(-sum(sizes) // PAGE) * PAGE
 
 
@@ -197,9 +197,9 @@ def record_stub(
     return code_aarch64.record_stub(at, site, arguments, calls, lost, back, features(), keeping)
 
 
-def counting_routines(at: int, pid_cell: int, tid_offset: int | None) -> tuple[bytes, Routines]:
+def counting_routines(at: int, pid_cell: int, tid_offset: int | None, string_size: int) -> tuple[bytes, Routines]:
     """See `evaluated.routines`."""
-    return evaluated.routines(code_aarch64.words(features()), at, pid_cell, tid_offset)
+    return evaluated.routines(code_aarch64.words(features()), at, pid_cell, tid_offset, string_size)
 
 
 def evaluated_stub(at: int, action: Action, calls: Routines, back: Back) -> bytes:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 HEADER, HEAD, TAIL, READY, STOP, RING_HEADER = 32, 0, 64, 72, 128, 4096
 RINGS = 16
+SAVED = 168  # bytes from the stack pointer up to the program's own, behind `save_all`: the red zone, and 5 registers
 
 
 class Shape(NamedTuple):
@@ -209,7 +210,7 @@ def record_stub(
     made.add("count", counter=lost)
     made.add("restore_all")
     go_on(made, back)
-    return made.packed(**calls)
+    return made.packed(**calls, above=SAVED)
 
 
 def _take(made: Code, index: int, argument: Taken, symbols: Mapping[str, int]) -> None:

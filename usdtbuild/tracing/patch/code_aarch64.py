@@ -44,9 +44,15 @@ class Features(NamedTuple):
         """How templates count and claim."""
         return "atomic" if self.atomics else "exclusive"
 
+    @property
+    def copy(self) -> str:
+        """How texts are copied."""
+        return "copy_tagged" if self.tags else "copy"
+
 
 # The most bytes that stubs take: one that counts, one that records, more for each argument; routines.
 COUNT_SIZE, RECORD_SIZE, ARGUMENT_SIZE, ROUTINES_SIZE = 48, 192, 112, 1024
+_SAVED = 96  # bytes from the stack pointer up to the program's own, behind `save_all`
 
 
 def go_on(made: Code, target: Back) -> None:
@@ -90,7 +96,7 @@ def routines(
         slots=shape.slots, slots_mask=shape.slots - 1, slot_size=shape.slot,
     )  # fmt: skip
     copy = made.here
-    made.add("copy_tagged" if features.tags else "copy", string_size=shape.string_size)
+    made.add(features.copy, string_size=shape.string_size)
     probe = made.here
     made.add("probe")
     return made.packed(**HOST.kernel.numbers), {"claim": at, "copy": copy, "probe": probe}
@@ -117,7 +123,7 @@ def record_stub(
     go_on(made, back)
     made.label("full")
     made.add(f"record_lost_{features.way}", counter=lost)
-    return made.packed(**calls)
+    return made.packed(**calls, above=_SAVED)
 
 
 def _take(made: Code, index: int, argument: Taken) -> None:
@@ -164,5 +170,5 @@ def words(features: Features) -> evaluated.Words:
         {"==": ("eq", "eq"), "!=": ("ne", "ne"), "<": ("lt", "lo"), "<=": ("le", "ls"), ">": ("gt", "hi"),
          ">=": ("ge", "hs")},
         go_on, load_register, address, lambda operand, constant: "", HOST.kernel.numbers, struct.pack("<I", NOP),
-        comparison_size=128, size=192,
+        copy=features.copy, comparison_size=256, size=192, saved=_SAVED,
     )  # fmt: skip

@@ -10,7 +10,7 @@ import contextlib
 import struct
 from collections import Counter
 from os import getpid
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import clock, hosts, ptrace
 from ..errors import ProgramGoneError, TracerError
@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from ..maps import Area
+    from ..measures import Key
     from ..tracees import Thread, Tracees
     from .injection import Shared
     from .layout import Layout
     from .rings import Write
+    from .tables import Place
     from .way_back import Gate
 
 
@@ -92,6 +94,7 @@ class PatchEngine:
         self.first, self.is_short = FIRST, False  # bytes of each ring with memory from the start; they should be more
         self._limited = False
         self._unused: list[tuple[int, int]] = []  # what earlier traces have left that goes now
+        self.paired_by, self.pair_keys = self, list[Any]()  # where begins of pairs wait, and their keys
         self._over = False  # the rings take the place of an earlier trace's
         self.dropped = 0  # records in rings that the program has damaged
         self._begun, self.plausible = clock.now(), Plausible()
@@ -100,12 +103,9 @@ class PatchEngine:
 
     def attach(self) -> list[Refusal]:
         """Arm all sites that can be; return what can't. The process must be seized. Raises TracerError."""
-        memory = Memory(self.pid)
-        try:
+        with contextlib.closing(Memory(self.pid)) as memory:
             clean_up(self.tracees, self.pid, memory)
             return self._attach(memory)
-        finally:
-            memory.close()
 
     def _attach(self, memory: Memory) -> list[Refusal]:
         with self.tracees.calmly():
@@ -324,7 +324,8 @@ class PatchEngine:
             return self._tables
         found: Tables = {}
         for place in self.layout.tables:  # of one target there may be several, in code that is far apart
-            table = tables.read(self.shared.data, self.mapping.file_offset(place.address), place)
+            keys = _pair_keys(self.paired_by, place) if place.width and place.measure.pair else ()
+            table = tables.read(self.shared.data, self.mapping.file_offset(place.address), place, keys)
             key = place.target, place.measure
             found[key] = found.get(key, Table({}, Cell())).plus(table)
         for measure in self.plan.measures if self.layout.pairs else ():
@@ -367,6 +368,14 @@ class PatchEngine:
         if self.shared is not None:
             self.shared.close()
             self.shared = None
+
+
+def _pair_keys(engine: PatchEngine, place: Place) -> Sequence[Key]:
+    """Return the keys that pairs are told apart by, where they are several words: they stand where begins wait."""
+    if engine.shared is not None and engine.layout is not None:
+        at = engine.mapping.file_offset(engine.layout.pairs) + tables.PAIRS_SIZE
+        engine.pair_keys = tables.read_keys(engine.shared.data, at, place)
+    return engine.pair_keys
 
 
 def _affordable(buffer_size: int, pid: int, keeps: bool) -> int:

@@ -12,7 +12,20 @@ import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...formats.operands import CONSTANT, REGISTER
-from ..predicates import BEGIN, END, PROCESS, THREAD, Compare, Joined, NotHereError, lower, tallies, wrapped
+from ..predicates import (
+    BEGIN,
+    END,
+    PROCESS,
+    THREAD,
+    Compare,
+    Joined,
+    NotHereError,
+    Text,
+    lower,
+    numbers_only,
+    tallies,
+    wrapped,
+)
 from ..selection import is_meant
 from ..templates import Code
 from . import tables
@@ -38,7 +51,8 @@ class Words(NamedTuple):
     signed and for unsigned numbers. `load_register` loads a register into the first one, `address` the address of a
     memory operand and says how that is read (see `code`). `as_it_is` returns the template that compares an operand with
     a constant and changes nothing but flags, '' if there is none. `fill` is what stands between routines.
-    `comparison_size` are the most bytes of a comparison, `size` those around all.
+    `copy` is the template that copies texts. `comparison_size` are the most bytes of a comparison, `size` those around
+    all. The program's own stack pointer is `saved` bytes above ours behind `save_all`.
     """
 
     templates: Mapping[str, Template]
@@ -50,8 +64,10 @@ class Words(NamedTuple):
     as_it_is: Callable[[Operand, int], str]
     numbers: Mapping[str, int]
     fill: bytes
+    copy: str
     comparison_size: int
     size: int
+    saved: int
 
     def named(self, template: str) -> str:
         """Return the name of a template, of which there may be several."""
@@ -60,7 +76,8 @@ class Words(NamedTuple):
     def most(self, plan: Plan, target: Target, operands: Sequence[Operand]) -> int:
         """Return how many bytes a site's stub takes at most."""
         predicate, found = asked(plan, target, operands)
-        return self.size + self.comparison_size * (len(_comparisons(predicate)) + 3 * len(found))
+        parts = len(_comparisons(predicate)) + sum(2 + max(1, len(one.keys)) for one in found)
+        return self.size + self.comparison_size * parts
 
     def around(self, plan: Plan, target: Target, operands: Sequence[Operand]) -> int:
         """Return how many bytes a recording stub has at most to let only hits through that pass, and to look whether
@@ -85,7 +102,7 @@ class Action(NamedTuple):
 
 def asked(plan: Plan, target: Target, operands: Sequence[Operand]) -> tuple[Predicate, list[Tally]]:
     """Return a plan's predicate for a site of a target, and what is added up there. Raises NotHereError."""
-    found = tallies(plan.measures, target, operands)
+    found = tallies(plan.measures, target, operands, plan.string_size, plan.pair_width, whole=plan.whole)
     if plan.where is not None and any(one.side for one in found) and not plan.where.is_for(target):
         return False, [one._replace(tested=False) for one in found]
     return lower(plan.where, target, operands) if plan.where is not None else True, found
@@ -99,25 +116,27 @@ def awaited(plan: Plan, target: Target, operands: Sequence[Operand]) -> Predicat
     if test is None:
         return True
     with contextlib.suppress(NotHereError):
-        return lower(test, target, operands) if test.is_for(target) else False
+        return numbers_only(lower(test, target, operands)) if test.is_for(target) else False
     return False
 
 
 def ending(words: Words) -> Callable[[Code, Keeping], None]:
     """Return what tests whether a record is what is waited for; see `code.Keeping.end`."""
-    return lambda made, keeping: _Writer(words, made, keeping.operands, plain=False).branch(
-        keeping.until, "holds", "kept", "holds"
-    )
+    return lambda made, keeping: _Writer(words, made, keeping.operands).branch(keeping.until, "holds", "kept", "holds")
 
 
-ROUTINES_SIZE = 2048  # at most
+ROUTINES_SIZE = 4096  # at most
+_KEY_ROOM = 288  # bytes on the stack for a key of several words (KEY_ROOM of the templates)
 
 
-def routines(words: Words, at: int, pid_cell: int, tid_offset: int | None) -> tuple[bytes, Routines]:
-    """Return the routines that stubs need which record nothing; see `code.routines`."""
+def routines(
+    words: Words, at: int, pid_cell: int, tid_offset: int | None, string_size: int = 64
+) -> tuple[bytes, Routines]:
+    """Return the routines that stubs need which try hits and add them up; see `code.routines`."""
     made, calls = Code(words.templates, at), {}
-    alone = ("probe", "count_in_cell", *(f"find_{bits}" for bits in (8, 12)))
-    alone += tuple(f"{what}_{sign}" for what in ("tally", "count_class", "divide") for sign in ("signed", "unsigned"))
+    alone = ["probe", "begins", "count_in_cell"]
+    alone += (f"{what}_{bits}" for what in ("find", "find_wide") for bits in (8, 12))
+    alone += (f"{what}_{sign}" for what in ("tally", "count_class", "divide") for sign in ("signed", "unsigned"))
     thread = "thread_by_call" if tid_offset is None else "thread_at_offset"
     parts = {**{name: (name,) for name in alone if words.named(name) in words.templates},
              "own_process": ("claim_process", "own_process"), "own_thread": (thread, "own_thread")}  # fmt: skip
@@ -126,9 +145,12 @@ def routines(words: Words, at: int, pid_cell: int, tid_offset: int | None) -> tu
         for template in templates:
             made.add(words.named(template), pid_cell=pid_cell, tid_offset=tid_offset or 0)
         made.pad(words.fill, 16)
-    for name in ("begin_pair", "end_pair"):
+    calls["copy"] = made.here
+    made.add(words.copy, string_size=string_size)
+    made.pad(words.fill, 16)
+    for name in ("begin_pair", "end_pair", "add_text"):
         calls[name] = made.here
-        made.add(words.named(name), own_thread=calls["own_thread"])
+        made.add(words.named(name), **calls)
         made.pad(words.fill, 16)
     return made.packed(**words.numbers), calls
 
@@ -137,25 +159,25 @@ def stub(words: Words, at: int, action: Action, calls: Routines, back: Back) -> 
     """Return a stub that does something and goes `back`."""
     made, predicate = Code(words.templates, at), action.predicate
     counting = words.named("count")
+    room = _KEY_ROOM if any(tally.width for tally, _ in action.tallies) else 0
+    known = {**calls, "above": words.saved + room}
+    writer = _Writer(words, made, action.operands)
     if any(tally.side for tally, _ in action.tallies):
-        made.add("save_all")
-        _Writer(words, made, action.operands, plain=False).pair(action)
-        made.add("restore_all")
+        _save(made, room)
+        writer.pair(action)
+        _restore(made, room)
         made.add(counting, counter=action.counter)
         words.go_on(made, back)
-        return made.packed(**calls)
+        writer.literals()
+        return made.packed(**known)
     if isinstance(predicate, bool) and (not action.tallies or not predicate):
         if predicate:
             made.add(counting, counter=action.counter)
         words.go_on(made, back)
         return made.packed()
-    plain = not action.tallies and all(
-        one.other is None and words.as_it_is(action.operands[one.operand], one.constant)
-        for one in _comparisons(predicate)
-    )
-    writer = _Writer(words, made, action.operands, plain=plain)
+    writer.plain = plain = not action.tallies and all(map(writer.is_plain, _comparisons(predicate)))
     if not plain:
-        made.add("save_all")
+        _save(made, room)
     if predicate is not True:
         writer.branch(predicate, "pass", "skip", "pass")
     for end in ("pass", "skip") if predicate is not True else ("pass",):
@@ -163,11 +185,24 @@ def stub(words: Words, at: int, action: Action, calls: Routines, back: Back) -> 
         for number, (tally, table) in enumerate(action.tallies if end == "pass" else ()):
             writer.tally(tally, table, f"tallied {number}")
         if not plain:
-            made.add("restore_all")
+            _restore(made, room)
         if end == "pass":
             made.add(counting, counter=action.counter)
         words.go_on(made, back)
-    return made.packed(**calls)
+    writer.literals()
+    return made.packed(**known)
+
+
+def _save(made: Code, room: int) -> None:
+    if room:
+        made.add("make_room")
+    made.add("save_all")
+
+
+def _restore(made: Code, room: int) -> None:
+    made.add("restore_all")
+    if room:
+        made.add("give_room")
 
 
 def gate(words: Words, at: int, action: Action, calls: Routines, back: Back) -> bytes:
@@ -178,27 +213,43 @@ def gate(words: Words, at: int, action: Action, calls: Routines, back: Back) -> 
             words.go_on(made, back)
         return made.packed()
     made.add("save_all")
-    _Writer(words, made, action.operands, plain=False).branch(predicate, "pass", "skip", "skip")
+    writer = _Writer(words, made, action.operands)
+    writer.branch(predicate, "pass", "skip", "skip")
     made.label("skip")
     made.add("restore_all")
     words.go_on(made, back)
+    writer.literals()
     made.label("pass")
     made.add("restore_all")
-    return made.packed(**calls)
+    return made.packed(**calls, above=words.saved)
 
 
-def _comparisons(predicate: Predicate) -> list[Compare]:
+def _comparisons(predicate: Predicate) -> list[Compare | Text]:
     if isinstance(predicate, Joined):
         return [one for part in predicate.parts for one in _comparisons(part)]
-    return [predicate] if isinstance(predicate, Compare) else []
+    return [] if isinstance(predicate, bool) else [predicate]
 
 
 class _Writer:
     """Writes what tries a hit."""
 
-    def __init__(self, words: Words, made: Code, operands: Sequence[Operand], *, plain: bool) -> None:
-        self.words, self.made, self.operands, self.plain = words, made, operands, plain
+    def __init__(self, words: Words, made: Code, operands: Sequence[Operand]) -> None:
+        self.words, self.made, self.operands, self.plain = words, made, operands, False
         self._labels = 0
+        self._literals: dict[str, bytes] = {}
+
+    def is_plain(self, one: Compare | Text) -> bool:
+        """Whether a comparison needs no register."""
+        if isinstance(one, Text) or one.operand < 0 or one.other is not None or one.floating:
+            return False
+        return bool(self.words.as_it_is(self.operands[one.operand], one.constant))
+
+    def literals(self) -> None:
+        """Put down what texts are compared with, where nobody gets to as code."""
+        for name, one in self._literals.items():
+            self.made.label(name)
+            self.made.append(one)
+            self.made.pad(self.words.fill[:1], 8)
 
     def branch(self, predicate: Predicate, true: str, false: str, behind: str) -> None:
         """Go to the label `true` or to `false`; that of them that is `behind` stands right behind."""
@@ -212,15 +263,23 @@ class _Writer:
                 self.made.label(label)
             self.branch(last, true, false, behind)
             return
-        assert isinstance(predicate, Compare)
-        if self._compare(predicate, false):
+        assert not isinstance(predicate, bool)
+        if self._compare(predicate, true, false):
             sign, target = (predicate.sign, true) if behind == false else (_OPPOSITES[predicate.sign], false)
-            self.made.add(f"jump_{self.words.conditions[sign][not predicate.signed]}", target=target)
+            is_unsigned = isinstance(predicate, Compare) and not predicate.signed
+            self.made.add(f"jump_{self.words.conditions[sign][is_unsigned]}", target=target)
         elif behind != false:
             self.made.add("jump", target=false)
 
-    def _compare(self, compare: Compare, unreadable: str) -> bool:
-        """Compare, or go to a label; False if there is no way to read an operand."""
+    def _compare(self, compare: Compare | Text, true: str, unreadable: str) -> bool:
+        """Compare, or go to one of the labels; False if there is no way to read an operand."""
+        if isinstance(compare, Text):
+            if not self.load(compare.operand, unreadable):
+                return False
+            name = f"literal {len(self._literals)}"
+            self._literals[name] = compare.start
+            self.made.add("text_begins", literal=name, size=len(compare.start), unreadable=unreadable)
+            return True
         if self.plain:
             operand = self.operands[compare.operand]
             size = operand.size or 8
@@ -229,6 +288,9 @@ class _Writer:
             return True
         if not self.load(compare.operand, unreadable):
             return False
+        if compare.floating:
+            not_a_number = true if compare.sign == "!=" else unreadable
+            self.made.add(f"order_{self.operands[compare.operand].size or 8}", not_a_number=not_a_number)
         if compare.other is None:
             self.made.add("compare_constant", constant=compare.constant & 0xFFFFFFFFFFFFFFFF)
             return True
@@ -242,8 +304,13 @@ class _Writer:
         """Add a hit up in a table, or go to a label, which is behind that, if an operand can't be read."""
         measure, made = tally.measure, self.made
         key_signed, signed = ("signed" if one else "unsigned" for one in tally.signs(self.operands)[:2])
-        if tally.key is None:
+        if not tally.keys:
             made.add("cell", table=table)
+        elif tally.width:
+            if not self._words_key(tally, end):
+                made.label(end)
+                return
+            self._wide_cell(tally, table)
         else:
             if not self._key(tally, end):
                 made.label(end)
@@ -265,54 +332,47 @@ class _Writer:
 
         The number of a thread or process is loaded first, because that changes what is kept.
         """
-        assert tally.key is not None
-        is_below = tally.second in _NUMBERS
-        first, *then = (tally.key, tally.second) if not is_below else (tally.second, tally.key)
-        assert first is not None
-        if first in _NUMBERS:
-            self.made.add("number_key", number=_NUMBERS[first])
-        elif not self.load(first, unreadable):
+        is_below = tally.keys[-1] in _NUMBERS
+        first, *then = reversed(tally.keys) if is_below else tally.keys
+        if not self.load(first, unreadable):
             return False
         for other in then:
-            if other is not None:
-                self.made.add("keep_first")
-                if not self.load(other, unreadable):
-                    return False
-                self.made.add("join_below" if is_below else "join_above")
+            self.made.add("keep_first")
+            if not self.load(other, unreadable):
+                return False
+            self.made.add("join_below" if is_below else "join_above")
         return True
+
+    def _words_key(self, tally: Tally, unreadable: str) -> bool:
+        """Make a key of several words; False if there is no way to read an operand."""
+        self.made.add("key_begin", made_of=tables.made_of(tally, self.operands))
+        for one in tally.keys:
+            if not self.load(one, unreadable):
+                return False
+            self.made.add("key_text" if one in tally.texts else "key_word")
+        return True
+
+    def _wide_cell(self, tally: Tally, table: int) -> None:
+        """Find the cell of this key."""
+        keys = tables.keys_from(tally.measure, table, tally.width)
+        find = f"find_wide_{tables.bits(tally.measure)}"
+        self.made.add("wide_cell", table=table, keys=keys, stride=tally.width, find=find)
 
     def pair(self, action: Action) -> None:
         """Put a begin where its end finds it, or take one, and add up how long that has taken."""
         made, ((tally, table),) = self.made, action.tallies
         measure = tally.measure
-        keyless = tables.KEYLESS if measure.by and tally.key is None else 0
-        failed = keyless | tables.FAILED | (tables.TESTED if tally.tested else 0)
-        passed = keyless | tables.TESTED
-        if not tally.tested and tally.side == BEGIN:
-            failed = keyless
-        if isinstance(action.predicate, bool):
-            made.add("mark", mark=passed if action.predicate else failed)
-        else:
-            self.branch(action.predicate, "pass", "fail", "pass")
-            made.label("pass")
-            made.add("mark", mark=passed)
-            made.add("jump", target="marked")
-            made.label("fail")
-            made.add("mark", mark=failed)
-            made.label("marked")
-        if tally.key in _NUMBERS:
-            made.add("number_key", number=_NUMBERS[tally.key])
-        elif tally.key is not None:
-            self.load(tally.key, "keyless")
-            made.add("jump", target="keyed")
-            made.label("keyless")
-            made.add("keyless")
-            made.label("keyed")
+        self._mark(action.predicate, tally)
+        if tally.keys:
+            self._pair_key(tally, action.pairs + tables.PAIRS_SIZE)
+        made.label("keyed")
         made.add(f"{tally.side}_of_pair", pairs=action.pairs)
         if tally.side == END:
             made.add(f"jump_{self.words.conditions['=='][0]}", target="done")
             made.add("hold_time")
-            if measure.by:
+            if tally.width:
+                made.add("numbered_cell", table=table, last=tables.last(measure))
+            elif measure.by:
                 made.add("key_cell", table=table, find=f"find_{tables.bits(measure)}")
             else:
                 made.add("cell", table=table)
@@ -321,8 +381,51 @@ class _Writer:
             made.add("tally_cell", tally="tally_unsigned")
             made.label("done")
 
+    def _mark(self, predicate: Predicate, tally: Tally) -> None:
+        """Note what is known of a hit of a pair; one whose key is never asked for goes on to "keyed"."""
+        made = self.made
+        keyless = tables.KEYLESS if tally.measure.by and not tally.keys else 0
+        failed = keyless | tables.FAILED | (tables.TESTED if tally.tested else 0)
+        passed = keyless | tables.TESTED
+        if not tally.tested and tally.side == BEGIN:
+            failed = keyless
+        if isinstance(predicate, bool):
+            made.add("mark", mark=passed if predicate else failed)
+            return
+        self.branch(predicate, "pass", "fail", "pass")
+        made.label("pass")
+        made.add("mark", mark=passed)
+        made.add("jump", target="marked")
+        made.label("fail")
+        has_no_room = bool(tally.width) and tally.tested and tally.side == BEGIN
+        made.add("mark", mark=failed | (tables.KEYLESS if has_no_room else 0))
+        if has_no_room:
+            made.add("jump", target="keyed")
+        made.label("marked")
+
+    def _pair_key(self, tally: Tally, keys: int) -> None:
+        """Load the key of a hit of a pair: a number, or where its cell is in the table of keys; or note that it has
+        none."""
+        made, is_wide = self.made, bool(tally.width)
+        if is_wide:
+            made.add("hold_mark")
+        if not (self._words_key(tally, "keyless") if is_wide else self.load(tally.keys[0], "keyless")):
+            made.add("jump", target="keyless")
+        if is_wide:
+            self._wide_cell(tally, keys)
+            made.add("cell_number", table=keys)
+            made.add("held_mark")
+        made.add("jump", target="keyed")
+        made.label("keyless")
+        if is_wide:
+            made.add("held_mark")
+        made.add("keyless")
+
     def load(self, index: int, unreadable: str) -> bool:
         """Load an operand into the first register, as a number of 64 bits; False if there is no way."""
+        if index in _NUMBERS:
+            self.made.add("number_key", number=_NUMBERS[index])
+            return True
         operand = self.operands[index]
         size, sign = operand.size or 8, "signed" if operand.signed else "unsigned"
         if operand.place.kind == CONSTANT:

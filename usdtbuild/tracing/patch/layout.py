@@ -81,13 +81,15 @@ def build(
             room.take(start, start + size + counter_size)
         pairs = pairs or start + size + waiting
         text = bytearray()
-        calls = None
+        calls: Routines = {}
         if plan.what != COUNT:
             text += (made := machine.routines(start, shape, rings, pid_cell, tid_offset))[0]
-            calls = made[1]
-        elif plan.evaluates:
-            text += (made := machine.counting_routines(start, pid_cell, tid_offset))[0]
-            calls = made[1]
+            calls.update(made[1])
+        if plan.evaluates:
+            text += machine.FILL * (-len(text) % 16 // len(machine.FILL))
+            made = machine.counting_routines(start + len(text), pid_cell, tid_offset, plan.string_size)
+            text += made[0]
+            calls = {**made[1], **calls}
         for index, spot in enumerate(group):
             placed = machine.place(spot, start + len(text))
             if isinstance(placed, str):
@@ -121,23 +123,23 @@ def _tables(plan: Plan, group: Sequence[Spot]) -> tuple[list[Place], int, int]:
         operands = spot.site.operands
         for tally in asked(plan, spot.target, operands)[1]:
             if tally.side != BEGIN and (spot.target.number, tally.measure) not in found:
-                signs = (True, False) if tally.side else tally.signs(operands)
-                place = Place(spot.target.number, tally.measure, at, *signs)
+                signs = (True, False, None) if tally.side else tally.signs(operands)
+                place = Place(spot.target.number, tally.measure, at, *signs, tally.width, plan.string_size)
                 found[spot.target.number, tally.measure] = place
-                at += tables.size(tally.measure)
-    size = at + tables.PAIRS_SIZE * any(measure.pair for measure in plan.measures)
+                at += tables.size(tally.measure, 0 if tally.side else tally.width)
+    size = at + tables.pairs_size(plan.measures, plan.pair_width)
     return list(found.values()), at, -(-size // PAGE) * PAGE
 
 
 def _stub(
-    machine: Machine, plan: Plan, spot: Spot, spec: SiteSpec, at: int, calls: Routines | None,
+    machine: Machine, plan: Plan, spot: Spot, spec: SiteSpec, at: int, calls: Routines,
     counts: tuple[int, Mapping[Measure, int], int], back: Back, site: int, keeping: Keeping | None,
 ) -> bytes:  # fmt: skip
     """Return a spot's stub, to stand at an address; `counts` are the addresses of its counter, of its tables, and of
     begins of pairs."""
     if spot.target.kind == LIBRARIES:
         return machine.tell_stub(at, counts[0], back)
-    if calls is None:
+    if not calls:
         return machine.count_stub(at, counts[0], back)
     operands = tuple(_moved(operand, _pushed(spot)) for operand in spot.site.operands)
     predicate, found = asked(plan, spot.target, operands)

@@ -58,7 +58,9 @@ class Machine(Protocol):
     def tell_stub(self, at: int, flag: int, back: Back) -> bytes:
         """See `code.tell_stub`."""
 
-    def counting_routines(self, at: int, pid_cell: int, tid_offset: int | None) -> tuple[bytes, Routines]:
+    def counting_routines(
+        self, at: int, pid_cell: int, tid_offset: int | None, string_size: int
+    ) -> tuple[bytes, Routines]:
         """See `evaluated.routines`."""
 
     def evaluated_stub(self, at: int, action: Action, calls: Routines, back: Back) -> bytes:

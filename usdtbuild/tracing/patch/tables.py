@@ -7,8 +7,15 @@ counters of 512 for values from 0 up, and of 512 for negative ones. A cell is fr
 for from the cell on that its hash says, and keeps its place, so a reader may look at any time, and sees numbers that
 were true a moment ago; after the last hit they are exact.
 
+Where keys are several words (texts, or several arguments), a cell's own word is a hash of them, odd while they are
+being written, and the words of all cells stand behind all else. The first says what the key is made of: from below, 2
+bits for each, and a 1. A number is a word; a text its length and its bytes, or -1 and the pointer, if that can't be
+read.
+
 For pairs of hits there is a stack for each thread that hits: a word, the thread's number above and how many begins wait
-below, and room for 63 begins, each a time and a key. In front of all stacks are counters of what was not paired.
+below, and room for 63 begins, each a time and a key. In front of all stacks are counters of what was not paired. Keys
+of several words are looked up in a table of their own, behind the stacks: a begin keeps the place of its key's cell,
+and the times are added to the cell at the same place in the end's table.
 
 The program can write here whatever it likes. It can't do more than lie about itself: all that is read are numbers of a
 fixed size, of a fixed number of cells.
@@ -20,11 +27,16 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..measures import Cell, Table, Unpaired
+from ..model import Unreadable, string
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from mmap import mmap
 
+    from ...formats.operands import Operand
     from ..measures import Key, Measure
+    from ..model import Value
+    from ..predicates import Tally
 
 _BITS, _BITS_WITH_CLASSES = 12, 8
 _CELL = struct.Struct("<QQQQQQ16x")
@@ -36,13 +48,15 @@ _STACKS, _DEEPEST = 1 << 10, 63
 PAIRS_SIZE = _UNPAIRED.size + _STACKS * _STACK.size
 # What is known of a hit of a pair: it doesn't pass the filter, has no key, was tested. A begin's time holds it.
 FAILED, KEYLESS, TESTED = (1 << bit for bit in (63, 62, 61))
+# Of what a key of several words is made.
+UNSIGNED, SIGNED, TEXT = range(3)
 
 
 class Place(NamedTuple):
     """A table of a target: its address, and whether keys and values are signed.
 
     Of two keys, each in one half of a cell's, `keys_signed` is the one above, `second_signed` the other; else it is
-    None.
+    None. Keys of several words have `width` bytes, and texts in them up to `string_size`.
     """
 
     target: int
@@ -51,6 +65,8 @@ class Place(NamedTuple):
     keys_signed: bool = False
     values_signed: bool = False
     second_signed: bool | None = None
+    width: int = 0
+    string_size: int = 64
 
 
 def bits(measure: Measure) -> int:
@@ -62,9 +78,38 @@ def _cells(measure: Measure) -> int:
     return (1 << bits(measure)) + 2 if measure.by else 1
 
 
-def size(measure: Measure) -> int:
-    """Return the bytes of a table."""
-    return _cells(measure) * (_CELL.size + (_CLASSES.size if measure.classes else 0))
+def size(measure: Measure, width: int = 0) -> int:
+    """Return the bytes of a table, whose keys have `width` bytes behind all else."""
+    return _cells(measure) * (_CELL.size + (_CLASSES.size if measure.classes else 0) + width)
+
+
+def pairs_size(wanted: Iterable[Measure], width: int) -> int:
+    """Return the bytes of what begins of pairs need, 0 where nothing is paired."""
+    return next((PAIRS_SIZE + (keys_size(one, width) if width else 0) for one in wanted if one.pair), 0)
+
+
+def keys_size(measure: Measure, width: int) -> int:
+    """Return the bytes of a table that has keys only."""
+    return _cells(measure) * (_CELL.size + width)
+
+
+def last(measure: Measure) -> int:
+    """Return where in a table its last cell is."""
+    return _CELL.size * (_cells(measure) - 1)
+
+
+def keys_from(measure: Measure, table: int, width: int) -> int:
+    """Return where the words of keys of several words are."""
+    return table + (keys_size(measure, width) if measure.pair else size(measure, width)) - _cells(measure) * width
+
+
+def made_of(tally: Tally, operands: Sequence[Operand]) -> int:
+    """Return the word that says what a key is made of."""
+    found = 1
+    for one in reversed(tally.keys):
+        is_signed = one >= 0 and operands[one].signed
+        found = found << 2 | (TEXT if one in tally.texts else SIGNED if is_signed else UNSIGNED)
+    return found
 
 
 def classes_from(measure: Measure, table: int) -> int:
@@ -73,11 +118,13 @@ def classes_from(measure: Measure, table: int) -> int:
     return table + _CELL.size * _cells(measure) - (table << shift) & (1 << 64) - 1
 
 
-def read(data: mmap | bytearray, at: int, place: Place) -> Table:
-    """Return what a table says that is at an offset."""
+def read(data: mmap | bytearray, at: int, place: Place, keys: Sequence[Key | None] = ()) -> Table:
+    """Return what a table says that is at an offset; `keys` are those of its cells, if they stand elsewhere."""
     measure, found = place.measure, Table({}, Cell())
     number = _cells(measure)
     cells = list(_CELL.iter_unpack(data[at : at + number * _CELL.size]))
+    if place.width and not keys:
+        keys = read_keys(data, at, place)
     for index, (key, count, low, high, most, least) in enumerate(cells):
         if not count:
             continue
@@ -91,11 +138,41 @@ def read(data: mmap | bytearray, at: int, place: Place) -> Table:
         if measure.classes:
             counts = _CLASSES.unpack_from(data, at + number * _CELL.size + index * _CLASSES.size)
             cell.classes.update({one if one < 512 else 512 - one: count for one, count in enumerate(counts) if count})
-        if measure.by and index == number - 1:
+        one = keys[index] if keys else _key(0 if index >= number - 2 else key, place)
+        if measure.by and (index == number - 1 or one == ()):
             found.others.plus(cell)
             continue
-        found.cells.setdefault(_key(0 if index >= number - 2 else key, place), Cell()).plus(cell)
+        found.cells.setdefault(one, Cell()).plus(cell)
     return found
+
+
+def read_keys(data: mmap | bytearray, at: int, place: Place) -> list[Key]:
+    """Return the keys of all cells of a table, () where there is none, or none that could have been written there."""
+    number, width = _cells(place.measure), place.width
+    hashes = [one[0] for one in _CELL.iter_unpack(data[at : at + number * _CELL.size])]
+    at = keys_from(place.measure, at, width)
+    words = memoryview(data[at : at + number * width])
+    return [_words_key(words[index * width : (index + 1) * width], place.string_size) if one else ()
+            for index, one in enumerate(hashes)]  # fmt: skip
+
+
+def _words_key(words: memoryview, string_size: int) -> Key:
+    found: list[Value] = []
+    numbers, at = words.cast("Q"), 1
+    kinds = numbers[0]
+    while kinds > 1 and at < len(numbers):
+        value, kind, kinds, at = numbers[at], kinds & 3, kinds >> 2, at + 1
+        if kind != TEXT:
+            found.append(signed(value, 64) if kind == SIGNED else value)
+        elif value <= min(string_size, 8 * (len(numbers) - at)):
+            found.append(string(bytes(words[8 * at : 8 * at + value]), string_size))
+            at += -(-value // 8)
+        elif value == (1 << 64) - 1 and at < len(numbers):
+            found.append(Unreadable(numbers[at]) if numbers[at] else None)
+            at += 1
+        else:
+            return ()
+    return () if kinds != 1 or not found else found[0] if len(found) == 1 else tuple(found)
 
 
 def _key(value: int, place: Place) -> Key:

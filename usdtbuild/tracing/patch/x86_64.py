@@ -226,7 +226,8 @@ def size(plan: Plan, spots: Sequence[Spot]) -> int:
         return -(-sum(sizes) // PAGE) * PAGE
     # The longest argument is an indexed memory operand that is tried: 65 bytes, with a string 84.
     sizes = [144 + 96 * len(spot.site.operands) + WORDS.around(plan, spot.target, spot.site.operands) for spot in spots]
-    return -(-(768 + sum(sizes)) // PAGE) * PAGE
+    sizes.append(768 + evaluated.ROUTINES_SIZE * plan.evaluates)
+    return -(-sum(sizes) // PAGE) * PAGE
 
 
 def record_stub(
@@ -250,14 +251,15 @@ WORDS = evaluated.Words(
     {"==": ("e", "e"), "!=": ("ne", "ne"), "<": ("l", "b"), "<=": ("le", "be"), ">": ("g", "a"), ">=": ("ge", "ae")},
     code.go_on, code.load_register, lambda made, place: code.address(made, place, {}), _as_it_is,
     HOST.kernel.numbers, INT3,
-    comparison_size=128,  # an indexed operand in memory that is tried, twice
-    size=96,
+    copy="copy",
+    comparison_size=192,  # an indexed operand in memory that is tried, twice, or a text and what it is compared with
+    size=96, saved=code.SAVED,
 )  # fmt: skip
 
 
-def counting_routines(at: int, pid_cell: int, tid_offset: int | None) -> tuple[bytes, Routines]:
+def counting_routines(at: int, pid_cell: int, tid_offset: int | None, string_size: int) -> tuple[bytes, Routines]:
     """See `evaluated.routines`."""
-    return evaluated.routines(WORDS, at, pid_cell, tid_offset)
+    return evaluated.routines(WORDS, at, pid_cell, tid_offset, string_size)
 
 
 def evaluated_stub(at: int, action: Action, calls: Routines, back: Back) -> bytes:

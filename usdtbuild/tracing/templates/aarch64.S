@@ -23,6 +23,8 @@
         TRIES = 64
         FRAME = 96           // of a record's stub: x0 to x9, x30, the flags
         SAVED_X30 = 80
+        KEY_ROOM = 288
+        HELD = FRAME + 272
         NO_HOW = 99
         EFAULT = 14
         SIGURG = 23
@@ -340,6 +342,14 @@ template save_all
         stp     x30, x0, [sp, #SAVED_X30]
 end save_all
 
+template make_room              // before `save_all`, for a key of several words
+        sub     sp, sp, #KEY_ROOM
+end make_room
+
+template give_room              // behind `restore_all`
+        add     sp, sp, #KEY_ROOM
+end give_room
+
 template record_begin           // behind `save_all`
         bl      claim
         cbz     x6, full
@@ -437,7 +447,7 @@ template load_\target\()_from_x30
         ldr     \target, [sp, #SAVED_X30]
 end load_\target\()_from_x30
 template load_\target\()_from_sp
-        add     \target, sp, #FRAME
+        add     \target, sp, #:lo12:above
 end load_\target\()_from_sp
         .endr
 
@@ -541,6 +551,67 @@ template compare_two
         cmp     x9, x0
 end compare_two
 
+# Texts and floating-point numbers as on x86-64.
+template text_begins            // of the text at x0
+        adrp    x5, literal
+        add     x5, x5, :lo12:literal
+        number_32 x6, size
+        bl      begins
+        b.mi    unreadable
+end text_begins
+
+# The bytes are at x5, x6 of them. Changes x0 to x6, x8.
+template begins
+        mov     x4, x0
+        cbz     x4, 4f
+        and     x1, x4, #-8
+        try_x1  5f
+        cbz     x6, 3f
+2:      ldrb    w0, [x4], #1
+        ldrb    w1, [x5], #1
+        cmp     w0, w1
+        b.ne    4f
+        sub     x6, x6, #1
+        cbz     x6, 3f
+        tst     x4, #0xfff
+        b.ne    2b
+        and     x1, x4, #-8
+        try_x1  6f
+        b       2b
+6:      ldrb    w0, [x5]
+        cbnz    w0, 4f
+3:      mov     w0, #0
+        b       7f
+4:      mov     w0, #1
+        b       7f
+5:      mov     w0, #-1
+7:      cmp     w0, #0
+        ret
+end begins
+
+template order_8
+        lsl     x1, x0, #1
+        cbnz    x1, 1f
+        mov     x0, #0
+1:      movz    x2, #0xffe0, lsl #48
+        cmp     x1, x2
+        b.hi    not_a_number
+        asr     x1, x0, #63
+        eor     x0, x0, x1, lsr #1
+end order_8
+
+template order_4
+        lsl     w1, w0, #1
+        cbnz    w1, 1f
+        mov     w0, #0
+1:      movz    w2, #0xff00, lsl #16
+        cmp     w1, w2
+        b.hi    not_a_number
+        sxtw    x0, w0
+        asr     x1, x0, #63
+        eor     x0, x0, x1, lsr #33
+end order_4
+
         .irp    condition, eq, ne, lt, le, gt, ge, lo, ls, hi, hs
 template jump_\condition
         b.\condition target
@@ -555,6 +626,7 @@ end jump_\condition
         LEAST = 40
         CELL_BITS = 6
         MOST_STEPS = 256
+        MOST_STEPS_UNIT = 16    // of 4096: steps are counted from bit 16 on
         CLASSES_BITS = 13
         NEGATIVE = 4096
 
@@ -567,6 +639,46 @@ template key_cell               // of the key in x0
         number_64 x1, table
         bl      find
 end key_cell
+
+template key_begin
+        number_64 x1, made_of
+        mov     x0, #8
+        stp     x0, x1, [sp, #FRAME]
+end key_begin
+
+template key_word               // the number in x0
+        ldr     x1, [sp, #FRAME]
+        add     x2, sp, x1
+        str     x0, [x2, #FRAME + 8]
+        add     x1, x1, #8
+        str     x1, [sp, #FRAME]
+end key_word
+
+template key_text               // the text at x0
+        add     x7, sp, #FRAME
+        bl      add_text
+end key_text
+
+template wide_cell
+        add     x4, sp, #FRAME
+        number_64 x1, table
+        number_64 x2, keys
+        number_32 x3, stride
+        bl      find
+end wide_cell
+
+template cell_number            // x0 = where in the table the cell at x6 is
+        number_64 x0, table
+        sub     x0, x6, x0
+end cell_number
+
+template numbered_cell          // x6 = the cell that is there, or the last
+        number_32 x2, last
+        cmp     x0, x2
+        csel    x0, x0, x2, ls
+        number_64 x6, table
+        add     x6, x6, x0
+end numbered_cell
 
 template step_key               // the key becomes its quotient
         number_64 x1, step
@@ -632,6 +744,104 @@ template find_\bits\()_\way
 6:      mov     x6, x4
         ret
 end find_\bits\()_\way
+        .endm
+
+# Add the text at x0 to the key at x7. Changes x0 to x6, x8, x9.
+template add_text
+        str     x30, [sp, #-16]!
+        mov     x4, x0
+        mov     x6, x0
+        ldr     x1, [x7]
+        add     x5, x7, x1
+        add     x5, x5, #8
+        bl      copy
+        ldr     x0, [x5]
+        tbnz    x0, #63, 1f
+        add     x1, x5, x0
+        str     xzr, [x1, #8]
+        add     x0, x0, #7
+        and     x0, x0, #-8
+        b       2f
+1:      str     x6, [x5, #8]
+        mov     x0, #8
+2:      add     x0, x0, #8
+        ldr     x1, [x7]
+        add     x1, x1, x0
+        str     x1, [x7]
+        ldr     x30, [sp], #16
+        ret
+end add_text
+
+        .macro  take_wide_atomic again
+        mov     x9, #0
+        casal   x9, x10, [x6]
+        cbnz    x9, \again
+        .endm
+
+        .macro  take_wide_exclusive again
+        ldaxr   x9, [x6]
+        cbnz    x9, \again
+        stlxr   w9, x10, [x6]
+        cbnz    w9, \again
+        .endm
+
+# Find the cell of the key at x4 in the table at x1, of which each cell has x3 bytes for the words of its key from x2 on:
+# x6 = the cell. Changes x0 to x5, x7 to x9.
+        .macro  find_wide bits, way
+template find_wide_\bits\()_\way
+        stp     x30, x10, [sp, #-16]!
+        ldr     x5, [x4], #8
+        movz    x8, #0x9e37, lsl #48
+        movk    x8, #0x79b9, lsl #32
+        movk    x8, #0x7f4a, lsl #16
+        movk    x8, #0x7c15
+        mov     x0, #0
+        mov     x7, #0
+1:      ldr     x9, [x4, x7]
+        eor     x0, x0, x9
+        mul     x0, x0, x8
+        eor     x0, x0, x0, lsr #32
+        add     x7, x7, #8
+        cmp     x7, x5
+        b.lo    1b
+        mul     x0, x0, x8
+        lsr     x7, x0, #64 - \bits
+        and     x0, x0, #-2
+        orr     x0, x0, #2              // neither 0 nor odd
+2:      and     x8, x7, #(1 << \bits) - 1
+        add     x6, x1, x8, lsl #CELL_BITS
+        madd    x8, x8, x3, x2
+        ldar    x9, [x6]
+        cmp     x9, x0
+        b.eq    5f
+        cbnz    x9, 4f
+        add     x10, x0, #1
+        take_wide_\way 2b
+        mov     x9, #0
+3:      ldr     x10, [x4, x9]
+        str     x10, [x8, x9]
+        add     x9, x9, #8
+        cmp     x9, x5
+        b.lo    3b
+        stlr    x0, [x6]
+        b       7f
+5:      mov     x9, #0
+6:      ldr     x10, [x4, x9]
+        ldr     x30, [x8, x9]
+        cmp     x10, x30
+        b.ne    4f
+        add     x9, x9, #8
+        cmp     x9, x5
+        b.lo    6b
+        b       7f
+4:      add     x7, x7, #1
+        add     x7, x7, #MOST_STEPS_UNIT, lsl #12
+        tbz     x7, #24, 2b
+        add     x6, x1, #1 << (CELL_BITS + \bits)
+        add     x6, x6, #1 << CELL_BITS
+7:      ldp     x30, x10, [sp], #16
+        ret
+end find_wide_\bits\()_\way
         .endm
 
 # Keep the greatest of x0 and what is at a place of the cell at x6. Changes x4, x5, x8.
@@ -738,6 +948,8 @@ end count_in_cell_\way
         .irp    way, atomic, exclusive
         find    12, \way
         find    8, \way
+        find_wide 12, \way
+        find_wide 8, \way
         tally   signed, \way, asr x2, x0, #63
         tally   unsigned, \way, mov x2, #0
         count_class signed, \way
@@ -792,6 +1004,14 @@ end mark
 template keyless
         orr     x6, x6, #1 << KEYLESS
 end keyless
+
+template hold_mark              // while a key of several words is made
+        str     x6, [sp, #HELD]
+end hold_mark
+
+template held_mark
+        ldr     x6, [sp, #HELD]
+end held_mark
 
 template begin_of_pair          // the key is in x0
         number_64 x7, pairs

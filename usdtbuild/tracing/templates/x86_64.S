@@ -30,7 +30,9 @@
         SAVED_RDX = 16
         SAVED_RCX = 24
         SAVED_RAX = 32
-        ABOVE = RED_ZONE + 40   # from there to the program's own stack pointer
+        KEY = 40                # where a key of several words is made, in the room above: how many bytes, then these
+        KEY_ROOM = 288          # for 256 bytes, and the end of a text
+        HELD = KEY + 272        # behind them
         NO_HOW = 99             # rt_sigprocmask: no such way to change a mask
         EFAULT = 14
         SIGURG = 23
@@ -315,6 +317,14 @@ template restore_all
         restore_all
 end restore_all
 
+template make_room              # before `save_all`, for a key of several words
+        lea     -KEY_ROOM(%rsp), %rsp
+end make_room
+
+template give_room              # behind `restore_all`
+        lea     KEY_ROOM(%rsp), %rsp
+end give_room
+
 template record_begin           # behind `save_all`
         call    claim
         test    %rsi, %rsi
@@ -389,7 +399,7 @@ template load_\target\()_from_rdi
         mov     SAVED_RDI(%rsp), %\target
 end load_\target\()_from_rdi
 template load_\target\()_from_rsp
-        lea     ABOVE(%rsp), %\target
+        lea     above(%rsp), %\target
 end load_\target\()_from_rsp
         .endr
 
@@ -533,6 +543,87 @@ template compare_two
         cmp     %rax, %rdi
 end compare_two
 
+# Compare the text at rax with `size` bytes: equal if it begins with them.
+template text_begins
+        lea     literal(%rip), %rdi
+        mov     $size, %ecx
+        call    begins
+        js      unreadable
+end text_begins
+
+# Its routine: the bytes are at rdi, ecx of them, of which the last may be the NUL. Negative if the text can't be read.
+# Where a text goes on in a page that can't be read it ends, as in records. Changes rax, rcx, rdx, rsi, rdi.
+template begins
+        push    %rbx
+        push    %r8
+        push    %r9
+        push    %r10
+        push    %r11
+        mov     %rax, %rbx
+        mov     %rdi, %r8
+        mov     %ecx, %r9d
+        test    %rbx, %rbx
+        jz      4f
+        try_rbx
+        je      5f
+        test    %r9d, %r9d
+        jz      3f
+2:      mov     (%rbx), %al
+        cmp     (%r8), %al
+        jne     4f
+        inc     %rbx
+        inc     %r8
+        dec     %r9d
+        jz      3f
+        test    $0xfff, %ebx
+        jnz     2b
+        try_rbx
+        jne     2b
+        cmpb    $0, (%r8)
+        jne     4f
+3:      xor     %eax, %eax
+        jmp     6f
+4:      mov     $1, %eax
+        jmp     6f
+5:      mov     $-1, %eax
+6:      pop     %r11
+        pop     %r10
+        pop     %r9
+        pop     %r8
+        pop     %rbx
+        test    %eax, %eax
+        ret
+end begins
+
+# The bits of a floating-point number in rax become a signed number of the same order, +0 and -0 the same.
+template order_8
+        mov     %rax, %rcx
+        add     %rcx, %rcx
+        jnz     1f
+        xor     %eax, %eax
+1:      movabs  $0xffe0000000000000, %rdx       # infinity, without its sign
+        cmp     %rdx, %rcx
+        ja      not_a_number
+        mov     %rax, %rcx
+        sar     $63, %rcx
+        shr     $1, %rcx
+        xor     %rcx, %rax
+end order_8
+
+template order_4
+        mov     %eax, %ecx
+        add     %ecx, %ecx
+        jnz     1f
+        xor     %eax, %eax
+1:      cmp     $0xff000000, %ecx
+        ja      not_a_number
+        movslq  %eax, %rax
+        mov     %rax, %rcx
+        sar     $63, %rcx
+        shr     $33, %rcx
+        xor     %rcx, %rax
+end order_4
+
 # -- tables (layout in ../patch/tables.py) ------------------------------------------------------------------------------
 
         COUNT = 8               # in a cell; its key is at 0
@@ -553,6 +644,46 @@ template key_cell               # of the key in rax
         movabs  $table, %rsi
         call    find
 end key_cell
+
+# A key of several words is made above what `save_all` has saved. Its first word says what it is made of.
+template key_begin
+        movabs  $made_of, %rax
+        movq    $8, KEY(%rsp)
+        mov     %rax, KEY + 8(%rsp)
+end key_begin
+
+template key_word               # the number in rax
+        mov     KEY(%rsp), %rcx
+        mov     %rax, KEY + 8(%rsp,%rcx)
+        addq    $8, KEY(%rsp)
+end key_word
+
+template key_text               # the text at rax
+        lea     KEY(%rsp), %rsi
+        call    add_text
+end key_text
+
+template wide_cell              # of this key; the words of the table's keys are at `keys`
+        lea     KEY(%rsp), %rdi
+        movabs  $table, %rsi
+        movabs  $keys, %rcx
+        mov     $stride, %edx
+        call    find
+end wide_cell
+
+template cell_number            # rax = where in the table the cell at rsi is
+        movabs  $table, %rax
+        neg     %rax
+        add     %rsi, %rax
+end cell_number
+
+template numbered_cell          # rsi = the cell that is there in a table of `size` bytes, or the last
+        mov     $last, %esi
+        cmp     %rsi, %rax
+        cmova   %rsi, %rax
+        movabs  $table, %rsi
+        add     %rax, %rsi
+end numbered_cell
 
 template step_key               # the key becomes its quotient
         movabs  $step, %rcx
@@ -614,6 +745,113 @@ end find_\bits
 
         find    12
         find    8
+
+# Add the text at rax to the key at rsi: its length and its bytes, the rest of the last word 0; or -1 and the pointer, if
+# it can't be read. Changes rax, rcx, rdx, rdi.
+template add_text
+        mov     %rax, %rdx
+        mov     (%rsi), %rcx
+        lea     8(%rsi,%rcx), %rcx
+        mov     %rcx, %rdi
+        push    %rdx
+        call    copy
+        pop     %rdx
+        mov     (%rdi), %rax
+        test    %rax, %rax
+        js      1f
+        movq    $0, 8(%rdi,%rax)
+        add     $7, %rax
+        and     $-8, %rax
+        jmp     2f
+1:      mov     %rdx, 8(%rdi)
+        mov     $8, %eax
+2:      add     $8, %rax
+        add     %rax, (%rsi)
+        ret
+end add_text
+
+# Find the cell of the key at rdi (its bytes, then its words) in the table at rsi, of which each cell has edx bytes for the
+# words of its key from rcx on: rsi = the cell. A cell's own word is a hash of them. It is odd while they are written, and
+# such a cell is passed by: its thread may have been killed, or be the one that this handler of a signal runs in. So a
+# key may have two cells, which the reader adds up. Changes rax, rcx, rdx, rdi.
+        .macro  find_wide bits
+template find_wide_\bits
+        push    %rbx
+        push    %r8
+        push    %r9
+        push    %r10
+        push    %r11
+        push    %r12
+        mov     %rcx, %r8
+        mov     %edx, %r9d
+        mov     (%rdi), %rbx
+        add     $8, %rdi
+        movabs  $0x9e3779b97f4a7c15, %r10
+        xor     %eax, %eax
+        xor     %ecx, %ecx
+1:      xor     (%rdi,%rcx), %rax
+        imul    %r10, %rax
+        mov     %rax, %rdx
+        shr     $32, %rdx
+        xor     %rdx, %rax
+        add     $8, %rcx
+        cmp     %rbx, %rcx
+        jb      1b
+        imul    %r10, %rax
+        mov     %rax, %rdx
+        shr     $64 - \bits, %rdx
+        and     $-2, %rax
+        or      $2, %rax        # neither 0 nor odd
+2:      mov     %edx, %r11d
+        and     $(1 << \bits) - 1, %r11d
+        mov     %r11d, %ecx
+        shl     $CELL_BITS, %ecx
+        add     %rsi, %rcx
+        imul    %r9, %r11
+        add     %r8, %r11
+        mov     (%rcx), %r10
+        cmp     %rax, %r10
+        je      5f
+        test    %r10, %r10
+        jnz     4f
+        lea     1(%rax), %r10
+        xor     %eax, %eax
+        lock cmpxchg %r10, (%rcx)
+        lea     -1(%r10), %rax
+        jne     2b
+        xor     %r10d, %r10d
+3:      mov     (%rdi,%r10), %rdx
+        mov     %rdx, (%r11,%r10)
+        add     $8, %r10
+        cmp     %rbx, %r10
+        jb      3b
+        mov     %rax, (%rcx)
+        jmp     7f
+5:      xor     %r10d, %r10d
+6:      mov     (%rdi,%r10), %r12
+        cmp     (%r11,%r10), %r12
+        jne     4f
+        add     $8, %r10
+        cmp     %rbx, %r10
+        jb      6b
+        jmp     7f
+4:      add     $0x10001, %edx
+        test    $MOST_STEPS << 16, %edx
+        jz      2b
+        lea     (1 << (CELL_BITS + \bits)) + (1 << CELL_BITS)(%rsi), %rcx
+7:      mov     %rcx, %rsi
+        pop     %r12
+        pop     %r11
+        pop     %r10
+        pop     %r9
+        pop     %r8
+        pop     %rbx
+        ret
+end find_wide_\bits
+        .endm
+
+        find_wide 12
+        find_wide 8
 
 # Keep the greatest of rcx and what is at a place of the cell at rsi. Changes rax.
         .macro  keep_most place
@@ -728,6 +966,14 @@ end mark
 template keyless
         bts     $KEYLESS, %rsi
 end keyless
+
+template hold_mark              # while a key of several words is made
+        mov     %rsi, HELD(%rsp)
+end hold_mark
+
+template held_mark
+        mov     HELD(%rsp), %rsi
+end held_mark
 
 template begin_of_pair          # the key is in rax
         mov     %rsi, %rdi

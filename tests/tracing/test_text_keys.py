@@ -1,0 +1,279 @@
+"""Texts and several arguments as keys, and filters of all types: equal to what programs count themselves."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from usdtbuild.tracing.filters import Filter
+from usdtbuild.tracing.model import FLOAT, INTEGER, PROBE, STRING, Argument, Module, Target, Value
+from usdtbuild.tracing.outputs.values import value_text
+
+TRACE = sys.executable, "-m", "usdtbuild", "trace"
+
+
+@pytest.fixture
+def build(run: Any, tmp_path: Path) -> Callable[[str, str], Path]:
+    """Build a program with a provider, in a folder that everybody can read."""
+    tmp_path.chmod(0o755)
+
+    def make(provider: str, source: str) -> Path:
+        (tmp_path / "keys.d").write_text(provider)
+        (tmp_path / "program.c").write_text(source)
+        run(sys.executable, "-m", "usdtbuild", "header", "keys.d", "-o", "keys.h", cwd=tmp_path)
+        run("gcc", "-O2", "-pthread", "program.c", "-o", "program", cwd=tmp_path)
+        return tmp_path / "program"
+
+    return make
+
+
+# -- random programs ---------------------------------------------------------------------------------------------------
+
+TYPES = {
+    "int8_t": (INTEGER, 1, True), "uint16_t": (INTEGER, 2, False), "int32_t": (INTEGER, 4, True),
+    "uint64_t": (INTEGER, 8, False), "int64_t": (INTEGER, 8, True), "double": (FLOAT, 8, False),
+    "float": (FLOAT, 4, False), "char *": (STRING, 8, False),
+}  # fmt: skip
+NAMES = ("SELECT 1", "select", "se", "", "x" * 31, "x" * 32, "x" * 70, "caf\u00e9", None)
+ROUNDS, THREADS = 20_000, 3
+
+
+class Made:
+    """A random program: its probe's arguments and hits, a filter, keys, and what is added up."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.types = [*self.random.choices(list(TYPES), k=4), "char *", "int32_t"]
+        self.random.shuffle(self.types)
+        self.hits = [tuple(self.value(one) for one in self.types) for _ in range(50)]
+        names = "abcdef"
+        arguments = [Argument(name, one, *TYPES[one][1:], TYPES[one][0]) for name, one in zip(names, self.types)]
+        self.target = Target(0, PROBE, "keys", "hit", Module("", 0, "", 62), tuple(arguments), ())
+        may_be_keys = [name for name, one in zip(names, self.types) if TYPES[one][0] != FLOAT]
+        self.by = self.random.sample(may_be_keys, self.random.randrange(1, 3))
+        self.of = self.random.choice([name for name, one in zip(names, self.types) if TYPES[one][0] == INTEGER])
+        self.filter = self.expression()
+
+    def value(self, kind: str) -> Value:
+        what, size, signed = TYPES[kind]
+        if what == STRING:
+            name = self.random.choice(NAMES)
+            return None if name is None else name.encode()
+        if what == FLOAT:
+            return self.random.choice((0.0, -1.5, 0.25, 1024.0, -0.5))
+        low, bits = (-(1 << 8 * size - 1), 8 * size) if signed else (0, 8 * size)
+        near = self.random.choice((0, 1, 2, 3, low, low + (1 << bits) - 1, low + self.random.getrandbits(bits)))
+        return near if near <= low + (1 << bits) - 1 else 0
+
+    def expression(self, depth: int = 0) -> str:
+        if depth < 2 and self.random.random() < 0.5:
+            first, second = self.expression(depth + 1), self.expression(depth + 1)
+            return self.random.choice((f"({first}) and ({second})", f"({first}) or ({second})", f"not ({first})"))
+        index = self.random.randrange(6)
+        name, value = "abcdef"[index], self.random.choice(self.hits)[index]
+        if TYPES[self.types[index]][0] == STRING:
+            literal = f'"{value.decode()}"' if isinstance(value, bytes) else "NULL"
+            pattern = f'"{literal[1:3]}*"' if value else '"*"'
+            if len(literal) > 65 or self.random.random() < 0.4:
+                return f"{name} =~ {pattern}"
+            return f"{name} {self.random.choice(('==', '!='))} {literal}"
+        return f"{name} {self.random.choice(('==', '!=', '<', '<=', '>', '>='))} {value!r}"
+
+    @property
+    def provider(self) -> str:
+        arguments = ", ".join(f"{one} {name}" for one, name in zip(self.types, "abcdef"))
+        return f"provider keys {{ probe hit({arguments}); }};\n"
+
+    @property
+    def source(self) -> str:
+        fields = "".join(f"    {one} {name};\n" for one, name in zip(self.types, "abcdef"))
+        rows = ",\n".join("    {" + ", ".join(map(self._literal, hit, self.types)) + "}" for hit in self.hits)
+        arguments = ", ".join(f"row->{name}" for name in "abcdef")
+        return PROGRAM.replace("FIELDS", fields).replace("ROWS", rows).replace("ARGUMENTS", arguments)
+
+    @staticmethod
+    def _literal(value: Value, kind: str) -> str:
+        if TYPES[kind][0] == STRING:
+            return json.dumps(value.decode(), ensure_ascii=False) if isinstance(value, bytes) else "0"
+        if kind == "int64_t" and value == -(1 << 63):
+            return "(-0x7fffffffffffffff - 1)"
+        return str(value) + "u" * (kind == "uint64_t")
+
+    def expected(self) -> dict[str, tuple[int, int]]:
+        """Return hits and sums by key."""
+        passes, found = Filter(self.filter).compile(self.target), dict[str, tuple[int, int]]()
+        for values in self.hits:
+            named = dict(zip("abcdef", values))
+            if passes(values):
+                cut = {name: self._text(name, value) for name, value in named.items()}
+                key = ", ".join(cut[name] for name in self.by)
+                count, total = found.get(key, (0, 0))
+                of: Any = named[self.of]
+                found[key] = count + 1, total + of
+        times = ROUNDS // 50 * THREADS
+        return {key: (times * count, times * total) for key, (count, total) in found.items()}
+
+    def _text(self, name: str, value: Value) -> str:
+        text = value_text(self.target.arguments["abcdef".index(name)], value)
+        return f'"{value[:64].decode()}"...' if isinstance(value, bytes) and len(value) >= 64 else text
+
+
+PROGRAM = r"""
+#include "keys.h"
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+static const struct row {
+FIELDS} rows[] = {
+ROWS};
+static void *work(void *unused) {
+    for (int i = 0; i < 20000; i++) {
+        const struct row *row = &rows[i % 50];
+        KEYS_HIT(ARGUMENTS);
+    }
+    return unused;
+}
+int main(void) {
+    pthread_t made[3];
+    for (int i = 0; i < 3; i++) pthread_create(&made[i], 0, work, 0);
+    for (int i = 0; i < 3; i++) pthread_join(made[i], 0);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))])
+def test_sums_of_random_programs_are_those_that_they_must_be(
+    seed: int, build: Any, run: Any, unprivileged: list[str]
+) -> None:
+    made = Made(seed)
+    program = build(made.provider, made.source)
+    words = *unprivileged, *TRACE, "-v", "--json", "--by", ",".join(made.by), "--sum", made.of, "--filter", made.filter
+    done = run(*words, "--", program)
+    rows = json.loads(done.stdout)["rows"]
+    assert {row["key"]: (row["hits"], row["sum"]) for row in rows} == made.expected(), (made.filter, made.provider)
+    assert "lost" not in done.stderr
+    assert "after the hit" not in done.stderr
+
+
+# -- many keys, threads that come and go, processes, and a handler that hits while its thread is within a hit ----------
+
+BUSY = r"""
+#include "keys.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+/* Behind each probe is room for a jump. */
+#define ROOM __asm__ volatile("nop; nop; nop; nop")
+static void __attribute__((noipa)) BEGIN(char *name, int number) { KEYS_BEGIN(name, number); ROOM; }
+static void __attribute__((noipa)) END(int status) { KEYS_END(status); ROOM; }
+static long *sums;
+static int keys;
+static void hit(int number) {
+    char name[32];
+    snprintf(name, sizeof name, "/page/%d", number % keys);
+    BEGIN(name, number);
+    END(number % 3);
+    __atomic_add_fetch(&sums[0], 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&sums[1], number, __ATOMIC_RELAXED);
+}
+static void on_signal(int number) { hit(number); }
+static void *work(void *start) {
+    for (int i = 0; i < 5000; i++) hit((int)(long)start + i);
+    return 0;
+}
+int main(int argc, char **argv) {
+    keys = atoi(argv[1]);
+    sums = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    puts("begun");
+    fflush(stdout);
+    int killed = argc > 2 ? fork() : 1;
+    if (!killed) for (int i = 0;; i++) { BEGIN("a child that is killed", i); END(0); }
+    int child = fork();
+    struct itimerval often = {{0, 300}, {0, 300}};
+    signal(SIGALRM, on_signal);
+    setitimer(ITIMER_REAL, &often, 0);
+    for (int round = 0; round < 4; round++) {
+        pthread_t made[4];
+        for (long i = 0; i < 4; i++) pthread_create(&made[i], 0, work, (void *)(2500 * i));
+        for (int i = 0; i < 4; i++) pthread_join(made[i], 0);
+    }
+    signal(SIGALRM, SIG_IGN);
+    if (!child) _exit(0);
+    waitpid(child, 0, 0);
+    if (argc > 2) kill(killed, SIGKILL);
+    if (argc > 2) waitpid(killed, 0, 0);
+    printf("own %ld %ld\n", sums[0], sums[1]);
+    return 0;
+}
+"""
+BUSY_PROVIDER = "provider keys { probe begin(char *name, int number); probe end(int status); };\n"
+
+
+def rows_of(text: str) -> tuple[list[dict[str, Any]], list[int]]:
+    """Return the rows of the last line of --json, and what the program says itself."""
+    lines = text.splitlines()
+    own = next(list(map(int, line.split()[1:])) for line in lines if line.startswith("own"))
+    return json.loads(next(line for line in reversed(lines) if line.startswith("{")))["rows"], own
+
+
+@pytest.mark.parametrize("keys", [100, 12_000])
+def test_sums_by_text_are_exact_over_threads_processes_and_signals_and_in_a_full_table(
+    keys: int, build: Any, run: Any, unprivileged: list[str]
+) -> None:
+    program = build(BUSY_PROVIDER, BUSY)
+    words = *unprivileged, *TRACE, "-v", "--json", "-P", "keys:begin", "--by", "name", "--sum", "number"
+    done = run(*words, "--", program, keys)
+    rows, (hits, total) = rows_of(done.stdout)
+    assert sum(row["hits"] for row in rows) == hits
+    assert sum(row["sum"] for row in rows) == total
+    assert len([row for row in rows if row["key"] is not None]) in ((100,) if keys == 100 else range(3900, 4097))
+    assert any(row["key"] is None for row in rows) == (keys > 4096)
+    assert "lost" not in done.stderr
+    assert "after the hit" not in done.stderr
+    done = run(*words[:-4], "--by", "name", "--sum", "number", "--", program, keys, "killed")
+    rows, (hits, total) = rows_of(done.stdout)
+    of_killed = [row for row in rows if row["key"] == '"a child that is killed"']
+    assert sum(row["hits"] for row in rows) - sum(row["hits"] for row in of_killed) in range(hits, hits + 1)
+    assert "damaged" not in done.stderr
+
+
+def test_times_by_text_are_those_of_all_pairs(build: Any, run: Any, unprivileged: list[str]) -> None:
+    program = build(BUSY_PROVIDER, BUSY)
+    words = *unprivileged, *TRACE, "-v", "--json", "--latency", "keys:begin", "keys:end", "--by", "name"
+    done = run(*words, "--", program, 50)
+    rows, (hits, _) = rows_of(done.stdout)
+    assert sum(row["pairs"] for row in rows) == hits
+    assert {row["key"] for row in rows} == {f'"/page/{number}"' for number in range(50)}
+    done = run(*words, "--filter", "number < 1000", "--", program, 12_000)
+    rows, _ = rows_of(done.stdout)
+    assert sum(row["pairs"] for row in rows) >= 2 * 4 * 1000
+    assert any(row["key"] is None for row in rows)  # 256 have room
+    assert "after the hit" not in done.stderr
+
+
+def test_a_tracer_that_is_killed_leaves_a_program_whose_texts_are_keys_unharmed(
+    build: Any, run: Any, unprivileged: list[str]
+) -> None:
+    program = build(BUSY_PROVIDER, BUSY)
+    killer = (
+        "import subprocess, sys, time\n"
+        "one = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, text=True)\n"
+        "assert one.stdout.readline() == 'begun\\n'\n"
+        "time.sleep(0.02)\n"
+        "one.kill()\n"
+        "print(one.stdout.read())\n"
+    )
+    words = *unprivileged, sys.executable, "-c", killer, *TRACE, "-P", "keys:begin", "--by", "name", "--", program, 5
+    assert "own" in run(*words).stdout
