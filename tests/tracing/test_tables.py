@@ -20,6 +20,7 @@ from usdtbuild.tracing.outputs.count import Count, CountFile
 from usdtbuild.tracing.outputs.folded import Folded
 from usdtbuild.tracing.outputs.histogram import Histogram
 from usdtbuild.tracing.outputs.latency import Latency
+from usdtbuild.tracing.outputs.normal import normalized
 from usdtbuild.tracing.selection import Wanted
 from usdtbuild.tracing.session import Session
 
@@ -127,6 +128,34 @@ def test_sums_are_shown_with_and_without_a_key() -> None:
     ]
     text = written(By, "", of="ratio", events=[Event(1, 1, 1, 4, (0, ratio, b"")) for ratio in (0.5, 0.25)])
     assert text == "server:mark ratio: 2 hits, sum 0.75, mean 0.375, min 0.25, max 0.5\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("SELECT * FROM t1 WHERE id = 17", "SELECT * FROM t1 WHERE id = ?"),
+        ("select a.b2 from x where y > -1.5e-3 and z=.5", "select a.b2 from x where y > ? and z=?"),
+        ("INSERT INTO t VALUES (1, 'it''s', NULL), (2, E'\\'', -3)", "INSERT INTO t VALUES (?, ?, NULL), (?, ?, ?)"),
+        ("INSERT INTO t (a, b) VALUES (1, 'x'), (2, 'y') ,(3,'z')", "INSERT INTO t (a, b) VALUES (?)"),
+        ("SELECT 1 WHERE a IN (1, 2,3) AND b in ('x') LIMIT 10", "SELECT ? WHERE a IN (?) AND b in (?) LIMIT ?"),
+        ("UPDATE t SET h = 0xFF, x = X'1f', n = N'a' WHERE k = $1", "UPDATE t SET h = ?, x = ?, n = ? WHERE k = $1"),
+        ('SELECT "2nd", `3rd` FROM "T" WHERE a = "x" AND "b"."c" = "d"."e"',
+         'SELECT "2nd", `3rd` FROM "T" WHERE a = ? AND "b"."c" = "d"."e"'),
+        ("SELECT  $$a 'b'$$, $x$ $$ $x$\n  FROM t -- don't\n WHERE a=1", "SELECT ?, ? FROM t WHERE a=?"),
+        ("/* trace='00-1' */ DELETE FROM t WHERE a BETWEEN -1 AND -2", "DELETE FROM t WHERE a BETWEEN ? AND ?"),
+        ("SELECT a-1, f(2,3), b + -4 FROM t", "SELECT a-?, f(?,?), b + ? FROM t"),
+        ("SELECT 'cut off", "SELECT ?"), ("WHERE a IN (1, 2, ", "WHERE a IN (?)"), ("GET /x/12/y7", "GET /x/?/y7"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_statements_are_shown_without_their_literals(text: str, shown: str) -> None:
+    assert normalized(text.encode()) == shown.encode()
+    assert normalized(shown.encode()) == shown.encode()
+
+
+def test_hostile_texts_lose_their_literals_in_time() -> None:
+    for one in ("'", "''", "$", "$a$", "(", "IN (?", "?,", '"', "/*", "--", "1", "-", "= ", "\\", "e'", "0x", "`"):
+        assert len(normalized((one * 4096)[:4096].encode())) <= 4097
 
 
 def test_by_shows_strings_harmlessly() -> None:

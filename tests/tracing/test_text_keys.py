@@ -263,6 +263,40 @@ def test_times_by_text_are_those_of_all_pairs(build: Any, run: Any, unprivileged
     assert "after the hit" not in done.stderr
 
 
+SQL = r"""
+#include "keys.h"
+#include <stdio.h>
+static void __attribute__((noipa)) done(int rows) { KEYS_END(rows); }
+int main(void) {
+    char query[400];
+    for (int i = 0; i < 3000; i++) {
+        const char *pad = "a_column_with_a_long_name, another_column_with_a_long_name";
+        if (i % 3) snprintf(query, sizeof query, "SELECT %s FROM t WHERE id = %d AND b IN (%d, 'x%d')", pad, i, i, i);
+        else snprintf(query, sizeof query, "UPDATE t SET b = b + %d WHERE id = %d", i - 20, i);
+        KEYS_BEGIN(query, i);
+        done(i % 3);
+    }
+    return 0;
+}
+"""
+
+
+def test_statements_that_differ_in_their_literals_are_one_key(build: Any, run: Any, unprivileged: list[str]) -> None:
+    program = build(BUSY_PROVIDER, SQL)
+    select = '"SELECT a_column_with_a_long_name, another_column_with_a_long_name FROM t WHERE id = ? AND b IN (?)"'
+    update = '"UPDATE t SET b = b + ? WHERE id = ?"'
+    words = *unprivileged, *TRACE, "-v", "--json", "--normalize", "--by", "name"
+    done = run(*words, "-P", "keys:begin", "--filter", 'name =~ "*1*"', "--", program)
+    hits = {row["key"]: row["hits"] for row in json.loads(done.stdout)["rows"]}
+    ones = [i for i in range(3000) if "1" in f"{i} {'' if i % 3 else i - 20}"]
+    assert hits == {select: sum(i % 3 > 0 for i in ones), update: sum(i % 3 == 0 for i in ones)}
+    assert "keys:begin: arguments are evaluated after the hit" in done.stderr
+    done = run(*words, "--latency", "keys:begin", "keys:end", "--", program)
+    assert {row["key"]: row["pairs"] for row in json.loads(done.stdout)["rows"]} == {select: 2000, update: 1000}
+    done = run(*unprivileged, *TRACE, "--normalize", "-P", "keys:begin", "--limit", 1, "--", program)
+    assert f"keys:begin name={update} number=0\n" in done.stdout
+
+
 def test_a_tracer_that_is_killed_leaves_a_program_whose_texts_are_keys_unharmed(
     build: Any, run: Any, unprivileged: list[str]
 ) -> None:

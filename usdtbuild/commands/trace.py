@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..tracing.last import Until as Awaited
 
 
+_SOME, _WHOLE = 64, 512  # bytes of a string; where it is normalized
 _SERVED = 1.0  # seconds: what is served is so old at most
 # Of options whose order counts, the letter that `tracing.selection.Wanted.order` has for each.
 _RULES = {"probes": "P", "functions": "F", "calls": "L", "exclude": "X"}
@@ -106,6 +107,7 @@ class Ordered(click.Command):
 @click.option("--json", "as_json", is_flag=True, help="Tables as lines of JSON: one for each --every, and the total.")
 @click.option("--prometheus", metavar="[HOST:]PORT", callback=checked.listening,
               help="Serve the tables as metrics meanwhile; on this machine only, unless HOST says more.")  # fmt: skip
+@click.option("--normalize", is_flag=True, help="Show SQL and the like with ? for its literals, and count them as one.")
 @click.option("--top", type=click.IntRange(1, 10000), metavar="N", help="Rows of tables, at most.")
 @click.option("--duration", metavar="TIME", callback=checked.seconds,
               help="End after so long: 10 (seconds), 200ms, 5m, 1h.")  # fmt: skip
@@ -124,8 +126,8 @@ class Ordered(click.Command):
 )
 @click.option("--trap", is_flag=True, help="Breakpoints for functions whose entries can't be patched.")
 @click.option("--no-children", is_flag=True, help="Don't trace programs that the program starts.")
-@click.option("--string-size", type=click.IntRange(8, 4096), default=64, metavar="BYTES",
-              help="Longest string.  [default: 64]")  # fmt: skip
+@click.option("--string-size", type=click.IntRange(8, 4096), metavar="BYTES",
+              help="Longest string.  [default: 64; 512 with --normalize]")  # fmt: skip
 @click.option("--buffer", type=click.IntRange(1, 1024), default=32, metavar="MB",
               help="At most, for each ring.  [default: 32]")  # fmt: skip
 @click.option("-o", "--output", "outputs", multiple=True, metavar="FILE",
@@ -168,7 +170,7 @@ def command(
     sysroot: str,
     trap: bool,
     no_children: bool,
-    string_size: int,
+    string_size: int | None,
     buffer: int,
     outputs: tuple[str, ...],
     user: str,
@@ -178,6 +180,7 @@ def command(
     every: float | None,
     as_json: bool,
     prometheus: tuple[str, int] | None,
+    normalize: bool,
     argv: tuple[str, ...],
     screen: bool = False,
 ) -> None:
@@ -193,21 +196,24 @@ def command(
     asked = api.trace(
         pid=pid, command=argv, probes=probes, functions=functions, calls=calls, exclude=exclude, modules=modules,
         returns=returns, min_size=min_size, mangled=mangled, where=wanted_hits, limit=limit, engine=engine, trap=trap,
-        duration=math.inf if duration is None else duration, children=not no_children, string_size=string_size,
-        buffer=buffer, providers=files, remote=remote, emulator=emulator, sysroot=sysroot,
+        duration=math.inf if duration is None else duration, children=not no_children, buffer=buffer,
+        string_size=string_size or (_WHOLE if normalize else _SOME), providers=files, remote=remote, emulator=emulator,
+        sysroot=sysroot,
     ).asked  # fmt: skip
     again = every is not None or as_json
     counting = count or ((again or prometheus is not None) and not (histogram or by or sum_of or latency))
     wishes = Wishes(counting, histogram or "", by, sum_of or "", latency, key or "", top or 0, outputs,
                     asked.heading[:200], live=not argv, every=again, json=as_json, screen=screen, prometheus=prometheus,
-                    folded=_folded((*probes, *functions, *calls), bool(exclude or modules)))  # fmt: skip
+                    folded=_folded((*probes, *functions, *calls), bool(exclude or modules)),
+                    normalize=normalize)  # fmt: skip
     whose = rights.chosen(user)
     if whose is not None and user:
         os.environ.update(whose.environment())
     order: tuple[tuple[str, str], ...] = click.get_current_context().meta[__name__]
     job = asked.job._replace(wanted=asked.job.wanted._replace(order=order), env=dict(os.environ), user=whose,
                              as_user=bool(user), every=every or (_SERVED if prometheus else math.inf),
-                             silent=screen and sys.stdout.isatty(), last=last, until=_until(last, awaited))  # fmt: skip
+                             silent=screen and sys.stdout.isatty(), normalize=normalize,
+                             last=last, until=_until(last, awaited))  # fmt: skip
     if report or graph:
         end(_show_calls(job, report, graph, top))
     end(run(asked._replace(job=job), wishes, Until(verbose, require_hits)))

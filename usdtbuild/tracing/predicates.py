@@ -151,11 +151,11 @@ def tallies(
         if not isinstance(measure.step, int) or measure.step >= 1 << 63:
             raise NotHereError("steps are no integers")
         texts, needed = lowering.width(keys or (), string_size, is_pair=bool(side))
-        if texts and whole:
-            raise NotHereError("--normalize is for whole texts")
         if side and keys and bool(needed) != bool(pair_width):
             raise NotHereError(f"{measure.by} has another type elsewhere")
         needed = pair_width if side else needed
+        if whole and (texts or needed > WIDEST):
+            raise NotHereError("--normalize changes whole strings")
         if needed > WIDEST:
             raise NotHereError(f"{measure.by} may take more than {WIDEST} bytes")
         found.append(Tally(measure, keys or (), of, side, width=needed, texts=texts))

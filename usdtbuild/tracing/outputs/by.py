@@ -10,7 +10,7 @@ from ..model import STRING
 from . import KEYS, Table
 from .keys import Keys, find_argument, lost_too, number_of
 from .rows import Row, aligned, number_text
-from .values import argument_names, title, value_text
+from .values import Show, argument_names, title, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,12 +27,12 @@ class By(Table):
 
     needs = KEYS
 
-    def __init__(self, stream: IO[str], name: str, top: int = 0, of: str = "") -> None:
+    def __init__(self, stream: IO[str], name: str, top: int = 0, of: str = "", show: Show = value_text) -> None:
         """`name` are the keys (`Keys`); '': all hits of a target together. `top`: so many rows, 0 for the usual number,
         and for all in `rows`."""
         self._stream, self._name, self._top, self._of = stream, name, top, of
         self._targets: Sequence[Target] = ()
-        self._keys = Keys(name)
+        self._keys = Keys(name, show)
         self._values: dict[int, int] = {}
         self._seen: dict[int, dict[str, Cell]] = {}  # by table
         self._rest: dict[int, Cell] = {}

@@ -68,7 +68,8 @@ class Wishes(NamedTuple):
     `live`: the terminal is ours alone, so tables may be kept up to date on it. `folded`: which probes without a hit
     are one line, those of libraries or all. `where` is the filter; outputs get what has passed it, but pairs alone get
     all, and apply it themselves. `every`: tables come again and again, and with `json` as lines for programs, or, if
-    `screen`, on a terminal as one screen. `prometheus` is where they are served meanwhile.
+    `screen`, on a terminal as one screen. `prometheus` is where they are served meanwhile. `normalize`: strings that
+    are keys, or in lines, are shown without their literals.
     """
 
     counting: bool = False
@@ -87,6 +88,7 @@ class Wishes(NamedTuple):
     json: bool = False
     screen: bool = False
     prometheus: tuple[str, int] | None = None
+    normalize: bool = False
 
     @property
     def tells_sums(self) -> bool:
@@ -231,6 +233,8 @@ def check(wishes: Wishes) -> None:
             raise UsageError(f"-o {name}: no format has the ending {ending}; there are {known}, and .txt")
         if wishes.counting and ending not in (*TEXT, *_COUNTS):
             raise UsageError(f"-o {name}: it shows hits one by one, which --count doesn't keep; leave out --count")
+    if wishes.normalize and (wishes.counting or wishes.histogram or wishes.sum or wishes.latency) and not wishes.by:
+        raise UsageError("--normalize is about strings in lines and of --by; these tables show none, so give --by, too")
     if wishes.top and not (wishes.counting or wishes.by or wishes.latency):
         raise UsageError("--top is about rows of the tables of --count, --by and --latency; ask for one of them")
 
@@ -271,7 +275,7 @@ def _makers(wishes: Wishes) -> list[tuple[str, Callable[[IO[str]], Output]]]:
         if wishes.every:
             name = "EveryJson" if wishes.json else "Every"
             return _made("every", name, stream, lambda: tables(wishes, stream))
-        return All(tables(wishes, stream) if has_tables else [_made("lines", "Lines", stream)])
+        return All(tables(wishes, stream) if has_tables else [_made("lines", "Lines", stream, **_show(wishes))])
 
     found = [("", text)] if not texts and (has_tables or not wishes.files) else []
     return found + [(name, text if name in texts else _format(ending_of(name), wishes)) for name in wishes.files]
@@ -280,7 +284,7 @@ def _makers(wishes: Wishes) -> list[tuple[str, Callable[[IO[str]], Output]]]:
 def tables(wishes: Wishes, stream: IO[str]) -> list[Table]:
     """Return the tables that were asked for. Raises UsageError."""
     found: list[Any] = []
-    top = {"top": wishes.top} if wishes.top else {}
+    top = {**({"top": wishes.top} if wishes.top else {}), **_show(wishes)}
     if wishes.counting:
         found.append(_made("count", "Count", stream, wishes.live, wishes.folded, wishes.top, rates=wishes.every))
     if wishes.histogram:
@@ -293,6 +297,10 @@ def tables(wishes: Wishes, stream: IO[str]) -> list[Table]:
         found.append(_made("latency", "Latency", stream, begin, end, wishes.key, by=wishes.by,
                            where=wishes.where if alone else None, alone=alone, **top))  # fmt: skip
     return found
+
+
+def _show(wishes: Wishes) -> dict[str, Any]:
+    return {"show": importlib.import_module(".normal", __package__).normal_text} if wishes.normalize else {}
 
 
 def _format(ending: str, wishes: Wishes) -> Callable[[IO[str]], Output]:

@@ -11,7 +11,7 @@ from . import KEYS, Table
 from .bars import Distribution
 from .keys import Keys, find_argument, lost_too, number_of
 from .rows import Row, aligned, number_text
-from .values import title
+from .values import Show, title, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,10 +47,10 @@ class Histogram(Table):
 
     needs = KEYS
 
-    def __init__(self, stream: IO[str], wanted: str, by: str = "", top: int = 0) -> None:
+    def __init__(self, stream: IO[str], wanted: str, by: str = "", top: int = 0, show: Show = value_text) -> None:
         """`by` are keys (`Keys`), '' for none; `top`: so many rows, 0 for the usual number, and for all in `rows`."""
         self._stream, self._measure, self._top = stream, histogram_of(wanted, by), top
-        self._name, self._keys = self._measure.of, Keys(by)
+        self._name, self._keys = self._measure.of, Keys(by, show)
         self._targets: Sequence[Target] = ()
         self._places: dict[int, int] = {}
         self._seen: dict[int, dict[str, Distribution]] = {}  # by table

@@ -8,7 +8,7 @@ from ...errors import UsageError
 from ..filters import argument_index, said_arguments
 from ..measures import PROBE, PROCESS, THREAD
 from ..model import FLOAT, INTEGER, MISSING, POINTER, Argument, Unreadable
-from .values import argument_names, table_headings, title, value_text
+from .values import Show, argument_names, table_headings, title, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,8 +24,9 @@ _NUMBER = Argument("", "", 4, False, INTEGER)
 class Keys:
     """The keys of an option, with their `places` in each target that has them all, by its number."""
 
-    def __init__(self, by: str) -> None:
-        """`by` are names, joined by commas; '': there is no key."""
+    def __init__(self, by: str, show: Show = value_text) -> None:
+        """`by` are names, joined by commas; '': there is no key. `show` is how values are shown, and told apart."""
+        self._show = show
         self.names = tuple(by.split(",")) if by else ()
         self.places: dict[int, tuple[int, ...]] = {}
         self._targets: Sequence[Target] = ()
@@ -100,7 +101,7 @@ class Keys:
     def _text(self, number: int, values: Sequence[Value]) -> str:
         target = self._targets[number]
         return ", ".join(
-            title(target) if place == _OWN[PROBE] else value_text(_argument_of(target, place), value)
+            title(target) if place == _OWN[PROBE] else self._show(_argument_of(target, place), value)
             for place, value in zip(self.places[number], values)
         )
 

@@ -25,7 +25,7 @@ from . import EVENTS, KEYS, Table
 from .bars import Distribution, duration, round_duration
 from .keys import Keys
 from .rows import Row, aligned
-from .values import argument_names, title, value_text
+from .values import Show, argument_names, title, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,12 +83,12 @@ class Latency(Table):
 
     def __init__(
         self, stream: IO[str], begin: str, end: str, key: str = "", top: int = 0, *, by: str = "",
-        where: Filter | None = None, alone: bool = False,
+        where: Filter | None = None, alone: bool = False, show: Show = value_text,
     ) -> None:  # fmt: skip
         """`top`: so many of the slowest pairs are shown, or, with `by`, so many rows. `alone`: nothing else is shown,
         so hits need no records."""
         self._stream, self._begin, self._end, self._key, self._top = stream, begin, end, key, top
-        self._by, self._where, self._keys = by, where, Keys(by)
+        self._by, self._where, self._keys = by, where, Keys(by, show)
         self.needs = KEYS if alone and not key and (by or not top) else EVENTS
         self._targets: Sequence[Target] = ()
         self._begins: dict[int, int] = {}  # number -> index of the key argument

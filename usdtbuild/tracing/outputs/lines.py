@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING
 
 from . import EVENTS, Output
-from .values import argument_names, title, value_text
+from .values import Show, argument_names, title, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +19,8 @@ class Lines(Output):
     needs = EVENTS
     passing = True
 
-    def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
+    def __init__(self, stream: IO[str], show: Show = value_text) -> None:
+        self._stream, self._show = stream, show
         self._targets: Sequence[Target] = ()
         self._titles: list[str] = []
         self._names: list[tuple[str, ...]] = []
@@ -43,7 +43,7 @@ class Lines(Output):
         number = event.target
         after = (event.time - (self._began or 0)) / 1e9
         shown = "".join(
-            f" {name}={value_text(argument, value)}"
+            f" {name}={self._show(argument, value)}"
             for name, argument, value in zip(self._names[number], self._targets[number].arguments, event.values)
         )
         return f"{after:12.6f} {event.tid:>7} {self._titles[number]}{shown}\n"

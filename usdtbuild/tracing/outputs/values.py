@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...text import one_line
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 # Spreadsheets take what begins with one of these for a formula, in a string's place too (CWE-1236).
 _FORMULA = ("=", "+", "-", "@", "'")
 
+Show = Callable[["Argument", "Value"], str]  # how values are shown: `value_text`, or another
 Plain = int | float | str | dict[str, str | bool] | None
 _EXACT = 1 << 53  # from there on a reader that has doubles only takes two numbers for one
 _LONGEST_CHARACTER = 4  # bytes of UTF-8
