@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from .numbered import PROGRAM, PROVIDER
+
 SOURCES = Path(__file__).resolve().parent / "sources"
 PROBES = ("ints", "wide", "text", "eight", "guarded", "last")
 TEXTS = [
@@ -71,6 +73,18 @@ def _build(run: Any, folder: Path, shape: str, cc: str, nop: str) -> Path:
         (folder / "main.c").write_text("int scene(int, char **);\nint main(int c, char **v) { return scene(c, v); }\n")
         run(cc, "main.c", "./libscene.so", "-Wl,-rpath,$ORIGIN", "-o", "host", cwd=folder)
     return folder / ("host" if library else "scene")
+
+
+@pytest.fixture(scope="session")
+def numbered(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the program whose threads number their hits."""
+    folder = tmp_path_factory.mktemp("numbered")
+    folder.chmod(0o755)
+    (folder / "last.d").write_text(PROVIDER)
+    (folder / "last.c").write_text(PROGRAM)
+    run(sys.executable, "-m", "usdtbuild", "header", "last.d", cwd=folder)
+    run("gcc", "-O2", "-Wall", "-Werror", "-pthread", "last.c", "-o", "last", cwd=folder)
+    return folder / "last"
 
 
 class Traced(NamedTuple):

@@ -34,7 +34,7 @@ from usdtbuild.tracing.model import (
     Unreadable,
 )
 from usdtbuild.tracing.patch import a64, aarch64, code_aarch64, evaluated, tables
-from usdtbuild.tracing.patch.code import HEADER, READY, STOP, Instruction, Keeping, Routines, Taken
+from usdtbuild.tracing.patch.code import GONE, HEADER, READY, STOP, WAITED, Instruction, Keeping, Routines, Taken
 from usdtbuild.tracing.patch.code_aarch64 import Features
 from usdtbuild.tracing.patch.kept import Kept, Piece
 from usdtbuild.tracing.patch.rings import Decoder, Rings, SiteSpec, shape_for, string_places
@@ -148,14 +148,15 @@ class Recording(NamedTuple):
 
 def recording(
     site: int, target: int, features: Features, *operands: tuple[str, str], size: int, ring: int,
-    own_number: int | None = None, until: str | None = None,
+    own_number: int | None = None, until: str | None = None, patience: int = 0,
 ) -> Recording:  # fmt: skip
     """Make it for operands as records spell them, each with its kind; strings have `size` bytes, a ring has `ring`.
 
     `until`: the ring keeps the last records, up to one that passes this, which may be nothing."""
     names = tuple(argument(kind) for _, kind in operands)
     places, strings = string_places(names, size), [one.kind == STRING for one in names]
-    shape = shape_for([len(names)], [sum(strings)], size, ring)._replace(keeps=until is not None)
+    shape = shape_for([len(names)], [sum(strings)], size, ring)
+    shape = shape._replace(keeps=until is not None, patience=patience)
     code, calls = code_aarch64.routines(STUBS, shape, RINGS, CELL, own_number, features)
     assert len(code) <= code_aarch64.ROUTINES_SIZE
     parsed = [parse_one(text, EM_AARCH64) for text, _ in operands]
@@ -402,6 +403,26 @@ def expression(made: random.Random, values: Sequence[Any], kinds: Sequence[str],
     near = int(values[index]) + made.randrange(-1, 2)
     other = str(made.choice((near, near, near, 0, -1, 1 << 63, *names)))
     return f"{'abc'[index]} {made.choice(('==', '!=', '<', '<=', '>', '>='))} {other}"
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+def test_a_full_ring_is_waited_for_once(program: Program, tmp_path: Path, kind: str) -> None:
+    features, cpu = FEATURES[kind]
+    site, patience = program.symbols["site_one"], 3_000_000  # a twentieth of a second, or less
+    made = recording(site, 0, features, ("-8@x0", INTEGER), ("-8@x2", INTEGER), size=8, ring=1 << 12, patience=patience)
+    words = {site: a64.branch(site, made.at)}
+    _, memory = program.run(tmp_path, made.code, words, cpu, "steady", "1000", ready=made.shape)
+    (lost,) = struct.unpack_from("<Q", memory, COUNTERS - STUBS)
+    events: list[Any] = events_of(memory, made.shape, [made.spec])
+    assert lost
+    assert len(events) + lost == 4000
+    assert all(one.values[1] == 3 * one.values[0] for one in events)
+    for ring in range(16):
+        at = (1 << 21) + ring * made.shape.stride
+        gone, waited = (struct.unpack_from("<Q", memory, at + place)[0] for place in (GONE, WAITED))
+        used = {one.tid for one in events if one.tid & 15 == ring}
+        assert gone == bool(used)
+        assert waited >= patience * bool(used)
 
 
 @pytest.mark.parametrize("kind", FEATURES)

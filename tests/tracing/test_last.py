@@ -22,83 +22,9 @@ import pytest
 from usdtbuild.tracing.patch.code import HEAD, RING_HEADER, RINGS, Shape
 from usdtbuild.tracing.patch.kept import Kept, Piece, latest
 
-PROVIDER = """provider last {
-    probe tick(int thread, long number, long check);
-    probe error(int thread, long number, int code);
-    probe say(char *what);
-};
-"""
-# `last COMMANDS...`: "fire N" by all threads, "wait" for a line, "error CODE" between two hits of the first, "kill".
-PROGRAM = r"""
-#include "last.h"
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#define ROOM __asm__ volatile("nop; nop; nop; nop; nop")
-__attribute__((noipa)) static void tick(int thread, long number) { LAST_TICK(thread, number, ~number * 3); ROOM; }
-__attribute__((noipa)) static void error(int thread, long number, int code) { LAST_ERROR(thread, number, code); ROOM; }
-__attribute__((noipa)) static void say(const char *what) { LAST_SAY((char *)what); ROOM; }
-static int threads, command_count;
-static volatile int over;
-static void end(int signal) { (void)signal; over = 1; }
-static char **commands;
-static long done[64];
-static pthread_barrier_t barrier;
-static void *work(void *data) {
-    int thread = (int)(long)data;
-    char line[8];
-    for (int i = 0; i < command_count; i++) {
-        char *word = commands[i];
-        pthread_barrier_wait(&barrier);
-        if (!strcmp(word, "fire"))
-            for (long end = done[thread] + atol(commands[i + 1]); done[thread] < end; done[thread]++)
-                tick(thread, done[thread]);
-        if (!strcmp(word, "forever"))  /* until SIGALRM, and 20 seconds at most */
-            for (; !over; done[thread]++)
-                tick(thread, done[thread]);
-        if (!strcmp(word, "error") && !thread)
-            error(thread, done[0], atoi(commands[i + 1]));
-        if (!strcmp(word, "say") && !thread)
-            say(commands[i + 1]);
-        if (!strcmp(word, "wait") && !thread) {
-            printf("%d\nwaiting\n", (int)getpid()), fflush(stdout);
-            if (!fgets(line, sizeof line, stdin)) exit(3);
-        }
-        if (!strcmp(word, "kill") && !thread) {
-            for (int t = 0; t < threads; t++) printf("%ld ", done[t]);
-            puts(""), fflush(stdout);
-            raise(SIGKILL);
-        }
-    }
-    return NULL;
-}
-int main(int argc, char **argv) {
-    pthread_t made[64];
-    alarm(20);
-    signal(SIGALRM, end);
-    threads = atoi(argv[1]), commands = argv + 2, command_count = argc - 2;
-    pthread_barrier_init(&barrier, NULL, threads);
-    for (long i = 1; i < threads; i++) pthread_create(made + i, NULL, work, (void *)i);
-    work(NULL);
-    for (int i = 1; i < threads; i++) pthread_join(made[i], NULL);
-    return 0;
-}
-"""
+from .numbered import Running
+
 Hit = tuple[str, int, int]  # name, thread, number
-
-
-@pytest.fixture(scope="module")
-def program(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("last")
-    folder.chmod(0o755)
-    (folder / "last.d").write_text(PROVIDER)
-    (folder / "last.c").write_text(PROGRAM)
-    run(sys.executable, "-m", "usdtbuild", "header", "last.d", cwd=folder)
-    run("gcc", "-O2", "-Wall", "-Werror", "-pthread", "last.c", "-o", "last", cwd=folder)
-    return folder / "last"
 
 
 def hits_of(lines: Iterable[dict[str, Any]]) -> list[Hit]:
@@ -130,70 +56,39 @@ def recorded(run: Any, unprivileged: list[str], tmp_path: Path) -> Callable[...,
 
 
 @pytest.mark.parametrize("threads", [1, 8, 40])
-def test_the_last_hits_of_all_threads_are_written(program: Path, recorded: Any, threads: int) -> None:
+def test_the_last_hits_of_all_threads_are_written(numbered: Path, recorded: Any, threads: int) -> None:
     each = 200_000 // threads
-    hits, done = recorded("--last", 1000, "--", program, threads, "fire", each)
+    hits, done = recorded("--last", 1000, "--", numbered, threads, "fire", each)
     assert len(hits) == 1000
     ends = {thread: number for _, thread, number in hits}
     assert set(ends.values()) == {each - 1}
     assert not done.stderr
 
 
-def test_of_few_hits_all_are_written(program: Path, recorded: Any) -> None:
-    hits, _ = recorded("--last", "1h", "--", program, 8, "fire", 500)
+def test_of_few_hits_all_are_written(numbered: Path, recorded: Any) -> None:
+    hits, _ = recorded("--last", "1h", "--", numbered, 8, "fire", 500)
     assert sorted(hits) == [("last:tick", thread, number) for thread in range(8) for number in range(500)]
 
 
-def test_a_size_is_that_of_records(program: Path, recorded: Any) -> None:
-    hits, _ = recorded("--last", "56KB", "-P", "last:tick", "--", program, 2, "fire", 100_000)
+def test_a_size_is_that_of_records(numbered: Path, recorded: Any) -> None:
+    hits, _ = recorded("--last", "56KB", "-P", "last:tick", "--", numbered, 2, "fire", 100_000)
     assert len(hits) == 1024  # of 32 bytes, and 8 for each argument
 
 
-def test_what_led_to_a_killed_program_is_written(program: Path, recorded: Any) -> None:
-    hits, done = recorded("--last", 5000, "--", program, 8, "fire", 50_000, "kill", code=137)
+def test_what_led_to_a_killed_program_is_written(numbered: Path, recorded: Any) -> None:
+    hits, done = recorded("--last", 5000, "--", numbered, 8, "fire", 50_000, "kill", code=137)
     assert len(hits) == 5000
     assert {number for thread, number in {thread: number for _, thread, number in hits}.items()} == {49_999}
     assert set(done.stdout.split()) == {"50000"}
-
-
-class Running:
-    """A trace that runs, of a program that waits for lines."""
-
-    def __init__(self, unprivileged: list[str], *words: Any) -> None:
-        command = [*unprivileged, sys.executable, "-um", "usdtbuild", "trace", *map(str, words)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                         text=True)  # fmt: skip
-
-    def waits(self) -> int:
-        """Wait until the program waits, of which there were no hits before; return its number."""
-        pid, _ = self.lines(2)
-        return int(pid)
-
-    def go_on(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-
-    def lines(self, count: int) -> list[str]:
-        assert self._process.stdout is not None
-        return [self._process.stdout.readline() for _ in range(count)]
-
-    def dump(self) -> None:
-        self._process.send_signal(signal.SIGUSR1)
-
-    def end(self, code: int = 0) -> str:
-        out, errors = self._process.communicate(timeout=100)
-        assert self._process.returncode == code, errors
-        return str(out)
 
 
 def numbers(lines: Iterable[str]) -> list[int]:
     return [int(line.partition("number=")[2].split()[0]) for line in lines]
 
 
-def test_a_signal_asks_for_the_last_hits_and_each_comes_once(program: Path, unprivileged: list[str]) -> None:
+def test_a_signal_asks_for_the_last_hits_and_each_comes_once(numbered: Path, unprivileged: list[str]) -> None:
     words = ["fire", 5000, "wait", "fire", 300, "wait", "fire", 10]
-    trace = Running(unprivileged, "--last", 1000, "--", program, 1, *words)
+    trace = Running(unprivileged, "--last", 1000, "--", numbered, 1, *words)
     trace.waits()
     trace.dump()
     assert numbers(trace.lines(1000)) == list(range(4000, 5000))
@@ -205,8 +100,8 @@ def test_a_signal_asks_for_the_last_hits_and_each_comes_once(program: Path, unpr
     assert numbers(trace.end().splitlines()) == list(range(5300, 5310))
 
 
-def test_a_program_killed_while_it_hits_leaves_whole_records(program: Path, unprivileged: list[str]) -> None:
-    trace = Running(unprivileged, "--last", 3000, "--", program, 4, "wait", "forever")
+def test_a_program_killed_while_it_hits_leaves_whole_records(numbered: Path, unprivileged: list[str]) -> None:
+    trace = Running(unprivileged, "--last", 3000, "--", numbered, 4, "wait", "forever")
     pid = trace.waits()
     trace.go_on()
     trace.dump()
@@ -219,11 +114,11 @@ def test_a_program_killed_while_it_hits_leaves_whole_records(program: Path, unpr
         assert own == list(range(own[0], own[0] + len(own)))
 
 
-def test_what_is_read_while_threads_write_is_whole(program: Path, unprivileged: list[str], tmp_path: Path) -> None:
+def test_what_is_read_while_threads_write_is_whole(numbered: Path, unprivileged: list[str], tmp_path: Path) -> None:
     """`check` is of the same hit in each record, and numbers only grow, whatever is overwritten meanwhile."""
     tmp_path.chmod(0o777)
     file = tmp_path / "hits.jsonl"
-    trace = Running(unprivileged, "--last", "2000", "-o", file, "--", program, 20, "wait", "forever")
+    trace = Running(unprivileged, "--last", "2000", "-o", file, "--", numbered, 20, "wait", "forever")
     pid = trace.waits()
     trace.go_on()
     for _ in range(30):
@@ -242,31 +137,31 @@ def test_what_is_read_while_threads_write_is_whole(program: Path, unprivileged: 
 
 @pytest.mark.parametrize("threads", [1, 8])
 @pytest.mark.parametrize("until", ["last:error code > 4", "last:error not (code <= 4)", "l*:err*"])
-def test_the_hit_that_is_waited_for_is_the_last(program: Path, recorded: Any, threads: int, until: str) -> None:
+def test_the_hit_that_is_waited_for_is_the_last(numbered: Path, recorded: Any, threads: int, until: str) -> None:
     code = 3 if "code" not in until else 0
     words = ["fire", 20_000, "error", code, "fire", 1000, "error", 5, "fire", 20_000]
-    hits, done = recorded("--last", 300, "--until", until, "--", program, threads, *words)
+    hits, done = recorded("--last", 300, "--until", until, "--", numbered, threads, *words)
     assert len(hits) == 300
     assert hits[-1] == ("last:error", 0, 20_000 if "code" not in until else 21_000)
     assert all(number < 21_001 for _, _, number in hits)
     assert "no hit was" not in done.stderr
 
 
-def test_a_hit_that_never_comes_is_told(program: Path, recorded: Any) -> None:
-    hits, done = recorded("--last", 300, "--until", "last:error code > 9", "--", program, 1, "fire", 5000, "error", 9)
+def test_a_hit_that_never_comes_is_told(numbered: Path, recorded: Any) -> None:
+    hits, done = recorded("--last", 300, "--until", "last:error code > 9", "--", numbered, 1, "fire", 5000, "error", 9)
     assert hits[-1] == ("last:error", 0, 5000)
     assert "no hit was what --until waits for: last:error code > 9" in done.stderr
 
 
-def test_only_hits_that_pass_are_kept(program: Path, recorded: Any) -> None:
-    hits, _ = recorded("--last", 50, "--filter", "number < 700 and number >= 100", "-P", "last:tick", "--", program, 1,
+def test_only_hits_that_pass_are_kept(numbered: Path, recorded: Any) -> None:
+    hits, _ = recorded("--last", 50, "--filter", "number < 700 and number >= 100", "-P", "last:tick", "--", numbered, 1,
                        "fire", 100_000)  # fmt: skip
     assert [number for _, _, number in hits] == list(range(650, 700))
 
 
-def test_probes_that_are_waited_for_are_traced_beside_others(program: Path, recorded: Any) -> None:
+def test_probes_that_are_waited_for_are_traced_beside_others(numbered: Path, recorded: Any) -> None:
     words = "--last", 2, "-P", "last:tick", "--until", "last:error"
-    hits, _ = recorded(*words, "--", program, 1, "fire", 10, "error", 1, "fire", 10)
+    hits, _ = recorded(*words, "--", numbered, 1, "fire", 10, "error", 1, "fire", 10)
     assert hits == [("last:tick", 0, 9), ("last:error", 0, 10)]
 
 
@@ -291,9 +186,9 @@ def test_probes_that_are_waited_for_are_traced_beside_others(program: Path, reco
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_starts(
-    program: Path, usdtbuild: Any, words: tuple[str, ...], said: str
+    numbered: Path, usdtbuild: Any, words: tuple[str, ...], said: str
 ) -> None:
-    done = usdtbuild("trace", *words, "--", program, 1, "wait", code=2, stdin=subprocess.DEVNULL)
+    done = usdtbuild("trace", *words, "--", numbered, 1, "wait", code=2, stdin=subprocess.DEVNULL)
     assert said in done.stderr
     assert "waiting" not in done.stdout
 
@@ -377,9 +272,9 @@ def test_of_several_rings_the_last_are_chosen_by_time() -> None:
         assert found == sorted(times)[-most:]
 
 
-def test_what_was_kept_goes_with_the_trace(program: Path, unprivileged: list[str]) -> None:
+def test_what_was_kept_goes_with_the_trace(numbered: Path, unprivileged: list[str]) -> None:
     """A trace that is killed leaves a program that runs on, unchanged."""
-    trace = Running(unprivileged, "--last", 100, "--", program, 1, "fire", 1000, "wait", "fire", 1000, "wait")
+    trace = Running(unprivileged, "--last", 100, "--", numbered, 1, "fire", 1000, "wait", "fire", 1000, "wait")
     pid = trace.waits()
     code = Path(f"/proc/{pid}/status").read_text("ascii")
     os.kill(int(code.partition("TracerPid:")[2].split()[0]), signal.SIGKILL)

@@ -36,7 +36,7 @@ _SHOWN = "What to show"
 _GROUPS = {
     "What to trace": ("pid", "probes", "functions", "calls", "returns", "min_size", "exclude", "modules", "files",
                       "no_children", "remote", "emulator", "sysroot"),
-    "What to keep": ("wanted_hits", "last", "awaited", "duration", "limit", "string_size", "buffer"),
+    "What to keep": ("wanted_hits", "last", "awaited", "lossless", "duration", "limit", "string_size", "buffer"),
     _SHOWN: (),
     "How": ("engine", "trap", "user"),
 }  # fmt: skip
@@ -115,6 +115,8 @@ class Ordered(click.Command):
               help="Keep the last hits (1000, 64MB, 30s), and write them at the end, or on SIGUSR1.")  # fmt: skip
 @click.option("--until", "awaited", metavar="'PROBE TEST'", callback=checked.text,
               help="With --last: end at the first hit like this, 'app:done code > 0'.")  # fmt: skip
+@click.option("--lossless", is_flag=False, flag_value="5s", metavar="[TIME]", callback=checked.seconds,
+              help="Let the program wait until hits are read, for so long (5s) if nothing is.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="End after so many hits.")
 @click.option("--engine", type=click.Choice(ENGINES), default=AUTO, help="How hits are seen.  [default: auto]")
 @click.option("--remote", default="", metavar="HOST:PORT", callback=checked.address,
@@ -163,6 +165,7 @@ def command(
     duration: float | None,
     last: Last | None,
     awaited: str | None,
+    lossless: float | None,
     limit: int | None,
     engine: str,
     remote: str,
@@ -213,7 +216,7 @@ def command(
     job = asked.job._replace(wanted=asked.job.wanted._replace(order=order), env=dict(os.environ), user=whose,
                              as_user=bool(user), every=every or (_SERVED if prometheus else math.inf),
                              silent=screen and sys.stdout.isatty(), normalize=normalize,
-                             last=last, until=_until(last, awaited))  # fmt: skip
+                             last=last, until=_until(last, awaited), patience=lossless or 0.0)  # fmt: skip
     if report or graph:
         end(_show_calls(job, report, graph, top))
     end(run(asked._replace(job=job), wishes, Until(verbose, require_hits)))
@@ -223,7 +226,7 @@ def command(
 _NOT_WITH_LAST = {
     "count": "--count", "by": "--by", "sum_of": "--sum", "histogram": "--histogram", "latency": "--latency",
     "every": "--every", "as_json": "--json", "report": "--report", "graph": "--graph", "limit": "--limit",
-    "trap": "--trap", "prometheus": "--prometheus",
+    "trap": "--trap", "prometheus": "--prometheus", "lossless": "--lossless",
 }  # fmt: skip
 
 

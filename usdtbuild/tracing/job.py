@@ -42,6 +42,7 @@ class Job(NamedTuple):
     `where`, what of hits is added up. `hold`: a program that is started waits, armed and before its own first
     instruction, until the front says GO. `every`: how far it is, is told so often (seconds).
     `last`: hits stay where they are until they are asked for, and only the last ones are kept; `until` ends the trace.
+    `patience`: threads whose records have no room wait, for so many seconds while nothing is read.
     `silent`: a program that is started reads nothing, and what it writes is lost; somebody else has the terminal.
     `normalize`: texts are shown with `?` for their literals.
     """
@@ -75,6 +76,7 @@ class Job(NamedTuple):
     last: Last | None = None
     until: Until | None = None
     normalize: bool = False
+    patience: float = 0.0
 
     @property
     def evaluates(self) -> bool:

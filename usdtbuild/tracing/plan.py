@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..record import NamedTuple
+from . import clock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from .last import Last, Until
     from .measures import Measure
     from .model import Target
+    from .patch.code import Shape
 
 
 class Plan(NamedTuple):
@@ -24,6 +26,7 @@ class Plan(NamedTuple):
     what is added up of them, too. `pairs`: where in the process begins of pairs wait already, 0 if nowhere, and
     `pair_width` how many bytes the words of their keys may take, 0 where a key is one number. `whole`: texts are no
     keys before the tracer has changed them. `last`: rings keep the last hits, up to what is waited for (`until`).
+    `patience`: for so many seconds a thread waits for room while nothing is read.
     """
 
     what: str
@@ -38,17 +41,22 @@ class Plan(NamedTuple):
     whole: bool = False
     last: Last | None = None
     until: Until | None = None
+    patience: float = 0.0
 
     @classmethod
     def of(cls, wish: Job, targets: Sequence[Target]) -> Plan:
         """Return what a job asks for of targets, without evaluating anything."""
         return cls(wish.what, tuple(targets), wish.string_size, wish.buffer_size, wish.wanted.returns,
-                   last=wish.last, until=wish.until)  # fmt: skip
+                   last=wish.last, until=wish.until, patience=wish.patience)  # fmt: skip
 
     @property
     def keeps(self) -> bool:
         """Whether rings keep the last hits."""
         return self.last is not None
+
+    def shaped(self, shape: Shape) -> Shape:
+        """Return how rings of a shape are used."""
+        return shape._replace(keeps=self.keeps, patience=int(self.patience * clock.rate()) if self.patience else 0)
 
     def ring_size(self, slot: int) -> int:
         """Return how many bytes each ring should have, whose records have `slot` bytes."""

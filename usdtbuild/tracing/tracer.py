@@ -43,6 +43,7 @@ class Ability(Flag):
     CALL_RETURNS = auto()
     TREE = auto()  # add up which functions call which
     KEEP = auto()  # keep the last hits only, where they happen
+    WAIT = auto()  # let the program wait until all its hits are read
     EVALUATE = auto()  # filter, and add up; where an engine can't, hits are recorded, and evaluated afterwards
     # How the worker sees hits; nobody asks for these.
     JUMPS = auto()  # sites become jumps
@@ -61,6 +62,7 @@ _LACKING = {
     Ability.CALLS: "sees no calls of library functions",
     Ability.CALL_RETURNS: "sees no returns of calls",
     Ability.TREE: "doesn't add up calls (--report, --graph)",
+    Ability.WAIT: "doesn't let the program wait for it (--lossless)",
     Ability.KEEP: "doesn't keep the last hits in the program's memory (--last)",
 }
 
@@ -247,6 +249,7 @@ def needed(wish: Job) -> Ability:
         Ability.CALL_RETURNS: bool(wanted.returns and wanted.calls),
         Ability.TREE: wish.tree,
         Ability.KEEP: wish.last is not None,
+        Ability.WAIT: bool(wish.patience),
     }
     found = Ability(0)
     for ability, asked in abilities.items():

@@ -33,6 +33,7 @@ from .spawn import Spawned
 from .spool import Writer
 from .tracees import FOLLOW, Tracees, thread_ids
 from .tracer import TRACERS, Ability
+from .waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,13 +62,13 @@ class Worker:
         self.processes = Processes(self.tracees, wish, self)
         self.progress = Progress(wish, self.outbox, self.processes.arming)
         self.recorder = Recorder(wish.last, wish.until) if wish.last is not None else None
+        self.waiting = Waiting(wish.patience)
         self.events: list[Event] = []
         self._known: set[int] = set()  # processes that the front knows
         self.stopping = self._is_measured = False
         self._fits, self._since = True, time.monotonic_ns()  # whether tables can be what they say
         self.stops = self._spread = self._told_until = self._over_at = 0
-        self._next_tick = self._next_count = 0.0
-        self._pause, self._turn = _TICK, 0
+        self._next_tick, self._next_count, self._pause, self._turn = 0.0, 0.0, _TICK, 0
         self._deadline = math.inf
         self._sweep: tuple[int, list[tuple[PatchEngine, list[int]]]] | None = None  # see `tick`
 
@@ -129,8 +130,7 @@ class Worker:
         if self.tracees.stood:
             self.tell(job.Stood(self.tracees.stood))
             self.tracees.stood = []
-        whole = final or not self.spool.full
-        self._sweep = sweep
+        self._sweep, whole = sweep, final or not self.spool.full
         # Else there are older records to come.
         if whole or all(not one.rings or one.rings.are_read(heads) for one, heads in sweep[1]):
             self._sweep = None
@@ -151,11 +151,11 @@ class Worker:
             self.tell(job.Processes(frozenset(new)))
         in_use = self.processes.engines()
         engines = list(self.processes.arming.engines())
+        self.waiting.look(self.processes.known, engines)
         if self.recorder is not None:
             self.recorder.empty(engines, in_use, self.spool, self.tell, final=final)
             self.stopping |= self.recorder.has_come
-        self._turn += 1  # else the first would have all the room
-        at = self._turn % max(1, len(engines))
+        self._turn = at = (self._turn + 1) % max(1, len(engines))  # else the first would have all the room
         for number, engine in (*engines[at:], *engines[:at]):
             size, over = self.spool.size, final or engine not in in_use
             if engine.holds():
@@ -207,7 +207,8 @@ class Worker:
         self._finish()
         code = self.tracees.ended.get(self.processes.main)
         arming = self.processes.arming
-        for note in [*arming.fallen_back(), *(self.recorder.notes() if self.recorder is not None else ())]:
+        notes = arming.fallen_back() + self.waiting.notes(arming.engines(), len(self.processes.names) + 1)
+        for note in notes + (self.recorder.notes() if self.recorder is not None else []):
             self.tell(job.Noted(note, always=True))
         dropped = sum(one.dropped for _, one in arming.engines())
         told = Stops(self.stops, self.tracees.stop_cost, self._spread) if self.stops else None

@@ -59,7 +59,7 @@ def _words(*words: int) -> bytes:
 _NUMBERS = {
     "mmap": 222, "munmap": 215, "close": 57, "madvise": 233, "memfd_create": 279, "pidfd_getfd": 438,
     "getpid": 172, "gettid": 178, "rt_sigprocmask": 135, "clone": 220, "clone3": 435,
-    "tgkill": 131,
+    "tgkill": 131, "futex": 98,
 }  # fmt: skip
 _CODE = {name: TEMPLATES[name].code for name in ("call_loop", "ticks", "ticks_a_second", "fence", "skip")}
 

@@ -20,6 +20,9 @@ on, the tracer has given memory), then its slots. A full ring takes nothing, nor
 and the hit is counted as lost. Claims are atomic, so it doesn't matter when two threads share a ring, or a signal
 handler hits a probe while its thread is in a stub.
 
+With --lossless a thread waits instead, as long as the tracer reads. `gone` (80) says that it doesn't, or that nobody
+may wait; `waited` (88) adds up for how many ticks threads have waited.
+
 A ring that keeps the last records has neither `tail` nor `ready`: each claim takes the next number, and its slot if
 nobody is writing there. The slot's word has all bits turned round while that goes on, and only grows, so a reader that
 finds the same number before and after it has copied a record has that record. `claim_kept` in the templates says more.
@@ -47,20 +50,35 @@ if TYPE_CHECKING:
 
     Branch = Callable[[Code, "Keeping"], None]
 
-HEADER, HEAD, TAIL, READY, STOP, RING_HEADER = 32, 0, 64, 72, 128, 4096
+HEADER, HEAD, TAIL, READY, GONE, WAITED, STOP, RING_HEADER = 32, 0, 64, 72, 80, 88, 128, 4096
 RINGS = 16
 SAVED = 168  # bytes from the stack pointer up to the program's own, behind `save_all`: the red zone, and 5 registers
 
 
 class Shape(NamedTuple):
     """What all stubs of one trace agree on: bytes of a slot, slots of a ring (a power of two), bytes between rings (a
-    power of two), the longest string, and whether rings keep the last records."""
+    power of two), the longest string, whether rings keep the last records, and for how many ticks a thread waits for
+    room while nothing is read (0: it doesn't)."""
 
     slot: int
     slots: int
     stride: int
     string_size: int
     keeps: bool = False
+    patience: int = 0
+
+    def add_claim(self, made: Code, rings: int, named: Callable[[str], str] = str) -> None:
+        """Add what claims a slot, by templates that have these names on a machine."""
+        values = {"rings": rings, "stride_bits": self.stride.bit_length() - 1, "slots": self.slots,
+                  "slots_mask": self.slots - 1, "slot_size": self.slot, "patience": self.patience}  # fmt: skip
+        made.label("again")
+        made.add(named("claim_kept" if self.keeps else "claim_slot"), **values)
+        if not self.keeps:
+            made.label("full")
+            if self.patience:
+                made.add(named("wait_for_room"), **values)
+            made.label("none")
+            made.add("no_room")
 
 
 def jump(at: int, target: int) -> bytes:
@@ -129,10 +147,7 @@ def routines(at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int |
         made.add("thread_at_offset", tid_offset=tid_offset)
     else:
         made.add("thread_by_call")
-    made.add(
-        "claim_kept" if shape.keeps else "claim_slot", rings=rings, stride_bits=shape.stride.bit_length() - 1,
-        slots=shape.slots, slots_mask=shape.slots - 1, slot_size=shape.slot,
-    )  # fmt: skip
+    shape.add_claim(made, rings)
     made.pad(INT3, 16)
     copy = made.here
     made.add("copy", string_size=shape.string_size)

@@ -91,10 +91,7 @@ def routines(
         made.add("thread_at_offset", tid_offset=tid_offset)
     else:
         made.add("thread_by_call")
-    made.add(
-        f"claim_{'kept_' * shape.keeps}{features.way}", rings=rings, stride_bits=shape.stride.bit_length() - 1,
-        slots=shape.slots, slots_mask=shape.slots - 1, slot_size=shape.slot,
-    )  # fmt: skip
+    shape.add_claim(made, rings, lambda name: f"{name}_{features.way}")
     copy = made.here
     made.add(features.copy, string_size=shape.string_size)
     probe = made.here

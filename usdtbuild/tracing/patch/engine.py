@@ -90,13 +90,13 @@ class PatchEngine:
         # Bytes that each ring should have, and how many it has.
         self.wanted_size = plan.ring_size(slot_for(arguments, strings, plan.string_size))
         self.buffer_size = self.wanted_size if plan.what == COUNT else _affordable(self.wanted_size, pid, plan.keeps)
-        self.shape = shape_for(arguments, strings, plan.string_size, self.buffer_size)._replace(keeps=plan.keeps)
+        self.shape = plan.shaped(shape_for(arguments, strings, plan.string_size, self.buffer_size))
         self.first, self.is_short = FIRST, False  # bytes of each ring with memory from the start; they should be more
         self._limited = False
         self._unused: list[tuple[int, int]] = []  # what earlier traces have left that goes now
         self.paired_by, self.pair_keys = self, list[Any]()  # where begins of pairs wait, and their keys
         self._over = False  # the rings take the place of an earlier trace's
-        self.dropped = 0  # records in rings that the program has damaged
+        self.dropped = self.waited = 0  # records in damaged rings, and ticks that threads have waited for room
         self._begun, self.plausible = clock.now(), Plausible()
 
     # -- arming ------------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ class PatchEngine:
         """Hand over raw records, as `Rings.collect`; return how many."""
         if self.rings is None:
             return 0
-        count, self.dropped = self.rings.collect(write, final=final), self.rings.dropped
+        count, self.dropped, self.waited = self.rings.collect(write, final=final), *self.rings.told()
         return count
 
     def holds(self) -> bool:

@@ -56,6 +56,10 @@ class Kept:
         """Nothing waits to be handed over."""
         return False
 
+    def told(self) -> tuple[int, int]:
+        """As above; nobody waits."""
+        return self.dropped, 0
+
     def heads(self) -> list[int]:
         """As above."""
         return []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .. import native
 from ..model import FLOAT, MISSING, STRING, Event, Unreadable, string
 from ..spare import spare_memory
-from .code import HEAD, HEADER, READY, RING_HEADER, RINGS, TAIL, Shape
+from .code import GONE, HEAD, HEADER, READY, RING_HEADER, RINGS, TAIL, WAITED, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +70,7 @@ class Rings:
         self._ends: dict[int, int] = {}  # where a ring ends for us, once nobody is to write there any more
         self._damaged: set[int] = set()
         self._turn = 0  # which ring is emptied first: not always the same, where there is little room
+        self.nobody_waits = False  # for room, from the next time on that rings are emptied
         self.dropped = 0  # records in rings whose numbers can't be: the program has written there
 
     def close(self) -> None:
@@ -112,6 +113,8 @@ class Rings:
             start = self.offset + ring * self.shape.stride
             if not final:
                 self._grow(ring)
+                if self.shape.patience and self._words[(start + GONE) // 8] != self.nobody_waits:
+                    self._words[(start + GONE) // 8] = self.nobody_waits
             for _ in range(_TRIES):
                 count, room = self._empty(ring, start, write, final=final)
                 total += count
@@ -121,6 +124,11 @@ class Rings:
                 if final or self._sent_back(ring, start):
                     break
         return total
+
+    def told(self) -> tuple[int, int]:
+        """Return `dropped`, and for how many ticks threads have waited for us, as the program has it."""
+        starts = range(self.offset, self.offset + RINGS * self.shape.stride, self.shape.stride)
+        return self.dropped, sum(self._words[(start + WAITED) // 8] for start in starts)
 
     def heads(self) -> list[int]:
         """Return up to where each ring is filled."""

@@ -15,6 +15,8 @@
         HEAD = 0
         TAIL = 64
         READY = 72
+        GONE = 80
+        WAITED = 88
         TIME = 8
         THREAD = 16
         SITE = 20
@@ -149,7 +151,7 @@ template thread_by_call
 end thread_by_call
 
         .macro  claim way
-template claim_\way
+template claim_slot_\way
         ubfx    x4, x3, #0, #RINGS_BITS
         movz    x2, #:abs_g0:stride_bits
         lsl     x4, x4, x2
@@ -160,12 +162,12 @@ template claim_\way
         ldr     x2, [x4, #TAIL]
         sub     x2, x0, x2
         cmp     x2, x8
-        b.ge    2f
+        b.ge    full
         number_32 x2, slots_mask
         and     x6, x0, x2
         ldr     x2, [x4, #READY]
         cmp     x6, x2
-        b.ge    2f
+        b.ge    full
         add     x7, x0, #1
         swap_\way 1b
         number_32 x2, slot_size
@@ -176,10 +178,60 @@ template claim_\way
         mrs     x0, cntvct_el0
         str     x0, [x6, #TIME]
         ret
-2:      mov     x6, #0
-        ret
-end claim_\way
+end claim_slot_\way
         .endm
+
+        .macro  waited_atomic
+        stadd   x0, [x1]
+        .endm
+
+        .macro  waited_exclusive
+2:      ldxr    x2, [x1]
+        add     x2, x2, x0
+        stxr    w3, x2, [x1]
+        cbnz    w3, 2b
+        .endm
+
+        .macro  wait_for_room way       // see x86_64.S
+template wait_for_room_\way
+        ldr     x0, [x4, #READY]
+        cbz     x0, none
+        ldr     w0, [x4, #GONE]
+        cbnz    w0, none
+        mov     x9, x3
+        ldr     x6, [x4, #TAIL]
+        mrs     x7, cntvct_el0
+        movz    x0, #1000000 & 0xffff   // nanoseconds
+        movk    x0, #1000000 >> 16, lsl #16
+        stp     xzr, x0, [sp, #-16]!
+1:      add     x0, x4, #TAIL
+        mov     x1, #0                  // FUTEX_WAIT
+        mov     w2, w6
+        mov     x3, sp
+        call_kernel futex
+        mrs     x0, cntvct_el0
+        sub     x0, x0, x7
+        ldr     x1, [x4, #TAIL]
+        cmp     x1, x6
+        b.ne    3f
+        number_64 x1, patience
+        cmp     x0, x1
+        b.lt    1b
+        mov     w1, #1
+        str     w1, [x4, #GONE]
+3:      add     x1, x4, #WAITED
+        waited_\way
+        add     sp, sp, #16
+        mov     x3, x9
+        ldr     w0, [x4, #GONE]
+        cbz     w0, again
+end wait_for_room_\way
+        .endm
+
+template no_room
+        mov     x6, #0
+        ret
+end no_room
 
         .macro  swap_atomic again
         mov     x2, x0
@@ -198,6 +250,8 @@ end claim_\way
 
         claim   atomic
         claim   exclusive
+        wait_for_room atomic
+        wait_for_room exclusive
 
 # See `claim_kept` in x86_64.S. What a record consists of is written behind the word that says that it isn't complete.
         .macro  next_atomic

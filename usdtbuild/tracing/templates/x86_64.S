@@ -18,6 +18,8 @@
         RING_HEADER = 4096      # head at 0, tail at 64, ready at 72; slots behind
         TAIL = 64
         READY = 72
+        GONE = 80               # nobody waits any more where there is no room
+        WAITED = 88             # ticks that threads have waited
         TIME = 8                # in a slot; the sequence is at 0
         THREAD = 16
         SITE = 20
@@ -139,11 +141,11 @@ template claim_slot
         mov     %rax, %rsi
         sub     TAIL(%rcx), %rsi
         cmp     $slots, %rsi
-        jge     2f
+        jge     full
         mov     %eax, %esi
         and     $slots_mask, %esi
         cmp     READY(%rcx), %esi
-        jae     2f
+        jae     full
         lea     1(%rax), %rsi
         lock cmpxchg %rsi, (%rcx)
         jne     1b
@@ -159,9 +161,63 @@ template claim_slot
         or      %rdx, %rax
         mov     %rax, TIME(%rsi)
         ret
-2:      xor     %esi, %esi
-        ret
 end claim_slot
+
+# Behind `claim_slot`, at `full`: wait for room, a millisecond at a time, and claim again, as long as the ring is read:
+# while `tail` changes within `patience` ticks. Else nobody waits there any more, nor where the trace is over.
+template wait_for_room
+        cmpq    $0, READY(%rcx)
+        je      none
+        cmpl    $0, GONE(%rcx)
+        jne     none
+        push    %rdx
+        push    %rdi
+        push    %r8
+        push    %r9
+        push    %r10
+        push    %r11
+        mov     TAIL(%rcx), %r8
+        rdtsc
+        shl     $32, %rdx
+        or      %rdx, %rax
+        mov     %rax, %r9
+        push    $1000000        # nanoseconds
+        push    $0
+        mov     %rsp, %r10
+1:      push    %rcx            # the system call changes it, and r11
+        lea     TAIL(%rcx), %rdi
+        xor     %esi, %esi      # FUTEX_WAIT
+        mov     %r8d, %edx
+        mov     $futex, %eax
+        syscall
+        pop     %rcx
+        rdtsc
+        shl     $32, %rdx
+        or      %rdx, %rax
+        sub     %r9, %rax
+        cmp     %r8, TAIL(%rcx)
+        jne     2f
+        movabs  $patience, %rdx
+        cmp     %rdx, %rax
+        jl      1b
+        movl    $1, GONE(%rcx)
+2:      lock add %rax, WAITED(%rcx)
+        pop     %rax
+        pop     %rax
+        pop     %r11
+        pop     %r10
+        pop     %r9
+        pop     %r8
+        pop     %rdi
+        pop     %rdx
+        cmpl    $0, GONE(%rcx)
+        je      again
+end wait_for_room
+
+template no_room
+        xor     %esi, %esi
+        ret
+end no_room
 
 # Claim a slot of a ring that keeps the last records, as `claim_slot` does, for rings that nobody reads meanwhile. Each
 # claim gets the next number, and the slot of that number if nobody else is writing there: the slot's word is the number
