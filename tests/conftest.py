@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -48,6 +49,10 @@ for _name in (
 ):  # fmt: skip
     os.environ.pop(_name, None)
 os.environ["LC_ALL"] = "C.UTF-8"
+# Meson compiles through sccache where there is one, and would find a server that sees another root folder than we.
+with socket.socket() as _free:
+    _free.bind(("127.0.0.1", 0))
+    os.environ |= {"SCCACHE_SERVER_PORT": str(_free.getsockname()[1]), "SCCACHE_IDLE_TIMEOUT": "60"}
 os.umask(0o022)
 # A busy machine is no failure, and the same commit passes or fails anywhere: new examples are the fuzzers' business.
 hypothesis.settings.register_profile(
@@ -60,6 +65,7 @@ TOGGLE = ROOT / "tests/tracing/toggle.py"  # what switches sites of a running pr
 SYSTEM_FOLDERS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"))
 COMPILERS = {"gcc": "g++", "clang": "clang++"}
 LINKERS = {"bfd": "ld.bfd", "gold": "ld.gold", "lld": "ld.lld", "mold": "ld.mold"}
+C_LIBRARIES = {"libc", "libm", "rtld"}  # newer ones have probes of their own, and so have static programs
 TRACERS_WITHOUT_ROOT = {"gdb"}
 TICK = re.compile(r"tick (\d+)")
 TRACEFS = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")

@@ -24,6 +24,8 @@ from elftools.elf.elffile import ELFFile
 
 from usdtbuild.launch.step import may_have_probes
 
+from .conftest import C_LIBRARIES
+
 PACKAGE = Path(__file__).resolve().parent.parent / "usdtbuild"
 LAUNCHER = [sys.executable, "-I", "-S", str(PACKAGE / "launcher.py")]
 
@@ -192,6 +194,7 @@ def probes_of(content: bytes, folder: Path) -> int:
             assert not (waiting and re.search("__dtrace|_semaphore", symbol.name)), symbol.name
         return sum(
             note["n_name"] == "stapsdt"
+            and note["n_descdata"][3 * elf.elfclass // 8 :].partition(b"\0")[0].decode() not in C_LIBRARIES
             for section in elf.iter_sections("SHT_NOTE")
             if section.name == ".note.stapsdt"
             for note in section.iter_notes()

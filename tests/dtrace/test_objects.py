@@ -57,7 +57,8 @@ def test_original_objects_link_with_the_output(flags: list[str], app: Path, dtra
     found = notes(app / "program")
     assert sorted(note.what for note in found) == sorted(SITES)
     assert [bool(note.semaphore) for note in found] == [note.name == "req__done" for note in found]
-    assert "nothing found" in usdtbuild("verify", "program", cwd=app).stdout
+    others = ["--ignore=operand"] if "-static" in flags else []  # newer C libraries have some in memory
+    assert "nothing found" in usdtbuild("verify", *others, "program", cwd=app).stdout
     assert re.search(r"GNU_STACK .* RW +0x", run("readelf", "-lW", "program", cwd=app).stdout)
     assert "executable stack" not in run("gcc", "-Wl,--fatal-warnings", *flags, "main.o", "app.o", "-o", "program",
                                          cwd=app).stderr  # fmt: skip

@@ -38,10 +38,15 @@ def test_the_padding_begins_with_its_first_byte_and_the_entry_ends_with_its_last
     assert rows["wrong"]["reason"] == reason
 
 
-@pytest.mark.parametrize(("nops", "reason"), [(1, None), (5, "entry-long"), (9, None), (2, "entry-long")])
-def test_only_nops_up_to_a_multiple_of_eight_align_a_loop(build: Any, by_name: Any, nops: int, reason: Any) -> None:
+@pytest.mark.parametrize(("nops", "more", "reason"), [
+    (1, "", None), (5, "", "entry-long"), (9, "", None), (2, "", "entry-long"),
+    (2, "nopl 512(%rax)", None), (2, "nopl 512(%rax,%rax)", "entry-long"),
+])  # fmt: skip
+def test_only_nops_up_to_a_multiple_of_eight_align_a_loop(
+    build: Any, by_name: Any, nops: int, more: str, reason: Any
+) -> None:
     # The function stands at 16n + 5, and its entry has two NOPs: one more ends at 16n + 8, five more at 16n + 12.
-    text = f"function wrong 5 2\n padding {nops}\nhead: dec %eax\n jne head\n finish wrong"
+    text = f"function wrong 5 2\n padding {nops}\n {more}\nhead: dec %eax\n jne head\n finish wrong"
     assert by_name(build(text))["wrong"]["reason"] == reason
 
 

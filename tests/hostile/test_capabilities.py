@@ -78,28 +78,28 @@ CASES = {
         ("calls {others}", "usleep"),
     ],
     "`trace` a program that you start, or one of your own processes (`auto`, `patch`, `trap`, `gdb`)": [
-        (f"trace --engine {engine} --count {words}", "  victim:tick")
+        (f"trace --engine {engine} -P victim:* --count {words}", "  victim:tick")
         for engine in ("auto", "patch", "trap", "gdb")
         for words in ("-- {program} 10", "-p {own} --duration 0.3")
     ],
     "`trace --engine inside`, `--report`, `--graph`": [
-        ("trace --engine inside --count -- {victim}", "1  victim:tick"),
+        ("trace --engine inside -P victim:* --count -- {victim}", "1  victim:tick"),
         (f"trace --report {FUNCTIONS}", "100  work"),
         (f"trace --graph {FUNCTIONS}", "100  work"),
         (f"trace --engine inside --report {FUNCTIONS}", "100  work"),
     ],
     "`trace -p`, `top -p` another user's process (`auto`, `patch`, `trap`)": [
-        (f"trace --engine {engine} -p {{others}} --count --duration 0.3", "victim:tick")
+        (f"trace --engine {engine} -P victim:* -p {{others}} --count --duration 0.3", "victim:tick")
         for engine in ("auto", "patch", "trap")
     ] + [("top -p {others} --duration 0.3", "victim:tick")],
     "`trace -p` another user's process (`gdb`)": [
-        ("trace --engine gdb -p {others} --count --duration 0.3", "victim:tick")
+        ("trace --engine gdb -P victim:* -p {others} --count --duration 0.3", "victim:tick")
     ],
     "`trace --engine bpftrace` a program that you start": [
-        ("trace --engine bpftrace --count -- {program} 10", "10  victim:tick")
+        ("trace --engine bpftrace -P victim:* --count -- {program} 10", "10  victim:tick")
     ],
     "`trace --engine bpftrace -p` another user's process": [
-        ("trace --engine bpftrace -p {others} --count --duration 1", "  victim:tick")
+        ("trace --engine bpftrace -P victim:* -p {others} --count --duration 1", "  victim:tick")
     ],
     "`trace --remote`, `--emulator`": [
         ("trace --remote {server} --count", "10  victim:tick"),

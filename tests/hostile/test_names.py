@@ -26,7 +26,7 @@ def test_a_name_that_is_a_program_is_not_run_by_bpftrace(
     proof = folder / MARK
     program = renamed(f'tick {{ }} interval:ms:100 {{ printf("{MARK}\\n"); exit(); }} uprobe:x:y')
     pid = attacker(program).stdout.readline().strip()
-    said = command("trace", "-p", pid, "--engine", "bpftrace", "--duration", "1")
+    said = command("trace", "-p", pid, "--engine", "bpftrace", "-P", "victim:*", "--duration", "1")
     assert MARK not in said.out.replace("not traced", "")
     assert "bpftrace and gdb take only letters" in said.err, said
     assert not proof.exists()
@@ -37,7 +37,7 @@ def test_a_name_that_is_a_command_is_not_run_by_gdb(renamed: Any, attacker: Any,
         pytest.skip("gdb is not installed")
     program = renamed("tick if $_shell")
     pid = attacker(program).stdout.readline().strip()
-    said = command("trace", "-p", pid, "--engine", "gdb", "--duration", "1")
+    said = command("trace", "-p", pid, "--engine", "gdb", "-P", "victim:*", "--duration", "1")
     assert "bpftrace and gdb take only letters" in said.err, said
 
 

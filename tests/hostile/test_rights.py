@@ -68,7 +68,8 @@ def test_the_front_has_no_rights_and_the_worker_keeps_them(
         if why_not(Job(Wanted())):
             pytest.skip(why_not(Job(Wanted())))
     output = folder / "out.jsonl"
-    words = [everybodys.path, "-m", "usdtbuild", "trace", "-p", running, "--engine", engine, "--duration", "3"]
+    words = [everybodys.path, "-m", "usdtbuild", "trace", "-p", running, "--engine", engine, "--duration", "3",
+             "-P", "victim:*"]  # fmt: skip
     with subprocess.Popen(
         [*words, "-o", str(output)],
         env={**everybodys.environment, **SUDO},

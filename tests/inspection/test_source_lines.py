@@ -195,7 +195,7 @@ def test_sites_of_a_process_have_lines(usdtbuild: Any, run: Any, need: Any, tmp_
     run("gcc", "f.o", "-o", "f", cwd=tmp_path)
     process = subprocess.Popen([tmp_path / "f"], stdin=subprocess.PIPE)
     try:
-        (site,) = sites(usdtbuild, process.pid)  # type: ignore[arg-type]
+        (site,) = sites(usdtbuild, process.pid, "-p", "app:*")  # type: ignore[arg-type]
         assert chain(site) == [(str(tmp_path / "f.c"), 4)]
     finally:
         process.kill()

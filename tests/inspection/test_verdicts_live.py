@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from usdtbuild.elf.image import Image
+from usdtbuild.tracing.others.watching import version
 from usdtbuild.verify import verify
 
 ROUNDS = 100
@@ -53,6 +54,8 @@ CASES: dict[str, tuple[str, int, str, str, tuple[str, ...], str]] = {
     "lld, segments apart": (PROBES, 2, NOP, "lld", ("-Wl,-z,separate-loadable-segments",), ""),
 }
 
+FOUND_BY_SEGMENT = {"in .bss", "in .data"}  # which bpftrace 0.27 does; 0.23, bcc and perf ask for the section
+
 
 @pytest.fixture
 def guarded(program: Any, note: Any) -> Any:
@@ -82,7 +85,8 @@ def test_bpftrace_agrees(case: str, guarded: Any, bpftrace: str, run: Any, need:
     assert errors(path) == ({error} if error else set())
     shown = run(bpftrace, "-e", f"usdt:{path}:pv:p0 {{ @hits = count() }}", "-c", path, code=None).stdout
     hits = re.search(r"@hits: (\d+)", shown)
-    assert (int(hits[1]) if hits else 0) == (0 if error else ROUNDS)
+    fires = not error or (case in FOUND_BY_SEGMENT and version() >= (0, 24))
+    assert (int(hits[1]) if hits else 0) == (ROUNDS if fires else 0)
 
 
 @pytest.mark.live

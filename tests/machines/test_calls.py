@@ -153,12 +153,17 @@ def without_names(shop: Any, path: Path) -> Path:
 def branches(shop: Any, path: Path) -> dict[int, int]:
     """Return where each branch goes, by the disassembler."""
     text = shop.call(*objdump(shop), "-d", "--no-show-raw-insn", path)
-    found, waiting = {}, None
+    found, waiting, before = {}, None, ""
     for line in text.splitlines():
         match = re.match(r"\s*([0-9a-f]+):\s+(.*)$", line)
         if not match:
             continue
         address = int(match[1], 16)
+        if far := re.match(r"jirl\s+\S+, \S+, (-?\d+)$", match[2]):  # of a pair, whose first has the relocation
+            pair = re.match(r"pcaddu18i\s+\S+, (-?\d+)$", before)
+            if pair:
+                found[address - 4] = address - 4 + (int(pair[1]) << 18) + int(far[1])
+        before = match[2]
         target = re.search(r"(?:^|[\s,])(?:0x)?(-?[0-9a-f]+) <", match[2])
         if target:
             relative = shop.name == "loongarch64"  # LLVM shows its distances, in decimal digits

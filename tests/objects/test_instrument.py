@@ -76,7 +76,7 @@ def complaints(bench: Any, tool: tuple[str, ...], path: Any) -> list[str]:
     done = bench.run(*tool, path, code=None)
     if tool[0] != "eu-elflint":
         return [line for line in (done.stdout + done.stderr).splitlines() if re.search("(?i)warning|error:", line)]
-    unknown = "relocation type invalid for the file type|unknown object file note type 3 with owner name 'stapsdt'"
+    unknown = "relocation type invalid for the file type|object file note type 3 with owner name 'stapsdt'"
     lines = (line for line in done.stdout.splitlines() if line != "No errors" and not re.search(unknown, line))
     return [re.sub(r"\[ *\d+\]", "", line) for line in lines]
 

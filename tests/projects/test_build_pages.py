@@ -65,8 +65,7 @@ def follow(tmp_path: Path, run: Any, need: Any) -> Any:
         (programs / name).write_text(f"#!{sys.executable}\n{lines}")
         (programs / name).chmod(0o755)
     path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
-    # A compiler that is named runs without the sccache that Meson would find, whose server may be another test's.
-    variables = {"CC": "cc", "CMAKE_PREFIX_PATH": str(ROOT), "DEBUGINFOD_URLS": "", "PATH": path}
+    variables = {"CMAKE_PREFIX_PATH": str(ROOT), "DEBUGINFOD_URLS": "", "PATH": path}
 
     def write_and_run(files: dict[str, str], *scripts: str) -> list[str]:
         folder = tmp_path / "project"

@@ -80,7 +80,7 @@ def user(tmp_path: Path, make_python: Any, once: Any, run: Any) -> Any:
     folder = once("python-of-a-user", fill)
     _, environment = make_python(folder=folder)
     variables = {
-        **{name: value for name, value in environment.items() if name.startswith("PIP_")},
+        **{name: value for name, value in environment.items() if name.startswith(("PIP_", "SCCACHE_"))},
         "HOME": str(tmp_path),
         "PATH": f"{folder}/bin:{os.environ['PATH']}",
         "LC_ALL": "C.UTF-8",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     Read = Callable[[int, int], bytes]
 
+_ALIGNMENT = 64  # bytes of code that a loop's alignment takes at most
 # gcc's own limit on N is 65535 (opts.c, maximum of a 16-bit count); four bytes is the widest NOP it repeats.
 LONGEST_PADDING = 65535 * 4
 CACHE_LINE = 64
@@ -359,16 +360,24 @@ def _room(found: Measured, machine: Machine) -> tuple[str, str]:
     return "", ""
 
 
-def may_be_alignment(found: Measured, promise: Promise) -> int:
-    """Return the address where the NOPs end if those too many could align a loop head there, else 0."""
+def may_be_alignment(found: Measured, promise: Promise, machine: Machine, read: Read) -> int:
+    """Return the address where the NOPs end if those too many could align a loop head there, else 0.
+
+    Assemblers fill up with NOPs of several lengths, the shortest first.
+    """
     wanted = (promise.n - promise.m) * found.unit
     sums = 0
     for piece in found.pieces:
         sums += piece
         if sums >= wanted:
             break
-    end = found.patch_at + found.nops
-    return end if sums == wanted and found.nops > wanted and end % 8 == 0 else 0
+    if sums != wanted or found.nops <= wanted:
+        return 0
+    start = end = found.patch_at + found.nops
+    code = read(start, _ALIGNMENT)
+    while length := nops.nop_at(machine, code, end - start):
+        end += length
+    return end if end % 8 == 0 else 0
 
 
 def may_be_relaxed(found: Measured, promise: Promise, machine: Machine) -> bool:

@@ -228,7 +228,7 @@ class FunctionReader:
                 padding.update(dict.fromkeys(before, number))
                 inside.update(dict.fromkeys(within, number))
             elif one.reason == "entry-long":
-                end = may_be_alignment(one.measured, promise)
+                end = may_be_alignment(one.measured, promise, one.machine, self._read)
                 if end:
                     heads[end] = number
         if not padding and not inside and not heads:

@@ -140,7 +140,7 @@ def stubs(code: FileCode) -> LibraryCalls:
     from ..stubs import Form, LibraryCalls
 
     lead = rb"(?:\xf3\x0f\x1e\xfb)?\xf2?"  # endbr32, bnd
-    numbered = rb"\xf3\x0f\x1e\xfb\xb9.{4}"  # mold's: the slot's number goes into ecx
+    numbered = rb"\xb9.{4}"  # mold's: the slot's number goes into ecx; without endbr32 they end in int3
 
     def slot(match: re.Match[bytes], address: int, base: int) -> int:
         del address
@@ -149,7 +149,11 @@ def stubs(code: FileCode) -> LibraryCalls:
     forms = tuple(
         Form(re.compile(pattern, re.DOTALL), slot, 8, based)
         for jump, based in ((rb"\xff\x25(.{4})", False), (rb"\xff\xa3(.{4})", True))
-        for pattern in (lead + jump + x86_64.STUB_END, numbered + jump)
+        for pattern in (
+            lead + jump + x86_64.STUB_END,
+            rb"\xf3\x0f\x1e\xfb" + numbered + jump,
+            numbered + jump + rb"\xcc{4}",
+        )
     )
     # R_386_JUMP_SLOT; GLOB_DAT; IRELATIVE
     return LibraryCalls(
