@@ -464,7 +464,7 @@ def apart(user: User | None, read: Callable[[Callable[[], None] | None], Any]) -
             raise pickle.UnpicklingError
         kind, value = _unpacked(said)
     except Exception:  # whatever a damaged answer makes of it
-        raise InputError(_CHILD, "has ended, or said too much") from None
+        raise InputError(_CHILD, "has ended, or gave an answer that can't be used") from None
     if kind == "input":
         raise InputError(*value)
     if kind == "system":

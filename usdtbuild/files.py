@@ -63,7 +63,7 @@ def open_input(path: str) -> Opened:
     except OSError as error:
         raise InputError(path, _reason(error)) from None
     except ValueError:
-        raise InputError(path, "is no path") from None
+        raise InputError(path, "is no path: it has a NUL character") from None
     try:
         refuse_pipe_of_others(posix.fstat(descriptor), path)
         return Opened(descriptor, path)
@@ -186,7 +186,7 @@ def find_destination(target: str) -> Destination:
     destination's path leads through the descriptor of the last.
     """
     if "\0" in target:
-        raise InputError(target, "can't be written: is no path")
+        raise InputError(target, "can't be written: the path has a NUL character")
     walk = _Walk(target)
     try:
         status = walk.last(target)

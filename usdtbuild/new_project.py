@@ -69,7 +69,9 @@ def name_of_folder(folder: Path) -> str:
     """
     import unicodedata
 
-    unversioned = re.sub(r"(?<=.)[-_ ]v?\d+(\.[\w+~]+)+$", "", folder.resolve().name.lower())
+    unversioned = re.sub(
+        r"(?<=.)[-_ ]v?\d+(\.[\w+~]+)+(-(stable|alpha|beta|rc)\d*)?$", "", folder.resolve().name.lower()
+    )
     letters = unicodedata.normalize("NFKD", unversioned)
     plain = "".join(sign for sign in letters if not unicodedata.combining(sign))
     return re.sub(r"[^a-z0-9]+", "_", plain).strip("_")

@@ -56,7 +56,7 @@ def chosen(name: str) -> User | None:
     """
     if os.geteuid():
         if name:
-            raise UsageError("--user: only root can give its rights up for another user's")
+            raise UsageError("--user: only root can run as another user")
         return None
     sudo = os.environ.get("SUDO_UID", "")
     if not (name or sudo):

@@ -149,6 +149,17 @@ SHAPES = {
         },
         "server.c", "clock",
     ),
+    "libevent: Automake and libtool, a library that is installed, a program that isn't": Shape(
+        "autotools",
+        {
+            "configure.ac": "AC_INIT([clock], [1])\nAM_INIT_AUTOMAKE([foreign])\nAC_PROG_CC\nAM_PROG_AR\nLT_INIT\n"
+            "AC_CONFIG_FILES([Makefile])\nAC_OUTPUT\n",
+            "Makefile.am": "lib_LTLIBRARIES = libclock.la\nlibclock_la_SOURCES = tick.c clock.h\n"
+            "libclock_la_LDFLAGS = -release 2.1\nnoinst_PROGRAMS = uses\nuses_LDADD = libclock.la\n",
+            "clock.h": HEADER, "tick.c": LIBRARY, "uses.c": CALLS,
+        },
+        "tick.c", ".libs/libclock-2.1.so", "called", run="uses",
+    ),
     "redis: Make in folders, a main in an #ifdef, an #include within a function": Shape(
         "make",
         {
@@ -315,9 +326,11 @@ def undone(usdtbuild: Any, source: Path, before: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_project_of_this_shape_builds_with_a_probe_that_fires(
-    name: str, tmp_path: Path, usdtbuild: Any, run: Any, people: Any
+    name: str, tmp_path: Path, usdtbuild: Any, run: Any, people: Any, need: Any
 ) -> None:
     shape = SHAPES[name]
+    if "libtool" in name:
+        need("libtoolize")
     source = write(tmp_path, shape.files)
     options = [word for each in shape.options for word in ("--option", each)]
     said = add(usdtbuild, source, {shape.source}, people, *options)

@@ -21,7 +21,7 @@ KINDS = list(SAMPLES)
 def test_the_new_name_stands_everywhere(usdtbuild: Any, tmp_path: Path, kind: str) -> None:
     said = usdtbuild("init", kind, tmp_path / "Web-Server").stdout
     folder = tmp_path / "Web-Server"
-    assert "the project is called web_server (--name calls it otherwise)" in said
+    assert "the project is called web_server (--name gives it another name)" in said
     written = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert {"README.md", "web_server.d"} <= written
     assert all(f"    {path}\n" in said for path in written)
@@ -38,7 +38,7 @@ def test_the_new_name_stands_everywhere(usdtbuild: Any, tmp_path: Path, kind: st
 
 def test_a_name_that_was_made_up_is_told(usdtbuild: Any, tmp_path: Path) -> None:
     said = usdtbuild("init", "cmake", "café-server", cwd=tmp_path).stdout
-    assert said.startswith("café-server: the project is called cafe_server (--name calls it otherwise); ")
+    assert said.startswith("café-server: the project is called cafe_server (--name gives it another name); ")
     assert "otherwise" not in usdtbuild("init", "cmake", "plain", cwd=tmp_path).stdout
     assert "otherwise" not in usdtbuild("init", "cmake", "Other", "--name", "mine", cwd=tmp_path).stdout
 
@@ -152,7 +152,8 @@ def test_new_project_builds_and_shows_its_probes(
     shutil.rmtree(folder)
 
 
-NAMES = {"app2": "app2", "sqlite3": "sqlite3", "my-app-2": "my_app_2", "clock-1.23": "clock", "tmux-3.3a": "tmux"}
+NAMES = {"app2": "app2", "sqlite3": "sqlite3", "my-app-2": "my_app_2", "clock-1.23": "clock", "tmux-3.3a": "tmux",
+         "libevent-2.1.12-stable": "libevent"}  # fmt: skip
 
 
 @pytest.mark.parametrize("folder", NAMES)

@@ -99,7 +99,7 @@ def test_odd_names_of_folders_are_taken(usdtbuild: Any, tmp_path: Path) -> None:
         usdtbuild("vendor", kind, folder / "vendored é")
         assert (folder / "vendored é" / name).read_text()
     made = usdtbuild("init", "cmake", "café-server", cwd=tmp_path).stdout
-    assert made.startswith("café-server: the project is called cafe_server (--name calls it otherwise)")
+    assert made.startswith("café-server: the project is called cafe_server (--name gives it another name)")
     assert "provider cafe_server" in (tmp_path / "café-server/cafe_server.d").read_text()
 
 

@@ -124,7 +124,7 @@ def test_a_program_of_32_bits_is_left_alone_and_that_is_told(
     assert seen.output == ["wrong=0 guarded=0"]
     assert not seen.hits
     assert "scene:last at 0x" in seen.errors
-    assert "only x86-64 programs are traced so on this machine" in seen.errors
+    assert "only x86-64 programs can be traced like this on this machine" in seen.errors
 
 
 @pytest.mark.parametrize("engine", ["patch", "trap"])

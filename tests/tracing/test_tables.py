@@ -345,7 +345,7 @@ def test_what_a_stop_takes_is_no_time_of_the_program() -> None:
         output.finish(report)
     found = lines(stream.getvalue())
     assert found[1].startswith("min 1.00 us mean 5.50 us")
-    assert found[2].startswith("(without what stops at breakpoints took; good to 12 us for each stop")
+    assert found[2].startswith("(without the time of stops at breakpoints; accurate to 12 us for each stop")
     assert tree.getvalue() == "f 31000\n"  # 10 and 1 us, and 20 of the one that is open
 
 

@@ -45,6 +45,9 @@ _PACKAGES = {"autoreconf": "autoconf", "aclocal": "automake", "libtoolize": "lib
 # Words that stand before a program which a build runs, and the program; where an option has it behind `--`.
 _RUN = re.compile(r"(?:^(?:\[\d+/\d+\])?|[;&|(]|\s--\s)\s*(?:\w+=\S*\s+)*([^\s;&|()<>'\"]*/[^\s;&|()<>'\"]+)")
 
+# What libtool installs for `libclock.la`, as that says itself.
+_MADE_BY_LIBTOOL = re.compile(r"^(?:library_names|old_library)='(.*)'$", re.MULTILINE)
+
 
 class BuildError(UsdtError):
     """A build that failed: its message ends with what the build said last."""
@@ -201,7 +204,10 @@ class Build:
         else:  # -n: nothing is installed, it is only said what would be
             words = self.options if self.kind == "make" else []
             told = self._ask(["make", "-n", "install", *words])
-            install = {Path(word.strip("'\";")).name for word in told.split()}
+            install = {Path(word).name for word in re.findall(r"[^\s'\";=]+", told)}
+            for archive in [path for path in self.root.rglob("*.la") if path.name in install]:
+                made = _MADE_BY_LIBTOOL.findall(archive.read_text("utf-8", "replace"))
+                install.update(" ".join(made).split())
             return lambda path: Path(path).name in install
         return lambda path: path in paths
 

@@ -68,8 +68,10 @@ class _Wanted(NamedTuple):
 @click.command(name="functions", short_help="Show which functions can be patched while the program runs, and why not.")
 @click.argument("targets", nargs=-1, required=True, metavar="BINARY|OBJECT|ARCHIVE|DIR|PID...")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@click.option("-P", "--pattern", "include", multiple=True, metavar="PATTERN", help="Only functions with such a name.")
-@click.option("-U", "--exclude", multiple=True, metavar="PATTERN", help="Without functions of such a name.")
+@click.option(
+    "-P", "--pattern", "include", multiple=True, metavar="PATTERN", help="Show only functions whose names match."
+)
+@click.option("-U", "--exclude", multiple=True, metavar="PATTERN", help="Leave out functions whose names match.")
 @click.option(
     "--match",
     type=click.Choice(["auto", "glob", "regex"]),
@@ -104,7 +106,7 @@ def command(
 ) -> int:
     """List the functions of each BINARY, OBJECT or process, hotpatchable or not, with the reason.
 
-    A number means the process with that number; a file of such a name is given as ./1234.
+    A number means the process with that number; to name a file like that, write ./1234.
 
     A function is hotpatchable if its table entry and the bytes around it are exactly what
     -fpatchable-function-entry=N,M promises, and no branch goes between its NOPs.

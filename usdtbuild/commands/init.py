@@ -39,7 +39,7 @@ def command(kind: str, folder: Path, name: str | None) -> int:
 def _say(folder: Path, name: str, written: Sequence[str], given: bool) -> None:
     """Tell what is there now, and what to do with it."""
     providers = ", ".join(path for path in written if path.endswith(".d"))
-    called = name if given or name == folder.resolve().name else f"{name} (--name calls it otherwise)"
+    called = name if given or name == folder.resolve().name else f"{name} (--name gives it another name)"
     echo(f"{folder}: the project is called {called}; its probes are in {providers}")
     for path in written:
         echo(f"    {path}")

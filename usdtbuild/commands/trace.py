@@ -93,9 +93,12 @@ class Ordered(click.Command):
 @click.option("--count", is_flag=True, help="Count hits instead of showing them.")
 @click.option("--histogram", metavar="ARG[,STEP]", help="How an argument's values are distributed.")
 @click.option("--by", multiple=True, metavar="KEY[,KEY...]", callback=checked.names,
-              help="Which values an argument has most often; or thread, process, probe.")  # fmt: skip
+              help="Count hits by an argument's value, or by thread, process or probe.")  # fmt: skip
 @click.option(
-    "--sum", "sum_of", metavar="ARG", help="Sum, mean, least and greatest of an argument; with --by for each key."
+    "--sum",
+    "sum_of",
+    metavar="ARG",
+    help="Sum, mean, least and greatest value of an argument; with --by, for each key.",
 )
 @click.option("--latency", nargs=2, metavar="BEGIN END",
               help="How long it takes from one probe to another; with --by for each key.")  # fmt: skip
@@ -103,7 +106,7 @@ class Ordered(click.Command):
 @click.option("--report", is_flag=True, help="Functions with their calls, total and own time; from inside.")
 @click.option("--graph", is_flag=True, help="Who calls whom, with the same numbers.")
 @click.option("--every", metavar="TIME", callback=checked.interval,
-              help="Show tables each time that so long has passed (1s, 200ms), and the total at the end.")  # fmt: skip
+              help="Print the tables at this interval (1s, 200ms), and the totals at the end.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Tables as lines of JSON: one for each --every, and the total.")
 @click.option("--prometheus", metavar="[HOST:]PORT", callback=checked.listening,
               help="Serve the tables as metrics meanwhile; on this machine only, unless HOST says more.")  # fmt: skip

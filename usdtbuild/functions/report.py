@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HARMLESS = frozenset({"no-table", "no-entry", "cold-part", "format", "machine"})
 
 # What a hotpatchable function may be flagged with.
-WARNINGS = {"crosses-cache-line": "its patch crosses a cache line: to be written byte by byte, second byte first"}
+WARNINGS = {"crosses-cache-line": "its patch crosses a cache line: write it byte by byte, the second byte first"}
 
 
 class Function(NamedTuple):

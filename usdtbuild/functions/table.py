@@ -104,7 +104,11 @@ def _types(space: AddressSpace) -> Relocations:
 def _null(address: int) -> _Value:
     if address:
         return address, "", ""
-    return 0, "null-entry", "the entry is null: the linker dropped the function, or its copy that the entry stood for"
+    return (
+        0,
+        "null-entry",
+        "the entry is null: the linker dropped the function, or the copy of it that the entry was for",
+    )
 
 
 # -- finished files --------------------------------------------------------------------------------------------------

@@ -92,4 +92,4 @@ def said_of(stops: Stops) -> str:
     if not stops.cost:
         return "(each hit stopped the program, and the durations include that)"
     good = -(-(stops.cost + stops.spread) // 1000)  # caches are cold after a stop, so all of its cost is in doubt
-    return f"(without what stops at breakpoints took; good to {good} us for each stop, and less if processors are busy)"
+    return f"(without the time of stops at breakpoints; accurate to {good} us for each stop, less on a busy machine)"

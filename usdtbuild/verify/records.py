@@ -99,7 +99,7 @@ def _foreign_notes(subject: Subject) -> Iterator[Finding]:
             what = "a note of another owner is among the records: libbpf refuses every probe"
             gathered.add(what, _note_at(section, offset))
         elif type_ != stapsdt.TYPE:
-            what = "a note of another type is among the records: libbpf refuses every probe, perf those behind it"
+            what = "a note of another type is among the records: libbpf refuses every probe, perf those after it"
             gathered.add(what, _note_at(section, offset))
     yield from gathered
 

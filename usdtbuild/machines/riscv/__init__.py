@@ -119,7 +119,7 @@ def facts() -> dict[int, Facts]:
     )  # fmt: skip
     entries = Entries(
         "riscv64", 2, ((b"\x01\0", "c.nop"), (words(True, 0x13), "nop")), (), (2, 4), (5, 4),
-        (Scheme(8, 2, "eight bytes of padding for auipc and jalr, one c.j to them"),), 0,
+        (Scheme(8, 2, "eight bytes of padding for auipc and jalr, two at the entry for a c.j to them"),), 0,
         lambda macros, little: "__riscv" in macros and macros.get("__riscv_xlen") == "64", "qemu-riscv64", ("riscv64",),
         unit=lambda macros: 2 if "__riscv_compressed" in macros else 4,
     )  # fmt: skip

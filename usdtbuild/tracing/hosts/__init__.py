@@ -38,5 +38,5 @@ def why_not(machine: int = 0) -> str:
     if _HERE.host is None:
         return f"this machine is {_HERE.name}, and the engines patch and trap are for x86-64 and aarch64"
     if machine and machine != HOST.number:
-        return f"only {HOST.title} programs are traced so on this machine"
+        return f"only {HOST.title} programs can be traced like this on this machine"
     return ""

@@ -209,7 +209,7 @@ class _InFile(Output):
         if report.stops is not None and ending_of(self._name) in _OWN_TIMES:
             notes.append(said_of(report.stops))
         elif report.stops is not None and ending_of(self._name) in _TIMES and self.needs == EVENTS:
-            notes.append("the times include what stops at breakpoints took; --latency and .svg leave it out")
+            notes.append("the times include stops at breakpoints; --latency and .svg subtract them")
         self.notes = [f"{self._name}: {note}" for note in notes]
 
     def close(self) -> None:

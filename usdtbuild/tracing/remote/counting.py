@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from ..selection import Wanted
 
 _PAGE, _MOST = 4096, 1 << 20  # `counts` is sparse: 8 MB if there were so many targets
-_BY_REGISTER = "it calls by a register, and what that holds isn't seen by counting: it may be another function"
+_BY_REGISTER = (
+    "it calls through a register, whose value isn't seen when calls are only counted: it may call another function"
+)
 _HEADER = struct.Struct("=QQQ")  # over, cut off, semaphores that were not raised
 _PATIENCE = 30.0
 _EXECUTABLE = 1  # PF_X
