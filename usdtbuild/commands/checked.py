@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
@@ -122,3 +123,17 @@ def listening(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     if not port.isdecimal() or int(port) > _PORTS or (":" in host and not host.startswith("[")):
         raise click.BadParameter(f"{value!r} is no address; one is a port, or HOST:PORT: 0.0.0.0:9400.", ctx, param)
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def url(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Return where a collector takes spans: the path is that of OTLP, if none is given. Raises BadParameter."""
+    if value is None:
+        return None
+    try:
+        parts = urlsplit(value)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_good = False
+    if not is_good or not value.isprintable():
+        raise click.BadParameter(f"{value!r} is no URL of a collector; one is http://localhost:4318.", ctx, param)
+    return parts._replace(path="/v1/traces").geturl() if parts.path in ("", "/") else value

@@ -102,14 +102,19 @@ def _trace(follower: Follower, until: Until) -> int:
         pass
     report = follower.finish()
     never = [one for one in missing if (one.rule, one.pattern) in unmatched(job.wanted, report.targets)]
-    tell(report, output.notes, job, session.stood_still, until.verbose, never)
+    for note in output.notes:
+        if output.has_failed:
+            echo(f"usdtbuild: {note}", err=True)
+        else:
+            remark(note)
+    tell(report, job, session.stood_still, until.verbose, never)
     for note in dict.fromkeys([*session.warnings, *(session.notes if until.verbose else ())]):
         remark(note)
     tell_what_runs_on(job, session.pid, report)
     if follower.limit is None and session.left_out:
         cure = "; -o FILE has all of them" if output.passing and math.isfinite(job.duration) and not stopped else ""
         remark(f"warning: {session.left_out} hits were seen and are left out{cure}")
-    code = code_of(stopped, report.exit_code if job.argv else None) or bool(never)
+    code = code_of(stopped, report.exit_code if job.argv else None) or bool(never or output.has_failed)
     if until.require_hits and not code and (any(report.lost) or not any(report.counts)):
         echo(f"usdtbuild: {'hits were lost' if any(report.lost) else 'nothing was hit'} (--require-hits)", err=True)
         return _NO_HITS

@@ -6,11 +6,13 @@ import math
 import os
 import sys
 from collections import Counter
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import UsageError
+from ..text import one_line
 from ..tracing.tracer import AUTO, ENGINES
 from . import checked
 from .follow import Until, code_of, end, run, stop_by_signals, tracer_for
@@ -111,6 +113,8 @@ class Ordered(click.Command):
 @click.option("--prometheus", metavar="[HOST:]PORT", callback=checked.listening,
               help="Serve the tables as metrics meanwhile; on this machine only, unless HOST says more.")  # fmt: skip
 @click.option("--normalize", is_flag=True, help="Show SQL and the like with ? for its literals, and count them as one.")
+@click.option("--otlp", metavar="URL", callback=checked.url,
+              help="Send what begins and ends to this OpenTelemetry collector, as spans.")  # fmt: skip
 @click.option("--top", type=click.IntRange(1, 10000), metavar="N", help="Rows of tables, at most.")
 @click.option("--duration", metavar="TIME", callback=checked.seconds,
               help="End after so long: 10 (seconds), 200ms, 5m, 1h.")  # fmt: skip
@@ -187,6 +191,7 @@ def command(
     as_json: bool,
     prometheus: tuple[str, int] | None,
     normalize: bool,
+    otlp: str | None,
     argv: tuple[str, ...],
     screen: bool = False,
 ) -> None:
@@ -210,6 +215,7 @@ def command(
     counting = count or ((again or prometheus is not None) and not (histogram or by or sum_of or latency))
     wishes = Wishes(counting, histogram or "", by, sum_of or "", latency, key or "", top or 0, outputs,
                     asked.heading[:200], live=not argv, every=again, json=as_json, screen=screen, prometheus=prometheus,
+                    otlp=(otlp, _service(pid, argv)) if otlp else None,
                     folded=_folded((*probes, *functions, *calls), bool(exclude or modules)),
                     normalize=normalize)  # fmt: skip
     whose = rights.chosen(user)
@@ -229,7 +235,7 @@ def command(
 _NOT_WITH_LAST = {
     "count": "--count", "by": "--by", "sum_of": "--sum", "histogram": "--histogram", "latency": "--latency",
     "every": "--every", "as_json": "--json", "report": "--report", "graph": "--graph", "limit": "--limit",
-    "trap": "--trap", "prometheus": "--prometheus", "lossless": "--lossless",
+    "trap": "--trap", "prometheus": "--prometheus", "otlp": "--otlp", "lossless": "--lossless",
 }  # fmt: skip
 
 
@@ -249,6 +255,13 @@ def _until(last: Last | None, awaited: str | None) -> Awaited | None:
     return until(awaited) if awaited is not None else None
 
 
+def _service(pid: int | None, argv: tuple[str, ...]) -> str:
+    """Return what a program is called where many are watched."""
+    from ..tracing.session import thread_name
+
+    return one_line(PurePath(argv[0]).name if argv else thread_name(pid or 0)) or "program"
+
+
 def _folded(patterns: Sequence[str], chosen: bool) -> str:
     """Return which rows of 0 are one line: libraries' where nothing is chosen, all where names were only patterns."""
     if not patterns:
@@ -259,7 +272,7 @@ def _folded(patterns: Sequence[str], chosen: bool) -> str:
 # What --report and --graph, which add up calls, have no use for.
 _NOT_WITH_CALLS = {
     "pid": "-p", "probes": "-P", "calls": "-L", "wanted_hits": "--filter", "count": "--count", "by": "--by",
-    "sum_of": "--sum", "every": "--every", "prometheus": "--prometheus", "as_json": "--json",
+    "sum_of": "--sum", "every": "--every", "prometheus": "--prometheus", "otlp": "--otlp", "as_json": "--json",
     "require_hits": "--require-hits", "histogram": "--histogram", "latency": "--latency", "limit": "--limit",
     "outputs": "-o", "remote": "--remote", "emulator": "--emulator",
 }  # fmt: skip

@@ -9,7 +9,7 @@ from ..text import one_line
 from .say import echo, remark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..tracing.absent import Absent
     from ..tracing.job import Job
@@ -43,15 +43,13 @@ def tell_nothing(report: Report, what: str) -> None:
 
 
 def tell(
-    report: Report, notes: Iterable[str], job: Job, stood_still: float, verbose: bool,
+    report: Report, job: Job, stood_still: float, verbose: bool,
     never: Sequence[Absent] = (),
 ) -> None:  # fmt: skip
     """Say what a user must know beside what was seen.
 
     `stood_still` is in seconds; `never` are patterns that nothing has matched, which was told before.
     """
-    for note in notes:
-        remark(note)
     told = verbose or not any(report.counts) or len(report.refusals) <= _FEW
     lines = map(str, report.refusals) if verbose else _by_reason(report.refusals) if told else ()
     for line in lines:

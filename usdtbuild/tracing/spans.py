@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .model import CALL, ENTER, EXIT, PROBE, RETURN, STRING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .model import Event, Target
 
@@ -92,19 +92,24 @@ class Span(NamedTuple):
 class Spans:
     """Pairs hits as they come: an end belongs to the youngest begin of its thread that waits for one."""
 
-    def __init__(self) -> None:
-        self.roles: list[Role] = []
+    def __init__(self, find: Callable[[Sequence[Target]], list[Role]] = find_roles) -> None:
+        """`find` says what hits of targets mean."""
+        self._find, self.roles = find, list[Role]()
         self._open: dict[int, list[Event]] = {}  # by thread, the oldest first
         self._waiting: dict[tuple[int, tuple[str, str]], int] = {}
         self.without_begin = 0
 
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets, or more of them."""
-        self.roles = find_roles(targets)
+        self.roles = self._find(targets)
 
     def depth(self, tid: int) -> int:
         """Return how many spans are open in a thread."""
         return len(self._open.get(tid, ()))
+
+    def innermost(self, tid: int) -> Event | None:
+        """Return what began last of all that is open in a thread."""
+        return stack[-1] if (stack := self._open.get(tid)) else None
 
     def add(self, event: Event) -> Span | None:
         """Take a hit that begins or ends something; returns what has ended."""

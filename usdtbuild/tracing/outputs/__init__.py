@@ -26,6 +26,7 @@ class Output:
     needs: str
     passing: bool = False  # whether it is lines that go by on a terminal
     notes: Sequence[str] = ()  # what a user must be told when it is finished
+    has_failed: bool = False  # whether something could not be shown then, of which `notes` say more
 
     def start(self, targets: Sequence[Target]) -> None:
         """Begin; `targets[i].number == i`. Called again with a longer list when targets come while the trace runs."""

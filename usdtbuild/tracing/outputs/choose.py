@@ -68,8 +68,9 @@ class Wishes(NamedTuple):
     `live`: the terminal is ours alone, so tables may be kept up to date on it. `folded`: which probes without a hit
     are one line, those of libraries or all. `where` is the filter; outputs get what has passed it, but pairs alone get
     all, and apply it themselves. `every`: tables come again and again, and with `json` as lines for programs, or, if
-    `screen`, on a terminal as one screen. `prometheus` is where they are served meanwhile. `normalize`: strings that
-    are keys, or in lines, are shown without their literals.
+    `screen`, on a terminal as one screen. `prometheus` is where they are served meanwhile; `otlp` where spans are sent,
+    and what the program is called there. `normalize`: strings that are keys, or in lines, are shown without their
+    literals.
     """
 
     counting: bool = False
@@ -89,6 +90,7 @@ class Wishes(NamedTuple):
     screen: bool = False
     prometheus: tuple[str, int] | None = None
     normalize: bool = False
+    otlp: tuple[str, str] | None = None
 
     @property
     def tells_sums(self) -> bool:
@@ -98,7 +100,7 @@ class Wishes(NamedTuple):
     @property
     def only_pairs(self) -> bool:
         """Whether nothing is shown but how long it takes from one probe to another."""
-        others = self.counting or self.histogram or self.sum
+        others = self.counting or self.histogram or self.sum or self.otlp
         return bool(self.latency) and not others and all(ending_of(name) in TEXT for name in self.files)
 
 
@@ -149,6 +151,7 @@ class All(Output):
         for output in self._outputs:
             output.finish(report)
         self.notes = [note for output in self._outputs for note in output.notes]
+        self.has_failed = any(output.has_failed for output in self._outputs)
 
     def close(self) -> None:
         """Close all."""
@@ -247,12 +250,14 @@ def choose(wishes: Wishes, files: Outputs, stdout: IO[str]) -> All:
     found = [_InFile(name, files, make) if name else make(stdout) for name, make in _makers(wishes)]
     if wishes.prometheus is not None:
         found.append(_made("prometheus", "Prometheus", wishes.prometheus, tables(wishes, io.StringIO())))
+    if wishes.otlp is not None:
+        found.append(_made("otlp", "Otlp", *wishes.otlp, wishes.latency, wishes.key))
     return All(found)
 
 
 def needs(wishes: Wishes) -> str:
     """Return what the outputs will need, before any of them is there. Raises UsageError."""
-    return All([make(io.StringIO()) for _, make in _makers(wishes)]).needs
+    return EVENTS if wishes.otlp else All([make(io.StringIO()) for _, make in _makers(wishes)]).needs
 
 
 def measures(wishes: Wishes) -> tuple[Measure, ...]:
@@ -277,7 +282,7 @@ def _makers(wishes: Wishes) -> list[tuple[str, Callable[[IO[str]], Output]]]:
             return _made("every", name, stream, lambda: tables(wishes, stream))
         return All(tables(wishes, stream) if has_tables else [_made("lines", "Lines", stream, **_show(wishes))])
 
-    found = [("", text)] if not texts and (has_tables or not wishes.files) else []
+    found = [("", text)] if not texts and (has_tables or not (wishes.files or wishes.otlp)) else []
     return found + [(name, text if name in texts else _format(ending_of(name), wishes)) for name in wishes.files]
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import IO, TYPE_CHECKING
 
-from ..model import MISSING
 from . import EVENTS, Output
-from .values import argument_names, plain_value, title
+from .values import argument_names, arguments_of, title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,10 +40,6 @@ class JsonLines(Output):
 
     def _line(self, event: Event) -> str:
         number = event.target
-        shown = {
-            name: plain_value(argument, value)
-            for name, argument, value in zip(self._names[number], self._targets[number].arguments, event.values)
-            if value is not MISSING
-        }
+        shown = arguments_of(self._names[number], self._targets[number], event)
         head = f'"time":{event.time},"pid":{event.pid},"tid":{event.tid},"probe":{self._heads[number]}'
         return f'{{{head},"args":{json.dumps(shown, separators=(",", ":"))}}}\n'

@@ -9,15 +9,15 @@ import json
 from typing import IO, TYPE_CHECKING, Any
 
 from ...text import one_line
-from ..model import MISSING
 from ..spans import POINT, Spans
 from . import EVENTS, Output
-from .values import argument_names, plain_value, title
+from .values import argument_names, arguments_of, merged, title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..model import Event, Report, Target
+    from .values import Plain
 
 
 class TraceEvents(Output):
@@ -58,10 +58,7 @@ class TraceEvents(Output):
                     self._span(span.name, span.begin, span.end, span.nested)
 
     def _span(self, name: str, begin: Event, end: Event, nested: bool) -> None:
-        arguments = self._arguments(begin)
-        for key, value in self._arguments(end).items():
-            if arguments.setdefault(key, value) != value:
-                arguments[f"{key} at the end"] = value
+        arguments = merged(self._arguments(begin), self._arguments(end))
         if nested:
             self._write(name, "X", begin, {"dur": _us(end.time - begin.time), "args": arguments})
             return
@@ -70,13 +67,8 @@ class TraceEvents(Output):
         self._write(name, "b", begin, {**more, "args": arguments})
         self._write(name, "e", end, more)
 
-    def _arguments(self, event: Event) -> dict[str, Any]:
-        shown: dict[str, Any] = {}
-        number = event.target
-        for name, argument, value in zip(self._names[number], self._targets[number].arguments, event.values):
-            if value is not MISSING:
-                shown[name] = plain_value(argument, value)
-        return shown
+    def _arguments(self, event: Event) -> dict[str, Plain]:
+        return arguments_of(self._names[event.target], self._targets[event.target], event)
 
     def _write(self, name: str, phase: str, event: Event, more: dict[str, Any]) -> None:
         after = event.time - (self._first or 0)

@@ -17,7 +17,7 @@ from ..model import FLOAT, MISSING, POINTER, Cut, Unreadable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..model import Argument, Target, Value
+    from ..model import Argument, Event, Target, Value
 
 # Spreadsheets take what begins with one of these for a formula, in a string's place too (CWE-1236).
 _FORMULA = ("=", "+", "-", "@", "'")
@@ -84,6 +84,18 @@ def plain_value(argument: Argument, value: Value) -> Plain:
     if argument.kind == POINTER:
         return {"pointer": f"{value:#x}"}
     return int(value) if abs(value) < _EXACT else {"integer": str(value)}
+
+
+def arguments_of(names: Sequence[str], target: Target, event: Event) -> dict[str, Plain]:
+    """Return a hit's arguments for JSON by their names, without those that could not be read."""
+    return {name: plain_value(argument, value) for name, argument, value in zip(names, target.arguments, event.values)
+            if value is not MISSING}  # fmt: skip
+
+
+def merged(begin: dict[str, Plain], end: dict[str, Plain]) -> dict[str, Plain]:
+    """Return the arguments of something that lasted: those of its end that are others are told apart."""
+    changed = {f"{name} at the end": value for name, value in end.items() if begin.get(name, value) != value}
+    return {**end, **begin, **changed}
 
 
 def _plain_text(value: bytes) -> Plain:
