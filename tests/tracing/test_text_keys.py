@@ -263,6 +263,57 @@ def test_times_by_text_are_those_of_all_pairs(build: Any, run: Any, unprivileged
     assert "after the hit" not in done.stderr
 
 
+GONE = r"""
+#include "keys.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+static void hit(char *name) { KEYS_BEGIN(name, 0); }
+static char own[8192] __attribute__((aligned(4096))) = "a page of its own";
+int main(int argc, char **argv) {
+    char stack[4096];
+    strcpy(stack + 77, "on the stack");
+    for (int i = 0; i < 1000; i++) {
+        char *page = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        strcpy(page + 100, "for a while");
+        memcpy(page + 4092, "tail of it", 11);
+        hit(page + 100), hit(page + 4092), hit("a literal"), hit(stack + 77), hit(own);
+        munmap(page + 4096, 4096);
+        hit(page + 4092);
+        munmap(page, 4096);
+        hit(page + 100), hit(page + 4092);
+        mprotect(own, 4096, PROT_NONE);
+        hit(own);
+        mprotect(own, 4096, PROT_READ | PROT_WRITE);
+        if (i % 50) continue;
+        void *library = dlopen(argv[1], RTLD_NOW);
+        char *text = dlsym(library, "text");
+        hit(text);
+        dlclose(library);
+        hit(text);
+    }
+    puts("own 0 0");
+    return argc - argc;
+}
+"""
+
+
+def test_memory_that_is_gone_at_the_next_hit_is_not_read(
+    build: Any, run: Any, unprivileged: list[str], tmp_path: Path
+) -> None:
+    program = build(BUSY_PROVIDER, GONE)
+    (tmp_path / "library.c").write_text('const char text[] = "of a library";\n')
+    run("gcc", "-shared", "-fPIC", "library.c", "-o", "library.so", cwd=tmp_path)
+    words = *unprivileged, *TRACE, "--json", "-P", "keys:begin", "--by", "name"
+    for more in ((), ("--filter", 'name != "x"'), ("--filter", 'not name =~ "*x"')):  # texts are compared, and recorded
+        rows, _ = rows_of(run(*words, *more, "--", program, tmp_path / "library.so").stdout)
+        texts = {row["key"]: row["hits"] for row in rows if row["key"].startswith('"')}
+        assert texts == {'"for a while"': 1000, '"tail of it"': 1000, '"tail"': 1000, '"a literal"': 1000,
+                         '"on the stack"': 1000, '"a page of its own"': 1000, '"of a library"': 20}  # fmt: skip
+        assert sum(row["hits"] for row in rows) - sum(texts.values()) == (0 if more else 3020)
+
+
 SQL = r"""
 #include "keys.h"
 #include <stdio.h>

@@ -17,7 +17,7 @@ from ..inspection.process import maps_lines
 from .hosts import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 PAGE = mmap.PAGESIZE  # 4,096, on aarch64 up to 65,536
 # Lowest address that may be mapped (vm.mmap_min_addr is 65,536 or less).
@@ -43,6 +43,21 @@ class Area(NamedTuple):
     offset: int = 0
     inode: int = 0
     device: int = 0
+
+
+def unwritable(mapped: Sequence[Area], address: int) -> tuple[int, int]:
+    """Return where what is mapped of a file around an address, to be read and not to be written to, begins and how many
+    bytes it has; (0, 0) if nothing is."""
+    start, before = 0, Area(0, 0, "", "")
+    for area in mapped:
+        if area.flags[:2] != "r-" or not area.inode:
+            continue
+        if (before.end, before.inode, before.device) != (area.start, area.inode, area.device):
+            if start <= address < before.end:
+                break
+            start = area.start
+        before = area
+    return (start, before.end - start) if start <= address < before.end else (0, 0)
 
 
 def areas(pid: int) -> list[Area]:

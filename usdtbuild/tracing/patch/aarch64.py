@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ..maps import Memory
     from ..plan import Plan
-    from .code import Back, Keeping, Routines, Shape, Taken
+    from .code import Back, Keeping, Known, Routines, Shape, Taken
     from .evaluated import Action
     from .mirrors import Mirrors
 
@@ -179,9 +179,11 @@ def features() -> code_aarch64.Features:
     return code_aarch64.Features(bool(tells(_AT_HWCAP) >> 8 & 1), bool(tells(_AT_HWCAP2) >> 18 & 1))
 
 
-def routines(at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int | None) -> tuple[bytes, Routines]:
+def routines(
+    at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int | None, known: Known
+) -> tuple[bytes, Routines]:
     """See `code_aarch64.routines`."""
-    return code_aarch64.routines(at, shape, rings, pid_cell, tid_offset, features())
+    return code_aarch64.routines(at, shape, rings, pid_cell, tid_offset, features(), known)
 
 
 def count_stub(at: int, counter: int, back: Back) -> bytes:
@@ -197,9 +199,11 @@ def record_stub(
     return code_aarch64.record_stub(at, site, arguments, calls, lost, back, features(), keeping)
 
 
-def counting_routines(at: int, pid_cell: int, tid_offset: int | None, string_size: int) -> tuple[bytes, Routines]:
+def counting_routines(
+    at: int, pid_cell: int, tid_offset: int | None, string_size: int, known: Known
+) -> tuple[bytes, Routines]:
     """See `evaluated.routines`."""
-    return evaluated.routines(code_aarch64.words(features()), at, pid_cell, tid_offset, string_size)
+    return evaluated.routines(code_aarch64.words(features()), at, pid_cell, tid_offset, string_size, known)
 
 
 def evaluated_stub(at: int, action: Action, calls: Routines, back: Back) -> bytes:

@@ -3,7 +3,8 @@
 A stub must assume that every register and the 128 bytes below the stack pointer (the red zone) are alive, and only the
 flags are not: a probe's inline assembly gives them up, and functions don't get any. It calls nothing but what stands
 beside it, and makes a system call only where a pointer must be tried (`rt_sigprocmask` with a wrong first argument:
-EFAULT where 8 bytes can't be read, else EINVAL, and no other effect).
+EFAULT where 8 bytes can't be read, else EINVAL, and no other effect). What was found readable is tried again at the
+next hit: the program may have unmapped it, and a fault would end it if the tracer, too, has been killed.
 
 A record is a slot of a ring, and every thread that hits claims the next slot of the ring that its number chooses:
 
@@ -132,14 +133,19 @@ def tell_stub(at: int, flag: int, back: Back) -> bytes:
 
 # Addresses of what stubs call, by name.
 Routines = dict[str, int]
+# Where memory begins that can be read for as long as its stubs are run, and how many bytes it has.
+Known = tuple[int, int]
 
 
-def routines(at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int | None) -> tuple[bytes, Routines]:
+def routines(
+    at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int | None, known: Known = (0, 0)
+) -> tuple[bytes, Routines]:
     """Return the code of the routines, to stand at an address.
 
     `rings` is the address of the first ring, `pid_cell` that of a word that holds the number of this process, or 0 in a
     process that was forked and doesn't know its own yet. `tid_offset` is where the C library keeps the number of a
-    thread, from its thread pointer; None: ask the kernel each time.
+    thread, from its thread pointer; None: ask the kernel each time. Texts are read without being tried first where they
+    are in memory that is `known`.
     """
     made = Code(TEMPLATES, at)
     made.add("claim_process", pid_cell=pid_cell)
@@ -150,7 +156,7 @@ def routines(at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int |
     shape.add_claim(made, rings)
     made.pad(INT3, 16)
     copy = made.here
-    made.add("copy", string_size=shape.string_size)
+    made.add("copy", string_size=shape.string_size, known_from=known[0], known_size=known[1])
     made.pad(INT3, 16)
     probe = made.here
     made.add("probe")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...formats.operands import OperandPlace
-    from .code import Back, Keeping, Routines, Shape, Taken
+    from .code import Back, Keeping, Known, Routines, Shape, Taken
 
 
 class Features(NamedTuple):
@@ -82,8 +82,9 @@ def tell_stub(at: int, flag: int, back: Back) -> bytes:
 
 
 def routines(
-    at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int | None, features: Features
-) -> tuple[bytes, Routines]:
+    at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int | None, features: Features,
+    known: Known = (0, 0),
+) -> tuple[bytes, Routines]:  # fmt: skip
     """Return the code of the routines, to stand at an address; see `code.routines`."""
     made = Code(TEMPLATES, at)
     made.add("claim_process", pid_cell=pid_cell)
@@ -93,7 +94,7 @@ def routines(
         made.add("thread_by_call")
     shape.add_claim(made, rings, lambda name: f"{name}_{features.way}")
     copy = made.here
-    made.add(features.copy, string_size=shape.string_size)
+    made.add(features.copy, string_size=shape.string_size, known_from=known[0], known_size=known[1])
     probe = made.here
     made.add("probe")
     return made.packed(**HOST.kernel.numbers), {"claim": at, "copy": copy, "probe": probe}

@@ -157,7 +157,7 @@ class PatchEngine:
 
         def build(rings: int, cell: int, starts: Sequence[int] = ()) -> tuple[Layout, list[Refusal]]:
             return layout.build(
-                self.machine, self.plan, spots, mirrors, room, self.shape, rings, cell, tid_offset, 0, starts
+                self.machine, self.plan, spots, mirrors, room, self.shape, rings, cell, tid_offset, mapped, starts
             )
 
         candidates = again.candidates(mapped, memory, spots, rings_size)

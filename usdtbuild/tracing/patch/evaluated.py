@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from ..predicates import Predicate, Tally
     from ..templates import Template
-    from .code import Back, Keeping, Routines
+    from .code import Back, Keeping, Known, Routines
 
 _NUMBERS = {THREAD: "own_thread", PROCESS: "own_process"}
 _OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -130,7 +130,7 @@ _KEY_ROOM = 288  # bytes on the stack for a key of several words (KEY_ROOM of th
 
 
 def routines(
-    words: Words, at: int, pid_cell: int, tid_offset: int | None, string_size: int = 64
+    words: Words, at: int, pid_cell: int, tid_offset: int | None, string_size: int = 64, known: Known = (0, 0)
 ) -> tuple[bytes, Routines]:
     """Return the routines that stubs need which try hits and add them up; see `code.routines`."""
     made, calls = Code(words.templates, at), {}
@@ -143,10 +143,11 @@ def routines(
     for name, templates in parts.items():
         calls[name] = made.here
         for template in templates:
-            made.add(words.named(template), pid_cell=pid_cell, tid_offset=tid_offset or 0)
+            made.add(words.named(template), pid_cell=pid_cell, tid_offset=tid_offset or 0, known_from=known[0],
+                     known_size=known[1])  # fmt: skip
         made.pad(words.fill, 16)
     calls["copy"] = made.here
-    made.add(words.copy, string_size=string_size)
+    made.add(words.copy, string_size=string_size, known_from=known[0], known_size=known[1])
     made.pad(words.fill, 16)
     for name in ("begin_pair", "end_pair", "add_text"):
         calls[name] = made.here

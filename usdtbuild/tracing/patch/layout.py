@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...record import NamedTuple
-from ..maps import PAGE
+from ..maps import PAGE, unwritable
 from ..measures import Measure
 from ..model import COUNT, LIBRARIES, STRING, Refusal
 from ..predicates import BEGIN
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ...formats.operands import Operand
-    from ..maps import Room
+    from ..maps import Area, Room
     from ..plan import Plan
     from .code import Back, Keeping, Routines, Shape
     from .machine import Machine
@@ -57,7 +57,7 @@ class Layout(NamedTuple):
 
 def build(
     machine: Machine, plan: Plan, spots: Sequence[Spot], mirrors: Mirrors, room: Room, shape: Shape, rings: int,
-    pid_cell: int, tid_offset: int | None, first_site: int, starts: Sequence[int] = (),
+    pid_cell: int, tid_offset: int | None, mapped: Sequence[Area], starts: Sequence[int] = (),
 ) -> tuple[Layout, list[Refusal]]:  # fmt: skip
     """Return the layout for spots: stubs are written, and mirrors that lead to them. Parts are where there is room, or
     at `starts`."""
@@ -82,12 +82,13 @@ def build(
         pairs = pairs or start + size + waiting
         text = bytearray()
         calls: Routines = {}
+        known = _known(group, mapped)
         if plan.what != COUNT:
-            text += (made := machine.routines(start, shape, rings, pid_cell, tid_offset))[0]
+            text += (made := machine.routines(start, shape, rings, pid_cell, tid_offset, known))[0]
             calls.update(made[1])
         if plan.evaluates:
             text += machine.FILL * (-len(text) % 16 // len(machine.FILL))
-            made = machine.counting_routines(start + len(text), pid_cell, tid_offset, plan.string_size)
+            made = machine.counting_routines(start + len(text), pid_cell, tid_offset, plan.string_size, known)
             text += made[0]
             calls = {**made[1], **calls}
         for index, spot in enumerate(group):
@@ -102,7 +103,7 @@ def build(
             table_of = {one.measure: start + size + one.address for one in own if one.target == spot.target.number}
             counts = counter, table_of, pairs
             keeping = _keeping(plan, spot, rings) if shape.keeps else None
-            text += _stub(machine, plan, spot, spec, at, calls, counts, back, first_site + len(kept), keeping)
+            text += _stub(machine, plan, spot, spec, at, calls, counts, back, len(kept), keeping)
             if isinstance(spot.form, Form):
                 _lead(spot, at, mirrors, old)
             kept.append(spot)
@@ -113,6 +114,15 @@ def build(
     has_pairs = not plan.pairs and any(measure.pair for measure in plan.measures)
     return Layout(tuple(kept), tuple(parts), mirrors.pages, old, tuple(counters), tuple(specs), tuple(places),
                   pairs if has_pairs else 0), refusals  # fmt: skip
+
+
+def _known(group: Sequence[Spot], mapped: Sequence[Area]) -> tuple[int, int]:
+    """Return where the file begins that spots are in, as far as it is mapped to be read only, and how many bytes that
+    has. Their stubs need not try it before they read there: whoever unmaps a file unmaps the spots with it, of which
+    none is hit then. All other memory may be gone by the next hit, also a page that was just read, and is tried."""
+    if len({spot.target.module[:2] for spot in group}) > 1:
+        return 0, 0
+    return unwritable(mapped, group[0].site.address)
 
 
 def _tables(plan: Plan, group: Sequence[Spot]) -> tuple[list[Place], int, int]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..maps import Memory
     from ..model import Refusal
     from ..plan import Plan
-    from .code import Back, Keeping, Routines, Shape, Taken
+    from .code import Back, Keeping, Known, Routines, Shape, Taken
     from .evaluated import Action
     from .mirrors import Mirrors
     from .spot import Spot
@@ -48,7 +48,7 @@ class Machine(Protocol):
         """Return how many bytes the stubs of spots need at most, with the routines."""
 
     def routines(
-        self, at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int | None
+        self, at: int, shape: Shape, rings: int, pid_cell: int, tid_offset: int | None, known: Known
     ) -> tuple[bytes, Routines]:
         """See `code.routines`."""
 
@@ -59,7 +59,7 @@ class Machine(Protocol):
         """See `code.tell_stub`."""
 
     def counting_routines(
-        self, at: int, pid_cell: int, tid_offset: int | None, string_size: int
+        self, at: int, pid_cell: int, tid_offset: int | None, string_size: int, known: Known
     ) -> tuple[bytes, Routines]:
         """See `evaluated.routines`."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..maps import Memory
     from ..model import Site, Target
     from ..plan import Plan
-    from .code import Back, Keeping, Routines, Taken
+    from .code import Back, Keeping, Known, Routines, Taken
     from .evaluated import Action
     from .mirrors import Mirrors
 
@@ -257,9 +257,11 @@ WORDS = evaluated.Words(
 )  # fmt: skip
 
 
-def counting_routines(at: int, pid_cell: int, tid_offset: int | None, string_size: int) -> tuple[bytes, Routines]:
+def counting_routines(
+    at: int, pid_cell: int, tid_offset: int | None, string_size: int, known: Known = (0, 0)
+) -> tuple[bytes, Routines]:
     """See `evaluated.routines`."""
-    return evaluated.routines(WORDS, at, pid_cell, tid_offset, string_size)
+    return evaluated.routines(WORDS, at, pid_cell, tid_offset, string_size, known)
 
 
 def evaluated_stub(at: int, action: Action, calls: Routines, back: Back) -> bytes:

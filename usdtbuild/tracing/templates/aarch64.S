@@ -328,6 +328,19 @@ end claim_kept_\way
         b.eq    \failed
         .endm
 
+# Go to a label if what is at x4 is known to be readable, as on x86-64. Changes x0, x2.
+        .macro  known_x4 known
+        mov     x0, sp
+        eor     x0, x0, x4
+        lsr     x0, x0, #12
+        cbz     x0, \known
+        number_64 x0, known_from
+        sub     x0, x4, x0
+        number_32 x2, known_size
+        cmp     x0, x2
+        b.lo    \known
+        .endm
+
 # Copy the string at x4 to 8(x5), its length to (x5): -1 if it can't be read. Changes x0 to x4, x8, x9.
 # Each page is tried once, where the string enters it. Behind a string the memory may be another's, with another tag:
 # then tags are not checked while bytes are read (`before` and `after`).
@@ -336,9 +349,10 @@ template \name
         mov     x9, #0
         sub     x0, x9, #1
         str     x0, [x5]
-1:      and     x1, x4, #-8
+1:      known_x4 7f
+        and     x1, x4, #-8
         try_x1  3f
-        \before
+7:      \before
         number_32 x8, string_size
 2:      ldrb    w0, [x4], #1
         add     x1, x5, x9
@@ -618,9 +632,10 @@ end text_begins
 template begins
         mov     x4, x0
         cbz     x4, 4f
+        known_x4 1f
         and     x1, x4, #-8
         try_x1  5f
-        cbz     x6, 3f
+1:      cbz     x6, 3f
 2:      ldrb    w0, [x4], #1
         ldrb    w1, [x5], #1
         cmp     w0, w1
@@ -629,6 +644,7 @@ template begins
         cbz     x6, 3f
         tst     x4, #0xfff
         b.ne    2b
+        known_x4 2b
         and     x1, x4, #-8
         try_x1  6f
         b       2b

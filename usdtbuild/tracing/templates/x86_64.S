@@ -284,8 +284,23 @@ end claim_kept
 9:
         .endm
 
+# Go to a label if what is at rbx is known to be readable without trying: in the page that this stack is in, or between
+# `known_from` and the `known_size` bytes behind it (`layout.build`). Changes rax, rcx.
+        .macro  known_rbx known
+        mov     %rbx, %rax
+        xor     %rsp, %rax
+        shr     $12, %rax
+        jz      \known
+        movabs  $known_from, %rax
+        mov     %rbx, %rcx
+        sub     %rax, %rcx
+        cmp     $known_size, %rcx
+        jb      \known
+        .endm
+
 # Copy the string at rdx to 8(%rcx), its length to (%rcx): -1 if it can't be read. Changes rax, rcx, rdx.
-# Each page is tried once, where the string enters it: 8 aligned bytes lie in one page.
+# Each page is tried once, where the string enters it: 8 aligned bytes lie in one page. They are copied at once, with
+# what stands behind the string's end in them, if they have room.
 template copy
         push    %rsi
         push    %rdi
@@ -298,18 +313,41 @@ template copy
         mov     %rcx, %r8
         xor     %r9d, %r9d
         movq    $-1, (%r8)
-1:      try_rbx
+1:      known_rbx 2f
+        try_rbx
         je      3f
-2:      mov     (%rbx), %al
+2:      movabs  $0x0101010101010101, %rsi
+        movabs  $0x8080808080808080, %rdi
+6:      test    $7, %bl
+        jnz     7f
+        lea     8(%r9), %rax
+        cmp     $string_size, %rax
+        ja      7f
+        mov     (%rbx), %rdx
+        mov     %rdx, 8(%r8,%r9)
+        mov     %rdx, %rcx
+        sub     %rsi, %rcx
+        not     %rdx
+        and     %rdx, %rcx
+        and     %rdi, %rcx      # the highest bit of the first byte that is 0, and maybe of later ones
+        jnz     8f
+        mov     %rax, %r9
+        add     $8, %rbx
+        jmp     9f
+8:      bsf     %rcx, %rcx
+        shr     $3, %ecx
+        add     %rcx, %r9
+        jmp     4f
+7:      mov     (%rbx), %al
         mov     %al, 8(%r8,%r9)
         test    %al, %al
         je      4f
         inc     %r9
         inc     %rbx
-        cmp     $string_size, %r9
+9:      cmp     $string_size, %r9
         je      4f
         test    $0xfff, %ebx
-        jnz     2b
+        jnz     6b
         jmp     1b
 3:      test    %r9, %r9        # at the first byte: the -1 stays; later: what is there is kept
         jz      5f
@@ -620,9 +658,10 @@ template begins
         mov     %ecx, %r9d
         test    %rbx, %rbx
         jz      4f
+        known_rbx 1f
         try_rbx
         je      5f
-        test    %r9d, %r9d
+1:      test    %r9d, %r9d
         jz      3f
 2:      mov     (%rbx), %al
         cmp     (%r8), %al
@@ -633,6 +672,7 @@ template begins
         jz      3f
         test    $0xfff, %ebx
         jnz     2b
+        known_rbx 2b
         try_rbx
         jne     2b
         cmpb    $0, (%r8)
