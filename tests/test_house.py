@@ -28,7 +28,7 @@ FLOORS = (
     ("commands",),
     ("launcher", "setuptools_ext", "meson_wrapper", "pytest_plugin", "dtrace", "new_project", "adding"),
     ("setuptools_prepare",),
-    ("setuptools_options", "api"),
+    ("setuptools_options", "api", "scripts"),
     ("launch", "classic", "verify", "tracing"),
     ("compilers",),
     ("instrument", "functions"),

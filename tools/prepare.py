@@ -116,6 +116,10 @@ ALL = (
     Need("llvm-objdump-19", ("llvm-19",)),
     Need("gdb-multiarch", ("gdb-multiarch",)),
     Need("chromium", ("chromium",)),  # for the pages that `trace` writes; Ubuntu's is no package but a snap
+    # What runs, or checks, scripts for other tracers.
+    Need("bpftool", ("bpftool", "linux-tools-generic"), root=True),
+    Need("include:bpf/libbpf.h", ("libbpf-dev",)),
+    Need("stap", ("systemtap",)),
     # What looks at the recipes of packaging/.
     Need("rpmbuild", ("rpm",)),
     Need("nix-instantiate", ("nix-bin",)),

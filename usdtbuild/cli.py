@@ -31,6 +31,7 @@ COMMANDS = {
     "calls": ("calls", "Show the library functions that a binary or process calls, and through what."),
     "trace": ("trace", "See probes and functions of a program fire, with their arguments."),
     "top": ("top", "See which probes, keys and latencies of a program are the busiest, as it runs."),
+    "script": ("script", "Write a program for bpftrace, libbpf, SystemTap, perf, gdb or DTrace."),
     "flags": ("flags", "Print the compiler options for patchable function entries, checked for this compiler."),
     "cc": ("cc", "For DOF and special cases: run a compiler, and post-process the objects it writes."),
     "hook": ("hook", "For DOF and special cases: print options that make a compiler post-process its objects."),

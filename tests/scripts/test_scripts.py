@@ -1,0 +1,311 @@
+"""`usdtbuild script`: what it writes is run by the tracer that it is for, and sees what the program did.
+
+DTrace is nowhere here: of its scripts the parts are looked at. SystemTap needs a kernel's headers to run, so its own
+parser and its analysis look at them, for a kernel that is only described.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROVIDER = "provider app { probe request__start(int id, const char *name);" \
+    " probe request__done(int id, unsigned status, long bytes); };\n"  # fmt: skip
+PROGRAM = r"""
+#include <stdio.h>
+#include "app.h"
+int main(void)
+{
+    const char *names[] = {"alpha", "beta", "gamma"};
+    char line[8];
+    setbuf(stdout, 0);
+    puts("ready");
+    while (fgets(line, sizeof line, stdin)) {
+        for (int i = 0; i < 300; i++) {
+            APP_REQUEST_START(i, names[i % 3]);
+            APP_REQUEST_DONE(i, i % 2 ? 500 : 200, i * -3L);
+        }
+        puts("done");
+    }
+    return 0;
+}
+"""
+PAIR = ("--latency", "app:request-start", "app:request-done")
+ADDED = [
+    (), ("--count",), (*PAIR, "--by", "name,status"), ("--sum", "bytes", "--by", "thread"),
+    ("--histogram", "bytes", "--by", "status", "--filter", "status == 500"),
+]  # fmt: skip
+HITS = [f"app:request__start id={i} name={('alpha', 'beta', 'gamma')[i % 3]}" for i in range(300)]
+HITS += [f"app:request__done id={i} status={500 if i % 2 else 200} bytes={-3 * i}" for i in range(300)]
+LANGUAGES = ("bpftrace", "libbpf", "stap", "perf", "gdb", "dtrace")
+ADDING = ("bpftrace", "libbpf", "gdb")  # those that add up and are run here
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="uprobes need root")
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory, usdtbuild: Any, run: Any) -> Path:
+    folder = tmp_path_factory.mktemp("script")
+    folder.chmod(0o755)
+    (folder / "app.d").write_text(PROVIDER)
+    (folder / "app.c").write_text(PROGRAM)
+    usdtbuild("header", "app.d", "-o", "app.h", cwd=folder)
+    run("gcc", "-O2", "app.c", "-o", "app", cwd=folder)
+    return folder / "app"
+
+
+@pytest.fixture
+def watch(app: Path, usdtbuild: Any, need: Any, run: Any, tmp_path: Path) -> Any:
+    """Write a script, run it beside the program for one round, and return what it printed."""
+
+    def command(language: str, *options: str) -> list[str]:
+        text = usdtbuild("script", language, app, *options).stdout
+        script = tmp_path / ("watch.c" if language == "libbpf" else "script")
+        script.write_text(text)
+        if language == "bpftrace":
+            return [need("bpftrace"), str(script)]
+        if language == "gdb":
+            return [need("gdb"), "-q", "-batch", "-x", str(script), "-p"]
+        for step in re.findall(r"^ \*     ((?:clang|bpftool|cc) .*)$", text, re.MULTILINE):
+            words = step.replace("FILE.c", "watch.c").split()
+            output = words[words.index(">") + 1] if ">" in words else ""
+            done = run(need(words[0]), *words[1 : words.index(">") if output else None], cwd=tmp_path)
+            if output:
+                (tmp_path / output).write_text(done.stdout)
+        return [str(tmp_path / "watch")]
+
+    def seen(language: str, *options: str) -> str:
+        words = command(language, *options)
+        source = next(one for one in (tmp_path / "script", tmp_path / "watch.c") if one.exists()).read_text()
+        probes = len(re.findall(r"^[ #*]*app:request__\w+\(", source, re.MULTILINE))
+        program = subprocess.Popen([app], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        output = tmp_path / "output"
+        with output.open("w") as file, (tmp_path / "errors").open("w") as errors:
+            words += [str(program.pid)] if language != "bpftrace" else ["-p", str(program.pid)]
+            tracer = subprocess.Popen(words, stdout=file, stderr=errors, start_new_session=True)
+        assert program.stdin is not None
+        assert program.stdout is not None
+        try:
+            _until_armed(tracer, program.pid, app, probes)
+            program.stdin.write("\n")
+            program.stdin.flush()
+            assert [program.stdout.readline() for _ in range(2)] == ["ready\n", "done\n"]
+            if language == "gdb":
+                program.stdin.close()  # gdb ends with it
+            else:
+                time.sleep(0.5)
+                tracer.send_signal(signal.SIGINT)
+            tracer.wait(timeout=60)
+        finally:
+            for one in (tracer, program):
+                one.kill()
+                one.wait()
+            program.stdin.close()
+            program.stdout.close()
+        return output.read_text()
+
+    return seen
+
+
+def _until_armed(tracer: subprocess.Popen[Any], pid: int, app: Path, probes: int) -> None:
+    """Wait until the program's code is another one than the file's: it has breakpoints."""
+    from usdtbuild.tracing.maps import Memory, areas
+
+    content, deadline = app.read_bytes(), time.monotonic() + 60
+    while time.monotonic() < deadline and tracer.poll() is None:
+        memory = Memory(pid)
+        for one in areas(pid):
+            if one.name == str(app) and one.flags == "r-xp":
+                code = memory.read(one.start, one.end - one.start)
+                expected = content[one.offset : one.offset + len(code)]
+                changed = sum(a != b for a, b in zip(code, expected))
+                if changed >= probes:
+                    memory.close()
+                    time.sleep(0.2)
+                    return
+        memory.close()
+        time.sleep(0.05)
+    pytest.fail(f"the tracer set no breakpoints ({tracer.poll()})")
+
+
+def slow_for(*values: str) -> list[Any]:
+    """Languages as parameters, of which libbpf's are slow: three programs are built."""
+    return [pytest.param(one, marks=pytest.mark.slow) if one == "libbpf" else one for one in values]
+
+
+@NEEDS_ROOT
+@pytest.mark.live
+@pytest.mark.parametrize("language", slow_for(*ADDING))
+def test_each_hit_is_printed_with_names_and_types(watch: Any, language: str) -> None:
+    printed = [re.sub(r"^\d+/\d+ ", "", line) for line in watch(language).splitlines() if "app:request" in line]
+    assert Counter(printed) == Counter(HITS)
+
+
+@NEEDS_ROOT
+@pytest.mark.live
+@pytest.mark.parametrize("language", slow_for(*ADDING))
+def test_counts_by_keys_of_hits_that_pass(watch: Any, language: str) -> None:
+    test = "id >= 100 and not status == 200 or bytes == 0"
+    shown = watch(language, "--filter", test, "--by", "status")
+    assert _rows(shown, "500", "200") == {"500": 100, "200": 1}
+
+
+@NEEDS_ROOT
+@pytest.mark.live
+@pytest.mark.parametrize("language", slow_for(*ADDING))
+def test_strings_are_compared_and_are_keys(watch: Any, language: str) -> None:
+    shown = watch(language, "--filter", 'name == "beta" or name =~ "gam*"', "--by", "name")
+    assert _rows(shown, "alpha", "beta", "gamma") == {"beta": 100, "gamma": 100}
+
+
+def _rows(text: str, *keys: str) -> dict[str, int]:
+    """The counts of keys, as each tracer writes them: `@hits[beta]: 100`, `100  beta`, `beta 100`."""
+    found = {}
+    for key in keys:
+        line = re.search(rf"^@\w+\[{key}\]: (\d+)$|^(\d+)  {key}$|^{key} (\d+)$", text, re.MULTILINE)
+        if line:
+            found[key] = int(next(number for number in line.groups() if number))
+    return found
+
+
+@NEEDS_ROOT
+@pytest.mark.live
+@pytest.mark.parametrize("language", slow_for(*ADDING))
+def test_pairs_are_timed_by_a_key_of_their_begin(watch: Any, language: str) -> None:
+    shown = watch(language, *PAIR, "--by", "name")
+    if language == "bpftrace":
+        for name in ("alpha", "beta", "gamma"):
+            part = shown.partition(f"@nanoseconds[{name}]:")[2].partition("\n\n")[0]
+            assert sum(map(int, re.findall(r"\) +(\d+) \|", part))) == 100, shown
+    else:
+        assert _rows(shown, "alpha", "beta", "gamma") == {"alpha": 100, "beta": 100, "gamma": 100}
+
+
+@NEEDS_ROOT
+@pytest.mark.live
+@pytest.mark.parametrize("language", slow_for(*ADDING))
+def test_sums_and_histograms(watch: Any, language: str) -> None:
+    sums = watch(language, "--sum", "bytes", "--by", "status")
+    expected = {status: sum(-3 * i for i in range(300) if (i % 2 > 0) is (status == 500)) for status in (200, 500)}
+    for status, total in expected.items():
+        assert re.search(rf"@sum\[{status}\]: {total}$|^{status}:? sum {total},", sums, re.MULTILINE), sums
+    shape = watch(language, "--histogram", "id", "-P", "*start")
+    counts = re.findall(r"^ *(?:\[\d+\]|\[\d+K?, \d+K?\)) +(\d+)", shape, re.MULTILINE)
+    assert sum(map(int, counts)) == 300, shape
+
+
+@NEEDS_ROOT
+@pytest.mark.live
+def test_perf_records_and_counts(app: Path, usdtbuild: Any, perf: str, tmp_path: Path) -> None:
+    words = {"all": (), "some": ("--count", "--filter", "id >= 100", "-P", "*start")}
+    for name, options in words.items():
+        (tmp_path / name).write_text(usdtbuild("script", "perf", app, *options).stdout)
+        done = subprocess.run(
+            ["sh", tmp_path / name, app],
+            cwd=tmp_path,
+            input="\n",
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        if name == "all":
+            assert done.stdout.count("sdt_app:request__start:") == done.stdout.count("sdt_app:request__done:") == 300
+            assert "arg1=299 arg2=500 arg3=-897" in done.stdout
+        else:
+            assert re.search(r"^ +200 +sdt_app:request__start", done.stderr, re.MULTILINE)
+    listed = subprocess.run([perf, "probe", "-l"], capture_output=True, text=True, check=True)
+    assert "request__" not in listed.stdout + listed.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", ADDED)
+def test_systemtap_understands_its_scripts(
+    app: Path, usdtbuild: Any, need: Any, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    kernel = tmp_path / "kernel"
+    (kernel / "include/config").mkdir(parents=True)
+    (kernel / ".config").write_text("".join(f"CONFIG_{name}=y\n" for name in
+                                            ("UPROBES", "TRACEPOINTS", "ARCH_SUPPORTS_UPROBES", "UTRACE")))  # fmt: skip
+    (kernel / "include/config/kernel.release").write_text("6.1.0\n")
+    for name in ("Makefile", "System.map", "Module.symvers"):
+        (kernel / name).touch()
+    script = tmp_path / "script.stp"
+    script.write_text(usdtbuild("script", "stap", app, *options).stdout)
+    done = subprocess.run(
+        [need("stap"), "-r", kernel, "-p2", script], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "probes" in done.stdout
+
+
+@pytest.mark.parametrize("options", [(), ("--count", "--filter", "id > 1"), (*PAIR, "--by", "name"), ("--sum", "id")])
+def test_dtrace_scripts_are_clauses(app: Path, usdtbuild: Any, options: tuple[str, ...]) -> None:
+    """Each clause is what chapter 1 of the Dynamic Tracing Guide says: probes, a predicate, and statements."""
+    text = usdtbuild("script", "dtrace", app, *options).stdout
+    body = re.sub(r"/\*.*?\*/", "", text.partition("\n")[2], flags=re.DOTALL).replace("#pragma D option quiet\n", "")
+    clause = r"\s*app\*:::request-\w+\n(/ [^\n]+ /\n)?\{\n(\t[^\n]+;\n)+\}\n"
+    assert re.fullmatch(rf"({clause})+", body), body
+    assert "__" not in re.sub(r'"[^"]*"', "", body)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_provider_file_has_a_place_for_the_program(app: Path, usdtbuild: Any, language: str) -> None:
+    text = usdtbuild("script", language, app.with_name("app.d"), "-P", "app:request-done").stdout
+    assert "app:request__done(int id, unsigned status, long bytes)" in text
+    assert "request__start" not in text
+    assert "PROGRAM" in text or language in {"gdb", "dtrace"}  # which look for the provider
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("bpftrace", "app", "--sum", "size"), "none of the probes has an argument size"),
+        (("bpftrace", "app", "--filter", "size > 1"), "has no argument size"),
+        (("bpftrace", "app", "--filter", "id >"), "--filter"),
+        (("bpftrace", "app", "--count", "--sum", "id"), "--count and --sum don't go together in one script"),
+        (("bpftrace", "app", "--latency", "app:request-start", "app:ready"), "nothing matches app:ready"),
+        (("perf", "app", "--by", "id"), "perf counts hits or records them"),
+        (("perf", "app", "--filter", 'name == "x"'), "perf's filters compare numbers, not strings"),
+        (("gdb", "app", "--filter", 'name =~ "a?c*"'), "compares whole strings, or a beginning"),
+        (("gdb", "app", "--filter", 'name == "\\x01"'), "printable ASCII"),
+        (("dtrace", "app", "--filter", "id > 1.5"), "whole numbers only, not with 1.5"),
+        (("awk", "app"), "'awk' is not one of"),
+    ],
+)
+def test_what_can_not_be_said_is_one_line(app: Path, usdtbuild: Any, words: tuple[str, ...], says: str) -> None:
+    done = usdtbuild("script", *words, cwd=app.parent, code=2)
+    assert says in done.stderr
+    assert not done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [(("app", "-P", "nothing"), "no probe matches nothing"), (("none",), "no such file"), (("app.c",), "not an ELF")],
+)
+def test_what_is_not_there_is_one_line(app: Path, usdtbuild: Any, words: tuple[str, ...], says: str) -> None:
+    done = usdtbuild("script", "stap", *words, cwd=app.parent, code=1)
+    assert says in done.stderr
+    assert not done.stdout
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_name_gets_out_of_its_place(usdtbuild: Any, app: Path, tmp_path: Path, language: str) -> None:
+    odd = tmp_path / "a'b\"; * x"
+    shutil.copy(app, odd)
+    done = usdtbuild("script", language, odd, code=2)
+    assert done.returncode == 2
+    assert "no safe way to name" in done.stderr
+    text = usdtbuild("script", language, app, "-P", "app:*", "-P", "*/ {x}\n!").stdout
+    head = text.partition("request__done(")[0]
+    assert "*/ {x}" not in head
+    assert "\n!" not in head

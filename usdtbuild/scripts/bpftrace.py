@@ -1,0 +1,95 @@
+"""Scripts for bpftrace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..tracing.filters import argument_index
+from ..tracing.model import STRING
+from ..tracing.others.program import MOST_ARGUMENTS, expressions
+from ..tracing.predicates import BEGIN, END
+from .wish import CannotSayError, Words, format_of, heading, is_whole, label
+
+if TYPE_CHECKING:
+    from ..tracing.model import Argument, Target
+    from .wish import Wish
+
+
+def write(wish: Wish) -> str:
+    """Return a script."""
+    lines = ["#!/usr/bin/env bpftrace", "/*", *heading(wish, " * ", "Run it as root: bpftrace FILE, with -p PID for one"
+             " process. Ctrl-C ends it, and prints what was added up."), " */"]  # fmt: skip
+    for target in wish.targets:
+        lines += ["", f"usdt:{wish.program}:{target.provider}:{target.name}"]
+        test = _WORDS.test(wish, target)
+        side = wish.side(target)
+        if side == END:
+            test = f"@begin[tid]{f' && ({test})' if test else ''}"
+        lines += [f"/ {test} /"] if test else []
+        lines += ["{", *(f"\t{line}" for line in _action(wish, target, side)), "}"]
+    if wish.latency:
+        kept = [f"@key{place}" for place in wish.kept]
+        lines += ["", "END", "{", *(f"\tclear({name});" for name in ("@begin", *kept)), "}"]
+    return "\n".join(lines) + "\n"
+
+
+def _action(wish: Wish, target: Target, side: str) -> list[str]:
+    if side:
+        return _pair(wish, target, side)
+    keys = wish.keys(_WORDS, target)
+    if wish.of:
+        keys = keys or [_WORDS.key(target, "probe")]
+        index = argument_index(target, wish.of)
+        value = _number(target, index)
+        at = f"[{', '.join(keys)}]"
+        if wish.histogram:
+            return [f"@{_map(wish.histogram)}{at} = hist({value});"]
+        return [f"@{name}{at} = {name}({value});" for name in ("sum", "avg", "min", "max")]
+    if not wish.prints:
+        return [f"@hits[{', '.join(keys or [_WORDS.key(target, 'probe')])}] = count();"]
+    text = format_of(wish, target, _conversion, "%s")
+    values = [_WORDS.value(target, index) for index in range(len(target.arguments))]
+    return [f'printf("%d/%d {text}\\n", {", ".join(["pid", "tid", *values])});']
+
+
+def _pair(wish: Wish, target: Target, side: str) -> list[str]:
+    kept = wish.kept
+    if side == BEGIN:
+        return ["@begin[tid] = nsecs;", *(f"@key{at}[tid] = {_WORDS.key(target, wish.by[at])};" for at in kept)]
+    keys = [f"@key{at}[tid]" if at in kept else _WORDS.key(target, name) for at, name in enumerate(wish.by)]
+    at = f"[{', '.join(keys)}]" if keys else ""
+    return [
+        f"@nanoseconds{at} = hist(nsecs - @begin[tid]);",
+        "delete(@begin[tid]);",
+        *(f"delete(@key{place}[tid]);" for place in kept),
+    ]
+
+
+def _map(name: str) -> str:
+    return name if name.isidentifier() and name.isascii() else "values"
+
+
+def _expression(target: Target, index: int) -> str:
+    texts = expressions(target) if target.sites else [f"arg{index}" * (index < MOST_ARGUMENTS) for index in
+                                                      range(len(target.arguments))]  # fmt: skip
+    if not texts[index] or not is_whole(target, index):
+        raise CannotSayError(f"bpftrace can't read {label(target.arguments[index], index)} of {target.title}")
+    return texts[index]
+
+
+def _number(target: Target, index: int) -> str:
+    one, text = target.arguments[index], _expression(target, index)
+    if one.size >= 8 or one.kind == STRING:
+        return text if not one.signed else f"(int64){text}"
+    return f"({'' if one.signed else 'u'}int{8 * one.size}){text}"
+
+
+def _conversion(one: Argument) -> str:
+    return "%lld" if one.signed else "%p" if one.kind == "pointer" else "%llu"
+
+
+_WORDS = Words(
+    "bpftrace", _number, lambda target, index: f"str({_expression(target, index)})", "tid", "pid",
+    lambda text, wanted: f"{text} == {wanted}",
+    lambda text, wanted, length: f"strncmp({text}, {wanted}, {length}) == 0",
+)  # fmt: skip

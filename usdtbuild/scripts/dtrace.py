@@ -1,0 +1,83 @@
+"""Scripts for DTrace: illumos, FreeBSD, Oracle Linux."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..tracing.filters import argument_index
+from ..tracing.model import STRING
+from ..tracing.predicates import BEGIN, END
+from .wish import CannotSayError, Words, format_of, heading, is_whole, label
+
+if TYPE_CHECKING:
+    from ..tracing.model import Argument, Target
+    from .wish import Wish
+
+_MOST = 10  # arguments with a name
+
+
+def write(wish: Wish) -> str:
+    """Return a script."""
+    lines = ["#!/usr/sbin/dtrace -s", "/*", *heading(wish, " * ", "Run it as root: dtrace -s FILE. It is for all"
+             " processes that have the probes; write app$target for app* and add -p PID for one."), " */"]  # fmt: skip
+    lines += ["#pragma D option quiet"]
+    for target in wish.targets:
+        side = wish.side(target)
+        test = _WORDS.test(wish, target)
+        if side == END:
+            test = f"self->begin{f' && ({test})' if test else ''}"
+        lines += ["", f"{target.provider}*:::{target.name.replace('__', '-')}"]
+        lines += [f"/ {test} /"] if test else []
+        lines += ["{", *(f"\t{line}" for line in _action(wish, target, side)), "}"]
+    return "\n".join(lines) + "\n"
+
+
+def _action(wish: Wish, target: Target, side: str) -> list[str]:
+    if side == BEGIN:
+        return [
+            "self->begin = timestamp;",
+            *(f"self->key{at} = {_WORDS.key(target, wish.by[at])};" for at in wish.kept),
+        ]
+    if side == END:
+        kept = wish.kept
+        keys = [f"self->key{at}" if at in kept else _WORDS.key(target, name) for at, name in enumerate(wish.by)]
+        at = f"[{', '.join(keys)}]" if keys else ""
+        ends = [f"self->{name} = 0;" for name in ("begin", *(f"key{place}" for place in kept))]
+        return [f"@nanoseconds{at} = quantize(timestamp - self->begin);", *ends]
+    keys = wish.keys(_WORDS, target) or [_WORDS.key(target, "probe")]
+    at = f"[{', '.join(keys)}]"
+    if wish.of:
+        index = argument_index(target, wish.of)
+        names = {"quantize": "quantize"} if wish.histogram else {one: one for one in ("sum", "avg", "min", "max")}
+        return [f"@{name}{at} = {function}({_number(target, index)});" for name, function in names.items()]
+    if not wish.prints:
+        return [f"@hits{at} = count();"]
+    values = [_WORDS.value(target, index) for index in range(len(target.arguments))]
+    text = format_of(wish, target, _conversion, "%s")
+    return [f'printf("%d/%d {text}\\n", {", ".join(["pid", "tid", *values])});']
+
+
+def _number(target: Target, index: int) -> str:
+    one = target.arguments[index]
+    if index >= _MOST or not is_whole(target, index):
+        raise CannotSayError(f"DTrace can't read {label(one, index)} of {target.title}")
+    if one.kind == STRING or one.size >= 8:
+        return f"(int64_t)arg{index}" if one.signed else f"(uint64_t)arg{index}"
+    return f"({'' if one.signed else 'u'}int{8 * one.size}_t)arg{index}"
+
+
+def _text(target: Target, index: int) -> str:
+    if index >= _MOST:
+        raise CannotSayError(f"DTrace can't read {label(target.arguments[index], index)} of {target.title}")
+    return f"copyinstr(arg{index})"
+
+
+def _conversion(one: Argument) -> str:
+    return "%d" if one.signed else "0x%x" if one.kind == "pointer" else "%u"
+
+
+_WORDS = Words(
+    "DTrace", _number, _text, "tid", "pid",
+    lambda text, wanted: f"{text} == {wanted}",
+    lambda text, wanted, length: f"index({text}, {wanted}) == 0",
+)  # fmt: skip
