@@ -107,7 +107,9 @@ def test_a_program_that_starts_others_all_the_time(tmp_path: Path, run: Any, usd
             process.stdout.readline()
             hits = 0
             for _ in range(12):
-                done = usdtbuild("trace", "-p", str(process.pid), "--count", "--duration=0.2", timeout=60)
+                done = usdtbuild(
+                    "trace", "-P", "changing:*", "-p", process.pid, "--count", "--duration=0.2", timeout=60
+                )
                 assert "watched by" not in done.stderr
                 assert "not traced" not in done.stderr
                 hits += int(done.stdout.split()[0])

@@ -239,7 +239,9 @@ def test_all_killed_at_any_moment_while_libraries_come_and_go(reloading: Path, u
                 tracer.stderr.readline()
             end_all(tracer)
         usdtbuild("trace", "--count", "-F", "*root", "--duration", "0.2", "-p", pid, code=None)
-        assert memory.read(linker.start, linker.end - linker.start) == before
+        changed = set(zip(before, memory.read(linker.start, linker.end - linker.start)))
+        # A newer linker has probes, NOPs, where another test's bpftrace may have come or gone.
+        assert {one for one in changed if one[0] != one[1]} <= {(0x90, 0xCC), (0xCC, 0x90)}
         memory.close()
         output, _ = process.communicate("\n", timeout=60)
     assert (process.returncode, output) == (0, "wrong=0 handled=0\n")

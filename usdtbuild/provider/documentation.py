@@ -110,7 +110,8 @@ def _conversion(argument: Argument, place: str) -> tuple[str, str]:
 
 def _perf(provider: Provider, probe: Probe) -> str:
     event = f"sdt_{provider.name}:{probe.sdt_name}"
-    return f"perf buildid-cache --add PROGRAM && perf probe {event} && perf record -e {event} -a"
+    made = event.replace("__", "_*")  # newer versions name the event with one
+    return f"perf buildid-cache --add PROGRAM && perf probe {event} && perf record -e {made} -a"
 
 
 def _paragraph(text: str) -> str:
