@@ -73,9 +73,9 @@ class _Launcher(click.Command):
 def command() -> None:
     """Run a compiler, and instrument the objects that it writes.
 
-    COMPILER ARGS is a whole command line of GCC, Clang or a compiler with their options, ccache and the like before
-    it included. Everything about it stays as it is: messages, exit code, names of all files. With -c each object is
-    complete when the command ends; without, objects are completed on their way to the linker.
+    COMPILER ARGS is a whole command line: GCC, Clang or a compiler that takes their options, also behind ccache and
+    the like. Messages, exit code and the names of all files stay as they are. With -c, each object is complete when
+    the command ends; without -c, objects are completed before they are linked.
 
     \b
       usdtbuild cc -- gcc -O2 -c main.c -o main.o

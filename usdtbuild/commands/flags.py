@@ -25,7 +25,9 @@ from .say import echo
     help="The option for patchable function entries; without N,M the smallest that is safe on the machine.",
 )
 @click.option("--compiler", metavar="CC", help="The compiler, with a launcher if there is one.  [default: $CC, or cc]")
-@click.option("--language", type=click.Choice(["c", "c++"]), help="What it compiles; else as its name says.")
+@click.option(
+    "--language", type=click.Choice(["c", "c++"]), help="The language; by default what the compiler's name says."
+)
 @click.option("--patchable-table", type=click.Choice(TABLES), help="The table that they will have: see usdtbuild cc.")
 @click.option("--emulator", default="", metavar="CMD", help="What runs programs of the compiler's machine here.")
 @click.option("--no-probe", is_flag=True, help="Don't compile and run a probe; a wrong compiler goes unnoticed.")
@@ -45,7 +47,7 @@ def command(
 
     OPTIONs are those the project compiles with; give them, because some decide about the machine, and some can't go
     together with patchable entries. A probe is compiled, checked and run: a compiler that miscompiles the option is
-    refused (exit code 1). What is worth knowing goes to stderr.
+    refused (exit code 1). Warnings and notes go to stderr.
     """
     from ..compilers.flags import choose, parse_pair
 

@@ -125,7 +125,7 @@ class Ordered(click.Command):
 @click.option("--lossless", is_flag=False, flag_value="5s", metavar="[TIME]", callback=checked.seconds,
               help="Let the program wait until hits are read, for so long (5s) if nothing is.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="End after so many hits.")
-@click.option("--engine", type=click.Choice(ENGINES), default=AUTO, help="How hits are seen.  [default: auto]")
+@click.option("--engine", type=click.Choice(ENGINES), default=AUTO, help="What sees the hits.  [default: auto]")
 @click.option("--remote", default="", metavar="HOST:PORT", callback=checked.address,
               help="A program that a gdb stub holds (gdbserver, qemu -g PORT).")  # fmt: skip
 @click.option("--emulator", default="", metavar="COMMAND", callback=checked.text,

@@ -141,7 +141,7 @@ NAMES = {
     "no-section-headers": "no section headers",
     "no-site": "declared, and not called",
     "not-processed": "probe calls that never became sites",
-    "note-section": "the section of the records isn't as readers want it",
+    "note-section": "the section of the records isn't as readers expect it",
     "notes-damaged": "records that can't be read",
     "notes-missing": "traces of probes, and no records",
     "notes-stripped": "records that were stripped away",

@@ -156,7 +156,7 @@ def _providers(dof: Dof, platform: str) -> Iterator[DofFinding]:
         if size > 63:
             yield _reject(f"provider name of {size} bytes")
         elif not provider.name or provider.name == "pid" or size > layout.MAX_PROVIDER:
-            yield DofFinding(IGNORED, f"no provider comes of the name {provider.name!r}")
+            yield DofFinding(IGNORED, f"no provider is made for the name {provider.name!r}")
         seen: set[tuple[str, str]] = set()
         for probe in provider.probes:
             where = f"{provider.name}:{probe.name} in {probe.function[:40]}"

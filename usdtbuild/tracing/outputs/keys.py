@@ -112,7 +112,7 @@ def find_argument(option: str, name: str, targets: Sequence[Target]) -> dict[int
     found = {number: index for number, index in found.items() if index >= 0}
     if targets and not found:
         has = max(targets, key=lambda target: len(target.arguments))
-        others = f", and of {len(targets) - 1} others none has it either" if len(targets) > 1 else ""
+        others = f", and none of the other {len(targets) - 1} has it" if len(targets) > 1 else ""
         raise UsageError(f"{option}: {title(has)} has no argument {name}; {said_arguments(has)}{others}")
     return found
 
