@@ -184,6 +184,8 @@ def test_by_shows_strings_harmlessly() -> None:
         (Latency, ("request-start", "reply"), "no probe reply is traced; there are server:mark"),
         (Latency, ("request-*", "request-done"), "server:request__done is meant by both"),
         (Latency, ("request-start", "request-done", "path"), "--key: server:request__done has no argument path"),
+        (Latency, ("request-start", "mark", "arg1"), "--key: arg1 of server:mark is a floating-point number"),
+        (Latency, ("request-start", "request-done", "arg1"), "arg1 is a string of server:request__start, and a"),
     ],
 )
 def test_what_there_is_not(make: Any, words: tuple[str, ...], said: str) -> None:

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING
 from ...errors import UsageError
 from ..filters import argument_index, own_of, said_arguments
 from ..measures import ALL, Cell, Measure, bounds
-from ..model import CALL, ENTER, MISSING
+from ..model import CALL, ENTER, FLOAT, MISSING, STRING
 from ..selection import is_meant
 from ..stops import said_of
 from . import EVENTS, KEYS, Table
@@ -119,6 +119,8 @@ class Latency(Table):
         if both and not known:
             raise UsageError(f"--latency: {title(targets[min(both)])} is meant by both names")
         sides = [targets[number] for number in (*self._begins, *self._ends)]
+        if self._key and not known:
+            self._check_key(targets)
         if self._by and sides:
             self._keys.find(targets, sides, strict=not known)
         if self._where is not None and sides:
@@ -139,6 +141,17 @@ class Latency(Table):
             if places[target.number] < 0 and not known:
                 raise UsageError(f"--key: {title(target)} has no argument {self._key}; {said_arguments(target)}")
         return {number: place for number, place in places.items() if place >= 0}
+
+    def _check_key(self, targets: Sequence[Target]) -> None:
+        """Raise UsageError for keys that no two hits have in common."""
+        places = {**self._begins, **self._ends}
+        kinds = {targets[number].arguments[place].kind: title(targets[number]) for number, place in places.items()}
+        if FLOAT in kinds:
+            name = f"{self._key} of {kinds[FLOAT]}"
+            raise UsageError(f"--key: {name} is a floating-point number, of which no two are alike")
+        others = [who for kind, who in kinds.items() if kind != STRING]
+        if STRING in kinds and others:
+            raise UsageError(f"--key: {self._key} is a string of {kinds[STRING]}, and a number of {others[0]}")
 
     def events(self, events: Sequence[Event]) -> None:
         """Pair them."""
