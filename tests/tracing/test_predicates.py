@@ -822,7 +822,8 @@ def test_every_engine_adds_up(engine: str, scene: Any, run: Any) -> None:
     done = run(*words, "--sum", "h", "--by", "g", "--histogram", "a", "--", scene("pie"), 40, 2)
     assert columns(done.stdout) == {"-7": (80, 2 * sum(range(40)) << 33, 0, 39 << 33)}
     assert "    80  19.5    0   18   33   37   39  -7\n" in done.stdout
-    done = run(*words, "--histogram", "a", "--", scene("pie"), 40, 2)
+    done = run(*words, "-v", "--histogram", "a", "--", scene("pie"), 40, 2)
+    assert ("evaluated after the hit: the engine trap records hits" in done.stderr) == (engine == "trap")
     assert "p50 18  p90 33  p99 37  max 39\n" in done.stdout
     assert re.search(r"^ +\[8, 16\) +16  #", done.stdout, re.MULTILINE)
     done = run(*words, "--by", "process", "--", scene("pie"), 40, 2)

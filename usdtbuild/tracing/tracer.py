@@ -293,6 +293,8 @@ def choose(
             if give_up is not None and not engine.worker and (wish.as_user or wish.remote):
                 give_up()
             tracer = made(jobs[name]._replace(engine=name), tell)
+            if jobs[name].evaluates != wish.evaluates:
+                tracer.notes.append(f"arguments are evaluated after the hit: the engine {name} records hits")
             if give_up is not None and engine.worker:
                 tracer.start_worker()
                 give_up()
