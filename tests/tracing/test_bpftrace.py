@@ -130,7 +130,7 @@ def _kernel(plans: Sequence[Plan], name: str, odd: Path, folder: Path) -> list[d
         if line.startswith('{"type": "map"'):
             for key, values in json.loads(line)["data"].items():
                 letter, number = key.split("_")
-                found[int(number)][letter + "0" * (letter != "@c")] = values
+                found[int(number)][letter + "0" * (letter != "@c")] = {one: int(value) for one, value in values.items()}
     return found
 
 

@@ -110,6 +110,30 @@ def watch(pid: int, *options: str) -> subprocess.Popen[str]:
     return tracer
 
 
+CLOSE = r"""
+#define SITE(name) "990: nop\n.pushsection .note.stapsdt,\"?\",\"note\"\n.balign 4\n.4byte 992f-991f, 994f-993f, 3\n" \
+    "991: .asciz \"stapsdt\"\n992: .balign 4\n993: .8byte 990b, 0, 0\n.asciz \"own\", \"" name "\", \"\"\n" \
+    "994: .balign 4\n.popsection\n"
+int main(void)
+{
+    __asm__ volatile(SITE("one") SITE("two") SITE("three") SITE("four") SITE("five") ".skip 8, 0x90");
+    return 0;
+}
+"""
+
+
+def test_probes_that_cost_a_breakpoint_are_named(run: Any, traced: Any, tmp_path: Path) -> None:
+    """Behind a NOP of one byte no jump has room if the next site is there."""
+    tmp_path.chmod(0o755)
+    (tmp_path / "own.c").write_text(CLOSE)
+    run("gcc", "own.c", "-o", "own", cwd=tmp_path)
+    shown = traced("--count", "-P", "own:*", "--", tmp_path / "own").errors
+    assert re.search(
+        r"[0-9] places are watched by a breakpoint \(own:\w+, own:\w+, own:\w+ and [12] more\): ", shown
+    ), shown
+    assert "; -x leaves them out)" in shown
+
+
 @pytest.mark.parametrize(
     ("options", "most"),
     [

@@ -7,11 +7,12 @@ becomes of processes and their threads, is the matter of `processes`.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from ..apart import apart
 from ..errors import InputError
+from ..text import one_line
 from . import hosts, job, ptrace
 from .errors import LateError, ProgramGoneError, RoomTakenError, TracerError
 from .filters import FilterError
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 HOOK = -1  # the target number of what is set in the dynamic linker
 _NOT_KEPT = "--filter can't be answered where it is hit, and --last keeps nothing else"
-_FEW = 3  # reasons that are told
+_FEW = 3  # reasons that are told, and targets of each
 _TRIES = 4  # to patch a process that maps memory meanwhile; it stands from the beginning for the last of them
 
 
@@ -167,7 +168,8 @@ class Arming:
         self._engines: list[patch.PatchEngine] = []
         self._told: set[Refusal] = set()
         self._used: set[str] = set()
-        self._fallen_back: Counter[str] = Counter()  # why breakpoints are used where jumps were wanted -> sites
+        # Why breakpoints are used where jumps were wanted -> sites by their targets.
+        self._fallen_back = defaultdict[str, Counter[str]](Counter)
         self._begun = False
         self._places = 0  # that are armed now
         self.kernel: Kernel | None = None  # bpftrace, which takes all or nothing
@@ -200,11 +202,8 @@ class Arming:
 
     def fallen_back(self) -> list[str]:
         """Return what to tell about sites that are watched by breakpoints because no jump was possible."""
-        cost = "a breakpoint costs some 20 microseconds a hit, a jump some nanoseconds"
-        return [
-            f"{'1 place is' if count == 1 else f'{count} places are'} watched by a breakpoint: {reason} ({cost})"
-            for reason, count in self._fallen_back.most_common(_FEW)
-        ]
+        by_places = sorted(self._fallen_back.items(), key=lambda one: -one[1].total())
+        return [_fallen_back(reason, targets) for reason, targets in by_places[:_FEW]]
 
     def begin(self, main: int) -> None:
         """Say, the first time, that what is to be traced is armed."""
@@ -376,7 +375,8 @@ class Arming:
             left = self._trap(process, plan, left, reasons)
             if Ability.JUMPS in self._can:
                 armed = {site.address for _, site in wanted} - {site.address for _, site in left}
-                self._fallen_back.update(reasons[address].reason for address in armed & set(reasons))
+                for address in armed & set(reasons):
+                    self._fallen_back[reasons[address].reason][reasons[address].what] += 1
         self.tell_refusals([_of(target, reasons[s.address]) for target, s in left if s.address in reasons])
 
     def _watch(self, process: Process, plan: Plan) -> None:
@@ -466,6 +466,15 @@ def _notes(made: patch.PatchEngine) -> Iterator[job.Noted]:
     if made.is_short:
         what = f"there is little memory to spare, so buffers begin with {made.first >> 10} KB instead of"
         yield job.Noted(f"{what} {FIRST >> 20} MB", always=True)
+
+
+def _fallen_back(reason: str, targets: Counter[str]) -> str:
+    """Return what to tell about breakpoints instead of jumps at places of targets."""
+    number, names = targets.total(), sorted(map(one_line, targets))
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    cost = "a breakpoint costs some 20 microseconds a hit, a jump some nanoseconds"
+    return (f"{'1 place is' if number == 1 else f'{number} places are'} watched by a breakpoint"
+            f" ({', '.join(names[:_FEW])}{more}): {reason} ({cost}; -x leaves them out)")  # fmt: skip
 
 
 def _check(plan: Plan, target: Target) -> None:

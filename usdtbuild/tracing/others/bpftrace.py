@@ -154,7 +154,8 @@ class Watcher:
             elif word == "e":
                 self.maps, self._coming, self.counted = self._coming, {}, self._counted_at
         elif kind == "map":
-            self._coming.update(data)
+            for name, values in data.items():  # large numbers are texts for bpftrace 0.27
+                self._coming[name] = {keys: int(value) for keys, value in values.items()}
         elif kind == "lost_events":
             self.dropped += int(data["events"])
 
