@@ -14,6 +14,7 @@ bpftrace and perf need root.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -197,10 +198,14 @@ BPFTRACE = {"by 100 keys": "@[arg0] = count();", "sum by 100 keys": "@[arg0] = s
 TEXTS = {"filter by a string": ["--count", "--filter", 'what == "a text of some length"'],
          "by a string": ["--by", "what"]}  # fmt: skip
 # From six to text; here a hit of one alone has no meaning.
+# What the engine bpftrace makes of such options.
+OURS = {"filter rejects": ["--count", "--filter", "a < -1"], "sum by 100 keys": ["--sum", "b", "--by", "a"],
+        "histogram": ["--histogram", "b"]}  # fmt: skip
 PAIRS = {"pairs": [], "pairs by 100 keys": ["--by", "a"]}
 BPFTRACE_PAIRS = """
 usdt:./bench:bench:six { @begun[tid] = nsecs; }
 usdt:./bench:bench:text /@begun[tid]/ { @ = hist(nsecs - @begun[tid]); delete(@begun[tid]); }"""
+MANY = 100_000_000
 SCRIPT = "usdt:./bench:bench:six {{ {six} }} usdt:./bench:bench:text {{ {text} }}"
 
 
@@ -256,6 +261,11 @@ def variants(folder: Path, hits: int) -> dict[str, Callable[[], str]]:
         script = "usdt:./bench:bench:text { @[str(arg0)] = count(); }"
         found["bpftrace, by a string"] = words("bpftrace", "-e", script, "-c", f"./bench {hits}")
         found["bpftrace, pairs"] = words("bpftrace", "-e", BPFTRACE_PAIRS, "-c", f"./bench {hits}")
+        ours = [*trace, "--engine", "bpftrace"]
+        for name, options in OURS.items():
+            found[f"engine bpftrace, {name}"] = words(*ours, "-x", "*:text", *options, "--", "./bench", str(hits))
+        pairs = words(*ours, "--latency", "six", "text", "--", "./bench", str(hits))
+        found["engine bpftrace, pairs"] = pairs
     if have("perf") and not os.geteuid():
         found["perf stat"] = lambda: under_perf(folder, hits)
     if have("gdb"):
@@ -336,7 +346,7 @@ def kept(folder: Path, load: int) -> None:
             row = [f"{rate:,}" if rate else "as fast as it can"]
             for threads in (1, 4):
                 hits = 2 * rate or 4_000_000
-                words = f"{USDTBUILD} trace -P 'bench:*' --by a --top 1 -- ./paced {threads} {rate} {hits} 2>&1"
+                words = f"{USDTBUILD} trace -P 'bench:*' -o /dev/null -- ./paced {threads} {rate} {hits} 2>&1"
                 lost = re.findall(r"([0-9]+) of ([0-9]+) hits were lost", run(["sh", "-c", words], folder))
                 row.append(f"{100 - 100 * int(lost[0][0]) / hits:.2f} %" if lost else "all")
             rows.append(row)
@@ -345,6 +355,22 @@ def kept(folder: Path, load: int) -> None:
             one.kill()
             one.wait()
     report(f"records kept, {load} others busy", ("hits a second", "one thread", "four threads"), rows)
+
+
+def lost(folder: Path) -> None:
+    """Measure how many hits are lost of 100 million, as fast as a program can, where they are only added up."""
+    wanted = {f"filter {name}": ["--count", "--filter", FILTERS[name]] for name in ("rejects", "passes")}
+    wanted |= {"sum by thread": ["--sum", "b", "--by", "thread"], "histogram": ["--histogram", "a"]}
+    rows = []
+    for name, options in wanted.items():
+        row = [name]
+        for threads in (1, 8):
+            words = [USDTBUILD, "trace", "-P", "bench:*", "--json", *options, "--", "./paced", str(threads), "0"]
+            said = json.loads(run([*words, str(MANY)], folder).splitlines()[-1])
+            expected = 0 if name.endswith("rejects") else MANY
+            row.append(f"{expected - said['counts'].get('bench:six', 0) + said['lost']:,}")
+        rows.append(row)
+    report(f"hits lost of {MANY:,}", ("patch", "one thread", "eight threads"), rows)
 
 
 def peers_keep(folder: Path) -> None:
@@ -506,6 +532,7 @@ def main() -> None:
         hits(folder)
         for load in (0, 2 * (os.cpu_count() or 1)):
             kept(folder, load)
+        lost(folder)
         peers_keep(folder)
         functions(folder)
         standing(folder)

@@ -9,7 +9,7 @@ import math
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..errors import InputError
 from .say import echo, remark
@@ -33,12 +33,17 @@ def code_of(stopped: list[int], ended: int | None) -> int:
     return 0 if ended is None else ended if ended >= 0 else 128 - ended
 
 
-def end(code: int) -> None:
-    """End with an exit code, or, where it is negative, as that signal would have ended us: all is written."""
+def end(code: int) -> NoReturn:
+    """End with an exit code, or, where it is negative, as that signal would have ended us: all is written.
+
+    Python isn't taken apart, which would take longer than letting go of a program.
+    """
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
-    sys.exit(code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def tracer_for(job: Job) -> Tracer:

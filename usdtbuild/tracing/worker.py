@@ -282,8 +282,8 @@ class Worker:
             self.outbox.send()
             self.stopping |= self.outbox.closed
             if not busy:
-                until = min(self._next_tick, self._deadline)
-                signal.sigtimedwait({signal.SIGCHLD}, max(0.0, until - time.monotonic()))
+                _wait(self.link, min(self._next_tick, self._deadline) - time.monotonic())
+                self._listen()
         self._listen()  # to what the front said before it went
 
     def hold(self) -> None:
@@ -350,6 +350,19 @@ class Worker:
         """Handle one stop, and what else happened meanwhile."""
         self.processes.handle(stop)
         self.processes.settle()
+
+
+def _wait(link: Connection, seconds: float) -> None:
+    """Wait until a child has stopped, or, if that may take long, the front says something (`Worker.watch_front`)."""
+    if seconds <= _LONGEST_TICK:
+        signal.sigtimedwait({signal.SIGCHLD}, max(0.0, seconds))
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
+    try:
+        if not link.poll():
+            signal.sigtimedwait({signal.SIGCHLD, signal.SIGIO}, seconds)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO})
 
 
 def _can_be(tables: Tables, processes: Processes, since: int) -> bool:
