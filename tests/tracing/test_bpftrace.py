@@ -229,15 +229,25 @@ def _same(text: str) -> str:
     return re.sub(r"\b[0-9.]+ [mnu]?s\b|, [0-9]{2,7}$", "", text, flags=re.MULTILINE)
 
 
+def _shown(run: Any, odd: Path, engine: str, options: str) -> str:
+    words = [one.strip("'") for one in re.findall(r"'[^']*'|\S+", options)]
+    return _same(run(*TRACE, "--engine", engine, *words, "--", odd, 2, 9).stdout)
+
+
+@pytest.fixture(scope="module")
+def expected(odd: Path, run: Any) -> dict[str, str]:
+    """What the engine patch shows with each of the options."""
+    return {name: _shown(run, odd, "patch", options) for name, options in OPTIONS.items()}
+
+
 @pytest.mark.live
 @pytest.mark.parametrize("engine", ["bpftrace", "trap", "gdb"])
-def test_tables_are_those_of_other_engines(engine: str, odd: Path, run: Any, request: pytest.FixtureRequest) -> None:
+def test_tables_are_those_of_other_engines(
+    engine: str, odd: Path, expected: dict[str, str], run: Any, request: pytest.FixtureRequest
+) -> None:
     request.getfixturevalue({"bpftrace": "bpftrace", "gdb": "gdb", "trap": "tmp_path"}[engine])
-    for name, options in OPTIONS.items():
-        words = [one.strip("'") for one in re.findall(r"'[^']*'|\S+", options)]
-        shown = [_same(run(*TRACE, "--engine", one, *words, "--", odd, 2, 9).stdout) for one in ("patch", engine)]
-        assert shown[0] == shown[1], name
-        assert len(shown[0].splitlines()) > 1
+    assert {name: _shown(run, odd, engine, options) for name, options in OPTIONS.items()} == expected
+    assert all(len(shown.splitlines()) > 1 for shown in expected.values())
 
 
 @pytest.mark.live

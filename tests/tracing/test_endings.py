@@ -274,6 +274,36 @@ def test_the_worker_hears_that_the_front_is_gone_while_it_looks_things_up(scene:
     assert (done.stdout, done.stderr, output) == ("over\n", "", "wrong=0 guarded=0\n")
 
 
+# A worker that may wait for ever, and what its front, another process, says after a while.
+WAITING = """
+import os, signal, sys, time
+from multiprocessing import Pipe
+from usdtbuild.tracing import job, worker
+from usdtbuild.tracing.selection import Wanted
+
+ours, theirs = Pipe()
+if not os.fork():
+    theirs.close()
+    ours.send(job.Job(Wanted()))
+    time.sleep(0.2)
+    ours.send_bytes(job.STOP)
+    os._exit(0)
+ours.close()
+one = worker.Worker(theirs, theirs.recv()._replace(spool=os.open("/dev/null", os.O_WRONLY)), set())
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+one.watch_front()
+while not one.stopping:
+    worker._wait(theirs, 1e6)
+    one._listen()
+print("heard")
+"""
+
+
+def test_a_worker_that_waits_hears_its_front_at_once() -> None:
+    done = subprocess.run([sys.executable, "-c", WAITING], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("heard\n", "")
+
+
 # A worker that takes so many seconds for each call of a function, and what it says at the end.
 SLOW = """
 import os, sys, time
