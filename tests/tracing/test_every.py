@@ -260,7 +260,7 @@ def test_what_a_program_writes_over_its_tables_is_only_its_own_lie(every: Callab
         ("--every|1ms", "10ms is the shortest interval"),
         ("--every|0", "not in the range"),
         ("--every|1x", "is no time"),
-        ("--every|1s|-o|x.html", "--every and --json are about tables"),
+        ("--every|1s|-o|x.html", "--every, --json and --prometheus are about tables"),
         ("--every|1s|--report|-F|main", "don't go with --every"),
     ],
 )
