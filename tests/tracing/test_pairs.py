@@ -233,10 +233,11 @@ def test_more_threads_than_there_is_room_for_come_and_go(latency: Any) -> None:
 
 
 def test_what_a_program_writes_over_its_pairs_does_no_harm_to_itself_or_the_tracer(latency: Any) -> None:
-    done = latency("--by|kind", 100, 1, "overwrite")
-    assert re.search("^overwritten [1-9]", done.stdout, re.MULTILINE)
-    assert "start to done: " in done.stdout
-    assert "Traceback" not in done.stderr
+    for keys in ("kind", "kind,thread"):
+        done = latency(f"--by|{keys}", 100, 1, "overwrite")
+        assert re.search("^overwritten [1-9]", done.stdout, re.MULTILINE)
+        assert "start to done: " in done.stdout
+        assert "Traceback" not in done.stderr
 
 
 LOADING = r"""

@@ -263,6 +263,39 @@ def test_times_by_text_are_those_of_all_pairs(build: Any, run: Any, unprivileged
     assert "after the hit" not in done.stderr
 
 
+LATE = r"""
+#include "keys.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#define ROOM __asm__ volatile("nop; nop; nop; nop")
+static void __attribute__((noipa)) BEGIN(char *name, int number) { KEYS_BEGIN(name, number); ROOM; }
+void __attribute__((noipa)) END(int status) { KEYS_END(status); ROOM; }
+int main(int argc, char **argv) {
+    void *library = argc > 1 ? dlopen(argv[1], RTLD_NOW) : 0;
+    void (*end)(int) = (void (*)(int))dlsym(library, "END");
+    char name[32];
+    fork();
+    for (int i = 0; i < 30000; i++) { snprintf(name, sizeof name, "/page/%d", i % 3); BEGIN(name, i); end(0); }
+    while (wait(0) > 0) {}
+    return 0;
+}
+"""
+
+
+def test_an_end_in_a_library_that_is_opened_later_finds_the_text_of_its_begin(
+    build: Any, run: Any, unprivileged: list[str], tmp_path: Path
+) -> None:
+    program = build(BUSY_PROVIDER, LATE)
+    run("gcc", "-shared", "-fPIC", "-O2", "program.c", "-o", "library.so", cwd=tmp_path)
+    words = *unprivileged, *TRACE, "-v", "--json", "--latency", "keys:begin", "keys:end", "--by", "name"
+    done = run(*words, "--", program, tmp_path / "library.so")
+    rows = json.loads(done.stdout)["rows"]
+    assert {row["key"]: row["pairs"] for row in rows} == {f'"/page/{number}"': 20_000 for number in range(3)}
+    assert "after the hit" not in done.stderr
+
+
 GONE = r"""
 #include "keys.h"
 #include <dlfcn.h>
