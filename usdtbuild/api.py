@@ -358,7 +358,8 @@ def trace(
     heading = _heading(pid, argv, remote, words)
     if not duration > 0 or (limit is not None and limit < 1):
         raise UsageError("--duration and --limit must be more than 0")
-    sieve = None if where is None else Sieve(Filter(where, string_size))
+    is_open = not (probes or functions or calls)
+    sieve = None if where is None else Sieve(Filter(where, string_size), is_open=is_open)
     if returns and not functions and not calls:
         raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
     declared = tuple(provider for path in providers for provider in parse_file(os.fspath(path)))

@@ -183,6 +183,18 @@ def test_a_sieve_counts_what_passes_and_refuses_later_targets_that_lack_the_argu
         Sieve(Filter("length > 4")).start([TARGET, other])
 
 
+def test_where_nothing_is_named_libraries_probes_may_lack_what_the_filter_asks_for() -> None:
+    library = Target(1, PROBE, "libc", "setjmp", MODULE._replace(path="/lib/libc.so.6"), (), ())
+    sieve = Sieve(Filter("length > 4"), is_open=True)
+    sieve.start([library, TARGET])
+    assert sieve.refused == []
+    assert sieve.take([Event(1, 1, 1, 0, ())]) == []
+    with pytest.raises(FilterError, match="libc:setjmp has no argument length"):
+        Sieve(Filter("length > 4"), is_open=True).start([library])
+    with pytest.raises(FilterError, match="libc:setjmp has no argument length"):
+        Sieve(Filter("length > 4")).start([library, TARGET])
+
+
 OPERANDS = st.sampled_from(["arg0", "arg4", "-3", "0", "5000", "0x10"])
 COMPARISONS = st.tuples(
     st.sampled_from(["arg0", "length", "arg4"]), st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), OPERANDS

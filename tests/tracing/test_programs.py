@@ -272,6 +272,37 @@ def test_probes_that_nobody_asked_for(run: Any, need: Any, usdtbuild: Any, tmp_p
     assert re.search(rf"^\(and {left} probes? of libraries without a hit\)$", shown, re.MULTILINE)
 
 
+OWN_AND_OTHERS = """
+#include <stdexcept>
+#include "app.h"
+int main()
+{
+	for (int i = 0; i < 5; i++) {
+		APP_GO(i);
+		try { if (i > 2) throw std::runtime_error("odd"); } catch (const std::exception &) { }
+	}
+}
+"""
+
+
+def test_a_filter_is_for_the_programs_own_probes_where_none_are_named(
+    run: Any, need: Any, usdtbuild: Any, tmp_path: Path
+) -> None:
+    """The C++ library has probes, too, of which none has such an argument; who names them hears of that."""
+    (tmp_path / "app.d").write_text("provider app { probe go(int id); };")
+    (tmp_path / "app.cc").write_text(OWN_AND_OTHERS)
+    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    run(need("g++"), "-O2", "app.cc", "-o", "app", cwd=tmp_path)
+    trace = ["trace", "--filter"]
+    hits = usdtbuild(*trace, "id > 1", "--", "./app", cwd=tmp_path).stdout
+    assert re.findall(r"(\w+:\w+) id=(\d)", hits) == [("app:go", "2"), ("app:go", "3"), ("app:go", "4")]
+    assert "3  app:go" in usdtbuild(*trace, "id > 1", "--count", "--", "./app", cwd=tmp_path).stdout
+    said = usdtbuild(*trace, "idd > 1", "--", "./app", cwd=tmp_path, code=2).stderr
+    assert "--filter: app:go has no argument idd; it has id" in said
+    said = usdtbuild(*trace, "id > 1", "-P", "*", "--", "./app", cwd=tmp_path, code=None).stderr
+    assert not said or re.search(r"--filter: lib\w+:\w+ has no argument id", said)  # some libraries have no probes
+
+
 def test_a_program_without_anything_that_may_be_traced(usdtbuild: Any) -> None:
     said = usdtbuild("trace", "-x", "*", "--", sys.executable, "-V").stderr
     assert "warning: the program has no probes that -x and --module leave; usdtbuild list FILE would show" in said

@@ -6,6 +6,7 @@ Times are nanoseconds of CLOCK_MONOTONIC; addresses are those of the traced proc
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ..record import NamedTuple
@@ -137,6 +138,11 @@ class Module(NamedTuple):
     load_bias: int
     opens: str
     machine: int
+
+    @property
+    def is_library(self) -> bool:
+        """Whether it is called as shared libraries are."""
+        return bool(re.search(r"\.so(\.[^/]*)?$", self.path))
 
 
 class Target(NamedTuple):

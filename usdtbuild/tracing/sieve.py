@@ -31,10 +31,13 @@ class _Waiting(NamedTuple):
 
 
 class Sieve:
-    """Lets the hits through that pass a filter, and counts them. `refused` are targets that the filter can't be for."""
+    """Lets the hits through that pass a filter, and counts them. `refused` are targets that the filter can't be for.
 
-    def __init__(self, wanted: Filter) -> None:
-        self.filter = wanted
+    Where nobody has said what to trace (`is_open`), libraries' probes may lack what it asks for: none of them passes.
+    """
+
+    def __init__(self, wanted: Filter, *, is_open: bool = False) -> None:
+        self.filter, self._is_open = wanted, is_open
         self._tests: list[Test] = []
         self._passed: list[int] = []
         self._call_of: dict[int, int] = {}  # number of a return's target -> that of its call's
@@ -46,7 +49,7 @@ class Sieve:
     def start(self, targets: Sequence[Target]) -> None:
         """Compile the filter for targets that are new. Raises FilterError at first; later, what it can't be for is
         refused."""
-        first = not self._tests
+        first, strangers = not self._tests, list[FilterError]()
         returns = {(one.kind, *_place(one)): one for one in targets if one.kind in _RETURN_OF.values()}
         for target in targets[len(self._tests) :]:
             test: Test = _none
@@ -55,14 +58,19 @@ class Sieve:
                 try:
                     test = self._compile(target, back)
                 except FilterError as error:
-                    if first:
+                    if self._is_open and target.module.is_library:
+                        strangers.append(error)
+                    elif first:
                         raise
-                    self.refused.append(Refusal(target.title, error.what))
+                    else:
+                        self.refused.append(Refusal(target.title, error.what))
                 if back is not None:
                     self._call_of[back.number] = target.number
                     self._calls.add(target.number)
             self._tests.append(test)
             self._passed.append(0)
+        if first and len(strangers) == len(targets) > 0:
+            raise strangers[0]
 
     def _compile(self, target: Target, back: Target | None) -> Test:
         try:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import shutil
 import time
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 LIBRARIES, ALL = "libraries", "all"
 _MOST_ZEROS = 20  # so many targets without a hit are told one by one
 _EVERY = 0.5  # seconds between two tables
-_LIBRARY = re.compile(r"\.so(\.[^/]*)?$")
 _UP, _CLEAR = "\x1b[{}A", "\x1b[J"  # ECMA-48: CUU, ED
 
 
@@ -100,7 +98,7 @@ class Count(Table):
         several = len({row.target.module.path for row in rows}) > 1
         left: dict[str, int] = {}
         if self._folded == LIBRARIES:
-            rows = _leave(rows, lambda row: row.is_zero and bool(_LIBRARY.search(row.target.module.path)), left,
+            rows = _leave(rows, lambda row: row.is_zero and row.target.module.is_library, left,
                           "{} probe{} of libraries without a hit")  # fmt: skip
         if sum(row.is_zero for row in rows) > (1 if self._folded == ALL else _MOST_ZEROS):
             rows = _leave(rows, lambda row: row.is_zero, left, "{} more without a hit")
