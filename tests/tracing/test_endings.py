@@ -161,7 +161,8 @@ def test_a_program_has_the_signals_that_its_user_gave_it(engine: str, ignored: t
             signal.signal(number, signal.SIG_IGN)
 
     show = ["grep", "-E", "^Sig(Blk|Ign|Cgt):", "/proc/self/status"]
-    words = [sys.executable, "-m", "usdtbuild", "trace", "--engine", engine, "--count", "--"]
+    # Newer C libraries have probes, whose counts would be printed.
+    words = [sys.executable, "-m", "usdtbuild", "trace", "--engine", engine, "--count", "-x", "*", "--"]
     alone, traced = (
         subprocess.run([*before, *show], capture_output=True, text=True, preexec_fn=ignore, check=True).stdout
         for before in ((), words)

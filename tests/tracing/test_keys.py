@@ -56,7 +56,7 @@ def test_distributions_by_key_are_one_table(every: Callable[..., Any]) -> None: 
 @pytest.mark.parametrize("engine", ["auto", "trap"])
 def test_the_probe_is_a_key_of_one_table(engine: str, every: Callable[..., Any]) -> None:  # noqa: F811
     rounds = 100_000 if engine == "auto" else 200
-    done = every(f"--by|probe|--engine|{engine}", 1, rounds)
+    done = every(f"-P|every:*|--by|probe|--engine|{engine}", 1, rounds)
     probes = {f"every:{name}": str(rounds) for name in ("tick", "start", "done")}
     assert {key: count for count, key in COUNTED.findall(done.stdout)} == probes
     done = every(f"-P|start|-P|done|--by|kind,probe|--engine|{engine}", 1, rounds)
