@@ -52,7 +52,7 @@ def address_of(path: Path, name: str) -> int:
 @pytest.mark.parametrize(("relocation", "shape"), [(SETX, "-no-pie"), (DOFREL, "-no-pie"), (DOFREL, "-pie")])
 def test_dof_of_another_hand_is_understood(relocation: int, shape: str, by_hand: Any, usdtbuild: Any) -> None:
     program = by_hand(relocation, shape)
-    (dof,) = json.loads(usdtbuild("dof", "dump", "--json", program).stdout)
+    (dof,) = json.loads(usdtbuild("dof", "dump", "--json", program).stdout)["tables"]
     assert (dof["version"], dof["address_size"], dof["byte_order"]) == (2, 8, "little")
     assert dof["relocation"] == {SETX: "SETX", DOFREL: "DOFREL"}[relocation]
     (provider,) = dof["providers"]
@@ -104,7 +104,7 @@ def test_a_table_for_people(by_hand: Any, usdtbuild: Any) -> None:
 def test_raw_dof_of_any_machine(little: bool, size: int, usdtbuild: Any, tmp_path: Path) -> None:
     path = tmp_path / "raw"
     path.write_bytes(encode(DOF._replace(little=little, address_size=size)).data)
-    (shown,) = json.loads(usdtbuild("dof", "dump", "--json", path).stdout)
+    (shown,) = json.loads(usdtbuild("dof", "dump", "--json", path).stdout)["tables"]
     assert (shown["address_size"], shown["byte_order"]) == (size, "little" if little else "big")
     assert shown["providers"][0]["probes"][0]["address"] == 0x1000
     usdtbuild("dof", "check", path)
@@ -118,16 +118,16 @@ def test_several_in_one_section(usdtbuild: Any, run: Any, tmp_path: Path) -> Non
     (tmp_path / "row").write_bytes(row)
     (tmp_path / "row.s").write_text('.section .SUNW_dof,"a",%0x6ffffff4\n.balign 8\n.incbin "row"\n')
     run("as", "row.s", "-o", "row.o", cwd=tmp_path)
-    shown = json.loads(usdtbuild("dof", "dump", "--json", tmp_path / "row.o").stdout)
+    shown = json.loads(usdtbuild("dof", "dump", "--json", tmp_path / "row.o").stdout)["tables"]
     assert [dof["providers"][0]["name"] for dof in shown] == ["app", "other", "app"]
     (tmp_path / "raw").write_bytes(row[8:])
-    assert len(json.loads(usdtbuild("dof", "dump", "--json", tmp_path / "raw").stdout)) == 3
+    assert len(json.loads(usdtbuild("dof", "dump", "--json", tmp_path / "raw").stdout)["tables"]) == 3
 
 
 def test_merged_is_what_gets_registered(by_hand: Any, usdtbuild: Any, run: Any, tmp_path: Path) -> None:
     program = by_hand(DOFREL, "-pie")
-    (merged,) = json.loads(usdtbuild("dof", "dump", "--merged", "--json", program).stdout)
-    (plain,) = json.loads(usdtbuild("dof", "dump", "--json", program).stdout)
+    (merged,) = json.loads(usdtbuild("dof", "dump", "--merged", "--json", program).stdout)["tables"]
+    (plain,) = json.loads(usdtbuild("dof", "dump", "--json", program).stdout)["tables"]
     assert merged["relocation"] == "none"
     key = "name"
     assert sorted(merged["providers"][0]["probes"], key=lambda p: str(p[key])) == sorted(
@@ -150,7 +150,7 @@ def test_each_system_judges_by_itself(usdtbuild: Any, tmp_path: Path) -> None:
     path.write_bytes(encode(DOF._replace(relocation=DOFREL)).data)
     usdtbuild("dof", "check", path)
     options = ["--platform", "freebsd", "--platform", "illumos", "--platform", "oracle", "--json"]
-    results = json.loads(usdtbuild("dof", "check", *options, path, code=1).stdout)
+    results = json.loads(usdtbuild("dof", "check", *options, path, code=1).stdout)["results"]
     assert [(result["platform"], result["accepted"]) for result in results] == [
         ("freebsd", True), ("illumos", False), ("oracle", False),
     ]  # fmt: skip
@@ -197,7 +197,7 @@ def test_names_of_files_do_not_reach_the_terminal(usdtbuild: Any, tmp_path: Path
     assert "\x1b" not in out
     assert r"\x1b[2Jf\n\xff" in out
     assert "[red]" in out
-    (shown,) = json.loads(usdtbuild("dof", "dump", "--json", path).stdout)
+    (shown,) = json.loads(usdtbuild("dof", "dump", "--json", path).stdout)["tables"]
     assert shown["providers"][0]["probes"][0]["function"] == r"\x1b[2Jf\n\xff"
 
 

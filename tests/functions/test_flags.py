@@ -26,6 +26,8 @@ def test_the_compiler_comes_from_the_environment(usdtbuild: Any, cc: str, monkey
     monkeypatch.setenv("CC", cc)
     found = json.loads(usdtbuild("flags", "--patchable", "--json").stdout)
     assert found == {
+        "format": "usdtbuild-flags",
+        "version": 1,
         "flags": ["-fpatchable-function-entry=7,5"],
         "machine": "x86-64",
         "pair": [7, 5],

@@ -66,7 +66,7 @@ def test_both_formats_of_one_program_agree_on_every_address(gdb: str, program: P
     stap = [(provider, name.replace("__", "-"), int(at, 16)) for provider, name, at in found]
     assert dof == sorted(stap)
     assert [name for _, name, _ in dof] == ["req-done", "req-done", "req-start"]
-    (told,) = json.loads(usdtbuild("dof", "dump", "--json", program).stdout)
+    (told,) = json.loads(usdtbuild("dof", "dump", "--json", program).stdout)["tables"]
     assert dof == sorted(
         (provider["name"], probe["name"], probe["address"] + offset)
         for provider in told["providers"]

@@ -208,7 +208,7 @@ def in_file(usdtbuild: Any) -> Any:
     """Return the addresses of all sites that the DOFs of a program's file tell, by provider, probe and function."""
 
     def read(program: Path) -> dict[tuple[str, str, str], set[int]]:
-        (merged,) = json.loads(usdtbuild("dof", "dump", "--merged", "--json", program).stdout)
+        (merged,) = json.loads(usdtbuild("dof", "dump", "--merged", "--json", program).stdout)["tables"]
         return {
             (each["name"], entry["name"], entry["function"]): {entry["address"] + offset for offset in entry["offsets"]}
             for each in merged["providers"]

@@ -10,7 +10,14 @@ from .say import echo
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+# Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/json.md.
+VERSION = 1
 _PIECE = 1 << 16  # characters that are printed at once
+
+
+def headed(command: str, record: dict[str, Any]) -> dict[str, Any]:
+    """Return what a command prints as JSON: which format that is, and its version, before all else."""
+    return {"format": f"usdtbuild-{command}", "version": VERSION, **record}
 
 
 def with_list(record: dict[str, Any], name: str, items: Iterable[Iterable[str]]) -> Iterator[str]:

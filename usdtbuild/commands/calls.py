@@ -17,6 +17,7 @@ from ..inspection.targets import files, in_folder
 from ..record import NamedTuple
 from ..text import one_line
 from . import checked
+from .as_json import headed
 from .looking import look
 from .progress import progress
 from .say import echo
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from ..inspection.targets import Process
     from .looking import Processes
 
-# Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/commands/calls.md.
-JSON_VERSION = 1
 # New objects between two looks for garbage: a quarter of the time goes into looking among calls that all stay.
 _AT_ONCE = 1 << 18
 
@@ -261,7 +260,7 @@ def _document(found: Sequence[_File], names: dict[str, str]) -> str:
         record = as_record(file, names)
         lines = ",\n".join(f"    {json.dumps(call)}" for call in record.pop("calls"))
         files.append(json.dumps(record, indent=2)[: -len("\n}")] + f',\n  "calls": [\n{lines}\n  ]\n}}')
-    head = json.dumps({"format": "usdtbuild-calls", "version": JSON_VERSION}, indent=2)[: -len("\n}")]
+    head = json.dumps(headed("calls", {}), indent=2)[: -len("\n}")]
     return head + ',\n"files": [\n' + ",\n".join(files) + "\n]\n}"
 
 

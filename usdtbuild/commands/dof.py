@@ -19,6 +19,7 @@ from ..formats.dof.types import Dof, DofError
 from ..record import NamedTuple
 from ..text import one_line
 from . import checked
+from .as_json import headed
 from .rich_table import print_table
 from .say import echo
 
@@ -68,7 +69,7 @@ def dump(file: str, merged: bool, as_json: bool, user: str) -> int:
             pieces = [_merged(file, pieces)]
         shown = [(piece, _decode(file, piece)) for piece in pieces]
         if as_json:
-            echo(json.dumps([_as_dict(piece, dof) for piece, dof in shown], indent=2))
+            echo(json.dumps(headed("dof-dump", {"tables": [_as_dict(piece, dof) for piece, dof in shown]}), indent=2))
             return
         console = _console()
         for piece, dof in shown:
@@ -95,7 +96,7 @@ def check_command(file: str, platforms: tuple[str, ...], as_json: bool, user: st
             for platform in platforms or made_for(piece.data)
         ]
         if as_json:
-            echo(json.dumps([_result(*result) for result in results], indent=2))
+            echo(json.dumps(headed("dof-check", {"results": [_result(*result) for result in results]}), indent=2))
         else:
             for piece, platform, findings in results:
                 echo(f"DOF at offset {piece.offset:#x}: {platform}: " + ("" if findings else "accepted"))

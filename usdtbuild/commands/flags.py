@@ -9,6 +9,7 @@ import click
 
 from ..errors import UsageError
 from ..options import TABLES
+from .as_json import headed
 from .say import echo
 
 
@@ -64,7 +65,7 @@ def command(
             "warnings": list(chosen.warnings),
             "probe_ran": chosen.ran,
         }
-        echo(json.dumps(found, indent=2))
+        echo(json.dumps(headed("flags", found), indent=2))
         return
     echo(" ".join(chosen.flags))
     for warning in chosen.warnings:

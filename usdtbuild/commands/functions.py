@@ -22,6 +22,7 @@ from ..inspection.targets import contents, in_folder
 from ..record import NamedTuple
 from ..text import one_line, shown
 from . import checked
+from .as_json import headed
 from .looking import look
 from .rich_table import print_table
 from .say import echo, style
@@ -126,7 +127,7 @@ def command(
             process = processes.of(target)
             files += _process(process, wanted, all_modules) if process is not None else _files(target, wanted)
         if as_json:
-            echo(json.dumps({"files": [_as_json(file) for file in files]}, indent=2))
+            echo(json.dumps(headed("functions", {"files": [_as_json(file) for file in files]}), indent=2))
             return
         for number, file in enumerate(files):
             _print(file._replace(brief=file.brief or totals), number > 0)

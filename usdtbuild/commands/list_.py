@@ -20,7 +20,7 @@ from ..model import dashed
 from ..record import NamedTuple
 from ..text import one_line, shown
 from . import checked
-from .as_json import dumped, print_pieces, with_list
+from .as_json import dumped, headed, print_pieces, with_list
 from .looking import look
 from .progress import progress
 from .say import echo, style
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from ..inspection.targets import Process
     from .looking import Processes
 
-# Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/commands/list.md.
-JSON_VERSION = 1
 _FLOATS = {4: "float", 8: "double", 16: "long double"}
 _DRAWN = (
     Column("PROBE", "bold"), Column("NO.", "dim"), Column("SITE", "cyan"), Column("FUNCTION", "", "elide"),
@@ -356,7 +354,7 @@ def _styled(text: str, how: str) -> str:
 def _document(found: Sequence[Inspection], names: dict[str, str]) -> Iterator[str]:
     """Yield the JSON that docs/commands/list.md describes."""
     files = (with_list(_file_record(one), "probes", _probes(one, names)) for one in found)
-    return with_list({"format": "usdtbuild-list", "version": JSON_VERSION}, "files", files)
+    return with_list(headed("list", {}), "files", files)
 
 
 def _probes(found: Inspection, names: dict[str, str]) -> Iterator[Iterator[str]]:

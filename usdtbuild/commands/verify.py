@@ -14,7 +14,7 @@ from ..text import one_line
 from ..verify import ERROR, NAMES, NOTE, WARNING, Finding, FoundAt, Verified, missing_everywhere, verify
 from ..verify.report import plural
 from . import checked
-from .as_json import dumped, print_pieces, with_list
+from .as_json import dumped, headed, print_pieces, with_list
 from .progress import progress
 from .say import echo
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from ..model import Provider
 
-# Raised when a field changes its meaning or goes away; a new field doesn't raise it. See docs/commands/verify.md.
-JSON_VERSION = 1
 _SHOWN_PLACES = 3
 _STYLES = {ERROR: "bold red", WARNING: "bold yellow", NOTE: "bold cyan"}
 
@@ -61,7 +59,7 @@ def command(
         counted = [ERROR, WARNING] if strict else [ERROR]
         failed |= any(report.count(severity) for report in reports for severity in counted)
         if as_json:
-            document = {"format": "usdtbuild-verify", "version": JSON_VERSION, "passed": not failed}
+            document = headed("verify", {"passed": not failed})
             print_pieces(with_list(document, "files", map(_report, reports)))
         else:
             _print(reports)

@@ -84,7 +84,7 @@ class EveryJson(Every):
         counts: Counter[str] = Counter()
         for target, count in zip(report.targets, report.counts):
             counts[title(target)] += count
-        line: dict[str, Any] = {"time": round((report.ended + report.wall_offset) / 1e9, 3)}
+        line: dict[str, Any] = {"version": 1, "time": round((report.ended + report.wall_offset) / 1e9, 3)}
         line |= {"total": True} if is_total else {}
         line |= {"seconds": round(lasted, 6), "counts": dict(counts)}
         line["rates"] = {name: float(f"{count / lasted:.6g}") for name, count in counts.items()}
