@@ -14,6 +14,7 @@ import shlex
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .errors import InputError, UsageError, UsdtError
+from .limits import TARGETS
 from .tracing.errors import TracerError
 from .tracing.outputs.choose import All, Wishes, tables
 from .tracing.outputs.rows import Row
@@ -316,7 +317,9 @@ def _plain(value: Value) -> Any:
 
 def trace(
     *,
-    pid: int | None = None,
+    pid: int | Sequence[int] | None = None,
+    running: bool = False,
+    exes: Sequence[str | os.PathLike[str]] = (),
     command: Sequence[str | os.PathLike[str]] = (),
     probes: Sequence[str] = (),
     functions: Sequence[str] = (),
@@ -341,8 +344,8 @@ def trace(
     cwd: str | os.PathLike[str] = "",
     env: Mapping[str, str] | None = None,
 ) -> Trace:
-    """Return a trace of a process that runs, of a command that will be started, or of a program that a gdb stub holds;
-    each option is the command line's.
+    """Return a trace of processes that run, of a command that will be started, or of a program that a gdb stub holds;
+    each option is the command line's. `running` is --children: those that `pid` has already, too.
 
     Without `probes`, `functions` and `calls` all probes are traced. Raises UsageError, whose text names the command
     line's options, and InputError.
@@ -355,7 +358,14 @@ def trace(
 
     argv = tuple(os.fspath(word) for word in command)
     words = _emulator(remote, emulator, sysroot)
-    heading = _heading(pid, argv, remote, words)
+    pids = () if pid is None else (pid,) if isinstance(pid, int) else tuple(pid)
+    programs = tuple(os.path.abspath(path) for path in exes)  # noqa: PTH100 - links may lead elsewhere later
+    heading = _heading(pids, programs, argv, remote, words)
+    if len(set(pids)) < len(pids) or len(pids) > TARGETS:
+        raise UsageError(f"-p: each process can be named once, and {TARGETS} of them at most")
+    if running and (not (pids or programs) or not children):
+        raise UsageError("--children is about children that processes (-p PID) have already"
+                         + ("" if children else "; leave out --no-children"))  # fmt: skip
     if not duration > 0 or (limit is not None and limit < 1):
         raise UsageError("--duration and --limit must be more than 0")
     is_open = not (probes or functions or calls)
@@ -365,26 +375,33 @@ def trace(
     declared = tuple(provider for path in providers for provider in parse_file(os.fspath(path)))
     patterns = (tuple(probes), tuple(functions), tuple(exclude), tuple(modules))
     wanted = Wanted(*patterns, declared, tuple(calls), returns, min_size, mangled=mangled)
-    job = Job(wanted, engine=engine, pid=pid or 0, argv=argv, cwd=os.fspath(cwd) or os.getcwd(),  # noqa: PTH109
+    job = Job(wanted, engine=engine, pids=pids, running=running, exes=programs, argv=argv,
+              cwd=os.fspath(cwd) or os.getcwd(),  # noqa: PTH109
               env=dict(os.environ if env is None else env), remote=remote, emulator=words, sysroot=sysroot,
               string_size=string_size, buffer_size=buffer << 20, trap_functions=trap, children=children,
               duration=duration, hold=True)  # fmt: skip
     return Trace(Asked(job, sieve, limit, heading))
 
 
-def _heading(pid: int | None, argv: tuple[str, ...], remote: str, emulator: tuple[str, ...]) -> str:
+def _heading(
+    pids: tuple[int, ...], exes: tuple[str, ...], argv: tuple[str, ...], remote: str, emulator: tuple[str, ...]
+) -> str:
     """Return what is traced, for people. Raises UsageError where that isn't one thing."""
-    if remote and pid is not None:
-        raise UsageError("-p names a process of this machine, and --remote a program that a stub holds already")
-    if pid is not None and argv:
-        raise UsageError(f"both a process (-p {pid}) and a command ({argv[0]}) are given: leave one of them out")
-    if not remote and pid is None and not argv:
-        raise UsageError("say what to trace: a process (-p PID), or a command (-- COMMAND ARGS...)")
+    from .tracing.running import named
+
+    given = f"-p {pids[0]}" if pids else f"--exe {exes[0]}" if exes else ""
+    if remote and given:
+        raise UsageError(f"{given} is of this machine, and --remote names a program that a stub holds already")
+    if given and argv:
+        raise UsageError(f"both a process ({given}) and a command ({argv[0]}) are given: leave one of them out")
+    if not remote and not given and not argv:
+        raise UsageError("say what to trace: a process (-p PID), a program that runs (--exe PATH), or a command"
+                         " (-- COMMAND ARGS...)")  # fmt: skip
     if argv and not argv[0]:
         raise UsageError("the command's name is empty; say what to run: -- COMMAND ARGS...")
-    if emulator and pid is not None:
+    if emulator and given:
         raise UsageError("an emulator runs a command (-- COMMAND ARGS...), not a process")
-    return shlex.join(argv) or remote or f"process {pid}"
+    return shlex.join(argv) or remote or ", ".join([named(pids)] * bool(pids) + [*exes])
 
 
 def _emulator(remote: str, emulator: str, sysroot: str) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ MINI_DEBUG_DATA = 64 << 20
 COMPRESSED_DEBUG, DEFLATE_RATIO = 128 << 20, 1032
 # Alignment of a section in an object that is laid out: no page is larger on any machine.
 SECTION_ALIGNMENT = 1 << 16
+# Processes that one trace is about: each has some open files, and buffers of its own.
+TARGETS = 500
 # Entries of a journal that an earlier trace has left in a process, and the parts of its memory.
 JOURNAL_ENTRIES, JOURNAL_PARTS = 1 << 20, 1 << 16
 # Of a gdb server: bytes of a packet, a packet that we send, an object, a file; threads, parts of a description of

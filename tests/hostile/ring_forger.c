@@ -1,9 +1,11 @@
 /* A traced program that looks for the tracer's rings among its own memory and writes into them.
- * argv[1]: head (a head beyond all slots), back (a head before the tail), site, process, thread, time, length; without
+ * argv[1]: head (a head beyond all slots), back (a head before the tail), site, process (argv[2]), thread, time, length;
+ * quiet does nothing; without
  * rings: many (what is counted becomes 2^63), fewer (it becomes 0). */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -48,10 +50,11 @@ static void recount(uint64_t number)
 
 int main(int count, char **words)
 {
-  if (count != 2) return 2;
+  if (count < 2) return 2;
   const char *mode = words[1];
   printf("%d\n", (int)getpid());
   fflush(stdout);
+  if (!strcmp(mode, "quiet")) pause();
   char *start = NULL;
   size_t size = 0;
   for (int i = 0;; i++) {
@@ -75,7 +78,7 @@ int main(int count, char **words)
         for (int slot = 0; slot < 64; slot++) {
           char *record = start + ring * stride + RING_HEADER + slot * SLOT;
           if (!strcmp(mode, "site")) *(uint32_t *)(record + 20) = 0x7fffffff;
-          if (!strcmp(mode, "process")) *(uint32_t *)(record + 24) = 1;
+          if (!strcmp(mode, "process")) *(uint32_t *)(record + 24) = count > 2 ? atoi(words[2]) : 1;
           if (!strcmp(mode, "thread")) *(uint32_t *)(record + 16) = 0xffffffff;
           if (!strcmp(mode, "time")) *(uint64_t *)(record + 8) = UINT64_MAX;
           if (!strcmp(mode, "length")) *(uint64_t *)(record + 40) = UINT64_C(1) << 62;

@@ -46,6 +46,15 @@ def test_damage_is_dropped_counted_and_told(mode: str, forger: Any, command: Any
         assert f'"pid": {pid}' in line or f'"pid":{pid}' in line, line
 
 
+def test_no_process_passes_for_another_that_is_traced(built: Any, attacker: Any, command: Any, tmp_path: Path) -> None:
+    program = built("ring_forger", f"-DSLOT={SLOT}")
+    honest = attacker(program, "quiet").stdout.readline().strip()
+    forging = attacker(program, "process", honest).stdout.readline().strip()
+    words = "-p", honest, "-p", forging, "-P", "text", "--duration", "1", "-o", tmp_path / "hits.jsonl"
+    said = command("trace", *words, timeout=60)
+    assert re.search(DAMAGED, said.err), said.err
+
+
 @pytest.mark.parametrize("options", [["--count"], ["--by", "arg0"], ["--histogram", "number"]])
 @pytest.mark.parametrize("mode", ["many", "fewer"])
 def test_counters_that_can_t_be_are_told(mode: str, options: list[str], forger: Any, command: Any) -> None:

@@ -255,7 +255,7 @@ else:
     if not os.fork():
         theirs.close()
         link = Connection(ours.detach())
-        link.send(job.Job(Wanted(), pid=int(sys.argv[1]), spool=spool))
+        link.send(job.Job(Wanted(), pids=(int(sys.argv[1]),), spool=spool))
         os.read(reader, 1)
     os._exit(0)
 ours.close()
@@ -320,7 +320,8 @@ setattr(module, name, lambda *words: time.sleep(float(seconds)) or real(*words))
 worker._ARMING = float(arming)
 ours, theirs = Pipe()
 spool = os.open("/dev/null", os.O_WRONLY)
-ours.send(job.Job(Wanted(probes=("scene:*",)), pid=int(pid), spool=spool, what="count", engine=engine, duration=0.1))
+ours.send(job.Job(Wanted(probes=("scene:*",)), pids=(int(pid),), spool=spool, what="count", engine=engine,
+                   duration=0.1))
 worker.serve(theirs, set(), ())
 while not isinstance(said := ours.recv(), (job.Failed, job.Ended)):
     pass
@@ -358,7 +359,7 @@ def test_a_trace_ends_on_time_however_late_its_front_is(scene: Callable[..., Pat
     with subprocess.Popen([scene("pie"), "5", "1", "wait"], stdin=pipe, stdout=pipe, text=True) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
-        with Session(Job(Wanted(probes=("scene:*",)), engine=engine, pid=program.pid, duration=0.5)) as session:  # type: ignore[abstract]
+        with Session(Job(Wanted(probes=("scene:*",)), engine=engine, pids=(program.pid,), duration=0.5)) as session:  # type: ignore[abstract]
             session.start()
             assert status_field(program.pid, "TracerPid") != "0"
             deadline = time.monotonic() + 20

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import stat
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
+
+from ..elf.layout import ET_DYN, ET_EXEC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,6 +85,25 @@ def names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) ->
     if twice is not None:
         raise click.BadParameter(f"{twice} is named twice.", ctx, param)
     return ",".join(found)
+
+
+def programs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the paths of ELF programs, from the root on; links stay, which may lead elsewhere later. Raises
+    BadParameter."""
+    for path in value:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "is no path"
+            raise click.BadParameter(f"{path}: {why.lower()}.", ctx, param) from None
+        head = os.read(descriptor, 18) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+        os.close(descriptor)
+        if head.startswith(b"#!"):
+            raise click.BadParameter(f"{path} is a script: its interpreter runs it; use -p PID.", ctx, param)
+        kinds = {int.from_bytes(head[16:], order) for order in ("little", "big")}
+        if not (head.startswith(b"\x7fELF") and kinds & {ET_EXEC, ET_DYN}):
+            raise click.BadParameter(f"{path} is no ELF program.", ctx, param)
+    return tuple(map(os.path.abspath, value))
 
 
 def text(ctx: click.Context, param: click.Parameter, value: Text) -> Text:

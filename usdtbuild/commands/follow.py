@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..errors import InputError
 from .say import echo, remark
-from .trace_end import tell, tell_children, tell_what_runs_on
+from .trace_end import tell, tell_children, tell_news, tell_what_runs_on
 
 if TYPE_CHECKING:
     from ..api import Asked
@@ -90,22 +90,26 @@ def run(asked: Asked, wishes: Wishes, until: Until) -> int:
 def _trace(follower: Follower, until: Until) -> int:
     """Do it; return the exit code: the program's own, if it was started here; minus a signal that asked for the end."""
     from ..tracing.absent import absent, unmatched
+    from ..tracing.running import named
 
     session, output = follower.tracer, follower.output
     job = session.wish
     stopped = stop_by_signals(session)
     follower.start()
+    tell_news(session)
     if until.verbose:
-        remark(f"tracing process {session.pid}")
+        remark(f"tracing {named(job.pids or (session.pid,))}" if session.pid else "tracing")
     missing = absent(job, session.targets, session.pid)
     for one in missing:
         remark(f"warning: {one} (libraries that are loaded later are looked at, too)")
-    if job.pid and job.children:
-        tell_children(job.pid)
+    for pid in job.pids if job.children and not job.running else ():
+        tell_children(pid, job.pids)
     follower.go()
     for _ in follower.batches():
-        pass
+        if not output.is_live:
+            tell_news(session)
     report = follower.finish()
+    tell_news(session)
     never = [one for one in missing if (one.rule, one.pattern) in unmatched(job.wanted, report.targets)]
     for note in output.notes:
         if output.has_failed:

@@ -36,8 +36,8 @@ _RULES = {"probes": "P", "functions": "F", "calls": "L", "exclude": "X"}
 # Under which heading the help has an option; all others are about what is shown.
 _SHOWN = "What to show"
 _GROUPS = {
-    "What to trace": ("pid", "probes", "functions", "calls", "returns", "min_size", "exclude", "modules", "files",
-                      "no_children", "remote", "emulator", "sysroot"),
+    "What to trace": ("pids", "running", "exes", "probes", "functions", "calls", "returns", "min_size", "exclude",
+                      "modules", "files", "no_children", "remote", "emulator", "sysroot"),
     "What to keep": ("wanted_hits", "last", "awaited", "lossless", "duration", "limit", "string_size", "buffer"),
     _SHOWN: (),
     "How": ("engine", "trap", "user"),
@@ -77,7 +77,10 @@ class Ordered(click.Command):
     short_help="See probes and functions of a program fire, with their arguments.",
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("-p", "--pid", type=int, help="Trace a process that runs already.")
+@click.option("-p", "--pid", "pids", multiple=True, type=int, help="Trace a process that runs already.")
+@click.option("--children", "running", is_flag=True, help="With -p: its children that run already, too.")
+@click.option("--exe", "exes", multiple=True, metavar="PATH", callback=checked.programs,
+              help="All processes that run this program, also those that are started later.")  # fmt: skip
 @click.option("-P", "--probe", "probes", multiple=True, metavar="GLOB", help="Probes: provider:probe, or probe.")
 @click.option("-F", "--function", "functions", multiple=True, metavar="GLOB", help="Entries of functions.")
 @click.option("-L", "--call", "calls", multiple=True, metavar="GLOB", help="Calls of library functions.")
@@ -149,7 +152,9 @@ class Ordered(click.Command):
 @click.option("-v", "--verbose", is_flag=True, help="Say which engine does what, and what it cost.")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ARGS...]")
 def command(
-    pid: int | None,
+    pids: tuple[int, ...],
+    running: bool,
+    exes: tuple[str, ...],
     probes: tuple[str, ...],
     functions: tuple[str, ...],
     calls: tuple[str, ...],
@@ -205,19 +210,19 @@ def command(
     if quiet and verbose:
         raise UsageError("--quiet and --verbose contradict each other: leave one of them out")
     asked = api.trace(
-        pid=pid, command=argv, probes=probes, functions=functions, calls=calls, exclude=exclude, modules=modules,
-        returns=returns, min_size=min_size, mangled=mangled, where=wanted_hits, limit=limit, engine=engine, trap=trap,
-        duration=math.inf if duration is None else duration, children=not no_children, buffer=buffer,
-        string_size=string_size or (_WHOLE if normalize else _SOME), providers=files, remote=remote, emulator=emulator,
-        sysroot=sysroot,
+        pid=pids or None, running=running, exes=exes, command=argv, probes=probes, functions=functions, calls=calls,
+        exclude=exclude, modules=modules, returns=returns, min_size=min_size, mangled=mangled, where=wanted_hits,
+        limit=limit, engine=engine, trap=trap, duration=math.inf if duration is None else duration,
+        children=not no_children, buffer=buffer, string_size=string_size or (_WHOLE if normalize else _SOME),
+        providers=files, remote=remote, emulator=emulator, sysroot=sysroot,
     ).asked  # fmt: skip
     again = every is not None or as_json
     counting = count or ((again or prometheus is not None) and not (histogram or by or sum_of or latency))
     wishes = Wishes(counting, histogram or "", by, sum_of or "", latency, key or "", top or 0, outputs,
                     asked.heading[:200], live=not argv, every=again, json=as_json, screen=screen, prometheus=prometheus,
-                    otlp=(otlp, _service(pid, argv)) if otlp else None,
+                    otlp=(otlp, _service(pids, exes, argv)) if otlp else None,
                     folded=_folded((*probes, *functions, *calls), bool(exclude or modules)),
-                    normalize=normalize)  # fmt: skip
+                    normalize=normalize, several=asked.job.several)  # fmt: skip
     whose = rights.chosen(user)
     if whose is not None and user:
         os.environ.update(whose.environment())
@@ -255,11 +260,12 @@ def _until(last: Last | None, awaited: str | None) -> Awaited | None:
     return until(awaited) if awaited is not None else None
 
 
-def _service(pid: int | None, argv: tuple[str, ...]) -> str:
+def _service(pids: tuple[int, ...], exes: tuple[str, ...], argv: tuple[str, ...]) -> str:
     """Return what a program is called where many are watched."""
     from ..tracing.session import thread_name
 
-    return one_line(PurePath(argv[0]).name if argv else thread_name(pid or 0)) or "program"
+    path = (*argv, *exes)[:1]
+    return one_line(PurePath(path[0]).name if path else thread_name((*pids, 0)[0])) or "program"
 
 
 def _folded(patterns: Sequence[str], chosen: bool) -> str:
@@ -271,8 +277,9 @@ def _folded(patterns: Sequence[str], chosen: bool) -> str:
 
 # What --report and --graph, which add up calls, have no use for.
 _NOT_WITH_CALLS = {
-    "pid": "-p", "probes": "-P", "calls": "-L", "wanted_hits": "--filter", "count": "--count", "by": "--by",
-    "sum_of": "--sum", "every": "--every", "prometheus": "--prometheus", "otlp": "--otlp", "as_json": "--json",
+    "pids": "-p", "running": "--children", "exes": "--exe", "probes": "-P", "calls": "-L",
+    "wanted_hits": "--filter", "count": "--count", "by": "--by", "sum_of": "--sum", "every": "--every",
+    "prometheus": "--prometheus", "otlp": "--otlp", "as_json": "--json",
     "require_hits": "--require-hits", "histogram": "--histogram", "latency": "--latency", "limit": "--limit",
     "outputs": "-o", "remote": "--remote", "emulator": "--emulator",
 }  # fmt: skip

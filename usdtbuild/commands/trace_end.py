@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..tracing.job import Job
     from ..tracing.model import Refusal, Report
     from ..tracing.selection import Wanted
+    from ..tracing.tracer import Tracer
 
 _FEW = 3  # so many places that were not traced are told one by one, unasked
 _MANY = 8  # more of them are told together where nothing was hit
@@ -56,7 +57,9 @@ def tell(
         remark(f"not traced: {line}")
     for one in never:
         echo(f"usdtbuild: nothing has matched -{one.rule} {one.pattern}", err=True)
-    if not report.targets and not never:
+    if job.exes and not report.looked_up:
+        remark(f"warning: no process has run {' or '.join(job.exes)}")
+    elif not report.targets and not never:
         tell_nothing(report, _nothing_of(job.wanted))
     elif not told:
         remark(f"{len(report.refusals)} places were not traced; -v says which and why")
@@ -75,7 +78,8 @@ def tell(
         cost = f", each for {report.stops.cost / 1000:.0f} us and what is done there" if report.stops.cost else ""
         remark(f"breakpoints have stopped threads {report.stops.times} times{cost}")
     if verbose:
-        still = f"; the program stood still for {stood_still * 1000:.1f} ms" if stood_still else ""
+        who = "all processes together" if job.several else "the program"
+        still = f"; {who} stood still for {stood_still * 1000:.1f} ms" if stood_still else ""
         remark(f"traced with {' and '.join(report.engines) or 'nothing'}{still}")
 
 
@@ -104,13 +108,21 @@ def tell_what_runs_on(job: Job, pid: int, report: Report) -> None:
         remark(f"{job.argv[0]} (process {pid}) runs on, and isn't traced any more")
 
 
-def tell_children(pid: int) -> None:
-    """Say it if a process that is attached to has children: those that run already aren't traced."""
-    from ..tracing.tracees import children_of
+def tell_news(session: Tracer) -> None:
+    """Say what is of interest at once."""
+    for text in session.news:
+        remark(text)
+    session.news.clear()
 
-    children = children_of(pid)
+
+def tell_children(pid: int, traced: Sequence[int]) -> None:
+    """Say it if a process that is attached to has children that run already: without --children those aren't traced,
+    unless they are named, too."""
+    from ..tracing.running import descendants
+
+    children = [one.pid for one in descendants([pid]) if one.parent == pid and one.pid not in traced]
     if children:
         few = ", ".join(map(str, children[:_FEW])) + (", ..." if len(children) > _FEW else "")
         number = "a child that runs" if len(children) == 1 else f"{len(children)} children that run"
         remark(f"process {pid} has {number} already ({few}): that isn't traced, only what it starts"
-             " from now on; -p traces one process")  # fmt: skip
+             " from now on; --children traces all")  # fmt: skip

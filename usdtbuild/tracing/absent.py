@@ -69,11 +69,12 @@ def unmatched(wanted: Wanted, targets: Sequence[Target]) -> list[tuple[str, str]
 
 
 def absent(wish: Job, targets: Sequence[Target], pid: int) -> list[Absent]:
-    """Return the patterns that match nothing of a process, or of the program that it was, if it has ended."""
+    """Return the patterns that match nothing of a process, or of the program that it was, if it has ended; nor of
+    the others that the trace is about."""
     found = []
     for rule, pattern in unmatched(wish.wanted, targets):
         names, others = dict[str, None](), set[str]()  # the program's names stand before those of its libraries
-        for image in _images(wish, pid):
+        for image in _images(wish, wish.pids or (pid,)):
             with contextlib.suppress(InputError):
                 for title, more in sorted(_names(image, rule)):
                     names[title] = None
@@ -87,16 +88,17 @@ def _is_short(name: str) -> bool:
     return "::" in name and not name.endswith(")")
 
 
-def _images(wish: Job, pid: int) -> Iterator[Loaded]:
-    """Yield the files of a process of this machine that are of interest; of one that has ended its program's."""
+def _images(wish: Job, pids: Sequence[int]) -> Iterator[Loaded]:
+    """Yield the files of processes of this machine that are of interest; of one that has ended its program's."""
     from ..inspection.targets import Loaded, files, loaded
 
     mapped: list[Loaded] = []
-    if not wish.remote and not wish.emulator:
+    for pid in () if wish.remote or wish.emulator else pids:
         with contextlib.suppress(InputError, OSError):
-            mapped = list(loaded(pid, lambda error: None))
-    path = Path(wish.cwd, wish.argv[0]) if wish.argv else None
-    if path is not None and "/" not in wish.argv[0]:
+            there = {one.image.path for one in mapped}
+            mapped += [one for one in loaded(pid, lambda error: None) if one.image.path not in there]
+    path = Path(wish.cwd, wish.argv[0]) if wish.argv else Path(wish.exes[0]) if wish.exes else None
+    if wish.argv and path is not None and "/" not in wish.argv[0]:
         path = Path(shutil.which(wish.argv[0]) or path)
     if not mapped and path is not None:
         with contextlib.suppress(InputError, OSError):

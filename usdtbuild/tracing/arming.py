@@ -7,6 +7,7 @@ becomes of processes and their threads, is the matter of `processes`.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 HOOK = -1  # the target number of what is set in the dynamic linker
 _NOT_KEPT = "--filter can't be answered where it is hit, and --last keeps nothing else"
 _FEW = 3  # reasons that are told, and targets of each
+_FAMILIES = itertools.count(1)
 _TRIES = 4  # to patch a process that maps memory meanwhile; it stands from the beginning for the last of them
 
 
@@ -57,7 +59,9 @@ class Process:
 
     def __init__(self, pid: int, parent: Process | None = None) -> None:
         self.pid = pid
-        KEEPER.process(pid)
+        self.family: int = parent.family if parent is not None else next(_FAMILIES)  # see `job.Member`
+        self.relatives: set[int] = parent.relatives if parent is not None else set()  # the processes of its family
+        KEEPER.process(pid, self.family)
         self.engines: list[patch.PatchEngine] = []
         self.breakpoints: Breakpoints | None = None
         self.modules: dict[tuple[str, int], tuple[int, int]] = {}
@@ -384,7 +388,7 @@ class Arming:
         if self.kernel is None:
             from .others.bpftrace import Kernel
 
-            self.kernel = Kernel(self.wish, self.tracees.processes, self.owner.main)
+            self.kernel = Kernel(self.wish, self.tracees.processes, self.owner.roots)
         self._used.add(self.kernel.name)
         self.tell_refusals(self.kernel.arm(process.pid, plan))
 
@@ -401,7 +405,7 @@ class Arming:
             self._engines.append(made)
             self._used.add(made.name)
             if plan.what != COUNT:
-                self.owner.tell(job.Sites(len(self._engines) - 1, made.shape, made.layout.specs))
+                self.owner.tell(job.Sites(len(self._engines) - 1, process.family, made.shape, made.layout.specs))
         return refused, ""
 
     def _attached(
@@ -409,7 +413,7 @@ class Arming:
     ) -> tuple[patch.PatchEngine | None, list[Refusal], str]:
         """Return an engine that has armed what it can, and what it refuses; or None, nothing, and why not."""
         for left in reversed(range(_TRIES)):
-            made = patch.PatchEngine(self.tracees, process.pid, plan, others)
+            made = patch.PatchEngine(self.tracees, process.pid, plan, others, process.relatives)
             try:
                 with self.tracees.standing(process.pid) if not left else contextlib.nullcontext():
                     return made, made.attach(), ""

@@ -29,7 +29,7 @@ AUTO = "auto"
 
 
 class Job(NamedTuple):
-    """What to trace. Either `pid`, or `argv` with what a program is started with; `group` is its process group.
+    """What to trace. Either `pids`, or `argv` with what a program is started with; `group` is its process group.
 
     `trap_functions`: functions whose entries can't be patched may get breakpoints. `children`: processes that the
     program starts are traced too. `spool` is a descriptor of a file for raw records, `keeper` one that stays open for
@@ -43,6 +43,7 @@ class Job(NamedTuple):
     instruction, until the front says GO. `every`: how far it is, is told so often (seconds).
     `last`: hits stay where they are until they are asked for, and only the last ones are kept; `until` ends the trace.
     `patience`: threads whose records have no room wait, for so many seconds while nothing is read.
+    `running`: the children of `pids` that run already are traced, too. `exes`: all processes that run these files are.
     `silent`: a program that is started reads nothing, and what it writes is lost; somebody else has the terminal.
     `normalize`: texts are shown with `?` for their literals.
     """
@@ -50,7 +51,9 @@ class Job(NamedTuple):
     wanted: Wanted
     what: str = RECORD
     engine: str = AUTO
-    pid: int = 0
+    pids: tuple[int, ...] = ()
+    running: bool = False
+    exes: tuple[str, ...] = ()
     argv: tuple[str, ...] = ()
     cwd: str = ""
     env: Mapping[str, str] | None = None
@@ -82,6 +85,11 @@ class Job(NamedTuple):
     def evaluates(self) -> bool:
         """Whether a hit's arguments decide what is counted."""
         return self.where is not None or bool(self.measures)
+
+    @property
+    def several(self) -> bool:
+        """Whether there may be several processes that are to be traced, besides those that they start."""
+        return len(self.pids) > 1 or self.running or bool(self.exes)
 
     def adding_up(self, where: Filter | None, measures: tuple[Measure, ...] = ()) -> Job:
         """Return the job for one who wants no hits, only how many pass or what they add up to.
@@ -119,22 +127,26 @@ class Refused(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """A message for the user: printed with -v only, or `always`."""
+    """A message for the user: printed with -v only, or `always`, at the end; or `at_once`."""
 
     text: str
     always: bool = False
+    at_once: bool = False
 
 
-class Processes(NamedTuple):
-    """More processes are traced; a record of any other can't be."""
+class Member(NamedTuple):
+    """A process that is traced, and its family: the processes that write into the same rings, because one has forked
+    the others."""
 
-    numbers: frozenset[int]
+    pid: int
+    family: int
 
 
 class Sites(NamedTuple):
-    """How raw records of one ring set are read."""
+    """How raw records of one ring set are read, and of which family's processes they can be."""
 
     rings: int
+    family: int
     shape: Shape
     specs: tuple[SiteSpec, ...]
 
@@ -211,7 +223,7 @@ class Ended(NamedTuple):
     damaged: bool = False
 
 
-Told = Noted | Stood | Processes | Sites | Raw | Mark | Seen | Counted | Tabled | Read
+Told = Noted | Stood | Member | Sites | Raw | Mark | Seen | Counted | Tabled | Read
 Message = Started | Targets | Refused | Told | Failed | Ended
 # What the front may ask later, as plain bytes: who has no rights must not say anything that is unpickled by who has.
 STOP, KILL, TERM, GO, DUMP = b"stop", b"kill", b"term", b"go", b"dump"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _RECORD = struct.Struct("<IIQ8s")  # process, what, address, bytes
-_OVER, _PROCESS, _TRAP, _SEMAPHORE, _DOWN = range(5)
+_OVER, _PROCESS, _GONE, _TRAP, _SEMAPHORE, _DOWN = range(6)
 _ROOM = 1 << 20  # bytes of the pipe
 _PATIENCE = 5.0  # how long it may take until the kernel has let go of what a killed worker traced, in seconds
 
@@ -50,9 +50,14 @@ class Keeper:
         with contextlib.suppress(OSError):  # the limit of a user may be less
             fcntl.fcntl(self._sink, fcntl.F_SETPIPE_SZ, _ROOM)
 
-    def process(self, pid: int) -> None:
-        """Say that a process is about to be changed."""
-        self._say(pid, _PROCESS)
+    def process(self, pid: int, family: int) -> None:
+        """Say that a process is about to be changed, and of which family it is: what stood at a breakpoint's address is
+        the same in all of them."""
+        self._say(pid, _PROCESS, family)
+
+    def gone(self, pid: int) -> None:
+        """Say that a process has ended: its number may soon be another's."""
+        self._say(pid, _GONE)
 
     def breakpoint(self, pid: int, address: int, before: bytes) -> None:
         """Say that a breakpoint will stand at an address of a process, and what stands there now."""
@@ -79,8 +84,8 @@ class _Said:
     """What the worker has said, each place once."""
 
     def __init__(self) -> None:
-        self.processes: set[int] = set()
-        self.breakpoints: dict[int, bytes] = {}
+        self.processes: dict[int, int] = {}  # and their families
+        self.breakpoints: dict[tuple[int, int], bytes] = {}  # by family and address
         self.semaphores: Counter[tuple[int, int]] = Counter()
         self.is_over = True  # as long as nothing has begun
 
@@ -88,9 +93,11 @@ class _Said:
         """Take one record."""
         self.is_over = what == _OVER
         if what == _PROCESS:
-            self.processes.add(pid)
-        elif what == _TRAP:
-            self.breakpoints[address] = before
+            self.processes[pid] = address
+        elif what == _GONE:
+            self.processes.pop(pid, None)
+        elif what == _TRAP and pid in self.processes:
+            self.breakpoints[self.processes[pid], address] = before
         elif what in {_SEMAPHORE, _DOWN}:
             self.semaphores[pid, address] += 1 if what == _SEMAPHORE else -1
 
@@ -121,9 +128,9 @@ def _put_back(pid: int, said: _Said) -> None:
     trap = HOST.traps.instruction
     tracees = Tracees()
     with _seized(tracees, pid), contextlib.closing(Memory(pid)) as memory:
-        # A process that was forked has those of the other; an address says enough, because only a trap goes.
-        for address, before in said.breakpoints.items():
-            if memory.read(address, len(trap)) == trap:
+        # A process that was forked has those of the other; only a trap goes.
+        for (family, address), before in said.breakpoints.items():
+            if family == said.processes[pid] and memory.read(address, len(trap)) == trap:
                 memory.write(address, before[: len(trap)])
         for (_, address), count in ((one, count) for one, count in said.semaphores.items() if one[0] == pid):
             value = memory.word(address, 2)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from . import job
 
 
@@ -12,8 +14,8 @@ class Owner(Protocol):
     """The worker, as those see it that it has made."""
 
     @property
-    def main(self) -> int:
-        """The process that the trace is about."""
+    def roots(self) -> Collection[int]:
+        """The processes that the trace is about, also those that have ended."""
 
     def tell(self, message: job.Message) -> None:
         """Say something to the front, once there is time."""

@@ -11,24 +11,26 @@ import signal
 from typing import TYPE_CHECKING
 
 from ..apart import apart
-from ..errors import InputError
-from . import ptrace
+from ..errors import InputError, UsdtError
+from . import job, ptrace
 from .arming import HOOK, Arming, Process
+from .chosen import Chosen
 from .errors import ProgramGoneError, TracerError, told
 from .hosts import HOST
+from .keeper import KEEPER
 from .loader import find_loader
 from .maps import has_ended
 from .model import Refusal
-from .tracees import status_field
+from .tracees import FOLLOW, status_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from ..rights import User
     from .job import Job
     from .loader import Loader
     from .owner import Owner
-    from .patch import engine as patch
     from .tracees import Thread, Tracees
     from .trap.breakpoints import Hit
 
@@ -44,34 +46,78 @@ class Processes:
 
     def __init__(self, tracees: Tracees, wish: Job, owner: Owner) -> None:
         self.tracees, self.wish, self.owner = tracees, wish, owner
-        self.main = 0
         self.known: dict[int, Process] = {}
         self.names: dict[int, str] = {}
         self._leaving = False  # everything is being put back
         self.arming = Arming(tracees, wish, owner)
+        self.chosen = Chosen(wish, owner, self.arming.tell_refusals)
         tracees.astray, tracees.tells = self._bring_back, self._tells
 
     def alive(self) -> bool:
-        """Whether the traced program is there."""
-        return self.main not in self.tracees.ended
+        """Whether a process is there that the trace is about, or may come."""
+        self._bury()
+        return self.chosen.are_there()
 
-    def adopt(self, pid: int) -> None:
-        """Take a process that runs already, and arm what it has. Raises UsdtError."""
+    def _bury(self) -> None:
+        """Forget processes that have ended; their numbers may soon be others'."""
+        while self.tracees.ended:
+            pid, code = self.tracees.ended.popitem()
+            KEEPER.gone(pid)
+            if pid in self.known:
+                self.known.pop(pid).close()
+            self.chosen.ended(pid, code)
+
+    def take_next(self) -> None:
+        """Seize the process that has waited longest, if one does, and arm what it has. Raises UsdtError and OSError, if
+        that was named, and hasn't ended."""
+        one = self.chosen.next(self.known)
+        if one is None:
+            return
+        try:
+            self.chosen.begins(one)
+            self.tracees.seize(one.pid, FOLLOW)
+            if one.is_there():
+                self._adopt(one.pid)
+        except (OSError, UsdtError) as error:
+            is_there = one.is_there()
+            if (is_there and one.pid in self.wish.pids) or not self.wish.several:
+                raise
+            self.chosen.refuse([one], *([Refusal(f"process {one.pid}", told(error))] if is_there else []))
+        finally:
+            self.settle()
+        if one.pid in self.known and not self.chosen.is_refused(one):
+            self.chosen.armed(one)
+            return
+        if self.tracees.of(one.pid):
+            self._let_go(self.known.pop(one.pid) if one.pid in self.known else Process(one.pid))
+        self.chosen.left_out(one)
+
+    def begin(self) -> None:
+        """Say, the first time, that what there is to be traced is armed."""
+        if not self.chosen.pending:
+            self.arming.begin(self.chosen.first)
+
+    def _enter(self, process: Process) -> Process:
+        """Know a process, and tell of it before any of its hits is."""
+        self.known[process.pid] = process
+        process.relatives.add(process.pid)
+        self.owner.tell(job.Member(process.pid, process.family))
+        return process
+
+    def _adopt(self, pid: int) -> None:
+        """Take a process that runs already, and arm what it has. Raises UsdtError, OSError."""
         # A child that it had before we came isn't ours, and would die of a breakpoint in the memory that they share.
         self.tracees.wait_for_vforks(pid)
-        process = self.known[pid] = Process(pid)
-        process.loader = self._loader(pid)
+        process = self._enter(Process(pid))
+        process.loader = _loader_of(pid, self.wish.user)
         # From here on nobody gets any farther who loads or unloads a library, until it is his turn: what is there now
         # is looked up while it runs.
         with self.arming.counted(), self.tracees.standing(pid):
             self.arming.watch_loader(process)
+            begins = _begins(process)
         with contextlib.suppress(ProgramGoneError):  # `settle` sees what it is now
-            self.arming.arm(process)
-        self.arming.begin(self.main)
-
-    def _loader(self, pid: int) -> Loader:
-        loader: Loader = apart(self.wish.user, lambda opened: find_loader(pid, opened))
-        return loader
+            if not begins:
+                self.arming.arm(process)
 
     @contextlib.contextmanager
     def _standing(self, process: Process) -> Iterator[None]:
@@ -81,10 +127,6 @@ class Processes:
                 if one is process or (one.shares_memory and one.parent is process):
                     stack.enter_context(self.tracees.standing(one.pid))
             yield
-
-    def engines(self) -> set[patch.PatchEngine]:
-        """Return those whose memory a process may still write to."""
-        return {one for process in self.known.values() for one in process.all_engines()}
 
     # -- what happens to them ----------------------------------------------------------------------------------------
 
@@ -118,12 +160,11 @@ class Processes:
         for thread in [one for one in self.tracees.threads.values() if one.trapped and one.stopped]:
             self._trapped(thread)
             self.tracees.resume(thread)
+        self._bury()
 
     def _ended(self, tid: int, code: int) -> None:
         self.names.setdefault(tid, "")
         self.tracees.forget(tid, code)
-        if tid in self.tracees.ended and tid in self.known:
-            self.known.pop(tid).close()
 
     def _new_thread(self, tid: int) -> Thread | None:
         """A thread that a traced one has started."""
@@ -153,7 +194,7 @@ class Processes:
         """Learn of a process that one of ours has forked, if it hasn't been killed already."""
         with contextlib.suppress(*_ENDED):
             of = self.known.get(parent)
-            self.known[pid] = Process(pid, of) if self._leaving else _forked_from(of, pid, self.arming)
+            self._enter(Process(pid, of) if self._leaving else _forked_from(of, pid, self.arming))
 
     def _exec(self, thread: Thread) -> None:
         """A process runs a new program: nothing of the old one is there any more."""
@@ -164,18 +205,18 @@ class Processes:
         old = self.known.get(pid)
         if old is not None:
             old.close()
-        process = self.known[pid] = Process(pid)
-        if not self.wish.children and pid != self.main:
+        process = self._enter(Process(pid))
+        if not (self.wish.children or self.chosen.is_one(pid)):
             return
         try:
-            loader = process.loader = self._loader(pid)
+            loader = process.loader = _loader_of(pid, self.wish.user)
             if loader.hook:
                 self.arming.watch_loader(process)
             elif loader.dynamic and loader.entry:
                 process.points().arm_hook(loader.entry, HOOK)
             else:
                 self.arming.arm(process)
-                self.arming.begin(self.main)
+                self.begin()
         except (OSError, TracerError, InputError) as error:
             if not has_ended(pid):
                 self.arming.tell_refusals([Refusal(f"process {pid}", told(error))])
@@ -253,7 +294,7 @@ class Processes:
         except (OSError, TracerError) as error:
             if not has_ended(process.pid):
                 self.arming.tell_refusals([Refusal(f"process {process.pid}", told(error))])
-        self.arming.begin(self.main)
+        self.begin()
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -273,6 +314,19 @@ class Processes:
             if thread is not None and thread.pid == process.pid and stop.event in _FORKS:
                 self._forked(thread, stop)
 
+    def _let_go(self, process: Process) -> list[Refusal]:
+        """Put everything back in a process, and let it go; return what was not traced to the end."""
+        refusals: list[Refusal] = []
+        with contextlib.suppress(TracerError, OSError):
+            with self._standing(process):
+                self._learn_children(process)
+                self._finish_traps(process)
+                refusals = process.put_back()
+            self.tracees.stop(process.pid)
+            self._finish_traps(process)
+            self.tracees.detach(process.pid)
+        return refusals
+
     def release(self) -> None:
         """Put everything back in every process, and let all go. May be called twice."""
         self._leaving = True
@@ -281,17 +335,25 @@ class Processes:
         while left := [one for one in self.known.values() if one.pid not in {*done, *self.tracees.ended}]:
             process = left[0]
             done.add(process.pid)
-            with contextlib.suppress(TracerError, OSError):
-                with self._standing(process):
-                    self._learn_children(process)
-                    self._finish_traps(process)
-                    refusals += process.put_back()
-                self.tracees.stop(process.pid)
-                self._finish_traps(process)
-                self.tracees.detach(process.pid)
+            refusals += self._let_go(process)
         self.tracees.detach_late()
+        self._bury()
         self.known = {}
         self.arming.tell_refusals(refusals)
+
+
+def _loader_of(pid: int, user: User | None) -> Loader:
+    """Return what is known of a process' dynamic linker. Raises InputError, OSError."""
+    loader: Loader = apart(user, lambda opened: find_loader(pid, opened))
+    return loader
+
+
+def _begins(process: Process) -> bool:
+    """Whether a standing process has only just been started, and will tell when it has its libraries: it has no thread
+    pointer yet."""
+    with contextlib.suppress(OSError):  # a thread that hangs in the kernel, and so has begun
+        return process.loader is not None and bool(process.loader.hook) and not ptrace.thread_pointer(process.pid)
+    return False
 
 
 def _forked_from(parent: Process | None, pid: int, arming: Arming) -> Process:

@@ -91,12 +91,13 @@ class Session(Tracer):
 
     def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
         super().__init__(wish, tell)
-        self._processes: set[int] = set()
+        self._families: dict[int, set[int]] = {}  # processes by family
         self._ended: job.Ended | None = None
         self._counted = Totals({}, {})
         self._begun = time.monotonic_ns()
         self._clock = _Clock()
         self._decoders: dict[int, Decoder] = {}
+        self._members: dict[int, set[int]] = {}  # processes of which the records of a ring set can be
         self._recorded: dict[int, int] = {}
         self._waiting: deque[job.Raw | job.Mark | job.Read] = deque()  # what was told of the spool, and not decoded yet
         self._skipping = self._stop_early = False
@@ -112,7 +113,7 @@ class Session(Tracer):
         self._spool: Reader | None = None
         self._numbers = (-1, -1)  # of the descriptors of the spool and of the keeper, in the worker
         self._keeper = -1  # ends when the keeper has
-        self._has_job = False
+        self._has_job = self._has_started = False
 
     # -- the worker --------------------------------------------------------------------------------------------------
 
@@ -126,7 +127,7 @@ class Session(Tracer):
         self._has_job = True
         if self._stop_early:
             self.stop()
-        while not self.engines and self._ended is None and self.pid == 0:
+        while not self._has_started and self._ended is None:
             self._take(self._receive())
 
     def start_worker(self, stdin: Any = None, stdout: Any = None, stderr: Any = None) -> None:
@@ -239,7 +240,7 @@ class Session(Tracer):
 
     def _on_started(self, message: job.Started) -> None:
         self.pid, self.engines, self.stood_still = message
-        self.looked_up = True
+        self._has_started, self.looked_up = True, bool(self.pid)
         self.started = time.monotonic_ns()
 
     def _on_targets(self, message: job.Targets) -> None:
@@ -248,11 +249,16 @@ class Session(Tracer):
     def _on_refused(self, message: job.Refused) -> None:
         self.refusals += message.refusals
 
-    def _on_processes(self, message: job.Processes) -> None:
-        self._processes |= message.numbers
+    def _on_member(self, message: job.Member) -> None:
+        self._families.setdefault(message.family, set()).add(message.pid)
+        self.looked_up |= self._has_started  # one that came later
+
+    def _on_noted(self, message: job.Noted) -> None:
+        (self.news if message.at_once else self.warnings if message.always else self.notes).append(message.text)
 
     def _on_sites(self, message: job.Sites) -> None:
         self._decoders[message.rings] = Decoder(message.shape, message.specs)
+        self._members[message.rings] = self._families.setdefault(message.family, set())
 
     def _on_seen(self, message: job.Seen) -> None:
         self._held += message.events
@@ -292,8 +298,7 @@ class Session(Tracer):
 
     _HANDLERS: dict[type, Callable[[Session, Any], None]] = {  # noqa: RUF012
         job.Started: _on_started, job.Targets: _on_targets, job.Refused: _on_refused, job.Sites: _on_sites,
-        job.Processes: _on_processes, job.Stood: _on_stood, job.Tabled: _on_tabled,
-        job.Noted: lambda self, message: (self.warnings if message.always else self.notes).append(message.text),
+        job.Member: _on_member, job.Stood: _on_stood, job.Tabled: _on_tabled, job.Noted: _on_noted,
         job.Seen: _on_seen, job.Counted: _on_counted, job.Failed: _on_failed, job.Ended: _on_ended,
     }  # fmt: skip
 
@@ -321,7 +326,7 @@ class Session(Tracer):
         if not is_last:
             self._clock.mark(message.ticks, message.time)
         for rings, size in raw:
-            self._decode(self._decoders[rings], size)
+            self._decode(self._decoders[rings], self._members[rings], size)
         if last is not None:
             self._coming = Reading(last.time, self._all(last.counts, last.lost), last.counts, self._reading)
             self._reading = {}
@@ -330,12 +335,12 @@ class Session(Tracer):
         ready, self._held = self._held[:at], self._held[at:]
         return [self._with_held(one) if one.tid in self._stood else one for one in ready] if self._stood else ready
 
-    def _decode(self, decoder: Decoder, size: int) -> None:
-        """Make events of the next bytes of the spool."""
+    def _decode(self, decoder: Decoder, processes: set[int], size: int) -> None:
+        """Make events of the next bytes of the spool, which can be of these processes."""
         assert self._spool is not None
         for piece in self._spool.take(size, max(1, _PIECE // decoder.slot) * decoder.slot):
             if not self._skipping:
-                piece = decoder.checked(piece, self._processes)  # noqa: PLW2901
+                piece = decoder.checked(piece, processes)  # noqa: PLW2901
             counts = decoder.count(piece)
             for target, count in counts.items():
                 self._recorded[target] = self._recorded.get(target, 0) + count

@@ -203,7 +203,7 @@ def attached(wish: Job) -> Iterator[list[Hit]]:
     """
     hits: list[Hit] = []
     ours, theirs = socket.socketpair()
-    with _permission(wish.pid), Connection(ours.detach()) as link:
+    with _permission(*wish.pids), Connection(ours.detach()) as link:
         words = [*python_running("testing"), str(theirs.fileno())]
         helper = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True)
         theirs.close()
@@ -254,7 +254,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def _permission(pid: int) -> Iterator[None]:
+def _permission(pid: int = 0) -> Iterator[None]:
     """While the body runs, let any process of ours attach to this process; for others nothing can be done here."""
     if pid != os.getpid():
         yield

@@ -60,17 +60,6 @@ def thread_ids(pid: int) -> list[int]:
     return []
 
 
-def children_of(pid: int) -> list[int]:
-    """Return the processes that a process has started and that haven't ended."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = path.read_bytes().rpartition(b")")[2].split()
-            if int(fields[1]) == pid and fields[0] != b"Z":
-                found.append(int(path.parent.name))
-    return sorted(found)
-
-
 def status_field(pid: int, field: str) -> str:
     """Return a field of /proc/PID/status, '' where there is none."""
     with contextlib.suppress(OSError):

@@ -34,6 +34,7 @@ class Ability(Flag):
 
     START = auto()  # start a command
     ATTACH = auto()  # trace a process that runs already
+    SEVERAL = auto()  # trace several of them
     STUB = auto()  # a program that a gdb stub holds
     EMULATOR = auto()  # a program under an emulator
     RECORD = auto()  # arguments and times of hits
@@ -54,6 +55,7 @@ class Ability(Flag):
 _LACKING = {
     Ability.START: "starts no program here; say which program: --remote HOST:PORT, or --emulator COMMAND",
     Ability.ATTACH: "traces commands that it starts (-- COMMAND ARGS...), not processes",
+    Ability.SEVERAL: "traces one process, and not several",
     Ability.STUB: "traces programs of this machine only",
     Ability.EMULATOR: "traces programs of this machine only",
     Ability.RECORD: "only counts",
@@ -85,6 +87,7 @@ class Tracer(Protocol):
     refusals: list[Refusal]
     warnings: list[str]
     notes: list[str]  # of interest with -v only
+    news: list[str]  # of interest at once
     engines: tuple[str, ...]
     pid: int
     stood_still: float  # seconds for which the program was stopped, where that is added up
@@ -102,7 +105,7 @@ class Tracer(Protocol):
     def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
         """`tell` takes what a user should read while the trace runs."""
         self.wish, self.tell = wish, tell
-        self.targets, self.refusals, self.warnings, self.notes = [], [], [], []
+        self.targets, self.refusals, self.warnings, self.notes, self.news = [], [], [], [], []
         self.engines, self.pid, self.exit_code, self.threads = (), 0, None, {}
         self.passed, self.tables = {}, {}
         self.stood_still, self.left_out, self.looked_up, self.stops = 0.0, 0, False, None
@@ -222,7 +225,8 @@ TRACERS: dict[str, Engine] = {
                      "remote.counting", hidden=True),
     "remote": Engine("remote.session", "Remote", _HERE & ~Ability.START & ~Ability.ATTACH | _ELSEWHERE,
                      "remote.session", "counting through its gdb stub, which hangs when the program starts threads"),
-    "bpftrace": Engine("session", "Session", _ONLY_PROBES | Ability.KERNEL | Ability.EVALUATE, "others.watching",
+    "bpftrace": Engine("session", "Session", _ONLY_PROBES | Ability.SEVERAL | Ability.KERNEL | Ability.EVALUATE,
+                       "others.watching",
                        "arguments are read as far as it can", worker=True),
     "gdb": Engine("others.gdb", "Gdb", _ONLY_PROBES, "others.gdb", "each hit stops the program for a millisecond"),
 }  # fmt: skip
@@ -240,7 +244,8 @@ def needed(wish: Job) -> Ability:
     abilities = {
         Ability.STUB: bool(wish.remote),
         Ability.EMULATOR: bool(wish.emulator),
-        Ability.ATTACH: bool(wish.pid),
+        Ability.ATTACH: bool(wish.pids or wish.exes),
+        Ability.SEVERAL: wish.several,
         Ability.START: bool(wish.argv and not wish.emulator and not wish.remote),
         Ability.RECORD: wish.what == RECORD and not wish.tree,
         Ability.FUNCTIONS: bool(wanted.functions),

@@ -6,9 +6,11 @@ It outlives a front that is killed just long enough to put everything back. Star
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import math
 import os
+import resource
 import select
 import signal
 import sys
@@ -23,20 +25,22 @@ from . import clock, job, ptrace, stops
 from .arming import Process
 from .errors import FrontGoneError, TracerError, told
 from .keeper import KEEPER
+from .maps import Memory
 from .model import COUNT, RECORD, Event, Stops
 from .outbox import Outbox
 from .patch.plausible import fits
 from .processes import Processes
 from .progress import Progress
 from .recorder import Recorder
+from .running import Running, running
 from .spawn import Spawned
 from .spool import Writer
-from .tracees import FOLLOW, Tracees, thread_ids
+from .tracees import FOLLOW, Tracees, not_allowed, status_field, thread_ids
 from .tracer import TRACERS, Ability
 from .waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from .job import Job
     from .measures import Tables
@@ -64,7 +68,6 @@ class Worker:
         self.recorder = Recorder(wish.last, wish.until) if wish.last is not None else None
         self.waiting = Waiting(wish.patience)
         self.events: list[Event] = []
-        self._known: set[int] = set()  # processes that the front knows
         self.stopping = self._is_measured = False
         self._fits, self._since = True, time.monotonic_ns()  # whether tables can be what they say
         self.stops = self._spread = self._told_until = self._over_at = 0
@@ -73,9 +76,9 @@ class Worker:
         self._sweep: tuple[int, list[tuple[PatchEngine, list[int]]]] | None = None  # see `tick`
 
     @property
-    def main(self) -> int:
-        """The process that the trace is about."""
-        return self.processes.main
+    def roots(self) -> Collection[int]:
+        """The processes that the trace is about, also those that have ended."""
+        return self.processes.chosen.roots
 
     # -- telling the front -------------------------------------------------------------------------------------------
 
@@ -146,10 +149,7 @@ class Worker:
     def _empty_rings(self, *, final: bool) -> int:
         """Write what is in the rings to the spool, as far as there is room; return how many bytes."""
         before, self.spool.full = self.spool.size, False
-        if new := self.tracees.processes - self._known:
-            self._known |= new
-            self.tell(job.Processes(frozenset(new)))
-        in_use = self.processes.engines()
+        in_use = {one for process in self.processes.known.values() for one in process.all_engines()}
         engines = list(self.processes.arming.engines())
         self.waiting.look(self.processes.known, engines)
         if self.recorder is not None:
@@ -205,7 +205,7 @@ class Worker:
             self._over_at = time.monotonic_ns()
             self.processes.release()
         self._finish()
-        code = self.tracees.ended.get(self.processes.main)
+        code = self.processes.chosen.exit_code
         arming = self.processes.arming
         notes = arming.fallen_back() + self.waiting.notes(arming.engines(), len(self.processes.names) + 1)
         for note in notes + (self.recorder.notes() if self.recorder is not None else []):
@@ -232,7 +232,7 @@ class Worker:
                 wish.argv, wish.cwd, wish.env, group=wish.group, mask=self.mask, before=become, deaf=self.deaf,
                 streams=[nowhere] * 3 if wish.silent else (),
             )  # fmt: skip
-        self.processes.main = child.pid
+        self.processes.chosen.begins(Running(child.pid, 0, is_root=True))
         self.tracees.seize(child.pid, FOLLOW)
         self._listen()
         if self.stopping:  # what ends the front came before there was a program that it could end, too
@@ -258,33 +258,37 @@ class Worker:
 
     def _attach(self) -> None:
         self.tracees.limit(self.wish.duration + _ARMING)
-        pid = self.processes.main = self.wish.pid
-        if not thread_ids(pid):
-            raise TracerError(f"there is no process {pid}")
-        if pid == 1 and not in_container():
-            raise TracerError("process 1 is not traced: while it stands still, so does the system")
-        if pid == os.getpid():
-            raise TracerError(f"process {pid} is this trace itself")
-        if Ability.KERNEL in TRACERS[self.wish.engine].can:  # takes long, and changes nothing in the process itself
-            self.processes.arming.arm(Process(pid))
-        self.tracees.seize(pid, FOLLOW)
-        try:
-            self.processes.adopt(pid)
-        finally:
-            self.processes.settle()
+        found = [_checked(pid) for pid in self.wish.pids]
+        _raise_limit()
+        if Ability.KERNEL in TRACERS[self.wish.engine].can:  # takes long, and changes nothing in the processes
+            for pid in self.wish.pids:
+                self.processes.arming.arm(Process(pid))
+        chosen = self.processes.chosen
+        chosen.waiting += found
+        chosen.look(self.processes.known)
+        while chosen.pending and not self.stopping:
+            self._turn_once()
+        chosen.tell_none()
+        self.processes.begin()
 
     def _loop(self) -> None:
         while not self.stopping and self.processes.alive() and time.monotonic() < self._deadline:
-            busy = self._stops()
-            if time.monotonic() >= self._next_tick:
-                self.tick()
-                self._listen()
-            self.outbox.send()
-            self.stopping |= self.outbox.closed
-            if not busy:
-                _wait(self.link, min(self._next_tick, self._deadline) - time.monotonic())
+            if not self._turn_once():
+                until = min(self._next_tick, self._deadline, self.processes.chosen.programs.next)
+                _wait(self.link, until - time.monotonic())
                 self._listen()
         self._listen()  # to what the front said before it went
+
+    def _turn_once(self) -> bool:
+        """Do all that is due now; return whether anything had stopped."""
+        self.processes.take_next()
+        busy = self._stops() or self.processes.chosen.pending
+        if time.monotonic() >= self._next_tick:
+            self.tick()
+            self._listen()
+        self.outbox.send()
+        self.stopping |= self.outbox.closed
+        return busy
 
     def hold(self) -> None:
         """Let a program that was started, and stands with everything armed, wait until the front lets it begin."""
@@ -309,7 +313,7 @@ class Worker:
         elif said == job.DUMP and self.recorder is not None:
             self.recorder.is_asked = True
         elif said in {job.KILL, job.TERM} and self.wish.argv and self.processes.alive():
-            os.kill(self.processes.main, signal.SIGKILL if said == job.KILL else signal.SIGTERM)
+            os.kill(self.processes.chosen.first, signal.SIGKILL if said == job.KILL else signal.SIGTERM)
         return said
 
     def _stops(self) -> bool:
@@ -363,6 +367,31 @@ def _wait(link: Connection, seconds: float) -> None:
             signal.sigtimedwait({signal.SIGCHLD, signal.SIGIO}, seconds)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO})
+
+
+def _checked(pid: int) -> Running:
+    """Return a process. Raises TracerError if it isn't there, or may not be traced."""
+    found = running(pid)
+    if found is None or not thread_ids(pid):
+        raise TracerError(f"there is no process {pid}")
+    if pid == 1 and not in_container():
+        raise TracerError("process 1 is not traced: while it stands still, so does the system")
+    if pid in {os.getpid(), os.getppid()}:
+        raise TracerError(f"process {pid} is this trace itself")
+    try:
+        Memory(pid).close()
+        if status_field(pid, "TracerPid") != "0":
+            raise PermissionError(errno.EPERM, "")
+    except OSError as error:
+        denied = isinstance(error, PermissionError)
+        raise not_allowed(pid, PermissionError(errno.EPERM, "") if denied else error) from None
+    return found._replace(is_root=True)
+
+
+def _raise_limit() -> None:
+    """Be allowed to have as many files open as we may: each process takes some."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _can_be(tables: Tables, processes: Processes, since: int) -> bool:

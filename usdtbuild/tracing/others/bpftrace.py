@@ -29,7 +29,7 @@ from .texts import Texts
 from .values import number
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Collection, Container, Mapping, Sequence
 
     from ..job import Job
     from ..measures import Tables
@@ -195,11 +195,11 @@ class Kernel:
 
     name = "bpftrace"
 
-    def __init__(self, wish: Job, processes: Container[int], main: int) -> None:
-        """`processes` are all that ever were of the trace; `main` is the one that it is about."""
+    def __init__(self, wish: Job, processes: Container[int], roots: Collection[int]) -> None:
+        """`processes` are all that ever were of the trace; `roots` are those that it is about."""
         self._wish = wish
-        self._processes: Container[int] = processes if wish.children else {main}
-        self._only = 0 if wish.children else main
+        self._processes: Container[int] = processes if wish.children else roots
+        self._only = 0 if wish.children or wish.several else next(iter(roots or wish.pids))
         self._watchers: list[Watcher] = []
         self._watched: set[int] = set()
         self._texts = Texts(wish.string_size)

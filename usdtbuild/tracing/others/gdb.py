@@ -138,7 +138,7 @@ class Gdb(Tracer):
         if wish.argv:
             streams = (stdin, stdout, stderr)
             child = Spawned(wish.argv, wish.cwd, wish.env, before=_let_anybody_trace, streams=streams)
-        self.pid = child.pid if child is not None else wish.pid
+        self.pid = child.pid if child is not None else wish.pids[0]
         if child is None and not thread_ids(self.pid):
             raise TracerError(f"there is no process {self.pid}")
         # With capabilities alone gdb attaches, can't use the process's memory, and waits for ever.

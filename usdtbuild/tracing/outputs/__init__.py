@@ -25,6 +25,7 @@ class Output:
 
     needs: str
     passing: bool = False  # whether it is lines that go by on a terminal
+    is_live: bool = False  # whether it keeps a table on a terminal, among which nothing else may be written
     notes: Sequence[str] = ()  # what a user must be told when it is finished
     has_failed: bool = False  # whether something could not be shown then, of which `notes` say more
 

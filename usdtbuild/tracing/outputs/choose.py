@@ -70,7 +70,7 @@ class Wishes(NamedTuple):
     all, and apply it themselves. `every`: tables come again and again, and with `json` as lines for programs, or, if
     `screen`, on a terminal as one screen. `prometheus` is where they are served meanwhile; `otlp` where spans are sent,
     and what the program is called there. `normalize`: strings that are keys, or in lines, are shown without their
-    literals.
+    literals. `several`: lines say of which process they are.
     """
 
     counting: bool = False
@@ -91,6 +91,7 @@ class Wishes(NamedTuple):
     prometheus: tuple[str, int] | None = None
     normalize: bool = False
     otlp: tuple[str, str] | None = None
+    several: bool = False
 
     @property
     def tells_sums(self) -> bool:
@@ -111,6 +112,7 @@ class All(Output):
         self._outputs = outputs
         self.needs = needs_of(outputs)
         self.passing = all(output.passing for output in outputs)
+        self.is_live = any(output.is_live for output in outputs)
         self.notes = [note for output in outputs for note in output.notes]
 
     def __enter__(self) -> All:
@@ -280,7 +282,8 @@ def _makers(wishes: Wishes) -> list[tuple[str, Callable[[IO[str]], Output]]]:
         if wishes.every:
             name = "EveryJson" if wishes.json else "Every"
             return _made("every", name, stream, lambda: tables(wishes, stream))
-        return All(tables(wishes, stream) if has_tables else [_made("lines", "Lines", stream, **_show(wishes))])
+        lines = {"several": wishes.several, **_show(wishes)}
+        return All(tables(wishes, stream) if has_tables else [_made("lines", "Lines", stream, **lines)])
 
     found = [("", text)] if not texts and (has_tables or not (wishes.files or wishes.otlp)) else []
     return found + [(name, text if name in texts else _format(ending_of(name), wishes)) for name in wishes.files]

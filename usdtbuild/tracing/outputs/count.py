@@ -43,7 +43,7 @@ class Count(Table):
         `rates`: with hits a second."""
         self._stream, self._top, self._rates = stream, top, rates
         self._folded = folded
-        self._live = live and stream.isatty()
+        self.is_live = live and stream.isatty()
         self._targets: Sequence[Target] = ()
         self._shown = 0  # lines of the table that is on the terminal
         self._next = 0.0
@@ -55,7 +55,7 @@ class Count(Table):
     def counts(self, totals: Totals) -> None:
         """Write the table anew, over the one that was there, as far as there is room."""
         now = time.monotonic()
-        if not self._live or now < self._next:
+        if not self.is_live or now < self._next:
             return
         self._next = now + _EVERY
         size = shutil.get_terminal_size()

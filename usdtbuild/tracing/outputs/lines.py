@@ -1,4 +1,7 @@
-"""One line a hit: time since the start, thread, name, and arguments by name. What a user sees without asking."""
+"""One line a hit: time since the start, thread, name, and arguments by name. What a user sees without asking.
+
+Of several processes each line has the process, too, before the thread.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ class Lines(Output):
     needs = EVENTS
     passing = True
 
-    def __init__(self, stream: IO[str], show: Show = value_text) -> None:
-        self._stream, self._show = stream, show
+    def __init__(self, stream: IO[str], show: Show = value_text, *, several: bool = False) -> None:
+        self._stream, self._show, self._several = stream, show, several
         self._targets: Sequence[Target] = ()
         self._titles: list[str] = []
         self._names: list[tuple[str, ...]] = []
@@ -46,4 +49,5 @@ class Lines(Output):
             f" {name}={self._show(argument, value)}"
             for name, argument, value in zip(self._names[number], self._targets[number].arguments, event.values)
         )
-        return f"{after:12.6f} {event.tid:>7} {self._titles[number]}{shown}\n"
+        process = f"{event.pid:>7} " if self._several else ""
+        return f"{after:12.6f} {process}{event.tid:>7} {self._titles[number]}{shown}\n"

@@ -69,6 +69,8 @@ _HELP = "sort by  n name  c count  r rate  t total  m mean  5 p50  9 p99  x max 
 class Top(Every):
     """Draws the screen on a terminal; when it ends, the tables of all hits stay below what was there before."""
 
+    is_live = True
+
     def __init__(
         self, stream: IO[str], make: Callable[[], Sequence[Table]], heading: str, *, alone: bool = True
     ) -> None:

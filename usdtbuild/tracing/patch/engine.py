@@ -31,7 +31,7 @@ from .plausible import Plausible
 from .rings import FIRST, Rings, shape_for, slot_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Container, Iterator, Sequence
 
     from ..maps import Area
     from ..measures import Key
@@ -74,9 +74,10 @@ class PatchEngine:
 
     name = "patch"
 
-    def __init__(self, tracees: Tracees, pid: int, plan: Plan, others: Collection[int] = ()) -> None:
-        """`others` are addresses where breakpoints may come."""
-        self.tracees, self.pid, self.plan, self.others = tracees, pid, plan, others
+    def __init__(self, tracees: Tracees, pid: int, plan: Plan, others: Collection[int] = (),
+                 processes: Container[int] | None = None) -> None:  # fmt: skip
+        """`others` are addresses where breakpoints may come; `processes` write into its memory, None: who knows."""
+        self.tracees, self.pid, self.plan, self.others, self._writers = tracees, pid, plan, others, processes
         self.machine = machine.here()
         self.shared: Shared | None = None
         self.rings: Rings | Kept | None = None
@@ -325,7 +326,7 @@ class PatchEngine:
         found: Tables = {}
         for place in self.layout.tables:  # of one target there may be several, in code that is far apart
             keys = _pair_keys(self.paired_by, place) if place.width and place.measure.pair else ()
-            table = tables.read(self.shared.data, self.mapping.file_offset(place.address), place, keys)
+            table = tables.read(self.shared.data, self.mapping.file_offset(place.address), place, keys, self._writers)
             key = place.target, place.measure
             found[key] = found.get(key, Table({}, Cell())).plus(table)
         for measure in self.plan.measures if self.layout.pairs else ():

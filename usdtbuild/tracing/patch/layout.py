@@ -12,7 +12,7 @@ from ...record import NamedTuple
 from ..maps import PAGE, unwritable
 from ..measures import Measure
 from ..model import COUNT, LIBRARIES, STRING, Refusal
-from ..predicates import BEGIN
+from ..predicates import BEGIN, PROCESS
 from . import code, tables
 from .evaluated import Action, asked, awaited
 from .forms import Form, leads_of
@@ -134,7 +134,8 @@ def _tables(plan: Plan, group: Sequence[Spot]) -> tuple[list[Place], int, int]:
         for tally in asked(plan, spot.target, operands)[1]:
             if tally.side != BEGIN and (spot.target.number, tally.measure) not in found:
                 signs = (True, False, None) if tally.side else tally.signs(operands)
-                place = Place(spot.target.number, tally.measure, at, *signs, tally.width, plan.string_size)
+                own = tally.keys.index(PROCESS) if PROCESS in tally.keys else -1
+                place = Place(spot.target.number, tally.measure, at, *signs, tally.width, plan.string_size, own)
                 found[spot.target.number, tally.measure] = place
                 at += tables.size(tally.measure, 0 if tally.side else tally.width)
     size = at + tables.pairs_size(plan.measures, plan.pair_width)

@@ -30,7 +30,7 @@ from ..measures import Cell, Table, Unpaired
 from ..model import Unreadable, string
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
     from mmap import mmap
 
     from ...formats.operands import Operand
@@ -56,7 +56,8 @@ class Place(NamedTuple):
     """A table of a target: its address, and whether keys and values are signed.
 
     Of two keys, each in one half of a cell's, `keys_signed` is the one above, `second_signed` the other; else it is
-    None. Keys of several words have `width` bytes, and texts in them up to `string_size`.
+    None. Keys of several words have `width` bytes, and texts in them up to `string_size`. `own`: which key is the
+    number of the process that hits, -1 for none.
     """
 
     target: int
@@ -67,6 +68,13 @@ class Place(NamedTuple):
     second_signed: bool | None = None
     width: int = 0
     string_size: int = 64
+    own: int = -1
+
+    def can_be(self, key: Key | None, processes: Container[int] | None) -> bool:
+        """Whether a key can be of one of these processes; None: nobody knows which there are."""
+        if self.own < 0 or processes is None or key is None:
+            return True
+        return (key[self.own] if isinstance(key, tuple) else key) in processes
 
 
 def bits(measure: Measure) -> int:
@@ -118,8 +126,12 @@ def classes_from(measure: Measure, table: int) -> int:
     return table + _CELL.size * _cells(measure) - (table << shift) & (1 << 64) - 1
 
 
-def read(data: mmap | bytearray, at: int, place: Place, keys: Sequence[Key | None] = ()) -> Table:
-    """Return what a table says that is at an offset; `keys` are those of its cells, if they stand elsewhere."""
+def read(
+    data: mmap | bytearray, at: int, place: Place, keys: Sequence[Key | None] = (),
+    processes: Container[int] | None = None,
+) -> Table:  # fmt: skip
+    """Return what a table says that is at an offset; `keys` are those of its cells, if they stand elsewhere. A row that
+    claims to be of another process than those that write there is one of those without a key."""
     measure, found = place.measure, Table({}, Cell())
     number = _cells(measure)
     cells = list(_CELL.iter_unpack(data[at : at + number * _CELL.size]))
@@ -139,7 +151,7 @@ def read(data: mmap | bytearray, at: int, place: Place, keys: Sequence[Key | Non
             counts = _CLASSES.unpack_from(data, at + number * _CELL.size + index * _CLASSES.size)
             cell.classes.update({one if one < 512 else 512 - one: count for one, count in enumerate(counts) if count})
         one = keys[index] if keys else _key(0 if index >= number - 2 else key, place)
-        if measure.by and (index == number - 1 or one == ()):
+        if measure.by and (index == number - 1 or one == () or not place.can_be(one, processes)):
             found.others.plus(cell)
             continue
         found.cells.setdefault(one, Cell()).plus(cell)
