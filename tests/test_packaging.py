@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tarfile
 import zipfile
@@ -110,6 +111,13 @@ def test_folders_that_are_printed_hold_what_they_promise(usdtbuild: Any) -> None
     assert Path(usdtbuild("--pkgconfig-dir").stdout.strip(), "usdtbuild.pc").is_file()
     assert Path(usdtbuild("--include-dir").stdout.strip(), "usdt_dof_register.c").is_file()
     assert usdtbuild("--version").stdout.startswith("usdtbuild, version ")
+
+
+def test_no_folder_of_the_wheel_is_hidden(wheel: Path) -> None:
+    """Debian's lintian warns of `.github` among Python's packages; the source distribution has the sample's."""
+    names = zipfile.ZipFile(wheel).namelist()
+    assert any("/committed-header/" in name for name in names)
+    assert [name for name in names if re.search(r"(^|/)\.[^/]+/", name)] == []
 
 
 def test_the_index_would_take_wheel_and_source_distribution(wheel: Path, run: Any, tmp_path: Path) -> None:
