@@ -428,18 +428,22 @@ def _unpacked(said: bytearray) -> tuple[str, Any]:
     return found
 
 
-def apart(user: User | None, read: Callable[[Callable[[], None] | None], Any]) -> Any:
+def apart(
+    user: User | None, read: Callable[[Callable[[], None] | None], Any], limit: tuple[int, int] | None = None
+) -> Any:
     """Return what `read` returns: records. It runs in a child, whose rights end when it calls what it is given.
 
-    So it opens files with our rights, and reads them without. Where there are none to give up it runs here. Raises what
-    `read` raises of InputError and OSError.
+    So it opens files with our rights, and reads them without. Where there are none to give up, nor a `limit` in seconds
+    of CPU time and bytes of memory, it runs here. Raises what `read` raises of InputError and OSError.
     """
     whose = user or nobody()
-    if not can_be_given_up(whose):
+    if limit is None and not can_be_given_up(whose):
         return read(None)
     source, sink = os.pipe()
 
     def answer(asking: socket.socket) -> int:
+        if limit is not None:
+            _limit(*limit)
         said = _answer(lambda: read(lambda: give_up(whose, alone=True)))
         asking.close()
         with contextlib.suppress(OSError, MemoryError), open(sink, "wb") as file:  # noqa: PTH123 - a descriptor
@@ -470,6 +474,15 @@ def apart(user: User | None, read: Callable[[Callable[[], None] | None], Any]) -
     if kind == "system":
         raise OSError(*value)
     return value
+
+
+def _limit(seconds: int, memory: int) -> None:
+    """Let this process take no more CPU time, and no more memory of its own than it has and so much."""
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[5])
+    for kind, most in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_DATA, pages * resource.getpagesize() + memory)):
+        hard = resource.getrlimit(kind)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)  # noqa: PLW2901
+        resource.setrlimit(kind, (most, most))
 
 
 def _answer(read: Callable[[], Any]) -> tuple[str, Any]:

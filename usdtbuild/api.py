@@ -329,6 +329,7 @@ def trace(
     returns: bool = False,
     min_size: int = 0,
     mangled: bool = False,
+    members: int = 1,
     where: str | None = None,
     duration: float = math.inf,
     limit: int | None = None,
@@ -374,7 +375,7 @@ def trace(
         raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
     declared = tuple(provider for path in providers for provider in parse_file(os.fspath(path)))
     patterns = (tuple(probes), tuple(functions), tuple(exclude), tuple(modules))
-    wanted = Wanted(*patterns, declared, tuple(calls), returns, min_size, mangled=mangled)
+    wanted = Wanted(*patterns, declared, tuple(calls), returns, min_size, mangled=mangled, members=members)
     job = Job(wanted, engine=engine, pids=pids, running=running, exes=programs, argv=argv,
               cwd=os.fspath(cwd) or os.getcwd(),  # noqa: PTH109
               env=dict(os.environ if env is None else env), remote=remote, emulator=words, sysroot=sysroot,

@@ -91,6 +91,8 @@ class Ordered(click.Command):
     "-x", "--exclude", multiple=True, metavar="GLOB", help="Not these; a later -P, -F or -L may take some back in."
 )
 @click.option("--mangled", is_flag=True, help="Show C++ and Rust functions as they are linked.")
+@click.option("--members", type=click.IntRange(0, 8), default=1, metavar="N",
+              help="How deep members of functions' arguments are shown.  [default: 1]")  # fmt: skip
 @click.option("--module", "modules", multiple=True, metavar="GLOB", help="Only in these files: by path or name.")
 @click.option("--provider", "files", multiple=True, metavar="FILE.d", help="Provider files that name arguments.")
 @click.option("--filter", "wanted_hits", metavar="TEST", callback=checked.text,
@@ -162,6 +164,7 @@ def command(
     min_size: int,
     exclude: tuple[str, ...],
     mangled: bool,
+    members: int,
     modules: tuple[str, ...],
     files: tuple[str, ...],
     wanted_hits: str | None,
@@ -211,8 +214,8 @@ def command(
         raise UsageError("--quiet and --verbose contradict each other: leave one of them out")
     asked = api.trace(
         pid=pids or None, running=running, exes=exes, command=argv, probes=probes, functions=functions, calls=calls,
-        exclude=exclude, modules=modules, returns=returns, min_size=min_size, mangled=mangled, where=wanted_hits,
-        limit=limit, engine=engine, trap=trap, duration=math.inf if duration is None else duration,
+        exclude=exclude, modules=modules, returns=returns, min_size=min_size, mangled=mangled, members=members,
+        where=wanted_hits, limit=limit, engine=engine, trap=trap, duration=math.inf if duration is None else duration,
         children=not no_children, buffer=buffer, string_size=string_size or (_WHOLE if normalize else _SOME),
         providers=files, remote=remote, emulator=emulator, sysroot=sysroot,
     ).asked  # fmt: skip

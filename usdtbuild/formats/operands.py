@@ -23,8 +23,9 @@ REGISTER, MEMORY, CONSTANT, OTHER = "register", "memory", "constant", "other"
 class OperandPlace(NamedTuple):
     """Where an argument is. `kind` says which of the other fields mean something.
 
-    REGISTER: `register`. MEMORY: `base`, `index_register` and `symbol` ('' where absent), `scale` and `displacement` in
-    bytes. CONSTANT: `displacement` is the value. OTHER: none of them, the text is all there is.
+    REGISTER: `register`, and `displacement`, how many bits up in it the argument begins (0 in all records). MEMORY:
+    `base`, `index_register` and `symbol` ('' where absent), `scale` and `displacement` in bytes. CONSTANT:
+    `displacement` is the value. OTHER: none of them, the text is all there is.
     """
 
     kind: str

@@ -22,7 +22,8 @@ from ..machines import facts_of
 from ..record import NamedTuple
 
 FUNCTION_TYPES = frozenset({elf.STT_FUNC, elf.STT_GNU_IFUNC})
-_BINDING_RANK = {1: 0, 10: 0, 2: 1, 0: 2}  # GLOBAL and GNU_UNIQUE, WEAK, LOCAL: whose name a row shows
+LOCAL = 2
+_BINDING_RANK = {1: 0, 10: 0, 2: 1, 0: LOCAL}  # GLOBAL and GNU_UNIQUE, WEAK, LOCAL: whose name a row shows
 
 
 class FunctionSymbol(NamedTuple):
@@ -102,7 +103,7 @@ def _functions(space: AddressSpace, file: AddressSpace, table: int, source: str)
         info = symbols.infos[number]
         found.append(
             FunctionSymbol(
-                value - thumb, symbols.sizes[number], symbols.name(number), _BINDING_RANK.get(info >> 4, 2), source,
+                value - thumb, symbols.sizes[number], symbols.name(number), _BINDING_RANK.get(info >> 4, LOCAL), source,
                 thumb, info & 15 == elf.STT_GNU_IFUNC, _local_entry(symbols.others[number]) if elf_v2 else 0,
             )
         )  # fmt: skip

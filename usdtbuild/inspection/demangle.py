@@ -28,6 +28,7 @@ PROGRAMS = ("c++filt", "llvm-cxxfilt")
 _MARK = re.compile(r"\boperator(?:\(\)|\[\]|->\*?|<=>|<<=?|>>=?|[<>]=?)|[(<\[{]|[)>\]}]| ")
 _SIMPLE = re.compile(r"[\w:~]+(?=\()")
 _SIGNS = re.compile(r"\W+| .*")
+_ARROW = re.compile(r"operator(?:->\*?|<=>|<<=?|>>=?|[<>]=?)|->")
 _ENCLOSING = re.compile(r"(?: const| volatile| ?&&?)*::")
 
 
@@ -126,6 +127,21 @@ def without_parameters(written: str) -> str:
         else:
             depth += 1
     return written
+
+
+def parameter_count(written: str) -> int | None:
+    """Return how many parameters a written name lists, without `...`; None if it has no list."""
+    name = without_parameters(written)
+    at = written.find(f"{name}(") + len(name)
+    if at < len(name):
+        return None
+    depth = count = 0
+    end = _closed(written, at)
+    listed = written[at + 1 : end - 1].removesuffix("...").rstrip(", ")
+    for letter in _ARROW.sub("", listed):
+        depth += (letter in "(<[{") - (letter in ")>]}")
+        count += letter == "," and not depth
+    return count + bool(listed)
 
 
 def _names(written: str, begin: int, at: int) -> bool:

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import posixpath
 from bisect import bisect_right
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from elftools.elf.elffile import ELFFile
-
 from ..elf import layout as elf
-from ..elf.debug_files import DEBUG_FOLDER, debug_files
-from ..limits import COMPRESSED_DEBUG, DEFLATE_RATIO
+from ..elf.debug_files import DEBUG_FOLDER
 from ..provider.header import FIRING
 from ..record import NamedTuple
+from .dwarf import debug_data, decoded, forget, low_address, number, opened, ranges, text, why_unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 
     Place = tuple[int, int]  # an object's section and offset, else 0 and an address
 
-_DEBUG = (".debug_info", ".zdebug_info")
 # What may stand around a function: namespaces, classes and modules, and units of other languages' nested functions.
 _AROUND = {
     "DW_TAG_namespace", "DW_TAG_module", "DW_TAG_class_type", "DW_TAG_structure_type", "DW_TAG_union_type",
@@ -62,51 +58,18 @@ def find_lines(
     Separate debug files are looked for in `folder` and beside the file. `tick` is called with the path for each unit
     that is read. Never raises for debug information that is missing or damaged: `trouble` says so.
     """
-    data = _own(image)
-    if data is None:
-        data = _separate(image, folder)
+    data = debug_data(image, folder)
     if data is None:
         return FoundLines({}, "has no debug information, and no debug file of its own was found: compile it with -g")
     wanted = list(places)
     try:
         bases = _bases(image) if image.is_object else {}
         content: Data = _laid_out(image, bases) if image.is_object else data
-        stream: Any = BytesIO(content) if isinstance(content, bytes) else content
         addresses = {bases.get(section, 0) + offset: (section, offset) for section, offset in wanted}
-        file = ELFFile(stream)
-        _check_size(file)
-        found = _look_up(file.get_dwarf_info(), addresses, lambda: tick(image.path))
+        found = _look_up(opened(content), addresses, lambda: tick(image.path))
     except Exception as error:  # pyelftools raises anything on damaged input
-        detail = (str(error) or type(error).__name__).splitlines()[0][:80]
-        return FoundLines({}, f"its debug information can't be read ({detail})")
+        return FoundLines({}, why_unread(error))
     return FoundLines({addresses[address]: frames for address, frames in found.items()})
-
-
-def _check_size(file: ELFFile) -> None:
-    """Raise ValueError if the debug sections would become too large when they are decompressed."""
-    total = 0
-    for section in file.iter_sections():
-        if section.name.startswith(".zdebug_"):  # GNU's old form says how large it is, and may lie
-            total += section["sh_size"] * DEFLATE_RATIO
-        elif section.name.startswith(".debug_") and section.compressed:
-            total += section.data_size
-    if total > COMPRESSED_DEBUG:
-        raise ValueError(f"decompressed, more than {COMPRESSED_DEBUG >> 20} MB: objcopy --decompress-debug-sections")
-
-
-# -- where the DWARF is ------------------------------------------------------------------------------------------------
-
-
-def _own(image: Image) -> Data | None:
-    has_any = any(s.name in _DEBUG and s.type != elf.SHT_NOBITS and s.size for s in image.sections)
-    return image.data if has_any else None
-
-
-def _separate(image: Image, folder: str) -> Data | None:
-    for file in debug_files(image, folder):
-        if any(s.name in _DEBUG and s.type != elf.SHT_NOBITS and s.size for s in file.sections):
-            return file.data
-    return None
 
 
 def _bases(image: Image) -> dict[int, int]:
@@ -130,12 +93,12 @@ def _laid_out(image: Image, bases: dict[int, int]) -> bytes:
         if table.type != elf.SHT_SYMTAB:
             continue
         extended = next((s for s in image.sections if s.type == elf.SHT_SYMTAB_SHNDX and s.link == table.number), None)
-        for number in range(table.size // record.size):
-            at = table.offset + number * record.size
+        for index in range(table.size // record.size):
+            at = table.offset + index * record.size
             fields = list(record.unpack_from(content, at))
             section = fields[section_at]
             if section == elf.SHN_XINDEX and extended is not None:
-                section = image.layout.u32.unpack_from(content, extended.offset + 4 * number)[0]
+                section = image.layout.u32.unpack_from(content, extended.offset + 4 * index)[0]
             if section in bases:
                 fields[value_at] += bases[section]
                 record.pack_into(content, at, *fields)
@@ -152,48 +115,15 @@ def _look_up(dwarf: Any, addresses: Collection[int], tick: Callable[[], None]) -
         if not left:
             break
         top = unit.get_top_DIE()
-        ranges = _ranges(dwarf, unit, top, _low(top))
-        here = sorted(left if ranges is None else (a for a in left if any(low <= a < high for low, high in ranges)))
+        covered = ranges(dwarf, unit, top, low_address(top))
+        here = sorted(left if covered is None else (a for a in left if any(low <= a < high for low, high in covered)))
         if here:
             tick()
             lines = _Unit(dwarf, unit, top).frames(here)
             found.update(lines)
             left.difference_update(lines)
-            _forget(unit)
+            forget(unit)
     return found
-
-
-def _forget(unit: Any) -> None:
-    """Let go of a unit's DIEs: pyelftools keeps each it has read, which in a large program is gigabytes."""
-    for kept in ("_dielist", "_diemap"):
-        getattr(unit, kept, []).clear()
-
-
-def _ranges(dwarf: Any, unit: Any, die: Any, base: int) -> list[tuple[int, int]] | None:
-    """Return the [start, end) that a DIE says it covers; None if it says nothing (DWARF 5, 2.17).
-
-    `base` is what offsets of range lists count from: the unit's low_pc.
-    """
-    attributes = die.attributes
-    low = attributes.get("DW_AT_low_pc")
-    if "DW_AT_ranges" in attributes:
-        lists = dwarf.range_lists()
-        if lists is None:
-            return None
-        start = base
-        covered = []
-        for entry in lists.get_range_list_at_offset(attributes["DW_AT_ranges"].value, unit):
-            if hasattr(entry, "base_address"):
-                start = entry.base_address
-            else:
-                shift = 0 if entry.is_absolute else start
-                covered.append((entry.begin_offset + shift, entry.end_offset + shift))
-        return covered
-    high = attributes.get("DW_AT_high_pc")
-    if low is None or high is None:
-        return None
-    end = high.value if high.form.startswith("DW_FORM_addr") else low.value + high.value
-    return [(low.value, end)]
 
 
 class _Unit:
@@ -201,9 +131,9 @@ class _Unit:
 
     def __init__(self, dwarf: Any, unit: Any, top: Any) -> None:
         self.dwarf, self.unit, self.top = dwarf, unit, top
-        self.base = _low(top)
+        self.base = low_address(top)
         self.program = dwarf.line_program_for_CU(unit)
-        self.folder = _text(top, "DW_AT_comp_dir")
+        self.folder = text(top, "DW_AT_comp_dir")
 
     def frames(self, addresses: list[int]) -> dict[int, tuple[Frame, ...]]:
         """Return the frames of those of `addresses` that the line table knows, the innermost first."""
@@ -224,7 +154,7 @@ class _Unit:
                 yield Frame(self._file(file), line, self._name(die))
             if die.tag != "DW_TAG_inlined_subroutine":
                 return
-            file, line = _number(die, "DW_AT_call_file"), _number(die, "DW_AT_call_line")
+            file, line = (number(die, "DW_AT_call_file") or 0), (number(die, "DW_AT_call_line") or 0)
         yield Frame(self._file(file), line, "")
 
     # -- lines ---------------------------------------------------------------------------------------------------------
@@ -261,7 +191,7 @@ class _Unit:
         folder = folders[at] if 0 <= at < len(folders) else b""
         if not isinstance(folder, bytes):  # DWARF 5 has records of folders
             folder = folder.DW_LNCT_path if hasattr(folder, "DW_LNCT_path") else b""
-        return posixpath.normpath(posixpath.join(self.folder, _decoded(folder), _decoded(entry.name)))
+        return posixpath.normpath(posixpath.join(self.folder, decoded(folder), decoded(entry.name)))
 
     # -- functions -----------------------------------------------------------------------------------------------------
 
@@ -274,10 +204,10 @@ class _Unit:
                 continue
             if child.tag not in _INSIDE:
                 continue
-            ranges = _ranges(self.dwarf, self.unit, child, self.base)
-            if ranges is None:  # a declaration, or an abstract function
+            covered = ranges(self.dwarf, self.unit, child, self.base)
+            if covered is None:  # a declaration, or an abstract function
                 continue
-            here = [a for a in addresses if any(low <= a < high for low, high in ranges)]
+            here = [a for a in addresses if any(low <= a < high for low, high in covered)]
             if child.tag in _CALLS:
                 for address in here:
                     chains[address].append(child)
@@ -288,31 +218,12 @@ class _Unit:
         """Return a function's linkage name, or else its name, from wherever its DIE refers to."""
         name = ""
         for _ in range(4):  # inlined -> abstract -> declaration
-            linkage = _text(die, "DW_AT_linkage_name") or _text(die, "DW_AT_MIPS_linkage_name")
+            linkage = text(die, "DW_AT_linkage_name") or text(die, "DW_AT_MIPS_linkage_name")
             if linkage:
                 return linkage
-            name = name or _text(die, "DW_AT_name")
+            name = name or text(die, "DW_AT_name")
             key = next((k for k in ("DW_AT_abstract_origin", "DW_AT_specification") if k in die.attributes), "")
             if not key:
                 break
             die = die.get_DIE_from_attribute(key)
         return name
-
-
-def _low(die: Any) -> int:
-    low = die.attributes.get("DW_AT_low_pc")
-    return int(low.value) if low is not None else 0
-
-
-def _text(die: Any, key: str) -> str:
-    attribute = die.attributes.get(key)
-    return _decoded(attribute.value) if attribute is not None and isinstance(attribute.value, bytes) else ""
-
-
-def _number(die: Any, key: str) -> int:
-    attribute = die.attributes.get(key)
-    return int(attribute.value) if attribute is not None else 0
-
-
-def _decoded(text: bytes) -> str:
-    return text.decode("utf-8", "backslashreplace")

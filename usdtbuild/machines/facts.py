@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from .calling import Calling
+
     Macros = Mapping[str, str]
 
 
@@ -188,7 +190,8 @@ class Facts(NamedTuple):
     0 of a function symbol's value tells. `descriptors` is the relocation that makes the code's address in a function
     descriptor of `.opd`, where function symbols name these (ppc64 ELFv1). `pairs`: the 32-bit ABI passes arguments of
     eight bytes in two registers. `page` is the largest page a kernel is built with, where that is more than 4096.
-    `passing` is how functions get their arguments, where that is known.
+    `passing` is how functions get their arguments, where that is known; `calling` returns all of the convention, for
+    files of 64-bit class.
     `stopped` is how a stopped thread is seen through the gdb remote protocol. `overwritten` returns, given the code
     from a function's beginning and a site's offset in it, whether a kernel that makes a call of the site's NOP
     overwrites data of the function; None where no kernel does that.
@@ -214,5 +217,6 @@ class Facts(NamedTuple):
     pairs: bool = False
     page: int = 0
     passing: Passing | None = None
+    calling: Callable[[], Calling] | None = None
     stopped: Stopped = Stopped()
     overwritten: Callable[[bytes, int], bool] | None = None

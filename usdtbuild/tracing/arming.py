@@ -33,6 +33,7 @@ from .predicates import BEGIN, END, NotHereError, pair_width, side_of
 from .selection import select
 from .tracer import TRACERS, Ability
 from .trap.breakpoints import Breakpoints
+from .typed import typed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -266,6 +267,7 @@ class Arming:
             with self.tracees.calmly():
                 found: Selection = apart(self.wish.user, lambda opened: select(
                     process.pid, self.wish.wanted, 0, frozenset(process.modules), opened))  # fmt: skip
+                known = typed(process.pid, found.targets, self.wish, lambda text: self.owner.tell(job.Noted(text)))
         except InputError as error:
             raise TracerError(str(error)) from None
         if found.refusals and has_ended(process.pid):
@@ -274,7 +276,7 @@ class Arming:
             key = (target.module.path, target.module.load_bias)
             if key not in process.modules:
                 process.modules[key] = _extent(target, mapped)
-        targets = self._numbered(found.targets)
+        targets = self._numbered(known)
         self.tell_refusals(found.refusals)
         if targets:
             self._arm_targets(process, targets)

@@ -40,7 +40,7 @@ def compiled(
     digest = hashlib.sha256(f"{__version__}\0{words}\0{compiler}\0{Path(compiler).stat().st_mtime_ns}".encode())
     for path in [*sources, *headers]:
         digest.update(path.read_bytes())
-    folder = _cache()
+    folder = cache("live")
     made = folder / f"{stem}-{__version__}-{digest.hexdigest()[:16]}.so"
     if not made.is_file() or made.is_symlink() or who_may_change(str(made)):
         handle, name = tempfile.mkstemp(dir=folder, prefix="making-", suffix=".so")
@@ -65,8 +65,8 @@ def compiled(
     return made
 
 
-def _cache() -> Path:
-    """Return a folder that is ours alone: programs will run what lies there. Raises TracerError.
+def cache(name: str) -> Path:
+    """Return a folder that is ours alone: programs will run, and we believe, what lies there. Raises TracerError.
 
     Root has one of its own, whatever HOME says: sudo and su may leave another user's there.
     """
@@ -74,7 +74,7 @@ def _cache() -> Path:
     named = os.environ.get("XDG_CACHE_HOME")
     problem = ""
     for base in (named, "/var/cache") if named and os.geteuid() == 0 else (named or home,):
-        folder = Path(os.path.realpath(base)) / "usdtbuild" / "live"
+        folder = Path(os.path.realpath(base)) / "usdtbuild" / name
         try:
             there = next(one for one in (folder, *folder.parents) if one.exists())
             open_to = who_may_change(str(there))
@@ -86,5 +86,5 @@ def _cache() -> Path:
             continue
         if not open_to:
             return folder
-        problem = f"others may write to {open_to}, so nothing from there is run; set XDG_CACHE_HOME to another"
+        problem = f"others may write to {open_to}, so nothing there is used; set XDG_CACHE_HOME to another"
     raise TracerError(problem)

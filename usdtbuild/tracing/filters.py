@@ -1,9 +1,10 @@
 """Filters of hits: `length > 4096 and name == "x"`, read once, compiled once for each probe.
 
 The language: comparisons (== != < <= > >=, and =~ with a glob) of arguments, by name or as arg0, arg1, ..., with
-numbers, strings, NULL or each other; `and`, `or`, `not` and parentheses. `thread` and `process` are the numbers of
-those that hit, where no argument is called so. What an engine couldn't read compares with nothing: each comparison with
-it is false, under `not` too. Nothing here knows where hits come from or go to.
+numbers, strings, NULL, what the argument calls a value (`colour == RED`), or each other; `and`, `or`, `not` and
+parentheses. `thread` and `process` are the numbers of those that hit, where no argument is called so. What an engine
+couldn't read compares with nothing: each comparison with it is false, under `not` too. Nothing here knows where hits
+come from or go to.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _TOKEN = re.compile(
     r"""\s*(?:(?P<number>[-+]?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?![\w.]))
     |(?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
-    |(?P<word>[^\W\d]\w*)
+    |(?P<word>[^\W\d]\w*(?:(?:\.|->)[^\W\d]\w*)*)
     |(?P<sign>==|!=|<=|>=|=~|&&|\|\||[<>()!]))""",
     re.VERBOSE | re.DOTALL,
 )
@@ -127,6 +128,7 @@ class Filter:
         return lambda values, own=(): any(test(values, own) for test in tests)
 
     def _comparison(self, tree: Comparison, target: Target, negated: bool) -> Test:
+        tree = with_values(tree, target)
         left, right = tree.left, tree.right
         kinds = [self._kind(operand, target) for operand in (left, right)]
         self._check(tree, target, kinds)
@@ -174,6 +176,20 @@ class Filter:
 
     def _fail(self, at: int, what: str) -> NoReturn:
         raise FilterError(self.text, at, what, self.option)
+
+
+def with_values(tree: Comparison, target: Target) -> Comparison:
+    """Return a comparison in which what an argument calls a value is that value: `RED`, or as a string."""
+
+    def value(one: FilterOperand, other: FilterOperand) -> FilterOperand:
+        index = argument_index(target, other.name) if other.name else -1
+        if index < 0 or (one.name and argument_index(target, one.name) >= 0):
+            return one
+        called = one.literal.decode("utf-8", "replace") if isinstance(one.literal, bytes) else one.name
+        found = [number for number, name in target.arguments[index].values if name == called]
+        return FilterOperand("", found[0], one.at) if found else one
+
+    return tree._replace(left=value(tree.left, tree.right), right=value(tree.right, tree.left))
 
 
 def argument_index(target: Target, name: str) -> int:

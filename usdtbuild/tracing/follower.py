@@ -49,7 +49,9 @@ def planned(job: Job, wishes: Wishes, sieve: Sieve | None) -> tuple[Job, Wishes,
     where = sieve.filter if sieve is not None else None
     if wishes.only_pairs:
         wishes, sieve = wishes._replace(where=where), None
-    if needs(wishes) != EVENTS:
+    needed, values = needs(wishes)
+    job = job._replace(arguments=values or sieve is not None)
+    if needed != EVENTS:
         return job.adding_up(where, measures(wishes)), wishes, sieve
     return job.passing(where if sieve is not None else None), wishes, sieve
 

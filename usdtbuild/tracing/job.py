@@ -46,6 +46,7 @@ class Job(NamedTuple):
     `running`: the children of `pids` that run already are traced, too. `exes`: all processes that run these files are.
     `silent`: a program that is started reads nothing, and what it writes is lost; somebody else has the terminal.
     `normalize`: texts are shown with `?` for their literals.
+    `arguments`: something is done with what functions are called with.
     """
 
     wanted: Wanted
@@ -80,6 +81,7 @@ class Job(NamedTuple):
     until: Until | None = None
     normalize: bool = False
     patience: float = 0.0
+    arguments: bool = True
 
     @property
     def evaluates(self) -> bool:
@@ -90,6 +92,11 @@ class Job(NamedTuple):
     def several(self) -> bool:
         """Whether there may be several processes that are to be traced, besides those that they start."""
         return len(self.pids) > 1 or self.running or bool(self.exes)
+
+    @property
+    def needs_arguments(self) -> bool:
+        """Whether anything is done with the arguments of hits."""
+        return (self.what == RECORD and self.arguments) or self.evaluates
 
     def adding_up(self, where: Filter | None, measures: tuple[Measure, ...] = ()) -> Job:
         """Return the job for one who wants no hits, only how many pass or what they add up to.

@@ -67,13 +67,15 @@ MISSING = _Missing(0)
 
 class Argument(NamedTuple):
     """How an argument is read and shown. `name` is '' where nobody gave it one; `type` is the C type as declared, or
-    '' where the record only gives `size` (bytes) and `signed`. `kind` is INTEGER, POINTER, FLOAT or STRING."""
+    '' where the record only gives `size` (bytes) and `signed`. `kind` is INTEGER, POINTER, FLOAT or STRING. `values`
+    are names of some of its values, as enumerators have them."""
 
     name: str
     type: str
     size: int
     signed: bool
     kind: str
+    values: tuple[tuple[int, str], ...] = ()
 
 
 class Slot(NamedTuple):
@@ -106,7 +108,8 @@ class Site(NamedTuple):
     instead; `unknown` is why they can't be told. Of such a site `entry` is the function's entry, without which it isn't
     traced, and `unused` how many bytes behind the return nobody runs.
 
-    `padding`: as many bytes before `address` begins the padding of a function whose entry may be patched.
+    `padding`: as many bytes before `address` begins the padding of a function whose entry may be patched; `begins`
+    is the function's own address in the file, and `body` the first one behind the NOPs of its entry.
 
     `near` are addresses of other places, up to four bytes behind it, where somebody else might put a breakpoint.
     """
@@ -126,18 +129,22 @@ class Site(NamedTuple):
     held: Held | None = None
     near: tuple[int, ...] = ()
     padding: int = 0
+    begins: int = 0
+    body: int = 0
 
 
 class Module(NamedTuple):
     """A file that a process has loaded as code: the path by which the process knows it, where it is, and what it is.
 
-    `opens` is a path that opens it from here, '' where nothing does; `machine` is the ELF number of its machine.
+    `opens` is a path that opens it from here, '' where nothing does; `machine` is the ELF number of its machine,
+    `build_id` what its linker has named it, in hexadecimal digits.
     """
 
     path: str
     load_bias: int
     opens: str
     machine: int
+    build_id: str = ""
 
     @property
     def is_library(self) -> bool:

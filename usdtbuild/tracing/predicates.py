@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..formats.operands import CONSTANT, MEMORY, REGISTER, Operand, OperandPlace
 from . import measures
 from .arguments import is_floating
-from .filters import OPPOSITES, Comparison, argument_index
+from .filters import OPPOSITES, Comparison, argument_index, with_values
 from .model import FLOAT, STRING
 from .selection import is_meant
 
@@ -199,6 +199,7 @@ class _Lowering(NamedTuple):
         return _joined(word, [self.tree(part, negated=negated) for part in tree.parts])
 
     def comparison(self, tree: Comparison, sign: str) -> Predicate:
+        tree = with_values(tree, self.target)
         left, right = self.position(tree.left), self.position(tree.right)
         for one, other in ((left, tree.right), (right, tree.left)):
             if one is not None and one >= 0 and self.target.arguments[one].kind == STRING:

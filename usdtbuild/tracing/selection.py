@@ -51,6 +51,7 @@ class Wanted(NamedTuple):
     out. `order`: all patterns as they were given, each with what it is for, where that matters: the last that matches
     decides, but one of `exclude` before all others leaves out for good. Without it all of `exclude` do. Functions of
     C++ and Rust are known by all that `demangle.all_spellings` says; `mangled`: they are shown as they are linked.
+    `members`: structures among functions' arguments are taken apart so many times.
     """
 
     probes: tuple[str, ...] = ()
@@ -63,6 +64,7 @@ class Wanted(NamedTuple):
     smallest: int = 0
     order: tuple[tuple[str, str], ...] = ()
     mangled: bool = False
+    members: int = 1
 
     @property
     def ordered(self) -> tuple[tuple[str, str], ...]:
@@ -180,7 +182,7 @@ def targets_in(
     `missing` is told which calls are not known, `refuse` which probes are left out.
     """
     image, bias = one.image, one.bias
-    module = Module(image.path, bias, "", image.machine)
+    module = Module(image.path, bias, "", image.machine, image.build_id.hex())
     number = first
     if any(section.name == ".note.stapsdt" for section in image.sections):
         seen = inspect(image)
@@ -296,7 +298,8 @@ def _entry(function: Function, bias: int) -> Site:
     address = (function.entry or function.address) + function.local_entry
     pad = function.landing if function.nops else 0
     padding = function.padding + pad if function.hotpatchable and function.padding else 0
-    return Site(address + pad + bias, address + pad, (), 0, function.name, padding=padding)
+    body = address + function.landing + function.nops
+    return Site(address + pad + bias, address + pad, (), 0, function.name, padding=padding, begins=address, body=body)
 
 
 def _with_returns(site: Site, exits: Exits, function: Function, bias: int, starts: Container[int]) -> Site:

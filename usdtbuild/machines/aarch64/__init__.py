@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterator
 
+    from ..calling import Calling
     from ..facts import Facts, Verdict
     from ..stubs import Branch, CodeSpan, FileCode, LibraryCalls
     from ..values import Step
@@ -166,7 +167,7 @@ def facts() -> dict[int, Facts]:
             disassembler=lambda is64, little, thumb: (("CS_ARCH_ARM64", "CS_ARCH_AARCH64"), ("CS_MODE_ARM",)),
             mapping_symbols=True, branches=(Branches(4, _branch, True),),
             entries=lambda is64, little: entries if little else None, page=65536,
-            passing=Passing(tuple(f"x{n}" for n in range(8)), results=("x0", "")),  # AAPCS64, 6.8.2
+            passing=Passing(tuple(f"x{n}" for n in range(8)), results=("x0", "")), calling=_calling,  # AAPCS64, 6.8.2
             stopped=Stopped(
                 spelled={
                     "wsp": "sp", **{f"w{n}": f"x{n}" for n in range(31)},
@@ -176,6 +177,12 @@ def facts() -> dict[int, Facts]:
             ),
         )
     }  # fmt: skip
+
+
+def _calling() -> Calling:
+    from .calling import CALLING
+
+    return CALLING
 
 
 def _judge(at: int, length: int, mnemonic: str, operands: str) -> Verdict:

@@ -26,6 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
+    from ..calling import Calling
     from ..facts import Facts, Verdict
     from ..stubs import Branch, CodeSpan, FileCode, LibraryCalls
 
@@ -186,13 +187,19 @@ def facts() -> dict[int, Facts]:
             "x86-64", 1, written, Relocations(8, R_64, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 15: 1}),
             decoded=True, disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_64",)),
             entries=lambda is64, little: entries,
-            passing=passing, overwritten=_overwritten,
+            passing=passing, calling=_calling, overwritten=_overwritten,
             stopped=Stopped(
                 "rip", parts("r"), {f"{letter}h": f"r{letter}x" for letter in "abcd"}, trap=lambda code: len(INT3),
                 stack="rsp", call=6, below=1,
             ),
         )
     }  # fmt: skip
+
+
+def _calling() -> Calling:
+    from .calling import CALLING
+
+    return CALLING
 
 
 def _judge(at: int, length: int, mnemonic: str, operands: str) -> Verdict:

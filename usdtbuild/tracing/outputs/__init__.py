@@ -24,6 +24,7 @@ class Output:
     """One way to show a trace. What says nothing here needn't be said by a format."""
 
     needs: str
+    values: bool = True  # whether it shows hits' arguments
     passing: bool = False  # whether it is lines that go by on a terminal
     is_live: bool = False  # whether it keeps a table on a terminal, among which nothing else may be written
     notes: Sequence[str] = ()  # what a user must be told when it is finished

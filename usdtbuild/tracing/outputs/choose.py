@@ -110,7 +110,7 @@ class All(Output):
 
     def __init__(self, outputs: Sequence[Output] = ()) -> None:
         self._outputs = outputs
-        self.needs = needs_of(outputs)
+        self.needs, self.values = needs_of(outputs), any(output.values for output in outputs)
         self.passing = all(output.passing for output in outputs)
         self.is_live = any(output.is_live for output in outputs)
         self.notes = [note for output in outputs for note in output.notes]
@@ -171,7 +171,7 @@ class _InFile(Output):
         if how == _FOLDER:
             files.folder(name)
         self._output = make(self._part if how == _FOLDER else self._opened(name, how))
-        self.needs = self._output.needs
+        self.needs, self.values = self._output.needs, self._output.values
 
     def _part(self, name: str) -> IO[bytes]:
         """Open a file of the folder."""
@@ -257,9 +257,11 @@ def choose(wishes: Wishes, files: Outputs, stdout: IO[str]) -> All:
     return All(found)
 
 
-def needs(wishes: Wishes) -> str:
-    """Return what the outputs will need, before any of them is there. Raises UsageError."""
-    return EVENTS if wishes.otlp else All([make(io.StringIO()) for _, make in _makers(wishes)]).needs
+def needs(wishes: Wishes) -> tuple[str, bool]:
+    """Return what the outputs will need, before any of them is there, and whether they look at arguments. Raises
+    UsageError."""
+    all_of_them = All([make(io.StringIO()) for _, make in _makers(wishes)])
+    return (EVENTS, True) if wishes.otlp else (all_of_them.needs, all_of_them.values)
 
 
 def measures(wishes: Wishes) -> tuple[Measure, ...]:

@@ -39,6 +39,7 @@ class Flame(Output):
     """Writes the picture at the end."""
 
     needs = EVENTS
+    values = False
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream

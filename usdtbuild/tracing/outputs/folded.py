@@ -17,6 +17,7 @@ class Folded(Output):
     """Writes them at the end."""
 
     needs = EVENTS
+    values = False
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream

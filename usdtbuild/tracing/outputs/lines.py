@@ -1,12 +1,18 @@
 """One line a hit: time since the start, thread, name, and arguments by name. What a user sees without asking.
 
 Of several processes each line has the process, too, before the thread.
+
+A function whose arguments are known is shown as a call, `price(amount=39)`, and its return with the call's arguments
+and the result, `price(amount=39) = 3822`.
 """
 
 from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
+from ...inspection.demangle import without_parameters
+from ...text import one_line
+from ..model import ENTER, EXIT
 from . import EVENTS, Output
 from .values import Show, argument_names, title, value_text
 
@@ -14,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..model import Event, Target
+
+_DEEPEST = 10_000  # calls of one thread that wait for their return
 
 
 class Lines(Output):
@@ -28,12 +36,21 @@ class Lines(Output):
         self._titles: list[str] = []
         self._names: list[tuple[str, ...]] = []
         self._began: int | None = None
+        self._calls: list[str] = []  # what functions are called that are shown as calls, '' for all others
+        self._open: dict[int, list[tuple[int, str]]] = {}  # by thread, calls that haven't returned
+        self._returns: dict[int, int] = {}  # by the number of a call's target that of its return's
 
     def start(self, targets: Sequence[Target]) -> None:
         """Learn the targets."""
         self._targets = targets
         self._titles = [title(target) for target in targets]
         self._names = [argument_names(target) for target in targets]
+        self._calls = [_call(target) for target in targets]
+        entered = {_place(one): one.number for one in targets if one.kind == ENTER}
+        self._returns = {entered.get(_place(one), -1): one.number for one in targets if one.kind == EXIT}
+        for call, back in self._returns.items():
+            if call >= 0 and self._calls[back] and not targets[call].arguments:
+                self._calls[call] = self._calls[back]
 
     def events(self, events: Sequence[Event]) -> None:
         """Write them."""
@@ -43,11 +60,44 @@ class Lines(Output):
         self._stream.flush()
 
     def _line(self, event: Event) -> str:
-        number = event.target
         after = (event.time - (self._began or 0)) / 1e9
-        shown = "".join(
-            f" {name}={self._show(argument, value)}"
-            for name, argument, value in zip(self._names[number], self._targets[number].arguments, event.values)
-        )
+        number = event.target
+        shown = (self._call if self._calls[number] else self._hit)(event)
         process = f"{event.pid:>7} " if self._several else ""
-        return f"{after:12.6f} {process}{event.tid:>7} {self._titles[number]}{shown}\n"
+        return f"{after:12.6f} {process}{event.tid:>7} {shown}\n"
+
+    def _values(self, event: Event) -> list[tuple[str, str]]:
+        number = event.target
+        given = zip(self._names[number], self._targets[number].arguments, event.values)
+        return [(name, self._show(argument, value)) for name, argument, value in given]
+
+    def _hit(self, event: Event) -> str:
+        return self._titles[event.target] + "".join(f" {name}={text}" for name, text in self._values(event))
+
+    def _call(self, event: Event) -> str:
+        number, values = event.target, self._values(event)
+        waiting = self._open.setdefault(event.tid, [])
+        if self._targets[number].kind == ENTER:
+            shown = f"{self._calls[number]}({', '.join(f'{name}={text}' for name, text in values)})"
+            if number in self._returns:
+                waiting.append((self._returns[number], shown))
+                del waiting[:-_DEEPEST]
+            return shown
+        at = next((at for at in range(len(waiting) - 1, -1, -1) if waiting[at][0] == number), None)
+        call = waiting[at][1] if at is not None else f"{self._calls[number]}(...)"
+        del waiting[at:]
+        if len(values) == 1 and values[0][0] == "result":
+            return f"{call} = {values[0][1]}"
+        members = ", ".join(f"{name.removeprefix('result.')}={text}" for name, text in values)
+        return f"{call} = {{{members}}}" if values else f"{call} returns"
+
+
+def _place(target: Target) -> tuple[str, str, int]:
+    return target.name, target.module.path, target.module.load_bias
+
+
+def _call(target: Target) -> str:
+    """Return the name of a function whose arguments are known, or its result."""
+    known = bool(target.arguments) and all(one.type for one in target.arguments)
+    is_call = (target.kind == ENTER and known) or (target.kind == EXIT and (known or not target.arguments))
+    return one_line(without_parameters(target.shown)) if is_call else ""

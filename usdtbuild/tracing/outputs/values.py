@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FORMULA = ("=", "+", "-", "@", "'")
 
 Show = Callable[["Argument", "Value"], str]  # how values are shown: `value_text`, or another
-Plain = int | float | str | dict[str, str | bool] | None
+Plain = bool | int | float | str | dict[str, str | bool] | None
 _EXACT = 1 << 53  # from there on a reader that has doubles only takes two numbers for one
 _LONGEST_CHARACTER = 4  # bytes of UTF-8
 
@@ -65,13 +65,18 @@ def table_headings(targets: Sequence[Target], places: Iterable[tuple[int, int]],
     }
 
 
-def plain_value(argument: Argument, value: Value) -> Plain:
-    """Return a value for JSON, so that none looks like another. Don't ask for MISSING ones.
+def value_name(argument: Argument, value: Value) -> str:
+    """Return what an argument calls one of its values, as an enumeration does; '' where it has no name."""
+    return one_line(next((name for number, name in argument.values if number == value), ""))
 
-    Numbers are numbers, a string is a text, NULL as a string is None. Everything else is an object that says what it
-    is: `bytes` (hexadecimal) for a string that is no UTF-8, `text` or `bytes` with `cut` for one that may be longer,
-    `unreadable` for the address of one, `pointer`, `integer` for one that a double can't hold, `float` for infinity
-    and NaN.
+
+def plain_value(argument: Argument, value: Value) -> Plain:
+    """Return a value for JSON, so that none of its argument looks like another. Don't ask for MISSING ones.
+
+    Numbers are numbers, enumerators their names, truth values true and false, a string is a text, NULL as a string is
+    None. Everything else is an object that says what it is: `bytes` (hexadecimal) for a string that is no UTF-8, `text`
+    or `bytes` with `cut` for one that may be longer, `unreadable` for the address of one, `pointer`, `integer` for one
+    that a double can't hold, `float` for infinity and NaN.
     """
     if isinstance(value, bytes):
         return _plain_text(value)
@@ -83,6 +88,8 @@ def plain_value(argument: Argument, value: Value) -> Plain:
         return {"unreadable": f"{value:#x}"}
     if argument.kind == POINTER:
         return {"pointer": f"{value:#x}"}
+    if name := value_name(argument, value):
+        return {"true": True, "false": False}.get(name, name)
     return int(value) if abs(value) < _EXACT else {"integer": str(value)}
 
 
@@ -129,6 +136,8 @@ def cell_value(argument: Argument, value: Value) -> str | int | float:
         return value
     if argument.kind == POINTER:
         return f"{value:#x}"
+    if name := value_name(argument, value):
+        return cell(name)
     return int(value) if abs(value) < _EXACT else f"\\#{value}"
 
 
@@ -148,6 +157,8 @@ def value_text(argument: Argument, value: Value) -> str:
         return f'"{shown}"' + "..." * isinstance(value, Cut)
     if isinstance(value, Unreadable) or argument.kind == POINTER:
         return f"{value:#x}"
+    if name := value_name(argument, value):
+        return name
     return f"{value:g}" if argument.kind == FLOAT else str(value)
 
 

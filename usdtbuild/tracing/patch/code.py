@@ -240,7 +240,7 @@ def _take(made: Code, index: int, argument: Taken, symbols: Mapping[str, int]) -
     if place.kind == CONSTANT:
         made.add("constant", value=place.displacement & 0xFFFFFFFFFFFFFFFF)
         made.add("store", at=argument.at)
-    elif place.kind == REGISTER and load_register(made, place.register):
+    elif place.kind == REGISTER and load_register(made, place):
         made.add("store", at=argument.at)
     elif place.kind == MEMORY and operand.size in {1, 2, 4, 8} and (way := address(made, place, symbols)):
         made.add(f"{way}_{'signed' if operand.signed else 'unsigned'}_{operand.size}", at=argument.at, bit=bit)
@@ -250,16 +250,15 @@ def _take(made: Code, index: int, argument: Taken, symbols: Mapping[str, int]) -
         made.add("string", at=argument.at, string_at=argument.string_at)
 
 
-def load_register(made: Code, name: str) -> bool:
-    """Load a register, as it was at the site, into rax; False if there is no way."""
-    if f"load_rax_from_{name}" in TEMPLATES:
-        made.add(f"load_rax_from_{name}")
-        return True
-    found = full_register(name)
+def load_register(made: Code, place: OperandPlace) -> bool:
+    """Load a register, as it was at the site, into rax, and let what is wanted begin at its lowest bit; False if there
+    is no way."""
+    name = place.register
+    found = (name, 0) if f"load_rax_from_{name}" in TEMPLATES else full_register(name)
     if found is not None:
         made.add(f"load_rax_from_{found[0]}")
-        if found[1]:
-            made.add("second_byte")
+        if shift := found[1] + place.displacement:
+            made.add(f"shift_{shift}")
     return found is not None
 
 

@@ -130,7 +130,7 @@ def _take(made: Code, index: int, argument: Taken) -> None:
     if place.kind == CONSTANT:
         made.add("constant", value=place.displacement)
         made.add("store", at=argument.at)
-    elif place.kind == REGISTER and load_register(made, place.register):
+    elif place.kind == REGISTER and load_register(made, place):
         made.add("store", at=argument.at)
     elif place.kind == MEMORY and operand.size in {1, 2, 4, 8} and (way := address(made, place)):
         made.add(f"{way}_{'signed' if operand.signed else 'unsigned'}_{operand.size}", at=argument.at, bit=bit)
@@ -140,13 +140,17 @@ def _take(made: Code, index: int, argument: Taken) -> None:
         made.add("string", at=argument.at, string_at=argument.string_at)
 
 
-def load_register(made: Code, name: str) -> bool:
-    """Load a register, as it was at the site, into x0; False if there is no way."""
+def load_register(made: Code, place: OperandPlace) -> bool:
+    """Load a register, as it was at the site, into x0, and let what is wanted begin at its lowest bit; False if there
+    is no way."""
+    name = place.register
     found = full_register(name)
     source = float_register(name) or (found[0] if found is not None else "")
     template = "zero" if name in HOST.registers.zero else f"load_x0_from_{source}"
     if template in TEMPLATES:
         made.add(template)
+        if place.displacement:
+            made.add(f"shift_{place.displacement}")
     return template in TEMPLATES
 
 

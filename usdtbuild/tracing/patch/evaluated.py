@@ -59,7 +59,7 @@ class Words(NamedTuple):
     way: str
     conditions: Mapping[str, tuple[str, str]]
     go_on: Callable[[Code, Back], None]
-    load_register: Callable[[Code, str], bool]
+    load_register: Callable[[Code, OperandPlace], bool]
     address: Callable[[Code, OperandPlace], str]
     as_it_is: Callable[[Operand, int], str]
     numbers: Mapping[str, int]
@@ -433,7 +433,7 @@ class _Writer:
             self.made.add("constant", value=wrapped(operand.place.displacement, operand) & 0xFFFFFFFFFFFFFFFF)
             return True
         if operand.place.kind == REGISTER:
-            if not self.words.load_register(self.made, operand.place.register):
+            if not self.words.load_register(self.made, operand.place):
                 return False
             if size < 8:
                 self.made.add(f"extend_{sign}_{size}")

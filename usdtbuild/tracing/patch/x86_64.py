@@ -243,7 +243,8 @@ def _as_it_is(operand: Operand, constant: int) -> str:
     size = operand.size or 8
     found = full_register(operand.place.register) if operand.place.kind == REGISTER else None
     has_room = size < 8 or -(1 << 31) <= constant < 1 << 31
-    return f"compare_{size}_{found[0]}" if has_room and found is not None and not found[1] else ""
+    whole = found is not None and not found[1] and not operand.place.displacement
+    return f"compare_{size}_{found[0]}" if has_room and found is not None and whole else ""
 
 
 WORDS = evaluated.Words(

@@ -65,7 +65,7 @@ def _raw(operand: Operand, stopped: Stopped) -> Raw:
         return lambda _registers, _stub: place.displacement
     if place.kind == REGISTER:
         get = _register(place.register, stopped)
-        return lambda registers, _stub: get(registers)
+        return lambda registers, _stub: None if (found := get(registers)) is None else found >> place.displacement
     if place.kind != MEMORY or place.symbol:
         return _nothing
     parts = [

@@ -534,6 +534,12 @@ template load_x0_from_v\number
 end load_x0_from_v\number
         .endr
 
+        .irp    bits, 8, 16, 24, 32, 40, 48, 56
+template shift_\bits                     // what is wanted begins so far up in the register
+        lsr     x0, x0, #\bits
+end shift_\bits
+        .endr
+
 template add_displacement
         number_64 x0, displacement
         add     x4, x4, x0

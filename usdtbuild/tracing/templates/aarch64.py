@@ -359,6 +359,13 @@ TEMPLATES = {
     "load_x0_from_v29": Template(b"\xa0\x03\x66\x9e"),
     "load_x0_from_v30": Template(b"\xc0\x03\x66\x9e"),
     "load_x0_from_v31": Template(b"\xe0\x03\x66\x9e"),
+    "shift_8": Template(b"\x00\xfc\x48\xd3"),
+    "shift_16": Template(b"\x00\xfc\x50\xd3"),
+    "shift_24": Template(b"\x00\xfc\x58\xd3"),
+    "shift_32": Template(b"\x00\xfc\x60\xd3"),
+    "shift_40": Template(b"\x00\xfc\x68\xd3"),
+    "shift_48": Template(b"\x00\xfc\x70\xd3"),
+    "shift_56": Template(b"\x00\xfc\x78\xd3"),
     "add_displacement": Template(
         b"\x00\x00\xe0\xd2\x00\x00\xc0\xf2\x00\x00\xa0\xf2\x00\x00\x80\xf2\x84\x00\x00\x8b",
         (Hole(0, "movw_uabs_g3", "displacement", 0),

@@ -467,9 +467,11 @@ template string                 # what was stored last points to a text
         call    copy
 end string
 
-template second_byte            # of ah, bh, ch, dh
-        shr     $8, %rax
-end second_byte
+        .irp    bits, 8, 16, 24, 32, 40, 48, 56
+template shift_\bits             # what is wanted begins so far up in the register
+        shr     $\bits, %rax
+end shift_\bits
+        .endr
 
         .irp    target, rax, rcx, rdx
         .irp    register, rbx, rbp, r8, r9, r10, r11, r12, r13, r14, r15

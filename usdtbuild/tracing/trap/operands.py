@@ -55,14 +55,14 @@ def _raw(operand: Operand) -> Callable[[Registers, Memory], int | None]:
         return lambda _registers, _memory: place.displacement & _MASK
     if is_float_register(operand):
         position = len(NAMES) + FLOATS.index(_REGISTERS.float_part(place.register))
-        return lambda registers, _memory: registers[position]
+        return lambda registers, _memory: registers[position] >> place.displacement
     if place.kind == REGISTER:
         if place.register in _REGISTERS.zero:
             return lambda _registers, _memory: 0
         found = _REGISTERS.part(place.register)
         if found is None:
             return lambda _registers, _memory: None
-        index, shift = INDEX[found[0]], found[1]
+        index, shift = INDEX[found[0]], found[1] + place.displacement
         return lambda registers, _memory: registers[index] >> shift
     if place.kind != MEMORY or place.symbol:
         return lambda _registers, _memory: None
