@@ -12,7 +12,8 @@ from . import checked, trace
 LEFT_OUT: dict[str, Any] = {
     "count": False, "histogram": None, "report": False, "graph": False, "limit": None, "outputs": (), "as_json": False,
     "require_hits": False, "remote": "", "emulator": "", "sysroot": "", "top": None, "last": None, "awaited": None,
-    "lossless": None, "verbose": False, "prometheus": None, "otlp": None,
+    "lossless": None, "slower": None, "before": None,
+    "verbose": False, "prometheus": None, "otlp": None,
 }  # fmt: skip
 _EVERY = click.Option(["--every"], metavar="TIME", callback=checked.interval, default="1s", show_default=True,
                       help="Draw each time that so long has passed.")  # fmt: skip

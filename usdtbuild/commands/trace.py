@@ -110,6 +110,10 @@ class Ordered(click.Command):
 @click.option("--latency", nargs=2, metavar="BEGIN END",
               help="How long it takes from one probe to another; with --by for each key.")  # fmt: skip
 @click.option("--key", metavar="ARG", help="With --latency: pair hits by this argument, not by thread.")
+@click.option("--slower", metavar="TIME", callback=checked.seconds,
+              help="With --latency: show each pair that takes so long, as it happens, and no table.")  # fmt: skip
+@click.option("--before", type=click.IntRange(1, 10000), metavar="N",
+              help="With --slower: also the last hits of its thread.")  # fmt: skip
 @click.option("--report", is_flag=True, help="Functions with their calls, total and own time; from inside.")
 @click.option("--graph", is_flag=True, help="Who calls whom, with the same numbers.")
 @click.option("--every", metavar="TIME", callback=checked.interval,
@@ -174,6 +178,8 @@ def command(
     sum_of: str | None,
     latency: tuple[str, str] | None,
     key: str | None,
+    slower: float | None,
+    before: int | None,
     report: bool,
     graph: bool,
     top: int | None,
@@ -225,7 +231,8 @@ def command(
                     asked.heading[:200], live=not argv, every=again, json=as_json, screen=screen, prometheus=prometheus,
                     otlp=(otlp, _service(pids, exes, argv)) if otlp else None,
                     folded=_folded((*probes, *functions, *calls), bool(exclude or modules)),
-                    normalize=normalize, several=asked.job.several)  # fmt: skip
+                    normalize=normalize, several=asked.job.several, slower=slower or 0.0,
+                    before=before or 0)  # fmt: skip
     whose = rights.chosen(user)
     if whose is not None and user:
         os.environ.update(whose.environment())

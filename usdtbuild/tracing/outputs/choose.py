@@ -70,7 +70,8 @@ class Wishes(NamedTuple):
     all, and apply it themselves. `every`: tables come again and again, and with `json` as lines for programs, or, if
     `screen`, on a terminal as one screen. `prometheus` is where they are served meanwhile; `otlp` where spans are sent,
     and what the program is called there. `normalize`: strings that are keys, or in lines, are shown without their
-    literals. `several`: lines say of which process they are.
+    literals. `several`: lines say of which process they are. `slower`: each pair that takes so many seconds is
+    shown, with so many hits that its thread had `before`, and no table.
     """
 
     counting: bool = False
@@ -92,6 +93,8 @@ class Wishes(NamedTuple):
     normalize: bool = False
     otlp: tuple[str, str] | None = None
     several: bool = False
+    slower: float = 0.0
+    before: int = 0
 
     @property
     def tells_sums(self) -> bool:
@@ -228,6 +231,13 @@ def check(wishes: Wishes) -> None:
     """Refuse what can't be meant, before anything is started. Raises UsageError."""
     if wishes.key and not wishes.latency:
         raise UsageError("--key says which hits --latency pairs; give both")
+    if wishes.slower and not wishes.latency:
+        raise UsageError("--slower says which pairs of --latency are shown one by one; give both")
+    if wishes.before and not wishes.slower:
+        raise UsageError("--before says how many hits are shown before a slow pair; give --slower, too")
+    tables_too = wishes.counting or wishes.histogram or wishes.sum or wishes.by or wishes.top or wishes.every
+    if wishes.slower and (tables_too or wishes.prometheus or wishes.otlp or not wishes.only_pairs):
+        raise UsageError("--slower shows slow pairs, and no tables or other files: leave those out")
     if (wishes.every or wishes.prometheus) and any(ending_of(name) not in (*TEXT, *_COUNTS) for name in wishes.files):
         raise UsageError("--every, --json and --prometheus are about tables, and -o NAME.html and others about hits;"
                          " make two traces")  # fmt: skip
@@ -304,8 +314,13 @@ def tables(wishes: Wishes, stream: IO[str]) -> list[Table]:
     if wishes.latency:
         begin, end = wishes.latency
         alone = wishes.only_pairs
-        found.append(_made("latency", "Latency", stream, begin, end, wishes.key, by=wishes.by,
-                           where=wishes.where if alone else None, alone=alone, **top))  # fmt: skip
+        where = wishes.where if alone else None
+        if wishes.slower:
+            least = round(wishes.slower * 1e9)
+            found.append(_made("slow", "Slow", stream, begin, end, wishes.key, least, wishes.before, where=where))
+            return found
+        found.append(_made("latency", "Latency", stream, begin, end, wishes.key, by=wishes.by, where=where,
+                           alone=alone, **top))  # fmt: skip
     return found
 
 

@@ -198,6 +198,10 @@ class Latency(Table):
         passes = self._may_pass(event if begin.target not in self._tests else begin)
         if not passes or (self._where is not None and not {begin.target, event.target} & self._tests.keys()):
             return
+        self.found(lasted, begin, event)
+
+    def found(self, lasted: int, begin: Event, event: Event) -> None:
+        """Add up a pair that passes."""
         if not self._by:
             self._of("").add(lasted)
         elif (shown := self._told_apart(begin, event)) is not None:
@@ -269,9 +273,13 @@ class Latency(Table):
             else:
                 self._stream.writelines(f"{line}\n" for line in all_.seen.lines(round_duration))
                 self._write_slowest()
+        self.finish_pairs(report)
+
+    def finish_pairs(self, report: Report) -> None:
+        """Write what was not paired, or perhaps wrongly."""
         self._write_unpaired()
         if any(report.lost[number] for number in (*self._begins, *self._ends)):
-            write("hits were lost: where they were, a begin may be paired with the end of another\n")
+            self._stream.write("hits were lost: where they were, a begin may be paired with the end of another\n")
         self._stream.flush()
 
     def _lines(self) -> list[str]:

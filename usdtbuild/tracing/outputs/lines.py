@@ -35,7 +35,7 @@ class Lines(Output):
         self._targets: Sequence[Target] = ()
         self._titles: list[str] = []
         self._names: list[tuple[str, ...]] = []
-        self._began: int | None = None
+        self.began: int | None = None
         self._calls: list[str] = []  # what functions are called that are shown as calls, '' for all others
         self._open: dict[int, list[tuple[int, str]]] = {}  # by thread, calls that haven't returned
         self._returns: dict[int, int] = {}  # by the number of a call's target that of its return's
@@ -54,13 +54,13 @@ class Lines(Output):
 
     def events(self, events: Sequence[Event]) -> None:
         """Write them."""
-        if events and self._began is None:
-            self._began = events[0].time
+        if events and self.began is None:
+            self.began = events[0].time
         self._stream.writelines(map(self._line, events))
         self._stream.flush()
 
     def _line(self, event: Event) -> str:
-        after = (event.time - (self._began or 0)) / 1e9
+        after = (event.time - (self.began or 0)) / 1e9
         number = event.target
         shown = (self._call if self._calls[number] else self._hit)(event)
         process = f"{event.pid:>7} " if self._several else ""
