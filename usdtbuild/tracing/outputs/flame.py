@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from . import EVENTS, Output
 from .bars import duration
-from .stacks import Node, Stacks, totals
+from .stacks import Node, StacksOutput, totals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from ..model import Event, Report, Target
+    from ..model import Report
 
 _WIDTH, _MARGIN, _ROW, _TOP = 1200, 10, 18, 56
 _NARROWEST = 0.2  # pixels; what is narrower can't be seen or pointed at
@@ -35,24 +34,13 @@ class _Box(NamedTuple):
     value: int
 
 
-class Flame(Output):
+class Flame(StacksOutput):
     """Writes the picture at the end."""
 
-    needs = EVENTS
-    values = False
-
     def __init__(self, stream: IO[str]) -> None:
+        super().__init__()
         self._stream = stream
-        self._stacks = Stacks()
         self._left_out = 0
-
-    def start(self, targets: Sequence[Target]) -> None:
-        """Learn the targets."""
-        self._stacks.start(targets)
-
-    def events(self, events: Sequence[Event]) -> None:
-        """Take them in."""
-        self._stacks.add(events)
 
     def finish(self, report: Report) -> None:
         """Write the picture."""

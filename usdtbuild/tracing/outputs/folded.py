@@ -4,32 +4,18 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
-from . import EVENTS, Output
-from .stacks import Stacks, walk
+from .stacks import StacksOutput, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..model import Event, Report, Target
+    from ..model import Report
 
 
-class Folded(Output):
+class Folded(StacksOutput):
     """Writes them at the end."""
 
-    needs = EVENTS
-    values = False
-
     def __init__(self, stream: IO[str]) -> None:
+        super().__init__()
         self._stream = stream
-        self._stacks = Stacks()
-
-    def start(self, targets: Sequence[Target]) -> None:
-        """Learn the targets."""
-        self._stacks.start(targets)
-
-    def events(self, events: Sequence[Event]) -> None:
-        """Take them in."""
-        self._stacks.add(events)
 
     def finish(self, report: Report) -> None:
         """Write a line for each stack."""

@@ -9,35 +9,24 @@ from __future__ import annotations
 import gzip
 from typing import IO, TYPE_CHECKING
 
-from . import EVENTS, Output
-from .stacks import Stacks, walk
+from .stacks import StacksOutput, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from ..model import Event, Report, Target
+    from ..model import Report
 
 # Numbers of fields.
 _SAMPLE_TYPE, _SAMPLE, _LOCATION, _FUNCTION, _STRINGS, _TIME, _DURATION = 1, 2, 4, 5, 6, 9, 10
 _BYTES = 2  # the wire type of texts and messages; that of numbers is 0
 
 
-class Pprof(Output):
+class Pprof(StacksOutput):
     """Writes the profile at the end: nanoseconds of spans, or, where nothing has an end, hits."""
 
-    needs = EVENTS
-
     def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__()
         self._stream = stream
-        self._stacks = Stacks()
-
-    def start(self, targets: Sequence[Target]) -> None:
-        """Learn the targets."""
-        self._stacks.start(targets)
-
-    def events(self, events: Sequence[Event]) -> None:
-        """Take them in."""
-        self._stacks.add(events)
 
     def finish(self, report: Report) -> None:
         """Write a sample for each stack; functions and locations are one each for each name."""

@@ -1,7 +1,7 @@
 """Where time went, as a tree of stacks: what spans lie within each other, thread by thread, and how long each lasted.
 
 Where nothing that is traced has an end (entries of functions alone), hits are counted instead, each a stack of one.
-What it makes is written by `folded` and `flame`.
+What it makes is written by `folded`, `flame` and `pprof`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...text import one_line
 from ..spans import BEGIN, POINT, find_roles
+from . import EVENTS, Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -132,3 +133,21 @@ def totals(root: Node) -> dict[Node, int]:
     for node in reversed(order):
         found[node] = node.own + sum(found[child] for child in node.below.values())
     return found
+
+
+class StacksOutput(Output):
+    """An output that is made of the tree, at the end."""
+
+    needs = EVENTS
+    values = False
+
+    def __init__(self) -> None:
+        self._stacks = Stacks()
+
+    def start(self, targets: Sequence[Target]) -> None:
+        """Learn the targets."""
+        self._stacks.start(targets)
+
+    def events(self, events: Sequence[Event]) -> None:
+        """Take them in."""
+        self._stacks.add(events)
