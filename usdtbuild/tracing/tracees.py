@@ -363,5 +363,5 @@ def not_allowed(pid: int, error: OSError) -> TracerError:
             )
     return TracerError(
         f"process {pid} may not be traced (operation not permitted): it may have changed its user, or forbid it"
-        " (PR_SET_DUMPABLE), or the container lacks --cap-add=SYS_PTRACE; trace it as root"
+        " (PR_SET_DUMPABLE), or the container lacks --cap-add=SYS_PTRACE or --cap-add=DAC_OVERRIDE; trace it as root"
     )
