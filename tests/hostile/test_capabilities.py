@@ -21,7 +21,7 @@ from .conftest import NOBODY, ROOT
 # One at a time with what else runs bpftrace: what a user's programs have locked of memory counts together.
 pytestmark = pytest.mark.live("bpftrace")
 OTHER = 1234
-READING = ("list", "verify", "functions", "calls", "dof")
+READING = ("list", "verify", "functions", "calls", "dof", "script")
 
 
 @pytest.fixture(autouse=True)
@@ -65,12 +65,13 @@ CASES = {
         ("dtrace -h -s app.d -o new.h", ""),
         ("dtrace -G -s app.d -o new.o app.o", ""),
     ],
-    "`list`, `verify`, `functions`, `calls`, `dof` on files": [
+    "`list`, `verify`, `functions`, `calls`, `dof`, `script` on files": [
         ("list {program}", "victim:tick"),
         ("verify {program}", "nothing found"),
         ("functions {program}", "main"),
         ("calls {program}", "usleep"),
         ("dof dump {dof}", "provider app"),
+        ("script stap {program}", 'provider("victim").mark("tick")'),
     ],
     "`list` on another user's process": [("list {others}", "victim:tick")],
     "`functions`, `calls` on another user's process": [
@@ -296,7 +297,8 @@ def test_who_must_be_root_is_told(row: str, words: str, shown: str, limited: Lim
 @pytest.mark.parametrize("name", READING)
 def test_a_file_that_can_t_be_read_is_named(name: str, program: Path, limited: Limited) -> None:
     program.chmod(0o600)
-    done = limited(Needed(False, ()), f"{name} {'dump ' if name == 'dof' else ''}{{program}}")
+    words = {"dof": "dump ", "script": "gdb "}
+    done = limited(Needed(False, ()), f"{name} {words.get(name, '')}{{program}}")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"usdtbuild: {program}: permission denied\n"
 

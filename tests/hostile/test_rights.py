@@ -172,7 +172,7 @@ def test_who_can_t_read_what_usdtbuild_needs_is_told(monkeypatch: pytest.MonkeyP
 
 # -- commands that read files ---------------------------------------------------------------------------------------
 
-LOOKING = [("list",), ("verify",), ("functions",), ("calls",), ("dof", "dump"), ("dof", "check")]
+LOOKING = [("list",), ("verify",), ("functions",), ("calls",), ("dof", "dump"), ("dof", "check"), ("script", "gdb")]
 WHO = {"sudo": (SUDO, "", "daemon"), "root": ({}, "", "nobody"), "named": (SUDO, "games", "games"),
        "kept": (SUDO, "root", "root")}  # fmt: skip
 
