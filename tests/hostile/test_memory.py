@@ -76,7 +76,9 @@ def test_buffers_count_as_the_tracers_memory(built: Any, limited: Group, size: s
     assert traced.stdout is not None
     try:
         (limited.folder / "cgroup.procs").write_text(str(traced.pid))
-        words = [sys.executable, "-m", "usdtbuild", "trace", "-p", str(traced.pid), "--by", "text", "--buffer", size]
+        # Normalized keys are made of recorded hits.
+        options = ["--buffer", size, "--by", "text", "--normalize", "--string-size", "64"]
+        words = [sys.executable, "-m", "usdtbuild", "trace", "-p", str(traced.pid), *options]
         tracer = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True)
         deadline = time.monotonic() + 60
         while "memfd:usdtbuild" not in Path(f"/proc/{traced.pid}/maps").read_text():

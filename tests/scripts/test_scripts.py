@@ -209,22 +209,27 @@ def test_sums_and_histograms(watch: Any, language: str) -> None:
 @pytest.mark.live
 def test_perf_records_and_counts(app: Path, usdtbuild: Any, perf: str, tmp_path: Path) -> None:
     words = {"all": (), "some": ("--count", "--filter", "id >= 100", "-P", "*start")}
-    for name, options in words.items():
-        (tmp_path / name).write_text(usdtbuild("script", "perf", app, *options).stdout)
-        done = subprocess.run(
-            ["sh", tmp_path / name, app],
-            cwd=tmp_path,
-            input="\n",
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-        )
-        if name == "all":
-            assert done.stdout.count("sdt_app:request__start:") == done.stdout.count("sdt_app:request__done:") == 300
-            assert "arg1=299 arg2=500 arg3=-897" in done.stdout
-        else:
-            assert re.search(r"^ +200 +sdt_app:request__start", done.stderr, re.MULTILINE)
+    try:
+        for name, options in words.items():
+            (tmp_path / name).write_text(usdtbuild("script", "perf", app, *options).stdout)
+            done = subprocess.run(
+                ["sh", tmp_path / name, app],
+                cwd=tmp_path,
+                input="\n",
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=True,
+            )
+            if name == "all":
+                assert (
+                    done.stdout.count("sdt_app:request__start:") == done.stdout.count("sdt_app:request__done:") == 300
+                )
+                assert "arg1=299 arg2=500 arg3=-897" in done.stdout
+            else:
+                assert re.search(r"^ +200 +sdt_app:request__start", done.stderr, re.MULTILINE)
+    finally:
+        subprocess.run([perf, "buildid-cache", "--remove", app], capture_output=True, check=True)
     listed = subprocess.run([perf, "probe", "-l"], capture_output=True, text=True, check=True)
     assert "request__" not in listed.stdout + listed.stderr
 

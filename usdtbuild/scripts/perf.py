@@ -17,7 +17,8 @@ def write(wish: Wish) -> str:
         raise CannotSayError("perf counts hits or records them: --by, --sum, --histogram and --latency need another")
     events = [f"sdt_{target.provider}:{target.name}" for target in wish.targets]
     lines = ["#!/bin/sh", *heading(wish, "# ", "Run it as root: sh FILE -p PID, sh FILE COMMAND ARGS..., or sh FILE -a"
-             " for all processes. A string is its address; arg1 is a probe's first argument."),
+             " for all processes. A string is its address; arg1 is a probe's first argument.", "The program stays in"
+             " perf's cache: perf buildid-cache --remove PROGRAM takes it out."),
              "set -e", f"perf buildid-cache --add '{wish.program}'"]  # fmt: skip
     lines += [f"perf probe --quiet --add '{event}'" for event in events]
     deleted = " ".join(f"--del '{event}'" for event in events)
