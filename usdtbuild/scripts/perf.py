@@ -21,10 +21,11 @@ def write(wish: Wish) -> str:
              " perf's cache: perf buildid-cache --remove PROGRAM takes it out."),
              "set -e", f"perf buildid-cache --add '{wish.program}'"]  # fmt: skip
     lines += [f"perf probe --quiet --add '{event}'" for event in events]
-    deleted = " ".join(f"--del '{event}'" for event in events)
+    made = [event.replace("__", "_*") for event in events]  # newer versions name the event with one
+    deleted = " ".join(f"--del '{event}'" for event in made)
     lines.append(f'trap "perf probe --quiet {deleted}" EXIT')
     chosen = []
-    for target, event in zip(wish.targets, events):
+    for target, event in zip(wish.targets, made):
         test = _WORDS.test(wish, target)
         chosen.append(f"-e '{event}'" + (f" --filter '{test}'" if test else ""))
     if wish.counts:
