@@ -368,6 +368,10 @@ def test_root_reads_what_lies_where_nobody_may_look(
     assert f"{closed / 'program'}: " in found
     assert " main\n" in command("functions", closed / "program").out
     assert "printf" in command("calls", closed / "program").out
+    provider = closed / "victim.d"
+    provider.write_text("provider victim { probe tick(int named); };\n")
+    assert "int named" in command("script", "gdb", provider).out
+    assert "int named" in command("script", "gdb", closed / "forged.o", "--provider", provider).out
     outside = tmp_path / "lib.a"
     run("ar", "rcT", outside, closed / "forged.o")
     assert "victim:tick" in command("list", outside).out  # below the archive's own folder

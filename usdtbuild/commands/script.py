@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING
 
 import click
 
+from .. import apart
 from ..errors import InputError, UsageError
-from ..provider.parser import parse_file
+from ..limits import PROVIDER_FILE
+from ..provider.parser import check_content, parse_bytes
 from ..scripts import LANGUAGES
 from ..scripts.wish import PROGRAM, Wish, of_file, of_providers, plain_path
 from ..tracing.filters import Filter
@@ -15,6 +18,9 @@ from ..tracing.selection import Wanted
 from . import checked
 from .looking import look
 from .say import echo
+
+if TYPE_CHECKING:
+    from ..model import Provider
 
 
 @click.command(name="script", short_help="Write a program for another tracer that watches a file's probes.")
@@ -52,9 +58,9 @@ def command(
     asked = shlex.join(["usdtbuild", "script", language, file, *_given(click.get_current_context())])
 
     def run(_: object) -> int:
-        wanted = Wanted(patterns, providers=tuple(one for path in providers for one in parse_file(path)))
+        wanted = Wanted(patterns, providers=tuple(one for path in providers for one in _declared(path)))
         if file.endswith(".d"):
-            program, targets = PROGRAM, tuple(of_providers(parse_file(file), wanted))
+            program, targets = PROGRAM, tuple(of_providers(_declared(file), wanted))
         else:
             program, targets = plain_path(file), tuple(of_file(file, wanted))
         if not targets:
@@ -65,6 +71,17 @@ def command(
         return 0
 
     return look(user, (file, *providers), run)
+
+
+def _declared(path: str) -> tuple[Provider, ...]:
+    """Return what a provider file declares, which the parent opens. Raises ParseError, InputError."""
+    opened = apart.open_named(path)
+    if opened is None:
+        raise InputError(path, "is a folder")
+    with opened:
+        data = bytes(opened.view[: PROVIDER_FILE + 1])
+    check_content(data, path)
+    return parse_bytes(data, path)
 
 
 def _given(context: click.Context) -> list[str]:

@@ -91,10 +91,15 @@ def read_file(path: str) -> bytes:
             data = file.read(PROVIDER_FILE + 1)
     except OSError as error:
         raise InputError(path, (error.strerror or str(error)).lower()) from None
+    check_content(data, path)
+    return data
+
+
+def check_content(data: bytes, path: str) -> None:
+    """Raise InputError for what can be no provider file."""
     if len(data) > PROVIDER_FILE:
         raise InputError(path, f"has more than {PROVIDER_FILE >> 20} MB, which no provider file needs")
     place = data.find(b"\0")
     if place >= 0:
         cure = "give a provider file (.d), which is text in UTF-8"
         raise InputError(path, f"is no text: byte {place} is a NUL", cure)
-    return data
