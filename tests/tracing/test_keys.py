@@ -94,7 +94,7 @@ def test_pairs_have_several_keys_too(every: Callable[..., Any]) -> None:  # noqa
 def test_patterns_fold_what_has_no_hit(every: Callable[..., Any], program: Any) -> None:  # noqa: F811
     def count(*patterns: str) -> list[str]:
         options = "".join(f"|-P|{one}" for one in patterns)
-        shown = every(f"--count|--filter|kind < 0{options}", 1, 10).stdout
+        shown = every(f"--count|--module|every|--filter|kind < 0{options}", 1, 10).stdout
         return [" ".join(line.split()) for line in shown.splitlines()]
 
     assert count("s*", "d*") == ["(2 without a hit)"]
