@@ -81,8 +81,9 @@ class Watcher:
         self.longest = string_length(targets, plan.string_size) - 1  # without the NUL
         length = str(self.longest + 1)
         pages = max(64, plan.buffer_size // 8 // 4096)  # for each processor, in memory that can't be swapped
-        settings = {
-            "BPFTRACE_STRLEN": length, "BPFTRACE_MAX_STRLEN": length, "BPFTRACE_MAP_KEYS_MAX": str(KEYS),
+        settings = {  # by their old names and their new ones
+            "BPFTRACE_STRLEN": length, "BPFTRACE_MAX_STRLEN": length,
+            "BPFTRACE_MAP_KEYS_MAX": str(KEYS), "BPFTRACE_MAX_MAP_KEYS": str(KEYS),
             "BPFTRACE_PERF_RB_PAGES": str(1 << pages.bit_length() - 1), "BPFTRACE_MAX_PROBES": "65536",
         }  # fmt: skip
         probes = [watching.attached(paths[file], target) for file, target in zip(files, targets)]
