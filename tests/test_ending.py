@@ -34,6 +34,7 @@ LINES = [
     "functions app", "functions missing",
     "flags --patchable 4,2 --no-probe --compiler gcc", "flags",
     "calls app", "calls --json --sites app", "calls missing", "calls main.o",
+    "script gdb app", "script stap app.d", "script perf app --sum x", "script gdb missing",
     "trace --count -- ./app", "trace -- ./missing", "trace", "top --help", "top -- ./missing", "top",
     "dtrace -V", "dtrace -h -s app.d", "dtrace -G -s app.d -o made.o main.o", "dtrace -h -s broken.d", "dtrace",
 ]  # fmt: skip

@@ -50,7 +50,7 @@
 #define USDTBUILD_BASE "a"
 #if defined(USDT_LIVE)
 #define USDTBUILD_REGISTERS 5
-#define USDTBUILD_ANYWHERE "acdSDn"
+#define USDTBUILD_ANYWHERE(letter) #letter "n"
 #define USDTBUILD_NOP "nop; .byte 15,31,64,0"
 #else
 #define USDTBUILD_REGISTERS 10
@@ -65,7 +65,7 @@
 #elif defined(__aarch64__) && defined(__clang__)
 #define USDTBUILD_REGISTER(i) "%x[usdt_" #i "]"
 #define USDTBUILD_CELL(offset) "[%[usdt_b], " #offset "]"
-#define USDTBUILD_ANYWHERE "r"
+#define USDTBUILD_ANYWHERE(letter) "r"
 #define USDTBUILD_REGISTERS 12
 #elif defined(__aarch64__)
 #define USDTBUILD_CELL(offset) "[%[usdt_b], " #offset "]"
@@ -93,9 +93,9 @@
 #define USDTBUILD_BASE "r"
 #endif
 #if defined(USDT_OPERANDS_IN_MEMORY) && !defined(USDTBUILD_ANYWHERE) && !defined(__clang__)
-#define USDTBUILD_ANYWHERE "nor"
+#define USDTBUILD_ANYWHERE(letter) "nor"
 #elif !defined(USDTBUILD_ANYWHERE)
-#define USDTBUILD_ANYWHERE "nr"
+#define USDTBUILD_ANYWHERE(letter) "nr"
 #endif
 #ifndef USDTBUILD_NOP
 #define USDTBUILD_NOP "nop"
@@ -192,7 +192,7 @@ USDTBUILD_INLINE int usdtbuild_is_on(int usdt_on) { return __builtin_expect(usdt
 #elif defined(USDTBUILD_REGISTERS) && USDTBUILD_REGISTERS >= 1
 #define USDTBUILD_OPERAND_1(i, offset) USDTBUILD_REGISTER(i)
 #define USDTBUILD_AT_1(text, memory, numbers, T0, x0) \
-	__asm__ __volatile__(text : : numbers [usdt_0] USDTBUILD_ANYWHERE(USDTBUILD_VALUE(T0, x0)) memory); USDTBUILD_ONCE
+	__asm__ __volatile__(text : : numbers [usdt_0] USDTBUILD_ANYWHERE(D)(USDTBUILD_VALUE(T0, x0)) memory); USDTBUILD_ONCE
 #else
 #define USDTBUILD_OPERAND_1(i, offset) USDTBUILD_CELL(offset)
 #if defined(__cplusplus)

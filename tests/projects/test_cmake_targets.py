@@ -220,6 +220,14 @@ def test_one_provider_of_a_file_with_two(parts: Any, notes: Notes) -> None:
     assert "both.d: no provider third in this file; it has first, second" in project.make(code=1)
 
 
+def test_a_header_that_hides_the_one_that_is_made_is_told(parts: Any) -> None:
+    """`usdtbuild add` puts it there, and compilers look beside the source first."""
+    project = parts("add_executable(program main.c)\ntarget_usdt_providers(program probes)\n")
+    project.write(app__h="")
+    said = project.configure()
+    assert re.search(r"app\.h include that file, and\s+not the header that the build makes", said)
+
+
 @pytest.mark.parametrize("generator", ["Ninja", "Unix Makefiles"])
 @pytest.mark.parametrize("cmake", ["system", "oldest"])
 def test_preprocessed_provider_file(parts: Any, notes: Notes, cmake_of: Any, cmake: str, generator: str) -> None:

@@ -655,7 +655,7 @@ def test_wrapper_is_meson_in_everything_else(literal: Any) -> None:
         ("usdt_provider('app.d', colour: 'red')", "no keyword colour"),
         ("usdt_provider('app.d', disabled: 'yes')", "disabled must be of type bool"),
         ("usdt_provider('app.d', language: 'ada')", "not 'ada'"),
-        ("usdt_provider('app.d', nop: 'fast')", "nop is one of safe, nop5, classic, not 'fast'"),
+        ("usdt_provider('app.d', nop: 'fast')", "nop is one of safe, nop5, nop10, classic, not 'fast'"),
         ("usdt_provider('none.d')", "none.d"),
     ],
 )

@@ -66,7 +66,7 @@ def formats_of(usdtbuild: Any, file: Path) -> set[str]:
         ({"providers": {"a": "b"}}, "providers is a text or a list of texts"),
         ({"providers": "a.h"}, "providers: a.h is no provider file; their names end in .d"),
         ({"formats": ["elf"]}, "formats is one of stapsdt, dof, usdt, not 'elf'"),
-        ({"nop": "fast"}, "nop is one of safe, nop5, classic, not 'fast'"),
+        ({"nop": "fast"}, "nop is one of safe, nop5, nop10, classic, not 'fast'"),
         ({"disabled": "yes"}, "disabled is true or false, not 'yes'"),
         ({"patchable-function-entry": 7}, 'patchable-function-entry is a text: "N,M", such as "7,5", or "auto"; not 7'),
         ({"patchable-function-entry": "seven"}, "patchable-function-entry: 'seven' is not N,M"),
@@ -125,7 +125,7 @@ def test_who_builds_can_disable_and_choose_what_the_project_leaves_open() -> Non
     assert with_environment(project, environment) == ExtensionOptions(("a.d",), ("dof",), "nop5")
     assert with_environment(ExtensionOptions(("a.d",)), environment).formats == ("stapsdt", "usdt")
     assert with_environment(project, {"USDTBUILD_DISABLED": "1"}).disabled
-    with pytest.raises(UsdtError, match="USDTBUILD_NOP is one of safe, nop5, classic, not 'best'"):
+    with pytest.raises(UsdtError, match="USDTBUILD_NOP is one of safe, nop5, nop10, classic, not 'best'"):
         with_environment(project, {"USDTBUILD_NOP": "best"})
 
 

@@ -7,6 +7,7 @@ for this header too.
 from __future__ import annotations
 
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -141,6 +142,54 @@ def app(tmp_path: Path, usdtbuild: Any) -> Path:
     usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
     (tmp_path / "theirs.h").write_text(THEIRS)
     return tmp_path
+
+
+LIVE_USES = """
+#include "app.h"
+int f(int id, const char *name, long a, long b, long c)
+{
+    APP_FIVE(id, name, a, b, c);
+    g(5);
+    APP_FIVE(id, name, c, a, b);
+    for (int i = 0; i < id; i++) { APP_FIVE(i, name, a + i, b, 7); a += g(i); }
+    APP_SIX(id, name, a, b, c, id);
+    return h(name) + (int)(a + b + c) + g(id);
+}
+"""
+
+
+@pytest.mark.parametrize("level", ["-O0", "-O1", "-O2", "-O3", "-Os", "-Og"])
+@pytest.mark.parametrize("compiler", ["gcc", "g++", "clang", "clang++"])
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere the header has no NOPs with room")
+def test_live_arguments_may_stay_in_use(
+    compiler: str, level: str, tmp_path: Path, usdtbuild: Any, run: Any, need: Any
+) -> None:
+    """GCC called the constraints impossible where an argument is used again behind a call."""
+    (tmp_path / "app.d").write_text(
+        "provider app { probe five(int, char *, long, long, long); probe six(int, char *, long, long, long, int); };\n"
+    )
+    usdtbuild("header", "app.d", "-o", "app.h", cwd=tmp_path)
+    start = 'extern "C" ' * compiler.endswith("++")
+    (tmp_path / "uses.c").write_text(f"{start}int g(int); {start}int h(const char *);\n{LIVE_USES}")
+    run(
+        need(compiler),
+        "-x",
+        "c++" if start else "c",
+        level,
+        "-DUSDT_LIVE",
+        "-c",
+        "uses.c",
+        "-o",
+        "uses.o",
+        cwd=tmp_path,
+    )
+    places = {
+        word.partition("@")[2]
+        for note in notes_of(tmp_path / "uses.o")
+        if note.name == "five"
+        for word in note.operands
+    }
+    assert {place for place in places if not place.startswith("$")} == {"%rdi", "%rsi", "%rdx", "%rcx", "%rax"}
 
 
 @pytest.mark.parametrize("build", BUILDS)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PROVIDER = """\
 /* The probes of {name}. More go here, with arguments as in C: probe request__done(int id, char *path); then make the
-   header again: usdtbuild header {stem}.d -o {stem}.h */
+   header again, in the project's folder: usdtbuild header {provider} -o {header} */
 provider {name} {{
     /* {comment} */
     probe {probe}();
@@ -201,7 +201,9 @@ class _Search:
         within = "probes/" if self.build.kind in ("make", "autotools") else ""
         stem = _stem(self.root, self.files, name)
         provider, header = (f"{folder}/{within}{stem}{end}".lstrip("/") for end in (".d", ".h"))
-        text = PROVIDER.format(name=name, stem=stem, probe=place.probe, comment=COMMENTS[place.probe])
+        text = PROVIDER.format(
+            name=name, provider=provider, header=header, probe=place.probe, comment=COMMENTS[place.probe]
+        )
         changes.put(provider, text)
         changes.put(header, header_of(text, provider))
         macro = f"{name}_{place.probe}".upper()

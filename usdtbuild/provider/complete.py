@@ -51,15 +51,17 @@ class Machine(NamedTuple):
 
 
 # What four of these of these are in the header.
-_ROW = ("USDTBUILD_REGISTER(i)", "USDTBUILD_CELL(offset)", "USDTBUILD_BASE", "USDTBUILD_ANYWHERE")
+_ROW = ("USDTBUILD_REGISTER(i)", "USDTBUILD_CELL(offset)", "USDTBUILD_BASE", "USDTBUILD_ANYWHERE(letter)")
 
 
 # Intel's dialect prints `rax` and `5`, to which the assembler puts the sign. (Clang writes a line's end in one
 # dialect's text to the other's, too, hence the semicolons; and no $ at all. Before 14 it prints signs as ever.)
 _X86 = '"{%q[usdt_" #i "]|\\"; usdtbuild_place %q[usdt_" #i "]; .ascii \\"}"'
-# Room for a jump, and arguments in the registers that a handler of usdt_live.h reads, or in cells.
+# Room for a jump, and arguments in the registers that a handler of usdt_live.h reads, or in cells. Each has one of its
+# own: of a choice of several, GCC takes those of one class of registers only, and says that the others are impossible.
+_LETTERS = "DSdca"
 _LIVE = """#define USDTBUILD_REGISTERS 5
-#define USDTBUILD_ANYWHERE "acdSDn"
+#define USDTBUILD_ANYWHERE(letter) #letter "n"
 #define USDTBUILD_NOP "nop; .byte 15,31,64,0"
 """
 # What Linux 7.2 turns into a call that spares the stack below its pointer (is_optimizable_nop10(),
@@ -70,7 +72,7 @@ _NOP10 = """#if defined(USDT_NOP10)
 """
 # At the user's word GCC may leave a value where it is, as with sys/sdt.h.
 _IN_MEMORY = """#if defined(USDT_OPERANDS_IN_MEMORY) && !defined(USDTBUILD_ANYWHERE) && !defined(__clang__)
-#define USDTBUILD_ANYWHERE "nor"
+#define USDTBUILD_ANYWHERE(letter) "nor"
 #elif !defined(USDTBUILD_ANYWHERE)
 """
 _AARCH64 = '"[%[usdt_b], " #offset "]"'
@@ -319,7 +321,10 @@ def _body(count: int) -> str:
     name = f"USDTBUILD_AT_{count}"
     each = "".join(f", T{i}, x{i}" for i in range(count))
     head = f"#define {name}(text, memory, numbers{each}) "
-    operands = ", ".join(f"[usdt_{i}] USDTBUILD_ANYWHERE(USDTBUILD_VALUE(T{i}, x{i}))" for i in range(count))
+    letters = _LETTERS.ljust(count, "a")  # more are in cells there
+    operands = ", ".join(
+        f"[usdt_{i}] USDTBUILD_ANYWHERE({letters[i]})(USDTBUILD_VALUE(T{i}, x{i}))" for i in range(count)
+    )
     plain = f"{head}\\\n\t__asm__ __volatile__(text : : numbers {operands} memory); USDTBUILD_ONCE\n"
     if not count:
         return f"#if !defined({name})\n{plain}#endif\n"

@@ -20,7 +20,8 @@ def write(wish: Wish) -> str:
              " for all processes. A string is its address; arg1 is a probe's first argument.", "The program stays in"
              " perf's cache: perf buildid-cache --remove PROGRAM takes it out."),
              "set -e", f"perf buildid-cache --add '{wish.program}'"]  # fmt: skip
-    lines += [f"perf probe --quiet --add '{event}'" for event in events]
+    # Of this program only: others in the cache may have probes of these names.
+    lines += [f"perf probe -x '{wish.program}' --add '{event}'" for event in events]
     made = [event.replace("__", "_*") for event in events]  # newer versions name the event with one
     deleted = " ".join(f"--del '{event}'" for event in made)
     lines.append(f'trap "perf probe --quiet {deleted}" EXIT')

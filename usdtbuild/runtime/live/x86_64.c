@@ -75,7 +75,7 @@ void live_machine_site(live_point *point)
 	else if (!memcmp(at, "\x90\x90\x90\x90\x90", 5))
 		live_refuse(point, "classic", "five NOPs of one byte stand there, and threads may be between them; build without --nop=classic");
 	else if (at[0] == 0x90 || at[0] == 0xc3)
-		live_refuse(point, "too-small", "the NOP has no room for a jump: a stub that is called, a conditional tail call, or a probe of sys/sdt.h");
+		live_refuse(point, "too-small", "the NOP has no room for a jump: compiled without -DUSDT_LIVE, a probe of sys/sdt.h, a stub that is called, or a conditional tail call");
 	else
 		live_refuse(point, "changed", "no NOP stands there");
 }
