@@ -166,7 +166,8 @@ class Build:
         try:
             self.run([*command, *isolation, "-w", str(wheels), "."])
         except BuildError as error:
-            if self._isolated or "build dependencies" not in str(error):
+            # setuptools before 70.1 has no bdist_wheel without the package wheel, which it asks for in isolation only.
+            if self._isolated or not any(one in str(error) for one in ("build dependencies", "'bdist_wheel'")):
                 raise
             self._isolated = True
             self._wheel()
