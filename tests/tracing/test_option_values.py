@@ -28,7 +28,7 @@ import pytest
         (("--remote", "localhost:99999"), "'--remote': the port 99999 is not in the range 1<=x<=65535"),
         (("--remote", "[::1]:0"), "'--remote': the port 0 is not in the range 1<=x<=65535"),
         (("--", ""), "the command's name is empty"),
-        (("-p", "1", "-p", "2"), "-p is given 2 times, and can have one value only"),
+        (("--limit", "1", "--limit", "2"), "--limit is given 2 times, and can have one value only"),
         (("--sum", "a", "--sum", "b"), "--sum is given 2 times, and can have one value only"),
         (("-p", "1"), "both a process (-p 1) and a command ("),
     ],
