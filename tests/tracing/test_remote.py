@@ -209,7 +209,7 @@ def test_another_build_than_the_one_in_the_stub(scene: Any, run: Any, served: An
         (("--engine", "remote", "--", "true"), 2, "say which program"),
         (("--remote", ":1", "--emulator", "x", "--", "true"), 2, "give one of them"),
         (("--remote", ":1", "--engine", "trap"), 2, "leave out --engine"),
-        (("--remote", ":1", "-p", "1"), 2, "a process of this machine"),
+        (("--remote", ":1", "-p", "1"), 2, "is of this machine, and --remote names"),
         (("--emulator", "x", "-p", "1"), 2, "not a process"),
         (("--sysroot", "/", "-p", "1"), 2, "say which program"),
     ],

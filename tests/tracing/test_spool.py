@@ -15,6 +15,7 @@ from collections import Counter
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -124,7 +125,8 @@ def test_what_was_there_is_told_also_where_more_comes_all_the_time(
     with (tmp_path / "spool").open("w+b") as spool, Pipe()[0] as link:
         worker = Worker(link, job.Job(Wanted(), spool=spool.fileno()), set())
         full: Any = _Full(worker)
-        monkeypatch.setattr(worker.processes, "engines", lambda: {full})
+        monkeypatch.setattr(worker.processes, "look_for_changes", lambda: None)
+        monkeypatch.setitem(worker.processes.known, 1, SimpleNamespace(all_engines=lambda: [full]))
         monkeypatch.setattr(worker.processes.arming, "totals", lambda: Totals({}, {}))
         worker.processes.arming._engines.append(full)
         told: list[job.Message] = []
