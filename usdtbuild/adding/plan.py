@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from .builds import Tick
 
-PROVIDER = """\
+_PROVIDER = """\
 /* The probes of {name}. More go here, with arguments as in C: probe request__done(int id, char *path); then make the
    header again, in the project's folder: usdtbuild header {provider} -o {header} */
 provider {name} {{
@@ -201,9 +201,7 @@ class _Search:
         within = "probes/" if self.build.kind in ("make", "autotools") else ""
         stem = _stem(self.root, self.files, name)
         provider, header = (f"{folder}/{within}{stem}{end}".lstrip("/") for end in (".d", ".h"))
-        text = PROVIDER.format(
-            name=name, provider=provider, header=header, probe=place.probe, comment=COMMENTS[place.probe]
-        )
+        text = provider_text(provider, name, place.probe)
         changes.put(provider, text)
         changes.put(header, header_of(text, provider))
         macro = f"{name}_{place.probe}".upper()
@@ -258,6 +256,13 @@ def header_of(text: str, provider: str) -> str:
 def manifest_line(provider: str) -> str:
     """Return the line of MANIFEST.in that puts a provider and its header into an sdist."""
     return f"include {provider} {provider[:-2]}.h"
+
+
+def provider_text(path: str, name: str, probe: str) -> str:
+    """Return the provider file that is written to a path below the project's folder."""
+    return _PROVIDER.format(
+        name=name, provider=path, header=f"{path[:-2]}.h", probe=probe, comment=COMMENTS.get(probe, "")
+    )
 
 
 def _stem(root: Path, files: Sequence[str], name: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from .changes import ProjectFiles
-from .plan import COMMENTS, PROVIDER, header_of, manifest_line
+from .plan import header_of, manifest_line, provider_text
 from .recorder import SUFFIXES
 from .scratch import project_files
 
@@ -50,8 +50,7 @@ def _find_provider(changes: ProjectFiles, files: list[str]) -> tuple[str, str, s
         if path.endswith(".d") and (changes.root / path).is_file():
             text = changes.text(path)
             for name, probe in _FIRST.findall(text):
-                comment = COMMENTS.get(probe, "")
-                if text == PROVIDER.format(name=name, stem=Path(path).stem, probe=probe, comment=comment):
+                if text == provider_text(path, name, probe):
                     return path, name, probe
     raise InputError(str(changes.root), "has no provider file that is still as usdtbuild add wrote it", _CURE)
 
