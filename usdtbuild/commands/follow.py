@@ -11,9 +11,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from ..errors import InputError
+from ..errors import InputError, UsdtError
 from .say import echo, remark
-from .trace_end import tell, tell_children, tell_news, tell_what_runs_on
+from .trace_end import how_ended, tell, tell_children, tell_news
 
 if TYPE_CHECKING:
     from ..api import Asked
@@ -94,8 +94,9 @@ def _trace(follower: Follower, until: Until) -> int:
 
     session, output = follower.tracer, follower.output
     job = session.wish
-    stopped = stop_by_signals(session)
-    follower.start()
+    stopped = stop_by_signals(follower)
+    if not _has_started(follower, stopped):
+        return -stopped[0]
     tell_news(session)
     if until.verbose:
         remark(f"tracing {named(job.pids or (session.pid,))}" if session.pid else "tracing")
@@ -119,29 +120,42 @@ def _trace(follower: Follower, until: Until) -> int:
     tell(report, job, session.stood_still, until.verbose, never)
     for note in dict.fromkeys([*session.warnings, *(session.notes if until.verbose else ())]):
         remark(note)
-    tell_what_runs_on(job, session.pid, report)
+    ended = how_ended(job, session.pid, report, follower.is_interrupted)
     if follower.limit is None and session.left_out:
         cure = "; -o FILE has all of them" if output.passing and math.isfinite(job.duration) and not stopped else ""
         remark(f"warning: {session.left_out} hits were seen and are left out{cure}")
-    code = code_of(stopped, report.exit_code if job.argv else None) or bool(never or output.has_failed)
+    code = code_of(stopped, ended) or bool(never or output.has_failed)
     if until.require_hits and not code and (any(report.lost) or not any(report.counts)):
         echo(f"usdtbuild: {'hits were lost' if any(report.lost) else 'nothing was hit'} (--require-hits)", err=True)
         return _NO_HITS
     return code
 
 
-def stop_by_signals(session: Tracer) -> list[int]:
+def _has_started(follower: Follower, stopped: list[int]) -> bool:
+    """Start the trace; False if a signal has ended it meanwhile. Raises UsdtError."""
+    try:
+        follower.start()
+    except UsdtError:
+        if not stopped:  # else what is wrong comes from that
+            raise
+        return False
+    return True
+
+
+def stop_by_signals(follower: Follower) -> list[int]:
     """Let signals end the trace and not us, so that what was seen gets written; return where those come that end us.
 
-    Ctrl-C is how a trace is ended, and doesn't. A traced command gets it too, and may end by it. A second signal leaves
-    out what was seen and not shown yet, which may be more than anybody wants to wait for.
+    Ctrl-C is how a trace is ended, and doesn't once that has begun. A traced command gets it too, and may end by it. A
+    second signal leaves out what was seen and not shown yet, which may be more than anybody wants to wait for.
     """
     came: list[int] = []
     again = False
+    session = follower.tracer
 
     def stop(number: int, _: object) -> None:
         nonlocal again
-        if number != signal.SIGINT:
+        follower.is_interrupted |= number == signal.SIGINT
+        if number != signal.SIGINT or not follower.has_begun:
             came.append(number)
         if again:
             session.skip()

@@ -313,7 +313,8 @@ def _show_calls(job: Job, report: bool, graph: bool, top: int | None) -> int:
     if not wanted.functions:
         wanted = wanted._replace(functions=("!*",), order=(("F", "!*"), *wanted.order))
     with tracer_for(job._replace(wanted=wanted._replace(returns=False), tree=True)) as session:
-        follower, stopped = Follower(session), stop_by_signals(session)
+        follower = Follower(session)
+        stopped = stop_by_signals(follower)
         follower.start()
         follower.go()
         for _ in follower.batches():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from typing import TYPE_CHECKING
 
 from ..text import one_line
@@ -98,14 +99,19 @@ def _by_reason(refusals: Sequence[Refusal]) -> Iterator[str]:
     yield f"{len(refusals):,} places in all; -v names each"
 
 
-def tell_what_runs_on(job: Job, pid: int, report: Report) -> None:
-    """Say it if a program that was started only to be traced hasn't ended with the trace."""
+def how_ended(job: Job, pid: int, report: Report, interrupted: bool) -> int | None:
+    """Return how a program that was started only to be traced has ended, as `Report` does; say it if it runs on.
+
+    Ctrl-C is for the program, too: it may die of it just when it is let go.
+    """
     if not job.argv or report.exit_code is not None or not pid:
-        return
+        return report.exit_code if job.argv else None
     from ..tracing.tracees import status_field
 
     if status_field(pid, "State")[:1] not in {"", "Z", "X"}:
         remark(f"{job.argv[0]} (process {pid}) runs on, and isn't traced any more")
+        return None
+    return -signal.SIGINT if interrupted else None
 
 
 def tell_news(session: Tracer) -> None:

@@ -66,6 +66,7 @@ class Follower:
         self.tracer, self.output, self.sieve, self.limit = tracer, output or All(), sieve, limit
         self._names, self._intervals = _ThreadNames(here=not tracer.wish.remote), _Intervals(self)
         self._known = 0
+        self.has_begun = self.is_interrupted = False  # by Ctrl-C
 
     def start(self, *streams: IO[bytes]) -> None:
         """Begin; the streams are `Tracer.start`'s. Raises UsdtError; UsageError where what is asked for makes no sense
@@ -73,6 +74,7 @@ class Follower:
         """
         self.tracer.start(*streams)
         self._announce(self.tracer.kill)
+        self.has_begun = True
 
     def go(self) -> None:
         """Let a program begin that is held."""
