@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PACKAGE = Path(__file__).resolve().parent.parent / "usdtbuild"
+INCLUDED = PACKAGE / "machines"
 HEAD = '''"""Machine code templates, made by tools/templates.py from {source}: change that, and run the tool."""
 
 # fmt: off
@@ -88,7 +89,8 @@ def assemble(machine: str, assembler: Sequence[str]) -> dict[str, Template]:
     """Return the templates of a machine, assembled anew."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, "made.o")
-        subprocess.run([*assembler, "-o", made, PACKAGE / MACHINES[machine].source], check=True)
+        words = [*assembler, "-I", INCLUDED, "-o", made, PACKAGE / MACHINES[machine].source]
+        subprocess.run(words, check=True)
         with made.open("rb") as file:
             return dict(_templates(ELFFile(file), MACHINES[machine].kinds))
 

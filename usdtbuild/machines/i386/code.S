@@ -1,12 +1,7 @@
 # The machine code that usdtbuild writes into i386 objects, where it isn't x86-64's. tools/templates.py makes code.py
-# of it; ../x86_64/code.S says how it is written.
+# of it; ../code.inc says how it is written.
 
-        .macro  code name, place, instructions
-\name:
-        \instructions
-        .size   \name, . - \name
-        .set    \name\().place, \name + \place
-        .endm
+        .include "code.inc"
         .macro  clear                   # xor %eax,%eax, as illumos' and FreeBSD's tools encode it, without a REX prefix
         .byte   0x33, 0xc0
         .endm

@@ -1,12 +1,7 @@
 # The machine code that usdtbuild writes into s390x objects. tools/templates.py makes code.py of it;
-# ../x86_64/code.S says how it is written.
+# ../code.inc says how it is written.
 
-        .macro  code name, place, instructions
-\name:
-        \instructions
-        .size   \name, . - \name
-        .set    \name\().place, \name + \place
-        .endm
+        .include "code.inc"
 
 code    probe_call, 0, "jgnop ."
 code    probe_tail, 0, "nop 0; br %r14"

@@ -1,18 +1,12 @@
-# The machine code that usdtbuild writes into x86-64 objects. tools/templates.py makes code.py of it.
-#
-# `code NAME, PLACE, "INSTRUCTIONS"`: PLACE is the offset of the site, or of a displacement that a relocation fills.
+# The machine code that usdtbuild writes into x86-64 objects. tools/templates.py makes code.py of it;
+# ../code.inc says how it is written.
 #
 # Of what replaces branches, "safe" has a one-byte NOP first: every kernel emulates it under a uprobe, while longer NOPs
 # are single-stepped before Linux 6.16. "nop5" is what Linux 6.18 turns into a call, up to 1.3 times cheaper a hit.
 # "classic" is what illumos and FreeBSD tools write. What follows a ret is never executed: a tracer in the program may
 # write any distance there before it makes a jump (`e9`) of the NOP, and all states between are valid code.
 
-        .macro  code name, place, instructions
-\name:
-        \instructions
-        .size   \name, . - \name
-        .set    \name\().place, \name + \place
-        .endm
+        .include "code.inc"
         .macro  nop4
         {disp8} nopl (%rax)
         .endm
