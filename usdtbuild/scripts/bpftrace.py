@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ..tracing.filters import argument_index
 from ..tracing.model import STRING
 from ..tracing.others.program import MOST_ARGUMENTS, expressions
-from ..tracing.predicates import BEGIN, END
-from .wish import CannotSayError, Words, format_of, heading, is_whole, label
+from ..tracing.predicates import BEGIN
+from .wish import CannotSayError, Words, clauses, format_of, heading, is_whole, label
 
 if TYPE_CHECKING:
     from ..tracing.model import Argument, Target
@@ -23,14 +23,8 @@ def write(wish: Wish) -> str:
     """Return a script."""
     lines = ["#!/usr/bin/env bpftrace", "/*", *heading(wish, " * ", "Run it as root: bpftrace FILE, or bpftrace FILE"
              " PID for one process. Ctrl-C ends it, and prints what was added up."), " */"]  # fmt: skip
-    for target in wish.targets:
-        lines += ["", f"usdt:{wish.program}:{target.provider}:{target.name}"]
-        test = _WORDS.test(wish, target)
-        side = wish.side(target)
-        if side == END:
-            test = f"@begin[tid]{f' && ({test})' if test else ''}"
-        lines += [f"/ ($1 == 0 || pid == $1){f' && ({test})' if test else ''} /"]
-        lines += ["{", *(f"\t{line}" for line in _action(wish, target, side)), "}"]
+    lines += clauses(wish, _WORDS, "@begin[tid]", lambda it: f"usdt:{wish.program}:{it.provider}:{it.name}", _action,
+                     "($1 == 0 || pid == $1)")  # fmt: skip
     if wish.latency:
         kept = [f"@key{place}" for place in wish.kept]
         lines += ["", "END", "{", *(f"\tclear({name});" for name in ("@begin", *kept)), "}"]
@@ -51,7 +45,7 @@ def _action(wish: Wish, target: Target, side: str) -> list[str]:
         return [f"@{name}{at} = {name}({value});" for name in ("sum", "avg", "min", "max")]
     if not wish.prints:
         return [f"@hits[{', '.join(keys or [_WORDS.key(target, 'probe')])}] = count();"]
-    text = format_of(wish, target, _conversion, "%s")
+    text = format_of(target, _conversion, "%s")
     values = [_WORDS.value(target, index) for index in range(len(target.arguments))]
     return [f'printf("%d/%d {text}\\n", {", ".join(["pid", "tid", *values])});']
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..model import dashed
 from ..tracing.filters import argument_index
 from ..tracing.model import STRING
 from ..tracing.predicates import BEGIN, END
-from .wish import CannotSayError, Words, format_of, heading, is_whole, label
+from .wish import CannotSayError, Words, clauses, format_of, heading, is_whole, label
 
 if TYPE_CHECKING:
     from ..tracing.model import Argument, Target
@@ -21,14 +22,7 @@ def write(wish: Wish) -> str:
     lines = ["#!/usr/sbin/dtrace -s", "/*", *heading(wish, " * ", "Run it as root: dtrace -s FILE. It is for all"
              " processes that have the probes; write app$target for app* and add -p PID for one."), " */"]  # fmt: skip
     lines += ["#pragma D option quiet"]
-    for target in wish.targets:
-        side = wish.side(target)
-        test = _WORDS.test(wish, target)
-        if side == END:
-            test = f"self->begin{f' && ({test})' if test else ''}"
-        lines += ["", f"{target.provider}*:::{target.name.replace('__', '-')}"]
-        lines += [f"/ {test} /"] if test else []
-        lines += ["{", *(f"\t{line}" for line in _action(wish, target, side)), "}"]
+    lines += clauses(wish, _WORDS, "self->begin", lambda it: f"{it.provider}*:::{dashed(it.name)}", _action)
     return "\n".join(lines) + "\n"
 
 
@@ -53,7 +47,7 @@ def _action(wish: Wish, target: Target, side: str) -> list[str]:
     if not wish.prints:
         return [f"@hits{at} = count();"]
     values = [_WORDS.value(target, index) for index in range(len(target.arguments))]
-    text = format_of(wish, target, _conversion, "%s")
+    text = format_of(target, _conversion, "%s")
     return [f'printf("%d/%d {text}\\n", {", ".join(["pid", "tid", *values])});']
 
 

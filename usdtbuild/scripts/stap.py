@@ -44,7 +44,7 @@ def _action(wish: Wish, target: Target, side: str, maps: dict[str, int]) -> list
         return [f"nanoseconds[{', '.join(keys)}] <<< gettimeofday_ns() - began[tid()]", *ends]
     if wish.prints:
         values = [_WORDS.value(target, index) for index in range(len(target.arguments))]
-        text = format_of(wish, target, _conversion, "%s")
+        text = format_of(target, _conversion, "%s")
         return [f'printf("%d/%d {text}\\n", {", ".join(["pid()", "tid()", *values])})']
     keys = wish.keys(_WORDS, target) or [_WORDS.key(target, "probe")]
     maps["hits"] = len(keys)

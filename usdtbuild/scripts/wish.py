@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from .. import model as declared
 from ..errors import UsageError
 from ..inspection.targets import Loaded, files
 from ..tracing.filters import Comparison, argument_index
-from ..tracing.model import FLOAT, POINTER, PROBE, STRING, Argument, Module, Target
+from ..tracing.model import FLOAT, PROBE, STRING, Argument, Module, Target
 from ..tracing.predicates import BEGIN, END
-from ..tracing.selection import Wanted, is_meant, targets_in
+from ..tracing.selection import Wanted, declared_argument, is_meant, targets_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -203,7 +202,27 @@ def heading(wish: Wish, begin: str, *lines: str) -> list[str]:
     return [comment(line, begin) for line in (f"Made by: {wish.asked}", *lines, "", *probes)]
 
 
-def format_of(wish: Wish, target: Target, number: Callable[[Argument], str], text: str) -> str:
+def clauses(
+    wish: Wish,
+    words: Words,
+    begun: str,
+    head: Callable[[Target], str],
+    action: Callable[[Wish, Target, str], list[str]],
+    always: str = "",
+) -> list[str]:
+    """Return what bpftrace and DTrace do at each probe: its name, a test, and statements. `begun` says that the thread
+    has hit the begin of a pair, `always` is what must be true besides."""
+    lines = []
+    for target in wish.targets:
+        side, test = wish.side(target), words.test(wish, target)
+        tests = [always, begun if side == END else "", f"({test})" if test else ""]
+        condition = " && ".join(filter(None, tests))
+        lines += ["", head(target), *([f"/ {condition} /"] if condition else [])]
+        lines += ["{", *(f"\t{line}" for line in action(wish, target, side)), "}"]
+    return lines
+
+
+def format_of(target: Target, number: Callable[[Argument], str], text: str) -> str:
     """Return the line that a hit is printed as, with a conversion for each argument."""
     words = [target.title]
     for index, one in enumerate(target.arguments):
@@ -232,16 +251,11 @@ def of_file(path: str, wanted: Wanted) -> Iterator[Target]:
 
 def of_providers(providers: Sequence[Provider], wanted: Wanted) -> Iterator[Target]:
     """Yield the probes of provider files, which no program is known for."""
-    kinds = {declared.FLOAT: FLOAT, declared.POINTER: POINTER}
+    module = Module(PROGRAM, 0, "", 0)
     for provider in providers:
         for probe in provider.probes:
             if wanted.takes_probe(provider.name, probe.sdt_name):
-                arguments = []
-                for one in probe.arguments:
-                    type_ = one.type
-                    kind = STRING if type_.is_string else kinds.get(type_.kind, "integer")
-                    arguments.append(Argument(one.name, type_.spelling, type_.size64, type_.signed, kind))
-                module = Module(PROGRAM, 0, "", 0)
+                arguments = [declared_argument(one, one.type.size64, signed=one.type.signed) for one in probe.arguments]
                 yield Target(0, PROBE, provider.name, probe.sdt_name, module, tuple(arguments), ())
 
 

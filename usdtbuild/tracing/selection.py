@@ -257,9 +257,14 @@ def _argument(shown: Shown, known: declared.Argument | None) -> Argument:
     size = operand.size or 8
     if known is None:
         return Argument("", "", size, operand.signed, FLOAT if operand.floating else INTEGER)
+    return declared_argument(known, size, signed=operand.signed)
+
+
+def declared_argument(known: declared.Argument, size: int, *, signed: bool) -> Argument:
+    """Return an argument as a provider file declares it, whose value has so many bytes."""
     type_ = known.type
     kind = STRING if type_.is_string else _KINDS.get(type_.kind, INTEGER)
-    return Argument(known.name, type_.spelling, size, operand.signed and kind not in {POINTER, STRING}, kind)
+    return Argument(known.name, type_.spelling, size, signed and kind not in {POINTER, STRING}, kind)
 
 
 def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Iterator[Target]:
