@@ -134,18 +134,15 @@ def leads_of(address: int, tail: bytes, near: Sequence[int]) -> tuple[int, ...]:
 
     Where a ten-byte NOP begins right behind the site, the kernel may make other bytes of it as well.
     """
-    found = [
-        address + 5 + int.from_bytes(one, "little", signed=True)
-        for one in (_NOP10_TAILS if 0 in near and is_of_nop10(tail) else ())
-        if one not in {tail, INT3 + tail[1:]}
-    ]
+    is_nop10 = 0 in near and is_of_nop10(tail)
+    tails = [one for one in _NOP10_TAILS if is_nop10 and one[1:] != tail[1:]]
     for chosen in range(1, 1 << len(near)):
         changed = bytearray(tail)
         for number, index in enumerate(near):
             if chosen >> number & 1:
                 changed[index] = INT3[0]
-        found.append(address + 5 + int.from_bytes(changed, "little", signed=True))
-    return tuple(found)
+        tails.append(bytes(changed))
+    return tuple(address + JUMP_SIZE + int.from_bytes(one, "little", signed=True) for one in tails)
 
 
 def call_length(code: bytes) -> int:
