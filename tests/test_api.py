@@ -154,7 +154,9 @@ def test_what_hits_add_up_to_is_what_the_command_line_prints(app: Path, run: Any
 def test_a_limit_counts_what_passes(app: Path) -> None:
     with public.trace(command=[app, "10000"], where="bytes >= 2048", limit=3) as hits:
         assert [hit.bytes for hit in hits] == [2048, 3072, 4096]
-    assert sum(row.hits for row in public.trace(command=[app, "9", "on"], duration=0.5).sum("bytes")) >= 9
+    lasting = public.trace(command=[app, "9", "on"], duration=0.5)
+    assert sum(row.hits for row in lasting.sum("bytes")) >= 9
+    os.kill(lasting.pid, signal.SIGKILL)  # it runs on
 
 
 def test_another_thread_can_stop_it(app: Path) -> None:

@@ -78,13 +78,30 @@ def _build(run: Any, folder: Path, shape: str, cc: str, nop: str) -> Path:
 @pytest.fixture(scope="session")
 def numbered(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the program whose threads number their hits."""
-    folder = tmp_path_factory.mktemp("numbered")
+    return built_with_probes(run, tmp_path_factory.mktemp("numbered"), "last", PROVIDER, PROGRAM)
+
+
+def built_with_probes(run: Any, folder: Path, name: str, provider: str, program: str, *options: str) -> Path:
+    """Return a program that was built in a folder with the header of a provider file; both are called `name`."""
     folder.chmod(0o755)
-    (folder / "last.d").write_text(PROVIDER)
-    (folder / "last.c").write_text(PROGRAM)
-    run(sys.executable, "-m", "usdtbuild", "header", "last.d", cwd=folder)
-    run("gcc", "-O2", "-Wall", "-Werror", "-pthread", "last.c", "-o", "last", cwd=folder)
-    return folder / "last"
+    (folder / f"{name}.d").write_text(provider)
+    (folder / f"{name}.c").write_text(program)
+    run(sys.executable, "-m", "usdtbuild", "header", f"{name}.d", cwd=folder)
+    given = options or ("-O2", "-Wall", "-Werror", "-pthread")
+    run("gcc", *given, f"{name}.c", "-o", name, cwd=folder)
+    return folder / name
+
+
+@pytest.fixture
+def refused(numbered: Path, usdtbuild: Any) -> Callable[..., str]:
+    """Trace that program with options that make no sense; return what is said of them before anything starts."""
+
+    def traced(*words: str) -> str:
+        done = usdtbuild("trace", *words, "--", numbered, 1, "wait", code=2, stdin=subprocess.DEVNULL)
+        assert "waiting" not in done.stdout
+        return str(done.stderr)
+
+    return traced
 
 
 class Traced(NamedTuple):

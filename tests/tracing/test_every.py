@@ -19,6 +19,8 @@ import pytest
 from tests.test_json import conforms
 from usdtbuild.tracing.measures import Cell, Measure, Table, Tables, Unpaired, added, class_of, parts, since
 
+from .conftest import built_with_probes
+
 PROVIDER = """provider every {
     probe tick(int id, long size, char *name);
     probe start(int kind);
@@ -107,13 +109,7 @@ OWN = re.compile(r"^id (\d): (\d+) (-?\d+)$", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory, run: Any) -> Path:
-    folder = tmp_path_factory.mktemp("every")
-    folder.chmod(0o755)
-    (folder / "every.d").write_text(PROVIDER)
-    (folder / "every.c").write_text(PROGRAM)
-    run(sys.executable, "-m", "usdtbuild", "header", "every.d", cwd=folder)
-    run("gcc", "-O2", "-Wall", "-Werror", "every.c", "-pthread", "-o", "every", cwd=folder)
-    return folder / "every"
+    return built_with_probes(run, tmp_path_factory.mktemp("every"), "every", PROVIDER, PROGRAM)
 
 
 @pytest.fixture

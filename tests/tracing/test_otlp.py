@@ -20,6 +20,7 @@ from usdtbuild.tracing.model import Event, Unreadable
 from usdtbuild.tracing.outputs import otlp as under_test
 from usdtbuild.tracing.outputs.choose import Wishes, choose
 
+from .conftest import built_with_probes
 from .recorded import EVENTS, REPORT, TARGETS, WILD
 
 pytest.importorskip("opentelemetry.sdk")
@@ -115,14 +116,8 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture(scope="module")
-def shop(run: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("shop")
-    folder.chmod(0o755)
-    (folder / "shop.d").write_text(PROVIDER)
-    (folder / "shop.c").write_text(PROGRAM)
-    usdtbuild("header", "shop.d", "-o", "shop.h", cwd=folder)
-    run("gcc", "-O1", "shop.c", "-o", "shop", cwd=folder)
-    return folder / "shop"
+def shop(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built_with_probes(run, tmp_path_factory.mktemp("shop"), "shop", PROVIDER, PROGRAM, "-O1")
 
 
 @pytest.mark.parametrize("engine", ["auto", "trap"])

@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from .conftest import built_with_probes
+
 PROVIDER = """provider shop {
     probe request__start(int id, char *path);
     probe request__done(int id, int status, int bytes, char *path);
@@ -46,13 +48,7 @@ DASHBOARD = Path(__file__).resolve().parents[2] / "docs/_static/grafana-usdtbuil
 
 @pytest.fixture(scope="module")
 def shop(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("shop")
-    folder.chmod(0o755)
-    (folder / "shop.d").write_text(PROVIDER)
-    (folder / "shop.c").write_text(PROGRAM)
-    run(sys.executable, "-m", "usdtbuild", "header", "shop.d", "-o", "shop.h", cwd=folder)
-    run("gcc", "-O1", "shop.c", "-o", "shop", cwd=folder)
-    return folder / "shop"
+    return built_with_probes(run, tmp_path_factory.mktemp("shop"), "shop", PROVIDER, PROGRAM, "-O1")
 
 
 class Served:
