@@ -305,7 +305,12 @@ def test_what_can_not_be_said_is_one_line(app: Path, usdtbuild: Any, words: tupl
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [(("app", "-P", "nothing"), "no probe matches nothing"), (("none",), "no such file"), (("app.c",), "not an ELF")],
+    [
+        (("app", "-P", "nothing"), "no probe matches nothing"),
+        (("none",), "no such file"),
+        (("app.c",), "not an ELF"),
+        ((".",), "isn't one file that runs"),
+    ],
 )
 def test_what_is_not_there_is_one_line(app: Path, usdtbuild: Any, words: tuple[str, ...], says: str) -> None:
     done = usdtbuild("script", "stap", *words, cwd=app.parent, code=1)

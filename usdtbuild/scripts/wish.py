@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import UsageError
+from ..errors import InputError, UsageError
 from ..inspection.targets import Loaded, files
 from ..tracing.filters import Comparison, argument_index
 from ..tracing.model import FLOAT, PROBE, STRING, Argument, Module, Target
@@ -15,7 +15,6 @@ from ..tracing.selection import Wanted, declared_argument, is_meant, targets_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ..errors import InputError
     from ..model import Provider
     from ..tracing.filters import Filter, FilterOperand, Tree
 
@@ -246,6 +245,8 @@ def of_file(path: str, wanted: Wanted) -> Iterator[Target]:
         raise error
 
     for image in files(path, fail):
+        if image.path != path:  # of a folder, or an archive
+            raise InputError(path, "isn't one file that runs", "name a program or a library")
         yield from targets_in(Loaded(image, 0), wanted)
 
 
