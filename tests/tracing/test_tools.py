@@ -97,7 +97,10 @@ def test_running_process_attached_and_let_go(scene: Any, tool: str, engine: str)
     pid = running.process.pid
     before = code_of(pid)
     tracer = watch(pid, "--count", "--engine", tool)
-    assert code_of(pid) != before
+    deadline = time.monotonic() + 30
+    while code_of(pid) == before:  # gdb may still step past a breakpoint, for which it takes all of them out
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     tracer.send_signal(signal.SIGINT)
     output, errors = tracer.communicate(timeout=60)
     assert tracer.returncode == 0, errors
@@ -151,13 +154,14 @@ def test_bpftrace_follows_programs_that_the_program_starts(scene: Any, bpftrace:
 
 
 @pytest.mark.live
-def test_bpftrace_reports_what_it_lost(scene: Any, bpftrace: str, run: Any) -> None:
-    """What is shown and what is said to be lost is all that there was."""
+def test_bpftrace_reports_what_it_lost(scene: Any, bpftrace: str, run: Any, tmp_path: Path) -> None:
+    """What is written and what is said to be lost is all that there was."""
+    hits = tmp_path / "hits"  # apart from the program's own line, which can stand amid a hit's
     words = [*MODULE, "trace", "--engine", "bpftrace", "--buffer", "1", "-P", "scene:ints", "-P", "scene:eight"]
-    done = run(*words, "--", scene("pie"), 150_000, 2)
-    seen = parse(done.stdout, done.stderr)
+    done = run(*words, "-o", f"{hits}.jsonl", "--", scene("pie"), 150_000, 2)
+    seen = len(hits.with_suffix(".jsonl").read_text().splitlines())
     lost = re.search(r"warning: ([0-9]+) of ([0-9]+) hits were lost", done.stderr)
-    assert len(seen.hits) + (int(lost[1]) if lost else 0) == 600_000
+    assert seen + (int(lost[1]) if lost else 0) == 600_000
     assert lost is None or int(lost[2]) == 600_000
 
 
