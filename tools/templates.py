@@ -1,4 +1,4 @@
-"""Write the tables of machine code from their assembly: usdtbuild/tracing/templates/*.py, usdtbuild/machines/*/code.py.
+"""Write the tables of machine code from their assembly: usdtbuild/machines/*/templates.py and code.py.
 
     python3 tools/templates.py          assemble and write
     python3 tools/templates.py --check  assemble and compare; exit code 1 if a table is not what it should be
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from elftools.elf.elffile import ELFFile
 
-from usdtbuild.tracing.templates import Hole, Template
+from usdtbuild.machines.templates import Hole, Template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ INCLUDED = PACKAGE / "machines"
 HEAD = '''"""Machine code templates, made by tools/templates.py from {source}: change that, and run the tool."""
 
 # fmt: off
-from . import Hole, Template
+from ..templates import Hole, Template
 
 TEMPLATES = {{
 '''
@@ -55,13 +55,13 @@ def _assemblers(triple: str, *options: str) -> tuple[tuple[str, ...], ...]:
 X86_64 = _assemblers("x86_64-linux-gnu")
 MACHINES = {
     "x86_64": Machine(
-        "tracing/templates/x86_64.S",
+        "machines/x86_64/templates.S",
         X86_64,
         # R_X86_64_64, _PC32, _PLT32, _32, _32S, _16, _8
         {1: "64", 2: "distance", 4: "distance", 10: "32", 11: "signed 32", 12: "16", 14: "8"},
     ),
     "aarch64": Machine(
-        "tracing/templates/aarch64.S",
+        "machines/aarch64/templates.S",
         _assemblers("aarch64-linux-gnu"),
         # R_AARCH64_MOVW_UABS_..., _ADR_PREL_PG_HI21, _ADD_ABS_LO12_NC, _CONDBR19, _JUMP26, _CALL26, _LDST64_ABS_LO12_NC
         {

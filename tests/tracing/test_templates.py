@@ -11,10 +11,12 @@ from typing import Any
 import capstone
 import pytest
 
+from usdtbuild.machines.aarch64 import templates as aarch64
 from usdtbuild.machines.i386 import code as i386_code
 from usdtbuild.machines.s390x import code as s390x_code
+from usdtbuild.machines.templates import KINDS, Code, Hole, Template
 from usdtbuild.machines.x86_64 import code as x86_64_code
-from usdtbuild.tracing.templates import KINDS, Code, Hole, Template, aarch64, x86_64
+from usdtbuild.machines.x86_64 import templates as x86_64
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))

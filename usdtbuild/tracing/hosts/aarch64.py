@@ -1,4 +1,4 @@
-"""aarch64 Linux: <asm/ptrace.h>, <asm-generic/unistd.h>; the code is in ../templates/aarch64.S.
+"""aarch64 Linux: <asm/ptrace.h>, <asm-generic/unistd.h>; the code is in machines/aarch64/templates.S.
 
 The kernel prepares the restart of a system call before it lets a stop be seen: the thread then stands at the `svc`
 again, with the first argument in x0 and the number in x8; only where the call goes on with what is left of a timeout
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from ..templates.aarch64 import TEMPLATES
+from ...machines.aarch64.templates import TEMPLATES
 from .record import RETURN, Host, Kernel, Registers, Space, Traps
 
 _BRK, _SVC, _RET = 0xD4200000, 0xD4000001, 0xD65F03C0

@@ -1,12 +1,12 @@
-"""x86-64 Linux: <sys/user.h>, <asm/unistd_64.h>; the code is in ../templates/x86_64.S."""
+"""x86-64 Linux: <sys/user.h>, <asm/unistd_64.h>; the code is in machines/x86_64/templates.S."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...machines.templates import Code
 from ...machines.x86_64 import INT3
-from ..templates import Code
-from ..templates.x86_64 import TEMPLATES
+from ...machines.x86_64.templates import TEMPLATES
 from .record import RETURN, Host, Kernel, Registers, Space, Traps, WayBack
 
 if TYPE_CHECKING:

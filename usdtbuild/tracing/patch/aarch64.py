@@ -21,10 +21,10 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...machines.aarch64.templates import TEMPLATES
 from ..hosts.aarch64 import is_trap
 from ..maps import PAGE
 from ..model import CALL, COUNT, Refusal
-from ..templates.aarch64 import TEMPLATES
 from . import a64, code_aarch64, evaluated
 from .code import Instruction
 from .code_aarch64 import tell_stub

@@ -29,7 +29,7 @@ nobody is writing there. The slot's word has all bits turned round while that go
 finds the same number before and after it has copied a record has that record. `claim_kept` in the templates says more.
 `stop` in the first ring is the time of the record that was waited for; nothing is recorded any more then.
 
-The code itself is `templates/x86_64.S`; here its templates are put together. tests/tracing disassembles and runs it.
+The code itself is `templates.S` of the machine; here its templates are put together. tests/tracing runs it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
+from ...machines.templates import Code
 from ...machines.x86_64 import INT3
+from ...machines.x86_64.templates import TEMPLATES
 from ...record import NamedTuple
 from ..hosts.x86_64 import HOST, full_register
-from ..templates import Code
-from ..templates.x86_64 import TEMPLATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -10,7 +10,7 @@ of a slot is only written behind a branch that depends on the ring's `tail`.
 Counters and rings use FEAT_LSE where the processor has it: loops of exclusive loads and stores do badly there with many
 processors, and the architecture doesn't promise that all get on.
 
-The code itself is `templates/aarch64.S`; here its templates are put together.
+The code itself is `machines/aarch64/templates.S`; here its templates are put together.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
+from ...machines.aarch64.templates import TEMPLATES
+from ...machines.templates import Code
 from ..hosts.aarch64 import HOST, float_register, full_register
-from ..templates import Code
-from ..templates.aarch64 import TEMPLATES
 from . import evaluated
 from .a64 import NOP
 from .code import Instruction

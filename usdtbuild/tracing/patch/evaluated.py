@@ -12,6 +12,7 @@ import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...formats.operands import CONSTANT, REGISTER
+from ...machines.templates import Code
 from ..predicates import (
     BEGIN,
     END,
@@ -27,17 +28,16 @@ from ..predicates import (
     wrapped,
 )
 from ..selection import is_meant
-from ..templates import Code
 from . import tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ...formats.operands import Operand, OperandPlace
+    from ...machines.templates import Template
     from ..model import Target
     from ..plan import Plan
     from ..predicates import Predicate, Tally
-    from ..templates import Template
     from .code import Back, Keeping, Known, Routines
 
 _NUMBERS = {THREAD: "own_thread", PROCESS: "own_process"}

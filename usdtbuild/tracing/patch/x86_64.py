@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from ...formats.operands import REGISTER
 from ...machines.numbers import EM_X86_64
 from ...machines.x86_64 import INT3
+from ...machines.x86_64.templates import TEMPLATES
 from ..hosts.x86_64 import HOST, full_register
 from ..maps import PAGE, page_start
 from ..model import CALL, COUNT, Refusal
-from ..templates.x86_64 import TEMPLATES
 from . import code, evaluated, slots
 from .code import Through, count_stub, routines, tell_stub
 from .forms import JUMP, JUMP_SIZE, PADDED, SHORT_JUMP, Form, Padded, call_ends_within, form_of, is_padded

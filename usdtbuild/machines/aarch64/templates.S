@@ -1,5 +1,6 @@
 # The machine code that usdtbuild puts into traced aarch64 programs, and into its own process, as templates; see
-# x86_64.S, which says how templates are written, and ../patch/code_aarch64.py, which puts these together.
+# ../x86_64/templates.S, which says how templates are written, and tracing/patch/code_aarch64.py, which puts these
+# together.
 
         .arch   armv8.5-a+memtag
         .macro  template name
@@ -10,7 +11,7 @@
         .size   \name, . - \name
         .endm
 
-        RINGS_BITS = 4           // as in x86_64.S
+        RINGS_BITS = 4           // as on x86-64
         RING_HEADER = 4096
         HEAD = 0
         TAIL = 64

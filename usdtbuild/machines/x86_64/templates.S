@@ -1,10 +1,10 @@
 # The machine code that usdtbuild puts into traced x86-64 programs, and into its own process, as templates.
 #
 # A template is what stands between `template NAME` and `end NAME`. An undefined symbol is a hole: `Code.add` in
-# templates/__init__.py fills it with a number, or with the distance to an address. tools/templates.py assembles this
-# file and writes x86_64.py from the object: the bytes of each template, and its relocations, which are the holes.
+# ../templates.py fills it with a number, or with the distance to an address. tools/templates.py assembles this file and
+# writes templates.py from the object: the bytes of each template, and its relocations, which are the holes.
 #
-# What the routines and records are for is told in ../patch/code.py.
+# What the routines and records are for is told in tracing/patch/code.py.
 
         .macro  template name
         .globl  \name

@@ -1,11 +1,11 @@
 """Machine code put together from templates, which an assembler has made and no assembler is needed for any more.
 
 A template is a piece of machine code with holes: numbers and distances that are only known when a program is traced.
-`x86_64.S` and `aarch64.S` are their source. `tools/templates.py` writes `x86_64.py` and `aarch64.py` from them: the
-bytes of each template, and where its holes are. Here they are placed one behind the other and filled. The technique is
-known as copy-and-patch.
+A machine's `templates.S` is their source. `tools/templates.py` writes its `templates.py` from it: the bytes of each
+template, and where its holes are. Here they are placed one behind the other and filled. The technique is known as
+copy-and-patch.
 
-What the templates do is told where they are used: `patch`, `hosts`.
+What the templates do is told where they are used: `tracing.patch`, and the machine's `host`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from ...record import NamedTuple
+from ..record import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
-"""Machine code templates, made by tools/templates.py from x86_64.S: change that, and run the tool."""
+"""Machine code templates, made by tools/templates.py from templates.S: change that, and run the tool."""
 
 # fmt: off
-from . import Hole, Template
+from ..templates import Hole, Template
 
 TEMPLATES = {
     "jump": Template(
