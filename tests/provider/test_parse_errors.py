@@ -178,6 +178,10 @@ def test_several_errors_are_reported_in_the_order_of_the_file() -> None:
     ]  # fmt: skip
 
 
+def test_of_lines_for_the_preprocessor_the_first_is_told() -> None:
+    assert [line for line, _, said in errors("#ifndef A\n#define A\n#endif\n") if "preprocessor" in said] == [1]
+
+
 def test_a_missing_brace_does_not_swallow_the_next_provider() -> None:
     found = errors("provider a { probe x(); \nprovider b { probe y(nonsense n); };")
     assert [item[:2] for item in found] == [(2, 1), (2, 22)]

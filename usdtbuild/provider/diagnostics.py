@@ -66,7 +66,7 @@ class Reports:
     def __init__(self, scan: Scan, forgiving: bool) -> None:
         """Begin with what the lexer found."""
         self.forgiving = forgiving
-        problems = scan.problems + ([] if forgiving else scan.directives)
+        problems = scan.problems + ([] if forgiving else scan.directives[:1])  # with -C the others are right, too
         self.problems = sorted(problems)[:MAX_DIAGNOSTICS]
         self.warnings: list[tuple[int, str]] = []
         if forgiving:

@@ -16,6 +16,7 @@ from collections import Counter
 from typing import IO, TYPE_CHECKING
 
 from ...errors import UsageError
+from ..absent import Absent
 from ..filters import argument_index, own_of, said_arguments
 from ..measures import ALL, Cell, Measure, bounds
 from ..model import CALL, ENTER, FLOAT, MISSING, STRING
@@ -132,8 +133,8 @@ class Latency(Table):
     def _side(self, pattern: str, known: int) -> dict[int, int]:
         found = [target for target in self._targets if is_meant(target, pattern)]
         if self._targets and not found:
-            names = ", ".join(sorted({title(target) for target in self._targets})[:10])
-            raise UsageError(f"--latency: no probe {pattern} is traced; there are {names}")
+            names = tuple(sorted({title(target) for target in self._targets}))
+            raise UsageError(str(Absent("-latency", pattern, names)))
         if not self._key:
             return {target.number: -1 for target in found}
         places = {target.number: argument_index(target, self._key) for target in found}
