@@ -475,11 +475,11 @@ def _notes(made: patch.PatchEngine) -> Iterator[job.Noted]:
 
 
 def _fallen_back(reason: str, targets: Counter[str]) -> str:
-    """Return what to tell about breakpoints instead of jumps at places of targets."""
+    """Return what to tell about breakpoints instead of jumps at sites of targets."""
     number, names = targets.total(), sorted(map(one_line, targets))
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
     cost = "a breakpoint costs some 20 microseconds a hit, a jump some nanoseconds"
-    return (f"{'1 place is' if number == 1 else f'{number} places are'} watched by a breakpoint"
+    return (f"{'1 site is' if number == 1 else f'{number} sites are'} watched by a breakpoint"
             f" ({', '.join(names[:_FEW])}{more}): {reason} ({cost}; -x leaves them out)")  # fmt: skip
 
 
