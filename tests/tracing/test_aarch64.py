@@ -16,6 +16,7 @@ from elftools.elf.elffile import ELFFile
 
 from usdtbuild.formats.operands import Operand, parse_one
 from usdtbuild.machines.numbers import EM_AARCH64
+from usdtbuild.tracing import clock
 from usdtbuild.tracing.filters import Filter
 from usdtbuild.tracing.measures import Cell, Measure, Table, Unpaired, class_of
 from usdtbuild.tracing.model import (
@@ -225,9 +226,10 @@ def test_threads_lose_no_count_and_no_record_while_a_site_comes_and_goes(
 @pytest.mark.parametrize("kind", FEATURES)
 @pytest.mark.parametrize("wanted", [MEASURES, TEXT_MEASURES], ids=["numbers", "texts"])
 def test_arguments_are_evaluated_where_the_hit_happens(
-    program: Program, tmp_path: Path, kind: str, wanted: list[Measure]
+    program: Program, tmp_path: Path, kind: str, wanted: list[Measure], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many stubs, one behind the other; all registers, flags and vectors stay as they were."""
+    monkeypatch.setattr(clock, "ticks_at", lambda _: 1)  # the emulator's clock is not ours
     features, cpu = FEATURES[kind]
     made = random.Random(kind)
     pools = [[one for one in OPERANDS if one[1] in of] for of in ((INTEGER,), (STRING,), (FLOAT, INTEGER))]
@@ -252,18 +254,15 @@ def test_arguments_are_evaluated_where_the_hit_happens(
         operands = tuple(parse_one(text, EM_AARCH64) for text, *_ in chosen)
         target = target_of(operands, [one for _, one, _ in chosen])
         values = [value for *_, value in chosen]
-        plan = Plan(
-            COUNT,
-            (target,),
-            where=Filter(expression(made, values, [one for _, one, _ in chosen])),
-            measures=measures,
-        )
+        text = made.choice(("{}", "{}", "({}) and time > 5", "time <= 200ms or ({})"))
+        where = Filter(text.format(expression(made, values, [one for _, one, _ in chosen])))
+        plan = Plan(COUNT, (target,), where=where, measures=measures)
         assert plan.where is not None
         try:
             predicate, found = evaluated.asked(plan, target, operands)
         except NotHereError:
             continue
-        expected.append(plan.where.compile(target)(values))
+        expected.append(plan.where.compile(target)(values, (0, 0, 1 << 62)))
         chosen_tables = []
         for tally in found:
             signs = tally.signs(operands)

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from usdtbuild.tracing.filters import Filter, FilterError
+from usdtbuild.tracing.filters import Filter, FilterError, own_of
 from usdtbuild.tracing.model import (
     CALL,
     FLOAT,
@@ -98,6 +98,31 @@ def test_is_kept_out(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "after", "passed"),
+    [
+        ("time > 5s", 5.1, True),
+        ("time > 5s", 4.9, False),
+        ("time <= 5", 5.0, True),
+        ("200ms < time and time < .5", 0.3, True),
+        ("not time >= 1.5m", 89, True),
+        ("time >= 1h", 3600, True),
+        ("time != 100us", 0.0001, False),
+    ],
+)
+def test_time_counts_from_the_beginning_of_the_trace(text: str, after: float, passed: bool) -> None:
+    wanted = Filter(text)
+    event = Event(wanted.begun + round(after * 1e9), 7, 7, 0, PLAIN)
+    assert wanted.compile(TARGET)(PLAIN, own_of(event)) is passed
+
+
+def test_an_argument_called_time_is_one() -> None:
+    target = TARGET._replace(arguments=(Argument("time", "int", 4, True, INTEGER),))
+    assert Filter("time > 5").compile(target)((6,), (7, 7, 0))
+    with pytest.raises(FilterError, match="only time is compared with a time"):
+        Filter("time > 5s").compile(target)
+
+
+@pytest.mark.parametrize(
     ("name", "text", "passed"),
     [
         (None, "name == NULL", True),
@@ -154,6 +179,10 @@ def test_what_could_not_be_read_compares_with_nothing(test: str, negation: str) 
         ("(" * 200, 100, "nested deeper"),
         ("length ? 3", 7, "'?' means"),
         ("length > 08x", 9, "'0' means nothing"),
+        ("length > 5s", 9, "only time is compared with a time, and length of app:done is none"),
+        ("time > 5days", 7, "'5' means nothing"),
+        ("time > length", 7, "time is compared with seconds"),
+        ("time == NULL", 8, "time is compared with seconds"),
     ],
 )
 def test_mistakes_are_shown_at_their_place(text: str, at: int, said: str) -> None:

@@ -19,6 +19,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ import pytest
 
 from usdtbuild.formats.operands import CONSTANT, MEMORY, REGISTER, Operand, parse_one
 from usdtbuild.machines.numbers import EM_X86_64
+from usdtbuild.tracing import clock
 from usdtbuild.tracing.filters import Filter, own_of
 from usdtbuild.tracing.hosts.x86_64 import NUMBERS, full_register
 from usdtbuild.tracing.measures import Cell, Measure, Table, class_of
@@ -175,7 +177,7 @@ def agrees(
     target = target_of(operands, kinds)
     wanted = Filter(text)
     values = tuple(value_of(one, state, machine, kind) for one, kind in zip(operands, kinds or (INTEGER,) * 9))
-    event = Event(0, os.getpid(), threading.get_native_id(), 0, values)
+    event = Event(time.monotonic_ns(), os.getpid(), threading.get_native_id(), 0, values)
     expected = wanted.compile(target)(values, own_of(event))
     predicate = lower(wanted, target, operands)
 
@@ -317,6 +319,9 @@ def test_random_filters_of_texts_and_floating_point_numbers_say_the_same(seed: i
             name = made.random.choice(("thread", "process"))
             number = os.getpid() if name == "process" else threading.get_native_id()
             return f"{name} {made.random.choice(('==', '!=', '<', '>='))} {number + made.random.randrange(-1, 2)}"
+        if made.random.random() < 0.1:
+            sign, moment = made.random.choice(("==", "!=", "<", ">=")), made.random.choice(("-5", "0", "2h", "1e400"))
+            return f"time {sign} {moment}" if made.random.random() < 0.5 else f"{moment} {sign} time"
         if made.random.random() < 0.5:
             if made.random.random() < 0.3:
                 return f"a =~ {made.random.choice(GLOBS)}"
@@ -665,6 +670,9 @@ def test_a_register_against_a_constant_saves_nothing() -> None:
         ("a == -1", "-4@$-1", True),
         ("thread != -1", "4@%edi", Compare(-1, ">=", 0)),
         ("5 < process", "4@%edi", Compare(-2, ">", 5)),
+        ("time > 1s", "4@%edi", Compare(-3, ">", 1_000_000_005)),
+        ("not 250ms < time", "4@%edi", Compare(-3, "<=", 250_000_005)),
+        ("time >= -1", "4@%edi", Compare(-3, ">=", 0)),
         ("a <= 1", "8f@%xmm0", Compare(0, "<=", 0x3FF << 52, signed=True, floating=True)),
         ("a < 0.1", "4f@%xmm0", Compare(0, "<", 0x3DCCCCCD, signed=True, floating=True)),
         ("a > -1e400", "4f@%xmm0", Compare(0, ">", ~0x7F800000, signed=True, floating=True)),
@@ -675,8 +683,9 @@ def test_a_register_against_a_constant_saves_nothing() -> None:
     ],
 )  # fmt: skip
 def test_a_filter_is_lowered(text: str, operands: str, expected: object) -> None:
-    found = operands_of(operands)
-    assert lower(Filter(text), target_of(found), found) == expected
+    found, wanted = operands_of(operands), Filter(text)
+    wanted.begun = 5
+    assert lower(wanted, target_of(found), found) == expected
 
 
 @pytest.mark.parametrize(
@@ -697,6 +706,14 @@ def test_what_machine_code_has_no_words_for_is_left_to_the_tracer(
     found = operands_of(operands)
     with pytest.raises(NotHereError, match=why):
         lower(Filter(text), target_of(found, [kind] * len(found)), found)
+
+
+def test_moments_are_where_the_processors_clock_will_be() -> None:
+    ticks, at = clock.now()
+    ahead, behind = (clock.ticks_at(at + seconds * 1_000_000_000) for seconds in (100, -100))
+    assert abs(ahead - ticks - (ticks - behind)) < (ahead - ticks) // 10_000
+    assert abs((ahead - ticks) / 100 - clock.rate()) < clock.rate() / 50
+    assert (clock.ticks_at(0 - (1 << 80)), clock.ticks_at(1 << 80)) == (0, (1 << 64) - 1)
 
 
 # -- through the command, in a program that runs as fast as it can -----------------------------------------------------
@@ -760,9 +777,11 @@ def test_a_count_goes_on_with_what_only_the_tracer_can_try(scene: Any, counted: 
 
 @pytest.mark.parametrize("engine", ["auto", "patch", "trap"])
 def test_every_engine_counts_what_passes(engine: str, scene: Any, counted: Any) -> None:
-    wanted = "-P", "scene:ints", "-P", "scene:eight", "--filter", "a > -3 and a <= 0 or b == 2"
-    counts, _ = counted(*wanted, "--engine", engine, "--", scene("pie"), 10, 2)
+    wanted = "-P", "scene:ints", "-P", "scene:eight", "--engine", engine, "--filter"
+    counts, _ = counted(*wanted, "a > -3 and a <= 0 or b == 2", "--", scene("pie"), 10, 2)
     assert counts == {"scene:ints": 6, "scene:eight": 20}
+    counts, _ = counted(*wanted, "b == 2 and time < 1h or time > 2h", "--", scene("pie"), 10, 2)
+    assert counts == {"scene:ints": 2, "scene:eight": 20}
 
 
 def test_a_limit_counts_what_passes(scene: Any, counted: Any) -> None:

@@ -146,8 +146,12 @@ class Words(NamedTuple):
         return f"{self._number(left, target)} {sign} {self._number(right, target)}"
 
     def _number(self, operand: FilterOperand, target: Target) -> str:
+        if operand.name and (index := argument_index(target, operand.name)) >= 0:
+            return self.number(target, index)
         if operand.name:
-            return self.number(target, argument_index(target, operand.name))
+            if own := {"thread": self.thread, "process": self.process}.get(operand.name):
+                return own
+            raise CannotSayError(f"{self.name} has no {operand.name} to compare with here")
         if operand.literal is None:
             return self.null
         number = operand.literal

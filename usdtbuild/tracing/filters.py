@@ -2,17 +2,19 @@
 
 The language: comparisons (== != < <= > >=, and =~ with a glob) of arguments, by name or as arg0, arg1, ..., with
 numbers, strings, NULL, what the argument calls a value (`colour == RED`), or each other; `and`, `or`, `not` and
-parentheses. `thread` and `process` are the numbers of those that hit, where no argument is called so. What an engine
-couldn't read compares with nothing: each comparison with it is false, under `not` too. Nothing here knows where hits
-come from or go to.
+parentheses. `thread` and `process` are the numbers of those that hit, and `time` is how long the trace has run (in
+seconds, or 5s, 200ms), where no argument is called so. What an engine couldn't read compares with nothing: each
+comparison with it is false, under `not` too. Nothing here knows where hits come from or go to.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fnmatch
+import math
 import operator
 import re
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ..errors import UsageError
@@ -27,14 +29,17 @@ if TYPE_CHECKING:
     Test = Callable[..., bool]  # of a hit's values, and `own_of` it
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<number>[-+]?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?![\w.]))
+    r"""\s*(?:(?P<duration>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:us|ms|s|m|h)(?![\w.]))
+    |(?P<number>[-+]?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?![\w.]))
     |(?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
     |(?P<word>[^\W\d]\w*(?:(?:\.|->)[^\W\d]\w*)*)
     |(?P<sign>==|!=|<=|>=|=~|&&|\|\||[<>()!]))""",
     re.VERBOSE | re.DOTALL,
 )
 _WORDS = {"&&": "and", "||": "or", "!": "not"}
-_OWN = (THREAD, PROCESS)
+TIME = "time"
+_OWN = (THREAD, PROCESS, TIME)
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
 _KEYWORDS = frozenset(("and", "or", "not", "NULL"))
 OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "=~": "!~"}
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
@@ -74,6 +79,10 @@ class FilterOperand(NamedTuple):
     at: int
 
 
+class _Duration(float):
+    """A literal with a unit, in seconds."""
+
+
 class Comparison(NamedTuple):
     """Two operands of which at least one is an argument; `sign` is as written."""
 
@@ -94,11 +103,12 @@ Tree = Comparison | Joined
 
 
 class Filter:
-    """A filter as it was written, checked as far as that goes without a probe; `tree` is what it says."""
+    """A filter as it was written, checked as far as that goes without a probe; `tree` is what it says, and `time` in it
+    counts from `begun`, in nanoseconds of CLOCK_MONOTONIC."""
 
     def __init__(self, text: str, string_size: int = 64, option: str = "--filter") -> None:
         """Read it; `string_size` is how much of a string hits have, `option` who asks for it. Raises FilterError."""
-        self.text, self.option = text, option
+        self.text, self.option, self.begun = text, option, time.monotonic_ns()
         self._string_size = string_size
         try:
             self.tree = _Parser(text).parse()
@@ -129,9 +139,10 @@ class Filter:
 
     def _comparison(self, tree: Comparison, target: Target, negated: bool) -> Test:
         tree = with_values(tree, target)
-        left, right = tree.left, tree.right
-        kinds = [self._kind(operand, target) for operand in (left, right)]
+        kinds = [self._kind(operand, target) for operand in (tree.left, tree.right)]
         self._check(tree, target, kinds)
+        tree = with_moments(tree, target, self.begun)
+        left, right = tree.left, tree.right
         sign = OPPOSITES[tree.sign] if negated else tree.sign
         if sign in {"=~", "!~"}:
             compare = _glob(right.literal, sign == "=~")
@@ -169,7 +180,11 @@ class Filter:
             is_string = kinds[0 if which is tree.left else 1] == STRING
             cure = 'compare it with a string, "..."' if is_string else "compare it with a number"
             self._fail(which.at, f"{which.name} of {target.title} is {'a string' if is_string else 'a number'}; {cure}")
-        for operand in (tree.left, tree.right):
+        for operand, other in ((tree.left, tree.right), (tree.right, tree.left)):
+            if is_time(operand, target) and not isinstance(other.literal, int | float):
+                self._fail(other.at, "time is compared with seconds, or with a unit: 0.5, 5s, 200ms, 2m")
+            if isinstance(operand.literal, _Duration) and not is_time(other, target):
+                self._fail(operand.at, f"only time is compared with a time, and {other.name} of {target.title} is none")
             if isinstance(operand.literal, bytes) and tree.sign != "=~" and len(operand.literal) >= self._string_size:
                 self._fail(operand.at, f"strings are read up to {self._string_size} bytes; --string-size reads more,"
                                        " and =~ compares with a beginning")  # fmt: skip
@@ -192,6 +207,23 @@ def with_values(tree: Comparison, target: Target) -> Comparison:
     return tree._replace(left=value(tree.left, tree.right), right=value(tree.right, tree.left))
 
 
+def is_time(operand: FilterOperand, target: Target) -> bool:
+    """Whether an operand is how long the trace has run, and no argument of that name."""
+    return operand.name == TIME and argument_index(target, TIME) < 0
+
+
+def with_moments(tree: Comparison, target: Target, begun: int) -> Comparison:
+    """Return a comparison in which what `time` is compared with is a moment: nanoseconds of CLOCK_MONOTONIC."""
+
+    def moment(one: FilterOperand, other: FilterOperand) -> FilterOperand:
+        seconds = one.literal
+        if not is_time(other, target) or not isinstance(seconds, int | float) or math.isinf(seconds):
+            return one
+        return one._replace(literal=begun + round(seconds * 1_000_000_000))
+
+    return tree._replace(left=moment(tree.left, tree.right), right=moment(tree.right, tree.left))
+
+
 def argument_index(target: Target, name: str) -> int:
     """Return which argument of a target `name` means (its own name, or argN); -1 for none."""
     for index, argument in enumerate(target.arguments):
@@ -203,7 +235,7 @@ def argument_index(target: Target, name: str) -> int:
 
 def own_of(event: Event) -> tuple[int, ...]:
     """Return what a filter may ask of a hit besides its values."""
-    return event.tid, event.pid
+    return event.tid, event.pid, event.time
 
 
 def said_arguments(target: Target) -> str:
@@ -326,6 +358,9 @@ class _Parser:
         token = self._token
         if token.kind == "word" and (token.text not in _KEYWORDS or token.text == "NULL"):
             found = FilterOperand("" if token.text == "NULL" else token.text, None, token.at)
+        elif token.kind == "duration":
+            number, unit = re.fullmatch(r"(.*?)([a-z]+)", token.text).groups()  # type: ignore[union-attr]
+            found = FilterOperand("", _Duration(float(number) * _UNITS[unit]), token.at)
         elif token.kind == "number":
             found = FilterOperand("", _number(token.text), token.at)
         elif token.kind == "string":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..formats.operands import CONSTANT, MEMORY, REGISTER, Operand, OperandPlace
 from . import measures
 from .arguments import is_floating
-from .filters import OPPOSITES, Comparison, argument_index, with_values
+from .filters import OPPOSITES, Comparison, argument_index, is_time, with_moments, with_values
 from .model import FLOAT, STRING
 from .selection import is_meant
 
@@ -42,7 +42,7 @@ class Compare(NamedTuple):
     """An operand of the site, by its index, compared with a constant or with the operand `other`. False if one of them
     can't be read. `signed` says how; a constant is in the operand's own range. `floating`: the operand is a
     floating-point number, and the constant stands for one; a NaN is unequal to it, and no other comparison is true.
-    The operand may be the number of the thread or the process."""
+    The operand may be the number of the thread or the process, or the TIME, in nanoseconds of CLOCK_MONOTONIC."""
 
     operand: int
     sign: str
@@ -77,7 +77,7 @@ def lower(wanted: Filter, target: Target, operands: Sequence[Operand]) -> Predic
 
     The filter must have been compiled for the target, which checks it.
     """
-    return _Lowering(target, operands).tree(wanted.tree, negated=False)
+    return _Lowering(target, operands, wanted.begun).tree(wanted.tree, negated=False)
 
 
 def numbers_only(predicate: Predicate) -> Predicate:
@@ -85,7 +85,7 @@ def numbers_only(predicate: Predicate) -> Predicate:
     if isinstance(predicate, Joined):
         return predicate._replace(parts=tuple(map(numbers_only, predicate.parts)))
     if isinstance(predicate, Text) or (isinstance(predicate, Compare) and predicate.operand < 0):
-        raise NotHereError("a string, thread or process is asked for")
+        raise NotHereError("a string, thread, process or time is asked for")
     return predicate
 
 
@@ -125,10 +125,11 @@ class Tally(NamedTuple):
         return first, of, second if len(self.keys) > 1 else None
 
 
-THREAD, PROCESS = -1, -2
+THREAD, PROCESS, TIME = -1, -2, -3
 BEGIN, END = "begin", "end"
 _OWN = {measures.THREAD: THREAD, measures.PROCESS: PROCESS}
 _NUMBER = Operand("", 4, False, False, OperandPlace(REGISTER, ""))  # of a thread or process
+_MOMENT = _NUMBER._replace(size=8)
 
 
 def tallies(
@@ -189,6 +190,7 @@ def value_range(operand: Operand) -> tuple[int, int]:
 class _Lowering(NamedTuple):
     target: Target
     operands: Sequence[Operand]
+    begun: int = 0
 
     def tree(self, tree: Tree, *, negated: bool) -> Predicate:
         if isinstance(tree, Comparison):
@@ -199,7 +201,7 @@ class _Lowering(NamedTuple):
         return _joined(word, [self.tree(part, negated=negated) for part in tree.parts])
 
     def comparison(self, tree: Comparison, sign: str) -> Predicate:
-        tree = with_values(tree, self.target)
+        tree = with_moments(with_values(tree, self.target), self.target, self.begun)
         left, right = self.position(tree.left), self.position(tree.right)
         for one, other in ((left, tree.right), (right, tree.left)):
             if one is not None and one >= 0 and self.target.arguments[one].kind == STRING:
@@ -230,7 +232,7 @@ class _Lowering(NamedTuple):
             return None
         index = argument_index(self.target, operand.name)
         if index < 0:
-            return _OWN[operand.name]
+            return TIME if is_time(operand, self.target) else _OWN[operand.name]
         self.check(index, operand.name, filtered=True)
         return index
 
@@ -332,7 +334,7 @@ class _Lowering(NamedTuple):
     def with_constant(self, index: int, sign: str, constant: int) -> Predicate:
         if self.is_missing(index):
             return False
-        operand = self.operands[index] if index >= 0 else _NUMBER
+        operand = self.operands[index] if index >= 0 else _MOMENT if index == TIME else _NUMBER
         least, greatest = value_range(operand)
         if operand.place.kind == CONSTANT:
             return _compared(wrapped(operand.place.displacement, operand), sign, constant)

@@ -766,6 +766,10 @@ template number_key             // of the thread, or of the process
         bl      number
 end number_key
 
+template moment
+        mrs     x0, cntvct_el0
+end moment
+
 template count_cell
         bl      count_in_cell
 end count_cell

@@ -615,6 +615,7 @@ TEMPLATES = {
     "number_key": Template(
         b"\x00\x00\x00\x94",
         (Hole(0, "jump26", "number", 0),)),
+    "moment": Template(b"\x40\xe0\x3b\xd5"),
     "count_cell": Template(
         b"\x00\x00\x00\x94",
         (Hole(0, "jump26", "count_in_cell", 0),)),

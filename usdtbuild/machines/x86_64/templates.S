@@ -792,6 +792,12 @@ template number_key             # of the thread, or of the process
         call    number
 end number_key
 
+template moment
+        rdtsc
+        shl     $32, %rdx
+        or      %rdx, %rax
+end moment
+
 template count_cell
         lock incq COUNT(%rsi)
 end count_cell

@@ -610,6 +610,7 @@ TEMPLATES = {
     "number_key": Template(
         b"\xe8\x00\x00\x00\x00",
         (Hole(1, "distance", "number", -4),)),
+    "moment": Template(b"\x0f\x31\x48\xc1\xe2\x20\x48\x09\xd0"),
     "count_cell": Template(b"\xf0\x48\xff\x46\x08"),
     "tally_cell": Template(
         b"\xe8\x00\x00\x00\x00",

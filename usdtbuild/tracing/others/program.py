@@ -19,7 +19,7 @@ from ...formats.operands import MEMORY, OTHER, REGISTER
 from ..measures import ALL, Cell, Table, Unpaired
 from ..model import COUNT, FLOAT, STRING
 from ..patch.evaluated import asked
-from ..predicates import BEGIN, PROCESS, THREAD, Compare, Joined, NotHereError
+from ..predicates import BEGIN, PROCESS, THREAD, TIME, Compare, Joined, NotHereError
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -353,8 +353,8 @@ def _key(number: int | None) -> str:
 
 
 def _value(number: int | None) -> str:
-    """Return what an operand is called, or the number of the thread or process; 0 for none."""
-    return {None: "0", THREAD: "tid", PROCESS: "pid"}.get(number, f"$a{number}")
+    """Return what an operand is called, or what every hit has; 0 for none."""
+    return {None: "0", THREAD: "tid", PROCESS: "pid", TIME: "nsecs"}.get(number, f"$a{number}")
 
 
 def _divided(value: str, step: int, *, signed: bool) -> Iterator[str]:

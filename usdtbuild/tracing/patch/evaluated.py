@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...formats.operands import CONSTANT, REGISTER
 from ...machines.templates import Code
+from .. import clock
 from ..predicates import (
     BEGIN,
     END,
     PROCESS,
     THREAD,
+    TIME,
     Compare,
     Joined,
     NotHereError,
@@ -293,7 +295,8 @@ class _Writer:
             not_a_number = true if compare.sign == "!=" else unreadable
             self.made.add(f"order_{self.operands[compare.operand].size or 8}", not_a_number=not_a_number)
         if compare.other is None:
-            self.made.add("compare_constant", constant=compare.constant & 0xFFFFFFFFFFFFFFFF)
+            constant = clock.ticks_at(compare.constant) if compare.operand == TIME else compare.constant
+            self.made.add("compare_constant", constant=constant & 0xFFFFFFFFFFFFFFFF)
             return True
         self.made.add("keep_first")
         if not self.load(compare.other, unreadable):
@@ -426,6 +429,9 @@ class _Writer:
         """Load an operand into the first register, as a number of 64 bits; False if there is no way."""
         if index in _NUMBERS:
             self.made.add("number_key", number=_NUMBERS[index])
+            return True
+        if index == TIME:
+            self.made.add("moment")
             return True
         operand = self.operands[index]
         size, sign = operand.size or 8, "signed" if operand.signed else "unsigned"
