@@ -65,6 +65,12 @@ def test_hits_and_counts_of_a_trace(built: Path, usdtbuild: Any, tmp_path: Path)
         assert (row["probe"], row["hits"], row["exact"]) == ("app:go", 0 if option else 2, True)
 
 
+def test_a_report_of_calls(built: Path, usdtbuild: Any, tmp_path: Path) -> None:
+    usdtbuild("trace", "--report", "-o", tmp_path / "calls.report.json", "--", built / "app")
+    rows = conforms("trace-report", (tmp_path / "calls.report.json").read_text())["functions"]
+    assert {row["name"]: row["calls"] for row in rows} == {"main": 1, "work": 1}
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory, usdtbuild: Any, run: Any) -> Path:
     """A program with all record formats, patchable entries and debug information; its object lies beside it."""

@@ -40,5 +40,7 @@ ANSWER, ANSWER_MEMORY = 64 << 20, 512 << 20
 MANGLED_NAME, WRITTEN_NAME, DEMANGLER_MEMORY, DEMANGLER_SECONDS, DEMANGLED = 4096, 16384, 128 << 20, 2, 100_000
 # Bytes and files of a project that `usdtbuild add` copies to try its changes.
 PROJECT, PROJECT_FILES = 4 << 30, 200_000
+# Bytes of a report of calls that is compared with another.
+REPORT = 64 << 20
 # How much longer than its mangled form a name may be as it was written, to be shown so: times, and bytes besides.
 WRITTEN_RATIO = 16, 256

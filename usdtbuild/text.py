@@ -44,3 +44,14 @@ def one_line(text: str | bytes) -> str:
     if isinstance(text, bytes):
         text = text.decode("utf-8", "backslashreplace")
     return shown(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+ELLIPSIS = "…"
+
+
+def elide(text: str, width: int) -> str:
+    """Return `text` with its middle left out, if it is longer than `width` characters (3 or more)."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return text[: width - 1 - tail] + ELLIPSIS + text[len(text) - tail :]

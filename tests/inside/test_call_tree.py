@@ -17,7 +17,17 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.tracing.call_tree import Calls, CallTree, graph_lines, read_tree, report_lines, rows
+from usdtbuild.errors import InputError
+from usdtbuild.tracing.call_report import (
+    SORTS,
+    around_lines,
+    diff_lines,
+    graph_lines,
+    read_report,
+    report_json,
+    report_lines,
+)
+from usdtbuild.tracing.call_tree import Calls, CallTree, Row, read_tree, rows
 
 pytestmark = pytest.mark.usefixtures("native")
 HERE = Path(__file__).resolve().parent
@@ -377,8 +387,72 @@ def test_the_time_of_a_recursion_counts_once() -> None:
     inner = Calls("f", 2, 30, 30)
     tree = CallTree((Calls("f", 1, 100, 60, (Calls("g", 1, 40, 10, (inner,)),)), Calls("g", 1, 5, 5)), 0)
     assert [tuple(row) for row in rows(tree)] == [("f", 3, 100, 90), ("g", 2, 45, 15)]
-    assert list(report_lines(tree))[1].split() == ["100", "ns", "90", "ns", "3", "f"]
-    assert [line[38:] for line in graph_lines(tree)][1:] == ["f", "└─ g", "   └─ f", "g"]
+    assert report_lines(rows(tree), "total", None, 0)[1].split() == ["100", "ns", "90", "ns", "3", "f"]
+    assert shape_of("".join(graph_lines(tree.roots, "", 0))) == [(0, "f", 1), (1, "g", 1), (2, "f", 2), (0, "g", 1)]
+
+
+def test_rows_by_each_column() -> None:
+    found = [Row("a", 1, 300, 1), Row("b", 3, 100, 20), Row("c", 2, 200, 30)]
+    order = {key: [line.split()[-1] for line in report_lines(found, key, 2, 0)[1:]] for key in SORTS}
+    assert order == {"total": ["a", "c", "more)"], "self": ["c", "b", "more)"], "calls": ["b", "c", "more)"]}
+
+
+def test_callers_and_callees_of_a_function() -> None:
+    """f is called by main and by g; what f calls within f belongs to the outer one."""
+    f = Calls("f", 2, 30, 10, (Calls("h", 4, 20, 15, (Calls("f", 1, 5, 5),)),))
+    tree = CallTree((Calls("main", 1, 100, 40, (f, Calls("g", 1, 25, 15, (Calls("f", 3, 10, 10),)))),), 0)
+    callers, called = ("".join(lines) for lines in around_lines(tree, frozenset({"f"}), 0))
+    assert shape_of(callers) == [(0, "f", 5), (1, "main", 2), (1, "g", 3), (2, "main", 3)]
+    assert shape_of(called) == [(0, "f", 5), (1, "h", 4), (2, "f", 1)]
+
+
+def test_two_reports_and_what_has_changed(tmp_path: Path, usdtbuild: Any) -> None:
+    for name, numbers in (("old", ((2, 100, 60), (1, 5, 5))), ("new", ((5, 80, 90),))):
+        roots = tuple(Calls(title, *each) for title, each in zip("fg", numbers))
+        (tmp_path / name).write_text(report_json(CallTree(roots, 0)))
+    assert read_report(str(tmp_path / "old")) == {"f": Row("f", 2, 100, 60), "g": Row("g", 1, 5, 5)}
+    out = usdtbuild("trace", "--diff", tmp_path / "old", tmp_path / "new", "--sort", "self").stdout.splitlines()
+    assert [line.split() for line in out[1:]] == [
+        ["80", "ns", "-20", "ns", "90", "ns", "+30", "ns", "5", "+3", "f"],
+        ["0", "ns", "-5", "ns", "0", "ns", "-5", "ns", "0", "-1", "g"],
+    ]
+    assert diff_lines({}, {}, "total", None, 0)
+    done = usdtbuild("trace", "--diff", tmp_path / "old", tmp_path / "new", "--", "true", code=2)
+    assert "--diff compares two reports" in done.stderr
+
+
+@pytest.mark.parametrize("text", [
+    "", "[]", "[" * 100_000, '{"format": "usdtbuild-trace-report", "version": 2, "functions": []}',
+    *('{"format": "usdtbuild-trace-report", "version": 1, "functions": [' + one + "]}" for one in (
+        "1", "{}", '{"name": "f", "calls": -1, "total_ns": 1, "self_ns": 1}',
+        '{"name": "f", "calls": 1e300, "total_ns": 1, "self_ns": 1}',
+        '{"name": 5, "calls": 1, "total_ns": 1, "self_ns": 1}',
+        '{"name": "f", "calls": 1, "total_ns": 99999999999999999999, "self_ns": true}')),
+])  # fmt: skip
+def test_what_is_no_report_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "r.report.json").write_text(text)
+    with pytest.raises(InputError, match="is no report"):
+        read_report(str(tmp_path / "r.report.json"))
+
+
+def test_a_function_s_callers_are_traced(trace: Any, tmp_path: Path) -> None:
+    done = trace("--report", "--sort", "calls", "--graph=leaf", "-o", tmp_path / "r.report.json")
+    report, callers, called = done.stdout.split("\n\n")
+    counts = [int(line.split()[4]) for line in report.splitlines()[1:]]
+    assert counts == sorted(counts, reverse=True)
+    assert shape_of(callers) == [(0, "leaf", 4), (1, "middle", 2), (2, "outer", 2), (3, "main", 2), (1, "large", 1),
+                                 (2, "main", 1), (1, "again", 1), (2, "again", 1), (3, "again", 1), (4, "again", 1),
+                                 (5, "main", 1)]  # fmt: skip
+    assert shape_of(called) == [(0, "leaf", 4)]
+    assert read_report(str(tmp_path / "r.report.json"))["leaf"].times == 4
+    done = trace("--graph=lief", code=1)
+    assert (done.stdout, "nothing matches --graph=lief; did you mean leaf?" in done.stderr) == ("", True)
+
+
+def test_a_damaged_tree_ends() -> None:
+    """The traced program can write to it: a node that is its own sibling or child is taken once."""
+    node = (7).to_bytes(4, "little") + (1).to_bytes(4, "little") * 2 + b"\0" * 52
+    assert [one.name for one in read_tree(node * 2 + b"\xff" * 64, {}).roots] == ["?"]
 
 
 def test_a_tree_is_read_in_the_order_of_first_calls() -> None:

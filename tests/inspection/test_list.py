@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from usdtbuild.commands.table import elide, wrap
+from usdtbuild.commands.table import wrap
+from usdtbuild.inspection.demangle import shortened
+from usdtbuild.text import elide
 
 NO_SUCH_PROCESS = "999999999"
 
@@ -108,6 +110,21 @@ def test_what_fits_is_not_cut(program: Any, note: Any) -> None:
 )  # fmt: skip
 def test_elision_keeps_both_ends(text: str, width: int, expected: str) -> None:
     assert elide(text, width) == expected
+
+
+@pytest.mark.parametrize(("text", "width", "expected"), [
+    ("int work<std::vector<int, std::allocator<int> > >(std::vector<int> const&)", 60,
+     "int work<std::vector<…> >(std::vector<…> const&)"),
+    ("int work<std::vector<int, std::allocator<int> > >(std::vector<int> const&)", 40, "int work<…>(…)"),
+    ("main::{lambda(int, std::vector<int>)#1}::operator()(int, std::vector<int>) const", 50,
+     "main::{lambda(…)#1}::operator()(…) const"),
+    ("bool operator< <int>(A<int> const&, A<int> const&)", 30, "bool operator< <…>(…)"),
+    ("shop::Basket::operator->(long) const", 33, "shop::Basket::operator->(…) const"),
+    ("a>>>)))" * 9, 12, "a>>>))…>>)))"),
+])  # fmt: skip
+def test_names_lose_what_is_deepest_in_them(text: str, width: int, expected: str) -> None:
+    assert shortened(text, 200) == text
+    assert shortened(text, width) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,15 @@
 """The table of `usdtbuild list` on a terminal: what identifies a site stays whole, what only describes it gives way.
 
-Probe, number, site and semaphore are never cut or wrapped. A function that is too long loses its middle, since C++
-names differ at both ends; arguments go on below, in their own column. Where even that has no room, they stand in lines
-of their own. Knows columns and widths only; nothing of probes.
+Probe, number, site and semaphore are never cut or wrapped. A function that is too long is shortened; arguments go on
+below, in their own column. Where even that has no room, they stand in lines of their own. Knows columns and widths
+only; nothing of probes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..inspection.demangle import shortened
 from ..record import NamedTuple
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 _GAP = 2
 _LEAST = 18  # characters of a function or of arguments that still say something
-ELLIPSIS = "…"
 
 
 class Column(NamedTuple):
@@ -25,14 +25,6 @@ class Column(NamedTuple):
     heading: str
     style: str
     narrow: str = "stay"
-
-
-def elide(text: str, width: int) -> str:
-    """Return `text` with its middle left out, if it is longer than `width` characters (3 or more)."""
-    if len(text) <= width:
-        return text
-    tail = (width - 1) // 2
-    return text[: width - 1 - tail] + ELLIPSIS + text[len(text) - tail :]
 
 
 def wrap(text: str, width: int) -> list[str]:
@@ -83,7 +75,7 @@ def _shrink(widths: list[int], soft: Sequence[int], room: int) -> None:
 
 def _row(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> Iterator[list[tuple[str, str]]]:
     cells = [
-        wrap(text, size) if column.narrow == "wrap" else [elide(text, size)]
+        wrap(text, size) if column.narrow == "wrap" else [shortened(text, size)]
         for column, text, size in zip(columns, row, widths)
     ]
     for number in range(max(map(len, cells))):
@@ -107,4 +99,4 @@ def _stacked(
             if column.narrow == "wrap" and text:
                 yield from ([(indent, ""), (line, column.style)] for line in wrap(text, room))
             elif column.narrow == "elide" and text:
-                yield [(indent, ""), (elide(text, room), column.style)]
+                yield [(indent, ""), (shortened(text, room), column.style)]

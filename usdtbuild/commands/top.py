@@ -10,7 +10,8 @@ from . import checked, trace
 
 # Options of `trace` that say nothing to a screen, with what each is when it isn't given.
 LEFT_OUT: dict[str, Any] = {
-    "count": False, "histogram": None, "report": False, "graph": False, "limit": None, "outputs": (), "as_json": False,
+    "count": False, "histogram": None, "report": False, "graph": None, "limit": None, "outputs": (), "as_json": False,
+    "sort": None, "diff": None,
     "require_hits": False, "remote": "", "emulator": "", "sysroot": "", "top": None, "last": None, "awaited": None,
     "lossless": None, "slower": None, "before": None,
     "verbose": False, "prometheus": None, "otlp": None,

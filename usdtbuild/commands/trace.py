@@ -10,9 +10,12 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from ..errors import UsageError
+from ..errors import InputError, UsageError
 from ..text import one_line
+from ..tracing.call_report import REPORT, SORTS
+from ..tracing.outputs.rows import room_of
 from ..tracing.tracer import AUTO, ENGINES
 from . import checked
 from .follow import Until, code_of, end, run, stop_by_signals, tracer_for
@@ -20,11 +23,12 @@ from .say import echo, remark
 from .trace_end import tell_nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ..tracing.job import Job
     from ..tracing.last import Last
     from ..tracing.last import Until as Awaited
+    from ..tracing.model import Target
 
 
 _SOME, _WHOLE = 64, 512  # bytes of a string; where it is normalized
@@ -115,7 +119,11 @@ class Ordered(click.Command):
 @click.option("--before", type=click.IntRange(1, 10000), metavar="N",
               help="With --slower: also the last hits of its thread.")  # fmt: skip
 @click.option("--report", is_flag=True, help="Functions with their calls, total and own time; from inside.")
-@click.option("--graph", is_flag=True, help="Who calls whom, with the same numbers.")
+@click.option("--graph", is_flag=False, flag_value="", metavar="[FUNC]",
+              help="Who calls whom; or who calls these functions, and whom they call.")  # fmt: skip
+@click.option("--sort", type=click.Choice(list(SORTS)),
+              help="With --report and --diff: by which column.  [default: total]")  # fmt: skip
+@click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two reports (--report -o NAME.report.json).")
 @click.option("--every", metavar="TIME", callback=checked.interval,
               help="Print the tables at this interval (1s, 200ms), and the totals at the end.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Tables as lines of JSON: one for each --every, and the total.")
@@ -181,7 +189,9 @@ def command(
     slower: float | None,
     before: int | None,
     report: bool,
-    graph: bool,
+    graph: str | None,
+    sort: str | None,
+    diff: tuple[str, str] | None,
     top: int | None,
     duration: float | None,
     last: Last | None,
@@ -218,6 +228,8 @@ def command(
 
     if quiet and verbose:
         raise UsageError("--quiet and --verbose contradict each other: leave one of them out")
+    if diff:
+        end(_compare(*diff, sort, top))
     asked = api.trace(
         pid=pids or None, running=running, exes=exes, command=argv, probes=probes, functions=functions, calls=calls,
         exclude=exclude, modules=modules, returns=returns, min_size=min_size, mangled=mangled, members=members,
@@ -229,10 +241,9 @@ def command(
     counting = count or ((again or prometheus is not None) and not (histogram or by or sum_of or latency))
     wishes = Wishes(counting, histogram or "", by, sum_of or "", latency, key or "", top or 0, outputs,
                     asked.heading[:200], live=not argv, every=again, json=as_json, screen=screen, prometheus=prometheus,
-                    otlp=(otlp, _service(pids, exes, argv)) if otlp else None,
+                    otlp=(otlp, _service(pids, exes, argv)) if otlp else None, before=before or 0,
                     folded=_folded((*probes, *functions, *calls), bool(exclude or modules)),
-                    normalize=normalize, several=asked.job.several, slower=slower or 0.0,
-                    before=before or 0)  # fmt: skip
+                    normalize=normalize, several=asked.job.several, slower=slower or 0.0)  # fmt: skip
     whose = rights.chosen(user)
     if whose is not None and user:
         os.environ.update(whose.environment())
@@ -241,8 +252,8 @@ def command(
                              as_user=bool(user), every=every or (_SERVED if prometheus else math.inf),
                              silent=screen and sys.stdout.isatty(), normalize=normalize,
                              last=last, until=_until(last, awaited), patience=lossless or 0.0)  # fmt: skip
-    if report or graph:
-        end(_show_calls(job, report, graph, top))
+    if report or graph is not None or sort:
+        end(_show_calls(job, report, graph, sort, top, outputs))
     end(run(asked._replace(job=job), wishes, Until(verbose, require_hits)))
 
 
@@ -260,7 +271,8 @@ def _until(last: Last | None, awaited: str | None) -> Awaited | None:
     from ..tracing.last import until
 
     given = click.get_current_context().params
-    others = [option for name, option in _NOT_WITH_LAST.items() if last is not None and given[name]]
+    none = (None, False, ())
+    others = [option for name, option in _NOT_WITH_LAST.items() if last is not None and given[name] not in none]
     if others:
         raise UsageError(f"--last keeps the last hits one by one, and doesn't go with {others[0]}")
     if last is not None and given["returns"] and given["wanted_hits"]:
@@ -291,28 +303,79 @@ _NOT_WITH_CALLS = {
     "wanted_hits": "--filter", "count": "--count", "by": "--by", "sum_of": "--sum", "every": "--every",
     "prometheus": "--prometheus", "otlp": "--otlp", "as_json": "--json",
     "require_hits": "--require-hits", "histogram": "--histogram", "latency": "--latency", "limit": "--limit",
-    "outputs": "-o", "remote": "--remote", "emulator": "--emulator",
+    "remote": "--remote", "emulator": "--emulator",
 }  # fmt: skip
 
 
-def _show_calls(job: Job, report: bool, graph: bool, top: int | None) -> int:
-    """Run a command and show which functions it called, for how long; return the code for `end`."""
-    from ..tracing.absent import absent
-    from ..tracing.call_tree import graph_lines, report_lines
-    from ..tracing.follower import Follower
+def _compare(old: str, new: str, sort: str | None, top: int | None) -> int:
+    """Show what has changed between two reports; return the code for `end`."""
+    from ..tracing.call_report import diff_lines, read_report
 
-    if top and not report:
-        raise UsageError("--top is about rows of tables, and --graph is none; with --report it goes")
+    context = click.get_current_context()
+    given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if given - {"diff", "sort", "top"}:
+        raise UsageError("--diff compares two reports and traces nothing; only --sort and --top go with it")
+    reports = read_report(old), read_report(new)
+    _print(diff_lines(*reports, sort or "total", top, room_of(sys.stdout)))
+    return 0
+
+
+def _named(targets: Sequence[Target], pattern: str) -> frozenset[str]:
+    """Return the functions that --graph=FUNC means, as they are shown; say it if there are none."""
+    from ..tracing.absent import Absent
+    from ..tracing.selection import FUNCTION_RULE, called, matches
+
+    named = frozenset(one.shown for one in targets if matches(called(one), pattern))
+    if targets and not named:
+        names = tuple(dict.fromkeys(one.shown for one in targets))
+        short = tuple(dict.fromkeys(called(one)[-1] for one in targets))
+        remark(str(Absent(FUNCTION_RULE, pattern, names, short, "--graph=")))
+    return named
+
+
+def _write(name: str, descriptor: int, text: str) -> None:
+    try:
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.write(text)
+    except OSError as error:
+        raise InputError(name, f"can't be written: {(error.strerror or str(error)).lower()}") from None
+
+
+def _print(lines: Iterable[str]) -> None:
+    echo("".join(one_line(line.rstrip("\n")) + "\n" for line in lines), nl=False)
+
+
+def _check_calls(report: bool, sort: str | None, top: int | None, outputs: Sequence[str]) -> None:
+    """Refuse what doesn't go with --report and --graph. Raises UsageError."""
+    if (top or sort) and not report:
+        which = "--top" if top else "--sort"
+        raise UsageError(f"{which} is about rows of tables, and --graph is none; with --report it goes")
+    if outputs and not (report and all(one.endswith(REPORT) for one in outputs)):
+        raise UsageError(f"of --report and --graph, files have the report's numbers: --report -o NAME{REPORT}")
     others = [option for name, option in _NOT_WITH_CALLS.items() if click.get_current_context().params[name]]
     if others:
         cure = "; -F GLOB --returns -o FILE.svg draws who called whom" if others[0] == "-p" else ""
         raise UsageError(
             f"--report and --graph add up calls inside a command that is started, and don't go with {others[0]}{cure}"
         )
+
+
+def _show_calls(
+    job: Job, report: bool, graph: str | None, sort: str | None, top: int | None, outputs: Sequence[str]
+) -> int:
+    """Run a command and show which functions it called, for how long; return the code for `end`."""
+    from ..outputs import Outputs
+    from ..tracing.absent import absent
+    from ..tracing.call_report import around_lines, graph_lines, report_json, report_lines
+    from ..tracing.call_tree import rows
+    from ..tracing.follower import Follower
+
+    _check_calls(report, sort, top, outputs)
     wanted = job.wanted
     if not wanted.functions:
         wanted = wanted._replace(functions=("!*",), order=(("F", "!*"), *wanted.order))
-    with tracer_for(job._replace(wanted=wanted._replace(returns=False), tree=True)) as session:
+    with tracer_for(job._replace(wanted=wanted._replace(returns=False), tree=True)) as session, Outputs() as staged:
+        files = [staged.open(one) for one in outputs]
         follower = Follower(session)
         stopped = stop_by_signals(follower)
         follower.start()
@@ -320,8 +383,16 @@ def _show_calls(job: Job, report: bool, graph: bool, top: int | None) -> int:
         for _ in follower.batches():
             pass
         tree, found = session.tree(), session.report()
-    shown = [report_lines(tree, top)] * report + [graph_lines(tree)] * graph
-    echo("\n".join("".join(f"{line}\n" for line in lines) for lines in shown), nl=False)
+        for name, descriptor in zip(outputs, files):
+            _write(name, descriptor, report_json(tree))
+    room = room_of(sys.stdout)
+    shown = [report_lines(rows(tree), sort or "total", top, room)] if report else []
+    if graph == "":
+        shown.append(graph_lines(tree.roots, "function", room))
+    elif graph is not None and (named := _named(found.targets, graph)):
+        shown += around_lines(tree, named, room)
+    for at, lines in enumerate(shown):
+        _print(("\n", *lines) if at else lines)
     for refusal in found.refusals if not found.targets else ():
         remark(f"not traced: {refusal}")
     plain = found.looked_up and not any("!" in one for one in job.wanted.functions)  # such a pattern names a module
@@ -340,4 +411,4 @@ def _show_calls(job: Job, report: bool, graph: bool, top: int | None) -> int:
     if tree.lost:
         remark(f"warning: there was no room for {tree.lost} ways through the program")
     sys.stdout.flush()
-    return code_of(stopped, found.exit_code) or bool(never)
+    return code_of(stopped, found.exit_code) or bool(never or (graph and found.targets and not named))

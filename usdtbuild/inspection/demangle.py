@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING
 from .. import limits
 from ..errors import UsdtError
 from ..provider.describe import plain_name
+from ..text import ELLIPSIS, elide
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +29,7 @@ PROGRAMS = ("c++filt", "llvm-cxxfilt")
 _MARK = re.compile(r"\boperator(?:\(\)|\[\]|->\*?|<=>|<<=?|>>=?|[<>]=?)|[(<\[{]|[)>\]}]| ")
 _SIMPLE = re.compile(r"[\w:~]+(?=\()")
 _SIGNS = re.compile(r"\W+| .*")
+_DEEPEST = 8  # brackets in brackets that are told apart where names are shortened
 _ARROW = re.compile(r"operator(?:->\*?|<=>|<<=?|>>=?|[<>]=?)|->")
 _ENCLOSING = re.compile(r"(?: const| volatile| ?&&?)*::")
 
@@ -127,6 +129,36 @@ def without_parameters(written: str) -> str:
         else:
             depth += 1
     return written
+
+
+def shortened(written: str, room: int) -> str:
+    """Return a written name in so many characters: without what is deepest in its brackets, then without its middle."""
+    text = written
+    for level in range(_DEEPEST, 0, -1):
+        if len(text) <= room:
+            break
+        text = "".join(_above(written, level))
+    return elide(text, room)
+
+
+def _above(written: str, most: int) -> Iterator[str]:
+    """Yield the parts of a name that are in fewer than so many brackets, and an ellipsis for each other."""
+    depth = begin = 0
+    for mark in _MARK.finditer(written):
+        sign = mark[0]
+        if len(sign) > 1 or sign in " {}":
+            continue
+        if sign in "(<[":
+            depth += 1
+            if depth == most:
+                yield written[begin : mark.end()]
+                begin = mark.end()
+        else:
+            if depth == most:
+                yield ELLIPSIS if mark.start() > begin + 1 else written[begin : mark.start()]
+                begin = mark.start()
+            depth -= 1
+    yield written[begin:] if depth < most else ELLIPSIS
 
 
 def parameter_count(written: str) -> int | None:

@@ -32,12 +32,13 @@ _FEW, _LONG = 10, 120  # names that are told, and their characters
 
 class Absent(NamedTuple):
     """A pattern that nothing matches (`rule` is the letter of its option), and the names that there are instead, and
-    those of C++ functions without parameters."""
+    those of C++ functions without parameters; `option` is what stands before the pattern, if not that letter."""
 
     rule: str
     pattern: str
     names: tuple[str, ...]
     others: tuple[str, ...] = ()
+    option: str = ""
 
     def __str__(self) -> str:
         meant = {name: name for name in (*self.others, *self.names)}
@@ -45,7 +46,7 @@ class Absent(NamedTuple):
             meant = {name.rpartition(":")[2]: name for name in meant}
         close = difflib.get_close_matches(self.pattern, meant, 3)
         near = close if self.rule == PROBE_RULE else [*dict.fromkeys(meant[text] for text in close)]
-        text = f"nothing matches -{self.rule} {self.pattern}"
+        text = f"nothing matches {self.option or f'-{self.rule} '}{self.pattern}"
         if near:
             text += f"; did you mean {' or '.join(map(one_line, near))}?"
         left = len(self.names) - _FEW

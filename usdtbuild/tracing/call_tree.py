@@ -1,19 +1,21 @@
-"""Who called whom, how often and for how long: the tree that the library inside adds up, and how it is shown.
+"""Who called whom, how often and for how long: the tree that the library inside adds up, and what it says of functions.
 
 `runtime/preload/call_tree.c` writes the file. A function's total is the time from its entry to its return, its own
-(self) that without the functions it called, of those that are traced. Nothing here runs while the program does.
+(self) that without the functions it called, of those that are traced. Nothing here runs while the program does, and
+nothing prints: `call_report` does.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _NODE = struct.Struct("=IIIIQQQQ16x")  # point, child, sibling, -, calls, total, self, of the root also `most`
 TREE_SIZE = (1 << 18) * _NODE.size
+_Item = TypeVar("_Item")
 
 
 class Calls(NamedTuple):
@@ -42,96 +44,102 @@ class Row(NamedTuple):
     """A function in all its calls. The time of a call within another of the same function counts once."""
 
     name: str
-    times: int
-    total: int
-    own: int
+    times: int = 0
+    total: int = 0
+    own: int = 0
 
 
-class _Way(NamedTuple):
-    """The nodes of one function below one caller: more than one if a library was opened again, by point anew."""
+def _merged(
+    first: Iterable[_Item],
+    below: Callable[[Sequence[_Item]], Iterable[_Item]],
+    read: Callable[[_Item], tuple[str, int, int, int]],
+) -> tuple[Calls, ...]:
+    """Return the tree of some items, of which those of one name below one caller are one function.
 
-    name: str
-    nodes: list[int]
-    below: list[_Way]
+    `below` returns what is below items that are one, `read` an item's name, calls, total and own time.
+    """
+    root: tuple[str, list[_Item], list[int]] = ("", [], [])
+    groups = [root]  # callers before what they call; deep recursions are deep trees, so nothing here is recursive
+    at = 0
+    while at < len(groups):
+        found: dict[str, list[_Item]] = {}
+        for item in below(groups[at][1]) if at else first:
+            found.setdefault(read(item)[0], []).append(item)
+        groups[at][2].extend(range(len(groups), len(groups) + len(found)))
+        groups += [(name, items, []) for name, items in found.items()]
+        at += 1
+    made: dict[int, Calls] = {}
+    for number in range(len(groups) - 1, 0, -1):
+        name, items, inner = groups[number]
+        times, total, own = (sum(column) for column in zip(*(read(item)[1:] for item in items)))
+        made[number] = Calls(name, times, total, own, tuple(made.pop(one) for one in inner))
+    return tuple(made[one] for one in root[2])
 
 
 def read_tree(data: bytes, names: Mapping[int, str]) -> CallTree:
     """Return the tree in the file's bytes; `names` are the functions' by their number in the file of counts.
 
-    Functions of one name are one.
+    Functions of one name are one: a library that was opened again has them anew. Whatever the bytes are, each node is
+    taken once.
     """
-    root = _Way("", [0], [])
-    waiting = [root]
-    order = []  # callers before what they call; deep recursions are deep trees, so nothing here is recursive
+    taken = bytearray(len(data) // _NODE.size)
+
+    def children(nodes: Sequence[int]) -> Iterator[int]:
+        for node in nodes:
+            child = _NODE.unpack_from(data, node * _NODE.size)[1]
+            while 0 < child < len(taken) and not taken[child]:
+                taken[child] = 1
+                yield child
+                child = _NODE.unpack_from(data, child * _NODE.size)[2]
+
+    def read(node: int) -> tuple[str, int, int, int]:
+        point, _, _, _, times, total, own, _ = _NODE.unpack_from(data, node * _NODE.size)
+        return names.get(point, "?"), times, total, own
+
+    roots = _merged(sorted(children((0,))), lambda nodes: sorted(children(nodes)), read)
+    *_, lost, deep, most = _NODE.unpack_from(data)
+    return CallTree(roots, lost, deep, most)
+
+
+def _walk(roots: Sequence[Calls]) -> Iterator[tuple[Calls, frozenset[str], _Way | None]]:
+    """Yield all calls, with the names of all functions above, and the way there."""
+    waiting: list[tuple[Calls, frozenset[str], _Way | None]] = [(one, frozenset(), None) for one in reversed(roots)]
     while waiting:
-        way = waiting.pop()
-        order.append(way)
-        found: dict[str, list[int]] = {}
-        for node in sorted(child for parent in way.nodes for child in _children(data, parent)):
-            found.setdefault(names.get(_NODE.unpack_from(data, node * _NODE.size)[0], "?"), []).append(node)
-        way.below.extend(_Way(name, nodes, []) for name, nodes in found.items())
-        waiting += way.below
-    made: dict[int, Calls] = {}
-    for way in reversed(order):
-        numbers = [_NODE.unpack_from(data, node * _NODE.size)[4:7] for node in way.nodes]
-        times, total, own = (sum(column) for column in zip(*numbers))
-        made[id(way)] = Calls(way.name, times, total, own, tuple(made.pop(id(one)) for one in way.below))
-    most = _NODE.unpack_from(data)[7]
-    return CallTree(made[id(root)].below, made[id(root)].total, made[id(root)].own, most)
+        found = calls, above, way = waiting.pop()
+        yield found
+        if calls.name not in above:
+            above |= {calls.name}
+        waiting += [(one, above, _Way(calls.name, way)) for one in reversed(calls.below)]
 
 
-def _children(data: bytes, node: int) -> Iterator[int]:
-    """Yield the nodes below one, in no order."""
-    child = _NODE.unpack_from(data, node * _NODE.size)[1]
-    while child:
-        yield child
-        child = _NODE.unpack_from(data, child * _NODE.size)[2]
+class _Way(NamedTuple):
+    """A caller, and how it was reached."""
+
+    name: str
+    above: _Way | None
 
 
 def rows(tree: CallTree) -> list[Row]:
-    """Return each function once, the one that took the longest first."""
+    """Return each function once."""
     found: dict[str, Row] = {}
-    waiting: list[tuple[Calls, frozenset[str]]] = [(one, frozenset()) for one in tree.roots]
-    while waiting:
-        calls, above = waiting.pop()
-        row = found.get(calls.name, Row(calls.name, 0, 0, 0))
+    for calls, above, _ in _walk(tree.roots):
+        row = found.get(calls.name, Row(calls.name))
         total = 0 if calls.name in above else calls.total
         found[calls.name] = Row(calls.name, row.times + calls.times, row.total + total, row.own + calls.own)
-        waiting += [(one, above | {calls.name}) for one in calls.below]
-    return sorted(found.values(), key=lambda row: (-row.total, -row.own, row.name))
+    return list(found.values())
 
 
-def report_lines(tree: CallTree, top: int | None = None) -> Iterator[str]:
-    """Yield the lines of the report: a function a line, of the first `top`."""
-    yield f"{'total':>12} {'self':>12} {'calls':>10}  function"
-    found = rows(tree)
-    for row in found[:top]:
-        yield f"{_time(row.total):>12} {_time(row.own):>12} {row.times:>10}  {row.name}"
-    left = len(found[top:]) if top else 0
-    if left:
-        yield f"(and {left} more)"
+def around(tree: CallTree, names: frozenset[str]) -> tuple[tuple[Calls, ...], tuple[Calls, ...]]:
+    """Return who called these functions, as trees that lead from each to its callers, and what they called.
 
+    A call within another of them belongs to that. A caller's numbers are those of the function's calls by this way.
+    """
+    outermost = [(calls, way) for calls, above, way in _walk(tree.roots) if calls.name in names and not names & above]
 
-def graph_lines(tree: CallTree) -> Iterator[str]:
-    """Yield the lines of the call graph: below each function what it called, once for each way there."""
-    yield f"{'total':>12} {'self':>12} {'calls':>10}  function"
-    waiting = [(one, "", "") for one in reversed(tree.roots)]
-    while waiting:
-        calls, branch, further = waiting.pop()
-        yield f"{_time(calls.total):>12} {_time(calls.own):>12} {calls.times:>10}  {branch}{calls.name}"
-        waiting += _branches(calls.below, further)
+    def up(items: Sequence[tuple[Calls, str, _Way | None]]) -> Iterator[tuple[Calls, str, _Way | None]]:
+        return ((calls, way.name, way.above) for calls, _, way in items if way is not None)
 
-
-def _branches(below: Sequence[Calls], further: str) -> Iterator[tuple[Calls, str, str]]:
-    """Yield the functions below one, the last first, with what stands before them and before theirs."""
-    for i, one in enumerate(reversed(below)):
-        yield one, further + ("├─ " if i else "└─ "), further + ("│  " if i else "   ")
-
-
-def _time(nanoseconds: int) -> str:
-    """Return a time with the unit that leaves one to three digits before the point."""
-    value, units = float(nanoseconds), ["ns", "us", "ms", "s"]
-    while value >= 999.9995 and len(units) > 1:
-        value /= 1000
-        units.pop(0)
-    return f"{value:.0f} {units[0]}" if units[0] == "ns" else f"{value:.3f} {units[0]}"
+    callers = _merged([(calls, calls.name, way) for calls, way in outermost], up, lambda one: (one[1], *one[0][1:4]))
+    called = _merged([calls for calls, _ in outermost], lambda items: [one for item in items for one in item.below],
+                     lambda one: one[:4])  # fmt: skip
+    return callers, called

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+import shutil
+import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from ...inspection.demangle import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+_LEAST = 18  # characters of a name that still say something
 
 
 class Row(NamedTuple):
@@ -71,10 +77,17 @@ def rate(hits: float, seconds: float) -> str:
     return f"{found:.0f}" if found >= 99.95 or not hits else f"{found:.3g}"
 
 
-def aligned(columns: Sequence[Sequence[str]], texts: Sequence[str]) -> list[str]:
-    """Return the lines of a table: numbers, and what each line is about behind them."""
+def aligned(columns: Sequence[Sequence[str]], texts: Sequence[str], room: int = 0) -> list[str]:
+    """Return the lines of a table: numbers, and what each line is about behind them; with room for so many characters
+    (0: any number), names are shortened."""
     widths = [max(map(len, column)) for column in zip(*columns)]
+    left = max(_LEAST, room - 2 * len(widths) - sum(widths) - 2) if room else sys.maxsize
     return [
-        "  " + "  ".join(f"{one:>{width}}" for one, width in zip(row, widths)) + f"  {text}\n"
+        "  " + "  ".join(f"{one:>{width}}" for one, width in zip(row, widths)) + f"  {shortened(text, left)}\n"
         for row, text in zip(columns, texts)
     ]
+
+
+def room_of(stream: IO[str]) -> int:
+    """Return the characters of a line, if a stream is a terminal; else 0."""
+    return shutil.get_terminal_size().columns if stream.isatty() else 0
