@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from usdtbuild.functions.nops import LONGEST_NOP
 from usdtbuild.machines import all_entries
 from usdtbuild.machines.facts import LongNop
+from usdtbuild.machines.nops import LONGEST_NOP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

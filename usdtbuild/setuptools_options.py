@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from .compilers.flags import parse_pair
 from .errors import UsageError, UsdtError
 from .options import BY_HEADER, FORMATS, NOPS, RELATIVE, TABLES
+from .provider.complete import has_room
 
 EVERY = "*"  # what the keyword calls all extensions
 KEYS = (
@@ -44,7 +45,7 @@ class ExtensionOptions(NamedTuple):
     @property
     def processed(self) -> bool:
         """Whether what is asked of its probes is more than a header can do."""
-        live = self.live and platform.machine() != "x86_64"  # for which the header has NOPs with room
+        live = self.live and not has_room(platform.machine())
         more = bool(set(self.formats) - set(BY_HEADER)) or self.nop or live or self.site_table
         return bool(self.providers and not self.disabled and more)
 

@@ -13,7 +13,8 @@ from typing import Any
 import capstone
 import pytest
 
-from usdtbuild.functions.nops import machine_for, nop_at
+from usdtbuild.functions.nops import machine_for
+from usdtbuild.machines.nops import nop_at
 from usdtbuild.machines.numbers import EM_X86_64
 from usdtbuild.tracing.patch.forms import form_of, nop_length
 

@@ -11,15 +11,41 @@ from usdtbuild.machines import all_entries, facts_of, known_numbers
 from usdtbuild.machines.x86_64 import INT3
 
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "usdtbuild"
-NAME = re.compile(r"(?i)s390|riscv|loongarch|aarch64|sparc|(?<![a-z])ppc|powerpc|(?<![a-z])mips|\bEM_[A-Z]")
+NAME = re.compile(
+    r"(?i)s390|riscv|loongarch|aarch64|arm64|x86|amd64|\bi[36]86|sparc|(?<![a-z])ppc|powerpc|(?<![a-z])mips|\bEM_[A-Z]"
+)
+# Headers ask the C compiler's macros, and the patch engine has modules for the machines that it patches.
+ROOMS = ("machines/", "provider/", "tracing/patch/")
 # Files that name machines for another reason than to know a fact about one.
 ELSEWHERE = {
     "elf/relocations.py": "MIPS n64 has its own layout of r_info, which is a fact about the format",
     "elf/bare.py": "names of sections by which linkers compare objects",
     "compilers/flags.py": "options of compilers that have one for a machine",
     "inspection/source_lines.py": "DWARF has an attribute that bears a name of one",
+    "inspection/types.py": "pyelftools says so where long double has 80 bits",
+    "inspection/site_code.py": "capstone's constants are named by them",
+    "inspection/tracers.py": "what each tracer does with operands, measured on the machine that all of them run on",
     "commands/trace.py": "help has the name of an emulator as an example",
     "functions/pe.py": "COFF has machine numbers of its own",
+    "scripts/libbpf.py": "clang is told where headers are",
+    "tracing/remote/stub.py": "a feature of gdb's protocol, for all machines",
+    "tracing/selection.py": "names of functions that compilers add",
+}
+# Files with bytes or words that look like instructions, but are other numbers.
+NO_CODE = {
+    "tracing/others/gdb.py": "Yama's request",
+    "tracing/testing.py": "Yama's request",
+    "elf/foreign.py": "what files of others begin with",
+    "launch/step.py": "bitcode's beginning",
+    "functions/read.py": "what COFF files begin with",
+    "inspection/signatures.py": "DWARF's operations",
+    "elf/layout.py": "types of sections",
+    "elf/tags.py": "tags",
+    "functions/calls/slots.py": "types of segments",
+    "commands/dof.py": "a type of sections",
+    "rights.py": "a version of the kernel's, and an entry of its tables",
+    "inspection/process.py": "the last address of a section",
+    "tracing/outputs/ctf.py": "what a packet begins with",
 }
 
 
@@ -39,21 +65,55 @@ def words(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.attr
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             yield node.lineno, node.name
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, name) for name in (node.module or "", *(alias.name for alias in node.names)))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
             yield node.lineno, node.value
 
 
-def test_no_other_file_names_a_machine() -> None:
-    found: dict[str, list[str]] = {}
+def others() -> Iterator[tuple[str, Path]]:
+    """Yield name and path of what may not know a machine."""
     for path in sorted(PACKAGE.rglob("*.py")):
         name = path.relative_to(PACKAGE).as_posix()
-        # Headers ask the C compiler's macros; the last two have a module for each machine that engines run on.
-        if not name.startswith(("machines/", "provider/", "tracing/hosts/", "tracing/patch/")):
-            for line, word in words(path):
-                if NAME.search(word):
-                    found.setdefault(name, []).append(f"{name}:{line}: {word[:60]}")
+        if not name.startswith(ROOMS):
+            yield name, path
+
+
+def test_no_other_file_names_a_machine() -> None:
+    found: dict[str, list[str]] = {}
+    for name, path in others():
+        for line, word in words(path):
+            if NAME.search(word):
+                found.setdefault(name, []).append(f"{name}:{line}: {word[:60]}")
     assert [line for name in found.keys() - ELSEWHERE.keys() for line in found[name]] == []
     assert ELSEWHERE.keys() - found.keys() == set(), "these need no exception any more"
+
+
+def looks_like_code(text: str, node: ast.AST) -> bool:
+    """Whether a constant may be instructions: bytes that are no ASCII, or a number written as the digits of a word."""
+    value = node.value if isinstance(node, ast.Constant) else None
+    if isinstance(value, bytes):
+        return any(byte > 127 for byte in value.replace(b"\xff", b"") or b"")
+    if not isinstance(value, int) or value < 1 << 24 or not value & (value + 1) or not value & (value - 1):
+        return False
+    return re.fullmatch(r"0x[0-9a-fA-F]{7,8}", ast.get_source_segment(text, node) or "") is not None
+
+
+def test_no_other_file_has_code() -> None:
+    found: dict[str, list[str]] = {}
+    for name, path in others():
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)):
+            if looks_like_code(text, node):
+                found.setdefault(name, []).append(f"{name}:{getattr(node, 'lineno', 0)}")
+    assert [line for name in found.keys() - NO_CODE.keys() for line in found[name]] == []
+    assert NO_CODE.keys() - found.keys() == set(), "these need no exception any more"
+
+
+def test_only_the_patch_engine_asks_which_machine_this_is() -> None:
+    """Others ask for facts by the number in a file, or whether a record of this machine (`hosts`) has something."""
+    asking = re.compile(r"(platform\.machine\(\)|uname\(\)\.machine)\s*[!=]=|[!=]=\s*(platform\.machine|os\.uname)\(\)")
+    assert [name for name, path in others() if asking.search(path.read_text())] == []
 
 
 def test_no_other_file_spells_the_trap_of_x86() -> None:

@@ -29,9 +29,9 @@ import pytest
 
 from usdtbuild.formats.operands import CONSTANT, MEMORY, REGISTER, Operand, parse_one
 from usdtbuild.machines.numbers import EM_X86_64
+from usdtbuild.machines.x86_64.host import NUMBERS, full_register
 from usdtbuild.tracing import clock
 from usdtbuild.tracing.filters import Filter, own_of
-from usdtbuild.tracing.hosts.x86_64 import NUMBERS, full_register
 from usdtbuild.tracing.measures import Cell, Measure, Table, class_of
 from usdtbuild.tracing.model import (
     COUNT,

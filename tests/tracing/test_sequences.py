@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from usdtbuild.machines.aarch64 import host as aarch64
 from usdtbuild.tracing import ptrace
-from usdtbuild.tracing.hosts import aarch64
 from usdtbuild.tracing.trap import breakpoints
 
 CODE = 0x10000

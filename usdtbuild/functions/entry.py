@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ..machines.nops import nop_at
 from ..record import NamedTuple
 from . import nops
 
@@ -154,7 +155,7 @@ def nop_run(machine: Machine, code: bytes, at: int, end: int) -> tuple[int, ...]
     """
     pieces: list[int] = []
     while at < end:
-        length = nops.nop_at(machine, code, at)
+        length = nop_at(machine, code, at)
         alike = not pieces or length == pieces[0] or (machine.align == 1 and pieces[0] > 1)
         if not length or at + length > end or not alike:
             break
@@ -165,14 +166,14 @@ def nop_run(machine: Machine, code: bytes, at: int, end: int) -> tuple[int, ...]
 
 def all_nops(machine: Machine, code: bytes) -> int:
     """Return the length of the first NOP if `code` is NOPs to its last byte, else 0."""
-    first = nops.nop_at(machine, code, 0)
+    first = nop_at(machine, code, 0)
     if not first:
         return 0
     if code == code[:first] * (len(code) // first):
         return first
     at = 0
     while at < len(code):
-        length = nops.nop_at(machine, code, at)
+        length = nop_at(machine, code, at)
         if not length:
             return 0
         at += length
@@ -212,7 +213,7 @@ def _inside(address: int, start: Start, machine: Machine, read: Read) -> Measure
     length, name = nops.landing_pad(machine, before)
     if length and length == len(before):
         return _entry_nops(Measured(address, start, start.address, 0, length, name, address), machine, read)
-    if start.local_entry and len(before) <= start.local_entry and not nops.nop_at(machine, before, 0):
+    if start.local_entry and len(before) <= start.local_entry and not nop_at(machine, before, 0):
         gap = start.address + start.local_entry - address
         unit = all_nops(machine, read(address, gap)) if gap else 4
         if unit:
@@ -227,7 +228,7 @@ def _at_function(address: int, start: Start, gap: int, unit: int, machine: Machi
     patch_at = start.address + length
     if start.local_entry:
         code = read(start.address, start.local_entry + 4)
-        if nops.nop_at(machine, code, 0):
+        if nop_at(machine, code, 0):
             pieces = nop_run(machine, code, 0, len(code))
             found = Measured(address, start, start.address, gap, patch_at=start.address, pieces=pieces, unit=4)
             return found._replace(problem="toc")
@@ -264,7 +265,7 @@ def _nameless(address: int, machine: Machine, read: Read) -> Measured:
     length, name = nops.landing_pad(machine, code, padding)
     length = 0 if name.startswith("paci") else length
     unit = pieces[0] if pieces else machine.units[0]
-    if length or (pieces and nops.nop_at(machine, code, padding)):  # clang: one-byte padding, one long NOP at the entry
+    if length or (pieces and nop_at(machine, code, padding)):  # clang: one-byte padding, one long NOP at the entry
         entry = address + padding
         found = Measured(address, None, entry, padding, length, name, entry + length, unit=unit)
         return _entry_nops(found, machine, read)
@@ -375,7 +376,7 @@ def may_be_alignment(found: Measured, promise: Promise, machine: Machine, read: 
         return 0
     start = end = found.patch_at + found.nops
     code = read(start, _ALIGNMENT)
-    while length := nops.nop_at(machine, code, end - start):
+    while length := nop_at(machine, code, end - start):
         end += length
     return end if end % 8 == 0 else 0
 

@@ -4,7 +4,7 @@ A function is read as its compiler wrote it, one instruction behind the other fr
 cold part too. It is told if every branch goes to one of these instructions: then whoever returns does so by one of the
 `ret`s that were seen, and nobody else gets to one. It isn't told where there is a jump to another function (a tail
 call), a jump through a register or memory (which may be one), data among the code, or a `ret` that is used as a jump.
-Only for machines whose code capstone takes apart for us anyway (`facts.decoded`).
+Only for machines whose code capstone takes apart for us anyway (`facts.returns`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from ..machines import facts_of
 from ..machines.disassembly import instructions
-from ..machines.x86_64 import INT3
+from ..machines.nops import nop_at
 from ..record import NamedTuple
-from .nops import nop_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from .entry import Start, Starts
     from .report import Function
 
-_RET = b"\xc3"
 _LONGEST = 1 << 20  # bytes of a function that are read
 _PADDING = 16  # bytes behind a `ret` that are looked at
 _COLD = ".cold"
@@ -51,7 +49,8 @@ class Exits:
         """`functions` are those of the report, whose paddings are theirs."""
         self.space, self.starts, self._machine = space, starts, machine
         facts = facts_of(space.machine)
-        self._known = facts is not None and facts.decoded and machine is not None and not space.relocatable
+        self.plain, self._filler = (facts.returns, facts.filler) if facts is not None else (b"", b"")
+        self._known = bool(self.plain) and machine is not None and not space.relocatable
         self._begins = sorted((one.entry or one.address) - one.padding for one in functions)
 
     def of(self, function: Function) -> tuple[Exit, ...] | str:
@@ -63,11 +62,11 @@ class Exits:
         if start is None or not start.size or entry - start.address >= start.size:
             return "the file doesn't say where it ends"
         reader = _Reader(self, start)
-        return reader.reason or tuple(Exit(at, self._unused(at + len(_RET))) for at in reader.returns)
+        return reader.reason or tuple(Exit(at, self._unused(at + len(self.plain))) for at in reader.returns)
 
     def _unused(self, address: int) -> int:
         """Return how many bytes from an address on are neither a function's nor its room for a patch."""
-        around = self.starts.around(address - len(_RET))
+        around = self.starts.around(address - len(self.plain))
         if around is None or around.address + around.size != address:
             return 0
         following = bisect_right(self._begins, address - 1)
@@ -77,7 +76,7 @@ class Exits:
         at = 0
         assert self._machine is not None
         while at < len(code):
-            length = 1 if code[at] == INT3[0] else nop_at(self._machine, code, at)
+            length = 1 if code.startswith(self._filler, at) else nop_at(self._machine, code, at)
             if not length:
                 break
             at += length
@@ -122,7 +121,7 @@ class _Reader:
             self._instructions.add(at)
             bare = mnemonic.rsplit(maxsplit=1)[-1]
             if bare in _RETURNS:
-                if code[at - begin : at - begin + length] != _RET or before == "push":
+                if code[at - begin : at - begin + length] != self._exits.plain or before == "push":
                     self.reason = f"it returns by `{mnemonic} {operands}`".rstrip() + f" at {at:#x}"
                 self.returns.append(at)
             elif mnemonic.startswith("."):

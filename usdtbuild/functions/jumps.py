@@ -87,9 +87,6 @@ def _instructions(
 
 # -- what branches look like -----------------------------------------------------------------------------------------
 
-_X86_BRANCH = re.compile(rb"[\x70-\x7f\xe0-\xe3\xe8\xe9\xeb]|\x0f(?=[\x80-\x8f])|\xc7(?=\xf8)", re.DOTALL)
-_X86_PREFIXES = 3  # of a branch: 67, 66, a hint, bnd
-
 
 def _candidates(space: AddressSpace, span: Span, targets: Collection[int]) -> Iterator[tuple[int, int, int]]:
     """Yield address, target and the address of the changeable bytes of what looks like a branch to one of `targets`."""
@@ -97,35 +94,12 @@ def _candidates(space: AddressSpace, span: Span, targets: Collection[int]) -> It
     known = facts_of(space.machine)
     if known is None:
         return
-    if known.decoded:
-        yield from _x86(code, span.start, targets, ~0 if space.layout.is64 else 0xFFFFFFFF)
+    if known.branches_of_bytes is not None:
+        yield from known.branches_of_bytes()(code, span.start, targets, ~0 if space.layout.is64 else 0xFFFFFFFF)
     for branches in known.branches:
         little = space.layout.little if branches.little is None else branches.little
         look: Any = _words if branches.unit == 4 else _halfwords
         yield from look(code, span.start, targets, little, branches.decode)
-
-
-def _x86(code: bytes, base: int, targets: Collection[int], mask: int) -> Iterator[tuple[int, int, int]]:
-    """Intel SDM volume 2: Jcc 70-7f and 0f 80-8f, LOOP and JCXZ e0-e3, CALL e8, JMP e9 and eb, XBEGIN c7 f8."""
-    end = len(code)
-    for match in _X86_BRANCH.finditer(code):
-        at = match.start()
-        opcode = code[at]
-        if 0x70 <= opcode < 0x80 or opcode == 0xEB or 0xE0 <= opcode <= 0xE3:
-            if at + 2 > end:
-                continue
-            distance = code[at + 1]
-            target = base + at + 2 + (distance if distance < 0x80 else distance - 0x100)
-            if target in targets:
-                yield base + at, target, base + at + 1
-            continue
-        if opcode in (0x0F, 0xC7):
-            at += 1
-        if at + 5 > end:
-            continue
-        target = (base + at + 5 + int.from_bytes(code[at + 1 : at + 5], "little", signed=True)) & mask
-        if target in targets:
-            yield base + match.start(), target, base + at + 1
 
 
 def _words(
@@ -185,7 +159,7 @@ def _confirm(space: AddressSpace, start: int, candidates: list[tuple[int, int]],
     found = []
     shift = start - space.place(start).address  # an object's reader knows offsets, not our addresses
     known = facts_of(space.machine)
-    prefixes = _X86_PREFIXES if known and known.decoded else 0
+    prefixes = known.prefixes if known else 0
     layout, code = space.layout, space.read(start, last - start + 16)
     for shown, size, mnemonic, operands in instructions(
         space.machine, code, start - shift, is64=layout.is64, little=layout.little, thumb=thumb

@@ -13,14 +13,12 @@ With M = 0 the table entry is the first NOP, which stands after the landing pad.
 
 from __future__ import annotations
 
-import re
-from functools import cache
 from typing import TYPE_CHECKING
 
 from ..machines import facts_of
 
 if TYPE_CHECKING:
-    from ..machines.facts import Entries, LongNop
+    from ..machines.facts import Entries
 
 # What the second byte of x86's short jump means to a thread that stands between two one-byte NOPs while the entry is
 # patched: it is run as an instruction of its own. Only these three do nothing a function's start could notice.
@@ -40,27 +38,6 @@ def machine_for(number: int, is64: bool, little: bool) -> Entries | None:
 def has_long_nops(machine: Entries) -> bool:
     """Whether one NOP may have any of many lengths, so that a patch may fall into one (x86)."""
     return bool(machine.long_nops)
-
-
-LONGEST_NOP = 15  # bytes of an instruction of x86
-
-
-@cache
-def _compiled(forms: tuple[LongNop, ...]) -> re.Pattern[bytes]:
-    escaped = (b"[%s]{0,%d}%s.{%d}" % (re.escape(p), most, re.escape(code), more) for p, most, code, more in forms)
-    return re.compile(b"|".join(escaped), re.DOTALL)
-
-
-def nop_at(machine: Entries, code: bytes, at: int) -> int:
-    """Return the length of the NOP at `code[at:]`, 0 if none stands there."""
-    if machine.long_nops:
-        found = _compiled(machine.long_nops).match(code, at)
-        length = found.end() - at if found else 0
-        return length if length <= LONGEST_NOP else 0
-    for form, _ in machine.nops:
-        if code.startswith(form, at):
-            return len(form)
-    return 0
 
 
 def landing_pad(machine: Entries, code: bytes, at: int = 0) -> tuple[int, str]:

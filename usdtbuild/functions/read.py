@@ -20,6 +20,7 @@ from ..elf.debug_files import DEBUG_FOLDER
 from ..elf.image import Image
 from ..elf.space import FUNCTIONS, AddressSpace
 from ..files import open_input
+from ..machines.nops import nop_at
 from ..record import NamedTuple
 from . import nops
 from .entry import (
@@ -184,7 +185,7 @@ class FunctionReader:
             start = around
         if start is not None and start.address - address <= 4096:
             return self.thumb if start.thumb else self.machine
-        return self.machine if nops.nop_at(self.machine, self.space.read(address, 4), 0) else self.thumb
+        return self.machine if nop_at(self.machine, self.space.read(address, 4), 0) else self.thumb
 
     def _promise(self, measured: list[Measured]) -> Promise:
         assert self.machine is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from ..machines.nops import nop_at
 from ..record import NamedTuple
 from . import nops
 from .entry import REASONS, form
@@ -137,7 +138,7 @@ class Rows:
         if start.size and wanted > start.size:
             return False
         while total < wanted:
-            length = nops.nop_at(machine, code, at + total)
+            length = nop_at(machine, code, at + total)
             if not length:
                 return False
             total += length

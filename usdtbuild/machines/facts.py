@@ -11,11 +11,13 @@ from ..record import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from .calling import Calling
 
     Macros = Mapping[str, str]
+    # Gets code, its address, targets and a mask for addresses.
+    Seeker = Callable[[bytes, int, Collection[int], int], Iterator[tuple[int, int, int]]]
 
 
 class Relocations(NamedTuple):
@@ -185,6 +187,9 @@ class Facts(NamedTuple):
     whether NOPs have so many forms that only a disassembler knows them (x86). `disassembler` returns capstone's names
     for the instruction set and modes, each as alternatives (its versions differ), given 64-bit class, little-endian
     and Thumb; None where capstone isn't used. `mapping_symbols` is whether assemblers mark data in code ($d).
+    Where instructions begin at any byte, `branches_of_bytes` returns what yields what looks like a branch to one of
+    some targets: its address, the target, where its changeable bytes are; at most `prefixes` bytes stand before it.
+    There `returns` is a plain return, and `filler` a byte that fills code which nobody runs.
     `entries` returns what patchable entries look like, given 64-bit class and little-endian. `hotpatch` is an s390x
     function's own form of entry: padding and entry. `thumb` are the entries of a second instruction set, of which bit
     0 of a function symbol's value tells. `descriptors` is the relocation that makes the code's address in a function
@@ -210,6 +215,10 @@ class Facts(NamedTuple):
     disassembler: Callable[[bool, bool, bool], tuple[tuple[str, ...], ...]] | None = None
     mapping_symbols: bool = False
     branches: tuple[Branches, ...] = ()
+    branches_of_bytes: Callable[[], Seeker] | None = None
+    prefixes: int = 0
+    returns: bytes = b""
+    filler: bytes = b""
     entries: Callable[[bool, bool], Entries | None] = lambda is64, little: None
     hotpatch: tuple[bytes, bytes] | None = None
     thumb: Entries | None = None

@@ -88,6 +88,12 @@ MACHINES = (
     Machine("defined(__powerpc64__)", 12, '"%I[usdt_" #i "]%[usdt_" #i "]"', base='"b"'),
 )
 
+
+def has_room(machine: str) -> bool:
+    """Whether a header's sites have room for the runtime's jumps, on a machine that uname(1) calls so."""
+    return any(one.live for one in MACHINES if f"__{machine}__" in one.condition)
+
+
 _VERSION = "1"  # of what headers share; two of them can't be in one file
 _COMMON = r"""
 /* What all headers of usdtbuild share. */

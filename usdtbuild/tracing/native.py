@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -40,13 +41,18 @@ def _page() -> int:
 
 @lru_cache(maxsize=1)
 def ticks() -> Callable[[], int]:
-    """Return a function that returns what the processor's clock says. Raises TracerError."""
+    """Return a function that returns what the processor's clock says, or where no stub reads that, the kernel's.
+    Raises TracerError."""
+    if not HOST.ticks:
+        return time.monotonic_ns
     return ctypes.CFUNCTYPE(_WORD)(_page() + _TICKS)
 
 
 @lru_cache(maxsize=1)
 def ticks_a_second() -> int:
     """Return how fast that clock is, roughly where the processor doesn't tell. Raises TracerError."""
+    if not HOST.ticks:
+        return 10**9
     return ctypes.CFUNCTYPE(_WORD)(_page() + _RATE)() if HOST.ticks_a_second else _USUAL_RATE
 
 

@@ -1241,7 +1241,7 @@ end end_pair_\way
         end_pair \way
         .endr
 
-# -- a thread of the program that works for us (Kernel in ../hosts/record.py) --------------------------------------------
+# -- a thread of the program that works for us (Kernel in ../host.py) ----------------------------------------------------
 
 # x19: table, x20: how many, x21: results, x22: the word that says that all is done.
 template call_loop
@@ -1261,7 +1261,7 @@ template call_loop
         b       3b
 end call_loop
 
-# -- functions of our own process, by the C calling convention (Host in ../hosts/record.py) ----------------------------
+# -- functions of our own process, by the C calling convention (Host in ../host.py) ------------------------------------
 
 template ticks
         mrs     x0, cntvct_el0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
     from ..calling import Calling
-    from ..facts import Facts, Verdict
+    from ..facts import Facts, Seeker, Verdict
     from ..stubs import Branch, CodeSpan, FileCode, LibraryCalls
 
 # Relocation types (psABI table 4.9).
@@ -187,13 +187,20 @@ def facts() -> dict[int, Facts]:
             "x86-64", 1, written, Relocations(8, R_64, R_PC32, branches={R_PC32: 4, R_PLT32: 4, 15: 1}),
             decoded=True, disassembler=lambda is64, little, thumb: (("CS_ARCH_X86",), ("CS_MODE_64",)),
             entries=lambda is64, little: entries,
-            passing=passing, calling=_calling, overwritten=_overwritten,
+            branches_of_bytes=_branches, prefixes=3,  # 67, 66, a hint, bnd
+            returns=_RETURN, filler=INT3, passing=passing, calling=_calling, overwritten=_overwritten,
             stopped=Stopped(
                 "rip", parts("r"), {f"{letter}h": f"r{letter}x" for letter in "abcd"}, trap=lambda code: len(INT3),
                 stack="rsp", call=6, below=1,
             ),
         )
     }  # fmt: skip
+
+
+def _branches() -> Seeker:
+    from .branches import found
+
+    return found
 
 
 def _calling() -> Calling:

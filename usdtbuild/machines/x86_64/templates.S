@@ -1236,7 +1236,7 @@ template end_pair
         ret
 end end_pair
 
-# -- a thread of the program that works for us (Kernel in ../hosts/record.py) --------------------------------------------
+# -- a thread of the program that works for us (Kernel in ../host.py) ----------------------------------------------------
 
 # r12: table, r13: how many, r14: results, r15: the word that says that all is done, rbx: the way back, ebp: the file.
 # Flags stay what they are, because the way back has none to load.
@@ -1264,7 +1264,7 @@ template call_loop
         jmp     *%rbx
 end call_loop
 
-# A system call, and behind it the way back (WayBack in ../hosts/record.py). Nothing of it touches flags or the stack.
+# A system call, and behind it the way back (WayBack in ../host.py). Nothing of it touches flags or the stack.
         .balign 16, 0xcc        # so that the data, too, is at a multiple of 16
 template way_back
         syscall
@@ -1296,7 +1296,7 @@ way_back.values:
         .zero   16 * 8
 end way_back
 
-# -- functions of our own process, by the C calling convention (Host in ../hosts/record.py) ----------------------------
+# -- functions of our own process, by the C calling convention (Host in ../host.py) ------------------------------------
 
 template ticks
         rdtsc

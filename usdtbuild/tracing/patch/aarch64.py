@@ -21,8 +21,8 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...machines.aarch64.host import is_trap
 from ...machines.aarch64.templates import TEMPLATES
-from ..hosts.aarch64 import is_trap
 from ..maps import PAGE
 from ..model import CALL, COUNT, Refusal
 from . import a64, code_aarch64, evaluated

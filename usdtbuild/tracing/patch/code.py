@@ -39,9 +39,9 @@ from typing import TYPE_CHECKING
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
 from ...machines.templates import Code
 from ...machines.x86_64 import INT3
+from ...machines.x86_64.host import HOST, full_register
 from ...machines.x86_64.templates import TEMPLATES
 from ...record import NamedTuple
-from ..hosts.x86_64 import HOST, full_register
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

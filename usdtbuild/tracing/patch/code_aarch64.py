@@ -19,9 +19,9 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...formats.operands import CONSTANT, MEMORY, REGISTER
+from ...machines.aarch64.host import HOST, float_register, full_register
 from ...machines.aarch64.templates import TEMPLATES
 from ...machines.templates import Code
-from ..hosts.aarch64 import HOST, float_register, full_register
 from . import evaluated
 from .a64 import NOP
 from .code import Instruction

@@ -49,8 +49,8 @@ _LEAST = 64 << 10  # bytes of the smallest ring
 def why_not(pid: int, machine: int) -> str:
     """Return why a process can't be patched at all; '' if it can."""
     reason = hosts.why_not(machine)
-    if reason:
-        return reason
+    if reason or not HOST.kernel.loop:
+        return reason or f"there is no machine code for {HOST.title}"
     if status_field(pid, "Seccomp") not in {"", "0"}:
         return "a seccomp filter decides which system calls the process may make"
     return ""

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...functions.entry import all_nops
-from ...functions.nops import machine_for, nop_at
+from ...functions.nops import machine_for
+from ...machines.nops import nop_at
 from ...machines.numbers import EM_X86_64
 from ...machines.x86_64 import INT3
 from ...record import NamedTuple

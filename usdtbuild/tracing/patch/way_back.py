@@ -2,7 +2,7 @@
 
 Whoever is stopped goes on when its tracer dies, with the registers that it has at that moment. So from the moment on
 in which these aren't its own any more, the code that they lead to must end by loading its own: its signal mask, its
-registers, and the system call that it was stopped in begun again as the kernel does (`hosts.record.WayBack`).
+registers, and the system call that it was stopped in begun again as the kernel does (`machines.host.WayBack`).
 
 The code, and the registers that it loads, stand behind the end of the vdso, on its last page: every process has it,
 nobody runs there, and nothing need be mapped first. The page becomes a copy of the process' own. What was there, zeros,

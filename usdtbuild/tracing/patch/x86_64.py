@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ...formats.operands import REGISTER
 from ...machines.numbers import EM_X86_64
 from ...machines.x86_64 import INT3
+from ...machines.x86_64.host import HOST, full_register
 from ...machines.x86_64.templates import TEMPLATES
-from ..hosts.x86_64 import HOST, full_register
 from ..maps import PAGE, page_start
 from ..model import CALL, COUNT, Refusal
 from . import code, evaluated, slots

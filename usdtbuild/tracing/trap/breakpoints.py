@@ -15,10 +15,10 @@ import struct
 from typing import TYPE_CHECKING
 
 from ...machines import facts_of
+from ...machines.host import RETURN
 from ...record import NamedTuple
 from .. import ptrace
 from ..hosts import HOST
-from ..hosts.record import RETURN
 from ..keeper import KEEPER
 from ..maps import Memory
 from ..model import EXIT, Refusal
@@ -125,9 +125,8 @@ class Breakpoints:
                 refusals.append(Refusal(target.title, "another probe is at the same place", "", site.address))
                 continue
             before = self.memory.read(site.address, 16)
-            if not before or HOST.traps.stands(before):
-                reason = "a breakpoint is there already: another tracer (perf, bpftrace, gdb) watches it"
-                refusals.append(Refusal(target.title, reason if before else "its code can't be read", "", site.address))
+            if reason := _why_not(before, site.address):
+                refusals.append(Refusal(target.title, reason, "", site.address))
                 continue
             with contextlib.suppress(OSError):
                 KEEPER.breakpoint(self.pid, site.address, before[:_SIZE])
@@ -224,8 +223,8 @@ class Breakpoints:
         self, address: int, before: bytes, registers: Registers, tid: int, seen: list[tuple[int, tuple[Value, ...]]]
     ) -> Hit:
         """Take a breakpoint out under a thread that has hit it. A single byte changes, and only from a trap to the
-        first byte of the instruction that it stood for, so other threads find one or the other (aarch64: they stand,
-        because not every instruction may change under threads that run, Arm ARM B2.2.5)."""
+        first byte of the instruction that it stood for, so other threads find one or the other (with longer traps they
+        stand, because not every instruction may change under threads that run, Arm ARM B2.2.5)."""
         self.memory.write(address, before)
         self._gone.add(address)
         registers[ptrace.PC] = address
@@ -283,6 +282,17 @@ class Breakpoints:
         self.memory.close()
 
 
+def _why_not(code: bytes, address: int) -> str:
+    """Return why there can be no breakpoint at an address with this code; '' if there can."""
+    if not code:
+        return "its code can't be read"
+    if HOST.traps.stands(code):
+        return "a breakpoint is there already: another tracer (perf, bpftrace, gdb) watches it"
+    if HOST.traps.leads is not None and not HOST.traps.skip(code) and not HOST.traps.leads(code, address, {}):
+        return "nobody can say where its first instruction leads, and this kernel executes none alone"
+    return ""
+
+
 def _breakpoint(target: Target, site: Site, before: bytes, string_size: int) -> Breakpoint:
     """Return what a breakpoint at a site is for, whose code was `before`."""
     readers = tuple(reader(*one, string_size) for one in zip(target.arguments, site.operands))
@@ -299,14 +309,17 @@ def _joined(found: Breakpoint, target: Target, site: Site, string_size: int) -> 
 
 def _pass(memory: Memory, tid: int, address: int) -> ptrace.Stop | None:
     """Let a thread execute what stands at an address, while all others stand; returns as `_step`."""
-    facts = facts_of(HOST.number)
+    facts, leads = facts_of(HOST.number), HOST.traps.leads
     atomic = facts.stopped.atomic if facts is not None else None
-    ends = atomic(memory.read(address, _SEQUENCE), address, True) if atomic is not None else ()
+    code = memory.read(address, _SEQUENCE)
+    ends = atomic(code, address, True) if atomic is not None else ()
+    if not ends and leads is not None:
+        ends = leads(code, address, dict(zip(ptrace.NAMES, ptrace.registers(tid))))
     if not ends:
         return _step(tid, address)
-    before = {end: memory.read(end, _SIZE) for end in ends}
+    before = {end: found for end in ends if (found := memory.read(end, _SIZE))}
     try:
-        for end in ends:
+        for end in before:
             memory.write(end, _TRAP)
         return _step(tid, address, ptrace.CONT)
     finally:

@@ -5,10 +5,10 @@ is expected there. Who returns is told from others that come by, other threads a
 stack pointer: behind the return it is right above where the return address was, and no two calls that are under way
 have that in common, except a function and one that it has jumped to in its place; these return at once.
 
-Behind a return the word below the stack pointer (on aarch64: the link register) is the address that was returned to:
+Behind a return the word below the stack pointer (with a link register: that one) is the address that was returned to:
 nothing has run since that could have written there. Where an exception was caught the code often goes on at the same
 place with the same stack pointer, but it has called the C++ library meanwhile, whose return address is there then, or
-on aarch64 that of the frame which goes on.
+in a link register that of the frame which goes on.
 
 A call that never returns (longjmp, an exception, the end of its thread) leaves what was expected. The breakpoint then
 stays too, and whoever comes by goes on; a new call in the same place of the stack takes the old one's place. A process
@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     from .operands import Reader, Registers
 
 _ELF = b"\x7fELF"
-_DIRECT = 0xE8  # call rel32, five bytes
+_CALL = 8  # bytes of the longest direct call
 _LINK = HOST.registers.link
-# aarch64: blr, with its register in bits 5 to 9; bl; and what is an address in a link register that may be signed.
-_BLR, _REGISTER, _BL, _ADDRESS = 0xD63F0000, 0x3E0, 0x94000000, (1 << 48) - 1
+_ADDRESS = (1 << 48) - 1  # what is an address in a link register that may be signed
 
 
 class Wanted(NamedTuple):
@@ -95,9 +94,9 @@ class Returns:
         """Return where the call at a site returns to, and whether the site is the call instruction itself."""
         stack = registers[ptrace.SP]
         if _LINK:
-            calls = int.from_bytes(instruction, "little") & ~_REGISTER == _BLR
+            calls = HOST.traps.calls(instruction)
             link = registers[ptrace.INDEX[_LINK]] & _ADDRESS
-            return Expected(site + len(instruction) if calls else link, stack), calls
+            return Expected(site + calls if calls else link, stack), bool(calls)
         if size:
             return Expected(site + size, stack), True
         # Where the breakpoint is now, a call instruction has ff; what begins otherwise is none.
@@ -108,12 +107,7 @@ class Returns:
 
     def _is_called(self, site: int, back: int) -> bool:
         """Whether the instruction before the return address is a call of this very site."""
-        if _LINK:
-            word = self.memory.word(back - 4, 4) or 0
-            return word & 0xFC000000 == _BL and word & 0x3FFFFFF == (site - back + 4) >> 2 & 0x3FFFFFF
-        code = self.memory.read(back - 5, 5)
-        target = back + int.from_bytes(code[1:], "little", signed=True)
-        return code[:1] == bytes([_DIRECT]) and target == site
+        return HOST.traps.called(self.memory.read(back - _CALL, _CALL).rjust(_CALL, b"\0"), back) == site
 
     def _is_code(self, address: int) -> bool:
         """Whether an address is in the code of a program or library. Other code, a JIT compiler's, may be moved or

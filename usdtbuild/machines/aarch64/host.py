@@ -1,4 +1,4 @@
-"""aarch64 Linux: <asm/ptrace.h>, <asm-generic/unistd.h>; the code is in machines/aarch64/templates.S.
+"""aarch64 Linux: <asm/ptrace.h>, <asm-generic/unistd.h>; the code is in templates.S.
 
 The kernel prepares the restart of a system call before it lets a stop be seen: the thread then stands at the `svc`
 again, with the first argument in x0 and the number in x8; only where the call goes on with what is left of a timeout
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import struct
 
-from ...machines.aarch64.templates import TEMPLATES
-from .record import RETURN, Host, Kernel, Registers, Space, Traps
+from ..calls import signed
+from ..host import GENERIC, RETURN, Host, Kernel, Registers, Space, Traps
+from .templates import TEMPLATES
 
 _BRK, _SVC, _RET = 0xD4200000, 0xD4000001, 0xD65F03C0
+_BL, _BLR = 0x94000000, 0xD63F0000  # a distance in words; a register in bits 5 to 9
 _NAMES = (*(f"x{number}" for number in range(31)), "sp", "pc", "pstate")  # struct user_pt_regs
 _FLOATS = tuple(f"v{number}" for number in range(32))
 _NT_ARM_TLS = 0x401
@@ -52,15 +54,19 @@ def _skip(code: bytes) -> int:
     return 4 if is_nop(instruction) else 0
 
 
+def _calls(code: bytes) -> int:
+    return 4 if int.from_bytes(code[:4], "little") & ~0x3E0 == _BLR else 0
+
+
+def _called(code: bytes, back: int) -> int | None:
+    word = int.from_bytes(code[-4:], "little")
+    return back - 4 + 4 * signed(word & 0x3FFFFFF, 26) if word & 0xFC000000 == _BL else None
+
+
 def _words(*words: int) -> bytes:
     return struct.pack(f"<{len(words)}I", *words)
 
 
-_NUMBERS = {
-    "mmap": 222, "munmap": 215, "close": 57, "madvise": 233, "memfd_create": 279, "pidfd_getfd": 438,
-    "getpid": 172, "gettid": 178, "rt_sigprocmask": 135, "clone": 220, "clone3": 435,
-    "tgkill": 131, "futex": 98,
-}  # fmt: skip
 _CODE = {name: TEMPLATES[name].code for name in ("call_loop", "ticks", "ticks_a_second", "fence", "skip")}
 
 HOST = Host(
@@ -69,13 +75,13 @@ HOST = Host(
         _NAMES, "pc", "sp", "x0", "x30", full_register, frozenset({"xzr", "wzr"}),
         _FLOATS, 66, range(0, 64, 2), float_register,  # struct user_fpsimd_state
     ),
+    Traps(_words(_BRK), 0, is_trap, _skip, _called, _calls),
     Kernel(
-        _NUMBERS,
+        GENERIC,
         "x8", ("x0", "x1", "x2", "x3", "x4", "x5"), _words(_SVC), {}, True,
         _CODE["call_loop"], ("x19", "x20", "x21", "x22"),
         None,  # the last instruction would have to jump to any address without a register
     ),
-    Traps(_words(_BRK), 0, is_trap, _skip),
     # User space has 36 to 48 bits, and the stack is right below its end. Libraries come from the end down, at most an
     # eighth (arch_mmap_rnd()) and the stack's limit; programs are from two thirds on, and a little more.
     Space(lambda last: 1 << max(36, (last - 1).bit_length()), 13), 4,

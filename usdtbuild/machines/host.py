@@ -1,10 +1,14 @@
-"""What a record of a machine says; see the package."""
+"""The machine that tracing runs on, as its kernel and its instructions have it: what engines need to know of it.
+
+A machine that engines are for has a module `host` with its record, HOST. With the first part of it the trap engine
+works; what comes behind that is for the patch engine, which needs machine code, too (`templates`).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...record import NamedTuple
+from ..record import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,30 +72,47 @@ class Kernel(NamedTuple):
     """
 
     numbers: Mapping[str, int]
-    number: str
-    arguments: tuple[str, ...]
-    instruction: bytes
-    idle: Mapping[str, int]
-    restarts: bool
-    loop: bytes
-    loop_registers: tuple[str, ...]
-    way_back: WayBack | None
+    number: str = ""
+    arguments: tuple[str, ...] = ()
+    instruction: bytes = b""
+    idle: Mapping[str, int] = {}
+    restarts: bool = False
+    loop: bytes = b""
+    loop_registers: tuple[str, ...] = ()
+    way_back: WayBack | None = None
 
 
 class Traps(NamedTuple):
     """Breakpoints: the instruction, and how many bytes behind it the thread stands that has run into it.
 
     `stands` says whether code begins with anybody's breakpoint. `skip` returns how many bytes of code that begins with
-    a NOP a thread may go on behind, RETURN where it begins with a return, 0 for any other.
+    a NOP a thread may go on behind, RETURN where it begins with a return, 0 for any other. `called` returns where a
+    call leads that ends at an address, given the 8 bytes before that; None where no direct call is there. Where there
+    is a link register, `calls` returns how many bytes the call by a register has that code begins with, 0 for others.
+
+    Where a kernel can't let a thread execute one instruction, `leads` returns where the one at an address, with which
+    code begins, leads to, by the values of registers: nowhere if that can't be told.
     """
 
     instruction: bytes
     behind: int
     stands: Callable[[bytes], bool]
     skip: Callable[[bytes], int]
+    called: Callable[[bytes, int], int | None]
+    calls: Callable[[bytes], int] = lambda code: 0
+    leads: Callable[[bytes, int, Mapping[str, int]], tuple[int, ...]] | None = None
 
 
 RETURN = -1
+
+
+def skip_by(quiet: Mapping[str, str]) -> Callable[[bytes], int]:
+    """Return `Traps.skip` of a little-endian machine by what its facts call quiet."""
+    known = [
+        (bytes.fromhex(digits)[::-1], RETURN if name.endswith("ret") else len(digits) // 2)
+        for digits, name in quiet.items()
+    ]
+    return lambda code: next((length for form, length in known if code.startswith(form)), 0)
 
 
 class Space(NamedTuple):
@@ -103,25 +124,34 @@ class Space(NamedTuple):
 
 
 class Host(NamedTuple):
-    """One machine. `number` is its e_machine; `tids` are places where C libraries keep a thread's number, from its
-    thread pointer, which `thread_pointer` is: a register, or (a number) a regset of its own. Instructions begin at
-    multiples of `alignment`.
+    """One machine. `number` is its e_machine, `title` the name for people, which uname(1) has with another hyphen.
 
-    Functions in machine code, C calling convention, for this process: `ticks` returns what the clock of the stubs says,
-    `ticks_a_second` its rate (b'' where only looking twice tells), `skip` is what `native.skip` does, and `fence` keeps
-    loads and stores before it before those behind it (b'': the machine does).
+    `tids` are places where C libraries keep a thread's number, from its thread pointer, which `thread_pointer` is: a
+    register, or (a number) a regset of its own. Instructions begin at multiples of `alignment`.
+
+    Functions in machine code, C calling convention, for this process: `ticks` returns what the clock of the stubs says
+    (b'': stubs are not for this machine), `ticks_a_second` its rate (b'' where only looking twice tells), `skip` is
+    what `native.skip` does, and `fence` keeps loads and stores before it before those behind it (b'': the machine
+    does).
     """
 
     number: int
     title: str
     registers: Registers
-    kernel: Kernel
     traps: Traps
-    space: Space
-    alignment: int
-    thread_pointer: str | int
-    tids: tuple[int, ...]
-    ticks: bytes
-    ticks_a_second: bytes
-    skip: bytes
-    fence: bytes
+    kernel: Kernel
+    space: Space = Space(lambda last: last, 0)
+    alignment: int = 1
+    thread_pointer: str | int = ""
+    tids: tuple[int, ...] = ()
+    ticks: bytes = b""
+    ticks_a_second: bytes = b""
+    skip: bytes = b""
+    fence: bytes = b""
+
+
+# <asm-generic/unistd.h>, which all machines have that Linux came to later.
+GENERIC = {
+    "mmap": 222, "munmap": 215, "close": 57, "madvise": 233, "memfd_create": 279, "pidfd_getfd": 438, "getpid": 172,
+    "gettid": 178, "rt_sigprocmask": 135, "clone": 220, "clone3": 435, "tgkill": 131, "futex": 98,
+}  # fmt: skip

@@ -1,13 +1,16 @@
-"""x86-64 Linux: <sys/user.h>, <asm/unistd_64.h>; the code is in machines/x86_64/templates.S."""
+"""x86-64 Linux: <sys/user.h>, <asm/unistd_64.h>; the code is in templates.S."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...machines.templates import Code
-from ...machines.x86_64 import INT3
-from ...machines.x86_64.templates import TEMPLATES
-from .record import RETURN, Host, Kernel, Registers, Space, Traps, WayBack
+from ..calls import signed
+from ..host import RETURN, Host, Kernel, Registers, Space, Traps, WayBack
+from ..nops import nop_at
+from ..numbers import EM_X86_64
+from ..templates import Code
+from . import INT3, facts
+from .templates import TEMPLATES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +27,7 @@ NUMBERS = {
     )
 }
 _FLOATS = tuple(f"xmm{number}" for number in range(16))
+_ENTRIES = facts()[EM_X86_64].entries(True, True)
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
 
 
@@ -44,14 +48,15 @@ def full_register(name: str) -> tuple[str, int] | None:
 
 
 def _skip(code: bytes) -> int:
-    from ..patch.forms import nop_length
-
     if code[:4] == _ENDBR64:
         return 4
     if code[:1] == b"\xc3":
         return RETURN
-    nop = nop_length(code)
-    return nop[0] if nop is not None else 0
+    return nop_at(_ENTRIES, code, 0) if _ENTRIES is not None else 0
+
+
+def _called(code: bytes, back: int) -> int | None:  # call rel32
+    return back + signed(int.from_bytes(code[-4:], "little"), 32) if code[-5:-4] == b"\xe8" else None
 
 
 _CLOBBERED = (
@@ -100,12 +105,12 @@ HOST = Host(
         # struct user_fpregs_struct, which is what FXSAVE writes: xmm0 is at 160, each has 16 bytes.
         _FLOATS, 64, range(20, 52, 2), lambda name: name if name in _FLOATS else "",
     ),
+    Traps(INT3, 1, lambda code: code.startswith(INT3), _skip, _called),
     Kernel(
         _NUMBERS_OF_CALLS,
         "rax", ("rdi", "rsi", "rdx", "r10", "r8", "r9"), b"\x0f\x05", {"orig_rax": (1 << 64) - 1}, False,
         _made("call_loop"), ("r12", "r13", "r14", "r15", "rbx", "rbp"), _way_back(),
     ),
-    Traps(INT3, 1, lambda code: code.startswith(INT3), _skip),
     # With 47 bits: at most a few terabytes below the end (mmap_base(), arch/x86/mm/mmap.c), and programs far below.
     # The highest mapping, [vsyscall], is the kernel's.
     Space(lambda _: 0x7FFFFFFFF000, 14), 1,

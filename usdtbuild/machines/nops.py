@@ -1,0 +1,30 @@
+"""Which NOP stands at a place in code, by what a machine's `Entries` say."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .facts import Entries, LongNop
+
+LONGEST_NOP = 15  # bytes of an instruction of x86
+
+
+@cache
+def _compiled(forms: tuple[LongNop, ...]) -> re.Pattern[bytes]:
+    escaped = (b"[%s]{0,%d}%s.{%d}" % (re.escape(p), most, re.escape(code), more) for p, most, code, more in forms)
+    return re.compile(b"|".join(escaped), re.DOTALL)
+
+
+def nop_at(entries: Entries, code: bytes, at: int) -> int:
+    """Return the length of the NOP at `code[at:]`, 0 if none stands there."""
+    if entries.long_nops:
+        found = _compiled(entries.long_nops).match(code, at)
+        length = found.end() - at if found else 0
+        return length if length <= LONGEST_NOP else 0
+    for form, _ in entries.nops:
+        if code.startswith(form, at):
+            return len(form)
+    return 0
