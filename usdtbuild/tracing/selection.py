@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
 
     from ..elf.image import Image
+    from ..formats.operands import Operand
     from ..functions.exits import Exits
     from ..functions.report import Function
     from ..inspection.probes import Inspection, SeenProbe, Semaphore
@@ -209,15 +210,15 @@ def probe_target(
     number: int, seen: Inspection, probe: SeenProbe, module: Module, providers: Sequence[Provider] = ()
 ) -> Target:
     """Return a probe of an inspected file as a target."""
-    types = _declared_types(seen, probe, providers)
     longest = max((site.arguments for site in probe.sites), key=len)
+    types = _declared_types(seen, probe, providers, longest)
     arguments = tuple(_argument(shown, types[i] if i < len(types) else None) for i, shown in enumerate(longest))
     bias = module.load_bias
     sites = dict.fromkeys(  # functions that a linker has folded may have a record each
         Site(
             site.location.address + bias,
             site.location.address,
-            tuple(shown.operand for shown in site.arguments),
+            tuple(_with_sign(shown.operand, one) for shown, one in zip(site.arguments, arguments)),
             site.semaphore.location.address + bias if site.semaphore else 0,
             site.function.name if site.function else "",
         )
@@ -241,15 +242,19 @@ def _may_count(image: Image, semaphore: Semaphore | None) -> bool:
     return writable and not any(one.type == elf.PT_GNU_RELRO for one in inside)
 
 
-def _declared_types(seen: Inspection, probe: SeenProbe, providers: Sequence[Provider]) -> Sequence[declared.Argument]:
+def _declared_types(
+    seen: Inspection, probe: SeenProbe, providers: Sequence[Provider], longest: Sequence[Shown]
+) -> Sequence[declared.Argument]:
     own = find_declared(seen.providers, probe.provider, probe.name)
     if own is not None:
         return own.arguments
-    from .known import known_providers
+    if any(one.name == probe.provider for one in providers):
+        found = find_declared({one.name: (one, "") for one in providers}, probe.provider, probe.name)
+        return found.arguments if found is not None else ()
+    from .known import known_arguments
 
-    by_name = {one.name: (one, "") for one in (*known_providers(), *providers)}
-    found = find_declared(by_name, probe.provider, probe.name)
-    return found.arguments if found is not None else ()
+    operands = [shown.operand for shown in longest]
+    return known_arguments(probe.provider, probe.name, operands, seen.address_size)
 
 
 def _argument(shown: Shown, known: declared.Argument | None) -> Argument:
@@ -257,7 +262,13 @@ def _argument(shown: Shown, known: declared.Argument | None) -> Argument:
     size = operand.size or 8
     if known is None:
         return Argument("", "", size, operand.signed, FLOAT if operand.floating else INTEGER)
-    return declared_argument(known, size, signed=operand.signed)
+    # Programs cast numbers to words without a sign, as libvirt does: what was declared says what they are.
+    return declared_argument(known, size, signed=known.type.signed if known.type.size64 == size else operand.signed)
+
+
+def _with_sign(operand: Operand, declared: Argument) -> Operand:
+    is_whole = declared.type and declared.kind == INTEGER and operand.size == declared.size
+    return operand._replace(signed=declared.signed) if is_whole else operand
 
 
 def declared_argument(known: declared.Argument, size: int, *, signed: bool) -> Argument:
