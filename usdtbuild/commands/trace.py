@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import sys
 from collections import Counter
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -25,10 +26,13 @@ from .trace_end import tell_nothing
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ..api import Asked
+    from ..tracing.call_tree import CallTree
     from ..tracing.job import Job
     from ..tracing.last import Last
     from ..tracing.last import Until as Awaited
     from ..tracing.model import Target
+    from ..tracing.outputs.choose import Wishes
 
 
 _SOME, _WHOLE = 64, 512  # bytes of a string; where it is normalized
@@ -118,7 +122,7 @@ class Ordered(click.Command):
               help="With --latency: show each pair that takes so long, as it happens, and no table.")  # fmt: skip
 @click.option("--before", type=click.IntRange(1, 10000), metavar="N",
               help="With --slower: also the last hits of its thread.")  # fmt: skip
-@click.option("--report", is_flag=True, help="Functions with their calls, total and own time; from inside.")
+@click.option("--report", is_flag=True, help="Functions with their calls, total and own time.")
 @click.option("--graph", is_flag=False, flag_value="", metavar="[FUNC]",
               help="Who calls whom; or who calls these functions, and whom they call.")  # fmt: skip
 @click.option("--sort", type=click.Choice(list(SORTS)),
@@ -253,7 +257,7 @@ def command(
                              silent=screen and sys.stdout.isatty(), normalize=normalize,
                              last=last, until=_until(last, awaited), patience=lossless or 0.0)  # fmt: skip
     if report or graph is not None or sort:
-        end(_show_calls(job, report, graph, sort, top, outputs))
+        end(_add_up_calls(asked._replace(job=job), wishes, _Shown(report, graph, sort, top)))
     end(run(asked._replace(job=job), wishes, Until(verbose, require_hits)))
 
 
@@ -299,7 +303,7 @@ def _folded(patterns: Sequence[str], chosen: bool) -> str:
 
 # What --report and --graph, which add up calls, have no use for.
 _NOT_WITH_CALLS = {
-    "pids": "-p", "running": "--children", "exes": "--exe", "probes": "-P", "calls": "-L",
+    "probes": "-P", "calls": "-L",
     "wanted_hits": "--filter", "count": "--count", "by": "--by", "sum_of": "--sum", "every": "--every",
     "prometheus": "--prometheus", "otlp": "--otlp", "as_json": "--json",
     "require_hits": "--require-hits", "histogram": "--histogram", "latency": "--latency", "limit": "--limit",
@@ -345,36 +349,83 @@ def _print(lines: Iterable[str]) -> None:
     echo("".join(one_line(line.rstrip("\n")) + "\n" for line in lines), nl=False)
 
 
-def _check_calls(report: bool, sort: str | None, top: int | None, outputs: Sequence[str]) -> None:
+class _Shown(NamedTuple):
+    """What is shown of a tree of calls."""
+
+    report: bool
+    graph: str | None
+    sort: str | None
+    top: int | None
+
+    def show(self, tree: CallTree, targets: Sequence[Target]) -> bool:
+        """Print it; return whether there are the functions that --graph=FUNC names."""
+        from ..tracing.call_report import around_lines, graph_lines, report_lines
+        from ..tracing.call_tree import rows
+
+        room = room_of(sys.stdout)
+        named = _named(targets, self.graph) if self.graph else frozenset()
+        shown = [report_lines(rows(tree), self.sort or "total", self.top, room)] if self.report else []
+        if self.graph == "":
+            shown.append(graph_lines(tree.roots, "function", room))
+        elif named:
+            shown += around_lines(tree, named, room)
+        for at, lines in enumerate(shown):
+            _print(("\n", *lines) if at else lines)
+        return bool(named or not (self.graph and targets))
+
+
+def _add_up_calls(asked: Asked, wishes: Wishes, shown: _Shown) -> int:
+    """Trace calls of functions, and show what they add up to; return the code for `end`. Raises UsdtError."""
+    job, files = asked.job, wishes.files
+    _check_calls(shown, files)
+    if not (job.pids or job.exes or job.engine == "patch" or not all(one.endswith(REPORT) for one in files)):
+        return _show_calls(job, shown, files)
+    until = Until(click.get_current_context().params["verbose"])
+    return run(asked._replace(job=_recording_calls(job)), wishes._replace(calls=shown.show), until)
+
+
+def _check_calls(shown: _Shown, outputs: Sequence[str]) -> None:
     """Refuse what doesn't go with --report and --graph. Raises UsageError."""
-    if (top or sort) and not report:
-        which = "--top" if top else "--sort"
+    if (shown.top or shown.sort) and not shown.report:
+        which = "--top" if shown.top else "--sort"
         raise UsageError(f"{which} is about rows of tables, and --graph is none; with --report it goes")
-    if outputs and not (report and all(one.endswith(REPORT) for one in outputs)):
-        raise UsageError(f"of --report and --graph, files have the report's numbers: --report -o NAME{REPORT}")
+    if not shown.report and any(one.endswith(REPORT) for one in outputs):
+        raise UsageError(f"a file NAME{REPORT} has the report's numbers: give --report, too")
     others = [option for name, option in _NOT_WITH_CALLS.items() if click.get_current_context().params[name]]
     if others:
-        cure = "; -F GLOB --returns -o FILE.svg draws who called whom" if others[0] == "-p" else ""
-        raise UsageError(
-            f"--report and --graph add up calls inside a command that is started, and don't go with {others[0]}{cure}"
-        )
+        raise UsageError(f"--report and --graph add up calls of functions, and don't go with {others[0]}")
 
 
-def _show_calls(
-    job: Job, report: bool, graph: str | None, sort: str | None, top: int | None, outputs: Sequence[str]
-) -> int:
-    """Run a command and show which functions it called, for how long; return the code for `end`."""
-    from ..outputs import Outputs
-    from ..tracing.absent import absent
-    from ..tracing.call_report import around_lines, graph_lines, report_json, report_lines
-    from ..tracing.call_tree import rows
-    from ..tracing.follower import Follower
-
-    _check_calls(report, sort, top, outputs)
+def _of_program(job: Job) -> Job:
+    """Return a job that is about the program's own functions, if it isn't said which."""
     wanted = job.wanted
     if not wanted.functions:
         wanted = wanted._replace(functions=("!*",), order=(("F", "!*"), *wanted.order))
-    with tracer_for(job._replace(wanted=wanted._replace(returns=False), tree=True)) as session, Outputs() as staged:
+    return job._replace(wanted=wanted)
+
+
+def _recording_calls(job: Job) -> Job:
+    """Return the job that records calls and returns, to add them up. Raises UsageError."""
+    if job.engine not in {AUTO, "patch"}:
+        raise UsageError("with -p, --exe and -o, --report and --graph add up what the engine patch records; leave out"
+                         f" --engine {job.engine}")  # fmt: skip
+    if platform.machine() != "x86_64":
+        raise UsageError("--report and --graph with -p, --exe, -o or --engine patch are for x86-64: returns are"
+                         " known there alone")  # fmt: skip
+    job = _of_program(job)
+    return job._replace(wanted=job.wanted._replace(returns=True, frames=True), engine="patch")
+
+
+def _show_calls(job: Job, shown: _Shown, outputs: Sequence[str]) -> int:
+    """Run a command and show which functions it called, for how long; return the code for `end`."""
+    from ..outputs import Outputs
+    from ..tracing.absent import absent
+    from ..tracing.call_report import report_json
+    from ..tracing.follower import Follower
+
+    inside = _of_program(job)
+    inside = inside._replace(wanted=inside.wanted._replace(returns=False), tree=True)
+    with tracer_for(inside) as session, Outputs() as staged:
         files = [staged.open(one) for one in outputs]
         follower = Follower(session)
         stopped = stop_by_signals(follower)
@@ -385,14 +436,7 @@ def _show_calls(
         tree, found = session.tree(), session.report()
         for name, descriptor in zip(outputs, files):
             _write(name, descriptor, report_json(tree))
-    room = room_of(sys.stdout)
-    shown = [report_lines(rows(tree), sort or "total", top, room)] if report else []
-    if graph == "":
-        shown.append(graph_lines(tree.roots, "function", room))
-    elif graph is not None and (named := _named(found.targets, graph)):
-        shown += around_lines(tree, named, room)
-    for at, lines in enumerate(shown):
-        _print(("\n", *lines) if at else lines)
+    is_there = shown.show(tree, found.targets)
     for refusal in found.refusals if not found.targets else ():
         remark(f"not traced: {refusal}")
     plain = found.looked_up and not any("!" in one for one in job.wanted.functions)  # such a pattern names a module
@@ -411,4 +455,4 @@ def _show_calls(
     if tree.lost:
         remark(f"warning: there was no room for {tree.lost} ways through the program")
     sys.stdout.flush()
-    return code_of(stopped, found.exit_code) or bool(never or (graph and found.targets and not named))
+    return code_of(stopped, found.exit_code) or bool(never or not is_there)

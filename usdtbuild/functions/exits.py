@@ -5,10 +5,16 @@ cold part too. It is told if every branch goes to one of these instructions: the
 `ret`s that were seen, and nobody else gets to one. It isn't told where there is a jump to another function (a tail
 call), a jump through a register or memory (which may be one), data among the code, or a `ret` that is used as a jump.
 Only for machines whose code capstone takes apart for us anyway (`facts.returns`).
+
+Who finds out otherwise when a function has been left wants to know its `ret`s, though it may also jump to others
+(`partly`). Where a jump may go anywhere, they are told if all of them are reached without it or by a `switch`'s table:
+what else looks like one might be data.
 """
 
 from __future__ import annotations
 
+import re
+import struct
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
@@ -18,13 +24,15 @@ from ..machines.nops import nop_at
 from ..record import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..elf.space import AddressSpace
     from ..machines.facts import Entries
     from .entry import Start, Starts
     from .report import Function
 
+_RELATIVE = re.compile(r"\[rip ([+-]) (\w+)\]")
+_LARGEST = 1 << 14  # bytes of a table
 _LONGEST = 1 << 20  # bytes of a function that are read
 _PADDING = 16  # bytes behind a `ret` that are looked at
 _COLD = ".cold"
@@ -40,6 +48,13 @@ class Exit(NamedTuple):
     unused: int
 
 
+class Ends(NamedTuple):
+    """Where a function returns, and other functions' code that it jumps to, which returns in its place."""
+
+    exits: tuple[Exit, ...]
+    leads: tuple[int, ...] = ()
+
+
 class Exits:
     """Finds the exits of the functions of one file."""
 
@@ -53,16 +68,18 @@ class Exits:
         self._known = bool(self.plain) and machine is not None and not space.relocatable
         self._begins = sorted((one.entry or one.address) - one.padding for one in functions)
 
-    def of(self, function: Function) -> tuple[Exit, ...] | str:
-        """Return where a function returns, or why that can't be told. Addresses are those of the file."""
+    def of(self, function: Function, *, partly: bool = False) -> Ends | str:
+        """Return where a function returns, or why that can't be told. Addresses are those of the file. `partly`: it may
+        end by jumps, too."""
         if not self._known:
             return "returns can't be told on this machine"
         entry = function.entry or function.address
         start = self.starts.around(entry)
         if start is None or not start.size or entry - start.address >= start.size:
             return "the file doesn't say where it ends"
-        reader = _Reader(self, start)
-        return reader.reason or tuple(Exit(at, self._unused(at + len(self.plain))) for at in reader.returns)
+        reader = _Reader(self, start, partly=partly)
+        exits = (Exit(at, self._unused(at + len(self.plain))) for at in reader.returns)
+        return reader.reason or Ends(tuple(exits), tuple(sorted(reader.leads)))
 
     def _unused(self, address: int) -> int:
         """Return how many bytes from an address on are neither a function's nor its room for a patch."""
@@ -86,10 +103,13 @@ class Exits:
 class _Reader:
     """One function: its returns, or the reason why they can't be told."""
 
-    def __init__(self, exits: Exits, start: Start) -> None:
+    def __init__(self, exits: Exits, start: Start, *, partly: bool) -> None:
         self.reason = ""
         self.returns: list[int] = []
-        self._exits, self._entry = exits, start.address
+        self.leads: set[int] = set()
+        self._exits, self._entry, self._partly = exits, start.address, partly
+        self._ways: dict[int, list[int]] = {}  # by instruction, where it leads to; -1: anywhere
+        self._bases: set[int] = set()  # addresses that it takes
         self._names = {start.name, *start.aliases}
         self._parts: list[tuple[int, int]] = []
         self._instructions: set[int] = set()
@@ -102,6 +122,26 @@ class _Reader:
         wild = self._targets - self._instructions
         if wild and not self.reason:
             self.reason = f"a branch goes between its instructions, to {min(wild):#x}"
+        if not self.reason and any(-1 in ways for ways in self._ways.values()) and not self._reaches_all():
+            self.reason = "a jump that may go anywhere leads to some of its returns alone"
+
+    def _reaches_all(self) -> bool:
+        """Whether all returns are reached from the entry by ways that are known."""
+        reached, waiting = set[int](), [self._entry, *(to for base in self._bases for to in self._cases(base))]
+        while waiting:
+            at = waiting.pop()
+            if at not in reached:
+                reached.add(at)
+                waiting += self._ways.get(at, ())
+        return reached.issuperset(self.returns)
+
+    def _cases(self, base: int) -> Iterator[int]:
+        """Yield where a `switch` leads, if its table is at an address: distances from there to its cases."""
+        table = self._exits.space.read(base, _LARGEST)
+        for (distance,) in struct.iter_unpack("<i", table[: len(table) & -4]):
+            if base + distance not in self._instructions:
+                return
+            yield base + distance
 
     def _add(self, start: Start) -> None:
         self._parts.append((start.address, start.address + start.size))
@@ -120,12 +160,15 @@ class _Reader:
         ):
             self._instructions.add(at)
             bare = mnemonic.rsplit(maxsplit=1)[-1]
+            self._ways[at] = [at + length] if bare not in _RETURNS | {"jmp"} else []
             if bare in _RETURNS:
                 if code[at - begin : at - begin + length] != self._exits.plain or before == "push":
                     self.reason = f"it returns by `{mnemonic} {operands}`".rstrip() + f" at {at:#x}"
                 self.returns.append(at)
             elif mnemonic.startswith("."):
                 self.reason = f"there is no known instruction at {at:#x}"
+            elif bare == "lea" and self._partly and (found := _RELATIVE.search(operands)):
+                self._bases.add(at + length + int(f"{found[1]}{found[2]}", 0))
             elif bare.startswith(_BRANCHES):
                 self._branch(at, mnemonic, operands)
             elif bare == "call" and _number(operands) in range(self._entry + 1, self._parts[0][1]):
@@ -139,6 +182,9 @@ class _Reader:
     def _branch(self, at: int, mnemonic: str, operands: str) -> None:
         """Follow a branch, into the cold part too."""
         target = _number(operands)
+        self._ways[at].append(target if target is not None else -1)
+        if target is None and self._partly:
+            return
         if target is None:
             self.reason = f"where `{mnemonic} {operands}` at {at:#x} goes can't be told: to another function, maybe"
             return
@@ -151,7 +197,11 @@ class _Reader:
             if not wholes.isdisjoint(self._names):
                 self._add(around)
                 return
-        self.reason = f"it jumps to another function, at {at:#x}"
+        if self._partly:
+            self._targets.discard(target)
+            self.leads.add(target)
+        else:
+            self.reason = f"it jumps to another function, at {at:#x}"
 
 
 def _number(operands: str) -> int | None:

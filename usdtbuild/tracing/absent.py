@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..inspection.demangle import all_spellings, demangle_if_possible
 from ..text import one_line
 from .model import CALL, ENTER, PROBE, Module
-from .selection import CALL_RULE, FUNCTION_RULE, PROBE_RULE, called, matches, spellings
+from .selection import CALL_RULE, FUNCTION_RULE, PROBE_RULE, called, matches, of_file, spellings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,7 +65,7 @@ def unmatched(wanted: Wanted, targets: Sequence[Target]) -> list[tuple[str, str]
     return [
         (rule, pattern)
         for rule, pattern in wanted.ordered
-        if rule in _KINDS and not any(matches(names, pattern) for names in named[rule])
+        if rule in _KINDS and not any(matches(names, of_file(pattern)[1]) for names in named[rule])
     ]
 
 
@@ -80,7 +80,8 @@ def absent(wish: Job, targets: Sequence[Target], pid: int) -> list[Absent]:
                 for title, more in sorted(_names(image, rule)):
                     names[title] = None
                     others.update(more)
-        if not matches((*names, *others), pattern) and (names or not any(one.kind == _KINDS[rule] for one in targets)):
+        is_there = matches((*names, *others), of_file(pattern)[1])
+        if not is_there and (names or not any(one.kind == _KINDS[rule] for one in targets)):
             found.append(Absent(rule, pattern, tuple(names), tuple(sorted(filter(_is_short, others)))))
     return found
 

@@ -23,6 +23,7 @@ SORTS: dict[str, Callable[[Row], int]] = {
 REPORT = ".report.json"  # how the name of a file with a report's numbers ends
 FORMAT, _VERSION = "usdtbuild-trace-report", 1
 _FIELDS = {"calls": "times", "total_ns": "total", "self_ns": "own"}
+_UNSEEN = "calls_without_time"  # of those that have some
 _MOST = 1 << 64  # no number is as large
 
 
@@ -30,8 +31,15 @@ def report_lines(found: Sequence[Row], sort: str, top: int | None, room: int) ->
     """Return the lines of the report: a function a line, of the first `top`, within so many characters (0: any)."""
     found = sorted(found, key=lambda row: (-SORTS[sort](row), -row.total, -row.own, row.name))
     columns = [("total", "self", "calls")]
-    columns += [(duration(row.total), duration(row.own), str(row.times)) for row in found[:top]]
+    columns += [_cells(row) for row in found[:top]]
     return _table(columns, [row.name for row in found], top, room)
+
+
+def _cells(one: Calls | Row) -> tuple[str, str, str]:
+    """Return the numbers of a function; times that lack some calls' are more than this, and `-` where they lack all."""
+    mark = ">" if one.unseen else ""
+    total, own = ("-" if one.unseen == one.times > 0 else mark + duration(time) for time in (one.total, one.own))
+    return total, own, str(one.times)
 
 
 def _table(columns: Sequence[Sequence[str]], names: Sequence[str], top: int | None, room: int) -> list[str]:
@@ -45,7 +53,7 @@ def graph_lines(roots: Sequence[Calls], heading: str, room: int) -> list[str]:
     waiting = [(one, "", "") for one in reversed(roots)]
     while waiting:
         calls, branch, further = waiting.pop()
-        columns.append((duration(calls.total), duration(calls.own), str(calls.times)))
+        columns.append(_cells(calls))
         texts.append(branch + calls.name)
         waiting += _branches(calls.below, further)
     return aligned(columns, texts, room)
@@ -65,7 +73,8 @@ def around_lines(tree: CallTree, names: frozenset[str], room: int) -> list[list[
 
 def report_json(tree: CallTree) -> str:
     """Return the report as a file has it (docs/json.md)."""
-    functions = [{"name": row.name, **{field: getattr(row, name) for field, name in _FIELDS.items()}}
+    functions = [{"name": row.name, **{field: getattr(row, name) for field, name in _FIELDS.items()},
+                  **({_UNSEEN: row.unseen} if row.unseen else {})}
                  for row in sorted(rows(tree), key=lambda row: row.name)]  # fmt: skip
     return json.dumps({"format": FORMAT, "version": _VERSION, "functions": functions}, indent=1) + "\n"
 
@@ -87,7 +96,7 @@ def read_report(path: str) -> dict[str, Row]:
 
 
 def _row(found: dict[str, Any]) -> Row:
-    row = Row(found["name"], **{name: found[field] for field, name in _FIELDS.items()})
+    row = Row(found["name"], **{name: found[field] for field, name in _FIELDS.items()}, unseen=found.get(_UNSEEN, 0))
     if not isinstance(row.name, str) or not all(type(one) is int and 0 <= one < _MOST for one in row[1:]):
         raise ValueError
     return row

@@ -19,13 +19,20 @@ _Item = TypeVar("_Item")
 
 
 class Calls(NamedTuple):
-    """A function as it was called along one way: times in nanoseconds; `below` in the order of first calls."""
+    """A function as it was called along one way: times in nanoseconds; `below` in the order of first calls. Of `unseen`
+    calls nobody knows when they ended: their time is their callers'."""
 
     name: str
     times: int
     total: int
     own: int
     below: tuple[Calls, ...] = ()
+    unseen: int = 0
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        """All of them."""
+        return self.times, self.total, self.own, self.unseen
 
 
 class CallTree(NamedTuple):
@@ -47,16 +54,17 @@ class Row(NamedTuple):
     times: int = 0
     total: int = 0
     own: int = 0
+    unseen: int = 0
 
 
-def _merged(
+def merged(
     first: Iterable[_Item],
     below: Callable[[Sequence[_Item]], Iterable[_Item]],
-    read: Callable[[_Item], tuple[str, int, int, int]],
+    read: Callable[[_Item], tuple[str, int, int, int, int]],
 ) -> tuple[Calls, ...]:
     """Return the tree of some items, of which those of one name below one caller are one function.
 
-    `below` returns what is below items that are one, `read` an item's name, calls, total and own time.
+    `below` returns what is below items that are one, `read` an item's name, and its numbers as those of `Calls`.
     """
     root: tuple[str, list[_Item], list[int]] = ("", [], [])
     groups = [root]  # callers before what they call; deep recursions are deep trees, so nothing here is recursive
@@ -71,8 +79,8 @@ def _merged(
     made: dict[int, Calls] = {}
     for number in range(len(groups) - 1, 0, -1):
         name, items, inner = groups[number]
-        times, total, own = (sum(column) for column in zip(*(read(item)[1:] for item in items)))
-        made[number] = Calls(name, times, total, own, tuple(made.pop(one) for one in inner))
+        times, total, own, unseen = (sum(column) for column in zip(*(read(item)[1:] for item in items)))
+        made[number] = Calls(name, times, total, own, tuple(made.pop(one) for one in inner), unseen)
     return tuple(made[one] for one in root[2])
 
 
@@ -92,11 +100,11 @@ def read_tree(data: bytes, names: Mapping[int, str]) -> CallTree:
                 yield child
                 child = _NODE.unpack_from(data, child * _NODE.size)[2]
 
-    def read(node: int) -> tuple[str, int, int, int]:
+    def read(node: int) -> tuple[str, int, int, int, int]:
         point, _, _, _, times, total, own, _ = _NODE.unpack_from(data, node * _NODE.size)
-        return names.get(point, "?"), times, total, own
+        return names.get(point, "?"), times, total, own, 0
 
-    roots = _merged(sorted(children((0,))), lambda nodes: sorted(children(nodes)), read)
+    roots = merged(sorted(children((0,))), lambda nodes: sorted(children(nodes)), read)
     *_, lost, deep, most = _NODE.unpack_from(data)
     return CallTree(roots, lost, deep, most)
 
@@ -125,7 +133,8 @@ def rows(tree: CallTree) -> list[Row]:
     for calls, above, _ in _walk(tree.roots):
         row = found.get(calls.name, Row(calls.name))
         total = 0 if calls.name in above else calls.total
-        found[calls.name] = Row(calls.name, row.times + calls.times, row.total + total, row.own + calls.own)
+        found[calls.name] = Row(calls.name, row.times + calls.times, row.total + total, row.own + calls.own,
+                                row.unseen + calls.unseen)  # fmt: skip
     return list(found.values())
 
 
@@ -139,7 +148,8 @@ def around(tree: CallTree, names: frozenset[str]) -> tuple[tuple[Calls, ...], tu
     def up(items: Sequence[tuple[Calls, str, _Way | None]]) -> Iterator[tuple[Calls, str, _Way | None]]:
         return ((calls, way.name, way.above) for calls, _, way in items if way is not None)
 
-    callers = _merged([(calls, calls.name, way) for calls, way in outermost], up, lambda one: (one[1], *one[0][1:4]))
-    called = _merged([calls for calls, _ in outermost], lambda items: [one for item in items for one in item.below],
-                     lambda one: one[:4])  # fmt: skip
+    callers = merged([(calls, calls.name, way) for calls, way in outermost], up,
+                     lambda one: (one[1], *one[0].numbers))  # fmt: skip
+    called = merged([calls for calls, _ in outermost], lambda items: [one for item in items for one in item.below],
+                    lambda one: (one.name, *one.numbers))  # fmt: skip
     return callers, called

@@ -11,6 +11,7 @@ from itertools import zip_longest
 from typing import IO, TYPE_CHECKING
 
 from ..errors import UsageError
+from .frames import Frames
 from .last import check_in_place
 from .measures import since
 from .model import COUNT
@@ -65,6 +66,7 @@ class Follower:
         """Hits that pass the sieve go to the output. The trace ends after so many hits, or the time of its job."""
         self.tracer, self.output, self.sieve, self.limit = tracer, output or All(), sieve, limit
         self._names, self._intervals = _ThreadNames(here=not tracer.wish.remote), _Intervals(self)
+        self._frames = Frames() if tracer.wish.wanted.frames else None
         self._known = 0
         self.has_begun = self.is_interrupted = False  # by Ctrl-C
 
@@ -100,6 +102,8 @@ class Follower:
                 self._announce(tracer.terminate)
             if self.sieve is not None:
                 batch = self.sieve.take(batch)
+            if self._frames is not None:
+                batch = self._frames.take(batch)
             totals = self.totals()
             if self.limit is not None:
                 batch = batch[: self.limit - seen]
@@ -121,6 +125,8 @@ class Follower:
         tracer = self.tracer
         self.output.counts(self.totals())
         report = self.report()
+        if self._frames is not None:
+            self.output.events(self._frames.finish(report.ended))
         if math.isfinite(tracer.wish.every):
             self._intervals.show(report, tracer.tables)
         self.output.tables(tracer.tables, tracer.passed)
@@ -151,6 +157,8 @@ class Follower:
             self._known = len(self.tracer.targets)
             if self.sieve is not None:
                 self.sieve.start(self.tracer.targets)
+            if self._frames is not None:
+                self._frames.start(self.tracer.targets)
             if is_first and job.until is not None:
                 job.until.check(self.tracer.targets)
             for target in self.tracer.targets if job.last is not None else ():

@@ -78,6 +78,15 @@ class Argument(NamedTuple):
     values: tuple[tuple[int, str], ...] = ()
 
 
+# What is recorded of functions with `Wanted.frames`, behind their arguments: the stack pointer, and where they return.
+FRAMES = (Argument("frame", "", 8, False, POINTER), Argument("back", "", 8, False, POINTER))
+
+
+def without_frames(arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
+    """Return what a function has been called with."""
+    return tuple(one for one in arguments if one not in FRAMES)
+
+
 class Slot(NamedTuple):
     """A lazily bound slot in a process: its address, that of the word which holds the dynamic linker's own address once
     PLT entries may be run, and what registers hold when the slot's function is entered (`machines.stubs.Lazy`)."""
@@ -112,6 +121,7 @@ class Site(NamedTuple):
     is the function's own address in the file, and `body` the first one behind the NOPs of its entry.
 
     `near` are addresses of other places, up to four bytes behind it, where somebody else might put a breakpoint.
+    `leads` are where, in the file, a function jumps to others, which then return in its place (`Wanted.frames`).
     """
 
     address: int
@@ -131,6 +141,7 @@ class Site(NamedTuple):
     padding: int = 0
     begins: int = 0
     body: int = 0
+    leads: tuple[int, ...] = ()
 
 
 class Module(NamedTuple):
@@ -186,6 +197,7 @@ class Event(NamedTuple):
     """One hit. `target` is the number of its Target; `values` are its arguments in order.
 
     `held` is for how long, in nanoseconds, its thread has stood for the tracer before: `own` time goes on without that.
+    `frame` is where on the stack a call's return address is, and at its entry what that is (`Wanted.frames`).
     """
 
     time: int
@@ -194,6 +206,7 @@ class Event(NamedTuple):
     target: int
     values: tuple[Value, ...]
     held: int = 0
+    frame: tuple[int, ...] = ()
 
     @property
     def own(self) -> int:

@@ -49,3 +49,10 @@ def in_place(targets: Sequence[Target]) -> Split:
                 reason = "returns of calls are seen by breakpoints"
                 reasons.update({s.address: Refusal(target.title, reason, "", s.address) for s in target.sites})
     return Split(tuple(jumps), trapped, reasons)
+
+
+def seen_alone(targets: Sequence[Target]) -> tuple[Target, ...]:
+    """Return targets that are seen without any breakpoint: of functions their entries, and those of their returns that
+    are their own `ret`s. Of the others the tracer finds out (`frames`)."""
+    own = (one._replace(sites=one.sites[0].returns) if one.kind == EXIT else one for one in targets)
+    return tuple(one for one in own if one.sites)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..record import NamedTuple
 from . import clock
+from .own_returns import seen_alone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +47,9 @@ class Plan(NamedTuple):
     @classmethod
     def of(cls, wish: Job, targets: Sequence[Target]) -> Plan:
         """Return what a job asks for of targets, without evaluating anything."""
-        return cls(wish.what, tuple(targets), wish.string_size, wish.buffer_size, wish.wanted.returns,
+        breaks = wish.wanted.returns and not wish.wanted.frames
+        asked = seen_alone(targets) if wish.wanted.frames else tuple(targets)
+        return cls(wish.what, asked, wish.string_size, wish.buffer_size, breaks,
                    last=wish.last, until=wish.until, patience=wish.patience)  # fmt: skip
 
     @property

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..elf.image import Image
     from ..formats.operands import Operand
-    from ..functions.exits import Exits
+    from ..functions.exits import Ends
     from ..functions.report import Function
     from ..inspection.probes import Inspection, SeenProbe, Semaphore
     from ..inspection.probes import SeenArgument as Shown
@@ -52,7 +52,8 @@ class Wanted(NamedTuple):
     out. `order`: all patterns as they were given, each with what it is for, where that matters: the last that matches
     decides, but one of `exclude` before all others leaves out for good. Without it all of `exclude` do. Functions of
     C++ and Rust are known by all that `demangle.all_spellings` says; `mangled`: they are shown as they are linked.
-    `members`: structures among functions' arguments are taken apart so many times.
+    `members`: structures among functions' arguments are taken apart so many times. `frames`: with calls and returns of
+    functions it is recorded where they are on the stack, and no breakpoint comes: some returns aren't seen then.
     """
 
     probes: tuple[str, ...] = ()
@@ -66,6 +67,7 @@ class Wanted(NamedTuple):
     order: tuple[tuple[str, str], ...] = ()
     mangled: bool = False
     members: int = 1
+    frames: bool = False
 
     @property
     def ordered(self) -> tuple[tuple[str, str], ...]:
@@ -90,6 +92,16 @@ class Wanted(NamedTuple):
         all_of_them = not self.probes and not self.functions and not self.calls
         return self._takes(PROBE_RULE, spellings(provider, name), taken=all_of_them)
 
+    def within(self, module: Module) -> Wanted:
+        """Return what is wanted of a file's functions: of `FILE!PATTERN` the pattern, or nothing."""
+        names = (module.path, module.path.rpartition("/")[2])
+        here: list[tuple[str, str]] = []
+        for rule, pattern in self.ordered:
+            file, bare = of_file(pattern)
+            if file is None or (matches(names, file) if file else not module.is_library):
+                here.append((rule, bare))
+        return self._replace(order=tuple(here) or ((EXCLUDE_RULE, "*"),))
+
     def takes_function(self, names: Sequence[str]) -> bool:
         """Whether a function is wanted."""
         return self._takes(FUNCTION_RULE, names)
@@ -106,6 +118,12 @@ class Wanted(NamedTuple):
         """Whether a file is wanted, by its path or its name."""
         names = (path, path.rpartition("/")[2])
         return not self.modules or any(matches(names, pattern) for pattern in self.modules)
+
+
+def of_file(pattern: str) -> tuple[str | None, str]:
+    """Split `FILE!PATTERN`, a pattern of functions of some files; without a file those of the program itself."""
+    file, mark, rest = pattern.partition("!")
+    return (file, rest) if mark and not file.endswith(("operator", "[")) else (None, pattern)
 
 
 class Selection(NamedTuple):
@@ -287,6 +305,7 @@ def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Itera
     report = reader.report
     exits = Exits(reader.space, reader.starts, reader.machine, report.functions) if wanted.returns else None
     starts = reader.starts.by_address
+    wanted = wanted.within(module)
     written = demangle_if_possible(name for function in report.functions for name in function.names)
     for function in report.functions:
         names = all_spellings(function.names, written)
@@ -295,11 +314,13 @@ def _functions(one: Loaded, module: Module, wanted: Wanted, first: int) -> Itera
                 continue
             site = _entry(function, one.bias)
             shown = "" if wanted.mangled else written.get(function.name, "")
-            yield Target(first, ENTER, "", function.name, module, (), (site,), shown)
+            found = exits.of(function, partly=wanted.frames) if exits is not None else ""
+            leads = found.leads if wanted.frames and not isinstance(found, str) else ()
+            yield Target(first, ENTER, "", function.name, module, (), (site._replace(leads=leads),), shown)
             first += 1
             if exits is not None:
                 target = return_target(first, EXIT, function.name, module, (site,), None, one.image)
-                returns = _with_returns(target.sites[0], exits, function, one.bias, starts)
+                returns = _with_returns(target.sites[0], found, function, one.bias, starts)
                 yield target._replace(sites=(returns,), written=shown)
                 first += 1
 
@@ -318,18 +339,17 @@ def _entry(function: Function, bias: int) -> Site:
     return Site(address + pad + bias, address + pad, (), 0, function.name, padding=padding, begins=address, body=body)
 
 
-def _with_returns(site: Site, exits: Exits, function: Function, bias: int, starts: Container[int]) -> Site:
+def _with_returns(site: Site, found: Ends | str, function: Function, bias: int, starts: Container[int]) -> Site:
     """Return the site of a function's returns with those that it has in its own code."""
     if not function.nops:
         return site._replace(unknown="its entry has no NOPs")
-    found = exits.of(function)
     if isinstance(found, str):
         return site._replace(unknown=found)
     returns = [
         site._replace(
             address=one.address + bias, file_address=one.address, entry=site.address, unused=one.unused, padding=0
         )
-        for one in found
+        for one in found.exits
     ]
     return site._replace(returns=tuple(_with_near(one, starts) for one in returns))
 

@@ -24,7 +24,7 @@ from ..errors import UsdtError
 from . import hosts, job
 from .errors import TracerError
 from .measures import Tables, added
-from .model import COUNT, Totals
+from .model import COUNT, Totals, without_frames
 from .native import ticks_a_second
 from .patch.rings import Decoder
 from .spool import Reader
@@ -244,7 +244,7 @@ class Session(Tracer):
         self.started = time.monotonic_ns()
 
     def _on_targets(self, message: job.Targets) -> None:
-        self.targets += message.targets
+        self.targets += (one._replace(arguments=without_frames(one.arguments)) for one in message.targets)
 
     def _on_refused(self, message: job.Refused) -> None:
         self.refusals += message.refusals

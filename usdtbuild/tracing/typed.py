@@ -18,19 +18,21 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..apart import apart
 from ..errors import InputError
+from ..formats.operands import MEMORY, REGISTER, Operand, OperandPlace
 from ..inspection.demangle import parameter_count
 from ..inspection.signatures import Wanted
 from ..limits import DEBUG, DEBUG_MEMORY, DEBUG_SECONDS, KEPT, KEPT_FILES
+from ..machines import facts_of
 from .compiled import cache
 from .errors import TracerError
-from .model import ENTER, EXIT
+from .model import ENTER, EXIT, FRAMES
 from .signatures import parsed, signatures_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from .job import Job
-    from .model import Module, Target
+    from .model import Argument, Module, Site, Target
     from .signatures import Typed
 
 _MARGIN = 5  # seconds of CPU time beyond which a child is ended that doesn't end by itself
@@ -39,6 +41,9 @@ _MARGIN = 5  # seconds of CPU time beyond which a child is ended that doesn't en
 def typed(pid: int, targets: Sequence[Target], wish: Job, tell: Callable[[str], None]) -> Sequence[Target]:
     """Return targets of a process; functions have their arguments and results, where these are known and anything is to
     be done with them. `tell` is told of which files they couldn't be read."""
+    if wish.wanted.frames:
+        plain = typed(pid, targets, wish._replace(wanted=wish.wanted._replace(frames=False)), tell)
+        return [_with_frame(one) if one.kind in {ENTER, EXIT} else one for one in plain]
     if not wish.needs_arguments:
         return targets
     modules: dict[Module, dict[int, Wanted]] = {}
@@ -55,13 +60,29 @@ def _with(target: Target, known: Mapping[int, Typed | None]) -> Target:
     found = known.get(target.sites[0].begins) if target.kind in {ENTER, EXIT} else None
     if found is None:
         return target
-    given = found.arguments if target.kind == ENTER else found.result
-    operands = tuple(operand for _, operand in given)
-    sites = (
-        site._replace(operands=operands, returns=tuple(one._replace(operands=operands) for one in site.returns))
-        for site in target.sites
-    )
-    return target._replace(arguments=tuple(argument for argument, _ in given), sites=tuple(sites))
+    return _reading(target, found.arguments if target.kind == ENTER else found.result)
+
+
+def _reading(target: Target, more: Sequence[tuple[Argument, Operand]]) -> Target:
+    """Return a function with more arguments, or results."""
+    operands = tuple(operand for _, operand in more)
+
+    def read(site: Site) -> Site:
+        return site._replace(operands=site.operands + operands, returns=tuple(map(read, site.returns)))
+
+    arguments = (*target.arguments, *(argument for argument, _ in more))
+    return target._replace(arguments=arguments, sites=tuple(map(read, target.sites)))
+
+
+def _with_frame(target: Target) -> Target:
+    """Return a function of which it is recorded where on the stack it returns, and at its entry to where."""
+    facts = facts_of(target.module.machine)
+    assert facts is not None
+    assert facts.stopped is not None
+    stack, link = facts.stopped.stack, facts.stopped.link
+    back = OperandPlace(REGISTER, link, link) if link else OperandPlace(MEMORY, f"({stack})", base=stack)
+    places = (OperandPlace(REGISTER, stack, stack), back)[: 2 if target.kind == ENTER else 1]
+    return _reading(target, [(one, Operand("", 8, False, False, place)) for one, place in zip(FRAMES, places)])
 
 
 def _signatures(

@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import InputError, UsageError
+from ..call_report import REPORT, report_json
 from ..measures import Measure
 from ..stops import said_of
 from . import COUNTS, EVENTS, KEYS, Output, needs_of
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ..measures import Tables
     from ..model import Event, Report, Target, Totals
     from . import Table
+    from .calls import Show
 
 _CHARACTERS, _BYTES, _FOLDER = range(3)  # how a format is written; to a folder several files of bytes
 
@@ -55,6 +57,7 @@ _OWN_TIMES, _TIMES = (
     (".svg", ".folded", ".pb.gz"),
     (".html", ".json", ".ctf"),
 )  # those that show how long something took
+_OF_CALLS = (".html", ".json", *_OWN_TIMES)  # those that show calls with what they called
 _COUNTS = (".json", ".jsonl", ".csv")  # what --count is written to for programs
 
 
@@ -71,7 +74,7 @@ class Wishes(NamedTuple):
     `screen`, on a terminal as one screen. `prometheus` is where they are served meanwhile; `otlp` where spans are sent,
     and what the program is called there. `normalize`: strings that are keys, or in lines, are shown without their
     literals. `several`: lines say of which process they are. `slower`: each pair that takes so many seconds is
-    shown, with so many hits that its thread had `before`, and no table.
+    shown, with so many hits that its thread had `before`, and no table. `calls` shows the tree of calls.
     """
 
     counting: bool = False
@@ -95,6 +98,7 @@ class Wishes(NamedTuple):
     several: bool = False
     slower: float = 0.0
     before: int = 0
+    calls: Show | None = None
 
     @property
     def tells_sums(self) -> bool:
@@ -250,7 +254,11 @@ def check(wishes: Wishes) -> None:
             raise UsageError(f"-o {name}: it shows hits one by one, which --count doesn't keep; leave out --count")
     if wishes.normalize and (wishes.counting or wishes.histogram or wishes.sum or wishes.latency) and not wishes.by:
         raise UsageError("--normalize is about strings in lines and of --by; these tables show none, so give --by, too")
-    if wishes.top and not (wishes.counting or wishes.by or wishes.latency):
+    for name in wishes.files if wishes.calls else ():
+        if ending_of(name) not in _OF_CALLS:
+            raise UsageError(f"-o {name}: it shows hits one by one, and --report and --graph calls;"
+                             f" {', '.join(_OF_CALLS)} draw those")  # fmt: skip
+    if wishes.top and not (wishes.counting or wishes.by or wishes.latency or wishes.calls):
         raise UsageError("--top is about rows of the tables of --count, --by and --latency; ask for one of them")
 
 
@@ -286,7 +294,7 @@ def _makers(wishes: Wishes) -> list[tuple[str, Callable[[IO[str]], Output]]]:
     """Return the names of files ('' for standard output), with what makes the output to each. Raises UsageError."""
     check(wishes)
     texts = [name for name in wishes.files if ending_of(name) in TEXT]
-    has_tables = bool(wishes.counting or wishes.histogram or wishes.tells_sums or wishes.latency)
+    has_tables = bool(wishes.counting or wishes.histogram or wishes.tells_sums or wishes.latency or wishes.calls)
 
     def text(stream: IO[str]) -> Output:
         if wishes.screen and stream.isatty():
@@ -298,13 +306,21 @@ def _makers(wishes: Wishes) -> list[tuple[str, Callable[[IO[str]], Output]]]:
         return All(tables(wishes, stream) if has_tables else [_made("lines", "Lines", stream, **lines)])
 
     found = [("", text)] if not texts and (has_tables or not (wishes.files or wishes.otlp)) else []
-    return found + [(name, text if name in texts else _format(ending_of(name), wishes)) for name in wishes.files]
+    reports = [(name, _report_file) for name in wishes.files if wishes.calls and name.endswith(REPORT)]
+    others = [name for name in wishes.files if name not in dict(reports)]
+    return found + reports + [(name, text if name in texts else _format(ending_of(name), wishes)) for name in others]
+
+
+def _report_file(stream: IO[str]) -> Output:
+    return _made("calls", "CallTables", lambda tree, _: bool(stream.write(report_json(tree))), told=False)
 
 
 def tables(wishes: Wishes, stream: IO[str]) -> list[Table]:
     """Return the tables that were asked for. Raises UsageError."""
     found: list[Any] = []
     top = {**({"top": wishes.top} if wishes.top else {}), **_show(wishes)}
+    if wishes.calls:
+        found.append(_made("calls", "CallTables", wishes.calls))
     if wishes.counting:
         found.append(_made("count", "Count", stream, wishes.live, wishes.folded, wishes.top, rates=wishes.every))
     if wishes.histogram:

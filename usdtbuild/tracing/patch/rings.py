@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import native
-from ..model import FLOAT, MISSING, STRING, Event, Unreadable, string
+from ..model import FLOAT, FRAMES, MISSING, STRING, Event, Unreadable, string
 from ..spare import spare_memory
 from .code import GONE, HEAD, HEADER, READY, RING_HEADER, RINGS, TAIL, WAITED, Shape
 
@@ -240,7 +240,10 @@ class Decoder:
 
     def __init__(self, shape: Shape, specs: Sequence[SiteSpec]) -> None:
         self._shape, self.slot = shape, shape.slot
-        self._sites = [(spec.target, _reader(spec, shape.string_size)) for spec in specs]
+        self._sites = [
+            (spec.target, _reader(spec, shape.string_size), sum(one in FRAMES for one in spec.arguments))
+            for spec in specs
+        ]
         self.dropped = 0  # records that can't be: the program has written into its rings
 
     def checked(self, raw: bytes, processes: set[int]) -> bytes:
@@ -267,10 +270,12 @@ class Decoder:
         unpack, sites, found = _HEADER.unpack_from, self._sites, []
         for at in range(0, len(raw), self._shape.slot):
             ticks, tid, site, pid = unpack(raw, at + 8)
-            target, read = sites[site]
+            target, read, frames = sites[site]
             values, when = read(raw, at), clock(ticks)
             if values is None or not since <= when <= until:
                 self.dropped += 1
+            elif frames:
+                found.append(Event(when, pid, tid, target, values[:-frames], 0, values[-frames:]))
             else:
                 found.append(Event(when, pid, tid, target, values))
         return found

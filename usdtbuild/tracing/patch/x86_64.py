@@ -155,8 +155,10 @@ def _on_one_page(form: Form | None, before: bytes, address: int) -> Form | None:
 
 
 def _whole_functions(plan: Plan, spots: Sequence[Spot], refusals: list[Refusal]) -> tuple[list[Spot], list[Refusal]]:
-    """Take no function of which an entry or a return is refused, if its returns are wanted: who hears of returns by a
-    breakpoint hears of entries so."""
+    """Take no function of which an entry or a return is refused, if breakpoints may watch returns: who hears of returns
+    by a breakpoint hears of entries so."""
+    if not plan.returns:
+        return list(spots), refusals
     sites = [(target, site) for target in plan.targets for site in target.sites]
     returning = {site.entry for _, site in sites if site.entry}
     refused = {refusal.address: refusal for refusal in refusals}

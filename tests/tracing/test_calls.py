@@ -1,0 +1,159 @@
+"""`--report` and `--graph` of recorded calls: with -p and -o, and what becomes of calls whose end isn't seen."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from usdtbuild.tracing.call_report import graph_lines, report_lines
+from usdtbuild.tracing.call_tree import CallTree, rows
+from usdtbuild.tracing.frames import LEFT, Frames
+from usdtbuild.tracing.model import ENTER, EXIT, Event, Module, Report, Site, Target
+from usdtbuild.tracing.outputs.calls import CallTables
+
+SOURCE = """
+#include <cstdio>
+#include <cstdlib>
+#include <unistd.h>
+#define PLAIN __attribute__((noipa))
+#define STAYS __asm__ volatile("")
+PLAIN int leaf(int n) { STAYS; return n; }
+PLAIN int tail(int n) { STAYS; return leaf(n + 1); }
+PLAIN int outside(int n) { STAYS; return n < 99 ? getppid() : n; }
+PLAIN int thrower(int n) { STAYS; if (n) throw n; return leaf(n); }
+PLAIN int catcher(int n) { try { return thrower(n) + 1; } catch (int) { return leaf(n) + 2; } }
+PLAIN int chooses(int n)
+{
+    switch (n) {
+    case 0: return leaf(1) + 1;
+    case 1: return leaf(2) * 5;
+    case 2: return leaf(3) ^ 7;
+    case 3: return leaf(4) - 8;
+    case 4: return leaf(5) | 9;
+    case 5: return leaf(6) & 3;
+    }
+    return 0;
+}
+PLAIN int turn(int n) { return tail(n) + catcher(n & 1) + outside(n) % 3 + chooses(n % 6); }
+int main(int argc, char **argv)
+{
+    int sum = 0;
+    for (int n = 0; n < 60 || argc > 1; n++) {
+        sum += turn(n);
+        if (argc > 1)
+            usleep(100);
+    }
+    std::printf("%d\\n", sum);
+    (void)argv;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("calls")
+    (folder / "calls.cpp").write_text(SOURCE)
+    run("g++", "-O2", "-fpatchable-function-entry=7,5", "calls.cpp", "-o", "calls", cwd=folder)
+    return folder / "calls"
+
+
+def counts_of(table: str) -> dict[str, int]:
+    """Return the calls that a report shows."""
+    return {name: int(times) for times, name in re.findall(r"(\d+)  (\w+)\(?.*$", table, re.MULTILINE)}
+
+
+# Each turn has three leaf(): of tail, of thrower or catcher, of chooses.
+CALLS = {"main": 1, "leaf": 180, **dict.fromkeys(("turn", "tail", "catcher", "thrower", "outside", "chooses"), 60)}
+
+
+def test_table_tree_and_timeline_are_of_the_same_calls(program: Path, usdtbuild: Any, tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    done = usdtbuild("trace", "--report", "--graph", "-o", file, "--", program)
+    report, graph = done.stdout.partition("\n")[2].split("\n\n")
+    assert counts_of(report) == CALLS
+    branches = [re.sub(r".*\d  |\(.*", "", line) for line in graph.splitlines()[1:]]
+    assert branches == [
+        "main", "└─ turn", "   ├─ tail", "   │  └─ leaf", "   ├─ catcher", "   │  ├─ thrower", "   │  │  └─ leaf",
+        "   │  └─ leaf", "   ├─ outside", "   └─ chooses", "      └─ leaf",
+    ]  # fmt: skip
+    spans = Counter(one["name"].partition("(")[0] for one in json.loads(file.read_text())["traceEvents"]
+                    if one["ph"] == "X")  # fmt: skip
+    assert spans == CALLS
+    assert "thrower(int) (30)" in done.stderr
+    assert "outside(int) (60)" in done.stderr
+
+
+def test_a_process_that_runs_has_a_report(program: Path, usdtbuild: Any) -> None:
+    with subprocess.Popen([program, "on"]) as running:
+        try:
+            done = usdtbuild("trace", "--report", "--duration", "0.3", "-p", running.pid)
+        finally:
+            running.kill()
+    found = counts_of(done.stdout)
+    assert found["turn"] > 1
+    assert abs(found["leaf"] - 3 * found["turn"]) <= 3
+    assert "breakpoint" not in done.stderr
+
+
+# -- calls in order ---------------------------------------------------------------------------------------------------
+
+F, F_END, G, G_END = range(4)
+MODULE = Module("/x", 0, "", 62)
+TARGETS = [
+    Target(F, ENTER, "", "f", MODULE, (), (Site(16, 16, (), begins=16, leads=(32,)),)),
+    Target(F_END, EXIT, "", "f", MODULE, (), ()),
+    Target(G, ENTER, "", "g", MODULE, (), (Site(32, 32, (), begins=32),)),
+    Target(G_END, EXIT, "", "g", MODULE, (), ()),
+]
+CASES: dict[str, tuple[list[Any], list[Any]]] = {
+    "a call within": (
+        [(F, (800, 5)), (G, (700, 6)), (G_END, (700,)), (F_END, (800,))],
+        [(0, F), (1, G), (2, G_END), (3, F_END)],
+    ),
+    "a tail call": ([(F, (800, 5)), (G, (800, 5)), (G_END, (800,))], [(0, F), (1, G), (2, G_END), (2, F_END)]),
+    "left, then called from elsewhere": (
+        [(F, (800, 5)), (G, (800, 6)), (G_END, (800,))],
+        [(0, F), (1, F_END, LEFT), (1, G), (2, G_END)],
+    ),
+    "no jump leads there": ([(G, (800, 5)), (F, (800, 5))], [(0, G), (1, G_END, LEFT), (1, F), (1, F_END)]),
+    "left by longjmp": (
+        [(F, (800, 5)), (G, (700, 6)), (G, (600, 7)), (F_END, (800,))],
+        [(0, F), (1, G), (2, G), (3, G_END, LEFT), (3, G_END, LEFT), (3, F_END)],
+    ),
+    "called before the trace": ([(G, (700, 6)), (F_END, (800,))], [(0, G), (1, G_END, LEFT)]),
+    "another stack": (
+        [(F, (800, 5)), (G, (1 << 40, 6)), (G_END, (1 << 40,)), (F_END, (800,))],
+        [(0, F), (1, G), (2, G_END), (3, F_END)],
+    ),
+    "open at the end": ([(F, (800, 5))], [(0, F), (0, F_END)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ends_of_calls(case: str) -> None:
+    given, wanted = CASES[case]
+    frames = Frames()
+    frames.start(TARGETS)
+    found = frames.take([Event(time, 1, 2, number, (), 0, place) for time, (number, place) in enumerate(given)])
+    found += frames.finish(99)
+    assert [(one.time, one.target, *([LEFT] if one.frame == LEFT else [])) for one in found] == wanted
+
+
+def test_times_of_calls_that_end_unseen_are_their_callers() -> None:
+    trees: list[CallTree] = []
+    table = CallTables(lambda tree, _: trees.append(tree) is None)  # type: ignore[func-returns-value]
+    table.start(TARGETS)
+    hits = [(0, F, ()), (10, G, ()), (20, F, ()), (25, F_END, ()), (40, G_END, LEFT), (100, F_END, ())]
+    table.events([Event(time, 1, 1, number, (), 0, frame) for time, number, frame in hits])
+    table.finish(Report(tuple(TARGETS), (3, 3, 1, 0), (0, 1, 0, 0), (), (), 0, 0, 0, {}))
+    shown = [line.split() for line in report_lines(rows(trees[0]), "total", None, 0)]
+    assert shown[1:] == [["100", "ns", "100", "ns", "2", "f"], ["-", "-", "1", "g"]]
+    assert [line.split()[2:4] for line in graph_lines(trees[0].roots, "", 0)[1:2]] == [["95", "ns"]]
+    assert any("hits were lost" in note for note in table.notes)
+    assert any("of g (1)" in note for note in table.notes)

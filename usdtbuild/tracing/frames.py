@@ -1,0 +1,101 @@
+"""Calls of functions put in order: each is followed by its end, and what was called within ends before.
+
+What is recorded of a call is where on the stack its return address is, and what that is. So it is known which call a
+return ends, and which calls have ended without one: who is entered or returns above them on the stack says so. If that
+was entered by their own jump to it (a tail call), they end with it. Else they were left by an exception, by longjmp or
+by a jump to what isn't traced, nobody knows when: the end that they get is `LEFT`, and their time their callers'.
+
+Where stacks are far from each other (signals, coroutines) nothing is concluded from one about the other.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from .model import ENTER, EXIT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from .model import Event, Target
+
+LEFT = (-1,)  # the frame of an end that was not seen
+_NEAR = 1 << 20  # bytes between two frames of one stack, at most
+_FAR = 1 << 16  # calls of one thread that are open; of more, none is remembered
+
+
+class Frames:
+    """Puts hits in order, as they come."""
+
+    def __init__(self) -> None:
+        self._functions: list[tuple[str, str]] = []  # by target; of one name in a file there may be several
+        self._exits: dict[tuple[str, str], int] = {}  # a function's target for its returns
+        self._returns: set[int] = set()
+        self._leads: dict[int, frozenset[tuple[str, int]]] = {}  # where a function jumps to
+        self._places: dict[int, tuple[str, int]] = {}
+        self._open: dict[tuple[int, int], list[Event]] = {}  # calls by process and thread
+        self._last: dict[tuple[int, int], Event] = {}
+
+    def start(self, targets: Sequence[Target]) -> None:
+        """Learn the targets, or more of them."""
+        for one in targets[len(self._functions) :]:
+            path = one.module.path
+            self._functions.append((path, one.name))
+            if one.kind == ENTER:
+                self._places[one.number] = (path, one.sites[0].begins)
+                self._leads[one.number] = frozenset((path, at) for at in one.sites[0].leads)
+            elif one.kind == EXIT:
+                self._exits[path, one.name] = one.number
+                self._returns.add(one.number)
+
+    def take(self, events: Sequence[Event]) -> list[Event]:
+        """Return hits with the ends that they tell of; returns of what was called before the trace are left out."""
+        return [one for event in events for one in self._one(event)]
+
+    def _one(self, event: Event) -> Iterator[Event]:
+        calls = self._open.setdefault((event.pid, event.tid), [])
+        self._last[event.pid, event.tid] = event
+        if event.target in self._returns:
+            yield from self._returned(calls, event)
+            return
+        while calls and self._is_over(calls[-1], event):
+            yield self._end(calls.pop(), event, LEFT)
+        if len(calls) < _FAR:
+            calls.append(event)
+            yield event
+
+    def _is_over(self, call: Event, event: Event) -> bool:
+        """Whether a call has ended by the time of another's entry."""
+        distance = event.frame[0] - call.frame[0]
+        jumped = self._places.get(event.target) in self._leads.get(call.target, ())
+        return 0 <= distance <= _NEAR and not (not distance and jumped and call.frame[1] == event.frame[1])
+
+    def _returned(self, calls: list[Event], event: Event) -> Iterator[Event]:
+        frame, whose, at = event.frame[0], self._functions[event.target], len(calls) - 1
+        while at >= 0 and (calls[at].frame[0], self._functions[calls[at].target]) != (frame, whose):
+            at -= 1
+        while at >= 0 and len(calls) > at + 1:
+            yield self._end(calls.pop(), event, LEFT)
+        while calls and at < 0 and 0 <= frame - calls[-1].frame[0] <= _NEAR:
+            yield self._end(calls.pop(), event, LEFT)
+        while at >= 0 and calls and calls[-1].frame[0] == frame:  # those too that have jumped there
+            yield self._end(calls.pop(), event, event.frame)
+
+    def _end(self, call: Event, event: Event, frame: tuple[int, ...]) -> Event:
+        """Return the end of a call, which a hit of its thread tells of."""
+        whose = self._functions[call.target]
+        if frame is not LEFT and event.target in self._returns and self._functions[event.target] == whose:
+            return event
+        return event._replace(target=self._exits[whose], values=(), frame=frame)
+
+    def finish(self, ended: int) -> list[Event]:
+        """Return the ends of all that is open: with the trace in a process' first thread, and with the last hit of
+        others, which may have ended."""
+        found = []
+        for (pid, tid), calls in self._open.items():
+            last = self._last[pid, tid]
+            when = max(ended, last.time) if pid == tid else last.time
+            found += [self._end(call, last._replace(time=when), ()) for call in reversed(calls)]
+            calls.clear()
+        return sorted(found, key=attrgetter("time"))
