@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +95,78 @@ def test_a_missing_compiler_is_one_clear_error(trace: Any, program: Path, tmp_pa
     done = trace("--", program, code=1, env={"XDG_CACHE_HOME": str(tmp_path), "CC": "no-such-compiler"})
     assert "no no-such-compiler" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def busy(run: Any, usdtbuild: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("busy")
+    usdtbuild("header", HERE / "busy.d", "-o", folder / "busy.h")
+    for name, options in (("busy", ()), ("library.so", ("-shared", "-fPIC", "-DLIBRARY")), ("plain", ())):
+        live = () if name == "plain" else ("-DUSDT_LIVE",)
+        run("gcc", "-O2", *live, *options, "-I", folder, HERE / "busy.c", "-pthread", "-ldl", "-o", folder / name)
+    return folder / "busy"
+
+
+def test_what_is_evaluated_in_the_program_is_exact_over_threads_children_and_signals(trace: Any, busy: Path) -> None:
+    """With a ring that has no room for records."""
+    words = "--buffer", 1, "-P", "busy:tick"
+    done = trace("--count", "--filter", "bytes < 2048", *words, "--", busy, 300_000)
+    few, _ = map(int, done.stdout.split("\n", 1)[0].split())
+    assert re.findall(r"^ *(\d+) +busy:tick", done.stdout, re.MULTILINE) == [str(few)]
+    done = trace("--sum", "bytes", *words, "--", busy, 300_000)
+    _, total = map(int, done.stdout.split("\n", 1)[0].split())
+    assert f"sum {total}," in done.stdout
+    done = trace("--latency", "busy:begin", "busy:end", "--by", "id", "--buffer", 1, "--", busy, 50_000)
+    pairs = re.findall(r"^ +(\d+) .* ([012])$", done.stdout, re.MULTILINE)
+    assert {key: int(count) // 50_000 for count, key in pairs} == {"0": 1, "1": 1, "2": 1}
+    assert "lost" not in done.stderr
+
+
+def test_tables_are_those_of_the_tracer_itself(trace: Any, busy: Path) -> None:
+    """A filter that only the tracer can answer has it evaluate the rest, too."""
+    for wanted in (["--by", "name"], ["--by", "id,name", "--sum", "bytes"], ["--histogram", "bytes", "--by", "name"]):
+        tables = []
+        for text in ('name == "get" or id > 1', 'name =~ "[g]et" or id > 1'):
+            done = trace("-v", "-P", "busy:tick", "--filter", text, *wanted, "--", busy, 1000)
+            assert ("evaluated after the hit: name is a string" in done.stderr) == ("=~" in text)
+            tables.append(re.sub(r"^.*\n", "", done.stdout, count=1))
+        assert tables[0] == tables[1]
+        assert "a longer name" in tables[0] or "name" not in wanted[1]
+
+
+def test_a_filter_rejects_hits_before_they_are_recorded(trace: Any, busy: Path) -> None:
+    done = trace("-v", "-P", "busy:tick", "--filter", "bytes == 4095 and id >= 0", "--", busy, 300_000)
+    few = len([i for i in range(300_000) if i * 7 % 4096 == 4095])
+    assert len(re.findall("busy:tick id=", done.stdout)) == 3 * few
+    assert "lost" not in done.stderr
+
+
+def test_hits_of_a_library_that_comes_later_are_evaluated_from_the_first_on(trace: Any, busy: Path) -> None:
+    library = busy.with_name("library.so")
+    words = "--count", "--filter", "bytes < 2048", "--buffer", 1, "-x", "begin", "-x", "end"
+    done = trace(*words, "--", busy, 0, library, input="x")
+    few, *_ = done.stdout.split()
+    assert f"\n{few}  busy:tick" in done.stdout
+
+
+def test_a_program_whose_tracer_was_killed_waits_for_nobody(busy: Path, cache: Path) -> None:
+    words = sys.executable, "-m", "usdtbuild", "trace", "--engine", "inside", "-v", "--by", "id"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    with subprocess.Popen(
+        [*words, "--", busy, "0", busy.with_name("library.so")], env=environment, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as tracer:  # fmt: skip
+        assert tracer.stdin
+        assert tracer.stdout
+        assert tracer.stderr
+        assert b"tracing process" in tracer.stderr.readline()
+        tracer.kill()
+        tracer.wait()
+        tracer.stdin.write(b"x")
+        tracer.stdin.close()
+        assert len(tracer.stdout.read().split()) == 2  # what the library prints, and the pipe's end
+
+
+def test_where_nothing_can_be_traced_the_code_is_1(trace: Any, busy: Path) -> None:
+    done = trace("--count", "--", busy.with_name("plain"), 10, code=1)
+    assert "compiled without -DUSDT_LIVE" in done.stderr

@@ -1,8 +1,8 @@
 """Filters that are evaluated where the hit happens give the same answers as those that the tracer evaluates.
 
 One corpus of expressions, measures and operands runs through both: `filters` and `measures` on the values that a
-record would have, and the machine code, which this process calls with registers, stack and memory as a site would have
-them.
+record would have, the machine code, which this process calls with registers, stack and memory as a site would have
+them, and the programs of the engine inside (`library`).
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ from usdtbuild.tracing.patch.code import Back, Routines, Through
 from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.predicates import BEGIN, END, Compare, Joined, NotHereError, Tally, lower, pair_width, tallies
 
+from .library import Library
 from .paired import Paired
 
 MODULE = Module("/bin/app", 0, "", EM_X86_64)
@@ -83,6 +84,7 @@ class Machine:
 
     def __init__(self, library: Path) -> None:
         loaded = ctypes.CDLL(str(library))
+        self.library = Library(library.parent, STRING_SIZE)
         self._run = loaded.run_code
         self._run.argtypes, self._run.restype = [ctypes.c_void_p] * 3, None
         self.memory = mmap.mmap(-1, 4 * 4096 + TABLE_SIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
@@ -94,7 +96,7 @@ class Machine:
         made, self.calls = x86_64.counting_routines(self.at, self.at + 8208, None, STRING_SIZE)
         assert len(made) <= evaluated.ROUTINES_SIZE
         self.memory[: len(made)] = made
-        self._free = 4096
+        self._free, self.in_library = 4096, 0
         self.wild = 16  # nobody may map the first page
         self._pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)  # of which the second can't be read
         pages = ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
@@ -170,6 +172,11 @@ def value_of(operand: Operand, state: Sequence[int], machine: Machine, kind: str
     return bits - (1 << 8 * size) if operand.signed and bits >> 8 * size - 1 else bits
 
 
+def bits_of(operands: Sequence[Operand], state: Sequence[int], machine: Machine) -> list[int]:
+    """Return what operands hold, all of which can be read."""
+    return [int(str(value_of(one, state, machine))) & (1 << 64) - 1 for one in operands]
+
+
 def agrees(
     text: str, operands: Sequence[Operand], state: Sequence[int], machine: Machine, kinds: Sequence[str] = ()
 ) -> bool:
@@ -195,6 +202,11 @@ def agrees(
 
     for way in (stub, gated):
         assert machine.runs(way, state) == expected, (text, [one.text for one in operands], predicate)
+    if MISSING not in values:
+        plan, bits = Plan(COUNT, (target,), where=wanted), bits_of(operands, state, machine)
+        found = machine.library.passes(plan, target, operands, bits)
+        assert found in {expected, None}, (text, [one.text for one in operands], predicate)
+        machine.in_library += found is not None
     return expected
 
 
@@ -300,6 +312,7 @@ def test_random_filters_of_random_operands_say_the_same(seed: int, machine: Mach
     assert answers[True] > 50
     assert answers[False] > 50
     assert answers[None] < 60
+    assert machine.in_library > 80
 
 
 TEXT_PLACES, FLOAT_PLACES = ("register", "stack", "memory", "indexed"), ("stack", "memory", "indexed")
@@ -410,7 +423,13 @@ def adds_up(
 
     for state in states:
         machine.runs(stub, state)
-    return machine.read(tally, operands)
+    found = machine.read(tally, operands)
+    if not any(value_of(one, state, machine) is MISSING for one in operands for state in states):
+        bits = [bits_of(operands, state, machine) for state in states]
+        with contextlib.suppress(NotHereError):
+            assert machine.library.adds_up(plan, target, operands, bits) == found, [one.text for one in operands]
+            machine.in_library += 1
+    return found
 
 
 def reference(measure: Measure, hits: Sequence[Sequence[Value]]) -> Table:
@@ -512,7 +531,7 @@ def test_random_begins_and_ends_are_paired(by: str, seed: int, machine: Machine)
     """As a stack pairs them; each that doesn't pass, or has no key, takes its place there."""
     choice, operands = random.Random(seed), operands_of("-8@(%rdi) 4@%esi 8@%rdx")
     measure = Measure(by, classes=True, pair=("begin", "end"))
-    paired, tally = Paired(), {}
+    paired, in_library, tally, hits = Paired(), Paired(), {}, []
     target = target_of(operands, (INTEGER, INTEGER, STRING))
     both = [target._replace(name=side) for side in (BEGIN, END)]
     width = pair_width([measure], both, STRING_SIZE)
@@ -539,6 +558,8 @@ def test_random_begins_and_ends_are_paired(by: str, seed: int, machine: Machine)
         thread, text = threading.get_native_id(), machine.texts[pointer]
         own = {"": 0, "a": key, "thread": thread, "c": (text,), "a,c": (key, text), "c,thread": (text, thread)}[by]
         paired.hit(side, own if readable or "a" not in by.split(",") else None, status != 3)
+        in_library.hit(side, own, status != 3)
+        hits.append((side, (key & (1 << 64) - 1, status, pointer)))
     found_pairs = tables.read_pairs(machine.memory, 16384 + tables.size(measure))
     place = tables.Place(0, measure, 0, keys_signed=True, width=width, string_size=STRING_SIZE)
     keys: Any = tables.read_keys(machine.memory, pairs - machine.at + tables.PAIRS_SIZE, place) if width else ()
@@ -547,6 +568,11 @@ def test_random_begins_and_ends_are_paired(by: str, seed: int, machine: Machine)
     machine.memory[16384:] = bytes(TABLE_SIZE)
     assert found_pairs == paired.unpaired
     assert {key: cell.count for key, cell in table.cells.items()} == paired.by_key
+    action = evaluated.Action(predicate, operands, 0)
+    found_pairs, other = machine.library.pairs(measure, action, tally, place, hits)
+    assert found_pairs == in_library.unpaired
+    by_key = {(key,) if by == "c" else key: cell.count for key, cell in other.cells.items()}
+    assert by_key == in_library.by_key
     assert all(cell.classes.total() == cell.count and cell.least <= cell.most for cell in table.cells.values())
 
 

@@ -115,6 +115,10 @@ VALUES = {
     "ldst64_abs_lo12": (0, 8 * 4095, 8),
     "movw_uabs_g0": (0, (1 << 16) - 1, 1),
     "movw_uabs_g1": (0, (1 << 32) - 1, 1),
+    "native 64": (0, (1 << 64) - 1, 1),
+    "native 32": (0, (1 << 32) - 1, 1),
+    "native jump": (PLACE - (1 << 31), PLACE + (1 << 31) - 1, 1),
+    "native distance": (PLACE - (1 << 63), PLACE + (1 << 63) - 1, 1),
     **{f"movw_uabs_g{part}": (-(1 << 63), (1 << 64) - 1, 1) for part in ("3", "0_nc", "1_nc", "2_nc")},
 }
 

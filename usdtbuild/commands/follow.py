@@ -124,7 +124,7 @@ def _trace(follower: Follower, until: Until) -> int:
     if follower.limit is None and session.left_out:
         cure = "; -o FILE has all of them" if output.passing and math.isfinite(job.duration) and not stopped else ""
         remark(f"warning: {session.left_out} hits were seen and are left out{cure}")
-    code = code_of(stopped, ended) or bool(never or output.has_failed)
+    code = code_of(stopped, ended) or bool(never or output.has_failed or (report.refusals and not report.targets))
     if until.require_hits and not code and (any(report.lost) or not any(report.counts)):
         echo(f"usdtbuild: {'hits were lost' if any(report.lost) else 'nothing was hit'} (--require-hits)", err=True)
         return _NO_HITS

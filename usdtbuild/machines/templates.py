@@ -111,6 +111,11 @@ KINDS: dict[str, Fill] = {
     "movw_uabs_g0_nc": _part(0),
     "movw_uabs_g1_nc": _part(1),
     "movw_uabs_g2_nc": _part(2),
+    # Of programs that the runtime runs (`tracing.programs`), in the byte order of this machine.
+    "native 64": _bytes("=Q"),
+    "native 32": _bytes("=I"),
+    "native jump": _bytes("=i", is_distance=True),
+    "native distance": _bytes("=q", is_distance=True),
 }
 
 

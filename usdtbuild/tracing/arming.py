@@ -26,7 +26,7 @@ from .notice import Notice, plan_for
 from .numbering import Numbering
 from .own_returns import in_place
 from .patch import engine as patch
-from .patch.evaluated import asked
+from .patch.evaluated import check
 from .patch.rings import FIRST
 from .plan import Plan
 from .predicates import BEGIN, END, NotHereError, pair_width, side_of
@@ -349,7 +349,7 @@ class Arming:
         try:
             if plan.where is not None and not any(side_of(measure, target) for measure in plan.measures):
                 plan.where.compile(target)
-            (_check_for_kernel if Ability.KERNEL in self._can else _check)(plan, target)
+            (_check_for_kernel if Ability.KERNEL in self._can else check)(plan, target)
         except NotHereError as error:
             self.owner.tell(job.Noted(f"{target.title}: arguments are evaluated after the hit: {error}"))
             return False
@@ -481,13 +481,6 @@ def _fallen_back(reason: str, targets: Counter[str]) -> str:
     cost = "a breakpoint costs some 20 microseconds a hit, a jump some nanoseconds"
     return (f"{'1 site is' if number == 1 else f'{number} sites are'} watched by a breakpoint"
             f" ({', '.join(names[:_FEW])}{more}): {reason} ({cost}; -x leaves them out)")  # fmt: skip
-
-
-def _check(plan: Plan, target: Target) -> None:
-    """Raise NotHereError if stubs can't evaluate what a plan asks of a target."""
-    found = [(asked(plan, target, site.operands)[1], site.operands) for site in target.sites]
-    if len({tuple(one.signs(operands) for one in tallies) for tallies, operands in found}) > 1:
-        raise NotHereError("an argument is signed at some places only")
 
 
 def _check_for_kernel(plan: Plan, target: Target) -> None:

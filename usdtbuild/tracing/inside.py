@@ -4,10 +4,13 @@ For containers that forbid ptrace. `Inside` needs no worker, because nothing
 must be put back: what the library changed goes with the process. They share four files in a private folder, which
 `runtime/preload/usdt_live_preload.c` describes. The library is compiled once for each version and compiler, and
 kept in the user's cache.
+
+What the arguments of hits decide is evaluated there, too, by `programs`; what can't be is recorded for the front.
 """
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import re
@@ -42,9 +45,11 @@ from .model import (
     Unreadable,
     string,
 )
+from .patch.plausible import DAMAGED, Plausible, fits
+from .programs import Point, Programs, operand
 from .selection import EXCLUDE_RULE, FUNCTION_RULE, PROBE_RULE
 from .spawn import Spawned
-from .tracer import Tracer
+from .tracer import Reading, Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,12 +58,13 @@ if TYPE_CHECKING:
     from .model import Value
 
 _PAGE, _SLOT, _CELL = 4096, 256, 64
-_HEADER = struct.Struct("=QQQQQ")  # head, tail, lost, slots, quiet
+_HEADER = struct.Struct("=QQQQQQQ")  # head, tail, lost, slots, quiet, asked, answered
 _RECORD = struct.Struct("=QQIIII12Q")  # sequence, time, pid, tid, point, bytes of text, values
 _TEXT = 128  # where a slot's strings begin: 16 + 16 + 12 * 8
 _LONGEST = 64  # bytes of a string, as far as there is room
 _WAIT = 30.0  # seconds for the library's first words
 _FUNCTION = "2"
+_IN_PART = 1 << 10  # threads that may have ended amid a hit
 # A pattern that may be a C++ function's whole name without parameters; the length of a name that begins so.
 _PLAIN = re.compile(r"[A-Za-z_]\w*[*?\[\]\w]*$")
 _LENGTHS = ("[0-9]", "[0-9][0-9]")
@@ -105,7 +111,12 @@ class Inside(Tracer):
         self._folder = Path(tempfile.mkdtemp(prefix="usdtbuild-"))
         self._slots = max(1, wish.buffer_size // _SLOT)
         self._ring = _shared(self._folder / "ring", _PAGE + self._slots * _SLOT)
-        _HEADER.pack_into(self._ring, 0, 0, 0, 0, self._slots, 0)
+        _HEADER.pack_into(self._ring, 0, 0, 0, 0, self._slots, 0, 0, 0)
+        self._lock = (self._folder / "ring").open("rb")  # for as long as we are here
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._programs = Programs(wish, self._folder, self.notes.append) if wish.evaluates else None
+        self._new: list[tuple[int, Site]] = []  # points that no program was asked for yet
+        self._plausible = Plausible()
         for name in ("counts", "points"):
             (self._folder / name).touch(0o600)
         self._nodes = _shared(self._folder / "tree", TREE_SIZE) if wish.tree else None
@@ -119,6 +130,10 @@ class Inside(Tracer):
             yield "T\n"
         elif self.wish.what != COUNT:
             yield "R\n"
+        elif self.wish.evaluates:
+            yield "C\n"
+        if self.wish.evaluates:
+            yield f"E {self.wish.string_size}\n"
         if wanted.smallest:
             yield f"Z {wanted.smallest}\n"
         modules = [f"{one}!" for one in wanted.modules] or [""]
@@ -164,6 +179,8 @@ class Inside(Tracer):
         for line in lines:
             if line == "ready":
                 self.looked_up = True
+            elif line == "asks":
+                self._answer()
             elif line.startswith("failed "):
                 refusal = Refusal(self.wish.argv[0], line.partition(" ")[2])
                 self.refusals += [refusal] if refusal not in self.refusals else []
@@ -176,19 +193,30 @@ class Inside(Tracer):
         if reason:
             self.refusals.append(Refusal(title, detail or reason, "", int(address, 16)))
             return
-        site = Site(int(address, 16), int(address, 16) - int(bias, 16), (), int(semaphore, 16))
+        is_function = kind == _FUNCTION
+        shown = () if is_function else tuple(_argument(text) for text in arguments)
+        operands = tuple(operand(place, one.size, one.signed) for place, one in enumerate(shown))
+        site = Site(int(address, 16), int(address, 16) - int(bias, 16), operands, int(semaphore, 16))
         key = (kind, path, bias, provider, name)
         number = self._numbers.setdefault(key, len(self.targets))
         self._points[int(index)] = number
+        if not is_function:
+            self._new.append((int(index), site))
         if number < len(self.targets):
             known = self.targets[number]
             self.targets[number] = known._replace(sites=(*known.sites, site))
             return
-        is_function = kind == _FUNCTION
-        shown = () if is_function else tuple(_argument(text) for text in arguments)
         module = Module(path, int(bias, 16), path, 0)
         kind = ENTER if is_function else PROBE
         self.targets.append(Target(number, kind, provider, name, module, shown, (site,), self._written.get(name, "")))
+
+    def _answer(self) -> None:
+        """Send programs for new points: the program waits for them before it hits any."""
+        if self._programs is not None:
+            self._programs.answer([Point(index, self.targets[self._points[index]], site) for index, site in self._new])
+        self._new.clear()
+        *_, answered = _HEADER.unpack_from(self._ring, 0)
+        struct.pack_into("=Q", self._ring, _HEADER.size - 8, answered + 1)
 
     def batches(self, timeout: float = 0.1) -> Iterator[Sequence[Event]]:
         """Yield events, as `Tracer.batches` says."""
@@ -198,16 +226,41 @@ class Inside(Tracer):
             over = self._stopped or self._program.poll() is not None
             self._learn()
             events = self._events()
+            self._look()
             if not events and not over:
                 self._program.wait(min(timeout, 0.02))
             yield events
         self.exit_code = self._program.poll()
         self.finished = time.monotonic_ns()
+        if self._programs is not None:
+            self.tables = self._programs.tables()
+            self._look()
+            self._plausible.tables(self.tables.values())
+            lasted = self.finished - self.started
+            if self._plausible.is_damaged or not fits(self.tables, self.passed, _IN_PART, lasted):
+                self.warnings.insert(0, DAMAGED)
+
+    def _look(self) -> None:
+        """See how many hits have passed that are only counted."""
+        self.passed = {}
+        if self._programs is not None and self.wish.what == COUNT:
+            for point in self._programs.counters:
+                number = self._points[point]
+                self.passed[number] = self.passed.get(number, 0) + self._programs.count(point)
+
+    def reading(self) -> Reading | None:
+        """Return how far it is, with what was added up."""
+        found = super().reading()
+        if found is None or self._programs is None:
+            return found
+        tables = self._programs.tables()
+        self._look()
+        return found._replace(passed=self.passed, tables=tables)
 
     def _events(self) -> list[Event]:
         """Take the records that are whole."""
         found = []
-        head, tail, _, _, _ = _HEADER.unpack_from(self._ring, 0)
+        head, tail, *_ = _HEADER.unpack_from(self._ring, 0)
         while tail < head:
             at = _PAGE + tail % self._slots * _SLOT
             sequence, when, pid, tid, point, used, *values = _RECORD.unpack_from(self._ring, at)
@@ -234,16 +287,23 @@ class Inside(Tracer):
 
     @property
     def totals(self) -> Totals:
-        """Hits so far, by target, and with RECORD those of them whose event is missing."""
-        counts = dict.fromkeys(range(len(self.targets)), 0)
+        """Hits so far, by target, of a filter those that pass as far as that is known, and those whose event is
+        missing."""
+        counts = {**dict.fromkeys(range(len(self.targets)), 0), **self.passed}
+        recorded = dict.fromkeys(counts, 0)
+        known = self._programs.counters if self._programs is not None else {}
         self._counts.seek(0)
         data = self._counts.read()
         for point, number in self._points.items():
-            if _CELL * point + 8 <= len(data):
-                counts[number] += struct.unpack_from("=Q", data, _CELL * point)[0]
-        if self.wish.what == COUNT:
+            if _CELL * point + 8 > len(data) or (point in known and self.wish.what == COUNT):
+                continue
+            count = struct.unpack_from("=Q", data, _CELL * point)[0]
+            recorded[number] += count - (self._programs.count(point) if self._programs and point in known else 0)
+        for number, count in recorded.items():
+            counts[number] += count
+        if self.wish.what == COUNT and self._programs is None:
             return Totals(counts, {})
-        lost = {number: max(0, count - self._recorded.get(number, 0)) for number, count in counts.items()}
+        lost = {number: max(0, count - self._recorded.get(number, 0)) for number, count in recorded.items()}
         return Totals(counts, lost)
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -264,6 +324,9 @@ class Inside(Tracer):
         self.stop()
         self._log.close()
         self._counts.close()
+        self._lock.close()
+        if self._programs is not None:
+            self._programs.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

@@ -26,6 +26,7 @@ from .errors import TracerError
 from .measures import Tables, added
 from .model import COUNT, Totals, without_frames
 from .native import ticks_a_second
+from .patch.plausible import DAMAGED
 from .patch.rings import Decoder
 from .spool import Reader
 from .tracer import Reading, Tracer
@@ -227,8 +228,7 @@ class Session(Tracer):
         if dropped:
             self.warnings.insert(0, f"warning: the program has damaged its buffers: {dropped} records were dropped")
         if self._ended.damaged:
-            what = "there are more hits than there was time for, fewer than before, or values that no hits add up to"
-            self.warnings.insert(0, f"warning: the program has damaged its counters: {what}")
+            self.warnings.insert(0, DAMAGED)
 
     def _take(self, message: job.Message) -> None:
         """Take one message."""

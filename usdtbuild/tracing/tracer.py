@@ -214,13 +214,14 @@ _ELSEWHERE = Ability.STUB | Ability.EMULATOR
 _JUMPS = Ability.JUMPS | Ability.EVALUATE
 _ALONE = _JUMPS | Ability.KEEP  # without breakpoints
 _HERE = ~(_ELSEWHERE | _ALONE | Ability.TREE | Ability.STOPS | Ability.KERNEL)
+_INSIDE = Ability.START | Ability.RECORD | Ability.FUNCTIONS | Ability.TREE | Ability.EVALUATE
 _ONLY_PROBES = Ability.START | Ability.ATTACH | Ability.RECORD
 # In the order in which "auto", patch and trap together, looks for one that can do what is asked and works here.
 TRACERS: dict[str, Engine] = {
     "auto": Engine("session", "Session", _HERE | _JUMPS | Ability.STOPS, "session", worker=True),
     "patch": Engine("session", "Session", _HERE & ~Ability.CALL_RETURNS | _ALONE, "session", worker=True),
     "trap": Engine("session", "Session", _HERE | Ability.STOPS, "session", worker=True),
-    "inside": Engine("inside", "Inside", Ability.START | Ability.RECORD | Ability.FUNCTIONS | Ability.TREE, "inside"),
+    "inside": Engine("inside", "Inside", _INSIDE, "inside"),
     "plugin": Engine("remote.counting", "Counting", Ability.EMULATOR | Ability.FUNCTIONS | Ability.CALLS,
                      "remote.counting", hidden=True),
     "remote": Engine("remote.session", "Remote", _HERE & ~Ability.START & ~Ability.ATTACH | _ELSEWHERE,

@@ -185,20 +185,22 @@ static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER int is_inside(thread *self, cons
 LIVE_PLAIN USDT_LIVE_FAST_HANDLER void live_hit(live_point *point, uintptr_t *registers, int vectors)
 {
 	const live_actions *actions = __atomic_load_n(&point->actions, __ATOMIC_ACQUIRE);
+	uintptr_t outer;
 
 	if (LIVE_HIT_COUNTS)
 		count_hit(point);
 	if (!actions)
 		return; /* it has just gone off */
-	if (is_inside(&mine, registers) || (actions->vectors && !vectors)) {
+	if ((!actions->nests && is_inside(&mine, registers)) || (actions->vectors && !vectors)) {
 		LIVE_ADD_ONE(&live_skipped);
 		return;
 	}
+	outer = actions->nests ? mine.inside : 0;
 	mine.inside = (uintptr_t)registers;
 	__asm__ volatile("" ::: "memory");
 	call_handlers(point, actions, registers, NULL);
 	__asm__ volatile("" ::: "memory");
-	mine.inside = 0;
+	mine.inside = outer;
 }
 
 #ifdef LIVE_FRAMES

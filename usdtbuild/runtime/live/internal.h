@@ -130,6 +130,7 @@ typedef struct live_actions {
 	uint32_t count;
 	uint32_t vectors; /* a handler may use vector registers */
 	uint32_t leaves;  /* one of them waits for the return */
+	uint32_t nests;   /* they may be called where a signal has interrupted one of the same thread */
 	live_action action[8];
 } live_actions;
 
@@ -139,6 +140,8 @@ typedef struct live_point {
 	uint32_t cell;                 /* of each thread's cells, in bytes; 0: hits are added to `count`, with a lock */
 	uintptr_t resume;              /* where the hit thread goes on */
 	const live_actions *actions;
+	const live_actions *own;       /* the preloaded library's, instead of what rules say */
+	const struct live_program *program; /* of the preloaded library */
 	uint64_t *count;               /* live_count() is what was hit */
 	usdt_live_point shown;         /* what the user sees */
 	uint16_t *semaphore;

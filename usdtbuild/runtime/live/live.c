@@ -321,6 +321,7 @@ static int apply_to(live_module *module, unsigned kinds, uint32_t key)
 	memset(&wanted, 0, sizeof wanted);
 	memset(decided, 0, sizeof decided);
 	while ((point = next_point(module, key, &at))) {
+		const live_actions *actions;
 		live_decided *now;
 
 		if (!(point->shown.kind & kinds))
@@ -343,8 +344,9 @@ static int apply_to(live_module *module, unsigned kinds, uint32_t key)
 			point->shown.reason = point->shown.detail = NULL;
 		if (point->shown.reason)
 			continue;
-		if (now->actions != point->actions || !point->armed != !now->actions)
-			live_set_actions(point, now->actions);
+		actions = point->own ? point->own : now->actions;
+		if (actions != point->actions || !point->armed != !actions)
+			live_set_actions(point, actions);
 		if (point->state == LIVE_OFF)
 			on[on_count++] = point;
 	}

@@ -207,9 +207,9 @@ static __inline__ USDT_LIVE_FAST_HANDLER uint64_t usdt_live_argument(const usdt_
 	if (index >= hit->point->argument_count)
 		return 0;
 	place = &hit->point->arguments[index];
-	if (place->kind == 2)
-		return (uint64_t)(int64_t)place->offset;
-	if (place->kind == 0) {
+	if (place->kind == 2) {
+		value = (uint64_t)(int64_t)place->offset;
+	} else if (place->kind == 0) {
 		value = hit->registers[place->reg];
 	} else {
 		at = place->kind == 3 ? (const unsigned char *)hit->registers : (const unsigned char *)hit->registers[place->reg];

@@ -3,9 +3,13 @@
  *
  * It is driven by files in a private folder that USDT_LIVE_INSIDE names, and does nothing without it:
  *
- *     rules    lines `P pattern`, `F pattern` (functions), `X pattern` (leave out), `R` (record hits, don't only count), `Z bytes`
- *              (the functions that follow: only those of so many), `T` (add up who calls whom, in `tree`)
- *     points   what this library writes: one line a point, fields separated by tabs, `failed` and why, and `ready` when the program may start
+ *     rules    lines `P pattern`, `F pattern` (functions), `X pattern` (leave out), `R` (record hits, don't only count), `C` (only those that aren't evaluated), `Z bytes`
+ *              (the functions that follow: only those of so many), `T` (add up who calls whom, in `tree`), `E bytes` (evaluate hits
+ *              by what `programs` says, as far as it does; texts have so many bytes)
+ *     points   what this library writes: one line a point, fields separated by tabs, `failed` and why, and `ready` when the program may start;
+ *              `asks`, which waits until `answered` in the ring's numbers is as great as `asked`
+ *     programs what answers: see `sent`
+ *     tables   what programs add up in
  *     counts   64 bytes a point, the first 8 its hits; `points` says where
  *     ring     a page of numbers, then slots; see below
  *     tree     see call_tree.c; there if it is wanted
@@ -15,6 +19,7 @@
  */
 
 #include "call_tree.h"
+#include "evaluate.h"
 #include "internal.h"
 
 #include <dlfcn.h>
@@ -23,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -35,7 +41,7 @@ enum { ARGUMENTS = 12, TEXT = 128, SLOT = 256 };
 
 /* The first page of `ring`. `head` is what was begun, `tail` what the reader has taken; a slot is whole when its `sequence` is its number plus one. */
 typedef struct ring_header {
-	uint64_t head, tail, lost, slots, quiet;
+	uint64_t head, tail, lost, slots, quiet, asked, answered;
 } ring_header;
 
 typedef struct slot {
@@ -47,8 +53,8 @@ typedef struct slot {
 
 static ring_header *ring;
 static char *slots;
-static int ring_fd = -1, points_fd = -1, record, tree;
-static uint32_t smallest;
+static int ring_fd = -1, points_fd = -1, programs_fd = -1, record, counts, tree;
+static uint32_t smallest, longest;
 static char folder[3072];
 
 static int open_in(const char *name, int flags)
@@ -59,9 +65,14 @@ static int open_in(const char *name, int flags)
 	return open(path, flags | O_CLOEXEC);
 }
 
+static inline LIVE_PLAIN USDT_LIVE_FAST_HANDLER const live_point *point_of(const usdt_live_point *shown)
+{
+	return (const live_point *)(const void *)((const char *)shown - offsetof(live_point, shown));
+}
+
 uint32_t live_point_number(const usdt_live_point *shown)
 {
-	const live_point *point = (const live_point *)(const void *)((const char *)shown - offsetof(live_point, shown));
+	const live_point *point = point_of(shown);
 
 	return (uint32_t)(((uintptr_t)point->count - (uintptr_t)point->module->counts + point->module->counts_offset) / 64);
 }
@@ -93,16 +104,13 @@ static void copy_text(slot *s, uint64_t number, uintptr_t from)
 	s->text_used += 1u + *length;
 }
 
-static void hit(const usdt_live_hit *h, void *data)
+static void record_hit(const usdt_live_hit *h)
 {
 	uint64_t head = __atomic_load_n(&ring->head, __ATOMIC_RELAXED), number;
 	struct timespec now;
 	slot *s;
 	unsigned i;
 
-	(void)data;
-	if (ring->quiet)
-		return;
 	do {
 		if (head - __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE) >= ring->slots) {
 			__atomic_fetch_add(&ring->lost, 1, __ATOMIC_RELAXED);
@@ -125,6 +133,25 @@ static void hit(const usdt_live_hit *h, void *data)
 	__atomic_store_n(&s->sequence, head + 1, __ATOMIC_RELEASE);
 }
 
+/* What is not evaluated, or not yet, is recorded for the tracer to evaluate. */
+static void hit(const usdt_live_hit *h, void *data)
+{
+	const live_program *program = __atomic_load_n(&point_of(h->point)->program, __ATOMIC_ACQUIRE);
+
+	(void)data;
+	if (ring->quiet || (program && !live_evaluate(program, h)))
+		return;
+	record_hit(h);
+}
+
+/* The same where nothing is recorded. */
+static LIVE_PLAIN USDT_LIVE_FAST_HANDLER void evaluate(const usdt_live_hit *h, void *data)
+{
+	(void)data;
+	if (!ring->quiet)
+		live_evaluate(point_of(h->point)->program, h);
+}
+
 static uint32_t told; /* points of modules that are known to the reader */
 
 static void clean(char *to, size_t size, const char *from)
@@ -138,7 +165,7 @@ static void clean(char *to, size_t size, const char *from)
 
 static int tell(const usdt_live_point *shown, unsigned long long count, void *data)
 {
-	const live_point *point = (const live_point *)(const void *)((const char *)shown - offsetof(live_point, shown));
+	const live_point *point = point_of(shown);
 	char line[8192], module[2048], name[2048], type[256];
 	uint64_t index;
 	int length;
@@ -182,10 +209,98 @@ static void tell_all(void)
 	told = last;
 }
 
+/* -- programs ---------------------------------------------------------------------------------------------------- */
+
+/* What `programs` is made of: this, and so many bytes of a program for a point. */
+typedef struct sent {
+	uint32_t point, size;
+} sent;
+
+static live_point *numbered(uint32_t number)
+{
+	live_module *module;
+
+	for (module = live_modules; module; module = module->next) {
+		uint64_t index = number - module->counts_offset / 64;
+
+		if (module->counts && index < module->point_count && live_point_number(&module->points[index].shown) == number)
+			return &module->points[index];
+	}
+	return NULL;
+}
+
+/*
+ * Let a point run its program from now on. A hit that comes meanwhile is recorded or evaluated, never both: each looks at `program` once. Programs that
+ * record nothing need no vector registers, and a signal's handler may come between; a hit that didn't save them has seen `armed` change, so it sees what was stored before.
+ */
+static void install(live_point *point, const void *code, size_t size)
+{
+	static live_actions evaluates = {.count = 1, .nests = 1};
+	const live_program *program = live_program_of(point, code, size, longest);
+
+	if (!program)
+		return;
+	__atomic_store_n(&point->program, program, __ATOMIC_SEQ_CST);
+	evaluates.vectors = !counts || !LIVE_CELLS;
+	evaluates.action[0].handler = counts ? evaluate : hit;
+	point->own = &evaluates;
+	live_set_actions(point, &evaluates);
+	__atomic_store_n(&point->armed, evaluates.vectors ? 3 : 1, __ATOMIC_SEQ_CST);
+}
+
+static void take_programs(void)
+{
+	static off_t taken;
+	struct stat status;
+	sent next;
+
+	if (fstat(programs_fd, &status))
+		return;
+	while (status.st_size - taken >= (off_t)sizeof next && pread(programs_fd, &next, sizeof next, taken) == sizeof next) {
+		live_arena scratch = {0};
+		live_point *point = numbered(next.point);
+		off_t code = taken + (off_t)sizeof next;
+		void *copy;
+
+		if (status.st_size - code < (off_t)next.size)
+			return;
+		copy = point ? live_allocate(&scratch, next.size + 8) : NULL;
+		if (copy && pread(programs_fd, copy, next.size, code) == (ssize_t)next.size)
+			install(point, copy, next.size);
+		live_free(&scratch);
+		taken = code + (off_t)next.size;
+	}
+}
+
+/* Wait for programs for the points that were told, as long as there is a tracer: it has the ring's file locked. */
+static void ask(void)
+{
+	const struct timespec moment = {0, 100000};
+	uint64_t number;
+
+	if (!longest || ring->quiet)
+		return;
+	number = __atomic_add_fetch(&ring->asked, 1, __ATOMIC_SEQ_CST);
+	if (write(points_fd, "asks\n", 5) != 5)
+		return;
+	while (__atomic_load_n(&ring->answered, __ATOMIC_ACQUIRE) < number) {
+		if (ring->quiet)
+			return;
+		if (flock(ring_fd, LOCK_SH | LOCK_NB) == 0) {
+			flock(ring_fd, LOCK_UN);
+			return;
+		}
+		nanosleep(&moment, NULL);
+	}
+	take_programs();
+}
+
 static void changed(void)
 {
-	if (points_fd >= 0)
+	if (points_fd >= 0) {
 		tell_all();
+		ask();
+	}
 }
 
 /* Say what can't be done at all. */
@@ -226,8 +341,10 @@ static void follow(char *text)
 	char *line, *rest = NULL;
 
 	for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-		if (*line == 'R')
+		if (*line == 'R' || *line == 'C') {
 			record = 1;
+			counts = *line == 'C';
+		}
 		else if (*line == 'P')
 			check(usdt_live_probe_on(line + 2, record ? hit : NULL, NULL));
 		else if (*line == 'F')
@@ -235,6 +352,8 @@ static void follow(char *text)
 				line + 2, tree ? live_tree_enter : record ? hit : NULL, tree ? live_tree_leave : NULL, NULL, 0, smallest));
 		else if (*line == 'Z')
 			smallest = number(line + 2);
+		else if (*line == 'E')
+			longest = live_tables_begin(open_in("tables", O_RDWR)) ? number(line + 2) : 0;
 		else if (*line == 'T')
 			tree = live_tree_begin(open_in("tree", O_RDWR));
 		else if (*line == 'X') {
@@ -259,6 +378,7 @@ static __attribute__((constructor(65535))) void begin(void)
 	fd = open_in("rules", O_RDONLY);
 	counts = open_in("counts", O_RDWR);
 	ring_fd = open_in("ring", O_RDWR);
+	programs_fd = open_in("programs", O_RDONLY);
 	if (points_fd < 0 || fd < 0 || counts < 0 || ring_fd < 0 || fstat(points_fd, &status) || status.st_size
 		|| write(points_fd, "begun\n", 6) != 6) {
 		points_fd = -1;
@@ -277,7 +397,7 @@ static __attribute__((constructor(65535))) void begin(void)
 	live_share(counts);
 	live_on_change(changed);
 	follow(rules);
-	tell_all();
+	changed();
 	if (write(points_fd, "ready\n", 6) < 0)
 		points_fd = -1;
 }

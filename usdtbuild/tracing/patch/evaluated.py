@@ -110,6 +110,13 @@ def asked(plan: Plan, target: Target, operands: Sequence[Operand]) -> tuple[Pred
     return lower(plan.where, target, operands) if plan.where is not None else True, found
 
 
+def check(plan: Plan, target: Target) -> None:
+    """Raise NotHereError if what a plan asks of a target can't be evaluated where it is hit."""
+    found = [(asked(plan, target, site.operands)[1], site.operands) for site in target.sites]
+    if len({tuple(one.signs(operands) for one in tallies) for tallies, operands in found}) > 1:
+        raise NotHereError("an argument is signed at some places only")
+
+
 def awaited(plan: Plan, target: Target, operands: Sequence[Operand]) -> Predicate:
     """Return whether a hit at a site of a target is what is waited for. Where that can't be told, none is."""
     if plan.until is None or not is_meant(target, plan.until.pattern):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ...formats.operands import Operand
     from ..maps import Area, Room
+    from ..model import Site, Target
     from ..plan import Plan
     from .code import Back, Keeping, Routines, Shape
     from .machine import Machine
@@ -70,7 +71,7 @@ def build(
     pairs = plan.pairs
     for number, group in enumerate(groups.values()):
         size = machine.size(plan, group)
-        own, waiting, counter_size = _tables(plan, group)
+        own, waiting, counter_size = tables_of(plan, [(spot.target, spot.site) for spot in group])
         start = room.find(size + counter_size, group[0].site.address, machine.REACH) if not starts else None
         if number < len(starts):
             start = starts[number]
@@ -125,18 +126,17 @@ def _known(group: Sequence[Spot], mapped: Sequence[Area]) -> tuple[int, int]:
     return unwritable(mapped, group[0].site.address)
 
 
-def _tables(plan: Plan, group: Sequence[Spot]) -> tuple[list[Place], int, int]:
-    """Return the tables of targets among spots, which begin behind the spots' counters, at addresses from these on;
+def tables_of(plan: Plan, group: Sequence[tuple[Target, Site]]) -> tuple[list[Place], int, int]:
+    """Return the tables of targets at sites, which begin behind the sites' counters, at addresses from these on;
     where, behind them, begins of pairs may wait; and how many bytes all of it has."""
     found, at = dict[tuple[int, Measure], Place](), -(-8 * len(group) // 64) * 64
-    for spot in group if plan.measures else ():
-        operands = spot.site.operands
-        for tally in asked(plan, spot.target, operands)[1]:
-            if tally.side != BEGIN and (spot.target.number, tally.measure) not in found:
-                signs = (True, False, None) if tally.side else tally.signs(operands)
+    for target, site in group if plan.measures else ():
+        for tally in asked(plan, target, site.operands)[1]:
+            if tally.side != BEGIN and (target.number, tally.measure) not in found:
+                signs = (True, False, None) if tally.side else tally.signs(site.operands)
                 own = tally.keys.index(PROCESS) if PROCESS in tally.keys else -1
-                place = Place(spot.target.number, tally.measure, at, *signs, tally.width, plan.string_size, own)
-                found[spot.target.number, tally.measure] = place
+                place = Place(target.number, tally.measure, at, *signs, tally.width, plan.string_size, own)
+                found[target.number, tally.measure] = place
                 at += tables.size(tally.measure, 0 if tally.side else tally.width)
     size = at + tables.pairs_size(plan.measures, plan.pair_width)
     return list(found.values()), at, -(-size // PAGE) * PAGE

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ..measures import Cell, Measure, Table, Tables, Unpaired
 
 _SLACK = 1 << 20
+_WHAT = "there are more hits than there was time for, fewer than before, or values that no hits add up to"
+DAMAGED = f"warning: the program has damaged its counters: {_WHAT}"
 _SECOND = 1_000_000_000
 
 

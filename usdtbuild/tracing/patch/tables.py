@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from ..predicates import Tally
 
 _BITS, _BITS_WITH_CLASSES = 12, 8
-_CELL = struct.Struct("<QQQQQQ16x")
-_CLASSES = struct.Struct("<1024Q")
+_CELL = struct.Struct("=QQQQQQ16x")
+_CLASSES = struct.Struct("=1024Q")
 _TOP = 1 << 63
-_UNPAIRED = struct.Struct("<4Q32x")
-_STACK = struct.Struct("<Q1016x")
+_UNPAIRED = struct.Struct("=4Q32x")
+_STACK = struct.Struct("=Q1016x")
 _STACKS, _DEEPEST = 1 << 10, 63
 PAIRS_SIZE = _UNPAIRED.size + _STACKS * _STACK.size
 # What is known of a hit of a pair: it doesn't pass the filter, has no key, was tested. A begin's time holds it.
@@ -206,6 +206,6 @@ def read_pairs(data: mmap | bytearray, at: int) -> Unpaired:
     waiting = 0
     for index, (word,) in enumerate(_STACK.iter_unpack(data[at : at + _STACKS * _STACK.size])):
         depth = min(word & 0xFFFFFFFF, _DEEPEST)
-        times = struct.unpack_from(f"<{2 * depth}Q", data, at + index * _STACK.size + 16)[::2]
+        times = struct.unpack_from(f"={2 * depth}Q", data, at + index * _STACK.size + 16)[::2]
         waiting += sum(time & (FAILED | TESTED) != FAILED | TESTED for time in times)
     return found._replace(open=waiting)

@@ -1,0 +1,543 @@
+/*
+ * Filters, and what is added up, evaluated where a hit happens: by programs that the tracer has compiled for each site
+ * (tracing/programs.py says from what; each instruction does what the template of its name in machines/x86_64/templates.S does).
+ *
+ * A program is checked once, and what is run is a copy in memory of this process alone: each jump leads forward to an instruction, so it ends; each operand is one
+ * of the site's. Places in the shared tables (tracing/patch/tables.py has their layout) are checked when they are used, because they also
+ * follow from what others write there. All is added up by atomic additions, whose order doesn't matter: a signal's handler may hit
+ * a probe in between, and forked processes share the memory.
+ */
+
+#include "evaluate.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The order is that of programs.py. */
+enum {
+	END, COUNT, LOAD, COMPARE, COMPARE_CONSTANT, KEEP_FIRST, COMPARE_TWO, JUMP, ORDER, TEXT_BEGINS, JOIN_ABOVE, JOIN_BELOW, KEY_BEGIN,
+	KEY_WORD, KEY_TEXT, CELL, KEY_CELL, KEYS, WIDE_CELL, CELL_NUMBER, NUMBERED_CELL, STEP_KEY, NUMBER_KEY, COUNT_CELL, TALLY_CELL,
+	CLASS_CELL, MARK, KEYLESS, HOLD_MARK, HELD_MARK, BEGIN_OF_PAIR, END_OF_PAIR, HOLD_TIME, HELD_TIME, MOMENT, INSTRUCTIONS
+};
+
+/* `jump` is where to go on instead, in bytes from this instruction. */
+typedef struct instruction {
+	uint8_t what, operand, how, size;
+	int32_t jump;
+	uint64_t number;
+} instruction;
+
+struct live_program {
+	uint32_t longest;
+	uintptr_t known, known_size; /* memory that can be read for as long as the site is there */
+	uint64_t code[];
+};
+
+enum { LESS = 1, EQUAL = 2, GREATER = 4, ANY = 7, SIGNED = 8 };
+enum { CELL_SIZE = 64, CELL_COUNT = 8, CELL_SUM = 16, CELL_MOST = 32, CELL_LEAST = 40, MOST_STEPS = 256, NEGATIVE = 4096 };
+enum { WIDEST = 256 };
+#define GOLDEN 0x9e3779b97f4a7c15u /* 2^64 / golden ratio: neighbours get far from each other */
+#define FAILED ((uint64_t)1 << 63)
+#define WITHOUT_KEY ((uint64_t)1 << 62)
+#define TESTED ((uint64_t)1 << 61)
+
+static char *tables;
+static uint64_t tables_size;
+static uint64_t nowhere[CELL_SIZE / 8]; /* what has no place in the file is written here */
+static uint32_t *own_process;           /* 0 in a child that hasn't asked yet: the kernel wipes the page */
+static __thread struct { uint32_t process, thread; } own __attribute__((tls_model("initial-exec")));
+
+#define PLAIN LIVE_PLAIN USDT_LIVE_FAST_HANDLER
+#define KEEP_LOOP __asm__ volatile("" ::: "memory") /* memcpy and memset may use vector registers */
+
+static inline PLAIN uint64_t *at(uint64_t place)
+{
+	return place <= tables_size - CELL_SIZE && !(place & 7) ? (uint64_t *)(void *)(tables + place) : nowhere;
+}
+
+static inline PLAIN uint64_t get(uint64_t place)
+{
+	return __atomic_load_n(at(place), __ATOMIC_RELAXED);
+}
+
+static inline PLAIN uint64_t add(uint64_t place, uint64_t value)
+{
+	return __atomic_fetch_add(at(place), value, __ATOMIC_RELAXED);
+}
+
+static inline PLAIN int exchange(uint64_t place, uint64_t from, uint64_t to)
+{
+	return __atomic_compare_exchange_n(at(place), &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+/* -- who and when ------------------------------------------------------------------------------------------------ */
+
+static PLAIN uint32_t process_number(void)
+{
+	uint32_t number = own_process ? __atomic_load_n(own_process, __ATOMIC_RELAXED) : 0;
+
+	if (!number) {
+		number = (uint32_t)syscall(SYS_getpid);
+		if (own_process)
+			__atomic_store_n(own_process, number, __ATOMIC_RELAXED);
+	}
+	return number;
+}
+
+static PLAIN uint32_t thread_number(void)
+{
+	uint32_t process = process_number();
+
+	if (own.process != process) {
+		own.thread = (uint32_t)syscall(SYS_gettid);
+		own.process = process;
+	}
+	return own.thread;
+}
+
+/* As tracing/clock.py reads it. */
+static inline PLAIN uint64_t ticks(void)
+{
+#if defined(__x86_64__)
+	return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+	uint64_t now;
+
+	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(now));
+	return now;
+#else
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+#endif
+}
+
+/* -- texts --------------------------------------------------------------------------------------------------------- */
+
+/* Whether a page can be read: a system call that looks there first, and then does nothing, for its first argument is wrong. */
+static PLAIN int is_readable(const live_program *p, uintptr_t text)
+{
+	int saved, readable;
+
+	if (text - p->known < p->known_size || !((text ^ (uintptr_t)&saved) >> 12))
+		return 1;
+	if (text < 8) /* NULL means something else to the system call */
+		return 0;
+	saved = errno;
+	readable = syscall(SYS_rt_sigprocmask, 99, text & ~(uintptr_t)7, (void *)0, (size_t)8) == 0 || errno != EFAULT;
+	errno = saved;
+	return readable;
+}
+
+/* 1 if the text begins with these bytes, of which the last may be the NUL; -1 if it can't be read. Where it goes on in a page that can't be read it ends. */
+static PLAIN int begins(const live_program *p, uintptr_t text, const unsigned char *start, unsigned size)
+{
+	unsigned i;
+
+	if (!text)
+		return 0;
+	for (i = 0; i < size || i == 0; i++, text++) {
+		if ((i == 0 || !(text & 4095)) && !is_readable(p, text))
+			return i == 0 ? -1 : start[i] == 0;
+		if (i < size && *(const volatile unsigned char *)text != start[i])
+			return 0;
+	}
+	return 1;
+}
+
+typedef struct key {
+	uint32_t used; /* bytes */
+	uint64_t words[WIDEST / 8 + 1];
+} key;
+
+static inline PLAIN void add_word(key *k, uint64_t word)
+{
+	if (k->used + 8 <= sizeof k->words) {
+		k->words[k->used / 8] = word;
+		k->used += 8;
+	}
+}
+
+/* The text's length and its bytes, the rest of the last word 0; or -1 and the pointer, if it can't be read. */
+static PLAIN void add_text(const live_program *p, key *k, uintptr_t text)
+{
+	unsigned char *to = (unsigned char *)k->words + k->used + 8;
+	uint32_t room = (uint32_t)sizeof k->words - k->used, size = 0, most;
+
+	if (room < 16)
+		return;
+	if (!is_readable(p, text)) {
+		add_word(k, (uint64_t)-1);
+		add_word(k, text);
+		return;
+	}
+	for (most = p->longest < room - 8 ? p->longest : room - 8; size < most; size++, text++) {
+		if (size && !(text & 4095) && !is_readable(p, text))
+			break;
+		to[size] = *(const volatile unsigned char *)text;
+		if (!to[size])
+			break;
+	}
+	add_word(k, size);
+	k->used += (size + 7) & ~7u;
+	for (most = size; most & 7; most++) {
+		to[most] = 0;
+		KEEP_LOOP;
+	}
+}
+
+/* -- tables -------------------------------------------------------------------------------------------------------- */
+
+/* The cell of a key: a free one gets it, once for good. Behind all cells is that of the key 0, and then one for all keys that find no place. */
+static PLAIN uint64_t find(uint64_t table, unsigned bits, uint64_t key)
+{
+	uint64_t mask = ((uint64_t)1 << bits) - 1, i = key * GOLDEN >> (64 - bits), there;
+	unsigned step;
+
+	if (!key)
+		return table + CELL_SIZE * (mask + 1);
+	for (step = 0; step < MOST_STEPS; step++, i++) {
+		uint64_t cell = table + CELL_SIZE * (i & mask);
+
+		there = get(cell);
+		if (!there && exchange(cell, 0, key))
+			return cell;
+		if (there == key || (!there && get(cell) == key))
+			return cell;
+	}
+	return table + CELL_SIZE * (mask + 2);
+}
+
+/* The same for a key of words, which stand at `keys`. A cell's own word is a hash of them, odd while they are written, and such a cell is passed by. */
+static PLAIN uint64_t find_wide(uint64_t table, unsigned bits, uint64_t keys, uint32_t stride, const key *k)
+{
+	uint64_t mask = ((uint64_t)1 << bits) - 1, hash = 0, i;
+	unsigned step, word, used = k->used / 8;
+
+	for (word = 0; word < used; word++) {
+		hash = (hash ^ k->words[word]) * GOLDEN;
+		hash ^= hash >> 32;
+	}
+	hash *= GOLDEN;
+	i = hash >> (64 - bits);
+	hash = (hash & ~(uint64_t)1) | 2;
+	for (step = 0; step < MOST_STEPS; step++, i++) {
+		uint64_t cell = table + CELL_SIZE * (i & mask), words = keys + stride * (i & mask), there = get(cell);
+
+		if (!there && exchange(cell, 0, hash | 1)) {
+			for (word = 0; word < used && 8 * word < stride; word++)
+				__atomic_store_n(at(words + 8 * word), k->words[word], __ATOMIC_RELAXED);
+			__atomic_store_n(at(cell), hash, __ATOMIC_RELEASE);
+			return cell;
+		}
+		there = there ? there : __atomic_load_n(at(cell), __ATOMIC_ACQUIRE);
+		for (word = 0; there == hash && word < used && get(words + 8 * word) == k->words[word]; word++)
+			;
+		if (there == hash && word == used)
+			return cell;
+	}
+	return table + CELL_SIZE * (mask + 2);
+}
+
+static inline PLAIN void keep_most(uint64_t place, uint64_t value)
+{
+	uint64_t *most = at(place), before = __atomic_load_n(most, __ATOMIC_RELAXED);
+
+	while (before < value && !__atomic_compare_exchange_n(most, &before, value, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+/* To the sum first, to the count last, so who sees the count sees the rest. */
+static inline PLAIN void tally(uint64_t cell, uint64_t value, int is_signed)
+{
+	uint64_t high = is_signed && value >> 63 ? (uint64_t)-1 : 0;
+
+	high += add(cell + CELL_SUM, value) + value < value;
+	if (high)
+		add(cell + CELL_SUM + 8, high);
+	value ^= (uint64_t)is_signed << 63;
+	keep_most(cell + CELL_MOST, value);
+	keep_most(cell + CELL_LEAST, ~value);
+	__atomic_fetch_add(at(cell + CELL_COUNT), 1, __ATOMIC_RELEASE);
+}
+
+/* Classes are 8 for each power of two. */
+static inline PLAIN void count_class(uint64_t classes, uint64_t cell, uint64_t value, int is_signed)
+{
+	unsigned shift;
+
+	if (is_signed && value >> 63) {
+		value = -value;
+		classes += NEGATIVE;
+	}
+	if (value >= 8) {
+		shift = 60 - (unsigned)__builtin_clzll(value);
+		value = (value >> shift) + 8 * shift;
+	}
+	add(classes + (cell << 7) + 8 * value, 1);
+}
+
+static inline PLAIN uint64_t divide(uint64_t value, uint64_t by, int is_signed)
+{
+	int64_t whole = (int64_t)value, step = (int64_t)by;
+
+	return is_signed ? (uint64_t)(whole / step - (whole % step < 0)) : value / by;
+}
+
+/* The bits of a floating-point number as a signed number of the same order, +0 and -0 the same; 0 if it is none. */
+static inline PLAIN int order(uint64_t *bits, unsigned size)
+{
+	uint64_t value = size == 4 ? *bits << 32 : *bits, infinity = size == 4 ? (uint64_t)0xff000000 << 32 : (uint64_t)0xffe0 << 48;
+
+	if (value << 1 > infinity)
+		return 0;
+	value = value << 1 ? value : 0;
+	*bits = value >> 63 ? value ^ ~(uint64_t)0 >> 1 : value;
+	if (size == 4)
+		*bits = (uint64_t)((int64_t)*bits >> 32);
+	return 1;
+}
+
+/* -- pairs of hits ------------------------------------------------------------------------------------------------- */
+
+enum { PAIRS_BEGIN = 0, PAIRS_DEEP = 8, PAIRS_MANY = 16, PAIRS_KEY = 24, STACKS = 64, STACKS_BITS = 10, STACK_SIZE = 1024, BEGINS = 16, DEEPEST = 63, SEARCH = 64 };
+
+/* The thread's stack, or one that nobody ever had; NO_STACK without either. */
+#define NO_STACK ((uint64_t)-1)
+
+static PLAIN uint64_t find_stack(uint64_t pairs, uint64_t thread, int idle)
+{
+	uint64_t first = thread * GOLDEN >> (64 - STACKS_BITS), step;
+
+	for (step = 0; step < SEARCH; step++) {
+		uint64_t stack = pairs + STACKS + (uint64_t)STACK_SIZE * ((first + step) & ((1u << STACKS_BITS) - 1)), word = get(stack);
+
+		if (idle ? !(uint32_t)word : !word || word >> 32 == thread >> 32)
+			return stack;
+	}
+	return NO_STACK;
+}
+
+/* A begin is written behind the exchange: a handler of a signal in between that takes its own begins away again leaves it room. */
+static PLAIN void begin_pair(uint64_t pairs, uint64_t key, uint64_t mark)
+{
+	uint64_t thread = (uint64_t)thread_number() << 32, stack, word, depth;
+
+	do {
+		stack = find_stack(pairs, thread, 0);
+		if (stack == NO_STACK) /* take one of a thread that has no begin waiting */
+			stack = find_stack(pairs, thread, 1);
+		if (stack == NO_STACK) {
+			add(pairs + PAIRS_MANY, 1);
+			return;
+		}
+		word = get(stack);
+		depth = word >> 32 == thread >> 32 ? (uint32_t)word : 0;
+		if (word >> 32 != thread >> 32 && (uint32_t)word)
+			continue; /* another thread was quicker */
+		if (exchange(stack, word, thread + depth + 1))
+			break;
+	} while (1);
+	if (depth >= DEEPEST)
+		return;
+	__atomic_store_n(at(stack + BEGINS + 16 * depth + 8), key, __ATOMIC_RELAXED);
+	__atomic_store_n(at(stack + BEGINS + 16 * depth), ticks() | mark, __ATOMIC_RELAXED);
+}
+
+/* Take the youngest begin; 0 if there is no pair. A begin that was tested says itself whether it passes, else the end does; likewise for the key. */
+static PLAIN int end_pair(uint64_t pairs, uint64_t *key, uint64_t mark, uint64_t *took)
+{
+	uint64_t now = ticks(), thread = (uint64_t)thread_number() << 32, stack, word, depth, begun, begun_key;
+
+	do {
+		stack = find_stack(pairs, thread, 0);
+		word = stack == NO_STACK ? 0 : get(stack);
+		depth = (uint32_t)word;
+		if (word >> 32 != thread >> 32 || !depth) {
+			add(pairs + PAIRS_BEGIN, 1);
+			return 0;
+		}
+		begun = depth > DEEPEST ? 0 : get(stack + BEGINS + 16 * (depth - 1));
+		begun_key = depth > DEEPEST ? 0 : get(stack + BEGINS + 16 * (depth - 1) + 8);
+	} while (!exchange(stack, word, word - 1));
+	if (depth > DEEPEST) {
+		add(pairs + PAIRS_DEEP, 1);
+		return 0;
+	}
+	if ((begun & TESTED ? begun : mark) & FAILED)
+		return 0;
+	if (begun & WITHOUT_KEY && mark & WITHOUT_KEY) {
+		add(pairs + PAIRS_KEY, 1);
+		return 0;
+	}
+	*key = begun & WITHOUT_KEY ? *key : begun_key;
+	begun &= TESTED - 1;
+	*took = now > begun ? now - begun : 0;
+	return 1;
+}
+
+/* -- running ------------------------------------------------------------------------------------------------------- */
+
+PLAIN int live_evaluate(const live_program *program, const usdt_live_hit *hit)
+{
+	const instruction *i = (const instruction *)(const void *)program->code;
+	uint64_t value = 0, kept = 0, left = 0, right = 0, cell = 0, keys = 0, mark = 0, held = 0, took = 0, held_time = 0;
+	int jumps, answer;
+	key k;
+
+	k.used = 0;
+	for (;; i = (const instruction *)(const void *)((const char *)i + (jumps ? (size_t)i->jump : sizeof *i))) {
+		jumps = 0;
+		switch (i->what) {
+		case END: return i->how;
+		case COUNT: add(i->number, 1); break;
+		case LOAD: value = usdt_live_argument(hit, i->operand); break;
+		case COMPARE: left = usdt_live_argument(hit, i->operand) << i->how; right = i->number; break;
+		case COMPARE_CONSTANT: left = value; right = i->number; break;
+		case KEEP_FIRST: kept = value; break;
+		case COMPARE_TWO: left = kept; right = value; break;
+		case JUMP:
+			if (left == right)
+				answer = EQUAL;
+			else
+				answer = (i->how & SIGNED ? (int64_t)left < (int64_t)right : left < right) ? LESS : GREATER;
+			jumps = i->how & answer;
+			break;
+		case ORDER: jumps = !order(&value, i->size); break;
+		case TEXT_BEGINS:
+			answer = begins(program, (uintptr_t)value, (const unsigned char *)i + i->number, i->size);
+			left = (uint64_t)answer;
+			right = 1;
+			jumps = answer < 0;
+			break;
+		case JOIN_ABOVE: value = kept << 32 | (uint32_t)value; break;
+		case JOIN_BELOW: value = value << 32 | (uint32_t)kept; break;
+		case KEY_BEGIN: k.used = 0; add_word(&k, i->number); break;
+		case KEY_WORD: add_word(&k, value); break;
+		case KEY_TEXT: add_text(program, &k, (uintptr_t)value); break;
+		case CELL: cell = i->number; break;
+		case KEY_CELL: cell = find(i->number, i->size, value); break;
+		case KEYS: keys = i->number; break;
+		case WIDE_CELL: cell = find_wide(i->number, i->size, keys, (uint32_t)i->jump, &k); break;
+		case CELL_NUMBER: value = cell - i->number; break;
+		case NUMBERED_CELL: cell = i->number + (value < (uint32_t)i->jump ? value : (uint32_t)i->jump); break;
+		case STEP_KEY: value = divide(value, i->number, i->how); break;
+		case NUMBER_KEY: value = i->how ? thread_number() : process_number(); break;
+		case COUNT_CELL: add(cell + CELL_COUNT, 1); break;
+		case TALLY_CELL: tally(cell, value, i->how); break;
+		case CLASS_CELL: count_class(i->number, cell, value, i->how); break;
+		case MARK: mark = i->number; break;
+		case KEYLESS: mark |= WITHOUT_KEY; break;
+		case HOLD_MARK: held = mark; break;
+		case HELD_MARK: mark = held; break;
+		case BEGIN_OF_PAIR: begin_pair(i->number, value, mark); break;
+		case END_OF_PAIR: left = (uint64_t)end_pair(i->number, &value, mark, &took); right = 0; break;
+		case HOLD_TIME: held_time = took; break;
+		case HELD_TIME: value = held_time; break;
+		case MOMENT: value = ticks(); break;
+		default: return 0;
+		}
+	}
+}
+
+/* -- checking ------------------------------------------------------------------------------------------------------ */
+
+static int may_jump(unsigned what)
+{
+	return what == JUMP || what == ORDER || what == TEXT_BEGINS;
+}
+
+/* Whether an instruction can be run, `left` bytes from the end of the program. */
+static int is_right(const instruction *i, size_t left, unsigned arguments)
+{
+	if (i->what >= INSTRUCTIONS || ((i->what == LOAD || i->what == COMPARE) && i->operand >= arguments))
+		return 0;
+	if (may_jump(i->what) && (i->jump < (int32_t)sizeof *i || i->jump % 8 || (size_t)i->jump + sizeof *i > left))
+		return 0;
+	switch (i->what) {
+	case COMPARE: return i->how < 64;
+	case ORDER: return i->size == 4 || i->size == 8;
+	case TEXT_BEGINS: return i->number >= sizeof *i && i->number <= left && i->size <= left - i->number;
+	case KEY_CELL:
+	case WIDE_CELL: return i->size >= 1 && i->size <= 20;
+	case STEP_KEY: return i->number && i->number >> 63 == 0 && i->how <= 1;
+	case TALLY_CELL: return i->how <= 1;
+	default: return 1;
+	}
+}
+
+/* The larger segment of the site's module that nobody may write to: whoever unmaps it unmaps the site with it. */
+static void know_memory(live_program *program, const live_module *module)
+{
+	unsigned i;
+
+	for (i = 0; module && i < module->header_count; i++) {
+		const ElfW(Phdr) *one = &module->headers[i];
+
+		if (one->p_type == PT_LOAD && (one->p_flags & (PF_R | PF_W)) == PF_R && one->p_filesz > program->known_size) {
+			program->known = module->bias + one->p_vaddr;
+			program->known_size = one->p_filesz;
+		}
+	}
+}
+
+const live_program *live_program_of(const live_point *point, const void *code, size_t size, uint32_t longest)
+{
+	static live_arena forever;
+	live_arena scratch = {0};
+	live_program *program = live_allocate(&forever, sizeof *program + size);
+	unsigned char *reached = live_allocate(&scratch, size / 8 + 1);
+	size_t place, right = program && reached && size % 8 == 0;
+
+	if (!right) {
+		live_free(&scratch);
+		return NULL;
+	}
+	program->longest = longest;
+	know_memory(program, point->module);
+	memcpy(program->code, code, size);
+	reached[0] = 1;
+	for (place = 0; right && place < size; place += 8) {
+		instruction *i = (instruction *)(void *)((char *)program->code + place);
+		size_t left = size - place;
+
+		if (!reached[place / 8])
+			continue;
+		right = left >= sizeof *i && is_right(i, left, point->shown.argument_count);
+		if (right && may_jump(i->what))
+			reached[(place + (size_t)i->jump) / 8] = 1;
+		if (right && i->what == COMPARE)
+			i->number <<= i->how;
+		if (right && i->what != END && !(i->what == JUMP && (i->how & ANY) == ANY)) {
+			right = left >= 2 * sizeof *i;
+			reached[right ? (place + sizeof *i) / 8 : 0] = 1;
+		}
+	}
+	live_free(&scratch);
+	return right ? program : NULL;
+}
+
+int live_tables_begin(int fd)
+{
+	struct stat status;
+	void *own_page;
+
+	if (fd < 0 || fstat(fd, &status) || status.st_size < 4096)
+		return 0;
+	tables = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	if (tables == MAP_FAILED)
+		return 0;
+	tables_size = (uint64_t)status.st_size;
+	own_page = mmap(NULL, live_page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+#ifdef MADV_WIPEONFORK
+	if (own_page != MAP_FAILED && madvise(own_page, live_page(), MADV_WIPEONFORK) == 0)
+		own_process = own_page;
+#endif
+	return 1;
+}
