@@ -339,6 +339,7 @@ def trace(
     string_size: int = 64,
     buffer: int = 32,
     providers: Sequence[str | os.PathLike[str]] = (),
+    show_as: Sequence[str] = (),
     remote: str = "",
     emulator: str = "",
     sysroot: str = "",
@@ -354,6 +355,7 @@ def trace(
     from .provider.parser import parse_file
     from .tracing.filters import Filter
     from .tracing.job import Job
+    from .tracing.retyped import parsed
     from .tracing.selection import Wanted
     from .tracing.sieve import Sieve
 
@@ -375,7 +377,8 @@ def trace(
         raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
     declared = tuple(provider for path in providers for provider in parse_file(os.fspath(path)))
     patterns = (tuple(probes), tuple(functions), tuple(exclude), tuple(modules))
-    wanted = Wanted(*patterns, declared, tuple(calls), returns, min_size, mangled=mangled, members=members)
+    wanted = Wanted(*patterns, declared, tuple(calls), returns, min_size, mangled=mangled, members=members,
+                    shown_as=tuple(map(parsed, show_as)))  # fmt: skip
     job = Job(wanted, engine=engine, pids=pids, running=running, exes=programs, argv=argv,
               cwd=os.fspath(cwd) or os.getcwd(),  # noqa: PTH109
               env=dict(os.environ if env is None else env), remote=remote, emulator=words, sysroot=sysroot,

@@ -90,6 +90,7 @@ def run(asked: Asked, wishes: Wishes, until: Until) -> int:
 def _trace(follower: Follower, until: Until) -> int:
     """Do it; return the exit code: the program's own, if it was started here; minus a signal that asked for the end."""
     from ..tracing.absent import absent, unmatched
+    from ..tracing.retyped import unused
     from ..tracing.running import named
 
     session, output = follower.tracer, follower.output
@@ -118,7 +119,8 @@ def _trace(follower: Follower, until: Until) -> int:
         else:
             remark(note)
     tell(report, job, session.stood_still, until.verbose, never)
-    for note in dict.fromkeys([*session.warnings, *(session.notes if until.verbose else ())]):
+    untyped = unused(job.wanted.shown_as, report.targets)
+    for note in dict.fromkeys([*untyped, *session.warnings, *(session.notes if until.verbose else ())]):
         remark(note)
     ended = how_ended(job, session.pid, report, follower.is_interrupted)
     if follower.limit is None and session.left_out:

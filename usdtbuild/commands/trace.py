@@ -103,6 +103,8 @@ class Ordered(click.Command):
               help="How deep members of functions' arguments are shown.  [default: 1]")  # fmt: skip
 @click.option("--module", "modules", multiple=True, metavar="GLOB", help="Only in these files: by path or name.")
 @click.option("--provider", "files", multiple=True, metavar="FILE.d", help="Provider files that name arguments.")
+@click.option("--as", "show_as", multiple=True, metavar="[PROBE:]ARG:TYPE",
+              help="What an argument is: string, pointer, hex, int, unsigned, float.")  # fmt: skip
 @click.option("--filter", "wanted_hits", metavar="TEST", callback=checked.text,
               help="Only hits like this: 'size > 4096 and name == \"x\"'.")  # fmt: skip
 @click.option("--count", is_flag=True, help="Count hits instead of showing them.")
@@ -183,6 +185,7 @@ def command(
     members: int,
     modules: tuple[str, ...],
     files: tuple[str, ...],
+    show_as: tuple[str, ...],
     wanted_hits: str | None,
     count: bool,
     histogram: str | None,
@@ -239,7 +242,7 @@ def command(
         exclude=exclude, modules=modules, returns=returns, min_size=min_size, mangled=mangled, members=members,
         where=wanted_hits, limit=limit, engine=engine, trap=trap, duration=math.inf if duration is None else duration,
         children=not no_children, buffer=buffer, string_size=string_size or (_WHOLE if normalize else _SOME),
-        providers=files, remote=remote, emulator=emulator, sysroot=sysroot,
+        providers=files, show_as=show_as, remote=remote, emulator=emulator, sysroot=sysroot,
     ).asked  # fmt: skip
     again = every is not None or as_json
     counting = count or ((again or prometheus is not None) and not (histogram or by or sum_of or latency))
@@ -251,11 +254,10 @@ def command(
     whose = rights.chosen(user)
     if whose is not None and user:
         os.environ.update(whose.environment())
-    order: tuple[tuple[str, str], ...] = click.get_current_context().meta[__name__]
-    job = asked.job._replace(wanted=asked.job.wanted._replace(order=order), env=dict(os.environ), user=whose,
-                             as_user=bool(user), every=every or (_SERVED if prometheus else math.inf),
-                             silent=screen and sys.stdout.isatty(), normalize=normalize,
-                             last=last, until=_until(last, awaited), patience=lossless or 0.0)  # fmt: skip
+    wanted = asked.job.wanted._replace(order=click.get_current_context().meta[__name__])
+    job = asked.job._replace(wanted=wanted, env=dict(os.environ), user=whose, as_user=bool(user), normalize=normalize,
+                             every=every or (_SERVED if prometheus else math.inf), last=last, patience=lossless or 0.0,
+                             silent=screen and sys.stdout.isatty(), until=_until(last, awaited))  # fmt: skip
     if report or graph is not None or sort:
         end(_add_up_calls(asked._replace(job=job), wishes, _Shown(report, graph, sort, top)))
     end(run(asked._replace(job=job), wishes, Until(verbose, require_hits)))

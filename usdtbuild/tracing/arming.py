@@ -169,7 +169,7 @@ class Arming:
         self.tracees, self.wish, self.owner = tracees, wish, owner
         self._can = TRACERS[wish.engine].can
         self.stood_still = 0.0
-        self._numbers = Numbering()
+        self._numbers = Numbering(wish.wanted.shown_as)
         self._engines: list[patch.PatchEngine] = []
         self._told: set[Refusal] = set()
         self._used: set[str] = set()

@@ -126,6 +126,8 @@ class Inside(Tracer):
 
     def _rules(self) -> Iterator[str]:
         wanted = self.wish.wanted
+        if wanted.shown_as:
+            raise UsageError("--as: with the engine inside, arguments are read in the program, as it declares them")
         if self.wish.tree:
             yield "T\n"
         elif self.wish.what != COUNT:

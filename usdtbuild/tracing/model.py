@@ -87,6 +87,17 @@ def without_frames(arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
     return tuple(one for one in arguments if one not in FRAMES)
 
 
+class As(NamedTuple):
+    """A type that a user gives an argument of the probes or functions that a pattern is for, '' for all."""
+
+    pattern: str
+    argument: str
+    type: str
+
+    def __str__(self) -> str:
+        return ":".join(filter(None, self))
+
+
 class Slot(NamedTuple):
     """A lazily bound slot in a process: its address, that of the word which holds the dynamic linker's own address once
     PLT entries may be run, and what registers hold when the slot's function is entered (`machines.stubs.Lazy`)."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..inspection.probes import SeenArgument as Shown
     from ..inspection.targets import Loaded
     from ..model import Provider
+    from .model import As
 
 _JUMP_SIZE = 5  # the longest thing that a site becomes
 # Formats whose records say where the arguments are, the better first.
@@ -54,6 +55,7 @@ class Wanted(NamedTuple):
     C++ and Rust are known by all that `demangle.all_spellings` says; `mangled`: they are shown as they are linked.
     `members`: structures among functions' arguments are taken apart so many times. `frames`: with calls and returns of
     functions it is recorded where they are on the stack, and no breakpoint comes: some returns aren't seen then.
+    `shown_as`: arguments that the user gives a type.
     """
 
     probes: tuple[str, ...] = ()
@@ -68,6 +70,7 @@ class Wanted(NamedTuple):
     mangled: bool = False
     members: int = 1
     frames: bool = False
+    shown_as: tuple[As, ...] = ()
 
     @property
     def ordered(self) -> tuple[tuple[str, str], ...]:

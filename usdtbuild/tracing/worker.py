@@ -25,6 +25,7 @@ from . import clock, job, ptrace, stops
 from .arming import Process
 from .errors import FrontGoneError, TracerError, told
 from .keeper import KEEPER
+from .looks import Looks
 from .maps import Memory
 from .model import COUNT, RECORD, Event, Stops
 from .outbox import Outbox
@@ -67,6 +68,7 @@ class Worker:
         self.progress = Progress(wish, self.outbox, self.processes.arming)
         self.recorder = Recorder(wish.last, wish.until) if wish.last is not None else None
         self.waiting = Waiting(wish.patience)
+        self.looks = Looks(self.processes.known, self.tell, is_over=wish.what == COUNT)
         self.events: list[Event] = []
         self.stopping = self._is_measured = False
         self._fits, self._since = True, time.monotonic_ns()  # whether tables can be what they say
@@ -92,6 +94,7 @@ class Worker:
                 self.outbox.put(job.Noted(what, always=True))
             self.tracees.limit(self.wish.duration + _ARMING)
             self.progress.begin()
+        self.looks.learn(message)
         self.outbox.put(message)
 
     def hit(self, pid: int, tid: int, target: int, values: tuple[object, ...]) -> None:
@@ -107,6 +110,7 @@ class Worker:
 
     def _flush(self) -> None:
         if self.events:
+            self.looks.at_events(self.events)
             self.tell(job.Seen(self.events))
             self.events = []
 
@@ -138,12 +142,8 @@ class Worker:
         if whole or all(not one.rings or one.rings.are_read(heads) for one, heads in sweep[1]):
             self._sweep = None
             self.tell(job.Mark(ticks if not final else 1 << 63, now, until if whole else sweep[0]))
-        if self.wish.what == COUNT and not self.wish.evaluates:
-            self._pause = _COUNTING
-        elif taken > _MUCH:
-            self._pause = 0.0
-        else:
-            self._pause = _TICK if taken else min(_LONGEST_TICK, self._pause + _TICK / 4)
+        counts = self.wish.what == COUNT and not self.wish.evaluates
+        self._pause = _COUNTING if counts else _pause(taken, self._pause)
         self._next_tick = min(time.monotonic() + self._pause, self.progress.next)
 
     def _empty_rings(self, *, final: bool) -> int:
@@ -159,7 +159,7 @@ class Worker:
         for number, engine in (*engines[at:], *engines[:at]):
             size, over = self.spool.size, final or engine not in in_use
             if engine.holds():
-                engine.collect(self.spool.write, final=over)
+                engine.collect(self.looks.beside(self.spool.write, number), final=over)
             if over and not engine.holds():
                 engine.close()
             if self.spool.size > size:
@@ -354,6 +354,11 @@ class Worker:
         """Handle one stop, and what else happened meanwhile."""
         self.processes.handle(stop)
         self.processes.settle()
+
+
+def _pause(taken: int, before: float) -> float:
+    """Return how long to wait until rings are emptied again, from which so many bytes were taken after a pause."""
+    return 0.0 if taken > _MUCH else _TICK if taken else min(_LONGEST_TICK, before + _TICK / 4)
 
 
 def _wait(link: Connection, seconds: float) -> None:

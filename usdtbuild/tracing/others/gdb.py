@@ -122,7 +122,7 @@ class Gdb(Tracer):
     def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
         super().__init__(wish, tell)
         self.engines = ("gdb",)
-        self._numbers, self._counts = Numbering(), dict[int, int]()
+        self._numbers, self._counts = Numbering(wish.wanted.shown_as), dict[int, int]()
         self._modules: dict[tuple[str, int], int] = {}  # -> the address of a site in it
         self._sites: dict[int, tuple[Target, Site]] = {}
         self._before: dict[int, bytes] = {}  # what stands at the sites

@@ -31,11 +31,11 @@ _SYSROOT = "--sysroot names the folder that is the program's root"
 class Found:
     """What is traced and what isn't, in all processes of a trace. Both lists grow as files are loaded."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Wanted) -> None:
         self.targets: list[Target] = []
         self.refusals: list[Refusal] = []
         self.looked_up = False  # in the program with all libraries that it starts with
-        self._numbering = Numbering()
+        self._numbering = Numbering(wanted.shown_as)
 
     def numbered(self, targets: Iterable[Target]) -> list[Target]:
         """Add targets; return them with their numbers."""

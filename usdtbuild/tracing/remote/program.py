@@ -45,7 +45,7 @@ class Program:
         self.exited: int | None = None
         self.running = False
         self.asked = False  # the trap that `leave` asks for is still to come, perhaps before a step
-        self.found = Found()
+        self.found = Found(wish.wanted)
         self._sysroot = sysroot
         self._owed: list[tuple[str, int]] = []
         self._held: dict[str, str] = {}  # processes that share a memory, and the threads that wait for them
