@@ -74,7 +74,7 @@ def shape_of(out: str) -> Shape:
     """Return the shape of what `--graph` printed."""
     found = []
     for line in out.splitlines()[1:]:
-        match = re.match(r" *[\d.]+ [mnu]?s +[\d.]+ [mnu]?s +(\d+)  ([│├└─ ]*)(\w+)$", line)
+        match = re.match(r" *[\d.]+ [mnu]?s +[\d.]+ [mnu]?s +(\d+)  ([│├└─ ]*)(\S+)$", line)
         assert match is not None, line
         found.append((len(match.group(2)) // 3, match.group(3), int(match.group(1))))
     return found
@@ -243,7 +243,7 @@ def test_a_signal_ends_it_with_its_number(what: str, number: signal.Signals, cac
         os.kill(pid, signal.SIGKILL)
     out, _ = tracer.communicate()
     assert tracer.returncode == -number
-    assert (what == "--count") or out.split() == ["total", "self", "calls", "function"]
+    assert (what == "--count") or out.split() == ["total", "self", "p50", "p99", "max", "calls", "function"]
 
 
 def test_a_tracer_that_is_killed_leaves_nothing_behind(cache: Path, tmp_path: Path) -> None:
@@ -322,6 +322,61 @@ def test_the_last_pattern_decides_with_every_engine(
     assert set(re.findall(r"^ *\d+ +(\w+)$", done.stdout, re.MULTILINE)) == seen
 
 
+# -- beside -finstrument-functions -------------------------------------------------------------------------------------
+
+WAYS = ("exceptions", "longjmp", "coroutines", "contexts", "threads", "signals", "forks")
+
+
+@pytest.fixture(scope="module")
+def ways(run: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A program of many ways, with our entries, and with calls of what writes down who calls whom."""
+    folder = tmp_path_factory.mktemp("ways")
+    plain = ("-g", "-O0", "-fno-omit-frame-pointer", "-pie", "-fPIE", "-lpthread")
+    run("gcc", "-c", "-O1", "-fPIE", *plain[2:3], "-Wno-frame-address", HERE / "truth.c", "-o", folder / "truth.o")
+    for name, more in (("ours", ("-fpatchable-function-entry=7,5",)),
+                       ("truth", ("-finstrument-functions", folder / "truth.o"))):  # fmt: skip
+        run("g++", "-std=c++20", HERE / "ways.cc", *more, *plain, "-o", folder / name)
+    return {name: folder / name for name in ("ours", "truth")}
+
+
+def in_order(lines: list[tuple[int, str, int]]) -> Any:
+    """Return a tree in which the order of functions below one caller, and constructors' two names, say nothing."""
+    levels: list[dict[str, Any]] = [{}]
+    for depth, name, count in lines:
+        del levels[depth + 1 :]
+        found = levels[depth].setdefault(re.sub(r"([CD])[12](?=E)", r"\1", name), {"calls": 0, "below": {}})
+        found["calls"] += count
+        levels.append(found["below"])
+    return levels[0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_all_ways_are_what_the_compiler_s_own_calls_say(
+    way: str, usdtbuild: Any, cache: Path, ways: Any, run: Any, tmp_path: Path
+) -> None:
+    run(ways["truth"], way, env={**os.environ, "TRUTH": str(tmp_path / "truth")})
+    symbols = run("nm", "--defined-only", ways["truth"]).stdout.splitlines()
+    names = {int(line.split()[0], 16): line.split()[2] for line in symbols}
+    truth = [line.split() for line in (tmp_path / "truth").read_text().splitlines()]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    done = usdtbuild("trace", "--graph", "--mangled", "--", ways["ours"], way, env=environment)
+    ours = in_order(shape_of(done.stdout))
+    assert ours["main"]["calls"] == 1
+    assert ours == in_order([(int(depth), names[int(offset, 16)], int(calls)) for depth, offset, calls in truth])
+
+
+def test_a_recursion_of_100_000(usdtbuild: Any, cache: Path, ways: Any) -> None:
+    """Each call is counted; the graph's lines don't grow with their depth."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    deep = ("sh", "-c", 'ulimit -s 65536; exec "$@"', "sh")
+    trace = (sys.executable, "-m", "usdtbuild", "trace", "--report", "--graph", "-F", "recursion*")
+    words = (*deep, *trace, "--", ways["ours"], "99999")
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    report, graph = done.stdout.split("\n\n")
+    assert " 100000 " in report.splitlines()[1]
+    assert max(map(len, graph.splitlines())) < 200
+
+
 # -- what has no entry, and a library that is linked ------------------------------------------------------------------
 
 LINKED = {
@@ -393,14 +448,19 @@ def test_the_time_of_a_recursion_counts_once() -> None:
     inner = Calls("f", 2, 30, 30)
     tree = CallTree((Calls("f", 1, 100, 60, (Calls("g", 1, 40, 10, (inner,)),)), Calls("g", 1, 5, 5)), 0)
     assert [row[:4] for row in rows(tree)] == [("f", 3, 100, 90), ("g", 2, 45, 15)]
-    assert report_lines(rows(tree), "total", None, 0)[1].split() == ["100", "ns", "90", "ns", "3", "f"]
+    assert report_lines(rows(tree), "total", None, 0)[1].split() == ["100", "ns", "90", "ns", "?", "?", "?", "3", "f"]
     assert shape_of("".join(graph_lines(tree.roots, "", 0))) == [(0, "f", 1), (1, "g", 1), (2, "f", 2), (0, "g", 1)]
 
 
 def test_rows_by_each_column() -> None:
-    found = [Row("a", 1, 300, 1), Row("b", 3, 100, 20), Row("c", 2, 200, 30)]
+    found = [Row("a", 1, 300, 1), Row("b", 3, 100, 20), Row("c", 2, 200, 30, 0, 9, 9, 9)]
     order = {key: [line.split()[-1] for line in report_lines(found, key, 2, 0)[1:]] for key in SORTS}
-    assert order == {"total": ["a", "c", "more)"], "self": ["c", "b", "more)"], "calls": ["b", "c", "more)"]}
+    assert order == {
+        "total": ["a", "c", "more)"],
+        "self": ["c", "b", "more)"],
+        "calls": ["b", "c", "more)"],
+        "max": ["c", "a", "more)"],
+    }
 
 
 def test_callers_and_callees_of_a_function() -> None:
@@ -432,8 +492,8 @@ def test_two_reports_and_what_has_changed(tmp_path: Path, usdtbuild: Any) -> Non
     *('{"format": "usdtbuild-trace-report", "version": 1, "functions": [' + one + "]}" for one in (
         "1", "{}", '{"name": "f", "calls": -1, "total_ns": 1, "self_ns": 1}',
         '{"name": "f", "calls": 1e300, "total_ns": 1, "self_ns": 1}',
-        '{"name": 5, "calls": 1, "total_ns": 1, "self_ns": 1}',
-        '{"name": "f", "calls": 1, "total_ns": 99999999999999999999, "self_ns": true}')),
+        *('{"name": "f", "calls": 1, "total_ns": 1, "self_ns": 1, "p50_ns": null, "p99_ns": ' + number + "}"
+          for number in ("-1", "1e300", '"x"', "true", "99999999999999999999")))),
 ])  # fmt: skip
 def test_what_is_no_report_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "r.report.json").write_text(text)
@@ -444,7 +504,7 @@ def test_what_is_no_report_is_refused(text: str, tmp_path: Path) -> None:
 def test_a_function_s_callers_are_traced(trace: Any, tmp_path: Path) -> None:
     done = trace("--report", "--sort", "calls", "--graph=leaf", "-o", tmp_path / "r.report.json")
     report, callers, called = done.stdout.split("\n\n")
-    counts = [int(line.split()[4]) for line in report.splitlines()[1:]]
+    counts = [int(line.split()[-2]) for line in report.splitlines()[1:]]
     assert counts == sorted(counts, reverse=True)
     assert shape_of(callers) == [(0, "leaf", 4), (1, "middle", 2), (2, "outer", 2), (3, "main", 2), (1, "large", 1),
                                  (2, "main", 1), (1, "again", 1), (2, "again", 1), (3, "again", 1), (4, "again", 1),
@@ -453,6 +513,24 @@ def test_a_function_s_callers_are_traced(trace: Any, tmp_path: Path) -> None:
     assert read_report(str(tmp_path / "r.report.json"))["leaf"].times == 4
     done = trace("--graph=lief", code=1)
     assert (done.stdout, "nothing matches --graph=lief; did you mean leaf?" in done.stderr) == ("", True)
+
+
+def test_percentiles_and_the_longest_call(usdtbuild: Any, cache: Path, run: Any, tmp_path: Path) -> None:
+    """96 calls do nothing, and four wait for 20 ms and longer."""
+    (tmp_path / "waits.c").write_text(
+        "#include <unistd.h>\nvoid waits(int n) { if (n % 25 == 24) usleep(20000 + 100 * n); }\n"
+        "int main(void) { for (int i = 0; i < 100; i++) waits(i); return 0; }\n"
+    )
+    run("gcc", "-O1", "-fno-inline", "-fpatchable-function-entry=7,5", "waits.c", "-o", "waits", cwd=tmp_path)
+    usdtbuild("trace", "--report", "-o", tmp_path / "w.report.json", "--", tmp_path / "waits",
+              env={**os.environ, "XDG_CACHE_HOME": str(cache)})  # fmt: skip
+    row = read_report(str(tmp_path / "w.report.json"))["waits"]
+    assert row.p50 is not None
+    assert row.p99 is not None
+    assert row.longest is not None
+    assert row.p50 < 20_000_000 <= row.p99 <= row.longest <= row.total
+    assert row.longest >= 29_900_000
+    assert row.p50 <= row.total / 50
 
 
 def test_a_damaged_tree_ends() -> None:

@@ -128,9 +128,9 @@ def test_probes_that_cost_a_breakpoint_are_named(run: Any, traced: Any, tmp_path
     (tmp_path / "own.c").write_text(CLOSE)
     run("gcc", "own.c", "-o", "own", cwd=tmp_path)
     shown = traced("--count", "-P", "own:*", "--", tmp_path / "own").errors
-    assert re.search(
-        r"[0-9] sites are watched by a breakpoint \(own:\w+, own:\w+, own:\w+ and [12] more\): ", shown
-    ), shown
+    assert re.search(r"[0-9] sites are watched by a breakpoint \(own:\w+, own:\w+, own:\w+ and [12] more\): ", shown), (
+        shown
+    )
     assert "; -x leaves them out)" in shown
 
 

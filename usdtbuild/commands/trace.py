@@ -124,7 +124,7 @@ class Ordered(click.Command):
               help="With --latency: show each pair that takes so long, as it happens, and no table.")  # fmt: skip
 @click.option("--before", type=click.IntRange(1, 10000), metavar="N",
               help="With --slower: also the last hits of its thread.")  # fmt: skip
-@click.option("--report", is_flag=True, help="Functions with their calls, total and own time.")
+@click.option("--report", is_flag=True, help="Functions: total and own time, calls, percentiles.")
 @click.option("--graph", is_flag=False, flag_value="", metavar="[FUNC]",
               help="Who calls whom; or who calls these functions, and whom they call.")  # fmt: skip
 @click.option("--sort", type=click.Choice(list(SORTS)),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from .. import limits
 from ..errors import InputError
 from ..files import open_input
+from ..text import ELLIPSIS
 from .call_tree import Row, around, rows
 from .outputs.bars import duration
 from .outputs.rows import aligned
@@ -19,19 +21,25 @@ if TYPE_CHECKING:
 
 SORTS: dict[str, Callable[[Row], int]] = {
     "total": lambda row: row.total, "self": lambda row: row.own, "calls": lambda row: row.times,
+    "max": lambda row: row.longest or 0,
 }  # fmt: skip
 REPORT = ".report.json"  # how the name of a file with a report's numbers ends
 FORMAT, _VERSION = "usdtbuild-trace-report", 1
 _FIELDS = {"calls": "times", "total_ns": "total", "self_ns": "own"}
 _UNSEEN = "calls_without_time"  # of those that have some
+_TIMES = {"p50_ns": "p50", "p99_ns": "p99", "max_ns": "longest"}  # None where it isn't known
+_DEEPEST = 120  # characters before a name in a graph: what is deeper is drawn from there
 _MOST = 1 << 64  # no number is as large
 
 
 def report_lines(found: Sequence[Row], sort: str, top: int | None, room: int) -> list[str]:
     """Return the lines of the report: a function a line, of the first `top`, within so many characters (0: any)."""
     found = sorted(found, key=lambda row: (-SORTS[sort](row), -row.total, -row.own, row.name))
-    columns = [("total", "self", "calls")]
-    columns += [_cells(row) for row in found[:top]]
+    columns: list[Sequence[str]] = [("total", "self", "p50", "p99", "max", "calls")]
+    for row in found[:top]:
+        times = (math.nan if one is None else one for one in (row.p50, row.p99, row.longest))
+        total, own, calls = _cells(row)
+        columns.append((total, own, *map(duration, times), calls))
     return _table(columns, [row.name for row in found], top, room)
 
 
@@ -54,8 +62,8 @@ def graph_lines(roots: Sequence[Calls], heading: str, room: int) -> list[str]:
     while waiting:
         calls, branch, further = waiting.pop()
         columns.append(_cells(calls))
-        texts.append(branch + calls.name)
-        waiting += _branches(calls.below, further)
+        texts.append((branch if len(branch) <= _DEEPEST else ELLIPSIS + branch[1 - _DEEPEST :]) + calls.name)
+        waiting += _branches(calls.below, further[-_DEEPEST:])
     return aligned(columns, texts, room)
 
 
@@ -73,7 +81,8 @@ def around_lines(tree: CallTree, names: frozenset[str], room: int) -> list[list[
 
 def report_json(tree: CallTree) -> str:
     """Return the report as a file has it (docs/json.md)."""
-    functions = [{"name": row.name, **{field: getattr(row, name) for field, name in _FIELDS.items()},
+    fields = {**_FIELDS, **_TIMES}
+    functions = [{"name": row.name, **{field: getattr(row, name) for field, name in fields.items()},
                   **({_UNSEEN: row.unseen} if row.unseen else {})}
                  for row in sorted(rows(tree), key=lambda row: row.name)]  # fmt: skip
     return json.dumps({"format": FORMAT, "version": _VERSION, "functions": functions}, indent=1) + "\n"
@@ -96,8 +105,11 @@ def read_report(path: str) -> dict[str, Row]:
 
 
 def _row(found: dict[str, Any]) -> Row:
-    row = Row(found["name"], **{name: found[field] for field, name in _FIELDS.items()}, unseen=found.get(_UNSEEN, 0))
-    if not isinstance(row.name, str) or not all(type(one) is int and 0 <= one < _MOST for one in row[1:]):
+    times = {name: found[field] for field, name in _TIMES.items() if found[field] is not None}
+    numbers = {name: found[field] for field, name in _FIELDS.items()}
+    row = Row(found["name"], **numbers, **times, unseen=found.get(_UNSEEN, 0))
+    known = [one for one in row[1:] if one is not None]
+    if not isinstance(row.name, str) or not all(type(one) is int and 0 <= one < _MOST for one in known):
         raise ValueError
     return row
 

@@ -10,11 +10,17 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from .measures import Cell, bounds
+from .outputs.bars import Distribution
+
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-_NODE = struct.Struct("=IIIIQQQQ16x")  # point, child, sibling, -, calls, total, self, of the root also `most`
-TREE_SIZE = (1 << 18) * _NODE.size
+_NODE = struct.Struct("=IIIIQQQQQQ")  # point, child, sibling, -, calls, total, self, most; the root's: nodes, functions
+_NODES, _FUNCTIONS = 1 << 18, 1 << 17
+_HISTOGRAM = struct.Struct("=512I")
+TREE_SIZE = _NODES * _NODE.size + _FUNCTIONS * _HISTOGRAM.size  # most of which nobody touches
 _Item = TypeVar("_Item")
 
 
@@ -39,22 +45,28 @@ class CallTree(NamedTuple):
     """What was called by nothing that is traced; ways that there was no room for; calls whose return wasn't seen.
 
     The latter were made while as many others were open as the runtime follows, which are `most`: they have no time.
+    `spreads` say by function how its calls' times are distributed.
     """
 
     roots: tuple[Calls, ...]
     lost: int
     deep: int = 0
     most: int = 0
+    spreads: Mapping[str, Distribution] = {}
 
 
 class Row(NamedTuple):
-    """A function in all its calls. The time of a call within another of the same function counts once."""
+    """A function in all its calls. The time of a call within another of the same function counts once. What half of the
+    calls take at most (within 6 %), 99 of 100, and the longest, is None where it isn't known."""
 
     name: str
     times: int = 0
     total: int = 0
     own: int = 0
     unseen: int = 0
+    p50: int | None = None
+    p99: int | None = None
+    longest: int | None = None
 
 
 def merged(
@@ -84,13 +96,19 @@ def merged(
     return tuple(made[one] for one in root[2])
 
 
-def read_tree(data: bytes, names: Mapping[int, str]) -> CallTree:
+def tree_header() -> bytes:
+    """Return what an empty tree's file begins with."""
+    return _NODE.pack(*[0] * 8, _NODES, _FUNCTIONS)
+
+
+def read_tree(data: bytes | mmap.mmap, names: Mapping[int, str]) -> CallTree:
     """Return the tree in the file's bytes; `names` are the functions' by their number in the file of counts.
 
     Functions of one name are one: a library that was opened again has them anew. Whatever the bytes are, each node is
     taken once.
     """
-    taken = bytearray(len(data) // _NODE.size)
+    taken = bytearray(min(len(data) // _NODE.size, _NODES))
+    longest: dict[str, int] = {}
 
     def children(nodes: Sequence[int]) -> Iterator[int]:
         for node in nodes:
@@ -101,12 +119,27 @@ def read_tree(data: bytes, names: Mapping[int, str]) -> CallTree:
                 child = _NODE.unpack_from(data, child * _NODE.size)[2]
 
     def read(node: int) -> tuple[str, int, int, int, int]:
-        point, _, _, _, times, total, own, _ = _NODE.unpack_from(data, node * _NODE.size)
-        return names.get(point, "?"), times, total, own, 0
+        point, _, _, _, times, total, own, most, _, _ = _NODE.unpack_from(data, node * _NODE.size)
+        name = names.get(point, "?")
+        longest[name] = max(longest.get(name, 0), most)
+        return name, times, total, own, 0
 
     roots = merged(sorted(children((0,))), lambda nodes: sorted(children(nodes)), read)
-    *_, lost, deep, most = _NODE.unpack_from(data)
-    return CallTree(roots, lost, deep, most)
+    _, _, _, _, _, lost, deep, most, _, _ = _NODE.unpack_from(data)
+    return CallTree(roots, lost, deep, most, _spreads(data, names, longest))
+
+
+def _spreads(
+    data: bytes | mmap.mmap, names: Mapping[int, str], longest: Mapping[str, int]
+) -> Mapping[str, Distribution]:
+    found: dict[str, Distribution] = {}
+    for point, name in names.items():
+        at = _NODES * _NODE.size + point * _HISTOGRAM.size
+        if name in longest and at + _HISTOGRAM.size <= len(data):
+            classes = {number: count for number, count in enumerate(_HISTOGRAM.unpack_from(data, at)) if count}
+            seen = Cell(sum(classes.values()), 0, bounds(min(classes, default=0))[0], longest[name])
+            found.setdefault(name, Distribution()).take(seen, classes)
+    return found
 
 
 def _walk(roots: Sequence[Calls]) -> Iterator[tuple[Calls, frozenset[str], _Way | None]]:
@@ -135,7 +168,14 @@ def rows(tree: CallTree) -> list[Row]:
         total = 0 if calls.name in above else calls.total
         found[calls.name] = Row(calls.name, row.times + calls.times, row.total + total, row.own + calls.own,
                                 row.unseen + calls.unseen)  # fmt: skip
-    return list(found.values())
+    return [_timed(row, tree.spreads.get(row.name)) for row in found.values()]
+
+
+def _timed(row: Row, spread: Distribution | None) -> Row:
+    if spread is None or not spread.all.count:
+        return row
+    p50, p99 = (int(spread.quantile(part)) for part in (0.5, 0.99))
+    return row._replace(p50=p50, p99=p99, longest=int(spread.all.most))
 
 
 def around(tree: CallTree, names: frozenset[str]) -> tuple[tuple[Calls, ...], tuple[Calls, ...]]:

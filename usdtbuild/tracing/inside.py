@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..folders import folder as folder_of
 from ..inspection.demangle import demangle_if_possible
-from .call_tree import TREE_SIZE, CallTree, read_tree
+from .call_tree import TREE_SIZE, CallTree, read_tree, tree_header
 from .compiled import compiled
 from .model import (
     COUNT,
@@ -120,6 +120,8 @@ class Inside(Tracer):
         for name in ("counts", "points"):
             (self._folder / name).touch(0o600)
         self._nodes = _shared(self._folder / "tree", TREE_SIZE) if wish.tree else None
+        if self._nodes is not None:
+            self._nodes[: len(tree_header())] = tree_header()
         self._log = (self._folder / "points").open("rb")
         self._counts = (self._folder / "counts").open("rb")
         (self._folder / "rules").write_text("".join(self._rules()), encoding="utf-8")
@@ -285,7 +287,7 @@ class Inside(Tracer):
         assert self._nodes is not None
         self._learn()
         names = {point: self.targets[number].shown for point, number in self._points.items()}
-        return read_tree(bytes(self._nodes), names)
+        return read_tree(self._nodes, names)
 
     @property
     def totals(self) -> Totals:

@@ -3,8 +3,9 @@
  *
  * The tree is in a file that the reader has mapped, too, in nodes of 64 bytes; node 0 is the root, and its `calls` are the nodes that were
  * taken, its `total` those that there was no room for, its `self` the calls without a frame, whose return isn't seen, and its `most` how many
- * have one at a time. All threads share it: children are added at the front of their parent's list by
- * compare-and-exchange, and numbers added to atomically.
+ * have one at a time; others' `most` is the longest call. The root says how many nodes there may be. Behind them is a histogram for each
+ * function, of how long its calls took: CLASSES numbers by `class_of`. All threads share it: children are added at the front of their
+ * parent's list by compare-and-exchange, and numbers added to atomically.
  *
  * What a thread has open is in memory of its own. A function that is left by longjmp or an exception doesn't return: what it opened goes when
  * another call stands at its place or above on the stack, or when one of its callers returns, and its time is its callers' then. On stacks of
@@ -25,8 +26,8 @@
 typedef struct node {
 	uint32_t point, child, sibling, pad;
 	uint64_t calls, total, self; /* nanoseconds */
-	uint64_t most; /* the root's only */
-	uint64_t rest[2];
+	uint64_t most;
+	uint64_t room, functions; /* the root's only: how many nodes there may be, and histograms */
 } node;
 
 typedef struct opened {
@@ -35,7 +36,7 @@ typedef struct opened {
 	const char *slot;
 } opened;
 
-enum { DEEPEST = 4096, NEAR = 1 << 20 };
+enum { DEEPEST = 4096, NEAR = 1 << 20, CLASSES = 512 };
 
 typedef struct stack {
 	uint32_t depth;
@@ -43,6 +44,7 @@ typedef struct stack {
 } stack;
 
 static node *nodes;
+static uint32_t *histograms;
 static uint64_t room;
 static __thread stack *mine __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
@@ -96,7 +98,8 @@ int live_tree_begin(int fd)
 	nodes = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (nodes == MAP_FAILED)
 		return 0;
-	room = (uint64_t)status.st_size / sizeof *nodes;
+	room = nodes[0].room;
+	histograms = (uint32_t *)(void *)(nodes + room);
 #ifdef LIVE_FRAMES
 	nodes[0].most = LIVE_MOST_FRAMES;
 #endif
@@ -142,6 +145,24 @@ static uint32_t child_of(uint32_t parent, uint32_t point)
 	}
 }
 
+/* The class of a time, as the reader's `measures.class_of` has it: eight for each power of two. */
+static unsigned class_of(uint64_t value)
+{
+	unsigned bits = 64 - (unsigned)__builtin_clzll(value | 1), shift = bits > 4 ? bits - 4 : 0;
+
+	return (shift << 3) + (unsigned)(value >> shift);
+}
+
+static void note_time(const opened *o, uint64_t took)
+{
+	uint64_t *longest = &nodes[o->node].most, before = __atomic_load_n(longest, __ATOMIC_RELAXED);
+
+	while (took > before && !__atomic_compare_exchange_n(longest, &before, took, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+	if (o->point < nodes[0].functions)
+		__atomic_fetch_add(&histograms[(size_t)o->point * CLASSES + class_of(took)], 1, __ATOMIC_RELAXED);
+}
+
 /* Close the topmost open call, which has taken until `when`. */
 static void close_one(stack *self, uint64_t when)
 {
@@ -152,6 +173,7 @@ static void close_one(stack *self, uint64_t when)
 		return;
 	add(&nodes[o->node].total, took);
 	add(&nodes[o->node].self, took > o->in_children ? took - o->in_children : 0);
+	note_time(o, took);
 	if (self->depth)
 		self->open[self->depth - 1].in_children += took;
 }

@@ -10,6 +10,7 @@ from ..call_tree import CallTree, merged, rows
 from ..frames import LEFT
 from ..model import EXIT
 from . import EVENTS, Output
+from .bars import Distribution
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +44,7 @@ class CallTables(Output):
         """`told`: what the tree lacks is in `notes`."""
         self._show, self._told = show, told
         self._root = _Way("")
+        self._spreads: dict[str, Distribution] = {}
         self._names: list[str] = []
         self._ends: list[bool] = []
         self._open: dict[tuple[int, int], list[tuple[_Way | None, int, int]]] = {}  # ways, since when, below them
@@ -70,6 +72,7 @@ class CallTables(Output):
                 if way is not None and event.frame == LEFT:
                     way.unseen += 1
                 elif way is not None:
+                    self._spreads.setdefault(way.name, Distribution()).add(took)
                     way.total += took
                     way.own += max(0, took - below)
                 if calls:
@@ -88,7 +91,7 @@ class CallTables(Output):
         """Show the tree."""
         roots = merged(self._root.below.values(), lambda ways: [one for way in ways for one in way.below.values()],
                        lambda way: (way.name, way.times, way.total, way.own, way.unseen))  # fmt: skip
-        tree = CallTree(roots, self._lost)
+        tree = CallTree(roots, self._lost, spreads=self._spreads)
         self.has_failed = not self._show(tree, report.targets)
         self.notes = list(self._notes(report, tree)) if self._told else ()
 
