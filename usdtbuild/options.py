@@ -26,3 +26,29 @@ TABLES = (ABSOLUTE, RELATIVE)
 def one_of(names: tuple[str, ...]) -> str:
     """Return names for a sentence: `a, b or c`."""
     return " or ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+
+
+# Options of the build steps, for `cc`, `instrument` and `hook`: the choices of values (() where there are others, None
+# for a flag), the value by default (() where it may be given again), what the value is called, and the help.
+STEP_OPTIONS: dict[str, tuple[tuple[str, ...] | None, str | tuple[()], str, str]] = {
+    "--nop": (
+        NOPS, SAFE, "",
+        "The NOP in place of a call: for every kernel, for kernels from 6.18 on, or as FreeBSD writes it.",
+    ),
+    "--formats": (FORMATS, "", "LIST", f"Records to write: {', '.join(FORMATS)}, with commas."),
+    "--target-os": (tuple(SYSTEMS), "", "OS", f"{one_of(tuple(SYSTEMS))}; else as the object says."),
+    "--lto": (
+        LTO, LTO[0], "",
+        "What to do with an LTO object whose probes must be completed: compile it again without LTO, or stop.",
+    ),
+    "--provider": ((), (), "FILE.d", "A provider file for objects without a description of their probes."),
+    "--patchable-table": (
+        TABLES, ABSOLUTE, "",
+        "The table of -fpatchable-function-entry: the compiler's, or one that costs nothing at a program's start.",
+    ),
+    "--site-table": (
+        None, "", "",
+        "Also a table of the sites that is loaded with the code: for usdt_live.h where the file can't be read.",
+    ),
+    "--tool-version": ((), "", "TEXT", "Ignored; makes a build system rebuild when it changes."),
+}  # fmt: skip

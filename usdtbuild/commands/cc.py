@@ -9,7 +9,8 @@ from __future__ import annotations
 import click
 
 from ..launcher import main
-from ..options import ABSOLUTE, FORMATS, LTO, NOPS, SAFE, SYSTEMS, TABLES, one_of
+from ..options import STEP_OPTIONS
+from .steps import take
 
 
 class _Launcher(click.Command):
@@ -35,41 +36,7 @@ class _Launcher(click.Command):
 @click.argument("compiler", metavar="COMPILER")
 @click.argument("args", metavar="ARGS...", nargs=-1)
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what was done to each object with probes.")
-@click.option(
-    "--nop",
-    type=click.Choice(NOPS),
-    default=SAFE,
-    show_default=True,
-    help="The NOP in place of a call: see usdtbuild instrument.",
-)
-@click.option("--formats", metavar="LIST", help=f"Records to write: {', '.join(FORMATS)}, with commas.")
-@click.option("--target-os", metavar="OS", help=f"{one_of(tuple(SYSTEMS))}; else as the object says.")
-@click.option(
-    "--lto",
-    type=click.Choice(LTO),
-    default=LTO[0],
-    show_default=True,
-    help="What to do with an LTO object whose probes must be completed: compile it again without LTO, or stop.",
-)
-@click.option(
-    "--provider",
-    metavar="FILE.d",
-    multiple=True,
-    help="A provider file for objects without a description of their probes.",
-)
-@click.option(
-    "--patchable-table",
-    type=click.Choice(TABLES),
-    default=ABSOLUTE,
-    show_default=True,
-    help="The table of -fpatchable-function-entry: the compiler's, or one that costs nothing at a program's start.",
-)
-@click.option(
-    "--site-table",
-    is_flag=True,
-    help="Also a table of the sites that is loaded with the code: for usdt_live.h where the file can't be read.",
-)
-@click.option("--tool-version", metavar="TEXT", help="Ignored; makes a build system rebuild when it changes.")
+@take(*STEP_OPTIONS)
 def command() -> None:
     """Run a compiler, and instrument the objects that it writes.
 

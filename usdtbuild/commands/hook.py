@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from ..options import FORMATS, NOPS, RELATIVE, SYSTEMS, TABLES, one_of
+from ..options import RELATIVE
 from .say import echo
+from .steps import take
 
 
 @click.command(
@@ -19,31 +20,16 @@ from .say import echo
     short_help="Print options that make a compiler instrument its own objects.",
 )
 @click.option("--into", metavar="DIR", required=True, help="Where the files that the options name are written.")
-@click.option("--formats", metavar="LIST", default="", help=f"Records to write: {', '.join(FORMATS)}, with commas.")
-@click.option("--nop", type=click.Choice(NOPS), help="The NOP in place of a call.")
-@click.option("--target-os", metavar="OS", default="", help=f"{one_of(tuple(SYSTEMS))}; else as objects say.")
+@take("--formats", "--nop", "--target-os", chosen=False)
 @click.option("--patchable", metavar="N,M|auto", default="", help="Also options for patchable function entries.")
-@click.option("--patchable-table", type=click.Choice(TABLES), help="Their table: see usdtbuild cc.")
-@click.option(
-    "--site-table",
-    is_flag=True,
-    help="Also a table of the sites that is loaded with the code: for usdt_live.h where the file can't be read.",
-)
+@take("--patchable-table", "--site-table", chosen=False)
 @click.option("--off", is_flag=True, help="No probes: print only what --patchable asks for.")
 @click.option("--one-line", is_flag=True, help="Print one line, quoted for a shell, as CFLAGS takes it.")
 @click.argument("compiler", metavar="COMPILER", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
-    into: str,
-    formats: str,
-    nop: str | None,
-    target_os: str,
-    patchable: str,
-    patchable_table: str | None,
-    site_table: bool,
-    off: bool,
-    one_line: bool,
-    compiler: tuple[str, ...],
-) -> None:
+    into: str, formats: str, nop: str | None, target_os: str, patchable: str, patchable_table: str | None,
+    site_table: bool, off: bool, one_line: bool, compiler: tuple[str, ...],
+) -> None:  # fmt: skip
     """Print options for a compiler, one a line, that make it instrument the objects it writes.
 
     COMPILER is GCC or Clang with what belongs to it, such as ccache before it or --target behind it. It gets an

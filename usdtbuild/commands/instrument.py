@@ -8,55 +8,21 @@ from ..errors import UsageError
 from ..instrument.main import Instrumented, Options
 from ..instrument.several import InstrumentRequest, run
 from ..model import Provider
-from ..options import ABSOLUTE, FORMATS, NOPS, RELATIVE, SAFE, SYSTEMS, TABLES, one_of
+from ..options import FORMATS, RELATIVE, SYSTEMS
 from .say import echo
+from .steps import take
 
 
 @click.command(name="instrument", short_help="Turn an object's probe calls into NOPs and write the tracers' records.")
 @click.argument("objects", nargs=-1, required=True, metavar="OBJECT...")
 @click.option("-o", "--output", metavar="FILE", help="Where to write the instrumented object (one OBJECT only).")
 @click.option("--output-dir", metavar="DIR", help="Where to write several objects, under their own names.")
-@click.option(
-    "--nop",
-    type=click.Choice(NOPS),
-    default=SAFE,
-    show_default=True,
-    help="The NOP in place of a call: for every kernel, for kernels from 6.18 on, or as FreeBSD writes it.",
-)
-@click.option("--formats", default="", metavar="LIST", help=f"Records to write: {', '.join(FORMATS)}, with commas.")
-@click.option("--target-os", default="", metavar="OS", help=f"{one_of(tuple(SYSTEMS))}.")
-@click.option(
-    "--provider",
-    "providers",
-    multiple=True,
-    metavar="FILE.d",
-    help="A provider file for objects without a description of their probes.",
-)
-@click.option(
-    "--patchable-table",
-    type=click.Choice(TABLES),
-    default=ABSOLUTE,
-    show_default=True,
-    help="The table of -fpatchable-function-entry: the compiler's, or one that costs nothing at a program's start.",
-)
-@click.option(
-    "--site-table",
-    is_flag=True,
-    help="Also a table of the sites that is loaded with the code: for usdt_live.h where the file can't be read.",
-)
+@take("--nop", "--formats", "--target-os", "--provider", "--patchable-table", "--site-table")
 @click.option("-v", "--verbose", is_flag=True, help="Say what was done to each object.")
 def command(
-    objects: tuple[str, ...],
-    output: str | None,
-    output_dir: str | None,
-    nop: str,
-    formats: str,
-    target_os: str,
-    providers: tuple[str, ...],
-    patchable_table: str,
-    site_table: bool,
-    verbose: bool,
-) -> None:
+    objects: tuple[str, ...], output: str | None, output_dir: str | None, nop: str, formats: str, target_os: str,
+    provider: tuple[str, ...], patchable_table: str, site_table: bool, verbose: bool,
+) -> None:  # fmt: skip
     """Turn probe calls in OBJECTs into NOPs, and add the records that tracers read.
 
     Inputs are never modified. An object without probe calls is copied as it is, and so is one that is instrumented
@@ -66,7 +32,7 @@ def command(
         raise UsageError("the name of an output is empty")
     if target_os and target_os not in SYSTEMS:
         raise UsageError(f"--target-os: {target_os} is an unknown system; there are {', '.join(SYSTEMS)}")
-    options = Options(nop, _formats(formats), _parse(providers), target_os=target_os, site_table=site_table)
+    options = Options(nop, _formats(formats), _parse(provider), target_os=target_os, site_table=site_table)
     afterwards = _convert if patchable_table == RELATIVE else None
     reports = run(InstrumentRequest(objects, output or "", output_dir or "", options, afterwards))
     if verbose:

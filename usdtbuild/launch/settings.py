@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-# Our own options, and what `options` calls the choices that there are for their values.
-_OPTIONS = {
-    "--nop": "NOPS",
-    "--formats": "FORMATS",
-    "--lto": "LTO",
-    "--provider": "",
-    "--target-os": "SYSTEMS",
-    "--patchable-table": "TABLES",
-    "--tool-version": "",
-}
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Settings:
@@ -53,30 +46,29 @@ def read_options(arguments: list[str]) -> Settings:
         if word in ("-v", "--verbose"):
             settings.verbose = True
             continue
-        if word == "--site-table":
-            settings.site_table = True
-            continue
         name, equals, value = word.partition("=")
-        if name not in _OPTIONS:
-            raise ValueError(f"there is no option {name}")
-        if not equals:
+        option = _option(name)
+        if option is None or (option[0] is None and equals):
+            raise ValueError(f"there is no option {word if option else name}")
+        if option[0] is not None and not equals:
             if position == len(arguments):
                 raise ValueError(f"{name} needs a value")
             value = arguments[position]
             position += 1
-        _set_option(settings, name, value)
+        _set_option(settings, name, value, option[0])
     if not settings.words:
         raise ValueError("there is no compiler to run")
     return settings
 
 
-def _set_option(settings: Settings, name: str, value: str) -> None:
-    choices: tuple[str, ...] = ()
-    if _OPTIONS[name] and (value or name != "--target-os"):
-        from .. import options
+def _option(name: str) -> Any:
+    from ..options import STEP_OPTIONS
 
-        choices = tuple(getattr(options, _OPTIONS[name]))
-    if choices and name != "--formats" and value not in choices:
+    return STEP_OPTIONS.get(name)
+
+
+def _set_option(settings: Settings, name: str, value: str, choices: tuple[str, ...] | None) -> None:
+    if choices and name != "--formats" and value not in choices and (value or name != "--target-os"):
         raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
     if name == "--nop":
         settings.nop = value
@@ -86,10 +78,13 @@ def _set_option(settings: Settings, name: str, value: str) -> None:
         settings.target_os = value
     elif name == "--patchable-table":
         settings.relative_table = value == "relative"
+    elif name == "--site-table":
+        settings.site_table = True
     elif name == "--provider":
         settings.providers.append(value)
     elif name == "--formats":
+        known = choices or ()
         for item in value.split(","):
-            if item not in choices:
-                raise ValueError(f"--formats takes some of {', '.join(choices)}, with commas, not {item!r}")
+            if item not in known:
+                raise ValueError(f"--formats takes some of {', '.join(known)}, with commas, not {item!r}")
             settings.formats.append(item)
