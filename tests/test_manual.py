@@ -70,6 +70,7 @@ def test_wheel_puts_them_where_they_are_looked_for(wheel: Path) -> None:
         "share/bash-completion/completions/usdtbuild",
         "share/zsh/site-functions/_usdtbuild",
         "share/fish/vendor_completions.d/usdtbuild.fish",
+        "lib/systemd/system/usdtbuild-trace@.service",
     } <= shared
 
 

@@ -126,6 +126,8 @@ ALL = (
     Need("ruby", ("ruby",)),
     Need("go", ("golang-go",)),  # whose pprof reads profiles
     Need("promtool", ("prometheus",)),  # scrapes `trace --prometheus`
+    Need("systemd-nspawn", ("systemd-container",), root=True),  # runs its service
+    Need("curl", ("curl",)),
     Need("x86_64-linux-gnux32-gcc", ("gcc-x86-64-linux-gnux32",)),
     *(Need(f"{machine}-gcc", (f"gcc-{machine}",)) for machine in MACHINES),
     *(Need(f"{machine}-g++", (f"g++-{machine}",)) for machine in CXX_MACHINES),

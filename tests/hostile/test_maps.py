@@ -14,7 +14,7 @@ import pytest
 
 from usdtbuild.inspection.process import mapped_files, maps_lines
 from usdtbuild.tracing.maps import areas
-from usdtbuild.tracing.tracees import status_field
+from usdtbuild.tracing.running import status_field
 
 BREAKS = ["\x0b", "\x0c", "\x1c", "\x1d", "\x85", "\u2028", "\r", "\n", "\t", "  "]
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,59 +114,6 @@ def test_a_program_that_starts_others_all_the_time(tmp_path: Path, run: Any, usd
             assert hits > 0
         finally:
             process.kill()
-
-
-FOREVER = """
-#include <unistd.h>
-#include "app.h"
-int main(void)
-{
-	for (int i = 0;; i++) {
-		APP_TICK(i);
-		usleep(1000);
-	}
-}
-"""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make namespaces")
-def test_the_first_process_of_a_container(run: Any, need: Any, tmp_path: Path) -> None:
-    """The program of a container is its process 1, and tracers are started beside it (docker exec, kubectl)."""
-    (tmp_path / "app.d").write_text("provider app { probe tick(int number); };")
-    (tmp_path / "forever.c").write_text(FOREVER)
-    run(sys.executable, "-m", "usdtbuild", "header", "app.d", cwd=tmp_path)
-    run("gcc", "-O2", "forever.c", "-o", "forever", cwd=tmp_path)
-    alone = [need("unshare"), "--fork", "--pid", "--mount-proc", "--kill-child"]
-    if subprocess.run([*alone, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
-        pytest.skip("no namespaces may be made here")
-    container = subprocess.Popen([*alone, tmp_path / "forever"])
-    try:
-        children = Path(f"/proc/{container.pid}/task/{container.pid}/children")
-        wait_until(lambda: children.read_text().split() and "forever" in command_of(children.read_text().split()[0]))
-        inside = [need("nsenter"), "--target", children.read_text().split()[0], "--pid", "--mount"]
-        done = run(*inside, *TRACE, "--limit", 3, "-p", 1)
-        assert done.stdout.count("app:tick") == 3
-        refused = run(*inside, *TRACE, "--engine", "bpftrace", "--limit", 3, "-p", 1, code=None)
-        assert refused.returncode, refused.stdout
-        assert "bpftrace sees the host's process numbers, and not those of this container" in refused.stderr
-        assert container.poll() is None
-    finally:
-        container.kill()
-        container.wait()
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
-def command_of(pid: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text()
-    except OSError:
-        return ""
 
 
 @pytest.mark.skipif(Path("/proc/self/ns/pid").stat().st_ino != 0xEFFFFFFC, reason="this is a container")

@@ -21,9 +21,9 @@ from usdtbuild.tracing import stops
 from usdtbuild.tracing.errors import TracerError
 from usdtbuild.tracing.job import Job
 from usdtbuild.tracing.model import COUNT, RECORD
+from usdtbuild.tracing.running import status_field
 from usdtbuild.tracing.selection import Wanted
 from usdtbuild.tracing.session import Session
-from usdtbuild.tracing.tracees import status_field
 from usdtbuild.tracing.worker import Worker, failed
 
 from .conftest import SOURCES

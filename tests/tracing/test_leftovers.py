@@ -24,8 +24,9 @@ from usdtbuild.tracing.patch.engine import PatchEngine
 from usdtbuild.tracing.patch.injection import NAME_IN_MAPS
 from usdtbuild.tracing.patch.leftovers import Ours
 from usdtbuild.tracing.plan import Plan
+from usdtbuild.tracing.running import status_field
 from usdtbuild.tracing.selection import Wanted, select
-from usdtbuild.tracing.tracees import Tracees, status_field
+from usdtbuild.tracing.tracees import Tracees
 
 PROBES = "abcdefgh"
 PROGRAM = r"""

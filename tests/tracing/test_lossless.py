@@ -24,7 +24,7 @@ from usdtbuild.tracing.hosts import HOST
 from usdtbuild.tracing.maps import Memory, areas
 from usdtbuild.tracing.patch.code import GONE, RINGS, Shape
 from usdtbuild.tracing.patch.rings import Rings
-from usdtbuild.tracing.tracees import status_field
+from usdtbuild.tracing.running import status_field
 from usdtbuild.tracing.waiting import Waiting
 
 from .numbered import Running

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from usdtbuild.tracing.maps import Memory, areas
-from usdtbuild.tracing.tracees import _described, status_field
+from usdtbuild.tracing.running import status_field
+from usdtbuild.tracing.tracees import _described
 
 from .conftest import check_arguments, parse
 from .test_engines import Running, watch

@@ -106,7 +106,7 @@ def how_ended(job: Job, pid: int, report: Report, interrupted: bool) -> int | No
     """
     if not job.argv or report.exit_code is not None or not pid:
         return report.exit_code if job.argv else None
-    from ..tracing.tracees import status_field
+    from ..tracing.running import status_field
 
     if status_field(pid, "State")[:1] not in {"", "Z", "X"}:
         remark(f"{job.argv[0]} (process {pid}) runs on, and isn't traced any more")

@@ -15,6 +15,7 @@ from ..apart import apart
 from ..errors import InputError
 from ..text import one_line
 from . import hosts, job, ptrace
+from .containers import number_inside
 from .errors import LateError, ProgramGoneError, RoomTakenError, TracerError
 from .filters import FilterError
 from .hosts import HOST
@@ -60,8 +61,9 @@ class Process:
 
     def __init__(self, pid: int, parent: Process | None = None) -> None:
         self.pid = pid
+        self.inside = number_inside(pid)  # what it is called where it runs, in a container perhaps
         self.family: int = parent.family if parent is not None else next(_FAMILIES)  # see `job.Member`
-        self.relatives: set[int] = parent.relatives if parent is not None else set()  # the processes of its family
+        self.relatives: set[int] = parent.relatives if parent is not None else set()  # how its family are called
         KEEPER.process(pid, self.family)
         self.engines: list[patch.PatchEngine] = []
         self.breakpoints: Breakpoints | None = None
@@ -292,7 +294,8 @@ class Arming:
         wish = self.wish
         self._places = sum(len(target.sites) for target in targets)
         plan = Plan.of(wish, targets)
-        evaluating = plan._replace(where=wish.where, measures=wish.measures, whole=wish.normalize)
+        evaluating = plan._replace(where=wish.where, measures=wish.measures, whole=wish.normalize,
+                                   apart=process.inside != process.pid and Ability.KERNEL not in self._can)  # fmt: skip
         if not evaluating.evaluates:
             self._arm_plan(process, plan)
             return

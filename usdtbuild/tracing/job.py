@@ -143,10 +143,11 @@ class Noted(NamedTuple):
 
 class Member(NamedTuple):
     """A process that is traced, and its family: the processes that write into the same rings, because one has forked
-    the others."""
+    the others. `inside` is the number that it writes there: that of its own PID namespace."""
 
     pid: int
     family: int
+    inside: int
 
 
 class Sites(NamedTuple):

@@ -27,7 +27,8 @@ class Plan(NamedTuple):
     what is added up of them, too. `pairs`: where in the process begins of pairs wait already, 0 if nowhere, and
     `pair_width` how many bytes the words of their keys may take, 0 where a key is one number. `whole`: texts are no
     keys before the tracer has changed them. `last`: rings keep the last hits, up to what is waited for (`until`).
-    `patience`: for so many seconds a thread waits for room while nothing is read.
+    `patience`: for so many seconds a thread waits for room while nothing is read. `apart`: threads and processes have
+    other numbers where they run.
     """
 
     what: str
@@ -43,6 +44,7 @@ class Plan(NamedTuple):
     last: Last | None = None
     until: Until | None = None
     patience: float = 0.0
+    apart: bool = False
 
     @classmethod
     def of(cls, wish: Job, targets: Sequence[Target]) -> Plan:

@@ -72,12 +72,12 @@ class Joined(NamedTuple):
 Predicate = bool | Compare | Text | Joined
 
 
-def lower(wanted: Filter, target: Target, operands: Sequence[Operand]) -> Predicate:
+def lower(wanted: Filter, target: Target, operands: Sequence[Operand], *, apart: bool = False) -> Predicate:
     """Return a filter as a predicate of the operands of one of the target's sites. Raises NotHereError.
 
-    The filter must have been compiled for the target, which checks it.
+    The filter must have been compiled for the target, which checks it. `apart`: as in `Plan`.
     """
-    return _Lowering(target, operands, wanted.begun).tree(wanted.tree, negated=False)
+    return _Lowering(target, operands, wanted.begun, apart=apart).tree(wanted.tree, negated=False)
 
 
 def numbers_only(predicate: Predicate) -> Predicate:
@@ -134,13 +134,14 @@ _MOMENT = _NUMBER._replace(size=8)
 
 def tallies(
     wanted: Sequence[Measure], target: Target, operands: Sequence[Operand], string_size: int = 64, pair_width: int = 0,
-    *, whole: bool = False,
+    *, whole: bool = False, apart: bool = False,
 ) -> list[Tally]:  # fmt: skip
     """Return measures at a site of a target, those of which it has the arguments. Raises NotHereError.
 
     Keys of pairs take `pair_width` bytes (`Tally`) at all sites. `whole`: texts are no keys before they are changed.
+    `apart`: as in `Plan`.
     """
-    lowering, found = _Lowering(target, operands), []
+    lowering, found = _Lowering(target, operands, apart=apart), []
     for measure in wanted:
         side = side_of(measure, target)
         if measure.pair and not side:
@@ -191,6 +192,13 @@ class _Lowering(NamedTuple):
     target: Target
     operands: Sequence[Operand]
     begun: int = 0
+    apart: bool = False
+
+    def own(self, name: str) -> int | None:
+        """Return what stands for a number that every hit has. Raises NotHereError where it isn't the one here."""
+        if self.apart and name in _OWN:
+            raise NotHereError(f"{name} is another number where the process runs")
+        return _OWN.get(name)
 
     def tree(self, tree: Tree, *, negated: bool) -> Predicate:
         if isinstance(tree, Comparison):
@@ -232,7 +240,7 @@ class _Lowering(NamedTuple):
             return None
         index = argument_index(self.target, operand.name)
         if index < 0:
-            return TIME if is_time(operand, self.target) else _OWN[operand.name]
+            return TIME if is_time(operand, self.target) else self.own(operand.name)
         self.check(index, operand.name, filtered=True)
         return index
 
@@ -295,7 +303,7 @@ class _Lowering(NamedTuple):
         if is_pair and measures.PROBE in names:
             raise NotHereError("pairs are of two probes")
         names = [one for one in names if one != measures.PROBE or argument_index(self.target, one) >= 0]
-        found = [_OWN.get(one) if (index := self.measured(one, text=True)) is None else index for one in names]
+        found = [self.own(one) if (index := self.measured(one, text=True)) is None else index for one in names]
         return None if None in found else tuple(index for index in found if index is not None)
 
     def width(self, keys: Sequence[int], string_size: int, *, is_pair: bool) -> tuple[frozenset[int], int]:

@@ -21,7 +21,8 @@ from .keeper import KEEPER
 from .loader import find_loader
 from .maps import has_ended
 from .model import Refusal
-from .tracees import FOLLOW, status_field
+from .running import status_field
+from .tracees import FOLLOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,8 +101,8 @@ class Processes:
     def _enter(self, process: Process) -> Process:
         """Know a process, and tell of it before any of its hits is."""
         self.known[process.pid] = process
-        process.relatives.add(process.pid)
-        self.owner.tell(job.Member(process.pid, process.family))
+        process.relatives.add(process.inside)
+        self.owner.tell(job.Member(process.pid, process.family, process.inside))
         return process
 
     def _adopt(self, pid: int) -> None:

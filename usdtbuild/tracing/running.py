@@ -48,6 +48,15 @@ def running(pid: int) -> Running | None:
     return None
 
 
+def status_field(pid: int, field: str) -> str:
+    """Return a field of /proc/PID/status, '' where there is none."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_bytes().decode("utf-8", "replace").split("\n"):
+            if line.startswith(field + ":"):
+                return line.partition(":")[2].strip()
+    return ""
+
+
 def _numbers() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsdtError
 from . import hosts, job
+from .containers import Family
 from .errors import TracerError
 from .measures import Tables, added
 from .model import COUNT, Totals, without_frames
@@ -92,13 +93,13 @@ class Session(Tracer):
 
     def __init__(self, wish: Job, tell: Callable[[str], None] = lambda _: None) -> None:
         super().__init__(wish, tell)
-        self._families: dict[int, set[int]] = {}  # processes by family
+        self._families: dict[int, Family] = {}  # processes by family
         self._ended: job.Ended | None = None
         self._counted = Totals({}, {})
         self._begun = time.monotonic_ns()
         self._clock = _Clock()
         self._decoders: dict[int, Decoder] = {}
-        self._members: dict[int, set[int]] = {}  # processes of which the records of a ring set can be
+        self._members: dict[int, Family] = {}  # processes of which the records of a ring set can be
         self._recorded: dict[int, int] = {}
         self._waiting: deque[job.Raw | job.Mark | job.Read] = deque()  # what was told of the spool, and not decoded yet
         self._skipping = self._stop_early = False
@@ -250,7 +251,7 @@ class Session(Tracer):
         self.refusals += message.refusals
 
     def _on_member(self, message: job.Member) -> None:
-        self._families.setdefault(message.family, set()).add(message.pid)
+        self._families.setdefault(message.family, Family())[message.inside] = message.pid
         self.looked_up |= self._has_started  # one that came later
 
     def _on_noted(self, message: job.Noted) -> None:
@@ -258,7 +259,7 @@ class Session(Tracer):
 
     def _on_sites(self, message: job.Sites) -> None:
         self._decoders[message.rings] = Decoder(message.shape, message.specs)
-        self._members[message.rings] = self._families.setdefault(message.family, set())
+        self._members[message.rings] = self._families.setdefault(message.family, Family())
 
     def _on_seen(self, message: job.Seen) -> None:
         self._held += message.events
@@ -335,7 +336,7 @@ class Session(Tracer):
         ready, self._held = self._held[:at], self._held[at:]
         return [self._with_held(one) if one.tid in self._stood else one for one in ready] if self._stood else ready
 
-    def _decode(self, decoder: Decoder, processes: set[int], size: int) -> None:
+    def _decode(self, decoder: Decoder, processes: Family, size: int) -> None:
         """Make events of the next bytes of the spool, which can be of these processes."""
         assert self._spool is not None
         for piece in self._spool.take(size, max(1, _PIECE // decoder.slot) * decoder.slot):
@@ -347,7 +348,8 @@ class Session(Tracer):
             if self._skipping:
                 self.left_out += sum(counts.values())
             else:
-                self._held += decoder.events(piece, self._clock, self._begun - _SLACK, time.monotonic_ns() + _SLACK)
+                events = decoder.events(piece, self._clock, self._begun - _SLACK, time.monotonic_ns() + _SLACK)
+                self._held += processes.here(events)
 
     @property
     def totals(self) -> Totals:

@@ -22,6 +22,7 @@ from . import ptrace
 from .errors import RIGHTS, LateError, TracerError
 from .hosts import HOST
 from .maps import Memory
+from .running import status_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,15 +59,6 @@ def thread_ids(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
         return [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
     return []
-
-
-def status_field(pid: int, field: str) -> str:
-    """Return a field of /proc/PID/status, '' where there is none."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_bytes().decode("utf-8", "replace").split("\n"):
-            if line.startswith(field + ":"):
-                return line.partition(":")[2].strip()
-    return ""
 
 
 class Tracees:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from . import clock
 from .patch.rings import Rings
-from .tracees import status_field
+from .running import status_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -33,10 +33,10 @@ from .patch.plausible import fits
 from .processes import Processes
 from .progress import Progress
 from .recorder import Recorder
-from .running import Running, running
+from .running import Running, running, status_field
 from .spawn import Spawned
 from .spool import Writer
-from .tracees import FOLLOW, Tracees, not_allowed, status_field, thread_ids
+from .tracees import FOLLOW, Tracees, not_allowed, thread_ids
 from .tracer import TRACERS, Ability
 from .waiting import Waiting
 

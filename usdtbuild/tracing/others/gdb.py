@@ -27,9 +27,10 @@ from ..loader import find_loader
 from ..maps import Memory, areas
 from ..model import COUNT, MISSING, PROBE, STRING, Event, Refusal, Stops, Totals, Unreadable, string
 from ..numbering import Numbering
+from ..running import status_field
 from ..selection import select as find
 from ..spawn import Spawned
-from ..tracees import not_allowed, status_field, thread_ids
+from ..tracees import not_allowed, thread_ids
 from ..tracer import Tracer
 from . import names
 from .values import number

@@ -13,14 +13,15 @@ from os import getpid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import clock, hosts, ptrace
+from ..containers import number_inside
 from ..errors import ProgramGoneError, TracerError
 from ..hosts import HOST
 from ..maps import PAGE, Memory, Room, areas, far_from_code, spare_addresses
 from ..measures import ALL, Cell, Table, Tables
 from ..model import COUNT, LIBRARIES, STRING, Refusal, Totals
 from ..plan import Plan
+from ..running import status_field
 from ..spare import spare_memory
-from ..tracees import status_field
 from . import again, code, journal, layout, leftovers, machine, tables, way_back
 from .changes import Changes, Stretch, clean_up, earlier_mirrors, stretches_of
 from .injection import NAME_IN_MAPS, borrow
@@ -409,6 +410,6 @@ def _tid_offset(tracees: Tracees, pid: int, memory: Memory) -> int | None:
     with tracees.standing(pid) as threads:
         pointers = {thread.tid: ptrace.thread_pointer(thread.tid) for thread in threads}
     for offset in HOST.tids:
-        if pointers and all(p and memory.word(p + offset, 4) == tid for tid, p in pointers.items()):
+        if pointers and all(p and memory.word(p + offset, 4) == number_inside(tid) for tid, p in pointers.items()):
             return offset
     return None

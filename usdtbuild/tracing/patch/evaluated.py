@@ -104,10 +104,11 @@ class Action(NamedTuple):
 
 def asked(plan: Plan, target: Target, operands: Sequence[Operand]) -> tuple[Predicate, list[Tally]]:
     """Return a plan's predicate for a site of a target, and what is added up there. Raises NotHereError."""
-    found = tallies(plan.measures, target, operands, plan.string_size, plan.pair_width, whole=plan.whole)
+    found = tallies(plan.measures, target, operands, plan.string_size, plan.pair_width, whole=plan.whole,
+                    apart=plan.apart)  # fmt: skip
     if plan.where is not None and any(one.side for one in found) and not plan.where.is_for(target):
         return False, [one._replace(tested=False) for one in found]
-    return lower(plan.where, target, operands) if plan.where is not None else True, found
+    return lower(plan.where, target, operands, apart=plan.apart) if plan.where is not None else True, found
 
 
 def check(plan: Plan, target: Target) -> None:

@@ -19,7 +19,7 @@ from ..spare import spare_memory
 from .code import GONE, HEAD, HEADER, READY, RING_HEADER, RINGS, TAIL, WAITED, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from mmap import mmap
 
     from ..model import Argument, Value
@@ -246,7 +246,7 @@ class Decoder:
         ]
         self.dropped = 0  # records that can't be: the program has written into its rings
 
-    def checked(self, raw: bytes, processes: set[int]) -> bytes:
+    def checked(self, raw: bytes, processes: Collection[int]) -> bytes:
         """Return a chunk without the records that name a site, a process or a thread that can't be, which are counted.
 
         The program can write whatever it likes into its rings. All records of a chunk are looked at a column at a time.
@@ -254,7 +254,8 @@ class Decoder:
         words, step = memoryview(raw).cast("I"), self.slot // 4
         sites, pids, tids = (words[at // 4 :: step].tolist() for at in (_SITE_AT, _PROCESS_AT, _THREAD_AT))
         count = len(self._sites)
-        if max(sites, default=0) < count and processes.issuperset(pids) and max(tids, default=0) <= _MOST_THREADS:
+        known = all(pid in processes for pid in set(pids))
+        if known and max(sites, default=0) < count and max(tids, default=0) <= _MOST_THREADS:
             return raw
         kept = [
             raw[at * self.slot : (at + 1) * self.slot]
