@@ -131,3 +131,51 @@ def code_of(pid: int, program: Path) -> bytes:
 def test_parts_and_start_files_are_traced_by_their_very_names(program: Path, counted: Any) -> None:
     _, printed = counted("--trap", "--module", "program", "-F", "_start", "-F", "fib", "--", program)
     assert rows(printed) == {"_start": 1, "fib": COUNTS["fib"]}
+
+
+# -- libraries that come while the trace runs --------------------------------------------------------------------------
+
+OPENS = """
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+    char line[8];
+    while (puts("ready") && !fflush(stdout) && fgets(line, sizeof line, stdin)) {
+        void *library = dlopen(argv[argc - 1], RTLD_NOW);
+        ((int (*)(int))dlsym(library, "price"))(3);
+        dlclose(library);
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("padded", [True, False], ids=["padded", "plain"])
+@pytest.mark.parametrize("words", [(), ("--trap",)], ids=["jumps", "--trap"])
+def test_functions_of_a_library_that_is_opened_while_its_process_is_traced(
+    padded: bool, words: tuple[str, ...], run: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "opens.c").write_text(OPENS)
+    (tmp_path / "shop.c").write_text("int price(int amount) { return 98 * amount; }\n")
+    run("gcc", "opens.c", "-ldl", "-o", "opens", cwd=tmp_path)
+    run("gcc", "-g", "-O1", "-shared", "-fPIC", *["-fpatchable-function-entry=7,5"] * padded, "shop.c", "-o", "shop.so",
+        cwd=tmp_path)  # fmt: skip
+    with subprocess.Popen([tmp_path / "opens", tmp_path / "shop.so"], stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        command = [sys.executable, "-m", "usdtbuild", "trace", "-v", "-F", "price", *words, "-p", str(process.pid)]
+        with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as tracer:
+            assert tracer.stderr is not None
+            said = ""
+            while "warning: nothing matches" not in said:
+                said = tracer.stderr.readline()
+            for _ in range(2):
+                process.stdin.write("\n")
+                process.stdin.flush()
+                process.stdout.readline()
+            process.stdin.close()
+            out, errors = tracer.communicate(timeout=60)
+    assert out.count("price(amount=3)") == (2 if padded or words else 0)
+    offered = re.search(r"not traced: price at 0x\w+: .*; --trap watches it by a breakpoint, for some 20 micros", errors)
+    assert bool(offered) == (not padded and not words)

@@ -444,7 +444,7 @@ class Arming:
         kept = [one for one in left if one[0].kind == ENTER and not all_may]
         for _, site in kept:
             if site.address in reasons:
-                reasons[site.address] = reasons[site.address]._replace(cure="--trap watches it by a breakpoint")
+                reasons[site.address] = reasons[site.address]._replace(cure=_OFFERED)
         if may:
             self.owner.expect_stops()
             with self.tracees.standing(process.pid):
@@ -466,6 +466,10 @@ class Arming:
             self.owner.tell(job.Refused(new))
 
 
+_COST = "some 20 microseconds"
+_OFFERED = f"--trap watches it by a breakpoint, for {_COST} a hit"
+
+
 def _notes(made: patch.PatchEngine) -> Iterator[job.Noted]:
     """Yield what is to be said of an engine's buffers, which are smaller than they should be."""
     if made.buffer_size < made.wanted_size:
@@ -481,7 +485,7 @@ def _fallen_back(reason: str, targets: Counter[str]) -> str:
     """Return what to tell about breakpoints instead of jumps at sites of targets."""
     number, names = targets.total(), sorted(map(one_line, targets))
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    cost = "a breakpoint costs some 20 microseconds a hit, a jump some nanoseconds"
+    cost = f"a breakpoint costs {_COST} a hit, a jump some nanoseconds"
     return (f"{'1 site is' if number == 1 else f'{number} sites are'} watched by a breakpoint"
             f" ({', '.join(names[:_FEW])}{more}): {reason} ({cost}; -x leaves them out)")  # fmt: skip
 
