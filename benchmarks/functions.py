@@ -1,8 +1,12 @@
-"""10,000 functions with patchable entries: the time to list them, and what their table costs at every start.
+"""10,000 functions with patchable entries: the time to list them, and what their table costs at every start; and what a
+call costs whose time is taken.
 
 The same program four times: without entries, with the compiler's table, with its relocations packed (RELR), and with
 the relative table. Counted are the dynamic relocations and the instructions of a start to the end of main, which does
 nothing; by the processor (`perf stat`) where it lets us, else by valgrind's callgrind, which counts the same each time.
+
+Calls are those of a loop, in CPU time of the program, which it takes itself: added up by `trace --report`, recorded by
+uftrace, and by clang's XRay in its two modes, where these are.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from common import USDTBUILD, in_turns, report, run, workspace
+from common import USDTBUILD, have, in_turns, report, run, workspace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +29,21 @@ FUNCTIONS = 10_000
 FILES = 20
 PAIR = "-fpatchable-function-entry=7,5"
 ROUNDS = 41
+CALLS = "2000000"
+LOOP = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+__attribute__((noinline)) int leaf(int n) { __asm__ volatile(""); return n; }
+int main(int argc, char **argv) {
+    long calls = atol(argv[argc - 1]);
+    clock_t before = clock();
+    int sum = 0;
+    for (long i = 0; i < calls; i++) sum += leaf(i);
+    printf("took %.2f\n", 1e9 * (clock() - before) / CLOCKS_PER_SEC / calls);
+    return sum == 1;
+}
+"""
 
 # Of the size that functions of real programs have: a call, two branches, a loop.
 _FUNCTION = """\
@@ -84,9 +103,35 @@ def start_times(programs: dict[str, Path]) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in taken.items()}
 
 
+def calls(folder: Path) -> None:
+    """Measure what a call of a function costs whose time is taken."""
+    (folder / "loop.c").write_text(LOOP)
+    run(["gcc", "-O2", PAIR, "loop.c", "-o", "loop"], folder)
+    commands = {
+        "not traced": ["./loop"],
+        "trace --report": [USDTBUILD, "trace", "--report", "-F", "leaf", "--", "./loop"],
+    }
+    if have("uftrace"):
+        run(["gcc", "-O2", "-pg", "loop.c", "-o", "loop_pg"], folder)
+        commands["uftrace record"] = ["uftrace", "record", "-F", "leaf", "-d", "calls", "./loop_pg"]
+    words = ["clang", "-O2", "-fxray-instrument", "-fxray-instruction-threshold=1", "loop.c", "-o", "loop_xray"]
+    if have("clang") and not subprocess.run(words, cwd=folder, capture_output=True, check=False).returncode:
+        for mode in ("basic", "fdr"):
+            options = f"XRAY_OPTIONS=patch_premain=true xray_mode=xray-{mode} verbosity=0"
+            commands[f"XRay, {mode}"] = ["env", options, "./loop_xray"]
+    best: dict[str, float] = {}
+    for _ in range(5):
+        for name, command in commands.items():
+            took = float(re.findall(r"^took ([0-9.]+)$", run([*command, CALLS], folder), re.MULTILINE)[0])
+            best[name] = min(took, best.get(name, took))
+    rows = [[name, f"{took - best['not traced']:,.1f}"] for name, took in best.items()]
+    report("ns a call whose time is taken, over the untraced one", ("", ""), rows)
+
+
 def main() -> None:
     """Build, list, count, and print."""
     with workspace() as folder:
+        calls(folder)
         made = objects(folder)
         programs = {name: folder / name for name in ("bare", "absolute", "packed", "relative")}
         for name, inputs in made.items():
