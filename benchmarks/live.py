@@ -19,7 +19,7 @@ from common import PACKAGE, USDTBUILD, have, report, run, under_lttng, workspace
 LIVE = PACKAGE / "runtime" / "live"
 PASSES = 50_000
 FUNCTIONS = 10_000
-PROVIDER = "provider bench { probe tick(int i, long n); };\n"
+PROVIDER = "provider bench { probe tick(int i, long n); probe begin(int i); probe end(int i); };\n"
 LOOP = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,6 +129,26 @@ SWITCH = {
     "many": 'usdt_live_function_on("g_*", NULL, NULL, NULL)',
     "sites": 'usdt_live_probe_on("bench:tick", NULL, NULL)',
 }
+# Traced by the engines inside and patch.
+EVALUATED = (
+    LOOP
+    + """
+#include "bench.h"
+#ifdef PAIR
+__attribute__((noinline)) long work(long i) { BENCH_BEGIN((int)i); BENCH_END((int)i); return i; }
+#else
+__attribute__((noinline)) long work(long i) { BENCH_TICK((int)(i % 100), i); return i; }
+#endif
+int main(void) { printf("hit %.2f\\n", best()); return 0; }
+"""
+)
+# What is wished; the last compares what no program of the library can, so that hits are recorded for the tracer.
+WISHES = {
+    "count": ("--count",), "filter rejects": ("--count", "--filter", "n < 0"),
+    "filter passes": ("--count", "--filter", "n >= 0"), "sum by key": ("--by", "i", "--sum", "n"),
+    "histogram": ("--histogram", "n"), "pair": ("--latency", "bench:begin", "bench:end"),
+    "recorded": ("--count", "--filter", "i != process"),
+}  # fmt: skip
 PLAIN = (
     LOOP
     + """
@@ -210,7 +230,7 @@ def build(folder: Path) -> list[str]:
     many = "".join(one.format(i) for i in range(FUNCTIONS))
     fired = "".join(one.replace("return", "BENCH_TICK((int)x, x); return").format(i) for i in range(FUNCTIONS))
     texts = {
-        "probes": PROBES, "entries": ENTRIES, "plain": PLAIN, "many": MANY,
+        "probes": PROBES, "evaluated": EVALUATED, "entries": ENTRIES, "plain": PLAIN, "many": MANY,
         "fired": f'#include "bench.h"\n{fired}long (*const functions[])(long) = {{{table}}};\n',
         "functions": f"{many}long (*const functions[])(long) = {{{table}}};\n",
     }  # fmt: skip
@@ -226,6 +246,10 @@ def build(folder: Path) -> list[str]:
     for name, held in (("many", "functions.o"), ("sites", "fired.o")):
         switch = f"-DSWITCH_ON={SWITCH[name]}"
         run(["gcc", *common, switch, "many.c", held, *objects, "-lpthread", "-o", name], folder)
+    for name, options in (("evaluated", ()), ("paired", ("-DPAIR",))):
+        words = ["-c", "evaluated.c", "-o", f"{name}.o"]
+        run([USDTBUILD, "cc", "--", "gcc", *common, *options, *words], folder)
+        run(["gcc", f"{name}.o", "-o", name], folder)
     run(["gcc", *common, "plain.c", "-o", "plain"], folder)
     run(["gcc", *common, "-DADD", "plain.c", "-o", "atomic"], folder)
     run(["gcc", *common, "-pg", "plain.c", "-o", "uftraced"], folder)
@@ -241,6 +265,22 @@ def build(folder: Path) -> list[str]:
     if have("lttng") and subprocess.run(words, cwd=folder, capture_output=True, check=False).returncode == 0:
         names.append("lttng")
     return names
+
+
+def evaluated(folder: Path) -> None:
+    """Measure and print what a hit costs whose arguments are evaluated where it happens."""
+    least: dict[tuple[str, str], float] = {}
+    for _ in range(3):
+        for wish, words in WISHES.items():
+            program = folder / ("paired" if wish == "pair" else "evaluated")
+            least["off", wish] = min(numbers(run([program], folder))["hit"], least.get(("off", wish), 1e9))
+            for engine in ("inside", "patch"):
+                probes = () if wish == "pair" else ("-P", "bench:tick")
+                out = run([USDTBUILD, "trace", "-q", "--engine", engine, *probes, *words, "--", program], folder)
+                least[engine, wish] = min(numbers(out)["hit"], least.get((engine, wish), 1e9))
+    rows = [(wish, *(f"{least[engine, wish] - least['off', wish]:.1f} ns" for engine in ("inside", "patch")))
+            for wish in WISHES]  # fmt: skip
+    report("A hit that `usdtbuild trace` evaluates, over the untraced one", ("what", "inside", "patch"), rows)
 
 
 def main() -> None:
@@ -259,6 +299,7 @@ def main() -> None:
                 words = ["uftrace", "record", "--no-libcall", "-d", folder / "data", folder / "uftraced"]
                 for value in numbers(run(words, folder)).values():
                     least["uftrace", "both"] = min(value, least.get(("uftrace", "both"), 1e9))
+        evaluated(folder)
     bare, off = least["plain", "plain"], least["probes", "off"]
     ours = (("probes", "count"), ("probes", "fast"), ("probes", "any"), ("entries", "count"), ("entries", "enter"),
             ("entries", "both"), ("entries", "any"))  # fmt: skip

@@ -248,9 +248,9 @@ class Inside(Tracer):
         """See how many hits have passed that are only counted."""
         self.passed = {}
         if self._programs is not None and self.wish.what == COUNT:
-            for point in self._programs.counters:
+            for point, count in self._programs.counts().items():
                 number = self._points[point]
-                self.passed[number] = self.passed.get(number, 0) + self._programs.count(point)
+                self.passed[number] = self.passed.get(number, 0) + count
 
     def reading(self) -> Reading | None:
         """Return how far it is, with what was added up."""
@@ -295,14 +295,13 @@ class Inside(Tracer):
         missing."""
         counts = {**dict.fromkeys(range(len(self.targets)), 0), **self.passed}
         recorded = dict.fromkeys(counts, 0)
-        known = self._programs.counters if self._programs is not None else {}
+        known = self._programs.counts() if self._programs is not None else {}
         self._counts.seek(0)
         data = self._counts.read()
         for point, number in self._points.items():
             if _CELL * point + 8 > len(data) or (point in known and self.wish.what == COUNT):
                 continue
-            count = struct.unpack_from("=Q", data, _CELL * point)[0]
-            recorded[number] += count - (self._programs.count(point) if self._programs and point in known else 0)
+            recorded[number] += struct.unpack_from("=Q", data, _CELL * point)[0] - known.get(point, 0)
         for number, count in recorded.items():
             counts[number] += count
         if self.wish.what == COUNT and self._programs is None:

@@ -8,7 +8,6 @@ where to go on instead (from its own place), and a number.
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..machines.templates import Code
     from .job import Job
-    from .measures import Tables
+    from .measures import Key, Tables
     from .model import Site, Target
     from .patch.code import Back
     from .patch.evaluated import Action
@@ -155,12 +154,11 @@ class Programs:
         with (folder / "tables").open("w+b") as file:
             file.truncate(_ROOM)
             self._file = os.dup(file.fileno())
-            self._data = mmap.mmap(file.fileno(), _ROOM)
         self._used = 64  # a place of 0 is none
         self._places: list[Place] = []
         self._begun = clock.now()
         self._no_pairs = False
-        self.counters: dict[int, int] = {}  # of what has passed, or with records of what has not, by the point's number
+        self._counters: list[tuple[int, list[int]]] = []  # where some are, and of which points
 
     def answer(self, points: Sequence[Point]) -> None:
         """Write programs for new points, as far as they can be evaluated where they are hit."""
@@ -208,11 +206,12 @@ class Programs:
         if has_sides and not self._plan.pairs:
             self._plan = self._plan._replace(pairs=start + waiting)
         self._places += [one._replace(address=start + one.address) for one in own]
-        for index, one in enumerate(points):
+        numbers: list[int] = []
+        for one in points:
             places = {place.measure: start + place.address for place in own if place.target == one.target.number}
             predicate, found = evaluated.asked(self._plan, one.target, one.site.operands)
             to = [(tally, places.get(tally.measure, 0)) for tally in found]
-            counter = start + 8 * index
+            counter = start + 8 * len(numbers)
             action = evaluated.Action(predicate, one.site.operands, counter, to, self._plan.pairs)
             try:
                 made = program(action, None if self._plan.what == COUNT else counter)
@@ -220,23 +219,34 @@ class Programs:
                 self._note(f"{one.target.title}: arguments are evaluated after the hit: {error}")
                 continue
             self._sent.write(_SENT.pack(one.number, len(made)) + made)
-            self.counters[one.number] = counter
+            numbers.append(one.number)
+        self._counters.append((start, numbers))
 
-    def count(self, number: int) -> int:
-        """Return what the counter of a point says."""
-        found: int = struct.unpack_from("=Q", self._data, self.counters[number])[0]
+    def _read(self, at: int, size: int) -> bytearray:
+        """Return what is in the file, which the program may have cut off."""
+        return bytearray(os.pread(self._file, size, at).ljust(size, b"\0"))
+
+    def counts(self) -> dict[int, int]:
+        """Return how many hits have passed, or with records how many have not, by the numbers of points."""
+        found: dict[int, int] = {}
+        for start, numbers in self._counters:
+            found.update(zip(numbers, struct.unpack(f"={len(numbers)}Q", self._read(start, 8 * len(numbers)))))
         return found
 
     def tables(self) -> Tables:
         """Return what was added up so far."""
         found: Tables = {}
         for place in self._places:
-            pairs = self._plan.pairs + tables.PAIRS_SIZE
-            keys = tables.read_keys(self._data, pairs, place) if place.width and place.measure.pair else ()
-            key = place.target, place.measure
-            found[key] = found.get(key, Table({}, Cell())).plus(tables.read(self._data, place.address, place, keys))
+            measure, key = place.measure, (place.target, place.measure)
+            keys: Sequence[Key] = ()
+            if place.width and measure.pair:
+                at, size = self._plan.pairs + tables.PAIRS_SIZE, tables.keys_size(measure, place.width)
+                keys = tables.read_keys(self._read(at, size), 0, place)
+            data = self._read(place.address, tables.size(measure, 0 if measure.pair else place.width))
+            found[key] = found.get(key, Table({}, Cell())).plus(tables.read(data, 0, place, keys))
         for measure in self._plan.measures if self._plan.pairs else ():
-            found[ALL, measure] = Table({}, Cell(), tables.read_pairs(self._data, self._plan.pairs), self._rate())
+            unpaired = tables.read_pairs(self._read(self._plan.pairs, tables.PAIRS_SIZE), 0)
+            found[ALL, measure] = Table({}, Cell(), unpaired, self._rate())
         return found
 
     def _rate(self) -> float:

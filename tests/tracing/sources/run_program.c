@@ -35,6 +35,17 @@ __attribute__((visibility("default"))) int run_begin(const char *path)
 	return live_tables_begin(open(path, O_RDWR));
 }
 
+/* Half of the arguments are in registers, if these have eight bytes, and have other bits above them; others in memory that a register leads to. */
+static int in_register(unsigned i)
+{
+	return sizeof(uintptr_t) == 8 && i % 2 == 0;
+}
+
+static uint64_t above(unsigned i)
+{
+	return places[i].size < 8 ? (uint64_t)0x5a5a5a5a << 8 * places[i].size : 0;
+}
+
 __attribute__((visibility("default"))) const void *run_program_of(
 	const unsigned char *arguments, unsigned count, const void *code, size_t size, uint32_t longest)
 {
@@ -43,7 +54,7 @@ __attribute__((visibility("default"))) const void *run_program_of(
 	for (i = 0; i < count && i < MOST; i++) {
 		places[i].size = arguments[2 * i];
 		places[i].is_signed = arguments[2 * i + 1];
-		places[i].kind = 1; /* in memory at a register, as values have eight bytes everywhere */
+		places[i].kind = !in_register(i);
 		places[i].reg = (uint8_t)i;
 	}
 	point.shown.arguments = places;
@@ -58,7 +69,7 @@ __attribute__((visibility("default"))) int run_program(const void *program, cons
 	unsigned i;
 
 	for (i = 0; i < MOST; i++)
-		registers[i] = (uintptr_t)&values[i];
+		registers[i] = in_register(i) ? (uintptr_t)(values[i] ^ above(i)) : (uintptr_t)&values[i];
 	return live_evaluate(program, &hit);
 }
 

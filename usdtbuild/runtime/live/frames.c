@@ -187,7 +187,7 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER void live_hit(live_point *point, uintptr_t *re
 	const live_actions *actions = __atomic_load_n(&point->actions, __ATOMIC_ACQUIRE);
 	uintptr_t outer;
 
-	if (LIVE_HIT_COUNTS)
+	if (LIVE_HIT_COUNTS && !(actions && actions->counted))
 		count_hit(point);
 	if (!actions)
 		return; /* it has just gone off */

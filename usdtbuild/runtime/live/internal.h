@@ -131,6 +131,7 @@ typedef struct live_actions {
 	uint32_t vectors; /* a handler may use vector registers */
 	uint32_t leaves;  /* one of them waits for the return */
 	uint32_t nests;   /* they may be called where a signal has interrupted one of the same thread */
+	uint32_t counted; /* they count hits themselves */
 	live_action action[8];
 } live_actions;
 

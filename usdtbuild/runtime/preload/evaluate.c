@@ -2,8 +2,8 @@
  * Filters, and what is added up, evaluated where a hit happens: by programs that the tracer has compiled for each site
  * (tracing/programs.py says from what; each instruction does what the template of its name in machines/x86_64/templates.S does).
  *
- * A program is checked once, and what is run is a copy in memory of this process alone: each jump leads forward to an instruction, so it ends; each operand is one
- * of the site's. Places in the shared tables (tracing/patch/tables.py has their layout) are checked when they are used, because they also
+ * A program is checked once, and what is run is a copy in memory of this process alone: each jump leads forward, and into no other instruction, so it ends; each
+ * operand is one of the site's. Places in the shared tables (tracing/patch/tables.py has their layout) are checked when they are used, because they also
  * follow from what others write there. All is added up by atomic additions, whose order doesn't matter: a signal's handler may hit
  * a probe in between, and forked processes share the memory.
  */
@@ -33,7 +33,7 @@ typedef struct instruction {
 } instruction;
 
 struct live_program {
-	uint32_t longest;
+	uint32_t longest, has_key;
 	uintptr_t known, known_size; /* memory that can be read for as long as the site is there */
 	uint64_t code[];
 };
@@ -41,6 +41,7 @@ struct live_program {
 enum { LESS = 1, EQUAL = 2, GREATER = 4, ANY = 7, SIGNED = 8 };
 enum { CELL_SIZE = 64, CELL_COUNT = 8, CELL_SUM = 16, CELL_MOST = 32, CELL_LEAST = 40, MOST_STEPS = 256, NEGATIVE = 4096 };
 enum { WIDEST = 256 };
+enum { IN_REGISTER = 1, IN_REGISTER_SIGNED }; /* `size` of an instruction that has an operand */
 #define GOLDEN 0x9e3779b97f4a7c15u /* 2^64 / golden ratio: neighbours get far from each other */
 #define FAILED ((uint64_t)1 << 63)
 #define WITHOUT_KEY ((uint64_t)1 << 62)
@@ -384,31 +385,51 @@ static PLAIN int end_pair(uint64_t pairs, uint64_t *key, uint64_t mark, uint64_t
 
 /* -- running ------------------------------------------------------------------------------------------------------- */
 
-PLAIN int live_evaluate(const live_program *program, const usdt_live_hit *hit)
+/* An operand, shifted left. */
+static inline PLAIN uint64_t shifted(const instruction *i, const usdt_live_hit *hit)
 {
-	const instruction *i = (const instruction *)(const void *)program->code;
+	return i->size ? (uint64_t)hit->registers[i->operand] << i->how : usdt_live_argument(hit, i->operand) << i->how;
+}
+
+static inline PLAIN uint64_t loaded(const instruction *i, const usdt_live_hit *hit)
+{
+	uint64_t value = shifted(i, hit);
+
+	return i->size == IN_REGISTER_SIGNED ? (uint64_t)((int64_t)value >> i->how) : i->size ? value >> i->how : value;
+}
+
+static inline PLAIN const instruction *behind(const instruction *i, int jumps)
+{
+	return (const instruction *)(const void *)((const char *)i + (jumps ? (size_t)i->jump : sizeof *i));
+}
+
+static inline PLAIN int jumps_for(const instruction *i, uint64_t left, uint64_t right)
+{
+	int answer = EQUAL;
+
+	if (left != right)
+		answer = (i->how & SIGNED ? (int64_t)left < (int64_t)right : left < right) ? LESS : GREATER;
+	return i->how & answer;
+}
+
+/* `k` is where keys of several words are made. */
+static inline __attribute__((always_inline)) PLAIN int run(
+	const live_program *program, const instruction *i, const usdt_live_hit *hit, key *k)
+{
 	uint64_t value = 0, kept = 0, left = 0, right = 0, cell = 0, keys = 0, mark = 0, held = 0, took = 0, held_time = 0;
 	int jumps, answer;
-	key k;
 
-	k.used = 0;
-	for (;; i = (const instruction *)(const void *)((const char *)i + (jumps ? (size_t)i->jump : sizeof *i))) {
+	for (;; i = behind(i, jumps)) {
 		jumps = 0;
 		switch (i->what) {
 		case END: return i->how;
 		case COUNT: add(i->number, 1); break;
-		case LOAD: value = usdt_live_argument(hit, i->operand); break;
-		case COMPARE: left = usdt_live_argument(hit, i->operand) << i->how; right = i->number; break;
+		case LOAD: value = loaded(i, hit); break;
+		case COMPARE: left = shifted(i, hit); right = i->number; break;
 		case COMPARE_CONSTANT: left = value; right = i->number; break;
 		case KEEP_FIRST: kept = value; break;
 		case COMPARE_TWO: left = kept; right = value; break;
-		case JUMP:
-			if (left == right)
-				answer = EQUAL;
-			else
-				answer = (i->how & SIGNED ? (int64_t)left < (int64_t)right : left < right) ? LESS : GREATER;
-			jumps = i->how & answer;
-			break;
+		case JUMP: jumps = jumps_for(i, left, right); break;
 		case ORDER: jumps = !order(&value, i->size); break;
 		case TEXT_BEGINS:
 			answer = begins(program, (uintptr_t)value, (const unsigned char *)i + i->number, i->size);
@@ -418,13 +439,13 @@ PLAIN int live_evaluate(const live_program *program, const usdt_live_hit *hit)
 			break;
 		case JOIN_ABOVE: value = kept << 32 | (uint32_t)value; break;
 		case JOIN_BELOW: value = value << 32 | (uint32_t)kept; break;
-		case KEY_BEGIN: k.used = 0; add_word(&k, i->number); break;
-		case KEY_WORD: add_word(&k, value); break;
-		case KEY_TEXT: add_text(program, &k, (uintptr_t)value); break;
+		case KEY_BEGIN: k->used = 0; add_word(k, i->number); break;
+		case KEY_WORD: add_word(k, value); break;
+		case KEY_TEXT: add_text(program, k, (uintptr_t)value); break;
 		case CELL: cell = i->number; break;
 		case KEY_CELL: cell = find(i->number, i->size, value); break;
 		case KEYS: keys = i->number; break;
-		case WIDE_CELL: cell = find_wide(i->number, i->size, keys, (uint32_t)i->jump, &k); break;
+		case WIDE_CELL: cell = find_wide(i->number, i->size, keys, (uint32_t)i->jump, k); break;
 		case CELL_NUMBER: value = cell - i->number; break;
 		case NUMBERED_CELL: cell = i->number + (value < (uint32_t)i->jump ? value : (uint32_t)i->jump); break;
 		case STEP_KEY: value = divide(value, i->number, i->how); break;
@@ -441,9 +462,37 @@ PLAIN int live_evaluate(const live_program *program, const usdt_live_hit *hit)
 		case HOLD_TIME: held_time = took; break;
 		case HELD_TIME: value = held_time; break;
 		case MOMENT: value = ticks(); break;
-		default: return 0;
+		default: __builtin_unreachable();
 		}
 	}
+}
+
+static __attribute__((noinline)) PLAIN int run_without_key(
+	const live_program *program, const instruction *i, const usdt_live_hit *hit)
+{
+	return run(program, i, hit, NULL);
+}
+
+static __attribute__((noinline)) PLAIN int run_with_key(const live_program *program, const instruction *i, const usdt_live_hit *hit)
+{
+	key k;
+
+	k.used = 0;
+	return run(program, i, hit, &k);
+}
+
+PLAIN int live_evaluate(const live_program *program, const usdt_live_hit *hit)
+{
+	const instruction *i = (const instruction *)(const void *)program->code;
+
+	/* Most filters compare operands with constants, and need little room for that. */
+	while (i->what == COMPARE)
+		i = behind(i + 1, jumps_for(i + 1, shifted(i, hit), i->number));
+	if (i->what == COUNT && i[1].what == END)
+		add(i++->number, 1);
+	if (i->what == END)
+		return i->how;
+	return program->has_key ? run_with_key(program, i, hit) : run_without_key(program, i, hit);
 }
 
 /* -- checking ------------------------------------------------------------------------------------------------------ */
@@ -461,7 +510,7 @@ static int is_right(const instruction *i, size_t left, unsigned arguments)
 	if (may_jump(i->what) && (i->jump < (int32_t)sizeof *i || i->jump % 8 || (size_t)i->jump + sizeof *i > left))
 		return 0;
 	switch (i->what) {
-	case COMPARE: return i->how < 64;
+	case COMPARE: return i->how < 64 && left >= 3 * sizeof *i && i[1].what == JUMP && is_right(i + 1, left - sizeof *i, arguments);
 	case ORDER: return i->size == 4 || i->size == 8;
 	case TEXT_BEGINS: return i->number >= sizeof *i && i->number <= left && i->size <= left - i->number;
 	case KEY_CELL:
@@ -487,6 +536,22 @@ static void know_memory(live_program *program, const live_module *module)
 	}
 }
 
+/* Say where a comparison finds its operand, and compare its bits as the highest ones; or how what is loaded is widened. */
+static void prepare(instruction *i, const usdt_live_argument_place *place)
+{
+	i->size = 0;
+	if (i->what == COMPARE)
+		i->number <<= i->how;
+	else
+		i->how = 0;
+	if (place->kind != 0 || (place->size != 1 && place->size != 2 && place->size != 4 && place->size != 8))
+		return;
+	if (i->what == LOAD)
+		i->how = (uint8_t)(64 - 8 * place->size);
+	i->operand = place->reg;
+	i->size = place->is_signed ? IN_REGISTER_SIGNED : IN_REGISTER;
+}
+
 const live_program *live_program_of(const live_point *point, const void *code, size_t size, uint32_t longest)
 {
 	static live_arena forever;
@@ -509,11 +574,12 @@ const live_program *live_program_of(const live_point *point, const void *code, s
 
 		if (!reached[place / 8])
 			continue;
-		right = left >= sizeof *i && is_right(i, left, point->shown.argument_count);
+		right = left >= sizeof *i && !reached[place / 8 + 1] && is_right(i, left, point->shown.argument_count);
 		if (right && may_jump(i->what))
 			reached[(place + (size_t)i->jump) / 8] = 1;
-		if (right && i->what == COMPARE)
-			i->number <<= i->how;
+		if (right && (i->what == COMPARE || i->what == LOAD))
+			prepare(i, &point->shown.arguments[i->operand]);
+		program->has_key |= i->what == KEY_BEGIN || i->what == KEY_WORD || i->what == KEY_TEXT || i->what == WIDE_CELL;
 		if (right && i->what != END && !(i->what == JUMP && (i->how & ANY) == ANY)) {
 			right = left >= 2 * sizeof *i;
 			reached[right ? (place + sizeof *i) / 8 : 0] = 1;

@@ -241,6 +241,7 @@ static void install(live_point *point, const void *code, size_t size)
 	if (!program)
 		return;
 	__atomic_store_n(&point->program, program, __ATOMIC_SEQ_CST);
+	evaluates.counted = (uint32_t)counts;
 	evaluates.vectors = !counts || !LIVE_CELLS;
 	evaluates.action[0].handler = counts ? evaluate : hit;
 	point->own = &evaluates;
