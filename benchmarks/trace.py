@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-PROVIDER = "provider bench { probe six(int a, int b, int c, int d, int e, int f); probe text(char *what); };\n"
+PROVIDER = """provider bench {
+    probe six(int a, int b, int c, int d, int e, int f); probe text(char *what);
+    probe open(long id); probe close(long id);
+};
+"""
 # What both programs that time themselves do it with: nanoseconds of the process.
 CLOCK = r"""
 #define _GNU_SOURCE
@@ -55,6 +59,13 @@ int main(int argc, char **argv) {
     for (int done = 0; done < n; done += burst) {
         start = now();
         for (int i = 0; i < burst; i++) {
+#ifdef BENCH_OPEN
+            if (argc > 2) {
+                BENCH_OPEN(done + i);
+                BENCH_CLOSE(done + i);
+                continue;
+            }
+#endif
             BENCH_SIX(i % 100, i, i, i, i, i);
             BENCH_TEXT(text);
         }
@@ -239,6 +250,9 @@ def variants(folder: Path, hits: int) -> dict[str, Callable[[], str]]:
             f"patch, {name}": words(*trace, "--latency", "six", "text", *options, "--", "./bench", str(10 * hits))
             for name, options in PAIRS.items()
         },
+        "patch, pairs by id": words(
+            *trace, "--latency", "open", "close", "--key", "id", "--", "./bench", str(10 * hits), "id"
+        ),
         **{
             f"patch, {name}": words(*trace, "-x", "*:six", *options, "--", "./bench", str(10 * hits))
             for name, options in TEXTS.items()
@@ -261,6 +275,8 @@ def variants(folder: Path, hits: int) -> dict[str, Callable[[], str]]:
         script = "usdt:./bench:bench:text { @[str(arg0)] = count(); }"
         found["bpftrace, by a string"] = words("bpftrace", "-e", script, "-c", f"./bench {hits}")
         found["bpftrace, pairs"] = words("bpftrace", "-e", BPFTRACE_PAIRS, "-c", f"./bench {hits}")
+        by_id = re.sub("six", "open", re.sub("text", "close", BPFTRACE_PAIRS.replace("tid", "arg0")))
+        found["bpftrace, pairs by id"] = words("bpftrace", "-e", by_id, "-c", f"./bench {hits} id")
         ours = [*trace, "--engine", "bpftrace"]
         for name, options in OURS.items():
             found[f"engine bpftrace, {name}"] = words(*ours, "-x", "*:text", *options, "--", "./bench", str(hits))
@@ -329,7 +345,7 @@ def hits(folder: Path) -> None:
         for name, got in best.items()
     ]  # fmt: skip
     cold = (f"{best['patch']['all' + what] - base[what]:,.1f}" for what in ("six", "text"))
-    rows.insert(3 + sum(map(len, (FILTERS, ADDED_UP, PAIRS, TEXTS))), ["patch, of all hits", *cold, "", ""])
+    rows.insert(4 + sum(map(len, (FILTERS, ADDED_UP, PAIRS, TEXTS))), ["patch, of all hits", *cold, "", ""])
     rows.append(["pwrite of 64 bytes", "", "", "", f"{min(got['pwrite'] for got in best.values()):,.1f}"])
     report("ns a hit, over the untraced probe", ("", "six integers", "a string", "a constant one", "both"), rows)
 

@@ -12,25 +12,28 @@ MOST = 63  # begins of a thread that wait for their ends
 
 
 class Paired:
-    """A thread's hits. `by_key` has the pairs; a begin that doesn't pass, or has no key, takes its place, too."""
+    """A thread's hits, or those of a process that are told apart by another key, of which `most` begins have room.
+    `by_key` has the pairs; a begin that doesn't pass, or has no key, takes its place, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST) -> None:
         self.by_key = Counter[Any]()
-        self._waiting: list[tuple[Any, bool]] = []
+        self._most, self._waiting = most, dict[Any, list[tuple[Any, bool]]]()
         self._unpaired = Unpaired()
 
-    def hit(self, side: str, own: Any, passes: bool) -> None:
+    def hit(self, side: str, own: Any, passes: bool, pair_key: Any = 0) -> None:
         """Take a begin or an end with its key; of a pair the begin says whether it passes."""
-        none = self._unpaired
-        if side == BEGIN:
-            self._waiting.append((own, passes))
-        elif not self._waiting:
+        none, waiting = self._unpaired, self._waiting.setdefault(pair_key, [])
+        if pair_key is None:
+            self._unpaired = none._replace(without_key=none.without_key + 1)
+        elif side == BEGIN:
+            waiting.append((own, passes))
+        elif not waiting:
             self._unpaired = none._replace(without_begin=none.without_begin + 1)
-        elif len(self._waiting) > MOST:
-            self._waiting.pop()
+        elif len(waiting) > self._most:
+            waiting.pop()
             self._unpaired = none._replace(deep=none.deep + 1)
         else:
-            begun, passes = self._waiting.pop()
+            begun, passes = waiting.pop()
             found = own if begun is None else begun
             if passes and found is None:
                 self._unpaired = none._replace(without_key=none.without_key + 1)
@@ -40,4 +43,5 @@ class Paired:
     @property
     def unpaired(self) -> Unpaired:
         """What is not paired by now."""
-        return self._unpaired._replace(open=sum(passes for _, passes in self._waiting[:MOST]))
+        open_ = sum(passes for waiting in self._waiting.values() for _, passes in waiting[: self._most])
+        return self._unpaired._replace(open=open_)

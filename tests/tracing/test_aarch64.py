@@ -43,7 +43,7 @@ from usdtbuild.tracing.patch.spot import Spot
 from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.predicates import BEGIN, END, NotHereError, Tally, lower, pair_width, tallies
 
-from .paired import Paired
+from .paired import MOST, Paired
 
 SOURCE = Path(__file__).parent / "sources" / "stubs_aarch64.c"
 STUBS, RINGS, CELL, TEXTS = 0x5000000, 0x1000000000, 0x2000000000, 0x3000000000
@@ -303,10 +303,12 @@ def add(table: Table, tally: Tally, values: Sequence[Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", FEATURES)
-@pytest.mark.parametrize("by", ["", "a", "thread", "a,c"])
+@pytest.mark.parametrize(
+    ("by", "key"), [("", ""), ("a", ""), ("thread", ""), ("a,c", ""), ("", "a"), ("a,c", "c"), ("thread", "a,c")]
+)
 @pytest.mark.parametrize("tid", ["thread pointer", "kernel"])
 def test_begins_and_ends_are_paired_where_they_come(
-    program: Program, tmp_path: Path, kind: str, by: str, tid: str
+    program: Program, tmp_path: Path, kind: str, by: str, key: str, tid: str
 ) -> None:
     """As a stack pairs them, in one pass of many stubs; one that doesn't pass or has no key has its place, too."""
     features, cpu = FEATURES[kind]
@@ -314,13 +316,13 @@ def test_begins_and_ends_are_paired_where_they_come(
     code, calls = evaluated.routines(words, STUBS, CELL, program.own_number if tid != "kernel" else None)
     assert len(code) <= evaluated.ROUTINES_SIZE
     begin, site = STUBS + len(code), program.symbols["site_all"]
-    measure = Measure(by, classes=True, pair=("begin", "end"))
+    measure = Measure(by, classes=True, pair=("begin", "end"), key=key)
     table, pairs = RINGS, RINGS + tables.size(measure)
-    paired = Paired()
+    paired = Paired(60 if key else MOST)
     thread = 0  # whose number is known afterwards
     for number in range(500):
         side = BEGIN if made.random() < (0.9 if number < 110 else 0.4) else END
-        text, key = made.choice((("-8@x0", 0x0101010101010101), ("-8@-5", -5), ("-8@0", 0), ("-8@[x19]", None)))
+        text, value = made.choice((("-8@x0", 0x0101010101010101), ("-8@-5", -5), ("-8@0", 0), ("-8@[x19]", None)))
         passes = made.random() < 0.7
         name, content = made.choice((("8@x2", b"a text"), ("8@x3", Unreadable(0x123456789ABCDEF)), ("8@x21", None)))
         operands = tuple(parse_one(one, EM_AARCH64) for one in (text, f"4@{3 + passes}", name))
@@ -333,16 +335,17 @@ def test_begins_and_ends_are_paired_where_they_come(
         size = len(evaluated.stub(words, at, action, calls, at))
         assert size <= words.size + words.comparison_size * 4
         code += evaluated.stub(words, at, action, calls, at + size)
-        both = (key, content) if key is not None else None
-        paired.hit(side, {"": 0, "a": key, "thread": thread, "a,c": both}[by], passes)
+        both = (value, content) if value is not None else None
+        paired.hit(side, {"": 0, "a": value, "thread": thread, "a,c": both}[by], passes,
+                   {"": 0, "a": value, "c": content or "NULL", "a,c": both}[key])  # fmt: skip
     code += struct.pack("<I", a64.branch(STUBS + len(code), site + 4))
     assert len(code) < COUNTERS - STUBS
     said, memory = program.run(tmp_path, code, {site: a64.branch(site, begin)}, cpu, "all")
     assert struct.unpack_from("<Q", memory, COUNTERS - STUBS) == (500,)
     behind = memory[1 << 21 :]
-    found_pairs = tables.read_pairs(behind, tables.size(measure))
+    found_pairs = tables.read_pairs(behind, tables.size(measure), keyed=bool(key))
     assert found_pairs == paired.unpaired
-    assert paired.unpaired.deep
+    assert paired.unpaired.deep or key
     assert paired.unpaired.without_begin
     place = tables.Place(0, measure, 0, keys_signed=True, width=width)
     keys = tables.read_keys(behind, tables.size(measure) + tables.PAIRS_SIZE, place) if width else ()

@@ -69,6 +69,17 @@ static void deep(int depth) {
     if (depth) deep(depth - 1);
     DONE(9, 0);
 }
+static _Atomic int begun, ended;
+static void *ends_what_another_begins(void *unused) {
+    while (ended < rounds) if (ended < begun) { DONE(ended, 0); ended++; }
+    return unused;
+}
+static void queue(void) {
+    pthread_t made;
+    pthread_create(&made, 0, ends_what_another_begins, 0);
+    while (begun < rounds) if (begun < ended + 500) { START(begun, 0); begun++; }
+    pthread_join(made, 0);
+}
 static void on_signal(int number) { (void)number; nested(0, 0); }
 static void overwrite(void) {
     char line[512];
@@ -101,6 +112,9 @@ int main(int argc, char **argv) {
         wait(0), wait(0);
         kill(killed, SIGKILL);
         wait(0);
+    } else if (!strcmp(what, "queue")) {
+        queue();
+        return 0;
     } else if (!strcmp(what, "unpaired")) {
         for (int i = 0; i < 5; i++) DONE(7, 0);
         deep(99);
@@ -172,6 +186,23 @@ def test_pairs_are_exact_at_full_speed(threads: int, latency: Callable[..., Any]
     assert f"start to done: {500_000 * threads} pairs, 4 values of kind\n" in done.stdout
 
 
+@pytest.mark.parametrize("key", ["kind", "kind,arg0"])
+def test_pairs_by_a_key_are_exact_at_full_speed(key: str, latency: Callable[..., Any]) -> None:
+    """Ends belong to begins of any thread."""
+    done = latency(f"--key|{key}|--by|kind", 100_000, 4)
+    calls = {kind: numbers[0] for kind, numbers in own(done.stdout).items()}
+    assert {kind: row[0] for kind, row in rows(done.stdout).items()} == calls
+    assert "paired" not in done.stdout + done.stderr
+
+
+def test_an_end_belongs_to_the_begin_with_its_key_in_another_thread(latency: Callable[..., Any]) -> None:
+    for engine, rounds in (("auto", 1_000_000), ("trap", 200)):
+        done = latency(f"--key|kind|-v|--engine|{engine}", rounds, 1, "queue")
+        assert f"start to done by kind: {rounds} pairs\n" in done.stdout
+        assert "paired" not in done.stdout
+        assert engine == "trap" or "after the hit" not in done.stderr
+
+
 def test_times_are_between_those_that_the_program_takes_within_and_around_its_probes(latency: Any) -> None:
     done = latency("--by|kind", 40_000, 2, "timed")
     for kind, (calls, within, around) in own(done.stdout).items():
@@ -208,8 +239,17 @@ def test_what_is_not_paired_is_told(latency: Any) -> None:
     assert "not paired: 37 ends whose begin came when 63 others of its thread were waiting for theirs\n" in done.stdout
 
 
-def test_forked_processes_pair_their_own_hits_and_one_may_be_killed(latency: Any) -> None:
-    done = latency("--by|kind|--filter|size < 99", 20_000, 3, "fork")
+def test_what_is_not_paired_by_a_key_is_told(latency: Any) -> None:
+    done = latency("--by|kind|--key|kind", 1, 1, "unpaired")
+    assert {kind: row[0] for kind, row in rows(done.stdout).items()} == {"9": 64}
+    assert "not paired: 3 begins had no end by the end of the trace\n" in done.stdout
+    assert "not paired: 41 ends had no begin\n" in done.stdout
+    assert "not paired: 36 begins for which there was no room\n" in done.stdout
+
+
+@pytest.mark.parametrize("key", ["", "|--key|kind"])
+def test_forked_processes_pair_their_own_hits_and_one_may_be_killed(key: str, latency: Any) -> None:
+    done = latency(f"--by|kind|--filter|size < 99{key}", 20_000, 3, "fork")
     found = rows(done.stdout)
     calls = {kind: numbers[0] for kind, numbers in own(done.stdout).items()}
     assert {kind: row[0] for kind, row in found.items()} == {kind: 3 * count for kind, count in calls.items()}
@@ -233,10 +273,10 @@ def test_more_threads_than_there_is_room_for_come_and_go(latency: Any) -> None:
 
 
 def test_what_a_program_writes_over_its_pairs_does_no_harm_to_itself_or_the_tracer(latency: Any) -> None:
-    for keys in ("kind", "kind,thread"):
+    for keys in ("kind", "kind,thread", "kind|--key|kind", "kind|--key|kind,arg0"):
         done = latency(f"--by|{keys}", 100, 1, "overwrite")
         assert re.search("^overwritten [1-9]", done.stdout, re.MULTILINE)
-        assert "start to done: " in done.stdout
+        assert "start to done" in done.stdout
         assert "Traceback" not in done.stderr
 
 

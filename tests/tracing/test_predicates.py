@@ -56,7 +56,7 @@ from usdtbuild.tracing.plan import Plan
 from usdtbuild.tracing.predicates import BEGIN, END, Compare, Joined, NotHereError, Tally, lower, pair_width, tallies
 
 from .library import Library
-from .paired import Paired
+from .paired import MOST, Paired
 
 MODULE = Module("/bin/app", 0, "", EM_X86_64)
 WORDS, STACK, RED_ZONE = 48, 16, 32
@@ -526,12 +526,17 @@ def test_a_full_table_counts_the_rest_together(classes: bool, room: int, machine
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("by", ["", "a", "thread", "c", "a,c", "c,thread"])
-def test_random_begins_and_ends_are_paired(by: str, seed: int, machine: Machine) -> None:
-    """As a stack pairs them; each that doesn't pass, or has no key, takes its place there."""
+@pytest.mark.parametrize(
+    ("by", "key"),
+    [*((by, "") for by in ("", "a", "thread", "c", "a,c", "c,thread")),
+     ("", "a"), ("thread", "a"), ("a,c", "a"), ("a", "c"), ("", "a,c"), ("c,thread", "c,a,process")],
+)  # fmt: skip
+def test_random_begins_and_ends_are_paired(by: str, key: str, seed: int, machine: Machine) -> None:
+    """As a stack pairs them, the thread's or its key's; each that doesn't pass, or has no key, takes its place there.
+    A handler of a signal, or a thread that was killed, may have left a slot with an owner, and nothing else."""
     choice, operands = random.Random(seed), operands_of("-8@(%rdi) 4@%esi 8@%rdx")
-    measure = Measure(by, classes=True, pair=("begin", "end"))
-    paired, in_library, tally, hits = Paired(), Paired(), {}, []
+    measure = Measure(by, classes=True, pair=("begin", "end"), key=key)
+    paired, in_library, tally, hits = Paired(60 if key else MOST), Paired(), {}, []
     target = target_of(operands, (INTEGER, INTEGER, STRING))
     both = [target._replace(name=side) for side in (BEGIN, END)]
     width = pair_width([measure], both, STRING_SIZE)
@@ -540,10 +545,13 @@ def test_random_begins_and_ends_are_paired(by: str, seed: int, machine: Machine)
         (tally[one.name],) = tallies([measure], one, operands, STRING_SIZE, width)
     predicate = lower(Filter("b != 3"), target, operands)
     pairs = machine.table + tables.size(measure)
+    for left in range(16384) if key else ():
+        if choice.random() < 0.1:
+            struct.pack_into("<Q", machine.memory, pairs - machine.at + 64 + 64 * left + 8, os.getpid())
     for number in range(600):
         side = BEGIN if choice.random() < (0.9 if number < 120 else 0.4) else END
-        key, status, readable = choice.choice((-5, 0, 7, 1 << 40)), choice.randrange(5), choice.random() < 0.8
-        machine.fill(0, struct.pack("<q", key))
+        value, status, readable = choice.choice((-5, 0, 7, 1 << 40)), choice.randrange(5), choice.random() < 0.8
+        machine.fill(0, struct.pack("<q", value))
         state = [choice.getrandbits(64) for _ in range(WORDS)]
         state[NUMBERS["rdi"]], state[NUMBERS["rsi"]] = machine.data if readable else machine.wild, status
         state[NUMBERS["rdx"]] = pointer = choice.choice(list(machine.texts))
@@ -556,11 +564,12 @@ def test_random_begins_and_ends_are_paired(by: str, seed: int, machine: Machine)
 
         assert machine.runs(stub, state) == 1
         thread, text = threading.get_native_id(), machine.texts[pointer]
-        own = {"": 0, "a": key, "thread": thread, "c": (text,), "a,c": (key, text), "c,thread": (text, thread)}[by]
-        paired.hit(side, own if readable or "a" not in by.split(",") else None, status != 3)
+        own = {"": 0, "a": value, "thread": thread, "c": (text,), "a,c": (value, text), "c,thread": (text, thread)}[by]
+        apart = (value if "a" in key else 0, text if "c" in key else 0) if readable or "a" not in key else None
+        paired.hit(side, own if readable or "a" not in by.split(",") else None, status != 3, apart)
         in_library.hit(side, own, status != 3)
-        hits.append((side, (key & (1 << 64) - 1, status, pointer)))
-    found_pairs = tables.read_pairs(machine.memory, 16384 + tables.size(measure))
+        hits.append((side, (value & (1 << 64) - 1, status, pointer)))
+    found_pairs = tables.read_pairs(machine.memory, 16384 + tables.size(measure), keyed=bool(key))
     place = tables.Place(0, measure, 0, keys_signed=True, width=width, string_size=STRING_SIZE)
     keys: Any = tables.read_keys(machine.memory, pairs - machine.at + tables.PAIRS_SIZE, place) if width else ()
     keys = [(one,) if by == "c" and one != () else one for one in keys]
@@ -568,12 +577,16 @@ def test_random_begins_and_ends_are_paired(by: str, seed: int, machine: Machine)
     machine.memory[16384:] = bytes(TABLE_SIZE)
     assert found_pairs == paired.unpaired
     assert {key: cell.count for key, cell in table.cells.items()} == paired.by_key
+    assert all(cell.classes.total() == cell.count and cell.least <= cell.most for cell in table.cells.values())
     action = evaluated.Action(predicate, operands, 0)
+    if key:
+        with pytest.raises(NotHereError, match="no instruction"):
+            machine.library.pairs(measure, action, tally, place, hits)
+        return
     found_pairs, other = machine.library.pairs(measure, action, tally, place, hits)
     assert found_pairs == in_library.unpaired
     by_key = {(key,) if by == "c" else key: cell.count for key, cell in other.cells.items()}
     assert by_key == in_library.by_key
-    assert all(cell.classes.total() == cell.count and cell.least <= cell.most for cell in table.cells.values())
 
 
 @pytest.mark.parametrize(("classes", "room"), [(False, 4096), (True, 256)])

@@ -119,7 +119,8 @@ class Ordered(click.Command):
 )
 @click.option("--latency", nargs=2, metavar="BEGIN END",
               help="How long it takes from one probe to another; with --by for each key.")  # fmt: skip
-@click.option("--key", metavar="ARG", help="With --latency: pair hits by this argument, not by thread.")
+@click.option("--key", metavar="ARG", help="With --latency: pair hits by this argument, or several (`id,worker`), not"
+              " by thread.")  # fmt: skip
 @click.option("--slower", metavar="TIME", callback=checked.seconds,
               help="With --latency: show each pair that takes so long, as it happens, and no table.")  # fmt: skip
 @click.option("--before", type=click.IntRange(1, 10000), metavar="N",

@@ -26,7 +26,8 @@ class Measure(NamedTuple):
     argument `of` ('': only counts).
 
     `step`: keys are told apart by their quotient only. `classes`: values are counted by class, too. `pair`: what is
-    added up is how long it takes from a hit of the first of these probes to the next of the second, in a thread.
+    added up is how long it takes from a hit of the first of these probes to the next of the second, in a thread, or
+    with the same value of `key` (several are joined by commas), in a process.
     """
 
     by: str = ""
@@ -34,6 +35,7 @@ class Measure(NamedTuple):
     step: float = 0
     classes: bool = False
     pair: tuple[str, str] | None = None
+    key: str = ""
 
 
 class Unpaired(NamedTuple):

@@ -95,7 +95,7 @@ class Tally(NamedTuple):
     where they are one number; `texts` are those of the keys that are texts.
 
     Of a pair, `side` says which hit it is, and `tested` whether the filter can be answered there; its keys are none
-    where it hasn't got them all.
+    where it hasn't got them all. `pair_keys` are those that its hits are told apart by, none where the thread is.
     """
 
     measure: Measure
@@ -105,6 +105,7 @@ class Tally(NamedTuple):
     tested: bool = True
     width: int = 0
     texts: frozenset[int] = frozenset()
+    pair_keys: tuple[int, ...] = ()
 
     @property
     def key(self) -> int | None:
@@ -147,6 +148,9 @@ def tallies(
         if measure.pair and not side:
             continue
         keys = lowering.keys(measure.by, is_pair=bool(side))
+        pair_keys = lowering.keys(measure.key, is_pair=bool(side))
+        if pair_keys is None:
+            continue
         of = lowering.measured(measure.of)
         if (keys is None and not side) or (measure.of and of is None):
             continue
@@ -158,9 +162,15 @@ def tallies(
         needed = pair_width if side else needed
         if whole and (texts or needed > WIDEST):
             raise NotHereError("--normalize changes whole strings")
+        also_texts, more = lowering.width(pair_keys, string_size, is_pair=True)
+        if whole and also_texts:
+            raise NotHereError("--normalize changes whole strings")
+        if more > WIDEST:
+            raise NotHereError(f"{measure.key} may take more than {WIDEST} bytes")
         if needed > WIDEST:
             raise NotHereError(f"{measure.by} may take more than {WIDEST} bytes")
-        found.append(Tally(measure, keys or (), of, side, width=needed, texts=texts))
+        found.append(Tally(measure, keys or (), of, side, width=needed, texts=texts | also_texts,
+                           pair_keys=pair_keys))  # fmt: skip
     return found
 
 

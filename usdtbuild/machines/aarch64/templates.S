@@ -28,6 +28,7 @@
         SAVED_X30 = 80
         KEY_ROOM = 288
         HELD = FRAME + 272
+        HELD_KEY = FRAME + 280
         NO_HOW = 99
         EFAULT = 14
         SIGURG = 23
@@ -868,14 +869,16 @@ end add_text
 
 # Find the cell of the key at x4 in the table at x1, of which each cell has x3 bytes for the words of its key from x2 on:
 # x6 = the cell. Changes x0 to x5, x7 to x9.
-        .macro  find_wide bits, way
-template find_wide_\bits\()_\way
-        stp     x30, x10, [sp, #-16]!
+        .macro  golden register
+        movz    \register, #0x9e37, lsl #48
+        movk    \register, #0x79b9, lsl #32
+        movk    \register, #0x7f4a, lsl #16
+        movk    \register, #0x7c15
+        .endm
+
+        .macro  hash_key                // x0, of the words at x4, which then have x5 bytes
         ldr     x5, [x4], #8
-        movz    x8, #0x9e37, lsl #48
-        movk    x8, #0x79b9, lsl #32
-        movk    x8, #0x7f4a, lsl #16
-        movk    x8, #0x7c15
+        golden  x8
         mov     x0, #0
         mov     x7, #0
 1:      ldr     x9, [x4, x7]
@@ -886,6 +889,17 @@ template find_wide_\bits\()_\way
         cmp     x7, x5
         b.lo    1b
         mul     x0, x0, x8
+        .endm
+
+template hash_words             // x0 = 64 bits for the key at x4. Changes x4, x5, x7 to x9.
+        hash_key
+        ret
+end hash_words
+
+        .macro  find_wide bits, way
+template find_wide_\bits\()_\way
+        stp     x30, x10, [sp, #-16]!
+        hash_key
         lsr     x7, x0, #64 - \bits
         and     x0, x0, #-2
         orr     x0, x0, #2              // neither 0 nor odd
@@ -1104,6 +1118,37 @@ template end_of_pair            // equal: no pair; else the key is in x0, and th
         bl      end_pair
 end end_of_pair
 
+template hold_key               // by which a pair's hits are told apart
+        str     x0, [sp, #HELD_KEY]
+end hold_key
+
+template hashed_key
+        add     x4, sp, #FRAME
+        bl      hash_words
+end hashed_key
+
+template begin_of_keyed_pair
+        ldr     x2, [sp, #HELD_KEY]
+        number_64 x7, pairs
+        bl      begin_keyed
+end begin_of_keyed_pair
+
+template end_of_keyed_pair      // as `end_of_pair`
+        ldr     x2, [sp, #HELD_KEY]
+        number_64 x7, pairs
+        bl      end_keyed
+end end_of_keyed_pair
+
+        .macro  count_unkeyed way
+template count_unkeyed_\way
+        number_64 x4, pairs
+        add     x4, x4, #WITHOUT_KEY
+        count_\way x4, x5, w8
+end count_unkeyed_\way
+        .endm
+        count_unkeyed atomic
+        count_unkeyed exclusive
+
 template hold_time              // while the cell is looked for
         mov     x9, x1
 end hold_time
@@ -1117,10 +1162,7 @@ end held_time
         .macro  find_stack free, none
 10:     bl      own_thread
         lsl     x0, x0, #32
-        movz    x2, #0x9e37, lsl #48
-        movk    x2, #0x79b9, lsl #32
-        movk    x2, #0x7f4a, lsl #16
-        movk    x2, #0x7c15
+        golden  x2
         mul     x2, x2, x0
         lsr     x2, x2, #64 - STACKS_BITS
         mov     w1, #SEARCH
@@ -1196,6 +1238,30 @@ end begin_pair_\way
         .endm
 
 # Take the youngest begin from the stack of this thread; registers as for `begin_pair`, results as for `end_of_pair`.
+        .macro  judge time              // the begin, x2 and x0
+        tst     x2, #1 << TESTED
+        csel    x3, x2, x6, ne
+        tbnz    x3, #FAILED, 8f
+        tbz     x2, #KEYLESS, 2f
+        mov     x0, x9
+        tbnz    x6, #KEYLESS, 4f
+2:      and     x2, x2, #(1 << TESTED) - 1
+        ldr     x1, [sp, #\time]
+        subs    x1, x1, x2
+        csel    x1, x1, xzr, hs
+        cmp     x4, #0                  // not equal
+        b       9f
+4:      add     x4, x7, #WITHOUT_KEY
+        b       7f
+        .endm
+
+        .macro  judged way              // 6: there is no begin; 7: there is no pair
+6:      add     x4, x7, #WITHOUT_BEGIN
+7:      count_\way x4, x5, w8
+8:      cmp     x4, x4
+9:
+        .endm
+
         .macro  end_pair way
 template end_pair_\way
         str     x30, [sp, #-32]!
@@ -1211,34 +1277,157 @@ template end_pair_\way
         add     x1, x4, x1, lsl #4
         ldp     x2, x0, [x1, #BEGINS - 16]
         exchange_word_\way
-        tst     x2, #1 << TESTED
-        csel    x3, x2, x6, ne
-        tbnz    x3, #FAILED, 8f
-        tbz     x2, #KEYLESS, 2f
-        mov     x0, x9
-        tbnz    x6, #KEYLESS, 4f
-2:      and     x2, x2, #(1 << TESTED) - 1
-        ldr     x1, [sp, #16]
-        subs    x1, x1, x2
-        csel    x1, x1, xzr, hs
-        cmp     x4, #0                  // not equal
-        b       9f
-4:      add     x4, x7, #WITHOUT_KEY
-        b       7f
+        judge   16
 5:      exchange_word_\way
         add     x4, x7, #TOO_DEEP
         b       7f
-6:      add     x4, x7, #WITHOUT_BEGIN
-7:      count_\way x4, x5, w8
-8:      cmp     x4, x4
-9:      ldr     x30, [sp], #32
+        judged  \way
+        ldr     x30, [sp], #32
         ret
 end end_pair_\way
+        .endm
+
+# -- pairs by a key (see x86_64/templates.S) -----------------------------------------------------------------------------
+
+        BUCKETS_BITS = 8
+        SLOT_BITS = 6
+        OWNER = STACKS + 8
+
+        .macro  find_bucket             // of the key in x2: x0 = the process, x1 = the number of the first slot
+        bl      own_process
+        eor     x1, x2, x0, lsl #32
+        golden  x3
+        mul     x1, x1, x3
+        lsr     x3, x1, #64 - BUCKETS_BITS
+        lsl     x1, x3, #6
+        bfxil   x1, x3, #0, #6
+        .endm
+
+        .macro  slot_of_bit bit, slot   // the address of the owner, behind which are the pair's key, time and key
+        add     \slot, x1, \bit
+        eor     \slot, \slot, x1
+        and     \slot, \slot, #63
+        eor     \slot, \slot, x1
+        add     \slot, x7, \slot, lsl #SLOT_BITS
+        add     \slot, \slot, #OWNER
+        .endm
+
+        .macro  set_bits_atomic bits, at
+        ldsetal \bits, x5, [\at]
+        .endm
+
+        .macro  set_bits_exclusive bits, at
+14:     ldxr    x5, [\at]
+        orr     x5, x5, \bits
+        stlxr   w8, x5, [\at]
+        cbnz    w8, 14b
+        .endm
+
+        .macro  exchange_mask_atomic
+        mov     x8, x11
+        casal   x8, x3, [x10]
+        cmp     x8, x11
+        b.ne    10b
+        .endm
+
+        .macro  exchange_mask_exclusive
+        ldaxr   x8, [x10]
+        cmp     x8, x11
+        b.ne    10b
+        stlxr   w8, x3, [x10]
+        cbnz    w8, 10b
+        .endm
+
+# As `begin_pair`, for the pair's key in x2.
+        .macro  begin_keyed way
+template begin_keyed_\way
+        str     x30, [sp, #-16]!
+        mov     x9, x0
+        find_bucket
+        mov     x3, #0
+1:      slot_of_bit x3, x4
+        ldr     x5, [x4]
+        cbnz    x5, 2f
+        take_\way 3f, 2f
+2:      add     x3, x3, #1
+        cmp     x3, #64
+        b.lo    1b
+        add     x4, x7, #TOO_MANY
+        count_\way x4, x5, w8
+        b       4f
+3:      mrs     x5, cntvct_el0
+        orr     x5, x5, x6
+        str     x2, [x4, #8]
+        stp     x5, x9, [x4, #16]
+        mov     x0, #1
+        lsl     x0, x0, x3
+        add     x4, x7, x1, lsl #SLOT_BITS
+        add     x4, x4, #STACKS
+        set_bits_\way x0, x4
+4:      ldr     x30, [sp], #16
+        ret
+end begin_keyed_\way
+        .endm
+
+# As `end_pair`, for the pair's key in x2.
+        .macro  end_keyed way
+template end_keyed_\way
+        stp     x30, x10, [sp, #-48]!
+        stp     x11, x12, [sp, #16]
+        mrs     x3, cntvct_el0
+        stp     x13, x3, [sp, #32]
+        mov     x9, x0
+        find_bucket
+        add     x10, x7, x1, lsl #SLOT_BITS
+        add     x10, x10, #STACKS
+10:     ldar    x11, [x10]
+        mov     x3, x11
+        mov     x12, #0                 // when the youngest one began, above
+11:     cbz     x3, 12f
+        rbit    x5, x3
+        clz     x5, x5
+        sub     x4, x3, #1
+        and     x3, x3, x4
+        slot_of_bit x5, x8
+        ldp     x4, x30, [x8]
+        cmp     x4, x0
+        ccmp    x30, x2, #0, eq
+        b.ne    11b
+        ldr     x4, [x8, #16]
+        lsl     x4, x4, #64 - TESTED
+        cmp     x4, x12
+        b.ls    11b
+        mov     x12, x4
+        mov     x13, x5
+        b       11b
+12:     cbz     x12, 6f
+        mov     x12, #1
+        lsl     x12, x12, x13
+        bic     x3, x11, x12
+        exchange_mask_\way
+        slot_of_bit x13, x8
+        ldp     x4, x30, [x8]
+        cmp     x4, x0
+        ccmp    x30, x2, #0, eq
+        b.ne    13f
+        ldp     x2, x0, [x8, #16]
+        stlr    xzr, [x8]
+        judge   40
+13:     set_bits_\way x12, x10
+        b       10b
+        judged  \way
+        ldp     x11, x12, [sp, #16]
+        ldr     x13, [sp, #32]
+        ldp     x30, x10, [sp], #48
+        ret
+end end_keyed_\way
         .endm
 
         .irp    way, atomic, exclusive
         begin_pair \way
         end_pair \way
+        begin_keyed \way
+        end_keyed \way
         .endr
 
 # -- a thread of the program that works for us (Kernel in ../host.py) ----------------------------------------------------

@@ -35,6 +35,7 @@
         KEY = 40                # where a key of several words is made, in the room above: how many bytes, then these
         KEY_ROOM = 288          # for 256 bytes, and the end of a text
         HELD = KEY + 272        # behind them
+        HELD_KEY = KEY + 280
         NO_HOW = 99             # rt_sigprocmask: no such way to change a mask
         EFAULT = 14
         SIGURG = 23
@@ -878,16 +879,7 @@ end add_text
 # words of its key from rcx on: rsi = the cell. A cell's own word is a hash of them. It is odd while they are written, and
 # such a cell is passed by: its thread may have been killed, or be the one that this handler of a signal runs in. So a
 # key may have two cells, which the reader adds up. Changes rax, rcx, rdx, rdi.
-        .macro  find_wide bits
-template find_wide_\bits
-        push    %rbx
-        push    %r8
-        push    %r9
-        push    %r10
-        push    %r11
-        push    %r12
-        mov     %rcx, %r8
-        mov     %edx, %r9d
+        .macro  hash_key                # rax, of the words at rdi, which then have rbx bytes
         mov     (%rdi), %rbx
         add     $8, %rdi
         movabs  $0x9e3779b97f4a7c15, %r10
@@ -902,6 +894,19 @@ template find_wide_\bits
         cmp     %rbx, %rcx
         jb      1b
         imul    %r10, %rax
+        .endm
+
+        .macro  find_wide bits
+template find_wide_\bits
+        push    %rbx
+        push    %r8
+        push    %r9
+        push    %r10
+        push    %r11
+        push    %r12
+        mov     %rcx, %r8
+        mov     %edx, %r9d
+        hash_key
         mov     %rax, %rdx
         shr     $64 - \bits, %rdx
         and     $-2, %rax
@@ -956,6 +961,15 @@ end find_wide_\bits
 
         find_wide 12
         find_wide 8
+
+template hash_words             # rax = 64 bits for the key at rdi. Changes rcx, rdx, rdi.
+        push    %rbx
+        push    %r10
+        hash_key
+        pop     %r10
+        pop     %rbx
+        ret
+end hash_words
 
 # Keep the greatest of rcx and what is at a place of the cell at rsi. Changes rax.
         .macro  keep_most place
@@ -1091,6 +1105,34 @@ template end_of_pair            # equal: no pair; else the key is in rax, and th
         call    end_pair
 end end_of_pair
 
+template hold_key               # by which a pair's hits are told apart
+        mov     %rax, HELD_KEY(%rsp)
+end hold_key
+
+template hashed_key
+        lea     KEY(%rsp), %rdi
+        call    hash_words
+end hashed_key
+
+template begin_of_keyed_pair
+        mov     HELD_KEY(%rsp), %rdx
+        mov     %rsi, %rdi
+        movabs  $pairs, %rsi
+        call    begin_keyed
+end begin_of_keyed_pair
+
+template end_of_keyed_pair      # as `end_of_pair`
+        mov     HELD_KEY(%rsp), %rdx
+        mov     %rsi, %rdi
+        movabs  $pairs, %rsi
+        call    end_keyed
+end end_of_keyed_pair
+
+template count_unkeyed
+        movabs  $pairs, %rsi
+        lock incq WITHOUT_KEY(%rsi)
+end count_unkeyed
+
 template hold_time              # while the cell is looked for
         push    %rdi
 end hold_time
@@ -1181,27 +1223,7 @@ end begin_pair
 
 # Take the youngest begin from the stack of this thread; registers as for `begin_pair`, and results as for `end_of_pair`.
 # A begin that was tested says itself whether it passes, else the end does; likewise for the key.
-template end_pair
-        push    %r8
-        push    %r9
-        push    %r10
-        push    %rdi
-        push    %rax
-        rdtsc
-        shl     $32, %rdx
-        or      %rdx, %rax
-        push    %rax
-        find_stack 6f, 6f
-        mov     %edi, %edx
-        test    %edx, %edx
-        jz      6f
-        lea     -1(%rdi), %r8
-        cmp     $DEEPEST, %edx
-        ja      5f
-        shl     $4, %rdx
-        mov     BEGINS - 16(%rcx,%rdx), %r9
-        mov     BEGINS - 8(%rcx,%rdx), %r10
-        exchange_word
+        .macro  judge                   # the begin, r9 and r10
         pop     %rdi
         pop     %rax
         pop     %r8
@@ -1224,17 +1246,191 @@ template end_pair
         jmp     9f
 4:      lock incq WITHOUT_KEY(%rsi)
         jmp     8f
-5:      exchange_word
-        lock incq TOO_DEEP(%rsi)
-        jmp     7f
+        .endm
+
+        .macro  judged                  # 6: there is no begin; 7: there is no pair
 6:      lock incq WITHOUT_BEGIN(%rsi)
 7:      add     $24, %rsp
 8:      cmp     %eax, %eax
 9:      pop     %r10
         pop     %r9
         pop     %r8
+        .endm
+
+template end_pair
+        push    %r8
+        push    %r9
+        push    %r10
+        push    %rdi
+        push    %rax
+        rdtsc
+        shl     $32, %rdx
+        or      %rdx, %rax
+        push    %rax
+        find_stack 6f, 6f
+        mov     %edi, %edx
+        test    %edx, %edx
+        jz      6f
+        lea     -1(%rdi), %r8
+        cmp     $DEEPEST, %edx
+        ja      5f
+        shl     $4, %rdx
+        mov     BEGINS - 16(%rcx,%rdx), %r9
+        mov     BEGINS - 8(%rcx,%rdx), %r10
+        exchange_word
+        judge
+5:      exchange_word
+        lock incq TOO_DEEP(%rsi)
+        jmp     7f
+        judged
         ret
 end end_pair
+
+# -- pairs by a key, of any two threads of a process --------------------------------------------------------------------
+
+        BUCKETS_BITS = 8        # of 64 slots for begins each, in the place of the stacks
+        SLOT_BITS = 6           # bytes of a slot: a mask, its owner (a process), the pair's key, time, key
+        MASK = STACKS
+        OWNER = STACKS + 8
+        SLOT_KEY = STACKS + 16
+        BEGUN = STACKS + 24
+        BY = STACKS + 32
+
+# A key's hash says its bucket, whose mask tells which slots hold begins; who takes a bit out owns what it stands for. A
+# begin takes a slot without an owner, writes, and then sets its bit; an end takes the bit of the youngest begin with its
+# key, reads, and lets the slot go. Between two looks at a mask a slot may have got another begin and the same bit, so
+# the key is compared again by its owner. A thread that is killed in between leaves a slot that nobody uses any more.
+# The first slots are used most: where a bucket's are, and its mask, is another cache line of the page for each bucket.
+        .macro  find_bucket             # of the key in r8: r9 = the offset of its first slot, r11 = the process
+        call    own_process
+        mov     %eax, %r11d
+        mov     %r11, %rax
+        shl     $32, %rax
+        xor     %r8, %rax
+        movabs  $0x9e3779b97f4a7c15, %r9
+        imul    %rax, %r9
+        shr     $64 - BUCKETS_BITS, %r9
+        mov     %r9d, %eax
+        and     $63, %eax
+        shl     $6, %r9d
+        or      %eax, %r9d
+        shl     $SLOT_BITS, %r9d
+        .endm
+
+        .macro  slot_of_bit bit         # edi = the offset of the slot that a bit of the bucket's mask stands for
+        mov     \bit, %edi
+        shl     $SLOT_BITS, %edi
+        add     %r9d, %edi
+        xor     %r9d, %edi
+        and     $63 << SLOT_BITS, %edi
+        xor     %r9d, %edi
+        .endm
+
+        .macro  set_bit bit             # of the bucket's mask
+        mov     \bit, %ecx
+        mov     $1, %eax
+        shl     %cl, %rax
+        lock or %rax, MASK(%rsi,%r9)
+        .endm
+
+# As `begin_pair`, for the pair's key in rdx.
+template begin_keyed
+        push    %r8
+        push    %r9
+        push    %r10
+        push    %r11
+        push    %rdi
+        push    %rax
+        mov     %rdx, %r8
+        find_bucket
+        xor     %r10d, %r10d
+1:      slot_of_bit %r10d
+        xor     %eax, %eax
+        cmp     %rax, OWNER(%rsi,%rdi)
+        jne     2f
+        lock cmpxchg %r11, OWNER(%rsi,%rdi)
+        je      3f
+2:      inc     %r10d
+        cmp     $64, %r10d
+        jb      1b
+        lock incq TOO_MANY(%rsi)
+        pop     %rax
+        pop     %rax
+        jmp     4f
+3:      mov     %r8, SLOT_KEY(%rsi,%rdi)
+        pop     BY(%rsi,%rdi)
+        rdtsc
+        shl     $32, %rdx
+        or      %rdx, %rax
+        pop     %rdx
+        or      %rdx, %rax
+        mov     %rax, BEGUN(%rsi,%rdi)
+        set_bit %r10d
+4:      pop     %r11
+        pop     %r10
+        pop     %r9
+        pop     %r8
+        ret
+end begin_keyed
+
+# As `end_pair`, for the pair's key in rdx.
+template end_keyed
+        push    %rbx
+        push    %rbp
+        push    %r11
+        push    %r8
+        push    %r9
+        push    %r10
+        push    %rdi
+        push    %rax
+        mov     %rdx, %r8
+        rdtsc
+        shl     $32, %rdx
+        or      %rdx, %rax
+        push    %rax
+        find_bucket
+10:     mov     MASK(%rsi,%r9), %rax
+        mov     %rax, %rdx
+        xor     %r10d, %r10d    # when the youngest one began, above
+11:     bsf     %rdx, %rcx
+        jz      12f
+        lea     -1(%rdx), %rdi
+        and     %rdi, %rdx
+        slot_of_bit %ecx
+        cmp     %r8, SLOT_KEY(%rsi,%rdi)
+        jne     11b
+        cmp     %r11, OWNER(%rsi,%rdi)
+        jne     11b
+        mov     BEGUN(%rsi,%rdi), %rbx
+        shl     $64 - TESTED, %rbx
+        cmp     %r10, %rbx
+        jbe     11b
+        mov     %rbx, %r10
+        mov     %ecx, %ebp
+        jmp     11b
+12:     test    %r10, %r10
+        jz      6f
+        mov     %rax, %rdx
+        btr     %rbp, %rdx
+        lock cmpxchg %rdx, MASK(%rsi,%r9)
+        jne     10b
+        slot_of_bit %ebp
+        cmp     %r8, SLOT_KEY(%rsi,%rdi)
+        jne     13f
+        cmp     %r11, OWNER(%rsi,%rdi)
+        jne     13f
+        mov     BEGUN(%rsi,%rdi), %r9
+        mov     BY(%rsi,%rdi), %r10
+        movq    $0, OWNER(%rsi,%rdi)
+        judge
+13:     set_bit %ebp
+        jmp     10b
+        judged
+        pop     %r11
+        pop     %rbp
+        pop     %rbx
+        ret
+end end_keyed
 
 # -- a thread of the program that works for us (Kernel in ../host.py) ----------------------------------------------------
 

@@ -296,6 +296,8 @@ class _Block:
 
 def _asked(plan: Plan, target: Target, operands: Sequence[Operand]) -> tuple[Predicate, list[Tally]]:
     predicate, tallies = asked(plan, target, operands)
+    if any(one.pair_keys for one in tallies):
+        raise NotHereError("bpftrace pairs the hits of a thread")
     if any(one.width for one in tallies):
         raise NotHereError("bpftrace tells hits apart by one number, or by two of four bytes")
     return predicate, tallies

@@ -285,7 +285,7 @@ def needs(wishes: Wishes) -> tuple[str, bool]:
 def measures(wishes: Wishes) -> tuple[Measure, ...]:
     """Return what the tables need of hits, if no output needs more. Raises UsageError."""
     if wishes.latency:
-        return (Measure(wishes.by, classes=True, pair=wishes.latency),)
+        return (Measure(wishes.by, classes=True, pair=wishes.latency, key=wishes.key),)
     found = [Measure(wishes.by, wishes.sum)] if wishes.tells_sums else []
     return (*found, *([histogram_of(wishes.histogram, wishes.by)] if wishes.histogram else []))
 

@@ -1,8 +1,8 @@
 """How long it takes from one probe to another: quantiles, and a distribution, or a row for each value of an argument.
 
 A pair are the hits of one thread, or, with a key, those of one process that have the same value of an argument. An
-end belongs to the youngest begin that waits for it. Pairs of threads are found where the hits come, if nothing else is
-asked for: of the slowest ones the arguments are only known from records.
+end belongs to the youngest begin that waits for it. Pairs are found where the hits come, if nothing else is asked for:
+of the slowest ones the arguments are only known from records.
 
 A filter is for pairs: it is answered by the begin, if that has the arguments, else by the end, and hits that don't pass
 are paired like all others. So is the value that pairs are told apart by.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..measures import Key, Tables
     from ..model import Event, Report, Target, Value
 
-    Slot = int | tuple[int, Value]
+    Slot = int | tuple[Value, ...]
 
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
 _ROWS = 20
@@ -90,10 +90,10 @@ class Latency(Table):
         so hits need no records."""
         self._stream, self._begin, self._end, self._key, self._top = stream, begin, end, key, top
         self._by, self._where, self._keys = by, where, Keys(by, show)
-        self.needs = KEYS if alone and not key and (by or not top) else EVENTS
+        self.needs = KEYS if alone and (by or not top) else EVENTS
         self._targets: Sequence[Target] = ()
-        self._begins: dict[int, int] = {}  # number -> index of the key argument
-        self._ends: dict[int, int] = {}
+        self._begins: dict[int, tuple[int, ...]] = {}  # number -> indices of the key's arguments
+        self._ends: dict[int, tuple[int, ...]] = {}
         self._tests: dict[int, Test] = {}
         self._waiting: dict[Slot, list[Event]] = {}
         self._is_waiting = self._order = 0
@@ -130,29 +130,31 @@ class Latency(Table):
             if not self._tests:
                 where.compile(sides[0])
 
-    def _side(self, pattern: str, known: int) -> dict[int, int]:
+    def _side(self, pattern: str, known: int) -> dict[int, tuple[int, ...]]:
         found = [target for target in self._targets if is_meant(target, pattern)]
         if self._targets and not found:
             names = tuple(sorted({title(target) for target in self._targets}))
             raise UsageError(str(Absent("-latency", pattern, names)))
-        if not self._key:
-            return {target.number: -1 for target in found}
-        places = {target.number: argument_index(target, self._key) for target in found}
+        keys = self._key.split(",") if self._key else []
+        places = {target.number: tuple(argument_index(target, name) for name in keys) for target in found}
         for target in found:
-            if places[target.number] < 0 and not known:
-                raise UsageError(f"--key: {title(target)} has no argument {self._key}; {said_arguments(target)}")
-        return {number: place for number, place in places.items() if place >= 0}
+            if -1 in places[target.number] and not known:
+                lacking = keys[places[target.number].index(-1)]
+                raise UsageError(f"--key: {title(target)} has no argument {lacking}; {said_arguments(target)}")
+        return {number: indices for number, indices in places.items() if -1 not in indices}
 
     def _check_key(self, targets: Sequence[Target]) -> None:
         """Raise UsageError for keys that no two hits have in common."""
         places = {**self._begins, **self._ends}
-        kinds = {targets[number].arguments[place].kind: title(targets[number]) for number, place in places.items()}
-        if FLOAT in kinds:
-            name = f"{self._key} of {kinds[FLOAT]}"
-            raise UsageError(f"--key: {name} is a floating-point number, of which no two are alike")
-        others = [who for kind, who in kinds.items() if kind != STRING]
-        if STRING in kinds and others:
-            raise UsageError(f"--key: {self._key} is a string of {kinds[STRING]}, and a number of {others[0]}")
+        for index, name in enumerate(self._key.split(",")):
+            kinds = {targets[number].arguments[place[index]].kind: title(targets[number])
+                     for number, place in places.items()}  # fmt: skip
+            if FLOAT in kinds:
+                what = f"{name} of {kinds[FLOAT]}"
+                raise UsageError(f"--key: {what} is a floating-point number, of which no two are alike")
+            others = [who for kind, who in kinds.items() if kind != STRING]
+            if STRING in kinds and others:
+                raise UsageError(f"--key: {name} is a string of {kinds[STRING]}, and a number of {others[0]}")
 
     def events(self, events: Sequence[Event]) -> None:
         """Pair them."""
@@ -164,14 +166,14 @@ class Latency(Table):
             elif event.target in self._ends:
                 self._close(event)
 
-    def _slot(self, event: Event, place: int) -> Slot | None:
+    def _slot(self, event: Event, places: tuple[int, ...]) -> Slot | None:
         if not self._key:
             return event.tid
-        value = event.values[place] if place < len(event.values) else MISSING
-        if value is MISSING:
+        values = [event.values[place] if place < len(event.values) else MISSING for place in places]
+        if any(value is MISSING for value in values):
             self._without_key += 1
             return None
-        return event.pid, value
+        return event.pid, *values
 
     def _open(self, event: Event) -> None:
         slot = self._slot(event, self._begins[event.target])
@@ -232,7 +234,7 @@ class Latency(Table):
 
     def tables(self, tables: Tables, _: Mapping[int, int]) -> None:
         """Take the pairs that were found where hits came."""
-        measure = Measure(self._by, classes=True, pair=(self._begin, self._end))
+        measure = Measure(self._by, classes=True, pair=(self._begin, self._end), key=self._key)
         rate = tables[ALL, measure].rate if (ALL, measure) in tables else 1.0
         for number in self._ends:
             table = tables.get((number, measure))
@@ -342,7 +344,7 @@ class Latency(Table):
             (self._without_begin, "ends had no begin"),
             (self._without_key, f"{'pairs' if self._by else 'hits'} had no value of {self._keys.shown or self._key}"),
             (self._deep, "ends whose begin came when 63 others of its thread were waiting for theirs"),
-            (self._many, "begins of threads for which there was no room"),
+            (self._many, f"begins {'' if self._key else 'of threads '}for which there was no room"),
             (self._dropped, f"begins were not paired, because {_MOST_WAITING:,} were waiting for their end"),
         ):
             if count:

@@ -331,7 +331,8 @@ class PatchEngine:
             key = place.target, place.measure
             found[key] = found.get(key, Table({}, Cell())).plus(table)
         for measure in self.plan.measures if self.layout.pairs else ():
-            unpaired = tables.read_pairs(self.shared.data, self.mapping.file_offset(self.layout.pairs))
+            unpaired = tables.read_pairs(self.shared.data, self.mapping.file_offset(self.layout.pairs),
+                                         keyed=bool(measure.key))  # fmt: skip
             (ticks, at), (first, before) = clock.now(), self._begun
             found[ALL, measure] = Table({}, Cell(), unpaired, (ticks - first) / max(1, at - before))
         self.plausible.tables(found.values())

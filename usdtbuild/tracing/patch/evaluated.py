@@ -78,7 +78,7 @@ class Words(NamedTuple):
     def most(self, plan: Plan, target: Target, operands: Sequence[Operand]) -> int:
         """Return how many bytes a site's stub takes at most."""
         predicate, found = asked(plan, target, operands)
-        parts = len(_comparisons(predicate)) + sum(2 + max(1, len(one.keys)) for one in found)
+        parts = len(_comparisons(predicate)) + sum(2 + max(1, len(one.keys)) + len(one.pair_keys) for one in found)
         return self.size + self.comparison_size * parts
 
     def around(self, plan: Plan, target: Target, operands: Sequence[Operand]) -> int:
@@ -144,7 +144,7 @@ def routines(
 ) -> tuple[bytes, Routines]:
     """Return the routines that stubs need which try hits and add them up; see `code.routines`."""
     made, calls = Code(words.templates, at), {}
-    alone = ["probe", "begins", "count_in_cell"]
+    alone = ["probe", "begins", "count_in_cell", "hash_words"]
     alone += (f"{what}_{bits}" for what in ("find", "find_wide") for bits in (8, 12))
     alone += (f"{what}_{sign}" for what in ("tally", "count_class", "divide") for sign in ("signed", "unsigned"))
     thread = "thread_by_call" if tid_offset is None else "thread_at_offset"
@@ -159,7 +159,7 @@ def routines(
     calls["copy"] = made.here
     made.add(words.copy, string_size=string_size, known_from=known[0], known_size=known[1])
     made.pad(words.fill, 16)
-    for name in ("begin_pair", "end_pair", "add_text"):
+    for name in ("begin_pair", "end_pair", "begin_keyed", "end_keyed", "add_text"):
         calls[name] = made.here
         made.add(words.named(name), **calls)
         made.pad(words.fill, 16)
@@ -170,7 +170,7 @@ def stub(words: Words, at: int, action: Action, calls: Routines, back: Back) -> 
     """Return a stub that does something and goes `back`."""
     made, predicate = Code(words.templates, at), action.predicate
     counting = words.named("count")
-    room = _KEY_ROOM if any(tally.width for tally, _ in action.tallies) else 0
+    room = _KEY_ROOM if any(tally.width or tally.pair_keys for tally, _ in action.tallies) else 0
     known = {**calls, "above": words.saved + room}
     writer = _Writer(words, made, action.operands)
     if any(tally.side for tally, _ in action.tallies):
@@ -355,9 +355,10 @@ class _Writer:
             self.made.add("join_below" if is_below else "join_above")
         return True
 
-    def _words_key(self, tally: Tally, unreadable: str) -> bool:
-        """Make a key of several words; False if there is no way to read an operand."""
-        self.made.add("key_begin", made_of=tables.made_of(tally, self.operands))
+    def _words_key(self, tally: Tally, unreadable: str, *, is_pair: bool = False) -> bool:
+        """Make a key of several words; False if there is no way to read an operand. Hits of a pair may have arguments
+        of other signs."""
+        self.made.add("key_begin", made_of=0 if is_pair else tables.made_of(tally, self.operands))
         for one in tally.keys:
             if not self.load(one, unreadable):
                 return False
@@ -373,12 +374,14 @@ class _Writer:
     def pair(self, action: Action) -> None:
         """Put a begin where its end finds it, or take one, and add up how long that has taken."""
         made, ((tally, table),) = self.made, action.tallies
-        measure = tally.measure
+        measure, kind = tally.measure, "keyed_" if tally.pair_keys else ""
+        if kind and not self._hold_pair_key(tally):
+            made.add("jump", target="unkeyed")
         self._mark(action.predicate, tally)
         if tally.keys:
             self._pair_key(tally, action.pairs + tables.PAIRS_SIZE)
         made.label("keyed")
-        made.add(f"{tally.side}_of_pair", pairs=action.pairs)
+        made.add(f"{tally.side}_of_{kind}pair", pairs=action.pairs)
         if tally.side == END:
             made.add(f"jump_{self.words.conditions['=='][0]}", target="done")
             made.add("hold_time")
@@ -391,7 +394,24 @@ class _Writer:
             made.add("held_time")
             made.add("class_cell", classes=tables.classes_from(measure, table), count_class="count_class_unsigned")
             made.add("tally_cell", tally="tally_unsigned")
-            made.label("done")
+        if kind:
+            made.add("jump", target="done")
+            made.label("unkeyed")
+            made.add(self.words.named("count_unkeyed"), pairs=action.pairs)
+        made.label("done")
+
+    def _hold_pair_key(self, tally: Tally) -> bool:
+        """Load what the hits of a pair are told apart by, and keep it; False if there is no way to read an operand.
+
+        Texts, and several keys, become one number, which is as good as never the same for others."""
+        made, keys = self.made, tally.pair_keys
+        if len(keys) == 1 and keys[0] not in tally.texts:
+            found = self.load(keys[0], "unkeyed")
+        else:
+            found = self._words_key(tally._replace(keys=keys), "unkeyed", is_pair=True)
+            made.add("hashed_key")
+        made.add("hold_key")
+        return found
 
     def _mark(self, predicate: Predicate, tally: Tally) -> None:
         """Note what is known of a hit of a pair; one whose key is never asked for goes on to "keyed"."""

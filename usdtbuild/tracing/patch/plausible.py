@@ -106,8 +106,9 @@ def _unpaired_fit(unpaired: Unpaired, measure: Measure, tables: Tables, hits: Ma
     pairs = sum(cell.count for table in of_ends.values() for cell in (*table.cells.values(), table.others))
     ends = sum(hits.get(number, 0) for number in of_ends)
     begins = sum(hits.values()) - ends
-    taken = max(0, ends - unpaired.without_begin)  # of the begins that had room
+    unkeyed = unpaired.without_key if measure.key else 0  # begins and ends
+    taken = max(0, ends - unpaired.without_begin - unkeyed)  # of the begins that had room
     return (
-        pairs + unpaired.without_begin + unpaired.deep + unpaired.without_key <= ends + spare
+        pairs + unpaired.without_begin + unpaired.deep + unpaired.without_key - unkeyed <= ends + spare
         and taken + unpaired.many + unpaired.open <= begins + spare
     )

@@ -15,7 +15,10 @@ read.
 For pairs of hits there is a stack for each thread that hits: a word, the thread's number above and how many begins wait
 below, and room for 63 begins, each a time and a key. In front of all stacks are counters of what was not paired. Keys
 of several words are looked up in a table of their own, behind the stacks: a begin keeps the place of its key's cell,
-and the times are added to the cell at the same place in the end's table.
+and the times are added to the cell at the same place in the end's table. Where pairs have a key of their own, there
+are 256 buckets instead, of 64 slots, of 64 bytes each: the process, the pair's key or a hash of it, a time and a key
+behind a word, which in the first slot is the mask of those that hold begins. The slots of bucket n are in a ring, and
+slot n of that (mod 64) is the first one.
 
 The program can write here whatever it likes. It can't do more than lie about itself: all that is read are numbers of a
 fixed size, of a fixed number of cells.
@@ -45,6 +48,8 @@ _TOP = 1 << 63
 _UNPAIRED = struct.Struct("=4Q32x")
 _STACK = struct.Struct("=Q1016x")
 _STACKS, _DEEPEST = 1 << 10, 63
+_SLOT = struct.Struct("<QQQQQ24x")
+_BUCKETS = _STACKS * _STACK.size // _SLOT.size // 64
 PAIRS_SIZE = _UNPAIRED.size + _STACKS * _STACK.size
 # What is known of a hit of a pair: it doesn't pass the filter, has no key, was tested. A begin's time holds it.
 FAILED, KEYLESS, TESTED = (1 << bit for bit in (63, 62, 61))
@@ -199,11 +204,19 @@ def signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> bits - 1 else value
 
 
-def read_pairs(data: mmap | bytearray, at: int) -> Unpaired:
+def read_pairs(data: mmap | bytearray, at: int, *, keyed: bool = False) -> Unpaired:
     """Return what was not paired of those at an offset. Begins that wait and did not pass the filter don't count."""
     found = Unpaired(*_UNPAIRED.unpack_from(data, at))
     at += _UNPAIRED.size
     waiting = 0
+    if keyed:
+        for bucket in range(_BUCKETS):
+            start = at + bucket * 64 * _SLOT.size
+            mask = _SLOT.unpack_from(data, start + bucket % 64 * _SLOT.size)[0]
+            begun = (_SLOT.unpack_from(data, start + (bucket + bit) % 64 * _SLOT.size)[3]
+                     for bit in range(64) if mask >> bit & 1)  # fmt: skip
+            waiting += sum(time & (FAILED | TESTED) != FAILED | TESTED for time in begun)
+        return found._replace(open=waiting)
     for index, (word,) in enumerate(_STACK.iter_unpack(data[at : at + _STACKS * _STACK.size])):
         depth = min(word & 0xFFFFFFFF, _DEEPEST)
         times = struct.unpack_from(f"={2 * depth}Q", data, at + index * _STACK.size + 16)[::2]
