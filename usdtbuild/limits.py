@@ -22,6 +22,8 @@ COMPRESSED_DEBUG, DEFLATE_RATIO = 128 << 20, 1032
 # Of debug information that is read for functions' arguments: its bytes, seconds of CPU time, and memory. It takes
 # pyelftools half a second and 60 MB for a large unit of C++. What was found is kept: bytes for one file, and files.
 DEBUG, DEBUG_SECONDS, DEBUG_MEMORY, KEPT, KEPT_FILES = 256 << 20, 10, 1 << 30, 16 << 20, 200
+# Seconds that a debuginfod server may take for a file, of ANSWER bytes at most.
+DOWNLOAD_SECONDS = 30.0
 # Alignment of a section in an object that is laid out: no page is larger on any machine.
 SECTION_ALIGNMENT = 1 << 16
 # Processes that one trace is about: each has some open files, and buffers of its own.

@@ -148,6 +148,19 @@ def listening(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
+def servers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """Return debuginfod servers: those that are named, or else DEBUGINFOD_URLS'. Raises BadParameter."""
+    if value is None:
+        return ()
+    found = tuple(one.rstrip("/") for one in (value or os.environ.get("DEBUGINFOD_URLS", "")).split())
+    if not found:
+        raise click.BadParameter("DEBUGINFOD_URLS names no server; name one: --debuginfod URL.", ctx, param)
+    for one in found:
+        if not one.startswith(("http://", "https://")) or not one.isprintable():
+            raise click.BadParameter(f"{one!r} is no URL of a debuginfod server, as https://HOST is.", ctx, param)
+    return found
+
+
 def url(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Return where a collector takes spans: the path is that of OTLP, if none is given. Raises BadParameter."""
     if value is None:

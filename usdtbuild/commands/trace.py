@@ -45,7 +45,7 @@ _RULES = {"probes": "P", "functions": "F", "calls": "L", "exclude": "X"}
 _SHOWN = "What to show"
 _GROUPS = {
     "What to trace": ("pids", "running", "exes", "probes", "functions", "calls", "returns", "min_size", "exclude",
-                      "modules", "files", "no_children", "remote", "emulator", "sysroot"),
+                      "modules", "files", "servers", "no_children", "remote", "emulator", "sysroot"),
     "What to keep": ("wanted_hits", "last", "awaited", "lossless", "duration", "limit", "string_size", "buffer"),
     _SHOWN: (),
     "How": ("engine", "trap", "user"),
@@ -101,6 +101,8 @@ class Ordered(click.Command):
 @click.option("--mangled", is_flag=True, help="Show C++ and Rust functions as they are linked.")
 @click.option("--members", type=click.IntRange(0, 8), default=1, metavar="N",
               help="How deep members of functions' arguments are shown.  [default: 1]")  # fmt: skip
+@click.option("--debuginfod", "servers", is_flag=False, flag_value="", metavar="[URL]", callback=checked.servers,
+              help="Ask a server for missing debug information.  [default: DEBUGINFOD_URLS]")  # fmt: skip
 @click.option("--module", "modules", multiple=True, metavar="GLOB", help="Only in these files: by path or name.")
 @click.option("--provider", "files", multiple=True, metavar="FILE.d", help="Provider files that name arguments.")
 @click.option("--as", "show_as", multiple=True, metavar="[PROBE:]ARG:TYPE",
@@ -184,6 +186,7 @@ def command(
     exclude: tuple[str, ...],
     mangled: bool,
     members: int,
+    servers: tuple[str, ...],
     modules: tuple[str, ...],
     files: tuple[str, ...],
     show_as: tuple[str, ...],
@@ -245,20 +248,19 @@ def command(
         children=not no_children, buffer=buffer, string_size=string_size or (_WHOLE if normalize else _SOME),
         providers=files, show_as=show_as, remote=remote, emulator=emulator, sysroot=sysroot,
     ).asked  # fmt: skip
-    again = every is not None or as_json
-    counting = count or ((again or prometheus is not None) and not (histogram or by or sum_of or latency))
+    counting = count or bool((every or as_json or prometheus) and not (histogram or by or sum_of or latency))
     wishes = Wishes(counting, histogram or "", by, sum_of or "", latency, key or "", top or 0, outputs,
-                    asked.heading[:200], live=not argv, every=again, json=as_json, screen=screen, prometheus=prometheus,
-                    otlp=(otlp, _service(pids, exes, argv)) if otlp else None, before=before or 0,
+                    asked.heading[:200], live=not argv, every=bool(every or as_json), json=as_json, before=before or 0,
+                    otlp=(otlp, _service(pids, exes, argv)) if otlp else None, prometheus=prometheus, screen=screen,
                     folded=_folded((*probes, *functions, *calls), bool(exclude or modules)),
                     normalize=normalize, several=asked.job.several, slower=slower or 0.0)  # fmt: skip
     whose = rights.chosen(user)
     if whose is not None and user:
         os.environ.update(whose.environment())
-    wanted = asked.job.wanted._replace(order=click.get_current_context().meta[__name__])
-    job = asked.job._replace(wanted=wanted, env=dict(os.environ), user=whose, as_user=bool(user), normalize=normalize,
+    job = asked.job._replace(wanted=asked.job.wanted._replace(order=click.get_current_context().meta[__name__]),
                              every=every or (_SERVED if prometheus else math.inf), last=last, patience=lossless or 0.0,
-                             silent=screen and sys.stdout.isatty(), until=_until(last, awaited))  # fmt: skip
+                             silent=screen and sys.stdout.isatty(), until=_until(last, awaited), user=whose,
+                             env={**os.environ}, as_user=bool(user), normalize=normalize, servers=servers)  # fmt: skip
     if report or graph is not None or sort:
         end(_add_up_calls(asked._replace(job=job), wishes, _Shown(report, graph, sort, top)))
     end(run(asked._replace(job=job), wishes, Until(verbose, require_hits)))

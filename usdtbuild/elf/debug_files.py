@@ -14,6 +14,8 @@ from .space import FUNCTIONS, AddressSpace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .headers import Data
+
 DEBUG_FOLDER = "/usr/lib/debug"
 
 
@@ -52,10 +54,16 @@ def debug_files(image: Image, folder: str = DEBUG_FOLDER) -> Iterator[AddressSpa
             if opened is None:
                 continue
             with opened:
-                debug = AddressSpace(Image(opened.view, str(path), FUNCTIONS), debug_file=True)
+                debug = debug_file(image, opened.view, str(path), crc)
         except InputError:
             continue
-        mine, other = image.build_id, debug.file.build_id
-        same = mine == other if mine and other else crc is not None and zlib.crc32(debug.data) == crc
-        if same and debug.machine == image.machine:
+        if debug is not None:
             yield debug
+
+
+def debug_file(image: Image, content: Data, path: str, crc: int | None = None) -> AddressSpace | None:
+    """Return a content as a file's own separate debug file, if it is that. Raises InputError."""
+    debug = AddressSpace(Image(content, path, FUNCTIONS), debug_file=True)
+    mine, other = image.build_id, debug.file.build_id
+    same = mine == other if mine and other else crc is not None and zlib.crc32(debug.data) == crc
+    return debug if same and debug.machine == image.machine else None

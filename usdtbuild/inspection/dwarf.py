@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from elftools.elf.elffile import ELFFile
 
 from ..elf import layout as elf
-from ..elf.debug_files import DEBUG_FOLDER, debug_files
+from ..elf.debug_files import DEBUG_FOLDER, debug_file, debug_files
 from ..limits import COMPRESSED_DEBUG, DEFLATE_RATIO
 
 if TYPE_CHECKING:
@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 _DEBUG = (".debug_info", ".zdebug_info")
 
 
-def debug_data(image: Image, folder: str = DEBUG_FOLDER) -> Data | None:
+def debug_data(image: Image, folder: str = DEBUG_FOLDER, other: bytes = b"") -> Data | None:
     """Return the content of the file that has an image's debug information: it, or its separate debug file, which is
-    looked for in `folder` and beside it. None: there is none."""
+    looked for in `folder` and beside it; or an `other` file's content, if that is one. None: there is none."""
     if _has_any(image):
         return image.data
-    return next((file.data for file in debug_files(image, folder) if _has_any(file)), None)
+    found = next((file.data for file in debug_files(image, folder) if _has_any(file)), None)
+    if found is not None or not other:
+        return found
+    more = debug_file(image, other, "what the server sent")
+    return more.data if more is not None and _has_any(more) else None
 
 
 def _has_any(file: Image | AddressSpace) -> bool:

@@ -46,7 +46,7 @@ class Job(NamedTuple):
     `running`: the children of `pids` that run already are traced, too. `exes`: all processes that run these files are.
     `silent`: a program that is started reads nothing, and what it writes is lost; somebody else has the terminal.
     `normalize`: texts are shown with `?` for their literals.
-    `arguments`: something is done with what functions are called with.
+    `arguments`: something is done with what functions are called with. `servers` may be asked for debug information.
     """
 
     wanted: Wanted
@@ -82,6 +82,7 @@ class Job(NamedTuple):
     normalize: bool = False
     patience: float = 0.0
     arguments: bool = True
+    servers: tuple[str, ...] = ()
 
     @property
     def evaluates(self) -> bool:

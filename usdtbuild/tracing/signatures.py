@@ -41,7 +41,7 @@ class Typed(NamedTuple):
 
 
 def signatures_of(
-    image: Image, wanted: Mapping[int, Wanted], members: int, seconds: float, most: int
+    image: Image, wanted: Mapping[int, Wanted], members: int, seconds: float, most: int, other: bytes = b""
 ) -> tuple[str, str]:
     """Return what debug information says of the functions at these addresses of a file, as text for `parsed`, and why
     some are not known, '' if nobody says. Takes so many seconds of CPU time, and reads `most` bytes, at most."""
@@ -61,9 +61,9 @@ def signatures_of(
     facts = facts_of(image.machine)
     if facts is None or facts.calling is None or not image.is64 or not image.layout.little:
         return "{}", ""
-    data = debug_data(image)
+    data = debug_data(image, other=other)
     if data is None:
-        return "{}", ""
+        return "{}", "what the server sent is none of this file's" if other else ""
     calling, found, until = facts.calling(), dict[int, Any](), time.process_time() + seconds
     trouble = ""
     try:

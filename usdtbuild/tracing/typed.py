@@ -24,6 +24,7 @@ from ..inspection.signatures import Wanted
 from ..limits import DEBUG, DEBUG_MEMORY, DEBUG_SECONDS, KEPT, KEPT_FILES
 from ..machines import facts_of
 from .compiled import cache
+from .debuginfod import downloaded
 from .errors import TracerError
 from .model import ENTER, EXIT, FRAMES
 from .signatures import parsed, signatures_of
@@ -94,11 +95,14 @@ def _signatures(
     kept = _kept(file) if file else {}
     missing = {address: name for address, name in names.items() if address not in kept}
     if missing:
-        read = partial(_read, pid, module, missing, members)
+        read, limit = partial(_read, pid, module, missing, members), (DEBUG_SECONDS + _MARGIN, DEBUG_MEMORY)
         try:
-            text, trouble = apart(wish.user, read, (DEBUG_SECONDS + _MARGIN, DEBUG_MEMORY))
+            text, trouble = apart(wish.user, partial(read, b""), limit)
+            if wish.servers and module.build_id and not (trouble or json.loads(text)):
+                other = downloaded(wish.servers, module.build_id, wish.user)
+                text, trouble = apart(wish.user, partial(read, other), limit)
             found = parsed(text)
-        except (InputError, OSError, ValueError, TypeError) as error:
+        except (InputError, TracerError, OSError, ValueError, TypeError) as error:
             text, trouble, found = "{}", str(error), {}
         if trouble:
             tell(f"{module.path}: arguments of {'some of ' * bool(found)}its functions are not known: {trouble}")
@@ -111,13 +115,18 @@ def _signatures(
 
 
 def _read(
-    pid: int, module: Module, wanted: Mapping[int, Wanted], members: int, opened: Callable[[], None] | None
+    pid: int,
+    module: Module,
+    wanted: Mapping[int, Wanted],
+    members: int,
+    other: bytes,
+    opened: Callable[[], None] | None,
 ) -> tuple[str, str]:
     from ..inspection.targets import loaded
 
     for one in loaded(pid, lambda error: None, opened):
         if (one.image.path, one.bias) == (module.path, module.load_bias):
-            return signatures_of(one.image, wanted, members, DEBUG_SECONDS, DEBUG)
+            return signatures_of(one.image, wanted, members, DEBUG_SECONDS, DEBUG, other)
     return "{}", ""
 
 
