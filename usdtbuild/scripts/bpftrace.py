@@ -6,11 +6,12 @@ counts each hit twice; and it takes no strncmp() any more.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..tracing.filters import argument_index
 from ..tracing.model import STRING
-from ..tracing.others.program import MOST_ARGUMENTS, expressions
+from ..tracing.others.program import MOST_ARGUMENTS, attached, cast, expressions
 from ..tracing.predicates import BEGIN
 from .wish import CannotSayError, Words, clauses, format_of, heading, is_whole, label
 
@@ -23,7 +24,7 @@ def write(wish: Wish) -> str:
     """Return a script."""
     lines = ["#!/usr/bin/env bpftrace", "/*", *heading(wish, " * ", "Run it as root: bpftrace FILE, or bpftrace FILE"
              " PID for one process. Ctrl-C ends it, and prints what was added up."), " */"]  # fmt: skip
-    lines += clauses(wish, _WORDS, "@begin[tid]", lambda it: f"usdt:{wish.program}:{it.provider}:{it.name}", _action,
+    lines += clauses(wish, _WORDS, "@begin[tid]", partial(attached, wish.program), _action,
                      "($1 == 0 || pid == $1)")  # fmt: skip
     if wish.latency:
         kept = [f"@key{place}" for place in wish.kept]
@@ -76,10 +77,8 @@ def _expression(target: Target, index: int) -> str:
 
 
 def _number(target: Target, index: int) -> str:
-    one, text = target.arguments[index], _expression(target, index)
-    if one.size >= 8 or one.kind == STRING:
-        return text if not one.signed else f"(int64){text}"
-    return f"({'' if one.signed else 'u'}int{8 * one.size}){text}"
+    one = target.arguments[index]
+    return cast(_expression(target, index), 8 if one.kind == STRING else one.size, signed=one.signed)
 
 
 def _conversion(one: Argument) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..tracing.filters import argument_index
@@ -12,53 +15,47 @@ if TYPE_CHECKING:
     from ..tracing.model import Target
     from .wish import Wish
 
+_READING = Path(__file__).parents[1] / "tracing/others/gdb_script.py"
 # A hit is what a function is called with: the arguments, `text` for strings.
-_HEAD = '''\
+_HEAD = """\
 set pagination off
 set confirm off
 set breakpoint pending on
 handle SIGSEGV SIGPIPE SIGALRM SIGUSR1 SIGUSR2 SIGCHLD nostop noprint pass
 python
+from __future__ import annotations
 import collections, time
+
+
+READING
+
 
 added = collections.defaultdict(list)
 began = {}
 
 
-class Watch(gdb.Breakpoint):
-    """A probe: what is done at each hit. It never stops the program."""
+def watch(probe, sizes, action):
+    def hit():
+        values = [number(index, *size) for index, size in enumerate(sizes)]
+        action(gdb.selected_inferior().pid, gdb.selected_thread().ptid[1], *values)
 
-    def __init__(self, probe, sizes, action):
-        super().__init__(probe, internal=True)
-        self.sizes, self.action = sizes, action
-
-    def stop(self):
-        values = [number(index, *size) for index, size in enumerate(self.sizes)]
-        self.action(gdb.selected_inferior().pid, gdb.selected_thread().ptid[1], *values)
-        return False
-
-
-def number(index, size, signed):
-    bits = int(gdb.parse_and_eval("(unsigned long)$_probe_arg%d" % index)) & (1 << 8 * size) - 1
-    return bits - (1 << 8 * size) if signed and bits >> 8 * size - 1 else bits
+    Watch(probe, hit)
 
 
 def text(address):
-    if not address:
-        return "NULL"
     try:
-        return gdb.Value(address).cast(gdb.lookup_type("char").pointer()).string(errors="replace")
-    except gdb.error:
+        return string(address, 200).decode("utf-8", "replace") if address else "NULL"
+    except (gdb.error, OverflowError):
         return hex(address)
 
-'''
+"""
 
 
 def write(wish: Wish) -> str:
     """Return a script."""
     lines = heading(wish, "# ", "Run it: gdb -q -batch -x FILE -p PID, or gdb -q -batch -x FILE --args COMMAND ARGS...",
                     "Each hit stops the program for a moment.")  # fmt: skip
-    lines += _HEAD.splitlines()
+    lines += _HEAD.replace("READING", _reading()).splitlines()
     for number, target in enumerate(wish.targets):
         names = ", ".join(f"a{index}" for index in range(len(target.arguments)))
         lines += ["", f"def hit_{number}(pid, tid{', ' if names else ''}{names}):  # {target.title}"]
@@ -68,9 +65,16 @@ def write(wish: Wish) -> str:
     lines += [""]
     for number, target in enumerate(wish.targets):
         sizes = ", ".join(f"({_sized(target, i)[0]}, {_sized(target, i)[1]})" for i in range(len(target.arguments)))
-        lines.append(f'Watch("-probe-stap {target.provider}:{target.name}", [{sizes}], hit_{number})')
+        lines.append(f'watch("{target.provider}:{target.name}", [{sizes}], hit_{number})')
     lines += ["end", 'python gdb.execute("continue" if gdb.selected_inferior().pid else "run")']
     return "\n".join([*lines, *_shown(wish)]) + "\n"
+
+
+def _reading() -> str:
+    """Return what watches probes and reads arguments."""
+    code = _READING.read_text("utf-8")
+    parts = [one for one in ast.parse(code).body if getattr(one, "name", "") in {"Watch", "number", "string"}]
+    return "\n\n\n".join(re.sub("  # .*", "", ast.get_source_segment(code, one) or "") for one in parts)
 
 
 def _action(wish: Wish, target: Target) -> list[str]:

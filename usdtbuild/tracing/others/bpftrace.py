@@ -24,7 +24,7 @@ from ..errors import TracerError
 from ..measures import added
 from ..model import COUNT, MISSING, STRING, Event, Refusal, Totals
 from . import names, watching
-from .program import KEYS, Program, expressions, string_length
+from .program import KEYS, Program, attached, expressions, string_length
 from .texts import Texts
 from .values import number
 
@@ -86,7 +86,7 @@ class Watcher:
             "BPFTRACE_MAP_KEYS_MAX": str(KEYS), "BPFTRACE_MAX_MAP_KEYS": str(KEYS),
             "BPFTRACE_PERF_RB_PAGES": str(1 << pages.bit_length() - 1), "BPFTRACE_MAX_PROBES": "65536",
         }  # fmt: skip
-        probes = [watching.attached(paths[file], target) for file, target in zip(files, targets)]
+        probes = [attached(paths[file], target) for file, target in zip(files, targets)]
         script = self.program.text(probes, only, self.separator, every)
         (folder / "script").write_text("\n".join([*watching.settings(), script]), encoding="utf-8")
         words = [watching.find() or "bpftrace", "-f", "json", "-B", "none", str(folder / "script")]

@@ -18,14 +18,16 @@ import signal
 import threading
 import time
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gdb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Its default is to be ignored, and a program that blocks it has SIGSTOP, which gdb keeps for itself.
 _SIGNALS = ("SIGURG", "SIGSTOP")
 _PATIENCE = 1.0  # seconds from the first to the second
-_PAGE = 4096
 
 
 class Link:
@@ -92,7 +94,7 @@ class Sites:
         self._strings.update((int(address), strings) for address, strings in answer["sites"].items())
         for name in answer["names"]:
             if name not in self._watched:
-                self._watched[name] = Watch(name, self)
+                self._watched[name] = Watch(name, self._hit)
 
     def going(self, _: Any) -> None:
         """The process goes on, with all breakpoints in place."""
@@ -106,8 +108,14 @@ class Sites:
             one.delete()
         self._watched, self._strings = {}, {}
 
-    def hit(self) -> None:
+    def _hit(self) -> None:
         """A breakpoint was hit: tell it, if somebody wants to know of this place."""
+        try:
+            self._tell()
+        except Exception:
+            self.link.tell("error", traceback.format_exc())
+
+    def _tell(self) -> None:
         now = int(time.monotonic() * 1e9) if not hasattr(time, "monotonic_ns") else time.monotonic_ns()
         address = gdb.selected_frame().pc()
         strings = self._strings.get(address)
@@ -118,40 +126,51 @@ class Sites:
     def _read(self, position: int, is_text: bool) -> Any:
         """Return an argument's bits; a string as text (Latin-1), and as a list of its address if it can't be read."""
         try:
-            value = int(gdb.parse_and_eval(f"(unsigned long)$_probe_arg{position}"))
+            value = number(position, 8, False)
         except gdb.error:
             return None
-        if not is_text or not value:
-            return value
-        text = b""
-        while len(text) < self._longest:
-            at = value + len(text)
-            piece = min(self._longest - len(text), _PAGE - at % _PAGE)
-            try:
-                found = bytes(gdb.selected_inferior().read_memory(at, piece))
-            except (gdb.error, OverflowError):
-                return [value]
-            before, end, _ = found.partition(b"\0")
-            text += before
-            if end:
-                break
-        return text.decode("latin-1")
+        try:
+            return string(value, self._longest).decode("latin-1") if is_text and value else value
+        except (gdb.error, OverflowError):
+            return [value]
+
+
+# -- what scripts for people have of it, too (`scripts.gdb`) ----------------------------------------------------------
 
 
 class Watch(gdb.Breakpoint):  # type: ignore[misc]  # gdb's Python alone knows it
-    """A breakpoint at a probe, wherever that is."""
+    """A probe, wherever that is. At each hit a function is called, and the program goes on."""
 
-    def __init__(self, name: str, sites: Sites) -> None:
-        super().__init__("-probe-stap " + name)
-        self._sites = sites
+    def __init__(self, probe: str, hit: Callable[[], Any]) -> None:
+        super().__init__("-probe-stap " + probe, internal=True)
+        self._hit = hit
 
     def stop(self) -> bool:
-        """Tell the hit; the program goes on."""
-        try:
-            self._sites.hit()
-        except Exception:
-            self._sites.link.tell("error", traceback.format_exc())
+        """Take a hit."""
+        self._hit()
         return False
+
+
+def number(index: int, size: int, signed: bool) -> int:
+    """Return the probe's argument at an index, of so many bytes. Raises gdb.error."""
+    bits = int(gdb.parse_and_eval(f"(unsigned long)$_probe_arg{index}")) & (1 << 8 * size) - 1
+    return bits - (1 << 8 * size) if signed and bits >> 8 * size - 1 else bits
+
+
+def string(address: int, longest: int) -> bytes:
+    """Return the string at an address, at most so many bytes. Raises gdb.error and OverflowError."""
+    found = b""
+    while len(found) < longest:
+        at = address + len(found)
+        piece = gdb.selected_inferior().read_memory(at, min(longest - len(found), 4096 - at % 4096))
+        before, end, _ = bytes(piece).partition(b"\0")
+        found += before
+        if end:
+            break
+    return found
+
+
+# -- the way ----------------------------------------------------------------------------------------------------------
 
 
 def main() -> None:

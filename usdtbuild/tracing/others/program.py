@@ -23,6 +23,7 @@ from ..predicates import BEGIN, PROCESS, THREAD, TIME, Compare, Joined, NotHereE
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from ...formats.operands import Operand
     from ..measures import Measure, Tables
@@ -148,6 +149,16 @@ def expressions(target: Target) -> list[str]:
     return found
 
 
+def cast(text: str, size: int, *, signed: bool) -> str:
+    """Return the number that the low bytes of an argument stand for."""
+    return f"({'' if signed else 'u'}int{8 * size}){text}"
+
+
+def attached(file: Path | str, target: Target) -> str:
+    """Return what a probe of a file is called in the language, and in what bpftrace says of it."""
+    return f"usdt:{file}:{target.provider}:{target.name}"
+
+
 def string_length(targets: Sequence[Target], wanted: int) -> int:
     """Return how many bytes bpftrace is told to keep for a string, the NUL among them, if `wanted` are without it."""
     most = max((sum(one.kind == STRING for one in target.arguments) for target in targets), default=0)
@@ -198,12 +209,8 @@ class _Block:
     def _loaded(self, number: int) -> str:
         """Return the line that loads an operand into a variable, as a number of 64 bits."""
         operand = self._operands[number]
-        size, text = operand.size or 8, operand.place.text
-        if size < 8:
-            text = f"({text} & {(1 << 8 * size) - 1:#x})"
-            if operand.signed:
-                text = f"(({text} ^ {1 << 8 * size - 1:#x}) - {1 << 8 * size - 1:#x})"
-        return f"$a{number} = {_kind(operand.signed)}{text};"
+        number_ = cast(operand.place.text, operand.size or 8, signed=operand.signed)
+        return f"$a{number} = {_kind(operand.signed)}{number_};"
 
     def _map(self, letter: str, place: int) -> str:
         """Return the name of a map of the measure at a place."""

@@ -19,7 +19,6 @@ from ...inspection.process import in_container
 
 if TYPE_CHECKING:
     from ..job import Job
-    from ..model import Target
 
 UPROBES = Path("/sys/bus/event_source/devices/uprobe")
 _EVENTS = Path("/sys/kernel/tracing/uprobe_events")
@@ -44,11 +43,6 @@ def version() -> tuple[int, ...]:
 def settings() -> list[str]:
     """Return what stands first in every program."""
     return ['config = { missing_probes = "warn" }'] if version() >= _KNOWS_MISSING else []
-
-
-def attached(file: Path, target: Target) -> str:
-    """Return what a probe of a file is called in the language, and in what bpftrace says of it."""
-    return f"usdt:{file}:{target.provider}:{target.name}"
 
 
 def forget_events(pid: int) -> None:
