@@ -22,6 +22,7 @@ from .tracing.outputs.rows import Row
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from .model import Provider
     from .tracing.follower import Follower
     from .tracing.job import Job
     from .tracing.model import Report, Target, Value
@@ -352,7 +353,6 @@ def trace(
     Without `probes`, `functions` and `calls` all probes are traced. Raises UsageError, whose text names the command
     line's options, and InputError.
     """
-    from .provider.parser import parse_file
     from .tracing.filters import Filter
     from .tracing.job import Job
     from .tracing.retyped import parsed
@@ -375,7 +375,7 @@ def trace(
     sieve = None if where is None else Sieve(Filter(where, string_size), is_open=is_open)
     if returns and not functions and not calls:
         raise UsageError("--returns is about functions and calls of library functions: say which, -F GLOB or -L GLOB")
-    declared = tuple(provider for path in providers for provider in parse_file(os.fspath(path)))
+    declared = tuple(provider for path in providers for provider in _declared(path))
     patterns = (tuple(probes), tuple(functions), tuple(exclude), tuple(modules))
     wanted = Wanted(*patterns, declared, tuple(calls), returns, min_size, mangled=mangled, members=members,
                     shown_as=tuple(map(parsed, show_as)))  # fmt: skip
@@ -385,6 +385,12 @@ def trace(
               string_size=string_size, buffer_size=buffer << 20, trap_functions=trap, children=children,
               duration=duration, hold=True)  # fmt: skip
     return Trace(Asked(job, sieve, limit, heading))
+
+
+def _declared(path: str | os.PathLike[str]) -> Sequence[Provider]:
+    from .provider.parser import parse_file
+
+    return parse_file(os.fspath(path))
 
 
 def _heading(

@@ -280,7 +280,7 @@ def _until(last: Last | None, awaited: str | None) -> Awaited | None:
     from ..tracing.last import until
 
     given = click.get_current_context().params
-    none = (None, False, ())
+    none = (None, False, (), "")
     others = [option for name, option in _NOT_WITH_LAST.items() if last is not None and given[name] not in none]
     if others:
         raise UsageError(f"--last keeps the last hits one by one, and doesn't go with {others[0]}")

@@ -22,7 +22,7 @@ from .hosts import HOST
 from .keeper import KEEPER
 from .maps import Memory, areas, has_ended
 from .measures import added
-from .model import COUNT, ENTER, RECORD, Refusal, Target, Totals
+from .model import COUNT, ENTER, EXIT, RECORD, Refusal, Target, Totals
 from .notice import Notice, plan_for
 from .numbering import Numbering
 from .own_returns import in_place
@@ -34,7 +34,6 @@ from .predicates import BEGIN, END, NotHereError, pair_width, side_of
 from .selection import select
 from .tracer import TRACERS, Ability
 from .trap.breakpoints import Breakpoints
-from .typed import typed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -269,7 +268,7 @@ class Arming:
             with self.tracees.calmly():
                 found: Selection = apart(self.wish.user, lambda opened: select(
                     process.pid, self.wish.wanted, 0, frozenset(process.modules), opened))  # fmt: skip
-                known = typed(process.pid, found.targets, self.wish, lambda text: self.owner.tell(job.Noted(text)))
+                known = self._typed(process, found.targets)
         except InputError as error:
             raise TracerError(str(error)) from None
         if found.refusals and has_ended(process.pid):
@@ -282,6 +281,14 @@ class Arming:
         self.tell_refusals(found.refusals)
         if targets:
             self._arm_targets(process, targets)
+
+    def _typed(self, process: Process, targets: Sequence[Target]) -> Sequence[Target]:
+        """Return targets, of which functions have their arguments."""
+        if not any(target.kind in {ENTER, EXIT} for target in targets):
+            return targets
+        from .typed import typed  # what reads debug information takes a third of the time that all else takes
+
+        return typed(process.pid, targets, self.wish, lambda text: self.owner.tell(job.Noted(text)))
 
     def _numbered(self, targets: Sequence[Target]) -> list[Target]:
         """Give targets their numbers, and tell of those that are new."""

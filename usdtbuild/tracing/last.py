@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import UsageError
 from .filters import Filter
-from .predicates import NotHereError, lower, numbers_only
 from .selection import is_meant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from .model import Target
-    from .predicates import Predicate
 
 _LEAST, MOST = 1 << 20, 1 << 30  # bytes of a ring
 _SPARE = 4  # for one record that is kept, a ring has room for more: some are written while others are read
@@ -51,18 +49,22 @@ class Until(NamedTuple):
         if not meant:
             raise UsageError(f"--until: there is no probe {self.pattern}; usdtbuild list FILE shows those of a file")
         for target in meant if self.test is not None else ():
-            check_in_place(self.test, target, numbers_only)
+            check_in_place(self.test, target, numbers_only=True)
 
 
-def check_in_place(test: Filter | None, target: Target, also: Callable[[Predicate], object] = bool) -> None:
-    """Raise UsageError if a test can't be answered where a target is hit, of which `also` may raise NotHereError."""
+def check_in_place(test: Filter | None, target: Target, *, numbers_only: bool = False) -> None:
+    """Raise UsageError if a test can't be answered where a target is hit, by `numbers_only` perhaps."""
+    from . import predicates
+
     if test is None:
         return
     test.compile(target)
     try:
         for site in target.sites:
-            also(lower(test, target, site.operands))
-    except NotHereError as error:
+            found = predicates.lower(test, target, site.operands)
+            if numbers_only:
+                predicates.numbers_only(found)
+    except predicates.NotHereError as error:
         raise UsageError(f"{test.option}: with --last, tests are made where the hit happens, and not this one: {error}"
                          ) from None  # fmt: skip
 
