@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+import usdtbuild as public
+
 from .conftest import built_with_probes
 
 PROVIDER = """
@@ -114,3 +116,13 @@ def test_a_number_that_is_called_text_is_an_address_that_can_not_be_read(plain: 
 def test_the_engine_inside_reads_what_is_declared(plain: Path, usdtbuild: Any) -> None:
     done = usdtbuild("trace", "--engine", "inside", "--as", "arg0:string", "--", plain, 1, code=2)
     assert "--as: with the engine inside" in done.stderr
+
+
+def test_python_programs_say_it_alike(plain: Path) -> None:
+    with public.trace(command=[plain, "2"], probes=["plain:said"], show_as=["arg0:string", "arg1:int"]) as hits:
+        assert [(hit["arg0"], hit["arg1"]) for hit in hits] == [
+            ("café number 0".encode(), -2),
+            ("café number 1".encode(), -1),
+        ]
+    with pytest.raises(public.UsageError, match="ARGUMENT:TYPE"):
+        public.trace(command=[plain, "2"], show_as=["arg0"])
