@@ -258,6 +258,10 @@ def variants(folder: Path, hits: int) -> dict[str, Callable[[], str]]:
             for name, options in TEXTS.items()
         },
         "patch": words(*trace, "--", "./bench", str(hits)),
+        "patch, --lossless": words(*trace, "--lossless", "--", "./bench", str(hits)),
+        "patch, --latency --slower pairs": words(
+            *trace, "--latency", "six", "text", "--slower", "1ms", "--", "./bench", str(hits)
+        ),
         "patch, the last 1,000": words(*trace, "--last", "1000", "--", "./bench", str(10 * hits)),
         "patch, the last 1,000 until": words(
             *trace, "--last", "1000", "--until", "bench:six a < -1", "--", "./bench", str(10 * hits)

@@ -12,7 +12,7 @@ import pytest
 from usdtbuild.tracing.model import PROBE, Module, Site, Target
 from usdtbuild.tracing.patch import journal
 from usdtbuild.tracing.patch.changes import Changes
-from usdtbuild.tracing.patch.forms import Form
+from usdtbuild.tracing.patch.forms import Form, behind_leads, joined_form
 from usdtbuild.tracing.patch.spot import Spot
 from usdtbuild.tracing.trap.breakpoints import Breakpoints
 
@@ -58,6 +58,36 @@ def changed(count: int = 1) -> tuple[Bytes, Changes]:
     for spot in spots(count):
         memory.put(spot.site.address, AFTER)
     return memory, changes
+
+
+def test_a_jump_or_call_behind_a_nop_gives_it_other_distances() -> None:
+    for opcode in ("e9", "e8"):
+        code = bytes.fromhex(f"90 {opcode} 55 ff ff ff 0f 1f")
+        form = joined_form(code)
+        assert form is not None
+        assert (form.length, form.size, form.behind) == (1, 6, code[1:6])
+        distances = dict(form.distances())
+        assert len(distances) > 500
+        assert all(tail[0] == code[1] and tail[1] == code[2] for tail in distances.values())
+        assert behind_leads(AT, code) == AT + 6 - 171
+    assert joined_form(bytes.fromhex("90 e9 55 ff ff")) is None
+    assert joined_form(bytes.fromhex("90 eb be 41 0f 1f")) is None
+    assert joined_form(bytes.fromhex("6690 e9 55 ff ff ff")) is None
+
+
+def test_what_is_behind_a_nop_is_put_back_with_it_and_leads_to_memory_of_ours() -> None:
+    before, after = bytes.fromhex("90e955ffffff"), bytes.fromhex("e9e95500d0ff")
+    form = joined_form(before)
+    assert form is not None
+    (spot,) = spots()
+    spot = spot._replace(form=form, before=before, after=after, mirror=AT + 5 - 0x2FFFAA17)
+    memory = Bytes()
+    memory.put(SEMAPHORE, b"\x05\0")
+    changes = Changes([spot], cast("Any", memory))
+    assert changes.entries[0].leads() == (spot.mirror, AT + 6 - 0x2FFFAB)
+    memory.put(AT, after)
+    assert changes.put_back(cast("Any", memory)) == []
+    assert memory.read(AT, 6) == before
 
 
 X86 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the bytes are x86-64's")

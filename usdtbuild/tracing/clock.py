@@ -33,6 +33,12 @@ def _two() -> tuple[int, int, int, int]:
     return (*first, *now())
 
 
+def since(begun: tuple[int, int]) -> tuple[int, float]:
+    """Return what that clock says, and how many ticks it has had in each nanosecond since an earlier `now`."""
+    (ticks_then, at), (first, before) = now(), begun
+    return ticks_then, (ticks_then - first) / max(1, at - before)
+
+
 def now() -> tuple[int, int]:
     """Return the time as that clock and as CLOCK_MONOTONIC have it, taken as close together as can be; that clock is
     CLOCK_MONOTONIC where we have no other."""

@@ -246,13 +246,8 @@ class Programs:
             found[key] = found.get(key, Table({}, Cell())).plus(tables.read(data, 0, place, keys))
         for measure in self._plan.measures if self._plan.pairs else ():
             unpaired = tables.read_pairs(self._read(self._plan.pairs, tables.PAIRS_SIZE), 0)
-            found[ALL, measure] = Table({}, Cell(), unpaired, self._rate())
+            found[ALL, measure] = Table({}, Cell(), unpaired, clock.since(self._begun)[1])
         return found
-
-    def _rate(self) -> float:
-        """Return how many ticks of the library's clock a nanosecond has."""
-        (ticks, at), (first, before) = clock.now(), self._begun
-        return (ticks - first) / max(1, at - before)
 
     def close(self) -> None:
         """Let go of the files."""

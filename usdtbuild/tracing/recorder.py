@@ -87,8 +87,8 @@ class Recorder:
 
     def _now(self) -> tuple[int, float]:
         """Return the time on the clock of records, and how fast that goes."""
-        (ticks, at), (first, before) = clock.now(), self._begun
-        return ticks, (ticks - first) / max(1, at - before) * 1e9
+        ticks, rate = clock.since(self._begun)
+        return ticks, rate * 1e9
 
     def _last(self, pieces: list[Piece]) -> list[Piece]:
         """Return of records the last ones, none after the one that was waited for."""

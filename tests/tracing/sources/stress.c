@@ -2,13 +2,23 @@
    registers and in the red zone around each, until the time is over. Whatever is done to the sites, results stay right. */
 #include "stress.h"
 
+#ifdef JUMPS /* back, right behind each site, whose four bytes leave no jump anywhere to lead */
+#define AROUND __asm__ volatile("jmp 7772f\n7771:\tjmp 7773f\n7772:")
+#define BEHIND __asm__ volatile("{disp32} jmp 7771b\n7773:")
+#else
+#define AROUND
+#define BEHIND
+#endif
+
 #define PLACE(k)                                                                                     \
     __attribute__((noinline, aligned(64))) static double place##k(long n, double a, double b, double c) { \
         volatile long zone[6];                                                                       \
         double d = a * b, e = b * c, f = a * c, g = a + b + c;                                       \
         for (int i = 0; i < 6; i++) zone[i] = n + i;                                                 \
+        AROUND;                                                                                      \
         APART(k);                                                                                    \
         STRESS_PASS(k, n, 3 * n, ~n, (char *)"stress" + k % 6);                                      \
+        BEHIND;                                                                                      \
         long sum = 0;                                                                                \
         for (int i = 0; i < 6; i++) sum += zone[i];                                                  \
         return d + e + f + g + (double)(sum - 6 * n - 15);                                           \

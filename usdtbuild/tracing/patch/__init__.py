@@ -14,6 +14,13 @@ So a thread, a signal frame or a kernel uprobe that is anywhere at the site goes
 even if we are killed between two bytes. Where somebody else may put a breakpoint within the four bytes, at any
 instruction that begins there, there are mirrors for the distances with it, too, or nothing that could be executed.
 
+Where that finds no memory, and a jump or call with a distance of four bytes is right behind a NOP of one byte, the low
+three bytes of its distance change, too, and give the site's jump as many others. All six bytes lie on one page and
+change at once, while all threads stand. Where the jump or call behind leads then, a page of ours has a jump to where it
+led before. It stays a jump or call of the same length, with the same return address, so a thread or a signal frame
+between the two, whoever jumps there, and a uprobe, which runs it as the file has it and puts nothing back but its first
+byte, go on with right code before, after, and when all is put back, for which threads stand again.
+
 Of a function's entry that has padding, and is safe to patch as `functions` says, two bytes become `eb`, back to the
 padding, and the padding a jump to the stub. Both change while all threads stand. Nobody runs the padding but by `eb`,
 so it is written first and put back last; a thread that stands on it goes on into the function either way. The entry's

@@ -16,7 +16,7 @@ from ..hosts import HOST
 from ..maps import PAGE, areas, page_start
 from ..model import Refusal
 from . import journal
-from .forms import JUMP_SIZE, PADDED, Padded, is_of_nop10
+from .forms import JUMP_SIZE, PADDED, Form, Padded, is_of_nop10
 from .slots import Load
 from .spot import Word
 
@@ -119,7 +119,8 @@ def _stretch(group: list[tuple[int, Spot]], memory: Memory) -> Stretch:
 
 def _flags(spot: Spot) -> int:
     kinds = {Load: journal.DISTANCE, Word: journal.WORD, Padded: journal.PADDED}
-    return journal.ARMED | kinds.get(type(spot.form), 0) | sum(journal.NEAR << index for index in spot.near)
+    joined = journal.JOINED if isinstance(spot.form, Form) and spot.form.behind else 0
+    return journal.ARMED | kinds.get(type(spot.form), joined) | sum(journal.NEAR << index for index in spot.near)
 
 
 def _semaphore(address: int, value: int) -> journal.Entry:

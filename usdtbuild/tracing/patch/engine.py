@@ -331,10 +331,9 @@ class PatchEngine:
             key = place.target, place.measure
             found[key] = found.get(key, Table({}, Cell())).plus(table)
         for measure in self.plan.measures if self.layout.pairs else ():
-            unpaired = tables.read_pairs(self.shared.data, self.mapping.file_offset(self.layout.pairs),
-                                         keyed=bool(measure.key))  # fmt: skip
-            (ticks, at), (first, before) = clock.now(), self._begun
-            found[ALL, measure] = Table({}, Cell(), unpaired, (ticks - first) / max(1, at - before))
+            at = self.mapping.file_offset(self.layout.pairs)
+            unpaired = tables.read_pairs(self.shared.data, at, keyed=bool(measure.key))
+            found[ALL, measure] = Table({}, Cell(), unpaired, clock.since(self._begun)[1])
         self.plausible.tables(found.values())
         return found
 
@@ -343,7 +342,7 @@ class PatchEngine:
     def detach(self, pid: int | None = None) -> list[Refusal]:
         """Switch everything off in the process, or in one that it forked; return what was not traced to the end.
 
-        The process needs not stand, except for calls and paddings: each other byte that changes back leaves valid code.
+        The process needs not stand, except for calls, paddings and what is joined: all else leaves valid code bytewise.
         Raises nothing: a process that is gone needs nothing.
         """
         pid = pid or self.pid

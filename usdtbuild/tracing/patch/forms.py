@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 JUMP, JUMP_SIZE = 0xE9, 5
 SHORT_JUMP, PADDED = 0xEB, 2  # and how many bytes of an entry it takes
+_DIRECT = (b"\xe8", b"\xe9")  # call and jump, which four bytes of distance follow
 _LONG = b"\x0f\x1f"  # nopl, which a ModRM byte follows
 # The first bytes of the ten-byte NOP, and of `lea -0x80(%rsp),%rsp; call`, which Linux 7.2 makes of it where somebody
 # has a uprobe on it. Both begin with a breakpoint while it comes or goes (int3_update_optimize(),
@@ -34,12 +35,20 @@ _NOP10_TAILS = tuple(first + code[1:] for code in (_NOP10, _LEA) for first in (c
 class Form(NamedTuple):
     """How a site can be switched. `length` is that of the instruction at the site, behind which the program goes on;
     `returns`: the instruction is a return instead. `tail` are the four bytes behind the first, `free` the indexes of
-    those that may have any value."""
+    those that may have any value.
+
+    `behind` is a jump or call right behind a NOP of one byte, where its distance changes as well."""
 
     length: int
     returns: bool
     tail: bytes
     free: tuple[int, ...]
+    behind: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """How many bytes a site has that are changed, or read by what they become."""
+        return 1 + len(self.behind) if self.behind else JUMP_SIZE
 
     def distances(self) -> Iterator[tuple[int, bytes]]:
         """Yield every distance that is possible, with the four bytes, small ones first; at most 1,024."""
@@ -115,6 +124,19 @@ def form_of(code: bytes, unused: int = 0) -> Form | None:
     if length == 1:
         free += _free_behind(code)
     return Form(length, False, tail, tuple(free))
+
+
+def joined_form(code: bytes) -> Form | None:
+    """Return how a NOP of one byte and the jump or call behind it, whose four bytes count from its end, can change
+    together; None if they aren't there, or on two pages."""
+    if nop_length(code[:1]) != (1, ()) or code[1:2] not in _DIRECT or len(code) < 1 + JUMP_SIZE:
+        return None
+    return Form(1, False, code[1:JUMP_SIZE], (1, 2, 3), code[1 : 1 + JUMP_SIZE])
+
+
+def behind_leads(address: int, code: bytes) -> int:
+    """Return where the jump or call leads that is behind the first byte of a site, of which this is the code."""
+    return address + 1 + JUMP_SIZE + int.from_bytes(code[2 : 1 + JUMP_SIZE], "little", signed=True)
 
 
 def is_of_nop10(tail: bytes) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...limits import JOURNAL_ENTRIES, JOURNAL_PARTS
 from ...record import NamedTuple
 from ..model import NAME
-from .forms import JUMP_SIZE, leads_of
+from .forms import JUMP_SIZE, behind_leads, leads_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _HEADER = struct.Struct("<8sIIQQQII")
 _PART = struct.Struct("<QII")  # behind the entries
 _ENTRY = struct.Struct("<QQ8s8sQ")
 START = 64
-ARMED, SEMAPHORE, DISTANCE, WORD, PADDED, NEAR = 1, 2, 4, 8, 16, 32
+ARMED, SEMAPHORE, DISTANCE, WORD, PADDED, NEAR, JOINED = 1, 2, 4, 8, 16, 32, 512
 
 
 class Entry(NamedTuple):
@@ -38,7 +38,8 @@ class Entry(NamedTuple):
     they are distances of four bytes (`slots`), which only change while all threads stand; WORD, where
     they are one instruction of four bytes. PADDED, where they are two bytes at `address`, and behind them five at
     `mirror`, which is the padding of a function's entry. From NEAR on there is a bit for each of a jump's four last
-    bytes: with those as somebody's breakpoints it leads to memory of ours, too.
+    bytes: with those as somebody's breakpoints it leads to memory of ours, too. JOINED, where a jump or call is right
+    behind a NOP, which leads there as well.
     """
 
     address: int
@@ -52,7 +53,8 @@ class Entry(NamedTuple):
         if self.flags < NEAR:
             return (self.mirror,)
         near = [index for index in range(JUMP_SIZE - 1) if self.flags & NEAR << index]
-        return self.mirror, *leads_of(self.address, self.after[1:JUMP_SIZE], near)
+        behind = (behind_leads(self.address, self.after),) if self.flags & JOINED else ()
+        return self.mirror, *leads_of(self.address, self.after[1:JUMP_SIZE], near), *behind
 
 
 class Places(NamedTuple):

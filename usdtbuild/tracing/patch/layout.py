@@ -15,7 +15,7 @@ from ..model import COUNT, LIBRARIES, STRING, Refusal
 from ..predicates import BEGIN, PROCESS
 from . import code, tables
 from .evaluated import Action, asked, awaited
-from .forms import Form, leads_of
+from .forms import JUMP_SIZE, Form, behind_leads, leads_of
 from .rings import SiteSpec, string_places
 from .slots import Load
 from .tables import Place
@@ -170,9 +170,15 @@ def _keeping(plan: Plan, spot: Spot, rings: int) -> Keeping:
 
 
 def _lead(spot: Spot, stub: int, mirrors: Mirrors, old: dict[int, bytes]) -> None:
-    """Let a spot's mirror lead to its stub; `old` gets what is to be written on pages of an earlier trace."""
-    for place in (spot.mirror, *leads_of(spot.site.address, spot.after[1:], spot.near)):
-        lead = code.jump(place, stub)
+    """Let a spot's mirror lead to its stub, and what is behind its NOP to where it led before; `old` gets what is to be
+    written on pages of an earlier trace."""
+    assert isinstance(spot.form, Form)
+    address, after = spot.site.address, spot.after
+    leads = dict.fromkeys((spot.mirror, *leads_of(address, after[1:JUMP_SIZE], spot.near)), stub)
+    if spot.form.behind:
+        leads[behind_leads(address, after)] = behind_leads(address, spot.before)
+    for place, goal in leads.items():
+        lead = code.jump(place, goal)
         if mirrors.earlier.get(spot.site.address) == spot.mirror:
             old[place] = lead
         else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...machines.x86_64 import INT3
 from ..maps import PAGE, page_start
-from .forms import JUMP_SIZE, Form, leads_of
+from .forms import JUMP_SIZE, Form, behind_leads, leads_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 class Placed(NamedTuple):
     """Where a site's mirror is, and the four bytes that lead there. `near` are those of them, by index, with which as
-    somebody's breakpoints the jump leads to places of ours, too."""
+    somebody's breakpoints the jump leads to places of ours, too. So does the jump or call behind a NOP, if that changes
+    with it."""
 
     mirror: int
     tail: bytes
@@ -51,17 +52,17 @@ class Mirrors:
         if old is not None:
             tail = struct.pack("<i", old - address - 5)
             same = all(tail[i] == form.tail[i] or i in form.free for i in range(4))
-            others = leads_of(address, tail, near)
+            others = _others(address, form, tail, near)
             # A journal may outlive the pages of another trace that its mirrors are on.
             if same and all(any(start <= one <= end - JUMP_SIZE for start, end in self.kept) for one in (old, *others)):
                 return Placed(old, tail, tuple(near))
         kind = (form.tail, form.free)
         hint = self._hint.get(kind)
-        if hint is not None and self._take(address, hint, near):
+        if hint is not None and self._take(address, form, hint, near):
             return Placed(address + 5 + int.from_bytes(hint, "little", signed=True), hint, tuple(near))
         for near_heap in (False, True):
             for distance, tail in form.distances():
-                if self._take(address, tail, near, near_heap=near_heap):
+                if self._take(address, form, tail, near, near_heap=near_heap):
                     self._hint[kind] = tail
                     return Placed(address + 5 + distance, tail, tuple(near))
         return None
@@ -87,9 +88,11 @@ class Mirrors:
         self.astray.update({one & (1 << 64) - 1: placed.mirror for one in leads})
         return placed
 
-    def _take(self, address: int, tail: bytes, near: Sequence[int], *, near_heap: bool = False) -> bool:
+    def _take(
+        self, address: int, form: Form, tail: bytes, near: Sequence[int], *, near_heap: bool = False
+    ) -> bool:  # fmt: skip
         """Take what the four bytes behind a site need, if it is free."""
-        others = leads_of(address, tail, near)
+        others = _others(address, form, tail, near)
         places = [address + 5 + int.from_bytes(tail, "little", signed=True), *others]
         bytes_ = [byte for place in places for byte in range(place, place + 5)]
         if len({*bytes_}) < len(bytes_) or not self.taken.isdisjoint(bytes_):
@@ -109,3 +112,9 @@ class Mirrors:
         """Write into pages that were given out."""
         for offset, byte in enumerate(data):
             self.pages[page_start(mirror + offset)][(mirror + offset) % PAGE] = byte
+
+
+def _others(address: int, form: Form, tail: bytes, near: Sequence[int]) -> tuple[int, ...]:
+    """Return where else these four bytes lead than to the mirror."""
+    behind = (behind_leads(address, b"\xe9" + tail + form.behind[-1:]),) if form.behind else ()
+    return leads_of(address, tail, near) + behind

@@ -48,7 +48,7 @@ _TOP = 1 << 63
 _UNPAIRED = struct.Struct("=4Q32x")
 _STACK = struct.Struct("=Q1016x")
 _STACKS, _DEEPEST = 1 << 10, 63
-_SLOT = struct.Struct("<QQQQQ24x")
+_SLOT = struct.Struct("=QQQQQ24x")
 _BUCKETS = _STACKS * _STACK.size // _SLOT.size // 64
 PAIRS_SIZE = _UNPAIRED.size + _STACKS * _STACK.size
 # What is known of a hit of a pair: it doesn't pass the filter, has no key, was tested. A begin's time holds it.

@@ -16,7 +16,7 @@ from ..maps import PAGE, page_start
 from ..model import CALL, COUNT, Refusal
 from . import code, evaluated, slots
 from .code import Through, count_stub, routines, tell_stub
-from .forms import JUMP, JUMP_SIZE, PADDED, SHORT_JUMP, Form, Padded, call_ends_within, form_of, is_padded
+from .forms import JUMP, JUMP_SIZE, PADDED, SHORT_JUMP, Form, Padded, call_ends_within, form_of, is_padded, joined_form
 from .slots import Load
 from .spot import Spot
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from .code import Back, Keeping, Known, Routines, Taken
     from .evaluated import Action
-    from .mirrors import Mirrors
+    from .mirrors import Mirrors, Placed
 
 __all__ = [
     "FILL",
@@ -101,15 +101,26 @@ def find_spots(
         seen.add(site.address)
         placed = None
         if form is not None and not reason:
-            placed = mirrors.place_for_any(site.address, form, near, behind)
+            form, placed = _placed(site.address, before, form, mirrors, near, behind)
         if placed is None:
             reason = reason or "there is no free memory where its bytes would make a jump lead"
             refusals.append(Refusal(target.title, reason, "", site.address))
             continue
-        after = bytes([JUMP]) + placed.tail
         assert form is not None
-        spots.append(Spot(target, site, form, before[:JUMP_SIZE], after, placed.mirror, placed.near))
+        after = bytes([JUMP]) + placed.tail + before[JUMP_SIZE : form.size]
+        spots.append(Spot(target, site, form, before[: form.size], after, placed.mirror, placed.near))
     return _whole_functions(plan, spots, refusals)
+
+
+def _placed(
+    address: int, before: bytes, form: Form, mirrors: Mirrors, near: Sequence[int], behind: Sequence[int]
+) -> tuple[Form, Placed | None]:
+    """Return how a site changes, and where its jump leads; with what is behind it where that alone finds memory."""
+    placed = mirrors.place_for_any(address, form, near, behind)
+    joined = joined_form(before) if placed is None else None
+    if joined is None or page_start(address) != page_start(address + joined.size - 1):
+        return form, placed
+    return joined, mirrors.place_for_any(address, joined, near, behind)
 
 
 def _begin_within(before: bytes, form: Form) -> list[int]:
