@@ -232,7 +232,8 @@ def variants(folder: Path, hits: int) -> dict[str, Callable[[], str]]:
     def words(*command: str) -> Callable[[], str]:
         return lambda: run(command, folder)
 
-    trace = [USDTBUILD, "trace", "-o", os.devnull, "-P", "bench:*", "--buffer", "256"]
+    to = [USDTBUILD, "trace", "-o", os.devnull, "--buffer", "256"]
+    trace = [*to, "-P", "bench:six", "-P", "bench:text"]
     found = {
         "not traced": words("./bench", str(10 * hits)),
         "patch --count": words(*trace, "--count", "--", "./bench", str(10 * hits)),
@@ -251,7 +252,7 @@ def variants(folder: Path, hits: int) -> dict[str, Callable[[], str]]:
             for name, options in PAIRS.items()
         },
         "patch, pairs by id": words(
-            *trace, "--latency", "open", "close", "--key", "id", "--", "./bench", str(10 * hits), "id"
+            *to, "--latency", "open", "close", "--key", "id", "--", "./bench", str(10 * hits), "id"
         ),
         **{
             f"patch, {name}": words(*trace, "-x", "*:six", *options, "--", "./bench", str(10 * hits))
