@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from usdtbuild.tracing.errors import TracerError
+from usdtbuild.errors import UsdtError
 from usdtbuild.tracing.maps import areas
 from usdtbuild.tracing.own_returns import in_place
 from usdtbuild.tracing.patch.engine import PatchEngine
@@ -101,7 +101,7 @@ def main(pid: int, kind: str, what: str, buffer: int = 1 << 16, times: int = 0) 
             toggles, hits, bad = toggles + 1, hits + more, bad + worse
             if times and toggles >= times and (hits or kind == "probes"):
                 break
-    except (TracerError, OSError):
+    except (UsdtError, OSError):  # it may have ended before it was read
         if kind != "probes":
             raise  # that process waits for us
     print(f"toggles={toggles} hits={hits} bad={bad}")
