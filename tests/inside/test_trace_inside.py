@@ -122,6 +122,12 @@ def test_what_is_evaluated_in_the_program_is_exact_over_threads_children_and_sig
     assert "lost" not in done.stderr
 
 
+def test_functions_are_counted_where_they_are_entered(trace: Any, program: Path) -> None:
+    done = trace("-v", "--by", "process", "--filter", "process != 1", "-F", "run", "--", program, code=3)
+    assert sorted(re.findall(r"^ +(\d+) +[\d.]+%  \d+$", done.stdout, re.MULTILINE)) == ["1", "4"]
+    assert "after the hit" not in done.stderr
+
+
 def test_tables_are_those_of_the_tracer_itself(trace: Any, busy: Path) -> None:
     """A filter that only the tracer can answer has it evaluate the rest, too."""
     for wanted in (["--by", "name"], ["--by", "id,name", "--sum", "bytes"], ["--histogram", "bytes", "--by", "name"]):

@@ -114,8 +114,11 @@ class Inside(Tracer):
         _HEADER.pack_into(self._ring, 0, 0, 0, 0, self._slots, 0, 0, 0)
         self._lock = (self._folder / "ring").open("rb")  # for as long as we are here
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self._programs = Programs(wish, self._folder, self.notes.append) if wish.evaluates else None
+        self._programs = (
+            Programs(wish, self._folder, self.notes.append, self.warnings.append) if wish.evaluates else None
+        )
         self._new: list[tuple[int, Site]] = []  # points that no program was asked for yet
+        self._has_asked = False
         self._plausible = Plausible()
         for name in ("counts", "points"):
             (self._folder / name).touch(0o600)
@@ -166,6 +169,8 @@ class Inside(Tracer):
             time.sleep(0.001)
         self._learn()
         self.engines = ("inside",)
+        if self._programs is not None and self.looked_up and not self._has_asked:
+            self.notes.append("arguments are evaluated after the hit: the program can't map the tables' file")
         if self.looked_up:
             # It has opened what it needs, those that it starts find nothing, and who kills us leaves nothing behind.
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -204,8 +209,7 @@ class Inside(Tracer):
         key = (kind, path, bias, provider, name)
         number = self._numbers.setdefault(key, len(self.targets))
         self._points[int(index)] = number
-        if not is_function:
-            self._new.append((int(index), site))
+        self._new.append((int(index), site))
         if number < len(self.targets):
             known = self.targets[number]
             self.targets[number] = known._replace(sites=(*known.sites, site))
@@ -219,6 +223,7 @@ class Inside(Tracer):
         if self._programs is not None:
             self._programs.answer([Point(index, self.targets[self._points[index]], site) for index, site in self._new])
         self._new.clear()
+        self._has_asked = True
         *_, answered = _HEADER.unpack_from(self._ring, 0)
         struct.pack_into("=Q", self._ring, _HEADER.size - 8, answered + 1)
 

@@ -144,12 +144,12 @@ class Point(NamedTuple):
 class Programs:
     """What is evaluated in a program, and what it adds up to."""
 
-    def __init__(self, wish: Job, folder: Path, note: Callable[[str], None]) -> None:
-        """Make the files that the library opens; `note` takes what is of interest with -v."""
+    def __init__(self, wish: Job, folder: Path, note: Callable[[str], None], warn: Callable[[str], None]) -> None:
+        """Make the files that the library opens; `note` takes what is of interest with -v, `warn` with none."""
         self._plan = Plan(
             wish.what, (), wish.string_size, where=wish.where, measures=wish.measures, whole=wish.normalize
         )
-        self._note = note
+        self._note, self._warn = note, warn
         self._sent = (folder / "programs").open("wb", buffering=0)
         with (folder / "tables").open("w+b") as file:
             file.truncate(_ROOM)
@@ -162,24 +162,29 @@ class Programs:
 
     def answer(self, points: Sequence[Point]) -> None:
         """Write programs for new points, as far as they can be evaluated where they are hit."""
-        paired = [one for one in points if any(side_of(measure, one.target) for measure in self._plan.measures)]
-        numbers = {one.number for one in paired}
-        self._answer([one for one in points if one.number not in numbers and self._is_here(one.target, self._plan)])
-        if paired and not self._no_pairs:
-            targets = list({one.target.number: one.target for one in paired}.values())
+        targets = {one.target.number: one.target for one in points}
+        sided = {number: one for number, one in targets.items() if self._has_side(one)}
+        here = {number for number, one in targets.items() if number not in sided and self._is_here(one, self._plan)}
+        self._answer([one for one in points if one.target.number in here])
+        if sided and not self._no_pairs:
             width = self._plan.pair_width if self._plan.pairs else pair_width(
-                self._plan.measures, targets, self._plan.string_size)  # fmt: skip
+                self._plan.measures, list(sided.values()), self._plan.string_size)  # fmt: skip
             plan = self._plan._replace(pair_width=width)
-            self._no_pairs = not all(self._is_here(one, plan) for one in targets)
+            self._no_pairs = not all(self._is_here(one, plan) for one in sided.values())
             if self._no_pairs:
                 self._note("pairs are found after the hit: arguments are")
+                if self._plan.pairs:
+                    self._warn("warning: some begins and ends are in different files, and can't be paired")
                 return
             self._plan = plan
-            self._answer(paired)
+            self._answer([one for one in points if one.target.number in sided])
+
+    def _has_side(self, target: Target) -> bool:
+        return any(side_of(measure, target) for measure in self._plan.measures)
 
     def _is_here(self, target: Target, plan: Plan) -> bool:
         try:
-            if plan.where is not None and not any(side_of(measure, target) for measure in plan.measures):
+            if plan.where is not None and not self._has_side(target):
                 plan.where.compile(target)
             evaluated.check(plan, target)
         except NotHereError as error:
@@ -202,8 +207,7 @@ class Programs:
             self._note("there is no room to evaluate more where it is hit")
             return
         self._used = start + size
-        has_sides = any(side_of(measure, one.target) for measure in self._plan.measures for one in points)
-        if has_sides and not self._plan.pairs:
+        if not self._plan.pairs and self._has_side(points[0].target):
             self._plan = self._plan._replace(pairs=start + waiting)
         self._places += [one._replace(address=start + one.address) for one in own]
         numbers: list[int] = []

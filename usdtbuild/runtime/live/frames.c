@@ -477,23 +477,25 @@ LIVE_PLAIN USDT_LIVE_FAST_HANDLER uintptr_t live_enter(
 {
 	const live_actions *actions = __atomic_load_n(&point->actions, __ATOMIC_ACQUIRE);
 	thread *self = &mine;
+	uintptr_t outer;
 	int32_t k = -1;
 
-	if (LIVE_HIT_COUNTS)
+	if (LIVE_HIT_COUNTS && !(actions && actions->counted))
 		count_hit(point);
 	if (!actions)
 		return 0;
-	if (is_inside(self, slot) || (actions->vectors && !vectors)) {
+	if ((!actions->nests && is_inside(self, slot)) || (actions->vectors && !vectors)) {
 		LIVE_ADD_ONE(&live_skipped);
 		return 0;
 	}
+	outer = actions->nests ? self->inside : 0;
 	self->inside = (uintptr_t)slot;
 	__asm__ volatile("" ::: "memory");
 	if (actions->leaves)
 		k = add_frame(self, point, actions, registers, slot);
 	call_handlers(point, actions, registers, slot);
 	__asm__ volatile("" ::: "memory");
-	self->inside = 0;
+	self->inside = outer;
 	return k >= 0 ? live_trampoline(k) - LIVE_TRAMPOLINE_CALL : 0;
 }
 
