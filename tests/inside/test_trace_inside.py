@@ -128,6 +128,12 @@ def test_functions_are_counted_where_they_are_entered(trace: Any, program: Path)
     assert "after the hit" not in done.stderr
 
 
+def test_pairs_by_a_key_of_their_own_are_found_by_the_tracer(trace: Any, busy: Path) -> None:
+    done = trace("-v", "--latency", "busy:begin", "busy:end", "--key", "id", "--", busy, 100)
+    assert re.search(r"^busy:begin to busy:end .*: 300 pairs$", done.stdout, re.MULTILINE)
+    assert "pairs are found after the hit" in done.stderr
+
+
 def test_tables_are_those_of_the_tracer_itself(trace: Any, busy: Path) -> None:
     """A filter that only the tracer can answer has it evaluate the rest, too."""
     for wanted in (["--by", "name"], ["--by", "id,name", "--sum", "bytes"], ["--histogram", "bytes", "--by", "name"]):

@@ -186,6 +186,8 @@ class Programs:
         try:
             if plan.where is not None and not self._has_side(target):
                 plan.where.compile(target)
+            if any(measure.key for measure in plan.measures if side_of(measure, target)):
+                raise NotHereError("the engine inside pairs by thread")
             evaluated.check(plan, target)
         except NotHereError as error:
             self._note(f"{target.title}: arguments are evaluated after the hit: {error}")
